@@ -72,7 +72,7 @@ def existing_base(opts: pulumi.ResourceOptions, cloud: Cloud) -> Base:
 
 
 def cluster_args(on: Base, *, public_cidrs: tuple[str, ...] = ()) -> ClusterArgs:
-    """A private cluster with one admin and one deployer, unless told otherwise."""
+    """A private cluster with one admin and one deployer by default."""
     return ClusterArgs(
         name="training",
         version="1.35",

@@ -1,6 +1,6 @@
-"""What IAM would answer, for the part of its language that this project's documents use.
+"""Evaluate IAM policies, for the part of the language that this project uses.
 
-Whatever it does not know raises: a document is never taken for safe because it was not understood.
+Unsupported elements raise, so that no document passes because it was not understood.
 https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_evaluation-logic.html
 """
 
@@ -23,7 +23,7 @@ class Request:
     action: str
     resource: str
     account: str | None
-    """Account of the caller; None: nobody, or a service on its own behalf."""
+    """Account of the caller; None: an anonymous caller, or a service on its own behalf."""
     service: str | None = None
     """The caller, if it is one of AWS's services."""
     context: Mapping[str, str] = field(default_factory=dict)
@@ -51,7 +51,7 @@ def allowed(
 
 
 def _effect(document: Document, request: Request, *, named: bool) -> str | None:
-    """What a document says of a call: its Deny if one applies, else its Allow, else nothing."""
+    """Effect of a document on a call: Deny if one applies, else Allow, else None."""
     found = {
         statement["Effect"]
         for statement in _listed(document["Statement"])

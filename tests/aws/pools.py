@@ -1,4 +1,4 @@
-"""Pools for tests, and the least of an account that nodes can be made in."""
+"""Pools for tests, and the minimal account resources for nodes."""
 
 from __future__ import annotations
 

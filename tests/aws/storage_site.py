@@ -1,4 +1,4 @@
-"""What storage is put into: a network, a cluster's security group, a key, two buckets."""
+"""Prerequisites of storage: a network, a cluster's security group, a key, two buckets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Add-ons: their order, their versions, and what they may do in AWS."""
+"""EKS add-ons: order, versions and AWS permissions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def order(stack: Deployed) -> list[str]:
     ]
 
 
-def test_what_makes_a_node_ready_comes_before_nodes_and_what_runs_on_them_after(
+def test_network_add_ons_precede_nodes_and_pod_add_ons_follow(
     stack: Deployed,
 ) -> None:
     before, after = order(stack), order(stack)
@@ -46,7 +46,7 @@ def test_what_makes_a_node_ready_comes_before_nodes_and_what_runs_on_them_after(
     }
 
 
-def test_versions_are_those_that_eks_recommends_for_the_clusters_version(stack: Deployed) -> None:
+def test_add_on_versions_are_the_eks_defaults_for_the_cluster_version(stack: Deployed) -> None:
     versions = {one.inputs["addonVersion"] for one in stack.all("aws:eks/addon:Addon")}
     # The cloud of these tests calls the recommended v1, the most recent v9.
     assert versions == {"v1.1.35.0-eksbuild.1"}
@@ -57,16 +57,14 @@ def test_network_policies_are_enforced(stack: Deployed) -> None:
     assert json.loads(plugin.inputs["configurationValues"])["enableNetworkPolicy"] == "true"
 
 
-def test_a_node_takes_no_more_addresses_than_subnets_are_planned_for(stack: Deployed) -> None:
+def test_node_uses_no_more_addresses_than_subnets_are_sized_for(stack: Deployed) -> None:
     plugin = stack.one("aws:eks/addon:Addon", "networking-vpc-cni")
     env = json.loads(plugin.inputs["configurationValues"])["env"]
     assert env == {"MINIMUM_IP_TARGET": "16", "WARM_IP_TARGET": "4"}
     assert sum(int(value) for value in env.values()) < addresses.TAKEN_BY_A_NODE
 
 
-def test_the_network_plugin_has_its_own_role_rather_than_the_nodes(
-    stack: Deployed, cloud: Cloud
-) -> None:
+def test_vpc_cni_has_its_own_role(stack: Deployed, cloud: Cloud) -> None:
     plugin = stack.one("aws:eks/addon:Addon", "networking-vpc-cni")
     (association,) = plugin.inputs["podIdentityAssociations"]
     assert association["serviceAccount"] == "aws-node"
@@ -82,7 +80,7 @@ def test_the_network_plugin_has_its_own_role_rather_than_the_nodes(
         ("addons-aws-efs-csi-driver", "efs-csi-controller-sa"),
     ],
 )
-def test_a_role_is_for_one_service_account_of_this_cluster(
+def test_add_on_role_trusts_one_service_account_of_this_cluster(
     stack: Deployed, cloud: Cloud, addon: str, account: str
 ) -> None:
     (association,) = stack.one("aws:eks/addon:Addon", addon).inputs["podIdentityAssociations"]
@@ -95,7 +93,7 @@ def test_a_role_is_for_one_service_account_of_this_cluster(
     }
 
 
-def test_add_ons_that_call_nothing_in_aws_have_no_role(stack: Deployed) -> None:
+def test_add_ons_without_aws_calls_have_no_role(stack: Deployed) -> None:
     with_role = {
         one.inputs["addonName"]
         for one in stack.all("aws:eks/addon:Addon")
@@ -104,7 +102,7 @@ def test_add_ons_that_call_nothing_in_aws_have_no_role(stack: Deployed) -> None:
     assert with_role == {"vpc-cni", "aws-efs-csi-driver"}
 
 
-def test_no_pod_of_an_add_on_reaches_a_bucket(cloud: Cloud) -> None:
+def test_add_on_pods_cannot_reach_buckets(cloud: Cloud) -> None:
     for role in cloud.iam.list_roles()["Roles"]:
         for policy in cloud.iam.list_attached_role_policies(RoleName=role["RoleName"])[
             "AttachedPolicies"
@@ -116,6 +114,6 @@ def test_no_pod_of_an_add_on_reaches_a_bucket(cloud: Cloud) -> None:
             assert '"s3:' not in json.dumps(found), policy["PolicyName"]
 
 
-def test_drivers_are_installed_only_when_asked_for() -> None:
+def test_storage_drivers_are_installed_on_request_only() -> None:
     installed = {addon.name for addon in (*addons.BEFORE_NODES, *addons.AFTER_NODES)}
     assert not {addons.FSX.name, addons.EFS.name} & installed

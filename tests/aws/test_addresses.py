@@ -12,7 +12,7 @@ from infra.sites.aws import addresses
 ZONES = [f"us-east-1{letter}" for letter in "abcdef"]
 
 
-def test_a_16_gives_each_zone_8192_private_and_256_public_addresses() -> None:
+def test_a_16_vpc_gives_each_zone_8192_private_and_256_public_addresses() -> None:
     found = addresses.subnets("10.20.0.0/16", ZONES[:2])
     assert {zone: (one.private, one.public) for zone, one in found.items()} == {
         "us-east-1a": ("10.20.0.0/19", "10.20.192.0/24"),
@@ -23,7 +23,7 @@ def test_a_16_gives_each_zone_8192_private_and_256_public_addresses() -> None:
 @pytest.mark.parametrize(
     "cidr", ["10.20.0.0/16", "172.16.0.0/17", "192.168.128.0/18", "100.64.0.0/19"]
 )
-def test_subnets_lie_in_the_vpc_and_apart_from_each_other(cidr: str) -> None:
+def test_subnets_are_in_the_vpc_and_do_not_overlap(cidr: str) -> None:
     found = addresses.subnets(cidr, ZONES)
     every = [IPv4Network(c) for one in found.values() for c in (one.private, one.public)]
     assert len(every) == 12
@@ -31,7 +31,7 @@ def test_subnets_lie_in_the_vpc_and_apart_from_each_other(cidr: str) -> None:
     assert not any(a.overlaps(b) for a, b in combinations(every, 2))
 
 
-def test_a_zone_that_is_appended_moves_no_other() -> None:
+def test_appended_zone_leaves_other_subnets_unchanged() -> None:
     before = addresses.subnets("10.20.0.0/16", ZONES[:2])
     after = addresses.subnets("10.20.0.0/16", ZONES[:5])
     assert {zone: after[zone] for zone in before} == before
@@ -51,7 +51,7 @@ def test_a_zone_that_is_appended_moves_no_other() -> None:
         ("10.20.0.0/16", ["us-east-1a", "us-east-1a"], r"name one twice"),
     ],
 )
-def test_what_cannot_be_had_is_refused_in_one_line(
+def test_invalid_address_plan_is_rejected_in_one_line(
     cidr: str, zones: list[str], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message) as refused:
@@ -59,6 +59,6 @@ def test_what_cannot_be_had_is_refused_in_one_line(
     assert "\n" not in str(refused.value)
 
 
-def test_the_smallest_public_subnet_is_large_enough_for_a_load_balancer() -> None:
+def test_smallest_public_subnet_fits_a_load_balancer() -> None:
     found = addresses.subnets(f"10.20.0.0/{addresses.SMALLEST}", ZONES[:2])
     assert {IPv4Network(one.public).prefixlen for one in found.values()} == {27}

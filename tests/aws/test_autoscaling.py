@@ -1,4 +1,4 @@
-"""Cluster Autoscaler: what it is told of empty groups, what it may do, and gangs that come up whole."""
+"""Cluster Autoscaler: node template tags, permissions, and atomic scale-up of gangs."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def made() -> Deployed:
     return pools.deployed_once(program)[1]
 
 
-def test_the_autoscaler_knows_what_an_empty_groups_node_would_be_like() -> None:
+def test_node_template_tags_describe_nodes_of_empty_groups() -> None:
     assert template_tags(pools.ONDEMAND) == {
         f"{_TEMPLATE}/label/accelerator": "nvidia",
         f"{_TEMPLATE}/label/gpu.vendor": "nvidia",
@@ -75,7 +75,7 @@ def test_the_autoscaler_knows_what_an_empty_groups_node_would_be_like() -> None:
     }
 
 
-def test_spot_groups_say_their_second_taint_and_cpu_groups_no_devices() -> None:
+def test_spot_groups_have_the_spot_taint_tag_and_cpu_groups_no_device_tags() -> None:
     assert template_tags(pools.SPOT)[f"{_TEMPLATE}/taint/spot"] == "true:NoSchedule"
     assert not [key for key in template_tags(pools.CPU) if "resources" in key or "taint" in key]
 
@@ -92,7 +92,7 @@ def test_each_tag_is_on_the_auto_scaling_group_of_its_pool(made: Deployed) -> No
         assert tags == template_tags(pool)
 
 
-def test_a_group_that_is_behind_no_pool_is_refused(cloud: Cloud) -> None:
+def test_tag_on_an_unknown_auto_scaling_group_fails(cloud: Cloud) -> None:
     args = ClusterAutoscalerArgs(
         cluster=pools.place(cloud).cluster,
         region=REGION,
@@ -115,7 +115,7 @@ def may(action: str, resource: str, **context: str) -> bool:
     "action",
     ["autoscaling:SetDesiredCapacity", "autoscaling:TerminateInstanceInAutoScalingGroup"],
 )
-def test_the_autoscaler_resizes_its_clusters_groups_and_no_others(action: str) -> None:
+def test_autoscaler_may_resize_groups_of_its_cluster_only(action: str) -> None:
     group = (
         f"arn:aws:autoscaling:{REGION}:{ACCOUNT}:autoScalingGroup:1-2:autoScalingGroupName/eks-spot"
     )
@@ -125,7 +125,7 @@ def test_the_autoscaler_resizes_its_clusters_groups_and_no_others(action: str) -
     assert not may(action, group)
 
 
-def test_the_autoscaler_cannot_touch_instances_or_tags_directly() -> None:
+def test_autoscaler_cannot_change_instances_or_tags_directly() -> None:
     assert not may("ec2:TerminateInstances", f"arn:aws:ec2:{REGION}:{ACCOUNT}:instance/i-1")
     assert not may("autoscaling:CreateOrUpdateTags", "*")
     assert may("autoscaling:DescribeTags", "*", **{"aws:RequestedRegion": REGION})
@@ -136,7 +136,9 @@ def test_the_roles_policy_is_written_for_the_cluster(made: Deployed) -> None:
     assert policy == autoscaler_policy(ACCOUNT, REGION, "training")
 
 
-def test_the_release_matches_the_clusters_version_and_answers_requests(made: Deployed) -> None:
+def test_autoscaler_matches_the_cluster_version_and_handles_provisioning_requests(
+    made: Deployed,
+) -> None:
     release = made.one(RELEASE).inputs
     assert release["version"] == ADD_ONS["clusterAutoscaler"].version
     values = release["values"]
@@ -151,13 +153,13 @@ def test_the_release_matches_the_clusters_version_and_answers_requests(made: Dep
     )
 
 
-def test_every_version_that_eks_may_have_has_an_autoscaler() -> None:
+def test_every_eks_version_has_an_autoscaler() -> None:
     assert set(AUTOSCALER_TAGS) == {"1.33", "1.34", "1.35"}
     for version, tag in AUTOSCALER_TAGS.items():
         assert tag.startswith(f"v{version}.")
 
 
-def test_nodes_with_pods_on_them_are_left_alone(made: Deployed) -> None:
+def test_nodes_with_pods_are_not_scaled_down(made: Deployed) -> None:
     arguments = made.one(RELEASE).inputs["values"]["extraArgs"]
     for threshold in ("scale-down-utilization-threshold", "scale-down-gpu-utilization-threshold"):
         # One GPU of eight is more than this.
@@ -165,7 +167,7 @@ def test_nodes_with_pods_on_them_are_left_alone(made: Deployed) -> None:
     assert arguments["ignore-daemonsets-utilization"] is True
 
 
-def test_the_request_api_and_the_right_to_it_are_there_before_the_autoscaler(
+def test_provisioning_request_api_and_rbac_precede_the_autoscaler(
     made: Deployed,
 ) -> None:
     needed = pools.needs(made, made.one(RELEASE))
@@ -177,11 +179,11 @@ def test_the_request_api_and_the_right_to_it_are_there_before_the_autoscaler(
     assert binding["roleRef"]["name"] == provisioning_request.cluster_role()["metadata"]["name"]
 
 
-def test_kueues_check_comes_after_the_request_api(made: Deployed) -> None:
+def test_kueue_admission_check_depends_on_the_provisioning_request_api(made: Deployed) -> None:
     assert "autoscaler-api" in made.one("trainyard:infra:GangScaleUp").depends_on
 
 
-def test_the_request_api_has_the_version_that_kueue_writes() -> None:
+def test_provisioning_request_api_has_the_version_that_kueue_uses() -> None:
     crd = provisioning_request.crd()
     assert crd["metadata"]["name"] == "provisioningrequests.autoscaling.x-k8s.io"
     served = {one["name"]: one for one in crd["spec"]["versions"] if one["served"]}
@@ -189,7 +191,7 @@ def test_the_request_api_has_the_version_that_kueue_writes() -> None:
     assert served["v1"]["subresources"] == {"status": {}}
 
 
-def test_gangs_are_scaled_up_whole(made: Deployed) -> None:
+def test_gangs_are_scaled_up_atomically(made: Deployed) -> None:
     config: Any = made.one(f"kubernetes:{naming.KUEUE_API}:ProvisioningRequestConfig").inputs
     check: Any = made.one(f"kubernetes:{naming.KUEUE_API}:AdmissionCheck")
     spec = config["spec"]
@@ -200,7 +202,7 @@ def test_gangs_are_scaled_up_whole(made: Deployed) -> None:
     assert "scale-up-config" in check.depends_on
 
 
-def test_only_managed_gpu_pools_are_checked() -> None:
+def test_only_managed_gpu_pools_have_an_admission_check() -> None:
     by_karpenter = dataclasses.replace(pools.ONDEMAND, name="k", nodes=Nodes.KARPENTER)
     assert scale_up.checks_strategy([pools.SPOT, by_karpenter, pools.CPU]) == {
         "admissionChecks": [{"name": "gang-scale-up", "onFlavors": ["spot"]}]
@@ -208,6 +210,6 @@ def test_only_managed_gpu_pools_are_checked() -> None:
     assert scale_up.checks_strategy([by_karpenter]) == {}
 
 
-def test_a_refused_gang_is_not_given_up_in_a_day() -> None:
+def test_rejected_provisioning_request_is_retried_for_more_than_a_day() -> None:
     retry = scale_up.provisioning_config()["spec"]["retryStrategy"]
     assert retry["backoffLimitCount"] * retry["backoffMaxSeconds"] > 7 * 86_400

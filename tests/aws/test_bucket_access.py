@@ -1,4 +1,4 @@
-"""Who reaches whose objects: the documents as IAM and S3 hold them, judged for every pair of teams."""
+"""Bucket access: policies read back from IAM and S3, evaluated for every pair of teams."""
 
 from __future__ import annotations
 
@@ -144,9 +144,7 @@ def may(rendered: Rendered, tenant: Tenant, asked: Request) -> bool:
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize("role", ["checkpoints", "artifacts"])
-def test_every_team_reaches_its_own_objects_and_no_other_teams(
-    rendered: Rendered, role: str, operation: str
-) -> None:
+def test_team_reaches_its_own_objects_only(rendered: Rendered, role: str, operation: str) -> None:
     reached = {
         (one, other)
         for one, other in itertools.product(TENANTS, TENANTS)
@@ -156,7 +154,7 @@ def test_every_team_reaches_its_own_objects_and_no_other_teams(
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_datasets_are_read_by_their_team_and_written_by_nobodys_pods(
+def test_team_pods_read_their_datasets_and_no_pod_writes_them(
     rendered: Rendered, operation: str
 ) -> None:
     reached = {
@@ -169,7 +167,7 @@ def test_datasets_are_read_by_their_team_and_written_by_nobodys_pods(
 
 @pytest.mark.parametrize("role", ["datasets", "checkpoints", "artifacts"])
 @pytest.mark.parametrize("prefix", [None, "", "a", "a2", "team-a/../a/", "/a/"])
-def test_lists_that_could_show_more_than_the_teams_own_prefix_are_denied(
+def test_list_requests_beyond_the_team_prefix_are_denied(
     rendered: Rendered, role: str, prefix: str | None
 ) -> None:
     for tenant in TENANTS:
@@ -179,7 +177,7 @@ def test_lists_that_could_show_more_than_the_teams_own_prefix_are_denied(
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_logs_are_nobodys(rendered: Rendered, operation: str) -> None:
+def test_access_logs_are_unreachable_for_teams(rendered: Rendered, operation: str) -> None:
     for tenant in TENANTS:
         asked = request(operation, tenant.bucket("logs"), f"{tenant.team}/")
         assert not may(rendered, tenant, asked)
@@ -194,7 +192,7 @@ def test_logs_are_nobodys(rendered: Rendered, operation: str) -> None:
         "s3:PutLifecycleConfiguration",
     ],
 )
-def test_pods_change_neither_buckets_nor_history(rendered: Rendered, action: str) -> None:
+def test_pods_cannot_change_buckets_or_object_versions(rendered: Rendered, action: str) -> None:
     for tenant in TENANTS:
         for arn in ("", f"/{tenant.team}/x"):
             resource = bucket_access.bucket_arn(tenant.bucket("checkpoints")) + arn
@@ -206,7 +204,7 @@ def test_pods_change_neither_buckets_nor_history(rendered: Rendered, action: str
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_nothing_goes_without_tls(rendered: Rendered, operation: str) -> None:
+def test_requests_without_tls_are_denied(rendered: Rendered, operation: str) -> None:
     tenant = TENANTS[0]
     bucket, prefix = tenant.bucket("checkpoints"), f"{tenant.team}/"
     assert may(rendered, tenant, request(operation, bucket, prefix, tls=True))
@@ -215,7 +213,7 @@ def test_nothing_goes_without_tls(rendered: Rendered, operation: str) -> None:
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize("role", ["datasets", "checkpoints", "artifacts", "logs"])
-def test_another_account_gets_nothing_even_if_somebody_lets_it_in(
+def test_another_account_is_denied_even_with_an_added_allow_statement(
     rendered: Rendered, role: str, operation: str
 ) -> None:
     everything: dict[str, Any] = {"Effect": "Allow", "Action": "s3:*", "Resource": "*"}
@@ -235,7 +233,7 @@ def test_another_account_gets_nothing_even_if_somebody_lets_it_in(
     assert found == {ACCOUNT: True, OTHER_ACCOUNT: False}
 
 
-def test_nobody_without_a_name_gets_anything_even_if_somebody_lets_everyone_in(
+def test_anonymous_access_is_denied_even_with_an_added_public_statement(
     rendered: Rendered,
 ) -> None:
     bucket = TENANTS[0].bucket("datasets")
@@ -265,7 +263,7 @@ def delivery(target: str, source: str, *, prefix: str, account: str = ACCOUNT) -
     )
 
 
-def test_access_logs_are_delivered_for_the_stacks_own_buckets_only(rendered: Rendered) -> None:
+def test_access_logs_are_accepted_from_buckets_of_the_stack_only(rendered: Rendered) -> None:
     logs = TENANTS[0].bucket("logs")
     own = TENANTS[0].bucket("datasets")
     prefix = bucket_access.log_prefix(own)
@@ -295,7 +293,7 @@ def assumption(tenant: Tenant, action: str, **changed: str) -> Request:
 
 
 @pytest.mark.parametrize("action", ["sts:AssumeRole", "sts:TagSession"])
-def test_a_role_goes_to_its_own_teams_pods_in_its_own_cluster_only(
+def test_team_role_is_assumable_by_pods_of_its_team_and_cluster_only(
     rendered: Rendered, action: str
 ) -> None:
     got = {
@@ -315,7 +313,9 @@ def test_a_role_goes_to_its_own_teams_pods_in_its_own_cluster_only(
         {"service": "ec2.amazonaws.com"},
     ],
 )
-def test_a_role_goes_to_nobody_else(rendered: Rendered, changed: dict[str, str]) -> None:
+def test_team_role_is_not_assumable_by_other_principals(
+    rendered: Rendered, changed: dict[str, str]
+) -> None:
     asked = assumption(TENANTS[0], "sts:AssumeRole", **changed)
     assert not allowed(asked, resource=rendered.trust[TENANTS[0]], owner=ACCOUNT)
 
@@ -329,7 +329,7 @@ def test_a_role_goes_to_nobody_else(rendered: Rendered, changed: dict[str, str])
         (f"{KEY}2", f"s3.{REGION}.amazonaws.com", "acme-dev-checkpoints", False),
     ],
 )
-def test_the_key_serves_objects_of_the_stacks_buckets_through_s3_and_nothing_else(
+def test_key_is_usable_through_s3_for_buckets_of_the_stack_only(
     rendered: Rendered, key: str, through: str, bucket: str, granted: bool
 ) -> None:
     for action in ("kms:Decrypt", "kms:GenerateDataKey"):
@@ -353,7 +353,9 @@ def test_the_key_serves_objects_of_the_stacks_buckets_through_s3_and_nothing_els
         ("eks.amazonaws.com/AWSServiceRoleForAmazonEKS", "b", False),
     ],
 )
-def test_the_key_serves_linked_file_systems(principal: str, bucket: str, granted: bool) -> None:
+def test_key_is_usable_by_fsx_for_linked_buckets_only(
+    principal: str, bucket: str, granted: bool
+) -> None:
     statement = bucket_access.lustre_key_statement(ACCOUNT, REGION, ["b"])
     asked = Request(
         action="kms:GenerateDataKey",

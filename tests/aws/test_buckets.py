@@ -38,7 +38,7 @@ def deployed() -> Iterator[Deployed]:
     yield from deployed_on(program)
 
 
-def test_four_buckets_are_made_and_told_by_name_and_arn(deployed: Deployed) -> None:
+def test_four_buckets_are_created_and_exported_by_name_and_arn(deployed: Deployed) -> None:
     found = {one["Name"] for one in deployed.cloud.client("s3").list_buckets()["Buckets"]}
     assert {name for name in found if "trial" not in name} == {bucket(role) for role in ROLES}
     for role in ROLES:
@@ -47,9 +47,7 @@ def test_four_buckets_are_made_and_told_by_name_and_arn(deployed: Deployed) -> N
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_every_bucket_is_private_versioned_and_without_access_lists(
-    deployed: Deployed, role: str
-) -> None:
+def test_every_bucket_is_private_versioned_and_without_acls(deployed: Deployed, role: str) -> None:
     s3 = deployed.cloud.client("s3")
     name = bucket(role)
     blocked = s3.get_public_access_block(Bucket=name)["PublicAccessBlockConfiguration"]
@@ -68,7 +66,7 @@ def encryption(deployed: Deployed, role: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("role", SHARED)
-def test_objects_are_encrypted_by_the_stacks_key_with_one_call_to_kms_for_many(
+def test_objects_are_encrypted_with_the_stack_key_and_bucket_keys(
     deployed: Deployed, role: str
 ) -> None:
     assert encryption(deployed, role) == {
@@ -80,7 +78,7 @@ def test_objects_are_encrypted_by_the_stacks_key_with_one_call_to_kms_for_many(
     }
 
 
-def test_logs_are_encrypted_by_s3_itself_which_delivers_them_nowhere_else(
+def test_access_log_bucket_uses_sse_s3(
     deployed: Deployed,
 ) -> None:
     default = encryption(deployed, "logs")["ApplyServerSideEncryptionByDefault"]
@@ -102,7 +100,7 @@ def rules(deployed: Deployed, role: str) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_abandoned_uploads_go_after_a_week_and_old_versions_after_a_month(
+def test_incomplete_uploads_expire_after_a_week_and_old_versions_after_a_month(
     deployed: Deployed, role: str
 ) -> None:
     rule = rules(deployed, role)["housekeeping"]
@@ -112,7 +110,7 @@ def test_abandoned_uploads_go_after_a_week_and_old_versions_after_a_month(
     assert rule["Expiration"] == {"ExpiredObjectDeleteMarker": True}
 
 
-def test_old_checkpoints_get_cheaper_and_are_still_read_at_once(deployed: Deployed) -> None:
+def test_old_checkpoints_move_to_a_cheaper_class_with_immediate_access(deployed: Deployed) -> None:
     rule = rules(deployed, "checkpoints")["old-checkpoints"]
     assert rule["Status"] == "Enabled"
     assert rule["Transitions"] == [{"Days": 90, "StorageClass": "GLACIER_IR"}]
@@ -124,12 +122,12 @@ def test_no_current_object_of_a_team_is_ever_deleted_by_age(deployed: Deployed, 
         assert "Days" not in rule.get("Expiration", {})
 
 
-def test_logs_go_after_a_year(deployed: Deployed) -> None:
+def test_access_logs_expire_after_a_year(deployed: Deployed) -> None:
     assert rules(deployed, "logs")["old-logs"]["Expiration"] == {"Days": 365}
 
 
 @pytest.mark.parametrize(("prefix", "kept"), [("acme-training", True), ("acme-trial", False)])
-def test_a_bucket_and_its_guards_are_protected_and_kept_together(
+def test_bucket_and_its_settings_are_protected_and_retained_together(
     deployed: Deployed, prefix: str, kept: bool
 ) -> None:
     made = [
@@ -142,12 +140,12 @@ def test_a_bucket_and_its_guards_are_protected_and_kept_together(
         assert (one.protect, one.retain_on_delete) == (kept, kept), one.name
 
 
-def test_no_bucket_is_emptied_to_be_deleted(deployed: Deployed) -> None:
+def test_force_destroy_is_off_for_every_bucket(deployed: Deployed) -> None:
     for one in deployed.all("aws:s3/bucket:Bucket"):
         assert one.inputs["forceDestroy"] is False
 
 
-def test_everything_carries_the_stacks_tags(deployed: Deployed) -> None:
+def test_every_resource_has_the_stack_tags(deployed: Deployed) -> None:
     for role in ROLES:
         tags = deployed.cloud.client("s3").get_bucket_tagging(Bucket=bucket(role))["TagSet"]
         assert {"Key": "trainyard.dev/stack", "Value": "test"} in tags

@@ -48,7 +48,7 @@ def test_the_endpoint_is_private_unless_cidrs_are_listed(cluster: dict[str, Any]
     assert access["endpointPublicAccess"] is False
 
 
-def test_whoever_is_in_the_vpc_reaches_the_private_endpoint(stack: Deployed) -> None:
+def test_private_endpoint_is_reachable_from_the_vpc(stack: Deployed) -> None:
     """EKS' own group lets in its members only: no runner of updates is one."""
     (rule,) = [
         one.inputs
@@ -59,7 +59,7 @@ def test_whoever_is_in_the_vpc_reaches_the_private_endpoint(stack: Deployed) -> 
     assert (rule["fromPort"], rule["toPort"], rule["ipProtocol"]) == (443, 443, "tcp")
 
 
-def test_all_five_logs_are_written_to_a_group_that_forgets(
+def test_all_five_control_plane_logs_go_to_a_group_with_retention(
     cluster: dict[str, Any], cloud: Cloud, stack: Deployed
 ) -> None:
     (logging,) = [one for one in cluster["logging"]["clusterLogging"] if one["enabled"]]
@@ -78,7 +78,7 @@ def test_all_five_logs_are_written_to_a_group_that_forgets(
     assert "cluster-logs" in stack.one("eks:index:Cluster").depends_on
 
 
-def test_secrets_are_encrypted_with_a_key_of_ours_that_is_rotated(
+def test_secrets_are_encrypted_with_a_rotated_customer_managed_key(
     cluster: dict[str, Any], cloud: Cloud, stack: Deployed
 ) -> None:
     (config,) = cluster["encryptionConfig"]
@@ -88,14 +88,14 @@ def test_secrets_are_encrypted_with_a_key_of_ours_that_is_rotated(
     assert cloud.client("kms").get_key_rotation_status(KeyId=key.id)["KeyRotationEnabled"]
 
 
-def test_keys_outlive_a_mistaken_destroy(stack: Deployed) -> None:
+def test_keys_are_protected_and_deleted_after_a_waiting_period(stack: Deployed) -> None:
     keys = stack.all("aws:kms/key:Key")
     assert {key.name for key in keys} == {"keys-cluster", "keys-data"}
     assert all(key.protect and key.retain_on_delete for key in keys)
     assert {key.inputs["deletionWindowInDays"] for key in keys} == {30}
 
 
-def test_the_data_key_lets_volumes_be_encrypted_for_this_account_only(stack: Deployed) -> None:
+def test_data_key_allows_volume_encryption_in_this_account_only(stack: Deployed) -> None:
     policy = json.loads(stack.one("aws:kms/key:Key", "keys-data").inputs["policy"])
     open_to_all = [s for s in policy["Statement"] if s["Principal"] == {"AWS": "*"}]
     assert open_to_all
@@ -105,7 +105,7 @@ def test_the_data_key_lets_volumes_be_encrypted_for_this_account_only(stack: Dep
         assert "ec2.us-east-1.amazonaws.com" in limits["kms:ViaService"]
 
 
-def test_eks_refuses_to_delete_the_cluster_and_makes_no_nodes_or_identity_provider(
+def test_cluster_has_deletion_protection_and_no_default_nodes_or_oidc_provider(
     stack: Deployed,
 ) -> None:
     inputs = asked(stack)
@@ -116,7 +116,7 @@ def test_eks_refuses_to_delete_the_cluster_and_makes_no_nodes_or_identity_provid
     assert inputs["createInstanceRole"] is False
 
 
-def test_the_clusters_group_is_the_one_that_eks_makes(
+def test_cluster_security_group_is_the_one_created_by_eks(
     stack: Deployed, cluster: dict[str, Any]
 ) -> None:
     assert asked(stack)["skipDefaultSecurityGroups"] is True
@@ -127,7 +127,7 @@ def test_the_clusters_group_is_the_one_that_eks_makes(
     assert cluster["endpoint"] in record["kubeconfig"]
 
 
-def test_access_is_by_entries_and_never_by_the_config_map(stack: Deployed) -> None:
+def test_access_uses_entries_instead_of_the_aws_auth_config_map(stack: Deployed) -> None:
     assert asked(stack)["authenticationMode"] == "API"
     assert not {"roleMappings", "userMappings", "instanceRoles"} & set(asked(stack))
     assert not [one for one in stack.created if one.type.startswith("kubernetes:")]
@@ -147,7 +147,7 @@ def test_access_is_by_entries_and_never_by_the_config_map(stack: Deployed) -> No
     }
 
 
-def test_admins_may_do_everything_and_viewers_only_look(stack: Deployed) -> None:
+def test_admins_have_full_access_and_viewers_read_only_access(stack: Deployed) -> None:
     associations = stack.all("aws:eks/accessPolicyAssociation:AccessPolicyAssociation")
     policies = {a.inputs["principalArn"]: a.inputs["policyArn"] for a in associations}
     assert {arn: policy.rpartition("/")[2] for arn, policy in policies.items()} == {
@@ -157,7 +157,7 @@ def test_admins_may_do_everything_and_viewers_only_look(stack: Deployed) -> None
     assert all(a.inputs["accessScope"] == {"type": "cluster"} for a in associations)
 
 
-def test_a_node_may_join_and_pull_images_and_nothing_else(stack: Deployed, cloud: Cloud) -> None:
+def test_node_role_may_only_join_the_cluster_and_pull_images(stack: Deployed, cloud: Cloud) -> None:
     role = stack.result["record"]["node_role_name"]
     attached = cloud.iam.list_attached_role_policies(RoleName=role)["AttachedPolicies"]
     assert {policy["PolicyName"] for policy in attached} == {
@@ -168,7 +168,7 @@ def test_a_node_may_join_and_pull_images_and_nothing_else(stack: Deployed, cloud
     assert cloud.role(stack.result["record"]["node_role_arn"], trusting="ec2.amazonaws.com")
 
 
-def test_system_nodes_are_few_cpu_nodes_bought_on_demand_in_every_zone(
+def test_system_nodes_are_on_demand_cpu_nodes_in_every_zone(
     cloud: Cloud, cluster: dict[str, Any]
 ) -> None:
     (name,) = cloud.client("eks").list_nodegroups(clusterName="training")["nodegroups"]
@@ -182,7 +182,7 @@ def test_system_nodes_are_few_cpu_nodes_bought_on_demand_in_every_zone(
     assert found.get("taints", []) == []
 
 
-def test_system_nodes_keep_their_credentials_from_pods_and_their_disks_encrypted(
+def test_system_nodes_block_pod_access_to_imds_and_encrypt_disks(
     cloud: Cloud, stack: Deployed
 ) -> None:
     template = stack.one("aws:ec2/launchTemplate:LaunchTemplate").id
@@ -202,7 +202,7 @@ def test_system_nodes_keep_their_credentials_from_pods_and_their_disks_encrypted
     assert data["SecurityGroupIds"] == [stack.result["record"]["security_group"]]
 
 
-def test_everything_goes_through_the_explicit_provider_and_carries_the_stacks_tags(
+def test_every_resource_uses_the_explicit_provider_and_has_the_stack_tags(
     stack: Deployed, cluster: dict[str, Any], cloud: Cloud
 ) -> None:
     own = [one for one in stack.created if one.type.startswith(("aws:", "eks:"))]

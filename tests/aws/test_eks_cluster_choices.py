@@ -36,7 +36,7 @@ def make(
     return made
 
 
-def test_a_public_endpoint_is_open_to_the_listed_cidrs_and_the_private_one_stays(
+def test_public_endpoint_is_open_to_listed_cidrs_and_the_private_one_remains(
     make: Make, cloud: Cloud
 ) -> None:
     make(public_cidrs=("203.0.113.0/24",))
@@ -47,39 +47,39 @@ def test_a_public_endpoint_is_open_to_the_listed_cidrs_and_the_private_one_stays
 
 
 @pytest.mark.parametrize("cidr", ["0.0.0.0/0", "0.0.0.0/0 "])
-def test_an_endpoint_for_everybody_is_refused(make: Make, cidr: str) -> None:
+def test_public_endpoint_for_all_addresses_is_rejected(make: Make, cidr: str) -> None:
     with pytest.raises(ValueError, match=r"0\.0\.0\.0/0"):
         make(public_cidrs=("203.0.113.0/24", cidr))
 
 
-def test_a_principal_that_is_admin_and_deployer_is_refused(make: Make) -> None:
+def test_principal_that_is_admin_and_deployer_is_rejected(make: Make) -> None:
     with pytest.raises(
         ValueError, match="role/platform-admin is listed in two of admins, deployers"
     ):
         make(deployers=(ADMIN,))
 
 
-def test_the_clusters_creator_cannot_be_admitted_twice(make: Make) -> None:
+def test_access_entry_for_the_cluster_creator_is_rejected(make: Make) -> None:
     with pytest.raises(ValueError, match="user/moto made the cluster"):
         make(admins=(f"arn:aws:iam::{ACCOUNT}:user/moto",))
 
 
-def test_a_subnet_that_is_not_there_is_refused(make: Make) -> None:
+def test_unknown_subnet_is_rejected(make: Make) -> None:
     with pytest.raises(ClientError, match="subnet-0abc"):
         make(keep=lambda _: {"us-east-1a": "subnet-0abc"})
 
 
-def test_subnets_of_one_zone_are_refused(make: Make) -> None:
+def test_subnets_in_a_single_zone_are_rejected(make: Make) -> None:
     with pytest.raises(ValueError, match="two zones"):
         make(keep=lambda subnets: {"us-east-1a": subnets["us-east-1a"]})
 
 
-def test_a_key_that_is_not_there_is_refused(make: Make) -> None:
+def test_unknown_key_is_rejected(make: Make) -> None:
     with pytest.raises(ClientError, match="key/none"):
         make(key_arn="arn:aws:kms:us-east-1:123456789012:key/none")
 
 
-def test_a_cluster_that_may_go_is_not_protected(make: Make) -> None:
+def test_cluster_without_protection_may_be_deleted(make: Make) -> None:
     cluster = make(protect=False).one("eks:index:Cluster")
     assert cluster.inputs["deletionProtection"] is False
     assert not cluster.protect

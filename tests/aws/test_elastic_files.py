@@ -62,7 +62,7 @@ def test_efs_is_encrypted_backed_up_and_mounted_in_every_zone(deployed: Deployed
     assert backups["backupPolicy"] == {"status": "ENABLED"}
 
 
-def test_only_the_clusters_nodes_reach_the_mount_targets(deployed: Deployed) -> None:
+def test_only_cluster_nodes_reach_the_mount_targets(deployed: Deployed) -> None:
     servers = deployed.one("aws:ec2/securityGroup:SecurityGroup", "storage-servers").id
     found = permissions(deployed.cloud, servers, "IpPermissions")
     assert found == {(2049, 2049, deployed.result["site"]["nodes"])}
@@ -78,7 +78,7 @@ def test_only_the_clusters_nodes_reach_the_mount_targets(deployed: Deployed) -> 
     ],
 )
 @pytest.mark.parametrize("action", ["ClientMount", "ClientWrite"])
-def test_a_mount_needs_tls_a_mount_target_and_an_access_point(
+def test_mount_requires_tls_a_mount_target_and_an_access_point(
     deployed: Deployed, action: str, changed: dict[str, str | None], mounts: bool
 ) -> None:
     made = files(deployed)
@@ -98,7 +98,7 @@ def test_a_mount_needs_tls_a_mount_target_and_an_access_point(
     assert allowed(asked, resource=json.loads(policy), owner=ACCOUNT) is mounts
 
 
-def test_nobody_is_root_on_efs() -> None:
+def test_no_client_is_root_on_efs() -> None:
     arn = f"arn:aws:elasticfilesystem:{REGION}:{ACCOUNT}:file-system/fs-1"
     asked = Request(
         action="elasticfilesystem:ClientRootAccess",
@@ -113,7 +113,7 @@ def test_nobody_is_root_on_efs() -> None:
     assert not allowed(asked, resource=file_system_policy(arn), owner=ACCOUNT)
 
 
-def test_each_claim_gets_an_access_point_to_a_directory_of_its_own(deployed: Deployed) -> None:
+def test_each_claim_gets_an_access_point_to_a_separate_directory(deployed: Deployed) -> None:
     made = deployed.one(CLASS, "storage-class").inputs
     parameters = made["parameters"]
     assert parameters["provisioningMode"] == "efs-ap"
@@ -132,7 +132,7 @@ def test_each_claim_gets_an_access_point_to_a_directory_of_its_own(deployed: Dep
 @pytest.mark.parametrize(
     ("storage", "kept", "policy"), [("storage", True, "Retain"), ("trial", False, "Delete")]
 )
-def test_efs_is_kept_with_its_claims(
+def test_efs_and_its_claims_are_retained_together(
     deployed: Deployed, storage: str, kept: bool, policy: str
 ) -> None:
     made = deployed.one(FILE_SYSTEM, f"{storage}-files")
@@ -140,7 +140,7 @@ def test_efs_is_kept_with_its_claims(
     assert deployed.one(CLASS, f"{storage}-class").inputs["reclaimPolicy"] == policy
 
 
-def test_a_claim_waits_for_the_class_and_the_class_for_what_mounts_need(
+def test_claim_depends_on_the_class_and_the_class_on_mount_resources(
     deployed: Deployed,
 ) -> None:
     assert deployed.result["needs"] == ["storage-class"]

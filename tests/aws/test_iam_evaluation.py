@@ -1,4 +1,4 @@
-"""The judge of the other tests: it knows IAM's rules, and says so when it does not."""
+"""The IAM policy evaluator of the other tests: follows IAM's rules, raises on unsupported ones."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ def open_to(principal: Any, effect: str = "Allow", **more: Any) -> dict[str, Any
     return policy(effect, Principal=principal, **more)
 
 
-def test_nothing_is_allowed_that_no_statement_names() -> None:
+def test_access_is_denied_by_default() -> None:
     assert not allowed(READ, owner="1")
     assert not allowed(READ, identity=[policy("Allow", Action="s3:Put*")], owner="1")
     assert not allowed(READ, identity=[policy("Allow", Resource="arn:aws:s3:::c/*")], owner="1")
     assert allowed(READ, identity=[policy("Allow")], owner="1")
 
 
-def test_a_deny_wins_on_either_side() -> None:
+def test_deny_wins_on_either_side() -> None:
     allow, deny = policy("Allow"), policy("Deny")
     assert not allowed(READ, identity=[allow, deny], owner="1")
     assert not allowed(READ, identity=[allow], resource=open_to("*", "Deny"), owner="1")
 
 
-def test_one_side_is_enough_within_an_account_and_both_are_needed_across() -> None:
+def test_same_account_needs_one_allow_and_cross_account_needs_both() -> None:
     assert allowed(READ, resource=open_to({"AWS": "arn:aws:iam::1:root"}), owner="1")
     assert not allowed(READ, identity=[policy("Allow")], owner="2")
     assert not allowed(READ, resource=open_to("*"), owner="2")
     assert allowed(READ, identity=[policy("Allow")], resource=open_to("*"), owner="2")
 
 
-def test_a_service_is_no_account() -> None:
+def test_service_principal_is_not_matched_as_an_account() -> None:
     service = Request(action="s3:GetObject", resource="x", account=None, service="x.amazonaws.com")
     assert allowed(service, resource=open_to({"Service": "x.amazonaws.com"}), owner="1")
     assert not allowed(service, resource=open_to({"Service": "y.amazonaws.com"}), owner="1")
@@ -68,7 +68,7 @@ def test_a_service_is_no_account() -> None:
         ({"StringEquals": {"k": "a"}, "Bool": {"m": "true"}}, {"k": "a"}, False),
     ],
 )
-def test_conditions_mean_what_iam_means(
+def test_conditions_are_evaluated_like_in_iam(
     condition: dict[str, Any], context: dict[str, str], applies: bool
 ) -> None:
     request = Request(action="s3:GetObject", resource="x", account="1", context=context)
@@ -86,11 +86,11 @@ def test_conditions_mean_what_iam_means(
         policy("allow"),
     ],
 )
-def test_what_is_not_understood_is_never_taken_for_an_answer(statement: dict[str, Any]) -> None:
+def test_unsupported_statements_raise(statement: dict[str, Any]) -> None:
     with pytest.raises(NotImplementedError):
         allowed(READ, identity=[statement], owner="1")
 
 
-def test_brackets_and_dots_are_no_wildcards() -> None:
+def test_brackets_and_dots_are_not_wildcards() -> None:
     assert matches("a.b[c]*", "a.b[c]/d")
     assert not matches("a.b", "axb")

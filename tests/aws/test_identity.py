@@ -34,20 +34,20 @@ def deployed() -> Iterator[Deployed]:
     yield from deployed_on(program)
 
 
-def test_the_role_has_the_two_policies_of_its_own_and_no_other(deployed: Deployed) -> None:
+def test_role_has_exactly_its_two_inline_policies(deployed: Deployed) -> None:
     iam = deployed.cloud.iam
     assert set(iam.list_role_policies(RoleName=ROLE)["PolicyNames"]) == {"objects", "key"}
     assert iam.list_attached_role_policies(RoleName=ROLE)["AttachedPolicies"] == []
 
 
-def test_the_role_says_whose_it_is(deployed: Deployed) -> None:
+def test_role_has_team_tags(deployed: Deployed) -> None:
     role = deployed.cloud.iam.get_role(RoleName=ROLE)["Role"]
     assert deployed.result["role_arn"] == role["Arn"]
     tags = {tag["Key"]: tag["Value"] for tag in role["Tags"]}
     assert tags["trainyard.dev/team"] == "research"
 
 
-def test_pods_of_the_teams_service_account_get_the_role_once_it_may_do_something(
+def test_pod_identity_association_depends_on_the_role_policies(
     deployed: Deployed,
 ) -> None:
     made = deployed.one("aws:eks/podIdentityAssociation:PodIdentityAssociation")
@@ -58,7 +58,7 @@ def test_pods_of_the_teams_service_account_get_the_role_once_it_may_do_something
     assert {"identity-objects", "identity-key"} <= made.depends_on
 
 
-def test_a_long_name_is_cut_and_stays_apart_from_its_likes() -> None:
+def test_long_role_name_is_truncated_and_stays_unique() -> None:
     assert role_name("training", "research") == ROLE
     long = [role_name("training-production-eu-west-1", f"{'t' * 50}{one}") for one in "ab"]
     assert len(set(long)) == 2

@@ -1,4 +1,4 @@
-"""Interruptions: which events reach Karpenter's queue, and who may put them there; the sidecar's file."""
+"""Interruptions: events in Karpenter's queue, its senders, and the sidecar's notice file."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def received(cloud: Cloud, url: str) -> list[str]:
     return [json.loads(one["Body"])["detail-type"] for one in messages.get("Messages", [])]
 
 
-def test_each_warning_of_aws_reaches_the_queue_and_nothing_else_does(
+def test_every_aws_interruption_event_reaches_the_queue_and_other_events_do_not(
     build: Build, cloud: Cloud
 ) -> None:
     made = build(lambda opts: InterruptionQueue("interruption", opts))
@@ -69,7 +69,7 @@ def test_each_warning_of_aws_reaches_the_queue_and_nothing_else_does(
     assert sorted(received(cloud, url)) == sorted(kind for _, kind, _ in SAMPLES.values())
 
 
-def test_the_queue_is_encrypted_and_forgets_what_is_old(build: Build) -> None:
+def test_queue_is_encrypted_and_has_a_short_retention(build: Build) -> None:
     queue = build(lambda opts: InterruptionQueue("interruption", opts)).one("aws:sqs/queue:Queue")
     assert queue.inputs["sqsManagedSseEnabled"] is True
     assert queue.inputs["messageRetentionSeconds"] == 300
@@ -91,7 +91,7 @@ TLS = {"aws:SecureTransport": "true"}
     ],
     ids=["our rule", "another rule", "without TLS", "another service", "nobody"],
 )
-def test_only_events_of_our_rules_may_send(
+def test_only_our_event_rules_may_send(
     service: str | None, context: dict[str, str], may: bool
 ) -> None:
     request = Request(
@@ -101,7 +101,7 @@ def test_only_events_of_our_rules_may_send(
     assert allowed(request, resource=policy, owner=ACCOUNT) is may
 
 
-def test_the_queues_policy_names_exactly_its_rules(build: Build, cloud: Cloud) -> None:
+def test_queue_policy_lists_exactly_its_rules(build: Build, cloud: Cloud) -> None:
     made = build(lambda opts: InterruptionQueue("interruption", opts))
     policy = json.loads(made.one("aws:sqs/queuePolicy:QueuePolicy").inputs["policy"])
     named = policy["Statement"][0]["Condition"]["ArnEquals"]["aws:SourceArn"]
@@ -165,7 +165,7 @@ def notice_file(service: MetadataService, tmp_path: Path) -> Iterator[Path]:
     process.communicate()
 
 
-def test_the_sidecar_touches_the_notice_file_once_aws_gives_notice(
+def test_sidecar_touches_the_notice_file_once_aws_gives_notice(
     service: MetadataService, notice_file: Path
 ) -> None:
     for _ in range(3):
@@ -178,7 +178,7 @@ def test_the_sidecar_touches_the_notice_file_once_aws_gives_notice(
     assert notice_file.exists()
 
 
-def test_the_sidecar_outlives_a_metadata_service_that_refuses_it(
+def test_sidecar_survives_an_unavailable_metadata_service(
     service: MetadataService, notice_file: Path
 ) -> None:
     service.status = 403
@@ -201,7 +201,7 @@ def test_trainer_and_sidecar_share_the_notice_file() -> None:
     assert Path(imds_sidecar.NOTICE_FILE).parent == Path(mount["mountPath"])
 
 
-def test_the_sidecar_asks_every_five_seconds_and_ends_with_the_trainer() -> None:
+def test_sidecar_polls_every_five_seconds_and_ends_with_the_trainer() -> None:
     (sidecar,) = imds_sidecar.pod_additions()["initContainers"]
     assert "POLL_SECONDS = 5.0\n" in sidecar["command"][2]
     assert "http://169.254.169.254/latest" in sidecar["command"][2]
@@ -209,6 +209,6 @@ def test_the_sidecar_asks_every_five_seconds_and_ends_with_the_trainer() -> None
     assert sidecar["resources"]["requests"] == sidecar["resources"]["limits"]
 
 
-def test_only_the_sidecar_opens_the_metadata_service_to_pods() -> None:
+def test_metadata_hop_limit_admits_pods_with_the_sidecar_only() -> None:
     assert imds_sidecar.MetadataAccess.NODE.hop_limit == 1
     assert imds_sidecar.MetadataAccess.PODS.hop_limit == 2

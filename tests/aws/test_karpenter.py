@@ -1,4 +1,4 @@
-"""Karpenter: its objects for each pool, what it may do, and the order in which it is taken down."""
+"""Karpenter: objects of each pool, permissions and deletion order."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def requirement(pool: NodePool, key: str) -> Any:
     return values
 
 
-def test_every_pool_is_a_nodepool_and_a_node_class_of_its_name(made: Deployed) -> None:
+def test_every_pool_has_a_nodepool_and_a_node_class_of_its_name(made: Deployed) -> None:
     for type_ in (POOL, CLASS):
         names = {one.inputs["metadata"]["name"] for one in made.all(type_)}
         assert names == {pool.name for pool in MINE}
@@ -71,50 +71,50 @@ def test_every_pool_is_a_nodepool_and_a_node_class_of_its_name(made: Deployed) -
         assert reference["name"] == one.inputs["metadata"]["name"]
 
 
-def test_training_nodes_never_expire_and_only_empty_ones_are_removed() -> None:
+def test_training_nodes_never_expire_and_only_empty_nodes_are_consolidated() -> None:
     for pool in MINE:
         spec = node_pool(pool)["spec"]
         assert spec["template"]["spec"]["expireAfter"] == "Never"
         assert spec["disruption"]["consolidationPolicy"] == "WhenEmpty"
 
 
-def test_no_more_than_a_tenth_of_a_pool_is_disrupted_at_once() -> None:
+def test_disruption_budget_is_ten_percent_of_a_pool() -> None:
     assert {"nodes": "10%"} in node_pool(SPOT)["spec"]["disruption"]["budgets"]
 
 
-def test_a_changed_tag_or_image_takes_no_node_from_under_a_gang() -> None:
+def test_drift_never_replaces_nodes() -> None:
     for pool in MINE:
         budgets = node_pool(pool)["spec"]["disruption"]["budgets"]
         assert {"nodes": "0", "reasons": ["Drifted"]} in budgets
 
 
-def test_a_pool_grows_to_its_maximum_of_gpus_and_nodes() -> None:
+def test_nodepool_limits_are_the_pool_maximum() -> None:
     assert node_pool(ONDEMAND)["spec"]["limits"] == {"nodes": "4", "nvidia.com/gpu": str(4 * 8)}
     assert node_pool(SPOT)["spec"]["limits"] == {"nodes": "50", "nvidia.com/gpu": str(50 * 8)}
     assert node_pool(CPU)["spec"]["limits"] == {"nodes": "4"}
 
 
-def test_spot_pools_may_fall_back_to_on_demand_but_never_the_other_way() -> None:
+def test_spot_pools_may_fall_back_to_on_demand_but_not_vice_versa() -> None:
     capacity = "karpenter.sh/capacity-type"
     assert requirement(SPOT, capacity) == ["spot", "on-demand"]
     assert requirement(ONDEMAND, capacity) == ["on-demand"]
     assert requirement(CPU, capacity) == ["on-demand"]
 
 
-def test_a_pool_with_a_reservation_launches_into_nothing_else(made: Deployed) -> None:
+def test_pool_with_a_reservation_launches_reserved_capacity_only(made: Deployed) -> None:
     assert requirement(RESERVED, "karpenter.sh/capacity-type") == ["reserved"]
     terms = node_class(made, RESERVED)["capacityReservationSelectorTerms"]
     assert terms == [{"id": pools.BLOCK.id}]
     assert "capacityReservationSelectorTerms" not in node_class(made, ONDEMAND)
 
 
-def test_nodes_are_of_the_pools_types_and_zone() -> None:
+def test_nodes_have_the_types_and_zone_of_the_pool() -> None:
     assert requirement(SPOT, naming.INSTANCE_TYPE) == ["p4d.24xlarge", "p3dn.24xlarge"]
     assert requirement(SPOT, naming.ZONE) == ["us-east-1b"]
 
 
 @pytest.mark.parametrize("pool", MINE, ids=lambda pool: pool.name)
-def test_labels_and_taints_are_the_pools_own(pool: NodePool) -> None:
+def test_labels_and_taints_match_the_pool(pool: NodePool) -> None:
     template = node_pool(pool)["spec"]["template"]
     set_by_the_cloud = {naming.ZONE, naming.INSTANCE_TYPE}
     own = {k: v for k, v in pool.labels().items() if k not in set_by_the_cloud}
@@ -122,7 +122,7 @@ def test_labels_and_taints_are_the_pools_own(pool: NodePool) -> None:
     assert template["spec"]["taints"] == [taint.manifest() for taint in pool.taints]
 
 
-def test_nodes_start_in_the_pools_subnet_with_the_clusters_groups(
+def test_nodes_start_in_the_pool_subnet_with_the_cluster_security_groups(
     made: Deployed, place: pools.Place
 ) -> None:
     own, efa = place.cluster.security_group, place.network.efa_security_group
@@ -139,7 +139,7 @@ def test_pods_cannot_reach_the_metadata_service(made: Deployed) -> None:
         assert (options["httpTokens"], options["httpPutResponseHopLimit"]) == ("required", 1)
 
 
-def test_root_volumes_are_encrypted_with_our_key(made: Deployed, place: pools.Place) -> None:
+def test_root_volumes_are_encrypted_with_the_stack_key(made: Deployed, place: pools.Place) -> None:
     (mapping,) = node_class(made, ONDEMAND)["blockDeviceMappings"]
     assert mapping["ebs"]["encrypted"] is True
     assert mapping["ebs"]["kmsKeyID"] == place.key
@@ -152,25 +152,25 @@ def test_every_node_of_an_efa_pool_has_its_efa_interfaces(made: Deployed) -> Non
     assert "networkInterfaces" not in node_class(made, SPOT)
 
 
-def test_a_placement_group_is_made_for_the_pool_that_asks(made: Deployed) -> None:
+def test_placement_group_is_created_for_the_pool_that_requests_it(made: Deployed) -> None:
     (group,) = made.all("aws:ec2/placementGroup:PlacementGroup")
     assert node_class(made, ONDEMAND)["placementGroupSelector"] == {"name": group.inputs["name"]}
     assert "placementGroupSelector" not in node_class(made, SPOT)
 
 
-def test_the_machine_image_is_pinned_to_a_day() -> None:
+def test_ami_is_pinned_by_release_date() -> None:
     family, day = karpenter_manifests.IMAGE.split("@v")
     assert family == "al2023"
     assert len(day) == 8 and day.isdigit()
 
 
-def test_nodes_get_the_node_role_by_a_profile_of_the_stacks(made: Deployed) -> None:
+def test_nodes_get_the_node_role_through_the_stack_instance_profile(made: Deployed) -> None:
     profile = made.one("aws:iam/instanceProfile:InstanceProfile")
     assert profile.inputs["role"] == "ec2"
     assert node_class(made, SPOT)["instanceProfile"] == profile.outputs["name"]
 
 
-def test_the_crds_are_a_release_of_their_own_and_of_the_same_version(made: Deployed) -> None:
+def test_crds_are_a_separate_release_of_the_same_version(made: Deployed) -> None:
     crds, controller = (made.one(RELEASE, f"karpenter-{name}") for name in ("crd", "controller"))
     assert crds.inputs["chart"] == "oci://public.ecr.aws/karpenter/karpenter-crd"
     assert controller.inputs["skipCrds"] is True
@@ -185,13 +185,13 @@ def test_the_controller_listens_to_the_interruption_queue(made: Deployed) -> Non
     assert settings["featureGates"] == {"nodeRepair": True}
 
 
-def test_the_chart_has_every_value_that_the_controller_is_given(made: Deployed) -> None:
+def test_every_controller_value_exists_in_the_chart(made: Deployed) -> None:
     values = made.one(RELEASE, "karpenter-controller").inputs["values"]
     assert values
     assert list(chart_values.value_errors(values, chart_values.keys("karpenter"))) == []
 
 
-def test_the_controllers_service_account_has_the_role_and_the_role_trusts_it(
+def test_controller_service_account_has_the_role_and_the_role_trusts_it(
     made: Deployed,
 ) -> None:
     association = made.one("aws:eks/podIdentityAssociation:PodIdentityAssociation").inputs
@@ -207,7 +207,7 @@ def test_the_controllers_service_account_has_the_role_and_the_role_trusts_it(
     }
 
 
-def test_a_destroy_ends_nodes_before_the_controller_and_that_before_its_rights(
+def test_destroy_deletes_nodes_then_the_controller_then_its_permissions(
     made: Deployed,
 ) -> None:
     """A controller that is gone, or that may no longer end instances, would leave finalizers."""
@@ -225,7 +225,7 @@ def test_a_destroy_ends_nodes_before_the_controller_and_that_before_its_rights(
     assert "karpenter-crd" in made.one(RELEASE, "karpenter-controller").depends_on
 
 
-def test_a_node_that_will_not_drain_is_ended_before_its_deletion_times_out(
+def test_undrainable_node_is_terminated_before_its_deletion_times_out(
     made: Deployed,
 ) -> None:
     spec = node_pool(SPOT)["spec"]["template"]["spec"]
@@ -234,7 +234,7 @@ def test_a_node_that_will_not_drain_is_ended_before_its_deletion_times_out(
         assert int(one.delete_timeout.removesuffix("m")) > drain_minutes
 
 
-def test_the_roles_policy_is_written_for_the_pools_real_places(
+def test_role_policy_uses_the_actual_subnets_and_groups_of_the_pools(
     made: Deployed, place: pools.Place
 ) -> None:
     policy = json.loads(made.one("aws:iam/rolePolicy:RolePolicy").inputs["policy"])

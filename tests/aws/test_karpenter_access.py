@@ -1,4 +1,4 @@
-"""What Karpenter's role may do: every right has its denied twin."""
+"""Permissions of Karpenter's role, each with a denied counterpart."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def may(action: str, resource: str, **context: str) -> bool:
     return allowed(request, identity=[controller_policy(SCOPE)], owner=ACCOUNT)
 
 
-def test_karpenter_ends_its_own_instances_and_no_others() -> None:
+def test_karpenter_terminates_its_own_instances_only() -> None:
     own, other = instance("training"), instance("other")
     one = f"{EC2}:instance/i-1"
     assert may("ec2:TerminateInstances", one, **own)
@@ -49,7 +49,7 @@ def test_karpenter_ends_its_own_instances_and_no_others() -> None:
     assert not may("ec2:TerminateInstances", one, **managed)
 
 
-def test_karpenter_cannot_make_a_strange_instance_its_own() -> None:
+def test_karpenter_cannot_tag_foreign_instances_as_its_own() -> None:
     tags = {
         "aws:RequestTag/kubernetes.io/cluster/training": "owned",
         "aws:RequestTag/karpenter.sh/nodepool": "spot",
@@ -69,12 +69,12 @@ def test_karpenter_cannot_make_a_strange_instance_its_own() -> None:
         (f"capacity-reservation/{pools.BLOCK.id}", f"capacity-reservation/{pools.HELD.id}"),
     ],
 )
-def test_karpenter_launches_into_the_clusters_places_only(own: str, other: str) -> None:
+def test_karpenter_launches_into_cluster_subnets_and_groups_only(own: str, other: str) -> None:
     assert may("ec2:RunInstances", f"{EC2}:{own}")
     assert not may("ec2:RunInstances", f"{EC2}:{other}")
 
 
-def test_karpenter_launches_nothing_without_the_clusters_tags() -> None:
+def test_karpenter_launches_nothing_without_the_cluster_tags() -> None:
     one = f"{EC2}:instance/*"
     assert may(
         "ec2:RunInstances",
@@ -87,7 +87,7 @@ def test_karpenter_launches_nothing_without_the_clusters_tags() -> None:
     assert not may("ec2:RunInstances", one)
 
 
-def test_karpenter_gives_the_node_role_to_instances_and_no_other_role() -> None:
+def test_karpenter_passes_only_the_node_role_to_instances() -> None:
     to_ec2 = {"iam:PassedToService": "ec2.amazonaws.com"}
     assert may("iam:PassRole", SCOPE.node_role_arn, **to_ec2)
     assert not may("iam:PassRole", f"arn:aws:iam::{ACCOUNT}:role/admin", **to_ec2)

@@ -39,7 +39,7 @@ def test_pods_cannot_reach_the_metadata_service(made: Deployed, pool: NodePool) 
     assert metadata["httpPutResponseHopLimit"] == 1
 
 
-def test_a_stack_may_let_pods_reach_the_metadata_service(cloud: Cloud) -> None:
+def test_stack_may_allow_pods_to_reach_the_metadata_service(cloud: Cloud) -> None:
     common = pools.place(cloud).common(pools.SPOT)
     args = NodePoolsArgs(**common, metadata_access=MetadataAccess.PODS)
     metadata: Any = template_args(pools.SPOT, args, None).metadata_options
@@ -47,7 +47,7 @@ def test_a_stack_may_let_pods_reach_the_metadata_service(cloud: Cloud) -> None:
     assert metadata.http_tokens == "required"
 
 
-def test_the_root_volume_is_encrypted_with_our_key_and_sized_for_images(
+def test_root_volume_is_encrypted_with_the_stack_key_and_sized_for_images(
     made: Deployed, place: pools.Place
 ) -> None:
     (mapping,) = template(made, pools.ONDEMAND)["blockDeviceMappings"]
@@ -65,7 +65,7 @@ def test_the_root_volume_is_encrypted_with_our_key_and_sized_for_images(
     }
 
 
-def test_a_node_without_efa_has_the_clusters_security_group_only(
+def test_node_without_efa_has_the_cluster_security_group_only(
     made: Deployed, place: pools.Place
 ) -> None:
     data = template(made, pools.SPOT)
@@ -98,7 +98,7 @@ def test_no_node_has_a_public_address(made: Deployed) -> None:
 
 
 @pytest.mark.parametrize("name", [t.name for t in catalog.load().types.values() if t.efa_cards])
-def test_every_efa_type_gets_as_many_interfaces_as_the_catalog_says(name: str) -> None:
+def test_every_efa_type_gets_the_interfaces_of_the_catalog(name: str) -> None:
     row = catalog.load().types[name]
     primary, *others = efa.interfaces(pools.pool(instance_types=(name,), network=Network.EFA))
     assert primary == Interface(card=0, device=0, type=InterfaceType.ENA)
@@ -107,16 +107,16 @@ def test_every_efa_type_gets_as_many_interfaces_as_the_catalog_says(name: str) -
     assert len({(one.card, one.device) for one in (primary, *others)}) == row.efa_cards + 1
 
 
-def test_a_mixed_efa_pool_uses_the_cards_that_all_its_types_have() -> None:
+def test_mixed_efa_pool_uses_the_network_cards_common_to_its_types() -> None:
     mixed = pools.pool(instance_types=("p5.48xlarge", "p4d.24xlarge"), network=Network.EFA)
     assert len(efa.interfaces(mixed)) == 1 + 4
 
 
-def test_a_pool_without_efa_uses_none_though_its_types_have_it() -> None:
+def test_pool_without_efa_has_no_efa_interfaces_on_capable_types() -> None:
     assert efa.interfaces(pools.SPOT) == (efa.PRIMARY,)
 
 
-def test_a_capacity_block_is_bought_in_its_own_market_and_nowhere_else(made: Deployed) -> None:
+def test_capacity_block_uses_the_capacity_block_market(made: Deployed) -> None:
     data = template(made, pools.RESERVED)
     assert data["instanceMarketOptions"] == {"marketType": "capacity-block"}
     assert data["instanceType"] == "p5.48xlarge"
@@ -125,7 +125,7 @@ def test_a_capacity_block_is_bought_in_its_own_market_and_nowhere_else(made: Dep
     }
 
 
-def test_an_on_demand_reservation_is_targeted_in_the_usual_market(made: Deployed) -> None:
+def test_on_demand_reservation_is_targeted_without_market_options(made: Deployed) -> None:
     data = template(made, pools.IN_RESERVATION)
     assert data["capacityReservationSpecification"] == {
         "capacityReservationTarget": {"capacityReservationId": pools.HELD.id}
@@ -133,18 +133,18 @@ def test_an_on_demand_reservation_is_targeted_in_the_usual_market(made: Deployed
     assert "instanceMarketOptions" not in data and "instanceType" not in data
 
 
-def test_nothing_is_reserved_unless_the_pool_says(made: Deployed) -> None:
+def test_no_reservation_is_targeted_by_default(made: Deployed) -> None:
     assert "capacityReservationSpecification" not in template(made, pools.ONDEMAND)
 
 
-def test_a_placement_group_holds_the_nodes_of_one_pool(made: Deployed) -> None:
+def test_placement_group_is_per_pool(made: Deployed) -> None:
     group = made.one("aws:ec2/placementGroup:PlacementGroup").inputs
     assert (group["name"], group["strategy"]) == ("training-ondemand", "cluster")
     assert template(made, pools.ONDEMAND)["placement"] == {"groupName": "training-ondemand"}
     assert "placement" not in template(made, pools.SPOT)
 
 
-def test_instances_and_volumes_carry_the_stacks_tags(made: Deployed) -> None:
+def test_instances_and_volumes_have_the_stack_tags(made: Deployed) -> None:
     found = template(made, pools.SPOT)["tagSpecifications"]
     tags = {
         "cost-center": "research",
@@ -155,10 +155,10 @@ def test_instances_and_volumes_carry_the_stacks_tags(made: Deployed) -> None:
     assert found == [{"resourceType": kind, "tags": tags} for kind in kinds]
 
 
-def test_instances_report_every_minute(made: Deployed) -> None:
+def test_detailed_monitoring_is_enabled(made: Deployed) -> None:
     assert template(made, pools.SPOT)["monitoring"] == {"enabled": True}
 
 
-def test_a_template_keeps_its_name_over_updates(made: Deployed) -> None:
+def test_template_name_is_stable_across_updates(made: Deployed) -> None:
     assert template(made, pools.SPOT)["name"] == "training-spot"
     assert template(made, pools.SPOT)["updateDefaultVersion"] is True

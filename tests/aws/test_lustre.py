@@ -68,13 +68,13 @@ def made(deployed: Deployed, type_: str, storage: str = "storage") -> list[Creat
         ("100Ti", "20Ti", 124800),
     ],
 )
-def test_a_file_system_is_the_smallest_that_is_sold_and_large_enough(
+def test_file_system_has_the_smallest_sufficient_capacity(
     checkpoints: str, datasets: str, sold: int
 ) -> None:
     assert capacity_gib(VolumeSizes(checkpoints=checkpoints, datasets=datasets)) == sold
 
 
-def test_each_team_has_a_file_system_of_its_own_in_the_zone_of_its_pools(
+def test_each_team_has_a_file_system_in_the_zone_of_its_pools(
     deployed: Deployed,
 ) -> None:
     ids = [one.id for one in made(deployed, FILE_SYSTEM)]
@@ -94,7 +94,7 @@ def test_each_team_has_a_file_system_of_its_own_in_the_zone_of_its_pools(
     assert teams == set(TEAMS)
 
 
-def test_only_the_clusters_nodes_reach_the_servers_and_only_on_lustres_ports(
+def test_only_cluster_nodes_reach_the_servers_on_lustre_ports(
     deployed: Deployed,
 ) -> None:
     servers = deployed.one("aws:ec2/securityGroup:SecurityGroup", "storage-servers").id
@@ -119,9 +119,7 @@ def links(deployed: Deployed) -> dict[tuple[str, str], Created]:
 
 
 @pytest.mark.parametrize("team", TEAMS)
-def test_datasets_are_the_same_on_the_file_system_and_below_the_teams_prefix(
-    deployed: Deployed, team: str
-) -> None:
+def test_datasets_are_synchronized_with_the_team_prefix(deployed: Deployed, team: str) -> None:
     link = links(deployed)[team, "/datasets"].inputs
     assert link["dataRepositoryPath"] == f"s3://acme-datasets/{team}/"
     everything = {"events": ["NEW", "CHANGED", "DELETED"]}
@@ -129,7 +127,7 @@ def test_datasets_are_the_same_on_the_file_system_and_below_the_teams_prefix(
 
 
 @pytest.mark.parametrize("team", TEAMS)
-def test_checkpoints_are_copied_to_the_teams_prefix_and_nothing_there_changes_a_file(
+def test_checkpoints_are_exported_to_the_team_prefix_and_never_imported(
     deployed: Deployed, team: str
 ) -> None:
     link = links(deployed)[team, "/checkpoints"].inputs
@@ -137,7 +135,7 @@ def test_checkpoints_are_copied_to_the_teams_prefix_and_nothing_there_changes_a_
     assert link["s3"] == {"autoExportPolicy": {"events": ["NEW", "CHANGED", "DELETED"]}}
 
 
-def test_a_file_system_that_is_made_anew_knows_what_the_buckets_have(
+def test_recreated_file_system_imports_the_bucket_metadata(
     deployed: Deployed,
 ) -> None:
     for link in made(deployed, LINK):
@@ -145,14 +143,14 @@ def test_a_file_system_that_is_made_anew_knows_what_the_buckets_have(
         assert link.inputs["deleteDataInFilesystem"] is False
 
 
-def test_no_backups_are_asked_of_a_linked_file_system(deployed: Deployed) -> None:
+def test_linked_file_system_has_no_backups(deployed: Deployed) -> None:
     for one in made(deployed, FILE_SYSTEM):
         assert one.inputs["automaticBackupRetentionDays"] == 0
 
 
 @pytest.mark.parametrize("team", TEAMS)
 @pytest.mark.parametrize("claim", ["checkpoints", "datasets"])
-def test_a_claim_is_bound_to_its_teams_own_directory_and_to_nothing_else(
+def test_claim_is_bound_to_the_team_directory_only(
     deployed: Deployed, team: str, claim: str
 ) -> None:
     [files] = [
@@ -185,7 +183,7 @@ def test_no_two_volumes_have_the_same_name_or_handle(deployed: Deployed) -> None
     assert volume_name("a", "datasets") != volume_name("a2", "datasets")
 
 
-def test_the_kubelet_gives_a_new_directory_to_training_pods(deployed: Deployed) -> None:
+def test_kubelet_sets_directory_ownership_for_training_pods(deployed: Deployed) -> None:
     for one in made(deployed, VOLUME):
         spec = one.inputs["spec"]
         # The driver takes the first mode; the kubelet looks for ReadWriteOnce among them all.
@@ -193,7 +191,7 @@ def test_the_kubelet_gives_a_new_directory_to_training_pods(deployed: Deployed) 
         assert spec["csi"]["fsType"] == "lustre"
 
 
-def test_a_volume_comes_after_its_directory_and_a_file_system_after_its_ports(
+def test_volume_depends_on_its_data_links_and_file_system_on_its_rules(
     deployed: Deployed,
 ) -> None:
     for volume in made(deployed, VOLUME):
@@ -203,7 +201,7 @@ def test_a_volume_comes_after_its_directory_and_a_file_system_after_its_ports(
         assert rules <= files.depends_on
 
 
-def test_a_claim_names_its_volume_and_waits_for_it(deployed: Deployed) -> None:
+def test_claim_refers_to_its_volume_and_depends_on_it(deployed: Deployed) -> None:
     spec = deployed.result["claim"]["spec"]
     assert spec["volumeName"] == volume_name("a", "datasets")
     assert spec["storageClassName"] == ""
@@ -211,7 +209,7 @@ def test_a_claim_names_its_volume_and_waits_for_it(deployed: Deployed) -> None:
 
 
 @pytest.mark.parametrize(("storage", "kept"), [("storage", True), ("trial", False)])
-def test_what_holds_data_is_protected_and_kept(
+def test_stateful_resources_are_protected_and_retained(
     deployed: Deployed, storage: str, kept: bool
 ) -> None:
     holding = [*made(deployed, FILE_SYSTEM, storage), *made(deployed, VOLUME, storage)]

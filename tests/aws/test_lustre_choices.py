@@ -18,7 +18,7 @@ from tests.aws.storage_site import encrypted_bucket, key_policy, lustre_argument
 Build = Callable[[Callable[[pulumi.ResourceOptions], Any]], Deployed]
 
 
-def test_a_bucket_whose_key_fsx_may_not_use_is_refused(build: Build, cloud: Cloud) -> None:
+def test_bucket_with_a_key_that_fsx_may_not_use_is_rejected(build: Build, cloud: Cloud) -> None:
     found = site(cloud)
     key = cloud.client("kms").create_key(Policy=key_policy("acme-checkpoints"))
     encrypted_bucket("acme-closed", key["KeyMetadata"]["Arn"], cloud)
@@ -28,7 +28,7 @@ def test_a_bucket_whose_key_fsx_may_not_use_is_refused(build: Build, cloud: Clou
         build(lambda opts: LustreStorage("closed", args, opts))
 
 
-def test_a_bucket_that_is_not_there_is_refused(build: Build, cloud: Cloud) -> None:
+def test_unknown_bucket_is_rejected(build: Build, cloud: Cloud) -> None:
     nowhere = BucketRecord(name="acme-nowhere", arn="arn:aws:s3:::acme-nowhere")
     args = replace(lustre_arguments(site(cloud)), datasets=nowhere)
     with pytest.raises(ClientError, match="NoSuchBucket"):

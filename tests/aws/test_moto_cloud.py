@@ -1,4 +1,4 @@
-"""The tests' own cloud: what would fail in AWS fails here, too."""
+"""The mocked cloud of the tests: what would fail in AWS fails here, too."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def child(opts: pulumi.ResourceOptions) -> pulumi.ResourceOptions:
     )
 
 
-def test_a_resource_is_really_created(build: Build, cloud: Cloud) -> None:
+def test_resource_is_created_in_moto(build: Build, cloud: Cloud) -> None:
     deployed = build(lambda opts: ec2.Vpc("v", cidr_block="10.0.0.0/16", opts=child(opts)).id)
     (vpc,) = cloud.ec2.describe_vpcs(VpcIds=[deployed.result])["Vpcs"]
     assert vpc["CidrBlock"] == "10.0.0.0/16"
@@ -43,7 +43,7 @@ def test_an_account_starts_empty(cloud: Cloud) -> None:
     assert [v["CidrBlock"] for v in cloud.ec2.describe_vpcs()["Vpcs"]] == ["172.31.0.0/16"]
 
 
-def test_an_id_that_does_not_exist_fails(build: Build) -> None:
+def test_unknown_id_fails(build: Build) -> None:
     def program(opts: pulumi.ResourceOptions) -> None:
         ec2.Subnet(
             "s",
@@ -57,12 +57,12 @@ def test_an_id_that_does_not_exist_fails(build: Build) -> None:
         build(program)
 
 
-def test_a_type_that_nobody_creates_fails_and_says_where_to_add_it(build: Build) -> None:
+def test_unsupported_type_fails_and_names_where_to_add_it(build: Build) -> None:
     with pytest.raises(NotImplementedError, match=r"aws:sns/topic:Topic \(t\) is new .*missing.py"):
         build(lambda opts: sns.Topic("t", opts=child(opts)))
 
 
-def test_a_resource_without_the_explicit_provider_fails(build: Build) -> None:
+def test_resource_without_the_explicit_provider_fails(build: Build) -> None:
     with pytest.raises(LookupError, match="has no explicit AWS provider"):
         build(lambda opts: ec2.Vpc("v", cidr_block="10.0.0.0/16"))
 
@@ -89,7 +89,7 @@ def test_a_bad_policy_fails(build: Build, policy: str, message: str) -> None:
         build(lambda opts: iam.Policy("p", policy=policy, opts=child(opts)))
 
 
-def test_a_policy_that_aws_does_not_have_fails(build: Build) -> None:
+def test_unknown_managed_policy_fails(build: Build) -> None:
 
     def program(opts: pulumi.ResourceOptions) -> None:
         role = iam.Role("r", assume_role_policy=TRUST, opts=child(opts))
@@ -104,7 +104,7 @@ def test_a_policy_that_aws_does_not_have_fails(build: Build) -> None:
         build(program)
 
 
-def test_an_exception_of_the_program_reaches_the_test(build: Build) -> None:
+def test_program_exception_reaches_the_test(build: Build) -> None:
     def program(opts: pulumi.ResourceOptions) -> None:
         vpc = ec2.Vpc("v", cidr_block="10.0.0.0/16", opts=child(opts))
         known: dict[str, str] = {}
@@ -114,7 +114,7 @@ def test_an_exception_of_the_program_reaches_the_test(build: Build) -> None:
         build(program)
 
 
-def test_a_role_that_a_service_may_not_assume_fails(build: Build) -> None:
+def test_role_that_the_service_may_not_assume_fails(build: Build) -> None:
     def program(opts: pulumi.ResourceOptions) -> None:
         role = iam.Role("r", assume_role_policy=TRUST, opts=child(opts))
         inside = pulumi.ResourceOptions(parent=role)
@@ -133,12 +133,12 @@ def test_a_role_that_a_service_may_not_assume_fails(build: Build) -> None:
         build(program)
 
 
-def test_a_retention_that_cloudwatch_does_not_have_fails(build: Build) -> None:
+def test_invalid_log_retention_fails(build: Build) -> None:
     with pytest.raises(ValueError, match="not 31"):
         build(lambda opts: cloudwatch.LogGroup("l", retention_in_days=31, opts=child(opts)))
 
 
-def test_what_moto_lacks_still_refers_to_what_exists(build: Build) -> None:
+def test_references_of_echoed_resources_must_exist(build: Build) -> None:
     def program(opts: pulumi.ResourceOptions) -> None:
         eks.Addon("a", cluster_name="none", addon_name="coredns", opts=child(opts))
 
@@ -146,14 +146,14 @@ def test_what_moto_lacks_still_refers_to_what_exists(build: Build) -> None:
         build(program)
 
 
-def test_a_program_that_deploys_while_its_module_shares_an_account_is_told_so(
+def test_second_deployment_in_a_shared_account_fails_with_a_hint(
     cloud: Cloud,
 ) -> None:
     with pytest.raises(RuntimeError, match="move the test to another module"), account():
         pass
 
 
-def test_what_is_listed_as_missing_is_not_created_as_well() -> None:
+def test_missing_types_have_no_creator() -> None:
     assert not set(missing.MISSING) & set(CREATORS)
 
 
@@ -169,7 +169,7 @@ def test_what_is_listed_as_missing_is_not_created_as_well() -> None:
         ),
     ],
 )
-def test_what_is_listed_as_missing_from_eks_is_missing(
+def test_missing_eks_types_are_not_implemented_by_moto(
     cloud: Cloud, service: str, call: str, arguments: dict[str, str]
 ) -> None:
     # Once moto has it, create it there.

@@ -29,7 +29,7 @@ def record(deployed: Deployed) -> dict[str, Any]:
     return found
 
 
-def test_with_a_nat_per_zone_each_private_subnet_goes_out_by_its_own_zone(
+def test_nat_per_zone_routes_each_private_subnet_within_its_zone(
     network: Deployed, cloud: Cloud
 ) -> None:
     gateways = {z: way_out(cloud, s) for z, s in record(network)["private_subnets"].items()}
@@ -39,14 +39,14 @@ def test_with_a_nat_per_zone_each_private_subnet_goes_out_by_its_own_zone(
     }
 
 
-def test_nat_gateways_stand_in_public_subnets(network: Deployed, cloud: Cloud) -> None:
+def test_nat_gateways_are_in_public_subnets(network: Deployed, cloud: Cloud) -> None:
     public = set(record(network)["public_subnets"].values())
     nats = cloud.ec2.describe_nat_gateways()["NatGateways"]
     assert {nat["SubnetId"] for nat in nats} == public
     assert all(way_out(cloud, subnet).startswith("igw-") for subnet in public)
 
 
-def test_each_zone_has_one_subnet_of_each_kind_with_addresses_of_its_own(
+def test_each_zone_has_one_subnet_of_each_kind_without_overlap(
     network: Deployed, cloud: Cloud
 ) -> None:
     for kind, cidrs in (
@@ -72,7 +72,7 @@ def test_load_balancers_and_karpenter_find_their_subnets_by_tags(
     assert tagged("kubernetes.io/role/elb", "1") == set(record(network)["public_subnets"].values())
 
 
-def test_the_default_security_group_lets_nothing_through(network: Deployed, cloud: Cloud) -> None:
+def test_default_security_group_denies_all_traffic(network: Deployed, cloud: Cloud) -> None:
     (group,) = cloud.ec2.describe_security_groups(
         Filters=[
             {"Name": "vpc-id", "Values": [record(network)["vpc_id"]]},
@@ -82,7 +82,7 @@ def test_the_default_security_group_lets_nothing_through(network: Deployed, clou
     assert (group["IpPermissions"], group["IpPermissionsEgress"]) == ([], [])
 
 
-def test_efa_nodes_reach_each_other_by_any_protocol_and_nobody_else(
+def test_efa_security_group_allows_all_protocols_between_its_members_only(
     network: Deployed, cloud: Cloud
 ) -> None:
     (group,) = cloud.security_groups([record(network)["efa_security_group"]])
@@ -93,7 +93,9 @@ def test_efa_nodes_reach_each_other_by_any_protocol_and_nobody_else(
         assert rule.get("IpRanges", []) == []
 
 
-def test_s3_is_reached_by_route_from_every_private_subnet(network: Deployed, cloud: Cloud) -> None:
+def test_every_private_subnet_routes_to_the_s3_gateway_endpoint(
+    network: Deployed, cloud: Cloud
+) -> None:
     (gateway,) = cloud.ec2.describe_vpc_endpoints(
         Filters=[{"Name": "vpc-endpoint-type", "Values": ["Gateway"]}]
     )["VpcEndpoints"]
@@ -105,7 +107,7 @@ def test_s3_is_reached_by_route_from_every_private_subnet(network: Deployed, clo
     assert {table["RouteTableId"] for table in tables} == set(gateway["RouteTableIds"])
 
 
-def test_interface_endpoints_have_private_names_and_let_in_https_from_the_vpc_only(
+def test_interface_endpoints_have_private_dns_and_allow_https_from_the_vpc_only(
     network: Deployed, cloud: Cloud
 ) -> None:
     endpoints = cloud.ec2.describe_vpc_endpoints(
@@ -123,14 +125,16 @@ def test_interface_endpoints_have_private_names_and_let_in_https_from_the_vpc_on
     assert group["IpPermissionsEgress"] == []
 
 
-def test_all_flows_are_logged_and_kept_as_long_as_asked(network: Deployed, cloud: Cloud) -> None:
+def test_all_flows_are_logged_with_the_configured_retention(
+    network: Deployed, cloud: Cloud
+) -> None:
     (flow,) = cloud.ec2.describe_flow_logs()["FlowLogs"]
     assert (flow["ResourceId"], flow["TrafficType"]) == (record(network)["vpc_id"], "ALL")
     (group,) = cloud.client("logs").describe_log_groups()["logGroups"]
     assert (group["logGroupName"], group["retentionInDays"]) == ("/aws/vpc/training/flows", 30)
 
 
-def test_the_flow_logs_role_writes_to_its_own_group_only(network: Deployed, cloud: Cloud) -> None:
+def test_flow_log_role_writes_to_its_log_group_only(network: Deployed, cloud: Cloud) -> None:
     (role,) = cloud.iam.list_roles()["Roles"]
     (name,) = cloud.iam.list_role_policies(RoleName=role["RoleName"])["PolicyNames"]
     policy = cloud.iam.get_role_policy(RoleName=role["RoleName"], PolicyName=name)["PolicyDocument"]
@@ -144,7 +148,7 @@ def test_the_flow_logs_role_writes_to_its_own_group_only(network: Deployed, clou
 UNTAGGABLE = {"aws:ec2/route:Route", "aws:ec2/routeTableAssociation:RouteTableAssociation"}
 
 
-def test_everything_carries_the_stacks_tags(network: Deployed, cloud: Cloud) -> None:
+def test_every_resource_has_the_stack_tags(network: Deployed, cloud: Cloud) -> None:
     taggable = {
         one.id: one.name
         for one in network.created

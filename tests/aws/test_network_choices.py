@@ -23,7 +23,7 @@ def record(deployed: Deployed) -> dict[str, Any]:
     return found
 
 
-def test_with_a_single_nat_all_private_subnets_go_out_by_the_first_zone(
+def test_single_nat_routes_all_private_subnets_through_the_first_zone(
     build: Build, cloud: Cloud
 ) -> None:
     deployed = build(lambda opts: Network("network", replace(ARGS, nat=Nat.SINGLE), opts))
@@ -32,13 +32,13 @@ def test_with_a_single_nat_all_private_subnets_go_out_by_the_first_zone(
     assert len(deployed.all("aws:ec2/eip:Eip")) == 1
 
 
-def test_a_zone_of_another_region_is_refused_by_the_cloud(build: Build) -> None:
+def test_zone_of_another_region_is_rejected(build: Build) -> None:
     args = replace(ARGS, zones=("us-east-1a", "eu-west-1a"))
     with pytest.raises(LookupError, match="eu-west-1a is none of us-east-1's zones"):
         build(lambda opts: Network("network", args, opts))
 
 
-def test_an_existing_vpc_gives_the_same_record_and_gets_the_efa_group_only(
+def test_existing_vpc_gets_only_the_efa_security_group_and_exports_the_same_record(
     build: Build, cloud: Cloud
 ) -> None:
     args = existing_vpc(cloud)
@@ -59,7 +59,7 @@ def test_an_existing_vpc_gives_the_same_record_and_gets_the_efa_group_only(
     }
 
 
-def test_an_existing_vpc_that_is_not_there_is_refused(build: Build, cloud: Cloud) -> None:
+def test_unknown_vpc_is_rejected(build: Build, cloud: Cloud) -> None:
     args = replace(existing_vpc(cloud), vpc_id="vpc-0abc")
     with pytest.raises(ClientError, match="vpc-0abc"):
         build(lambda opts: ExistingNetwork("network", args, opts))

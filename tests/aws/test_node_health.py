@@ -11,7 +11,7 @@ ENGINE = "nvidia-dcgm.gpu-operator.svc:5555"
 CPU = pools.pool(workload=Workload.CPU, instance_types=("m6i.xlarge",))
 
 
-def test_the_agents_own_engine_runs_on_nodes_with_our_taints() -> None:
+def test_agent_dcgm_engine_tolerates_our_taints() -> None:
     settings = monitoring_agent((pools.SPOT, pools.ONDEMAND, CPU), "").settings
     assert settings == {
         "dcgmAgent": {
@@ -28,13 +28,13 @@ def test_the_agents_own_engine_runs_on_nodes_with_our_taints() -> None:
     }
 
 
-def test_where_an_engine_runs_already_the_agent_is_its_client_and_brings_none() -> None:
+def test_agent_uses_an_existing_dcgm_engine() -> None:
     assert monitoring_agent((pools.SPOT,), ENGINE).settings == {
         "dcgmAgent": {"enabled": False},
         "nodeAgent": {"dcgmAddress": ENGINE, "dnsPolicy": "ClusterFirstWithHostNet"},
     }
 
 
-def test_without_gpus_there_is_nothing_to_say() -> None:
+def test_pools_without_gpus_need_no_agent_settings() -> None:
     assert monitoring_agent((CPU,), ENGINE).settings == {}
     assert monitoring_agent((), "").settings == {}

@@ -1,4 +1,4 @@
-"""Managed node groups: what EKS is told of each pool."""
+"""Managed node groups: the settings of each pool."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ def group(made: Deployed, pool: NodePool) -> Any:
     return made.one("aws:eks/nodeGroup:NodeGroup", f"nodes-{pool.name}").inputs
 
 
-def test_each_pool_is_a_group_in_its_zones_private_subnet(made: Deployed) -> None:
+def test_each_pool_is_a_node_group_in_the_private_subnet_of_its_zone(made: Deployed) -> None:
     place = pools.managed()[0]
     assert len(made.all("aws:eks/nodeGroup:NodeGroup")) == len(pools.ALL)
     for pool in pools.ALL:
         assert group(made, pool)["subnetIds"] == [place.network.private_subnets[pool.zone]]
 
 
-def test_a_spot_group_may_be_of_several_types(made: Deployed) -> None:
+def test_spot_group_may_have_several_instance_types(made: Deployed) -> None:
     spot = group(made, pools.SPOT)
     assert spot["capacityType"] == "SPOT"
     assert spot["instanceTypes"] == ["p4d.24xlarge", "p3dn.24xlarge"]
 
 
-def test_other_groups_are_bought_as_their_pools_say(made: Deployed) -> None:
+def test_node_groups_have_the_purchase_model_of_their_pools(made: Deployed) -> None:
     bought = {pool.name: group(made, pool)["capacityType"] for pool in pools.ALL}
     assert bought == {
         "spot": "SPOT",
@@ -47,12 +47,12 @@ def test_other_groups_are_bought_as_their_pools_say(made: Deployed) -> None:
     }
 
 
-def test_a_capacity_block_leaves_its_type_to_the_template(made: Deployed) -> None:
+def test_capacity_block_group_leaves_its_type_to_the_template(made: Deployed) -> None:
     assert "instanceTypes" not in group(made, pools.RESERVED)
 
 
 @pytest.mark.parametrize("pool", pools.ALL, ids=lambda pool: pool.name)
-def test_labels_are_the_pools_own(made: Deployed, pool: NodePool) -> None:
+def test_labels_match_the_pool(made: Deployed, pool: NodePool) -> None:
     given = group(made, pool)["labels"]
     set_by_the_cloud = {naming.ZONE, naming.INSTANCE_TYPE}
     assert given == {k: v for k, v in pool.labels().items() if k not in set_by_the_cloud}
@@ -60,14 +60,14 @@ def test_labels_are_the_pools_own(made: Deployed, pool: NodePool) -> None:
 
 
 @pytest.mark.parametrize("pool", pools.ALL, ids=lambda pool: pool.name)
-def test_taints_are_the_pools_own(made: Deployed, pool: NodePool) -> None:
+def test_taints_match_the_pool(made: Deployed, pool: NodePool) -> None:
     given = group(made, pool).get("taints", [])
     assert given == [
         {"key": taint.key, "value": taint.value, "effect": "NO_SCHEDULE"} for taint in pool.taints
     ]
 
 
-def test_sizes_are_the_pools_and_start_at_the_least(made: Deployed) -> None:
+def test_sizes_match_the_pool_and_start_at_its_minimum(made: Deployed) -> None:
     assert group(made, pools.ONDEMAND)["scalingConfig"] == {
         "minSize": 1,
         "maxSize": 4,
@@ -75,18 +75,18 @@ def test_sizes_are_the_pools_and_start_at_the_least(made: Deployed) -> None:
     }
 
 
-def test_a_capacity_block_starts_with_no_node() -> None:
+def test_capacity_block_group_starts_at_zero_nodes() -> None:
     block = pools.pool(capacity=Capacity.ON_DEMAND, min=2, max=4, reservation=pools.BLOCK)
     sizes = scaling(block)
     assert (sizes.min_size, sizes.desired_size, sizes.max_size) == (0, 0, 4)
 
 
-def test_an_update_leaves_the_size_to_the_autoscaler(made: Deployed) -> None:
+def test_updates_ignore_the_desired_size(made: Deployed) -> None:
     for one in made.all("aws:eks/nodeGroup:NodeGroup"):
         assert one.ignore_changes == {"scalingConfig.desiredSize"}
 
 
-def test_broken_nodes_are_repaired_as_few_at_once_as_an_update_replaces(made: Deployed) -> None:
+def test_node_repair_has_the_same_parallelism_as_updates(made: Deployed) -> None:
     for pool in pools.ALL:
         assert group(made, pool)["nodeRepairConfig"] == {
             "enabled": True,
@@ -94,7 +94,7 @@ def test_broken_nodes_are_repaired_as_few_at_once_as_an_update_replaces(made: De
         }
 
 
-def test_an_update_takes_no_more_nodes_than_the_pool_allows(made: Deployed) -> None:
+def test_update_replaces_no_more_nodes_than_the_pool_allows(made: Deployed) -> None:
     assert group(made, pools.ONDEMAND)["updateConfig"] == {"maxUnavailable": 2}
     assert group(made, pools.SPOT)["updateConfig"] == {"maxUnavailable": 1}
 
@@ -108,15 +108,15 @@ def test_an_update_takes_no_more_nodes_than_the_pool_allows(made: Deployed) -> N
     ],
     ids=["gpu", "cpu", "arm"],
 )
-def test_the_machine_image_fits_the_hardware(pool: NodePool, image: str) -> None:
+def test_ami_type_fits_the_hardware(pool: NodePool, image: str) -> None:
     assert ami_type(pool) == image
 
 
-def test_nodes_have_the_clusters_version(made: Deployed) -> None:
+def test_nodes_have_the_cluster_version(made: Deployed) -> None:
     assert {group(made, pool)["version"] for pool in pools.ALL} == {"1.35"}
 
 
-def test_a_group_uses_the_newest_version_of_its_own_template(made: Deployed) -> None:
+def test_group_uses_the_latest_version_of_its_template(made: Deployed) -> None:
     for pool in pools.ALL:
         template = made.one("aws:ec2/launchTemplate:LaunchTemplate", f"nodes-{pool.name}-template")
         assert group(made, pool)["launchTemplate"] == {
@@ -125,14 +125,14 @@ def test_a_group_uses_the_newest_version_of_its_own_template(made: Deployed) -> 
         }
 
 
-def test_groups_are_destroyed_before_what_their_component_waits_for(made: Deployed) -> None:
+def test_groups_are_deleted_before_the_dependencies_of_their_component(made: Deployed) -> None:
     (component,) = made.all("trainyard:infra:AwsNodePools")
     assert "addons" in component.depends_on
     for pool in pools.ALL:
         assert made.one("aws:eks/nodeGroup:NodeGroup", f"nodes-{pool.name}").parent == "nodes"
 
 
-def test_a_zone_without_a_private_subnet_fails(cloud: Cloud) -> None:
+def test_zone_without_a_private_subnet_is_rejected(cloud: Cloud) -> None:
     args = NodePoolsArgs(**pools.place(cloud).common(pools.pool(zone="us-east-1f")))
     with pytest.raises(KeyError, match="us-east-1f"):
         deploy(lambda opts: NodePools("nodes", args, opts), cloud)

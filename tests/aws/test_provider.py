@@ -35,12 +35,12 @@ def provider(deployed: Deployed) -> Any:
     return deployed.one("pulumi:providers:aws", "own").inputs
 
 
-def test_another_account_or_region_is_refused_by_the_provider(deployed: Deployed) -> None:
+def test_provider_rejects_another_account_or_region(deployed: Deployed) -> None:
     assert json.loads(provider(deployed)["allowedAccountIds"]) == ["123456789012"]
     assert provider(deployed)["region"] == "us-east-1"
 
 
-def test_resources_carry_the_stacks_tags_and_the_users_who_cannot_replace_them(
+def test_resources_have_stack_tags_and_user_tags_that_cannot_override_them(
     deployed: Deployed,
 ) -> None:
     (vpc,) = deployed.cloud.ec2.describe_vpcs(VpcIds=[deployed.one("aws:ec2/vpc:Vpc").id])["Vpcs"]

@@ -43,7 +43,7 @@ def deployed() -> Iterator[Deployed]:
     yield from deployed_on(program)
 
 
-def test_logs_are_encrypted_with_the_stacks_key_and_kept_so_many_days(deployed: Deployed) -> None:
+def test_logs_are_encrypted_with_the_stack_key_and_have_a_retention(deployed: Deployed) -> None:
     [group] = deployed.cloud.client("logs").describe_log_groups()["logGroups"]
     assert group["arn"].removesuffix(":*") == GROUP
     assert group["retentionInDays"] == 30
@@ -63,7 +63,7 @@ def test_logs_are_encrypted_with_the_stacks_key_and_kept_so_many_days(deployed: 
         ("logs:PutRetentionPolicy", f"{GROUP}:*", False),
     ],
 )
-def test_the_shipper_appends_and_can_neither_read_nor_delete(
+def test_shipper_may_append_but_not_read_or_delete(
     deployed: Deployed, action: str, resource: str, may: bool
 ) -> None:
     document = policy_of_pods(deployed)
@@ -72,7 +72,7 @@ def test_the_shipper_appends_and_can_neither_read_nor_delete(
 
 
 @pytest.mark.parametrize(("group", "may"), [(GROUP, True), (OTHER, False)])
-def test_cloudwatch_uses_the_key_for_this_group_only(
+def test_cloudwatch_may_use_the_key_for_this_log_group_only(
     deployed: Deployed, group: str, may: bool
 ) -> None:
     kms = deployed.cloud.client("kms")
@@ -90,7 +90,7 @@ def test_cloudwatch_uses_the_key_for_this_group_only(
     assert allowed(call, resource=policy, owner=ACCOUNT) == may
 
 
-def test_credentials_in_logs_are_hidden_from_whoever_reads_them(deployed: Deployed) -> None:
+def test_credentials_in_logs_are_masked(deployed: Deployed) -> None:
     made = deployed.one("aws:cloudwatch/logDataProtectionPolicy:LogDataProtectionPolicy")
     assert made.inputs["logGroupName"] == "/trainyard/training/runs"
     find, hide = json.loads(made.inputs["policyDocument"])["Statement"]
@@ -98,7 +98,7 @@ def test_credentials_in_logs_are_hidden_from_whoever_reads_them(deployed: Deploy
     assert hide["Operation"] == {"Deidentify": {"MaskConfig": {}}}
 
 
-def test_the_shippers_pods_get_the_role_once_it_may_do_something(deployed: Deployed) -> None:
+def test_shipper_pod_identity_association_depends_on_the_role_policy(deployed: Deployed) -> None:
     made = deployed.one("aws:eks/podIdentityAssociation:PodIdentityAssociation")
     assert (made.inputs["namespace"], made.inputs["serviceAccount"]) == ("logging", "fluent-bit")
     assert "logs-shipping" in made.depends_on

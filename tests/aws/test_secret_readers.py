@@ -1,4 +1,4 @@
-"""Who reads which secret: the documents as IAM holds them, judged for every pair of teams."""
+"""Secret access: policies read back from IAM, evaluated for every pair of teams."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _controller(deployed: Deployed) -> str:
 
 
 @pytest.mark.parametrize(("reader", "owner"), PAIRS)
-def test_a_teams_reader_reads_the_secrets_of_its_team_only(
+def test_reader_role_reads_secrets_of_its_team_only(
     deployed: Deployed, reader: str, owner: str
 ) -> None:
     role = _reader(deployed, reader)["RoleName"]
@@ -76,7 +76,7 @@ def test_a_teams_reader_reads_the_secrets_of_its_team_only(
             assert not _may(document, f"secretsmanager:{action}", arn)
 
 
-def test_only_the_controller_becomes_a_reader_and_by_itself_it_reads_nothing(
+def test_only_the_controller_assumes_reader_roles_and_it_reads_nothing_itself(
     deployed: Deployed,
 ) -> None:
     arn = _controller(deployed)
@@ -92,14 +92,14 @@ def test_only_the_controller_becomes_a_reader_and_by_itself_it_reads_nothing(
     assert "secretsmanager" not in json.dumps(document)
 
 
-def test_the_controllers_pods_get_its_role_once_it_may_do_something(deployed: Deployed) -> None:
+def test_controller_pod_identity_association_depends_on_the_role_policy(deployed: Deployed) -> None:
     made = deployed.one("aws:eks/podIdentityAssociation:PodIdentityAssociation")
     assert made.inputs["namespace"] == "external-secrets"
     assert made.inputs["serviceAccount"] == "external-secrets"
     assert "secrets-controller-readers" in made.depends_on
 
 
-def test_a_readers_role_is_never_that_of_a_teams_pods() -> None:
+def test_reader_role_differs_from_the_team_pod_role() -> None:
     pods = {role_name("training", team) for team in SECRETS}
     readers = {role_name("training", team, secret_access.OF) for team in SECRETS}
     assert len(pods | readers) == 2 * len(SECRETS)

@@ -41,7 +41,7 @@ def deployed() -> Iterator[Deployed]:
         ("kms:Sign", KEY, False),
     ],
 )
-def test_signatures_and_the_public_key_are_read_and_nothing_is_written(
+def test_signatures_and_the_public_key_are_readable_and_not_writable(
     deployed: Deployed, action: str, resource: str, may: bool
 ) -> None:
     document = policy_of_pods(deployed)
@@ -49,7 +49,7 @@ def test_signatures_and_the_public_key_are_read_and_nothing_is_written(
     assert allowed(call, identity=[document], owner=ACCOUNT) == may
 
 
-def test_the_controllers_pods_get_the_role_once_it_may_do_something(deployed: Deployed) -> None:
+def test_controller_pod_identity_association_depends_on_the_role_policy(deployed: Deployed) -> None:
     made = deployed.one("aws:eks/podIdentityAssociation:PodIdentityAssociation")
     assert made.inputs["namespace"] == "cosign-system"
     assert made.inputs["serviceAccount"] == "policy-controller"

@@ -9,7 +9,7 @@ from tests.aws.moto_cloud import Cloud, Deployed
 from tests.aws.programs import whole
 
 
-def test_a_vpc_that_is_brought_is_used_and_none_is_made(
+def test_existing_vpc_is_used_and_none_is_created(
     cloud: Cloud, build: Callable[[Any], Deployed]
 ) -> None:
     vpc = cloud.ec2.create_vpc(CidrBlock="10.9.0.0/16")["Vpc"]["VpcId"]

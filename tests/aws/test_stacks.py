@@ -16,7 +16,7 @@ def stack(request: pytest.FixtureRequest) -> Iterator[Deployed]:
     yield from deployed_once(whole(request.param))
 
 
-def test_every_pool_that_is_managed_is_a_node_group_in_its_zone(stack: Deployed) -> None:
+def test_every_managed_pool_is_a_node_group_in_its_zone(stack: Deployed) -> None:
     groups = stack.cloud.client("eks").list_nodegroups(clusterName=_cluster(stack))["nodegroups"]
     made = {one.name for one in stack.all("aws:eks/nodeGroup:NodeGroup")}
     assert len(groups) == len(made)
@@ -27,7 +27,7 @@ def test_every_pool_that_is_managed_is_a_node_group_in_its_zone(stack: Deployed)
             assert [zones[one] for one in group.inputs["subnetIds"]] == ["us-east-1a"]
 
 
-def test_every_team_has_a_role_and_its_service_account_has_the_claim_to_it(stack: Deployed) -> None:
+def test_every_team_has_a_role_and_a_pod_identity_association(stack: Deployed) -> None:
     claims = {
         (one.inputs["namespace"], one.inputs["serviceAccount"]): one.inputs["roleArn"]
         for one in stack.all("aws:eks/podIdentityAssociation:PodIdentityAssociation")
@@ -48,7 +48,7 @@ def test_every_bucket_is_private_encrypted_and_versioned(stack: Deployed) -> Non
         assert s3.get_bucket_encryption(Bucket=bucket)["ServerSideEncryptionConfiguration"]
 
 
-def test_every_object_in_the_cluster_goes_through_the_clusters_own_provider(
+def test_every_kubernetes_object_uses_the_provider_of_the_cluster(
     stack: Deployed,
 ) -> None:
     objects = [one for one in stack.created if one.type.startswith("kubernetes:")]
@@ -56,7 +56,7 @@ def test_every_object_in_the_cluster_goes_through_the_clusters_own_provider(
     assert {one.provider for one in objects} == {"cluster"}
 
 
-def test_every_aws_resource_goes_through_the_provider_of_the_stacks_account(
+def test_every_aws_resource_uses_the_provider_of_the_stack_account(
     stack: Deployed,
 ) -> None:
     resources = [one for one in stack.created if one.type.startswith(("aws:", "eks:"))]
@@ -68,7 +68,7 @@ def _cluster(stack: Deployed) -> str:
     return str(stack.one("eks:index:Cluster").inputs["name"])
 
 
-def test_monitoring_keeps_its_samples_on_volumes_encrypted_with_the_stacks_key(
+def test_prometheus_volumes_are_encrypted_with_the_stack_key(
     stack: Deployed,
 ) -> None:
     (kept,) = [

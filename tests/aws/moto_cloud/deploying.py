@@ -1,4 +1,4 @@
-"""Runs a program under Pulumi's mocks, and says what it created."""
+"""Run a program under Pulumi's mocks and record the resources that it creates."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Created:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Deployed:
-    """What a program left."""
+    """Resources and result of a program."""
 
     created: tuple[Created, ...]
     """In the order of creation."""
@@ -236,7 +236,7 @@ def deployed_on(
 
 
 def _abandon(loop: asyncio.AbstractEventLoop) -> None:
-    """Ends what a failed program left running, without a word."""
+    """Silently cancel the remaining tasks of a failed program."""
     pending = asyncio.all_tasks(loop)
     for task in pending:
         task.cancel()

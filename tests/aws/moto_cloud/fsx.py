@@ -1,4 +1,4 @@
-"""FSx for Lustre. Moto keeps file systems without a look at them, so what FSx refuses is refused here."""
+"""FSx for Lustre. Moto does not validate file systems, so this module does."""
 
 from __future__ import annotations
 

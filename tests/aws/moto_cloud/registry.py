@@ -1,4 +1,4 @@
-"""Which function stands for which type of resource, and for which look-up."""
+"""Registry of functions by resource type and by look-up."""
 
 from __future__ import annotations
 
