@@ -12,8 +12,6 @@ from infra.config import (
     add_ons,
     arguments,
     engine_values,
-    observability_arguments,
-    validation_arguments,
 )
 from infra.domain.cluster_target import ClusterTarget
 from infra.observability.component import Observability
@@ -63,14 +61,14 @@ def deploy_platform(planned: plan.Plan, site: ClusterTarget) -> dict[str, list[p
         first = pulumi.ResourceOptions(provider=site.kubernetes, depends_on=base)
         base = [*base, AddOns("operators", operators, first)]
     after = pulumi.ResourceOptions(provider=site.kubernetes, depends_on=base)
-    if watched := observability_arguments.observability(config):
+    if watched := arguments.observability(config):
         Observability("observability", watched, after)
     SharedView("shared-view", arguments.shared_view(config), after)
     scheduler = backend(config.scheduler)
     priorities = Priorities("priorities", scheduler, after)
     policies = AdmissionPolicies("admission", arguments.admission(config), after)
     queues = scheduler.deploy("queues", arguments.queues(config), after)
-    if checks := validation_arguments.validation(config, planned.platform, planned.images):
+    if checks := arguments.validation(config, planned.platform, planned.images):
         needs = [*base, priorities, *queues.cluster_queues.values()]
         inside = pulumi.ResourceOptions(provider=site.kubernetes, depends_on=needs)
         Validation("validation", checks, inside)

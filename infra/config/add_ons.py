@@ -13,7 +13,7 @@ from infra.addons.model import AddOn, ControllerImage, Installable
 from infra.addons.policy_controller import POLICY_CONTROLLER
 from infra.addons.registry import ADD_ONS
 from infra.addons.signatures import Signer
-from infra.config import arguments, logs_arguments, observability_arguments, platform_record
+from infra.config import arguments, platform_record
 from infra.config.model import StackConfig
 from infra.domain.pools import Autoscaler, Nodes
 
@@ -31,11 +31,9 @@ def _signer(config: StackConfig) -> Signer:
 
 SETTINGS: Final[Mapping[object, Callable[[StackConfig, str], Any]]] = {
     ControllerImage: _image,
-    FluentBitArgs: lambda config, _: logs_arguments.shipper(config),
+    FluentBitArgs: lambda config, _: arguments.log_shipper(config),
     GpuNodesArgs: lambda config, _: arguments.gpu_nodes(config),
-    KubePrometheusStackArgs: lambda config, _: observability_arguments.kube_prometheus_stack(
-        config
-    ),
+    KubePrometheusStackArgs: lambda config, _: arguments.prometheus_release(config),
     Signer: lambda config, _: _signer(config),
 }
 """By type of settings, their value for a stack that installs the named add-on."""

@@ -7,20 +7,30 @@ from collections.abc import Mapping
 import pulumi
 import pulumi_kubernetes as k8s
 
-from infra.addons import gpu_operator, mirror
+from infra.addons import fluent_bit, gpu_operator, kube_prometheus_stack, mirror
+from infra.addons.fluent_bit import CloudWatch, FluentBitArgs
 from infra.addons.gpu_nodes import GpuNodesArgs
+from infra.addons.kube_prometheus_stack import KubePrometheusStackArgs
 from infra.config import platform_record
 from infra.config.model import StackConfig
+from infra.config.sections import logs as logs_section
+from infra.config.sections import observability as observability_section
 from infra.config.sections.cluster import ExistingClusterConfig, provider_args
+from infra.config.sections.logs import CloudWatchConfig
+from infra.config.sections.observability import ObservabilityConfig
 from infra.config.sections.storage import named_storage, volume_sizes
 from infra.config.sections.teams.model import TeamConfig, queue_teams
 from infra.config.types import repository_of
+from infra.domain import naming
+from infra.domain.platform import Platform
 from infra.domain.pools import Autoscaler, Workload
 from infra.domain.storage import NamedStorageClass, SharedStorage
 from infra.domain.tier import DEFAULT_PRIORITIES
+from infra.observability.component import ObservabilityArgs
 from infra.queueing import priorities
 from infra.queueing.backends import backend
 from infra.queueing.quotas import QueuesArgs
+from infra.sites.aws import run_log_access
 from infra.sites.simulated.node_pools import SimulatedNodePoolsArgs
 from infra.sites.simulated.storage import SimulatedStorageArgs
 from infra.tenancy.admission import AdmissionPoliciesArgs
@@ -28,6 +38,7 @@ from infra.tenancy.limits import Quota
 from infra.tenancy.restore_drill import RestoreDrill
 from infra.tenancy.shared_view import SharedViewArgs
 from infra.tenancy.team import TeamArgs
+from infra.validation.component import ValidationArgs
 
 
 def existing_cluster(config: StackConfig) -> k8s.ProviderArgs:
@@ -60,6 +71,79 @@ def dcgm_address(config: StackConfig) -> str:
     """Where each node's DCGM engine answers, if the stack installs it with the GPU operator; else empty."""
     installed = gpu_operator.NAME in platform_record.to_install(config)
     return gpu_operator.DCGM_ADDRESS if installed else ""
+
+
+def prometheus_release(config: StackConfig) -> KubePrometheusStackArgs:
+    """Return the arguments of the Prometheus stack that the stack installs."""
+    default_class = naming.BLOCK_STORAGE_CLASS if config.on_aws else ""
+    return observability_section.release(_observability(config), config.cluster.name, default_class)
+
+
+def needs_block_volumes(config: StackConfig) -> bool:
+    """Whether the cluster needs a class of volumes that one node writes, which EKS does not come with."""
+    installed = kube_prometheus_stack.NAME in platform_record.to_install(config)
+    return installed and _observability(config).storage_class is None
+
+
+def observability(config: StackConfig) -> ObservabilityArgs | None:
+    """Return rules, monitors and dashboards; None without a Prometheus."""
+    present = platform_record.present_operators(config)
+    if kube_prometheus_stack.NAME not in present:
+        return None
+    budgets = {team.name: team.on_demand_usd_per_hour for team in config.teams}
+    return observability_section.component_args(
+        _observability(config),
+        present,
+        isolated=kube_prometheus_stack.NAME in platform_record.to_install(config),
+        pools=config.pools,
+        team_budgets={team: float(usd) for team, usd in budgets.items() if usd is not None},
+    )
+
+
+def _observability(config: StackConfig) -> ObservabilityConfig:
+    return config.observability or ObservabilityConfig()
+
+
+def log_shipper(config: StackConfig) -> FluentBitArgs:
+    """Return the arguments of the log shipper that the stack installs."""
+    namespaces = [naming.namespace(team.name) for team in config.teams]
+    if config.validation:
+        namespaces.append(naming.VALIDATION_NAMESPACE)
+    cloudwatch = None
+    if config.on_aws and log_group(config):
+        name = run_log_access.group_name(config.cluster.name)
+        cloudwatch = CloudWatch(region=config.on_aws.aws.region, group=name)
+    return logs_section.shipper(
+        config.logs,
+        cloudwatch=cloudwatch,
+        namespaces=tuple(namespaces),
+        pools=config.pools,
+        monitored=kube_prometheus_stack.NAME in platform_record.present_operators(config),
+    )
+
+
+def log_group(config: StackConfig) -> CloudWatchConfig | None:
+    """Return the log group that the stack creates on AWS; None where logs go elsewhere."""
+    if config.on_aws is None or fluent_bit.NAME not in platform_record.to_install(config):
+        return None
+    return logs_section.group(config.logs)
+
+
+def validation(
+    config: StackConfig, platform: Platform, images: Mapping[str, str]
+) -> ValidationArgs | None:
+    """Return the node checks; None without the section. `images`: the stack's by name, by digest."""
+    section = config.validation
+    if section is None:
+        return None
+    return ValidationArgs(
+        platform=platform,
+        operators=tuple(sorted(platform_record.present_operators(config))),
+        image=images.get(section.image, section.image),
+        signed_images=config.signatures is not None,
+        weekly=section.weekly,
+        min_gbps=section.min_gbps,
+    )
 
 
 def queues(config: StackConfig) -> QueuesArgs:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from infra.addons import fluent_bit, mirror
 from infra.addons.cluster_autoscaler import AUTOSCALER_TAGS
-from infra.config import arguments, logs_arguments, observability_arguments
+from infra.config import arguments
 from infra.config.model import OnAws, StackConfig
 from infra.config.sections.cluster import cluster_choice
 from infra.config.sections.network import network_args
@@ -50,7 +50,7 @@ def foundation(config: StackConfig, on: OnAws, stack: str) -> AwsStackArgs:
         signatures=(
             SignatureChoice(kms_key_arn=config.signatures.kms_key) if config.signatures else None
         ),
-        block_volumes=observability_arguments.needs_block_volumes(config),
+        block_volumes=arguments.needs_block_volumes(config),
         run_logs=_run_logs(config),
         dcgm_address=arguments.dcgm_address(config),
         protect=config.protected,
@@ -58,7 +58,7 @@ def foundation(config: StackConfig, on: OnAws, stack: str) -> AwsStackArgs:
 
 
 def _run_logs(config: StackConfig) -> RunLogsChoice | None:
-    group = logs_arguments.log_group(config)
+    group = arguments.log_group(config)
     if group is None:
         return None
     shipper = (fluent_bit.NAMESPACE, fluent_bit.ACCOUNT)

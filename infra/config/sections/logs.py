@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
 
-from infra.addons.fluent_bit import Endpoint
+from infra.addons.fluent_bit import CloudWatch, Destination, Endpoint, FluentBitArgs, Http, Loki
 from infra.config.errors import ConfigIssue, invalid
 from infra.config.partial import UNKNOWN, Check, PartialStack
 from infra.config.types import DnsLabel, LogDays, Str, StrictModel
+from infra.domain.pools import NodePool
 
 _PORT: Final = {"https": 443, "http": 80}
 
@@ -154,6 +155,37 @@ def check_log_shipper(stack: PartialStack) -> Iterator[ConfigIssue]:
             valid="fluentBit requires a destination: loki or http",
             action="add one, or remove fluentBit from operators",
         )
+
+
+def group(section: LogsConfig | None) -> CloudWatchConfig | None:
+    """Return the log group of a shipper on AWS; None where logs go elsewhere."""
+    return section.cloudwatch if section else CloudWatchConfig()
+
+
+def shipper(
+    section: LogsConfig | None,
+    *,
+    cloudwatch: CloudWatch | None,
+    namespaces: tuple[str, ...],
+    pools: Iterable[NodePool],
+    monitored: bool,
+) -> FluentBitArgs:
+    """Return the arguments of the release; `cloudwatch` is the log group that the stack creates, if any."""
+    tolerations = [toleration for pool in pools for toleration in pool.tolerations()]
+    return FluentBitArgs(
+        namespaces=namespaces,
+        destination=cloudwatch or _destination(section),
+        tolerations=tuple(t for i, t in enumerate(tolerations) if t not in tolerations[:i]),
+        monitored=monitored,
+    )
+
+
+def _destination(section: LogsConfig | None) -> Destination:
+    assert section is not None
+    if loki := section.loki:
+        return Loki(endpoint=loki.endpoint, tenant=loki.tenant or "")
+    assert section.http is not None
+    return Http(endpoint=section.http.endpoint)
 
 
 CHECKS: Final[tuple[Check, ...]] = (

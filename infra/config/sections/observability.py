@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, Field
 
+from infra.addons.kube_prometheus_stack import NAME, Grafana, KubePrometheusStackArgs
 from infra.config.errors import ConfigIssue, did_you_mean, one_of, shown
 from infra.config.partial import Check, PartialStack
 from infra.config.sections.teams.model import read_teams, teams_named
 from infra.config.types import DnsLabel, Int, Number, Size, Str, StrictModel, matching
+from infra.domain import catalog, quantity
+from infra.domain.pools import Capacity, NodePool
+from infra.observability.component import ObservabilityArgs
+from infra.observability.monitors import GPU_EXPORTERS
+from infra.observability.recording import Facts, NodePrice
 from infra.observability.routing import Channel, Receiver, Severity
 
 _HTTPS: Final = r"https://[A-Za-z0-9.-]+(:[0-9]+)?(/[\w./-]*)?"
@@ -104,9 +110,6 @@ class ObservabilityConfig(StrictModel):
     name the page's path."""
 
 
-STACK: Final = "kubePrometheusStack"
-
-
 def _section(stack: PartialStack) -> dict[str, Any]:
     section = stack.raw.get("observability")
     return section if isinstance(section, dict) else {}
@@ -121,19 +124,19 @@ def _receivers(stack: PartialStack) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _operator(stack: PartialStack) -> dict[str, Any] | None:
     operators = stack.raw.get("operators")
-    found = operators.get(STACK) if isinstance(operators, dict) else None
+    found = operators.get(NAME) if isinstance(operators, dict) else None
     return found if isinstance(found, dict) else None
 
 
 def check_prometheus_installed(stack: PartialStack) -> Iterator[ConfigIssue]:
     """Require the operator whose objects the section creates."""
-    if _section(stack) and stack.operators is not None and STACK not in stack.operators:
+    if _section(stack) and stack.operators is not None and NAME not in stack.operators:
         yield ConfigIssue(
             path="observability",
             code="operator-required",
-            problem=f"operators.{STACK} is missing",
-            valid=f"requires operators.{STACK}, whose objects it creates",
-            action=f"add {STACK} to operators, with provided: true if the cluster has it",
+            problem=f"operators.{NAME} is missing",
+            valid=f"requires operators.{NAME}, whose objects it creates",
+            action=f"add {NAME} to operators, with provided: true if the cluster has it",
         )
 
 
@@ -200,6 +203,73 @@ def _slack_channel(path: str, receiver: dict[str, Any]) -> Iterator[ConfigIssue]
             valid="requires kind: slack",
             action="remove it",
         )
+
+
+def release(
+    section: ObservabilityConfig, cluster: str, default_class: str
+) -> KubePrometheusStackArgs:
+    """Return the arguments of the release that the stack installs."""
+    found = section.grafana
+    grafana = (
+        Grafana(url=found.url, admin_secret=found.admin_secret_name)
+        if found and found.admin_secret_name
+        else None
+    )
+    return KubePrometheusStackArgs(
+        cluster=cluster,
+        retention_days=section.retention_days,
+        volume_bytes=quantity.bytes_(section.volume),
+        storage_class=section.storage_class or default_class,
+        scrape_seconds=section.scrape_seconds,
+        receivers=tuple(one.receiver for one in section.receivers),
+        grafana=grafana,
+    )
+
+
+def component_args(
+    section: ObservabilityConfig,
+    present: Collection[str],
+    *,
+    isolated: bool,
+    pools: Sequence[NodePool],
+    team_budgets: Mapping[str, float],
+) -> ObservabilityArgs:
+    """Return rules, monitors and dashboards for a cluster with the operators `present`.
+
+    `team_budgets`: by team, the hourly budget of its on-demand nodes in USD.
+    """
+    # Dashboards load their library, and rules load every alert: only an update needs them.
+    from infra.observability import dashboards
+    from infra.observability.rules import rule_file
+
+    facts = Facts(
+        prices=_prices(pools), team_budgets=team_budgets, stack_budget=section.budget_usd_per_hour
+    )
+    exporters = [name for name in GPU_EXPORTERS if name in present]
+    return ObservabilityArgs(
+        groups=rule_file(facts, section.runbooks or "")["groups"],
+        dashboards=dashboards.rendered(),
+        scrape_seconds=section.scrape_seconds,
+        gpu_exporter=exporters[0] if exporters else "",
+        kueue="kueue" in present,
+        isolated=isolated,
+    )
+
+
+def _prices(pools: Sequence[NodePool]) -> tuple[NodePrice, ...]:
+    """Return on-demand and spot prices of each instance type, in the region of its pool."""
+    found: dict[tuple[str, str], NodePrice] = {}
+    for pool in pools:
+        for name in pool.instance_types:
+            price = catalog.price(name, pool.region)
+            for capacity, usd in (
+                (Capacity.ON_DEMAND, price.on_demand_usd_hour),
+                (Capacity.SPOT, price.spot_usd_hour),
+            ):
+                if usd is not None:
+                    one = NodePrice(instance_type=name, capacity=capacity.value, usd_per_hour=usd)
+                    found[name, capacity.value] = one
+    return tuple(found[key] for key in sorted(found))
 
 
 CHECKS: Final[tuple[Check, ...]] = (

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from infra.addons.fluent_bit import CloudWatch, Endpoint, Http, Loki
-from infra.config import add_ons, logs_arguments, parse
+from infra.config import add_ons, arguments, parse
 from infra.config.sections.cluster import EksClusterConfig
 from infra.config.sections.logs import CloudWatchConfig
 from infra.domain import naming
@@ -25,18 +25,18 @@ def test_aws_logs_go_to_a_log_group_of_the_cluster_by_default() -> None:
     config = parse(shipped(eks()))
     assert isinstance(config.cluster, EksClusterConfig)
     group = CloudWatch(region="us-east-1", group="/trainyard/training/runs")
-    assert logs_arguments.shipper(config).destination == group
-    assert logs_arguments.log_group(config) == CloudWatchConfig()
+    assert arguments.log_shipper(config).destination == group
+    assert arguments.log_group(config) == CloudWatchConfig()
     shorter = parse(shipped(eks(), logs={"cloudwatch": {"retentionDays": 30}}))
-    kept = logs_arguments.log_group(shorter)
+    kept = arguments.log_group(shorter)
     assert kept is not None and kept.retention_days == 30
 
 
 def test_other_log_destinations_create_no_log_group() -> None:
     config = parse(shipped(eks(), logs={"http": {"url": "https://logs.example.com/in/"}}))
-    assert logs_arguments.log_group(config) is None
+    assert arguments.log_group(config) is None
     endpoint = Endpoint(host="logs.example.com", port=443, path="/in", tls=True)
-    assert logs_arguments.shipper(config).destination == Http(endpoint=endpoint)
+    assert arguments.log_shipper(config).destination == Http(endpoint=endpoint)
 
 
 def test_loki_inside_the_cluster_is_reached_by_its_service() -> None:
@@ -46,13 +46,13 @@ def test_loki_inside_the_cluster_is_reached_by_its_service() -> None:
         host="loki.observing.svc", port=3100, path="", tls=False, credentials="login"
     )
     assert endpoint.namespace == "observing"
-    found = logs_arguments.shipper(config).destination
+    found = arguments.log_shipper(config).destination
     assert found == Loki(endpoint=endpoint, tenant="training")
 
 
 def test_team_logs_are_shipped_from_every_node_that_runs_may_use() -> None:
     config = parse(shipped(eks()))
-    args = logs_arguments.shipper(config)
+    args = arguments.log_shipper(config)
     assert args.namespaces == tuple(naming.namespace(team.name) for team in config.teams)
     tolerated = {(t["key"], t["value"]) for t in args.tolerations}
     assert tolerated == {(t.key, t.value) for pool in config.pools for t in pool.taints}
@@ -62,9 +62,9 @@ def test_team_logs_are_shipped_from_every_node_that_runs_may_use() -> None:
 @pytest.mark.parametrize("provided", [True, False])
 def test_shipper_metrics_are_scraped_where_the_operator_exists(provided: bool) -> None:
     values = shipped(eks())
-    assert not logs_arguments.shipper(parse(values)).monitored
+    assert not arguments.log_shipper(parse(values)).monitored
     values["operators"]["kubePrometheusStack"] = {"provided": provided}
-    assert logs_arguments.shipper(parse(values)).monitored
+    assert arguments.log_shipper(parse(values)).monitored
 
 
 def test_stack_that_lists_the_shipper_installs_it() -> None:

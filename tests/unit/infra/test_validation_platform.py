@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from infra.config import parse, platform_record
-from infra.config.validation_arguments import validation as arguments
+from infra.config.arguments import validation as arguments
 from infra.domain import naming, quantity
 from infra.domain.pools import NodePool
 from infra.domain.scheduler import Scheduler
