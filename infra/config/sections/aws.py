@@ -7,16 +7,10 @@ from typing import Any, ClassVar, Final
 
 from pydantic import Field
 
+from infra.config.aws_types import AccountId, TagKey, TagValue
 from infra.config.errors import ConfigIssue, did_you_mean, shown
 from infra.config.partial import UNKNOWN, UNKNOWN_ACCOUNT, Check, PartialStack
-from infra.config.types import (
-    AccountId,
-    Bool,
-    Str,
-    StrictModel,
-    TagKey,
-    TagValue,
-)
+from infra.config.types import Bool, Str, StrictModel
 from infra.domain.catalog import ec2
 from infra.domain.cloud import Cloud
 from infra.sites.aws.cloud import Aws

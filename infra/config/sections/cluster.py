@@ -8,19 +8,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 import pulumi_kubernetes as k8s
 from pydantic import Field
 
+from infra.config.aws_types import Endpoint, KubernetesVersion, LogDays, RoleArn
 from infra.config.errors import ConfigIssue, did_you_mean, one_of, shown
 from infra.config.partial import UNKNOWN, UNKNOWN_ACCOUNT, Check, PartialStack
 from infra.config.sections.aws import read_aws
-from infra.config.types import (
-    DnsLabel,
-    Endpoint,
-    Int,
-    KubernetesVersion,
-    LogDays,
-    RoleArn,
-    Str,
-    StrictModel,
-)
+from infra.config.types import DnsLabel, Int, Str, StrictModel
 from infra.domain import catalog
 from infra.domain.catalog import Architecture
 

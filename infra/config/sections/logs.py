@@ -10,9 +10,10 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field
 
 from infra.addons.fluent_bit import CloudWatch, Destination, Endpoint, FluentBitArgs, Http, Loki
+from infra.config.aws_types import LogDays
 from infra.config.errors import ConfigIssue, invalid
 from infra.config.partial import UNKNOWN, Check, PartialStack
-from infra.config.types import DnsLabel, LogDays, Str, StrictModel
+from infra.config.types import DnsLabel, Str, StrictModel
 from infra.domain.pools import NodePool
 
 _PORT: Final = {"https": 443, "http": 80}

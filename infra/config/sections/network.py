@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import Discriminator, Field, Tag
 
+from infra.config.aws_types import LogDays, SubnetId, VpcId
 from infra.config.errors import ConfigIssue, one_of, shown
 from infra.config.partial import UNKNOWN, Check, PartialStack
 from infra.config.sections.aws import read_aws
@@ -15,14 +16,7 @@ from infra.config.sections.node_pools import (
     read_pools,
 )
 from infra.config.sections.storage import read_storage
-from infra.config.types import (
-    Cidr,
-    LogDays,
-    Str,
-    StrictModel,
-    SubnetId,
-    VpcId,
-)
+from infra.config.types import Cidr, Str, StrictModel
 from infra.domain.catalog import ec2
 from infra.domain.pools import NODES_MAX, Network
 

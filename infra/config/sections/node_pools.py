@@ -7,19 +7,10 @@ from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import AfterValidator, Field
 
+from infra.config.aws_types import ReservationId
 from infra.config.errors import ConfigIssue, did_you_mean, invalid, one_of, shown
 from infra.config.partial import UNKNOWN, UNNAMED, Check, PartialStack, duplicates
-from infra.config.types import (
-    Bool,
-    DnsLabel,
-    Int,
-    LabelKey,
-    LabelValue,
-    ReservationId,
-    Str,
-    StrictModel,
-    matching,
-)
+from infra.config.types import Bool, DnsLabel, Int, LabelKey, LabelValue, Str, StrictModel, matching
 from infra.domain import catalog, naming
 from infra.domain.catalog import ec2
 from infra.domain.naming import RDMA_RESOURCES

@@ -8,20 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from pydantic import Field
 
+from infra.config.aws_types import BucketPrefix
 from infra.config.errors import ConfigIssue
 from infra.config.partial import Check, PartialStack
 from infra.config.sections.node_pools import (
     read_pools,
 )
-from infra.config.types import (
-    Bool,
-    BucketPrefix,
-    DnsLabel,
-    Int,
-    Size,
-    Str,
-    StrictModel,
-)
+from infra.config.types import Bool, DnsLabel, Int, Size, Str, StrictModel
 from infra.domain import naming
 from infra.domain.storage import NamedStorageClass, VolumeSizes
 
