@@ -18,6 +18,7 @@ from infra.config.sections import (
     observability,
     operators,
     pool_nodes,
+    pool_zones,
     scheduler,
     signatures,
     storage,
@@ -26,7 +27,7 @@ from infra.config.sections import (
 from infra.config.sections.teams import quotas, restore_drill, secrets, shares
 
 SECTIONS: Final = (
-    *(aws, cluster, network, node_pools, pool_nodes, storage),
+    *(aws, cluster, network, pool_zones, node_pools, pool_nodes, storage),
     *(quotas, shares, secrets, restore_drill),
     *(scheduler, operators, gpus, images, egress, signatures, logs, observability, validation),
 )
