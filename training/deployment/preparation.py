@@ -15,7 +15,7 @@ from infra.domain.platform import Platform
 from infra.kubernetes import pod_security
 from infra.kubernetes.objects import KubernetesObject, Manifest, metadata
 from training import spec
-from training.deployment.launchers import pod
+from training.deployment.launchers import pod, pod_failure_policy
 from training.spec import Dataset, RunSpec
 
 _CONTAINER: Final = "prepare"
@@ -101,8 +101,8 @@ def job(preparation: Preparation, platform: Platform) -> Manifest:
     labels[naming.DATASET] = preparation.dataset
     namespace = platform.teams[preparation.team].namespace
     rules = [
-        pod.exit_code_rule("FailJob", spec.EXIT_BAD_CONFIG, _CONTAINER),
-        pod.disruption_rule("Ignore"),
+        pod_failure_policy.exit_code_rule("FailJob", spec.EXIT_BAD_CONFIG, _CONTAINER),
+        pod_failure_policy.disruption_rule("Ignore"),
     ]
     return {
         "apiVersion": "batch/v1",

@@ -6,7 +6,7 @@ from infra.domain import naming
 from infra.domain.launcher_support import JOB
 from infra.domain.platform import Platform
 from infra.kubernetes.objects import Manifest
-from training.deployment.launchers import pod
+from training.deployment.launchers import pod, pod_failure_policy
 from training.spec import RunSpec
 
 
@@ -29,7 +29,7 @@ def render(run: RunSpec, platform: Platform) -> list[Manifest]:
                 "parallelism": run.nodes,
                 "completions": run.nodes,
                 "backoffLimit": run.max_restarts * run.nodes,
-                "podFailurePolicy": pod.standalone_failure_policy(),
+                "podFailurePolicy": pod_failure_policy.standalone_failure_policy(),
                 "podReplacementPolicy": "Failed",
                 "template": template,
             },

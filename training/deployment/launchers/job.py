@@ -5,7 +5,7 @@ from __future__ import annotations
 from infra.domain.launcher_support import JOB
 from infra.domain.platform import Platform
 from infra.kubernetes.objects import Manifest
-from training.deployment.launchers import pod
+from training.deployment.launchers import pod, pod_failure_policy
 from training.spec import RunSpec
 
 
@@ -20,7 +20,7 @@ def render(run: RunSpec, platform: Platform) -> list[Manifest]:
                 "parallelism": 1,
                 "completions": 1,
                 "backoffLimit": run.max_restarts,
-                "podFailurePolicy": pod.standalone_failure_policy(),
+                "podFailurePolicy": pod_failure_policy.standalone_failure_policy(),
                 "podReplacementPolicy": "Failed",
                 "template": pod.template(run, platform, main),
             },

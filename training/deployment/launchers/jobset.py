@@ -8,7 +8,7 @@ from infra.domain.launcher_support import JOBSET
 from infra.domain.platform import Platform
 from infra.kubernetes.objects import Manifest
 from training import spec
-from training.deployment.launchers import pod
+from training.deployment.launchers import pod, pod_failure_policy
 from training.spec import RunSpec
 
 WORKER: Final = "worker"
@@ -57,7 +57,7 @@ def worker_job(
         "parallelism": run.nodes,
         "completions": run.nodes,
         "backoffLimit": 0,
-        "podFailurePolicy": pod.gang_failure_policy(container),
+        "podFailurePolicy": pod_failure_policy.gang_failure_policy(container),
         "podReplacementPolicy": "Failed",
         "template": template,
     }

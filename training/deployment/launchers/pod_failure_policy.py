@@ -1,0 +1,51 @@
+"""Policies of Jobs for failed pods (podFailurePolicy)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from training import spec
+from training.deployment.launchers.pod import CONTAINER
+
+
+def exit_code_rule(action: str, code: int, container: str = CONTAINER) -> dict[str, Any]:
+    """Return a rule of podFailurePolicy for one exit code of one container."""
+    codes = {"containerName": container, "operator": "In", "values": [code]}
+    return {"action": action, "onExitCodes": codes}
+
+
+def disruption_rule(action: str) -> dict[str, Any]:
+    """Return a rule of podFailurePolicy for pods that the cluster evicts."""
+    return {
+        "action": action,
+        "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
+    }
+
+
+def standalone_failure_policy() -> dict[str, Any]:
+    """Return the policy of Jobs outside of JobSets: pods are replaced one by one.
+
+    A bad configuration ends the Job; preemption (by exit code or pod condition) does not count; anything else
+    counts against backoffLimit.
+    """
+    return {
+        "rules": [
+            exit_code_rule("FailJob", spec.EXIT_BAD_CONFIG),
+            exit_code_rule("Ignore", spec.EXIT_PREEMPTED),
+            disruption_rule("Ignore"),
+        ]
+    }
+
+
+def gang_failure_policy(container: str = CONTAINER) -> dict[str, Any]:
+    """Return the policy of Jobs in a JobSet: each cause ends the Job, and the JobSet acts on the cause.
+
+    A disrupted pod is not replaced alone: the others would wait for it in a dead collective.
+    """
+    return {
+        "rules": [
+            exit_code_rule("FailJob", spec.EXIT_BAD_CONFIG, container),
+            exit_code_rule("FailJob", spec.EXIT_PREEMPTED, container),
+            disruption_rule("FailJob"),
+        ]
+    }
