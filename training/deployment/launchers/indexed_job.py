@@ -29,7 +29,7 @@ def render(run: RunSpec, platform: Platform) -> list[Manifest]:
                 "parallelism": run.nodes,
                 "completions": run.nodes,
                 "backoffLimit": run.max_restarts * run.nodes,
-                "podFailurePolicy": pod_failure_policy.standalone_failure_policy(),
+                "podFailurePolicy": pod_failure_policy.standalone(),
                 "podReplacementPolicy": "Failed",
                 "template": template,
             },

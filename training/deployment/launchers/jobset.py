@@ -57,7 +57,7 @@ def worker_job(
         "parallelism": run.nodes,
         "completions": run.nodes,
         "backoffLimit": 0,
-        "podFailurePolicy": pod_failure_policy.gang_failure_policy(container),
+        "podFailurePolicy": pod_failure_policy.gang(container),
         "podReplacementPolicy": "Failed",
         "template": template,
     }

@@ -22,7 +22,7 @@ def disruption_rule(action: str) -> dict[str, Any]:
     }
 
 
-def standalone_failure_policy() -> dict[str, Any]:
+def standalone() -> dict[str, Any]:
     """Return the policy of Jobs outside of JobSets: pods are replaced one by one.
 
     A bad configuration ends the Job; preemption (by exit code or pod condition) does not count; anything else
@@ -37,7 +37,7 @@ def standalone_failure_policy() -> dict[str, Any]:
     }
 
 
-def gang_failure_policy(container: str = CONTAINER) -> dict[str, Any]:
+def gang(container: str = CONTAINER) -> dict[str, Any]:
     """Return the policy of Jobs in a JobSet: each cause ends the Job, and the JobSet acts on the cause.
 
     A disrupted pod is not replaced alone: the others would wait for it in a dead collective.
