@@ -79,7 +79,7 @@ def deploy_platform(planned: plan.Plan, site: ClusterTarget) -> dict[str, list[p
 
 
 def main() -> None:
-    """Check everything, then deploy: a mistake ends the program before the first resource."""
+    """Check everything, then deploy: a config issue ends the program before the first resource."""
     try:
         planned = plan.make(engine_values(), pulumi.get_stack(), ROOT)
     except ConfigError as error:

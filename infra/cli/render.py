@@ -124,7 +124,7 @@ def engine_config(values: Mapping[str, Any]) -> dict[str, str]:
 def render(stack: str, values: Mapping[str, Any]) -> list[Record]:
     """Return every resource of a stack with this configuration, parents before children, then by name.
 
-    Raises pulumi.RunError with one line per mistake.
+    Raises pulumi.RunError with one line per issue.
     """
     recorder = _Recorder()
     loop = asyncio.new_event_loop()

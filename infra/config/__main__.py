@@ -20,7 +20,7 @@ that a deployment would create, and creates nothing."""
 
 
 def check(file: Path) -> list[str]:
-    """Return one line per mistake; none when the stack can be deployed."""
+    """Return one line per issue; none when the stack can be deployed."""
     program = runpy.run_path(str(PROGRAM), run_name="check")
     try:
         program["plan"].make(stack_values(file), stack_name(file), program["ROOT"])
@@ -41,11 +41,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     checking = commands.add_parser("check", help="report every mistake of a stack file")
     checking.add_argument("file", type=Path, metavar="FILE", help="such as Pulumi.local.yaml")
     chosen = parser.parse_args(arguments)
-    mistakes = check(chosen.file)
-    if not mistakes:
+    issues = check(chosen.file)
+    if not issues:
         print("ok")
         return 0
-    print("\n".join(mistakes), file=sys.stderr)
+    print("\n".join(issues), file=sys.stderr)
     return 1
 
 

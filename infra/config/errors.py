@@ -1,4 +1,4 @@
-"""Config issues: one line per mistake, `PATH: what is wrong; what is valid; what to do`."""
+"""Config issues: one line per issue, `PATH: what is wrong; what is valid; what to do`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _KEY: Final = "[key]"
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class ConfigIssue:
-    """One mistake in a file that people write."""
+    """One issue in a file that people write."""
 
     path: str
     """Key path such as `nodePools[0].min`, or the name of the file."""
@@ -53,7 +53,7 @@ class ConfigIssue:
     action: str
     """What to do."""
     code: str = "invalid"
-    """Kind of the mistake in kebab case, such as `unknown-key`; stable, unlike the text."""
+    """Kind of the issue in kebab case, such as `unknown-key`; stable, unlike the text."""
 
     def __str__(self) -> str:
         line = f"{self.path}: {self.problem}; {self.valid}; {self.action}"

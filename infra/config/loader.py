@@ -1,4 +1,4 @@
-"""From a stack file, or from the engine, to a StackConfig or to every mistake at once."""
+"""Read a stack file, or the engine's values, into a StackConfig; raise every issue at once."""
 
 from __future__ import annotations
 

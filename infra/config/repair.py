@@ -1,4 +1,4 @@
-"""Replace values that cannot be read by those probably meant, so that one mistake is one issue.
+"""Replace values that cannot be read by those probably meant, so that one invalid value is one issue.
 
 Checks run on the repaired stack: a misspelt `nodes: manged` is reported once, and not again by every
 check that looks at the pool's nodes.

@@ -1,4 +1,4 @@
-"""Mistakes about GPUs and their network in stack files: each is one issue."""
+"""Invalid GPUs and GPU networks in stack files: each is one issue."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_each_mistake_is_one_issue(name: str) -> None:
+def test_each_case_is_one_issue(name: str) -> None:
     values, expected = BAD[name]
     check_issues("gpus", name, values, expected)
 

@@ -1,4 +1,4 @@
-"""Mistakes in `observability`: each is one issue."""
+"""Invalid values in `observability`: each is one issue."""
 
 from __future__ import annotations
 
