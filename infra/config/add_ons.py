@@ -1,4 +1,4 @@
-"""From a stack file to the add-ons that it installs, and the settings that their plans take."""
+"""Add-ons that a stack installs, with their settings."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ SETTINGS: Final[Mapping[object, Callable[[StackConfig, str], Any]]] = {
     KubePrometheusStackArgs: lambda config, _: arguments.prometheus_release(config),
     Signer: lambda config, _: _signer(config),
 }
-"""By type of settings, their value for a stack that installs the named add-on."""
+"""By type of settings: the function that returns their value for the named add-on of a stack."""
 
 
 def plan(add_on: AddOn, config: StackConfig) -> Installable:
-    """What this stack installs of the add-on."""
+    """Return what this stack installs of the add-on."""
     assert add_on.plan
     if add_on.settings is None:
         return add_on.plan()
@@ -58,7 +58,7 @@ def args(config: StackConfig) -> AddOnsArgs:
 
 
 def installed(config: StackConfig) -> tuple[str, ...]:
-    """Names of all add-ons that the stack brings to its cluster, those of its nodes included."""
+    """Return the names of all add-ons that the stack installs, those that create nodes included."""
     names = {plan.add_on for plan in args(config).plans}
     if config.on_aws:
         names |= of_autoscaler(config.autoscaler, config.pools_of(Nodes.KARPENTER) != ())
@@ -66,6 +66,6 @@ def installed(config: StackConfig) -> tuple[str, ...]:
 
 
 def of_autoscaler(autoscaler: Autoscaler, karpenter: bool) -> set[str]:
-    """What makes nodes, or sizes their groups."""
+    """Return the names of the add-ons that create nodes or resize their groups."""
     found = {"karpenter", "karpenterCrd"} if karpenter else set()
     return found | ({"clusterAutoscaler"} if autoscaler is Autoscaler.CLUSTER_AUTOSCALER else set())

@@ -68,7 +68,7 @@ def gpu_nodes(config: StackConfig) -> GpuNodesArgs:
 
 
 def dcgm_address(config: StackConfig) -> str:
-    """Where each node's DCGM engine answers, if the stack installs it with the GPU operator; else empty."""
+    """Return the address of each node's DCGM engine; empty unless the stack installs the GPU operator."""
     installed = gpu_operator.NAME in platform_record.to_install(config)
     return gpu_operator.DCGM_ADDRESS if installed else ""
 
@@ -80,7 +80,7 @@ def prometheus_release(config: StackConfig) -> KubePrometheusStackArgs:
 
 
 def needs_block_volumes(config: StackConfig) -> bool:
-    """Whether the cluster needs a class of volumes that one node writes, which EKS does not come with."""
+    """Return whether Prometheus needs a class for block volumes, which EKS does not have by default."""
     installed = kube_prometheus_stack.NAME in platform_record.to_install(config)
     return installed and _observability(config).storage_class is None
 
@@ -158,7 +158,7 @@ def queues(config: StackConfig) -> QueuesArgs:
 
 
 def _placeholder(config: StackConfig) -> str:
-    """Image of the pods by which the scheduler reserves room for a gang; empty: there are none."""
+    """Return the image of the pods with which the scheduler reserves nodes for a gang; empty for none."""
     image = backend(config.scheduler).placeholder_image
     return mirror.image(image, config.mirror or "") if image else ""
 
@@ -174,7 +174,7 @@ def teams(
     cluster_queues: Mapping[str, pulumi.Resource],
     storage: SharedStorage,
 ) -> dict[str, TeamArgs]:
-    """Every team, by name. `images`: the stack's by name, every reference by digest."""
+    """Return the arguments of every team by name. `images`: the stack's by name, by digest."""
     scheduler, cloud = backend(config.scheduler), platform_record.cloud(config)
     return {
         team.name: TeamArgs(
@@ -204,7 +204,7 @@ def shared_view(config: StackConfig) -> SharedViewArgs:
 
 
 def admission(config: StackConfig) -> AdmissionPoliciesArgs:
-    """What the admission policies of team namespaces need to know of the stack."""
+    """Return the arguments of the admission policies of team namespaces."""
     registries = platform_record.registries(config)
     if placeholder := _placeholder(config):
         registries = (*registries, repository_of(placeholder))

@@ -66,7 +66,7 @@ def _run_logs(config: StackConfig) -> RunLogsChoice | None:
 
 
 def _remote_secrets(config: StackConfig) -> dict[str, tuple[str, ...]]:
-    """Names in Secrets Manager by team, each once."""
+    """Return the unique names in Secrets Manager by team."""
     found = {
         team.name: sorted({s.remote_key for s in team.secrets if s.remote_key and not s.store})
         for team in config.teams

@@ -30,7 +30,7 @@ from infra.domain.scheduler import DEFAULT_SCHEDULER, Scheduler
 
 @dataclass(frozen=True, kw_only=True)
 class OnAws:
-    """The parts that a stack on AWS has for certain."""
+    """Sections that a stack on AWS always has."""
 
     cluster: EksClusterConfig
     aws: AwsConfig
@@ -66,15 +66,15 @@ class StackConfig(StrictModel):
     images: dict[DnsLabel, Image] = Field(default={})
     """References by digest that run files may name."""
     signatures: SignaturesConfig | None = None
-    """Who signs images. Default: teams' images need no signature."""
+    """Signer of the teams' images. Default: images need no signature."""
     registries: tuple[Repository, ...] | None = None
-    """Registries or repositories that pods of teams may have images from. Default: those of `images`."""
+    """Registries or repositories allowed for images of teams' pods. Default: those of `images`."""
     runs: tuple[Str, ...] = ()
     """Stems of files in training/runs, or paths that end in .yaml."""
     egress_cidrs: tuple[Cidr, ...] = ()
-    """What training pods may reach by HTTPS (object storage); the metadata service never."""
+    """CIDR blocks that training pods may reach by HTTPS (object storage); never the metadata service."""
     logs: LogsConfig | None = None
-    """Where logs of runs go. Default: to CloudWatch, where fluentBit is installed on AWS."""
+    """Destination of the runs' logs. Default: CloudWatch, where fluentBit is installed on AWS."""
     autoscaler: Autoscaler = Autoscaler.NONE
     """What adds nodes for admitted runs and removes idle ones."""
     gpus: GpusConfig = GpusConfig()
@@ -85,13 +85,13 @@ class StackConfig(StrictModel):
     """Registry, or a folder in one, that has every chart and image that the stack installs; see
     `python -m infra.cli.mirror`. Default: each comes from its upstream registry."""
     validation: ValidationConfig | None = None
-    """Checks of its nodes. Default: none."""
+    """Checks of the nodes. Default: none."""
     observability: ObservabilityConfig | None = None
     """Metrics, dashboards and alerts. Default: the defaults of its keys, where kubePrometheusStack is."""
 
     @property
     def on_aws(self) -> OnAws | None:
-        """The AWS half; None where the cluster exists already."""
+        """Return the AWS sections; None for an existing cluster."""
         buckets = self.storage.buckets
         if isinstance(self.cluster, EksClusterConfig) and self.aws and self.network and buckets:
             return OnAws(cluster=self.cluster, aws=self.aws, network=self.network, buckets=buckets)
@@ -99,18 +99,18 @@ class StackConfig(StrictModel):
 
     @property
     def protected(self) -> bool:
-        """Whether stateful things refuse to be deleted."""
+        """Whether stateful resources are protected from deletion."""
         if self.storage.protect is None:
             return isinstance(self.cluster, EksClusterConfig)
         return self.storage.protect
 
     def pools_of(self, *nodes: Nodes) -> tuple[NodePool, ...]:
-        """Pools whose nodes come from any of these."""
+        """Return the pools whose nodes have one of these origins."""
         return tuple(pool for pool in self.pools if pool.nodes in nodes)
 
     @property
     def pools(self) -> tuple[NodePool, ...]:
-        """The pools that the platform works with."""
+        """Return the node pools of the platform."""
         return tuple(self._pool(pool) for pool in self.node_pools)
 
     def _pool(self, config: PoolConfig) -> NodePool:

@@ -16,17 +16,17 @@ from infra.queueing.backends import backend
 
 
 def present_operators(config: StackConfig) -> frozenset[str]:
-    """Operators that the cluster has or will have, by their names in the stack file."""
+    """Return the operators that the cluster has or will have, by name in the stack file."""
     return frozenset(config.operators.present())
 
 
 def to_install(config: StackConfig) -> tuple[str, ...]:
-    """Operators that the stack installs, in the registry's order."""
+    """Return the operators that the stack installs, in the registry's order."""
     return tuple(name for name, one in config.operators.present().items() if not one.provided)
 
 
 def gang_api(config: StackConfig) -> str:
-    """API of Kubernetes' own PodGroup in the cluster's version; empty where nothing needs it."""
+    """Return the API version of Kubernetes' own PodGroup; empty where the scheduler does not need it."""
     apis = backend(config.scheduler).gang_apis
     return apis[config.cluster.version or ""] if apis else ""
 
@@ -39,7 +39,7 @@ def registries(config: StackConfig) -> tuple[str, ...]:
 
 
 def grafana_url(config: StackConfig) -> str:
-    """Where people look at dashboards; empty: nowhere."""
+    """Return the URL of Grafana; empty without one."""
     section = config.observability
     return section.grafana.url if section and section.grafana else ""
 
@@ -52,7 +52,7 @@ def cloud(config: StackConfig) -> Cloud | None:
 
 
 def platform(config: StackConfig, stack: str) -> Platform:
-    """The record for a stack of this name."""
+    """Return the Platform record of a stack with this name."""
     gpu_pools = [pool for pool in config.pools if pool.workload is Workload.GPU_TRAINING]
     scheduler = backend(config.scheduler)
     queued = {team.name: team for team in queue_teams(config.teams)}

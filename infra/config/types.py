@@ -33,7 +33,7 @@ _PLAIN_QUANTITY: Final = re.compile(r"[0-9]+(\.[0-9]+)?[a-zA-Z]*")
 
 
 class StrictModel(BaseModel):
-    """Base of every part of a file that people write."""
+    """Base of all models of stack and run files."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
@@ -113,7 +113,7 @@ def _repository(value: str) -> str:
 
 
 def repository_of(image: str) -> str:
-    """The repository of an image reference: what is before its tag and its digest."""
+    """Return the repository of an image reference, without tag and digest."""
     name = image.partition("@")[0]
     path, slash, last = name.rpartition("/")
     return f"{path}{slash}{last.partition(':')[0]}"

@@ -17,7 +17,7 @@ from infra.sites.aws.cloud import Aws
 
 
 class AwsConfig(StrictModel):
-    """Which AWS account and region."""
+    """AWS account and region of the stack."""
 
     NEUTRAL: ClassVar[Mapping[str, Any]] = {"region": UNKNOWN, "account": UNKNOWN_ACCOUNT}
 
@@ -39,7 +39,7 @@ class AwsConfig(StrictModel):
 
 
 class InterruptionConfig(StrictModel):
-    """How pods learn that their spot node goes away, beyond being drained."""
+    """Notice to pods that their spot node is reclaimed, in addition to the drain."""
 
     imds_sidecar: Bool = False
     """Poll the instance metadata service from each pod; pods then reach the node's credentials."""

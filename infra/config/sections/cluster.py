@@ -43,9 +43,9 @@ class SystemNodesConfig(StrictModel):
     instance_types: tuple[Str, ...] = Field(default=("m6i.xlarge",), min_length=1)
     """Instance types of the group."""
     min: Int = Field(default=2, ge=1)
-    """Nodes at least."""
+    """Minimum number of nodes."""
     max: Int = Field(default=4, ge=1, le=1000)
-    """Nodes at most."""
+    """Maximum number of nodes."""
 
 
 class EksClusterConfig(StrictModel):

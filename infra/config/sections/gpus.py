@@ -40,9 +40,9 @@ class SharingConfig(StrictModel):
     mig: Str | None = None
     """Profile of the instances that every GPU is cut into, such as 1g.10gb."""
     time_slicing: Shares | None = None
-    """Pods that take turns on one GPU; each sees all of its memory."""
+    """Pods that share one GPU by time-slicing; each sees all of its memory."""
     mps: Shares | None = None
-    """Pods that one GPU serves at once, each with an equal part of its memory and compute."""
+    """Pods that share one GPU by MPS, each with an equal part of its memory and compute."""
 
     @property
     def modes(self) -> tuple[SharingMode, ...]:
@@ -67,7 +67,7 @@ class GpusConfig(StrictModel):
     """Who brings NVIDIA's driver and container toolkit: the nodes' machine image, as on EKS, or the GPU
     operator."""
     sharing: dict[DnsLabel, SharingConfig] = Field(default={})
-    """By pool. A pool that is not named: a device is a whole GPU."""
+    """Sharing mode by pool. Default of a pool: each device is a whole GPU."""
 
 
 _ONE_TEAM: Final = {

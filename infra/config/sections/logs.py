@@ -55,14 +55,14 @@ def _url(value: str) -> str:
 
 
 class CloudWatchConfig(StrictModel):
-    """A log group of the cluster's own in CloudWatch Logs, encrypted with the stack's key."""
+    """The cluster's log group in CloudWatch Logs, encrypted with the stack's key."""
 
     retention_days: LogDays = 90
     """Days that logs are kept."""
 
 
 class EndpointConfig(StrictModel):
-    """A service that takes logs over HTTP."""
+    """A service that receives logs over HTTP."""
 
     url: Annotated[Str, AfterValidator(_url)] = Field(
         description="a URL such as https://logs.example.com"
@@ -93,7 +93,7 @@ class LokiConfig(EndpointConfig):
 
 
 class LogsConfig(StrictModel):
-    """One place. Default: on AWS CloudWatch, elsewhere none."""
+    """Destination of logs: exactly one. Default: CloudWatch on AWS, elsewhere none."""
 
     cloudwatch: CloudWatchConfig | None = None
     """CloudWatch Logs, on AWS."""

@@ -105,15 +105,15 @@ class PoolConfig(StrictModel):
     workload: Workload = Workload.GPU_TRAINING
     """`gpu-training` pools run training and are queued for; `cpu` pools run other workloads."""
     capacity: Capacity = Field(description="spot or on-demand")
-    """How the nodes are bought."""
+    """Purchase model of the nodes."""
     instance_types: tuple[Str, ...] = Field(
         min_length=1, description="a list of instance types of infra/domain/catalog.yaml"
     )
     """Instance types of its nodes; several make spot capacity easier to obtain."""
     min: Int = Field(default=0, ge=0)
-    """Nodes that always exist."""
+    """Minimum number of nodes."""
     max: Int = Field(ge=1, le=NODES_MAX, description="a number of nodes, at least 1")
-    """Nodes at most; queues derive their quota from it."""
+    """Maximum number of nodes; queues derive their quota from it."""
     zone: DnsLabel = Field(description="an availability zone")
     """Zone of its nodes, such as us-east-1a; a pool has one, because gangs do not span zones."""
     nodes: Nodes = Nodes.EXISTING
@@ -122,9 +122,9 @@ class PoolConfig(StrictModel):
     network: Network = Network.TCP
     """Transport of collectives between its nodes."""
     fabric: FabricConfig | None = None
-    """Network facts of nodes that exist already. Default: unknown."""
+    """Network facts of existing nodes. Default: unknown."""
     labels: dict[LabelKey, LabelValue] = Field(default={})
-    """Further labels of its nodes."""
+    """Additional labels of its nodes."""
     root_gib: Int = Field(default=ROOT_GIB, ge=50, le=16384, alias="rootGiB")
     """Size of a node's root volume in GiB."""
     placement_group: Bool = False

@@ -93,7 +93,7 @@ class ObservabilityConfig(StrictModel):
     retention_days: Int = Field(default=30, ge=1, le=730)
     """Days that Prometheus keeps samples."""
     volume: Size = "100Gi"
-    """Of Prometheus; when it is nearly full the oldest samples go, whatever their age."""
+    """Size of the Prometheus volume; when it is nearly full, the oldest samples are deleted."""
     storage_class: DnsLabel | None = None
     """Of volumes that one node writes. Default: encrypted gp3 on a cluster that the stack makes, else the
     cluster's default class."""

@@ -41,7 +41,7 @@ class FsxConfig(StrictModel):
 
 
 class EfsConfig(StrictModel):
-    """EFS: slower, in every zone, paid for as it is used."""
+    """EFS: slower, in all zones, billed by use."""
 
 
 class BucketsConfig(StrictModel):

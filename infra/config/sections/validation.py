@@ -23,10 +23,10 @@ TRAINER_IMAGE: Final = "trainer"
 
 
 class ValidationConfig(StrictModel):
-    """What proves that nodes compute and can talk: a namespace with Jobs to start."""
+    """Checks of compute and network of the nodes: a namespace with Jobs to start."""
 
     image: Str = TRAINER_IMAGE
-    """A name in `images`, or a reference by digest, of a trainer image: it contains the checks."""
+    """Trainer image, which contains the checks: a name in `images`, or a reference by digest."""
     weekly: Bool = False
     """Also check pools with min above 0 on Mondays, on nodes that no run uses."""
     min_gbps: dict[DnsLabel, Annotated[Number, Field(gt=0)]] = Field(default={}, alias="minGBps")

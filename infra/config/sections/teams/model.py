@@ -70,9 +70,9 @@ class TeamSecretConfig(StrictModel):
     env: Annotated[tuple[Annotated[Str, AfterValidator(_variable)], ...], AfterValidator(_some)] = (
         Field(description="a list of keys of the Secret, each a variable such as HF_TOKEN")
     )
-    """What a run that names this secret gets in its environment."""
+    """Environment variables of runs that name this secret."""
     remote_key: RemoteKey | None = None
-    """The secret in a store that External Secrets makes it from. Default: the Secret is there already."""
+    """Key in the secret store from which External Secrets creates it. Default: the Secret exists already."""
     store: DnsLabel | None = None
     """A ClusterSecretStore of the cluster. Default: AWS Secrets Manager, read as this team."""
 
@@ -131,11 +131,11 @@ class RestoreDrillConfig(StrictModel):
     enabled: Bool | None = None
     """Default: true for a production team that names an image, or whose stack has one called trainer."""
     schedule: Annotated[Str, AfterValidator(_schedule)] = "17 3 * * *"
-    """When, as cron has it, in UTC."""
+    """Cron schedule in UTC."""
     image: Str = TRAINER_IMAGE
     """A name in `images`, or a reference by digest."""
     runs: Annotated[Int, Field(ge=1, le=1000)] = 3
-    """Of the runs that saved last, so many."""
+    """Number of runs to restore, those with the newest checkpoints."""
     largest: Size = "8Gi"
     """The largest checkpoint that is restored, which takes as much memory and scratch space. Of a larger
     one every byte is read and compared with what was recorded."""
@@ -143,13 +143,13 @@ class RestoreDrillConfig(StrictModel):
     """Prefixes with a folder per run, of runs whose `checkpoint.store` is a bucket."""
 
     def wanted(self, tier: str, *, has_image: bool) -> bool:
-        """Whether there is a drill. `has_image`: the stack's images have this one's."""
+        """Return whether the team has a drill. `has_image`: `images` names the drill's image."""
         if self.enabled is not None:
             return self.enabled
         return TIERS[tier].restore_drill_by_default and (has_image or self.image != TRAINER_IMAGE)
 
     def drill(self, image: str, cpu_pool: str | None) -> RestoreDrill:
-        """The drill that the platform works with, in this image, on nodes of this pool."""
+        """Return the team's restore drill with this image, on nodes of this pool."""
         return RestoreDrill(
             image=image,
             schedule=self.schedule,
@@ -161,7 +161,7 @@ class RestoreDrillConfig(StrictModel):
 
 
 class QuotaConfig(StrictModel):
-    """The most that a team's namespace may hold at once, whatever its queue admits."""
+    """Limits of a team's namespace, independent of its queue."""
 
     cpu: Cores = Field(description="a number of cores")
     """CPU cores of all pods in the namespace."""
@@ -184,7 +184,7 @@ class TeamConfig(StrictModel):
     tier: TierName = Field(description="research or production")
     """`production` prefers on-demand capacity and preempts borrowers; `research` prefers spot."""
     guaranteed: dict[DnsLabel, Annotated[Int, Field(ge=0)]] = Field(default={})
-    """Nodes per pool that are the team's whenever it wants them; the rest of a pool is shared."""
+    """Guaranteed nodes by pool; the rest of a pool is shared."""
     quota: QuotaConfig = Field(description="cpu, memory and gpus")
     """Limit of everything in the namespace of the team, regardless of its queue."""
     borrowing: dict[DnsLabel, Annotated[Int, Field(ge=0)]] = Field(default={})
@@ -197,11 +197,11 @@ class TeamConfig(StrictModel):
     fair_weight: Annotated[Int, Field(ge=1, le=1000)] | None = None
     """Share of unguaranteed nodes, relative to other teams. Default: 1, for production 10."""
     secrets: tuple[TeamSecretConfig, ...] = ()
-    """Secrets that its runs may name."""
+    """Secrets that the team's runs may name."""
     rdma: Bool = False
-    """Its pods may have the capability IPC_LOCK, which RDMA needs; all else stays restricted."""
+    """Allow the team's pods the capability IPC_LOCK, which RDMA needs; everything else stays restricted."""
     restore_drill: RestoreDrillConfig = RestoreDrillConfig()
-    """What proves that its checkpoints can be restored."""
+    """Scheduled test that the team's checkpoints can be restored."""
 
 
 def read_teams(stack: PartialStack) -> Sequence[tuple[int, TeamConfig]]:
