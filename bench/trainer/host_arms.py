@@ -186,7 +186,7 @@ def trainyard(folder: Path, stack: ExitStack, pairs: PairedSteps, *settings: str
 
     def step() -> None:
         result = loop.train_step(run)
-        loop.save_if_due(run, result.time_is_up)
+        loop.save_if_due(run, result.time_due)
 
     run_alternating(step, pairs)
 

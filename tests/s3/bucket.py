@@ -94,7 +94,7 @@ def serve() -> Iterator[Bucket]:
         argv,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,  # moto tells every request
+        stderr=subprocess.DEVNULL,  # moto logs every request
         text=True,
         env={**os.environ, "S3_UPLOAD_PART_MIN_SIZE": "1"},
     )

@@ -1,4 +1,4 @@
-"""`python -m tests.s3.server`: moto's S3 behind a proxy that breaks what it is told to break.
+"""`python -m tests.s3.server`: moto's S3 behind a proxy that injects faults.
 
 Prints its port. The proxy also does what moto leaves out and S3 does: it compares the checksums of
 what is uploaded, lets one conditional write after the other, and forgets an upload once complete.
@@ -36,7 +36,7 @@ _DIGESTS: Final[Mapping[str, Callable[[bytes], bytes]]] = {
 
 @dataclass
 class Rule:
-    """Breaks the requests that match, as `tests.s3.bucket.Fault` says."""
+    """Breaks the requests that match, as described by `tests.s3.bucket.Fault`."""
 
     kind: str
     match: str = "."
@@ -205,7 +205,7 @@ def _flipped(body: bytes) -> bytes:
 
 
 def _sound(headers: Any, body: bytes) -> bool:
-    """Whether the body is what its checksum says."""
+    """Return whether the body matches its checksum."""
     for name, digest in _DIGESTS.items():
         given = headers.get(name)
         if given is not None and base64.b64decode(given) != digest(body):

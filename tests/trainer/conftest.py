@@ -64,7 +64,7 @@ def control(make_trainer: Callable[[], Trainer]) -> RunFiles:
     """The uninterrupted run of two ranks."""
     trainer = make_trainer()
     ranks = trainer.start("control")
-    assert ranks.wait() == [0, 0], ranks.said()
+    assert ranks.wait() == [0, 0], ranks.output()
     return trainer.files("control")
 
 

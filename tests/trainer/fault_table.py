@@ -46,7 +46,7 @@ class Trials:
 
 
 def seed() -> int:
-    """As everywhere in these tests: random, unless TRAINYARD_TEST_SEED says otherwise."""
+    """As everywhere in these tests: random, unless TRAINYARD_TEST_SEED is set."""
     return int(os.environ.get("TRAINYARD_TEST_SEED", random.SystemRandom().randrange(10**6)))
 
 
@@ -57,7 +57,7 @@ def table(rows: Sequence[Trials]) -> str:
 
 
 def with_table(page: str, rows: Sequence[Trials]) -> str:
-    """A page with the part between the marks written anew; rows of other faults stay."""
+    """A page with the part between the marks replaced; rows of other faults stay."""
     before, _, rest = page.partition(BEGIN)
     old, _, after = rest.partition(END)
     fresh = table(rows).splitlines()

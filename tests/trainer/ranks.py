@@ -39,7 +39,7 @@ def until(condition: Callable[[], Any], what: str, deadline_s: float = DEADLINE_
 
 @dataclass
 class RunFiles:
-    """What a run directory says."""
+    """Contents of a run directory."""
 
     path: Path
 
@@ -97,7 +97,7 @@ class Ranks:
     def wait(self, deadline_s: float = DEADLINE_S) -> list[int]:
         """All exit codes, by rank; kills what is left and fails when that takes too long."""
         try:
-            until(self.all_ended, f"the ranks to end; they said: {self.said()}", deadline_s)
+            until(self.all_ended, f"the ranks to end; output: {self.output()}", deadline_s)
         finally:
             self.end()
         return [self.codes[rank] for rank in range(len(self.pids))]
@@ -117,7 +117,7 @@ class Ranks:
                 _, status = os.waitpid(pid, 0)
                 self.codes[rank] = os.waitstatus_to_exitcode(status)
 
-    def said(self) -> str:
+    def output(self) -> str:
         """What all ranks printed."""
         return self.log.read_text() if self.log.exists() else ""
 

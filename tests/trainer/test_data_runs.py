@@ -94,5 +94,5 @@ def test_a_shard_that_is_bad_at_its_source_stops_the_run_before_the_first_step(
     shard.write_bytes(shard.read_bytes()[::-1])
     ranks = trainer.start("run", *mixed(copy, tmp_path / "nvme"))
     assert ranks.wait() == [78, 78]
-    assert f"{shard}: corrupt" in ranks.said() and "Traceback" not in ranks.said()
+    assert f"{shard}: corrupt" in ranks.output() and "Traceback" not in ranks.output()
     assert trainer.files("run").last_step() == 0

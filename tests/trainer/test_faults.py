@@ -21,7 +21,7 @@ from training.checkpoint.posix import PosixStore
 
 
 def at_boundary(action: Callable[[int, str], None], of_rank: int = 0) -> Hook:
-    """On one rank, tell `action` the number and name of every boundary that its store crosses."""
+    """On one rank, call `action` with the number and name of every boundary that its store crosses."""
 
     def hook(rank: int) -> None:
         if rank == of_rank:
@@ -91,7 +91,7 @@ def test_a_disk_that_is_full_for_a_while_costs_checkpoints_but_not_the_run(
     files = trainer.files("run")
     (failed,) = files.events("checkpoint_failed")
     assert failed["step"] == 5 and "No space left" in failed["error"]
-    assert "checkpoint not written" in ranks.said()
+    assert "checkpoint not written" in ranks.output()
     assert [e["step"] for e in files.events("checkpoint_commit")] == [10, 15, 20, STEPS]
     assert_same(files, control)
 
@@ -116,9 +116,9 @@ def stopped(make_trainer: Callable[[], Trainer]) -> RunFiles:
     trainer = make_trainer()
 
     def told(number: int) -> Hook:
-        from tests.trainer.test_interruptions import before, told_to_stop
+        from tests.trainer.test_interruptions import before, request_stop
 
-        return before("training.trainer.loop", "learning_rate", number, 0, told_to_stop)
+        return before("training.trainer.loop", "learning_rate", number, 0, request_stop)
 
     assert trainer.run("stopped", hook=told(12)) == [75, 75]
     return trainer.files("stopped")
@@ -191,8 +191,8 @@ def test_when_no_checkpoint_is_good_the_run_refuses_and_keeps_everything(
         (folder / "model.safetensors").write_bytes(b"rubbish")
     ranks = trainer.start("run")
     assert ranks.wait() == [1, 1]
-    assert "none of the 3 checkpoints can be loaded" in ranks.said()
-    assert "Traceback" not in ranks.said()
+    assert "none of the 3 checkpoints can be loaded" in ranks.output()
+    assert "Traceback" not in ranks.output()
     assert len(list((files.path / "checkpoints").glob("step-*"))) == 3
     assert files.metrics() == stopped.metrics()
 
@@ -224,7 +224,7 @@ def test_a_paused_attempt_that_was_replaced_publishes_nothing_and_fails(
     os.kill(pid, signal.SIGCONT)
     codes = old.wait()
     assert 0 not in codes and 75 not in codes
-    assert "attempt 1 was replaced by attempt 2" in old.said()
+    assert "attempt 1 was replaced by attempt 2" in old.output()
     after = {p: p.read_bytes() for p in files.path.rglob("*") if p.is_file()}
     for file in (before_it_wakes.keys() | after.keys()) - {files.path / "events.jsonl"}:
         assert before_it_wakes.get(file) == after.get(file), file

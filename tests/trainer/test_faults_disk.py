@@ -53,7 +53,7 @@ class SmallDisk:
 
 @pytest.fixture
 def small_disk(trainer: Trainer) -> Iterator[SmallDisk]:
-    """Skips where the kernel lets nobody make one."""
+    """Skip where the kernel forbids mounting one."""
     folder = trainer.root / "small"
     folder.mkdir()
     mount = f"mount -t tmpfs -o size={SIZE} none {folder} && echo ready && exec sleep infinity"
@@ -69,7 +69,7 @@ def small_disk(trainer: Trainer) -> Iterator[SmallDisk]:
         holder.communicate()
 
 
-def test_on_a_full_disk_the_last_good_checkpoint_is_kept_and_it_is_said(
+def test_on_a_full_disk_the_last_good_checkpoint_is_kept_and_the_error_logged(
     trainer: Trainer, control: RunFiles, trials: Trials, small_disk: SmallDisk
 ) -> None:
     hook: Hook = small_disk.enter
@@ -84,8 +84,8 @@ def test_on_a_full_disk_the_last_good_checkpoint_is_kept_and_it_is_said(
         assert all(store.verify(step) == [] for step in kept)
         committed = [e["step"] for e in run.events("checkpoint_commit")]
         assert kept[-1:] == committed[-1:]  # none went before the next was there
-        said = "No space left" in ranks.said()
-        assert said or codes == [0, 0], (free, ranks.said())
+        said = "No space left" in ranks.output()
+        assert said or codes == [0, 0], (free, ranks.output())
         assert 75 not in codes and (not said or kept or codes != [0, 0])
         (small_disk.seen / "ballast").unlink()
         assert trainer.run(f"small/run{number}", hook=hook) == [0, 0]

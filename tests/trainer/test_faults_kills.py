@@ -1,4 +1,4 @@
-"""Ranks and nodes that die or are told to stop at random moments."""
+"""Ranks and nodes that are killed or get SIGTERM at random moments."""
 
 from __future__ import annotations
 
@@ -79,11 +79,13 @@ def slow_once(flag: Path, seconds: float) -> Hook:
 
 
 @pytest.mark.parametrize("save_s", [5, 45, 90])
-def test_told_to_stop_while_a_save_takes_long_no_step_is_lost_before_the_hard_kill(
+def test_sigterm_during_a_slow_save_loses_no_step_before_sigkill(
     save_s: int, trainer: Trainer, control: RunFiles, trials: Trials
 ) -> None:
     fault = f"SIGTERM, hard kill after 120 s (scaled), a save takes {save_s} s"
-    for number in trials.of(fault, int(save_s != 45), 20):  # the two extremes say most
+    for number in trials.of(
+        fault, int(save_s != 45), 20
+    ):  # the two extremes are the most informative
         run, step = f"run{number}", trials.chance.randrange(1, STEPS - 6)
         files, flag = trainer.files(run), trainer.root / f"{run}.slow"
         deadline = f"checkpoint.deadline_s={NOTICE_S * 110 / 120}"
@@ -92,7 +94,7 @@ def test_told_to_stop_while_a_save_takes_long_no_step_is_lost_before_the_hard_ki
         flag.touch()
         codes = told_and_killed(ranks)
         stopped = files.last_step()
-        assert codes == [75, 75], ranks.said()
+        assert codes == [75, 75], ranks.output()
         assert trainer.run(run) == [0, 0]
         trials.lost(stopped - files.events("resumed")[-1]["from_step"])
         assert trials.most_lost == 0
@@ -112,7 +114,7 @@ def test_a_save_longer_than_the_notice_leaves_the_checkpoint_before_it_intact(
         flag.touch()
         codes = told_and_killed(ranks)
         stopped = files.last_step()
-        assert codes == [75, 75], ranks.said()  # an older good one is there
+        assert codes == [75, 75], ranks.output()  # an older good one is there
         assert trainer.run(run) == [0, 0]
         trials.lost(stopped - files.events("resumed")[-1]["from_step"])
         assert 0 < (trials.most_lost or 0) < 2 * INTERVAL
@@ -145,7 +147,7 @@ def test_with_a_wrong_clock_the_newest_checkpoint_is_still_the_one_of_the_last_s
             goal = attempt * 5 + trials.chance.randrange(3)
             files.until_step(goal)
             ranks.signal(signal.SIGTERM)
-            assert ranks.wait() == [75, 75], ranks.said()
+            assert ranks.wait() == [75, 75], ranks.output()
             for place, folder in enumerate(sorted(files.path.glob("checkpoints/step-*"))):
                 os.utime(folder, (1e9 - place, 1e9 - place))  # the newest looks oldest
             stopped = files.last_step()

@@ -37,13 +37,13 @@ def test_cut_off_from_each_other_all_ranks_end_and_the_old_attempt_is_fenced_out
         old.signal(signal.SIGSTOP, lost)
         begun = time.monotonic()
         until(lambda o=old, r=1 - lost: o.all_ended() or r in o.codes, "the other to end", EXIT_S)  # type: ignore[misc]
-        assert time.monotonic() - begun < EXIT_S and old.codes[1 - lost] == 1, old.said()
+        assert time.monotonic() - begun < EXIT_S and old.codes[1 - lost] == 1, old.output()
         stopped = files.last_step()
         assert trainer.run(run) == [0, 0]
         trials.lost(stopped - files.events("started")[-1]["step"])
         before = contents_of(files)
         old.signal(signal.SIGCONT, lost)
-        assert 0 not in old.wait(EXIT_S) and 75 not in old.codes.values(), old.said()
+        assert 0 not in old.wait(EXIT_S) and 75 not in old.codes.values(), old.output()
         after = contents_of(files)
         changed = {p for p in before.keys() | after.keys() if before.get(p) != after.get(p)}
         assert changed <= {files.path / "events.jsonl"}
@@ -107,7 +107,7 @@ def test_saved_by_two_loaded_by_one_and_by_four_every_tensor_has_the_same_bytes(
             goal = files.last_step() + trials.chance.randrange(2, 5)
             files.until_step(goal)
             ranks.signal(signal.SIGTERM)
-            assert ranks.wait() == [75] * world, ranks.said()
+            assert ranks.wait() == [75] * world, ranks.output()
         assert trainer.run(run, hook=hook) == [0, 0]
         lines = [line.split() for line in noted.read_text().splitlines()]
         by_step = {step: {h for s, h in lines if s == step} for step, _ in lines}

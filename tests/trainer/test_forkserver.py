@@ -1,4 +1,4 @@
-"""The warm process: forks what it is told to, tells how that ended, and leaves nobody behind."""
+"""The fork server: starts ranks, reports their exit codes and leaves no process behind."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def exists(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("code", [0, 7, 75])
-def test_a_fork_runs_the_program_as_ordered_and_its_code_is_told(
+def test_a_fork_runs_the_requested_program_and_reports_its_exit_code(
     code: int, starting: list[ForkServer], tmp_path: Path
 ) -> None:
     process = started(starting)
@@ -72,7 +72,7 @@ def test_a_fork_runs_the_program_as_ordered_and_its_code_is_told(
     assert (tmp_path / "out").read_text() == f"['{code}', 'b'] 3 False\n"
 
 
-def test_several_ranks_are_told_apart(starting: list[ForkServer], tmp_path: Path) -> None:
+def test_exit_codes_are_reported_per_rank(starting: list[ForkServer], tmp_path: Path) -> None:
     process = started(starting)
     pids = [process.fork(order(tmp_path, argument)) for argument in ("3", "pause", "0")]
     assert process.code(pids[2], DEADLINE_S) == 0
@@ -82,7 +82,7 @@ def test_several_ranks_are_told_apart(starting: list[ForkServer], tmp_path: Path
     assert process.code(pids[1], DEADLINE_S) == -signal.SIGKILL
 
 
-def test_told_to_stop_before_the_program_listens_a_rank_leaves_as_preempted(
+def test_sigterm_before_the_handler_is_installed_exits_as_preempted(
     starting: list[ForkServer], tmp_path: Path
 ) -> None:
     process = started(starting)
@@ -128,7 +128,7 @@ def test_when_the_warm_process_dies_its_ranks_end_with_it(
         process.fork(order(tmp_path, "0"))
 
 
-def test_when_the_launcher_is_gone_the_ranks_are_told_to_stop_and_nobody_is_left(
+def test_when_the_launcher_dies_all_ranks_are_stopped(
     starting: list[ForkServer], tmp_path: Path
 ) -> None:
     process = started(starting)
@@ -138,7 +138,7 @@ def test_when_the_launcher_is_gone_the_ranks_are_told_to_stop_and_nobody_is_left
     assert read_exit_codes(tmp_path) == [75]
 
 
-def test_what_cannot_be_loaded_is_said_and_ranks_start_cold(
+def test_a_failed_preload_is_logged_and_ranks_start_cold(
     starting: list[ForkServer],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -149,7 +149,7 @@ def test_what_cannot_be_loaded_is_said_and_ranks_start_cold(
     assert "without the fork server: ModuleNotFoundError" in capsys.readouterr().err
 
 
-def test_a_process_with_a_second_thread_forks_nobody(
+def test_a_process_with_a_second_thread_does_not_fork(
     starting: list[ForkServer],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

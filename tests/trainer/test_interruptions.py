@@ -42,7 +42,7 @@ def before(module: str, name: str, call: int, rank: int, action: Callable[[], An
     return hook
 
 
-def told_to_stop() -> None:
+def request_stop() -> None:
     """Returns when the thread that reads signals has noted it: on a busy machine that takes a while."""
     [notice] = [found for found in gc.get_objects() if isinstance(found, Notice)]
     os.kill(os.getpid(), signal.SIGTERM)
@@ -69,12 +69,12 @@ MOMENTS = {
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_a_notice_is_honoured_at_any_moment(
+def test_a_notice_is_acknowledged_at_any_moment(
     moment: str, trainer: Trainer, control: RunFiles
 ) -> None:
     module, name, call, rank, stopped_at = MOMENTS[moment]
-    ranks = trainer.start("run", hook=before(module, name, call, rank, told_to_stop))
-    assert ranks.wait() == [75, 75], ranks.said()
+    ranks = trainer.start("run", hook=before(module, name, call, rank, request_stop))
+    assert ranks.wait() == [75, 75], ranks.output()
     files = trainer.files("run")
     (stopped,) = files.events("finished")
     assert stopped["reason"] == "preempted"
@@ -87,7 +87,7 @@ def test_a_notice_is_honoured_at_any_moment(
     assert_same(files, control)
 
 
-def test_a_notice_is_honoured_while_it_waits_for_another_rank_in_a_collective(
+def test_a_notice_is_acknowledged_while_waiting_in_a_collective(
     trainer: Trainer, control: RunFiles
 ) -> None:
     waiting = trainer.root / "leader"
@@ -104,7 +104,7 @@ def test_a_notice_is_honoured_while_it_waits_for_another_rank_in_a_collective(
         late(rank)
 
     ranks = trainer.start("run", hook=hook)
-    assert ranks.wait() == [75, 75], ranks.said()
+    assert ranks.wait() == [75, 75], ranks.output()
     files = trainer.files("run")
     (finished,) = files.events("finished")
     assert finished["step"] in (6, 7)  # once its flags of the sixth are given, it is the seventh
@@ -113,7 +113,7 @@ def test_a_notice_is_honoured_while_it_waits_for_another_rank_in_a_collective(
 
 
 def test_a_notice_before_the_ranks_have_met_ends_at_once(trainer: Trainer) -> None:
-    hook = before("training.trainer.parallel.world", "fix_numerics", 1, 1, told_to_stop)
+    hook = before("training.trainer.parallel.world", "fix_numerics", 1, 1, request_stop)
     ranks = trainer.start("run", hook=hook)
     until(lambda: ranks.all_ended() or 1 in ranks.codes, "rank 1 to leave")
     assert ranks.codes[1] == 75
@@ -157,14 +157,14 @@ def test_a_node_s_notice_file_stops_all_ranks_though_one_sees_it(
 def test_a_save_that_misses_the_deadline_leaves_the_one_before_intact(
     trainer: Trainer, control: RunFiles
 ) -> None:
-    def hang_and_be_told() -> None:
-        told_to_stop()
+    def hang_and_stop() -> None:
+        request_stop()
         time.sleep(3600)
 
-    hook = before("training.checkpoint.posix", "PosixUpload.commit", 2, 0, hang_and_be_told)
+    hook = before("training.checkpoint.posix", "PosixUpload.commit", 2, 0, hang_and_stop)
     begun = time.monotonic()
     ranks = trainer.start("run", "checkpoint.deadline_s=1.0", hook=hook)
-    assert ranks.wait() == [75, 75], ranks.said()
+    assert ranks.wait() == [75, 75], ranks.output()
     assert time.monotonic() - begun < 60
     files = trainer.files("run")
     assert "not written within" in files.events("checkpoint_failed")[-1]["error"]
@@ -175,11 +175,11 @@ def test_a_save_that_misses_the_deadline_leaves_the_one_before_intact(
 
 
 def test_a_missed_deadline_without_any_checkpoint_is_a_failure(trainer: Trainer) -> None:
-    def hang_and_be_told() -> None:
-        told_to_stop()
+    def hang_and_stop() -> None:
+        request_stop()
         time.sleep(3600)
 
-    hook = before("training.checkpoint.posix", "PosixUpload.commit", 1, 0, hang_and_be_told)
+    hook = before("training.checkpoint.posix", "PosixUpload.commit", 1, 0, hang_and_stop)
     assert trainer.run("run", "checkpoint.deadline_s=1.0", hook=hook) == [1, 1]
     assert trainer.files("run").events("finished")[-1]["reason"] == "preempted, not saved"
 
@@ -192,12 +192,14 @@ def test_a_rank_that_hangs_ends_the_others_with_a_cause(trainer: Trainer) -> Non
     ranks = trainer.start("run", "collective_timeout_s=2", hook=hook)
     until(lambda: ranks.all_ended() or 0 in ranks.codes, "rank 0 to give up", 60)
     assert ranks.codes[0] == 1
-    assert "another rank is gone or hangs" in ranks.said()
-    assert "Traceback" not in ranks.said()
+    assert "another rank is gone or hangs" in ranks.output()
+    assert "Traceback" not in ranks.output()
     assert trainer.files("run").events("failed")
 
 
-def test_back_pressure_is_said_and_changes_no_bit(trainer: Trainer, control: RunFiles) -> None:
+def test_back_pressure_is_logged_and_keeps_results_bit_identical(
+    trainer: Trainer, control: RunFiles
+) -> None:
     slow = before("training.checkpoint.posix", "PosixUpload.commit", 1, 0, lambda: time.sleep(0.5))
     assert trainer.run("run", hook=slow) == [0, 0]
     waited, *_ = trainer.files("run").events("checkpoint_waited")
@@ -205,8 +207,8 @@ def test_back_pressure_is_said_and_changes_no_bit(trainer: Trainer, control: Run
     assert_same(trainer.files("run"), control)
 
 
-def test_a_rank_that_is_late_to_hear_how_it_ended_still_hears_it(trainer: Trainer) -> None:
-    told = before("training.trainer.loop", "learning_rate", 6, 0, told_to_stop)
+def test_a_late_rank_still_receives_the_save_outcome(trainer: Trainer) -> None:
+    told = before("training.trainer.loop", "learning_rate", 6, 0, request_stop)
     world = ("training.trainer.parallel.world", "World.receive_from_leader")
     late = before(*world, 1, 1, lambda: time.sleep(3))
 
@@ -215,4 +217,4 @@ def test_a_rank_that_is_late_to_hear_how_it_ended_still_hears_it(trainer: Traine
         late(rank)
 
     ranks = trainer.start("run", hook=both)
-    assert ranks.wait() == [75, 75], ranks.said()
+    assert ranks.wait() == [75, 75], ranks.output()

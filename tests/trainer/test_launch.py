@@ -46,7 +46,7 @@ def launch(tmp_path: Path) -> Iterator[Launch]:
             launcher.wait()
 
 
-def said(tmp_path: Path) -> str:
+def read_log(tmp_path: Path) -> str:
     return (tmp_path / "log").read_text()
 
 
@@ -105,7 +105,7 @@ def test_a_killed_rank_is_replaced_under_a_live_launcher_and_a_notice_still_ends
     until(lambda: [line for line in files.metrics() if line["attempt"] == 2], "another attempt")
     assert parent(leader(files)) == warm_process
     os.kill(int(leader(files).name), signal.SIGTERM)
-    assert node.wait(DEADLINE_S) == 75, said(tmp_path)
+    assert node.wait(DEADLINE_S) == 75, read_log(tmp_path)
     assert [e["attempt"] for e in files.events("started")] == [1, 2]
     assert trainer.run("run") == [0, 0]
     assert_same(files, control)
@@ -116,9 +116,9 @@ def test_a_bad_configuration_ends_with_78_and_its_line_once(launch: Launch, tmp_
     bad.write_text("stepz: 3\n")
     program = ["-m", "training.trainer", "--config", str(bad), "--run-dir", str(tmp_path / "run")]
     assert launch("--standalone", "--nproc-per-node=2", *program).wait(DEADLINE_S) == 78
-    [line] = [line for line in said(tmp_path).splitlines() if "stepz: " in line]
+    [line] = [line for line in read_log(tmp_path).splitlines() if "stepz: " in line]
     assert "did you mean steps?" in line
-    assert "Traceback" not in said(tmp_path)
+    assert "Traceback" not in read_log(tmp_path)
 
 
 def test_a_killed_rank_is_a_failure_and_no_process_is_left(launch: Launch, tmp_path: Path) -> None:
@@ -130,13 +130,11 @@ def test_a_killed_rank_is_a_failure_and_no_process_is_left(launch: Launch, tmp_p
     processes = [Path("/proc") / file.read_text() for file in pids]
     subprocess.run(["kill", "-9", processes[1].name], check=True)
     assert node.wait(DEADLINE_S) == 128 + signal.SIGKILL
-    assert "rank 1 ended first" in said(tmp_path)
+    assert "rank 1 ended first" in read_log(tmp_path)
     assert not any(process.exists() for process in processes)
 
 
-def test_a_node_that_waits_for_another_leaves_at_once_when_told_to(
-    launch: Launch, tmp_path: Path
-) -> None:
+def test_sigterm_while_waiting_for_a_node_exits_at_once(launch: Launch, tmp_path: Path) -> None:
     port = free_port()
     node = launch(*node_of_two(port), str(tmp_path / "never-run.py"))
 
@@ -149,7 +147,7 @@ def test_a_node_that_waits_for_another_leaves_at_once_when_told_to(
     assert node.wait(10) == 75
 
 
-def test_a_node_that_knocks_where_nobody_answers_leaves_at_once_when_told_to(
+def test_sigterm_while_connecting_to_an_absent_leader_exits_at_once(
     launch: Launch,
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -166,5 +164,5 @@ def test_nodes_that_never_meet_give_up_at_the_deadline_with_a_line(
 ) -> None:
     arguments = [*node_of_two(free_port()), "--rdzv-conf=join_timeout=1", "never-run.py"]
     assert launch(*arguments).wait(DEADLINE_S) == 1
-    assert "launch: the nodes did not meet" in said(tmp_path)
-    assert "Traceback" not in said(tmp_path)
+    assert "launch: the nodes did not meet" in read_log(tmp_path)
+    assert "Traceback" not in read_log(tmp_path)

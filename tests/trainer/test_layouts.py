@@ -83,9 +83,9 @@ def planned(cut: Cut, file_bytes: int) -> Plan:
         {"model": {name: part(name, rank, cut).held.share for name in STATE}}
         for rank in range(cut[0] * cut[1])
     ]
-    told = [shards_from_bytes(shards_to_bytes(shares)) for shares in everyone]
-    assert told == everyone
-    return make_plan(told, file_bytes)
+    gathered = [shards_from_bytes(shards_to_bytes(shares)) for shares in everyone]
+    assert gathered == everyone
+    return make_plan(gathered, file_bytes)
 
 
 def saved(store: PosixStore, cut: Cut, file_bytes: int = 1 << 20) -> tuple[Manifest, Plan]:

@@ -37,7 +37,7 @@ def whole(make_trainer: Callable[[], Trainer]) -> RunFiles:
     """The run on one rank that has all of the model."""
     trainer = make_trainer()
     ranks = trainer.start("whole", *SHORT, world=1)
-    assert ranks.wait() == [0], ranks.said()
+    assert ranks.wait() == [0], ranks.output()
     return trainer.files("whole")
 
 
@@ -93,7 +93,7 @@ def test_a_divided_model_learns_the_same_and_resumes_bit_identically(
     world, ranks = LAYOUTS[layout]
     settings = divided(**ranks)
     started = trainer.start("whole", *settings, world=world, hook=only_shards_after_evaluation)
-    assert started.wait() == [0] * world, started.said()
+    assert started.wait() == [0] * world, started.output()
     files = trainer.files("whole")
     assert files.losses() == pytest.approx(whole.losses(), rel=1e-5)
     assert files.evaluations() == pytest.approx(whole.evaluations(), rel=1e-5)
@@ -101,9 +101,9 @@ def test_a_divided_model_learns_the_same_and_resumes_bit_identically(
     assert norms[0] == pytest.approx(norms[1], rel=1e-4)
     cut = trainer.files("cut")
     stopped = trainer.start("cut", *settings, world=world, hook=stopping_at(2))
-    assert stopped.wait() == [75] * world, stopped.said()
+    assert stopped.wait() == [75] * world, stopped.output()
     again = trainer.start("cut", *settings, world=world)
-    assert again.wait() == [0] * world, again.said()
+    assert again.wait() == [0] * world, again.output()
     assert [e["from_step"] for e in cut.events("resumed")] == [2]
     assert_same(cut, files)
 
@@ -128,12 +128,12 @@ def test_other_divisions_and_ways_to_compute_agree_too(
     for name in MORE if full else ["gpipe"]:
         world, settings, tolerance = MORE[name]
         started = trainer.start(f"{name}, whole", *SHORT, *settings, world=world)
-        assert started.wait() == [0] * world, started.said()
+        assert started.wait() == [0] * world, started.output()
         files, cut = trainer.files(f"{name}, whole"), trainer.files(f"{name}, cut")
         assert files.losses() == pytest.approx(whole.losses(), rel=tolerance)
         for hook, code in ((stopping_at(2), 75), (None, 0)):
             ranks = trainer.start(f"{name}, cut", *SHORT, *settings, world=world, hook=hook)
-            assert ranks.wait() == [code] * world, ranks.said()
+            assert ranks.wait() == [code] * world, ranks.output()
         assert_same(cut, files)
 
 
@@ -159,15 +159,15 @@ def test_a_stored_model_begins_alike_and_goes_on_without_its_folder_being_read(
     folder = model_folder(trainer.root / "model")
     settings = ("steps=6", f"model={{path: {folder}, weights: safetensors}}")
     alone = trainer.start("alone", *settings, world=1)
-    assert alone.wait() == [0], alone.said()
+    assert alone.wait() == [0], alone.output()
     sharded = (*settings, "parallel.shard=2")
     cut = trainer.start("cut", *sharded, hook=stopping_at(2))
-    assert cut.wait() == [75, 75], cut.said()
+    assert cut.wait() == [75, 75], cut.output()
     (folder / "model.safetensors").unlink()
     moved = folder.rename(trainer.root / "moved")
     elsewhere = ("steps=6", f"model={{path: {moved}, weights: safetensors}}", "parallel.shard=2")
     again = trainer.start("cut", *elsewhere)
-    assert again.wait() == [0, 0], again.said()
+    assert again.wait() == [0, 0], again.output()
     assert trainer.files("cut").losses() == pytest.approx(trainer.files("alone").losses(), rel=1e-5)
 
 
@@ -236,7 +236,7 @@ def test_a_run_moves_between_numbers_of_ranks_without_losing_a_bit(
 
         settings = (*divided(**ranks), "checkpoint.every_steps=100")
         started = trainer.start("run", *settings, world=world, hook=hook)
-        assert started.wait() == [0 if last else 75] * world, started.said()
+        assert started.wait() == [0 if last else 75] * world, started.output()
     hashes = notes.read_text().split()
     # The leader of a pipeline has the first stage only: what it loads there is not compared.
     compared = 2 * (len(moves) - 1) - ("pipeline" in moves[-1][1])

@@ -16,12 +16,12 @@ from training.checkpoint.posix import PosixStore
 def refused(trainer: Trainer, run: str, *assignments: str, world: int = 2) -> list[str]:
     """What the refused run said: one line per mistake."""
     ranks = trainer.start(run, *assignments, world=world)
-    assert ranks.wait() == [78] * world, ranks.said()
-    assert "Traceback" not in ranks.said()
-    return ranks.said().splitlines()
+    assert ranks.wait() == [78] * world, ranks.output()
+    assert "Traceback" not in ranks.output()
+    return ranks.output().splitlines()
 
 
-def test_all_mistakes_of_a_configuration_are_told_once(trainer: Trainer) -> None:
+def test_all_configuration_errors_are_reported_once(trainer: Trainer) -> None:
     lines = refused(trainer, "run", "optimizer.lr=1", "steps=-4", "device=tpu")
     assert len(lines) == 3
     assert not trainer.files("run").path.exists()
@@ -32,7 +32,9 @@ def test_a_batch_that_does_not_divide_is_refused(trainer: Trainer) -> None:
     assert "micro_samples x data ranks = 2 x 3; use 6 or 12" in line
 
 
-def test_a_missing_dataset_says_how_to_make_one(trainer: Trainer, tmp_path: Path) -> None:
+def test_a_missing_dataset_is_reported_with_the_prepare_command(
+    trainer: Trainer, tmp_path: Path
+) -> None:
     (line,) = refused(trainer, "run", f"data.path={tmp_path}/nothing")
     assert "python -m training.prepare" in line
 
@@ -86,7 +88,7 @@ def test_a_resumed_run_stays_with_the_dataset_version_that_it_began_with(
 def test_a_loss_that_is_no_number_ends_the_run_with_a_line(trainer: Trainer) -> None:
     ranks = trainer.start("run", "optimizer.learning_rate=1e30", "optimizer.clip_norm=1e30")
     assert ranks.wait() == [1, 1]
-    assert "loss is nan; lower optimizer.learning_rate" in ranks.said()
+    assert "loss is nan; lower optimizer.learning_rate" in ranks.output()
     assert trainer.files("run").events("failed")
 
 
@@ -97,4 +99,4 @@ def test_a_wrong_command_line_is_a_configuration_mistake(
     trainer = make_trainer()
     ranks = start(arguments, 1, trainer.root / "log")
     assert ranks.wait() == [78]
-    assert len(ranks.said().splitlines()) == 1
+    assert len(ranks.output().splitlines()) == 1

@@ -1,4 +1,4 @@
-"""A real run, told to Prometheus and MLflow, interrupted in between, and compared."""
+"""A run reported to Prometheus and MLflow, interrupted and compared."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_an_interrupted_run_is_one_run_in_mlflow_and_loses_no_bit(
     ranks = trainer.start("run", *settings)
     files.until_step(9)
     ranks.signal(signal.SIGTERM, 0)
-    assert ranks.wait() == [75, 75], ranks.said()
+    assert ranks.wait() == [75, 75], ranks.output()
     # The next attempt begins while the first one's process is still sending.
     assert trainer.run("run", *settings) == [0, 0]
     until(lambda: query(database, "select 1 from runs where status = 'FINISHED'"), "its end")
@@ -77,7 +77,7 @@ def test_a_server_that_is_not_there_changes_nothing(trainer: Trainer, control: R
     codes = ranks.wait()
     assert codes in ([75, 75], [0, 0])
     assert files.losses() == control.losses()[: files.last_step()]
-    until(lambda: "the run directory keeps all metrics" in ranks.said(), "its complaint")
+    until(lambda: "the run directory keeps all metrics" in ranks.output(), "its complaint")
 
 
 def test_prometheus_sees_the_run_while_it_trains(trainer: Trainer, control: RunFiles) -> None:
@@ -93,7 +93,7 @@ def test_prometheus_sees_the_run_while_it_trains(trainer: Trainer, control: RunF
     assert scrape(port) == ""
 
 
-def test_a_port_that_is_taken_is_said_and_does_not_stop_the_run(
+def test_an_occupied_port_is_logged_and_does_not_stop_the_run(
     trainer: Trainer, control: RunFiles
 ) -> None:
     with socket.socket() as taken:
@@ -102,7 +102,7 @@ def test_a_port_that_is_taken_is_said_and_does_not_stop_the_run(
         port = taken.getsockname()[1]
         ranks = trainer.start("run", f"report.prometheus_port={port}", world=2)
         assert ranks.wait() == [0, 0]
-    assert f"cannot serve Prometheus metrics at 127.0.0.1:{port}" in ranks.said()
+    assert f"cannot serve Prometheus metrics at 127.0.0.1:{port}" in ranks.output()
     assert_same(trainer.files("run"), control)
 
 

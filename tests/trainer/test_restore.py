@@ -178,6 +178,6 @@ def test_a_checkpoint_of_another_format_is_refused_and_kept(
     assert ranks.wait() == [78, 78]
     assert (
         f"manifest format: got {number}; this trainer reads 2; use another --run-dir"
-        in ranks.said()
+        in ranks.output()
     )
     assert manifest.read_text() == other.to_json()

@@ -1,4 +1,4 @@
-"""`python -m training.drills`: what can be restored passes, what cannot is told with its cause."""
+"""`python -m training.drills`: restorable checkpoints pass, others fail with a cause."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_a_checkpoint_that_is_too_large_is_read_and_compared_in_place(
     assert (code, lines[0]["how"]) == (1, VERIFIED)
 
 
-def test_a_checkpoint_that_a_run_under_way_replaces_is_no_failure(
+def test_a_checkpoint_replaced_by_an_active_run_is_not_a_failure(
     drill: Drill, volume: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = restore.run_drill
@@ -114,9 +114,7 @@ def test_a_checkpoint_that_a_run_under_way_replaces_is_no_failure(
     assert (code, line["step"], line["ok"]) == (0, 30, True)
 
 
-def test_a_volume_without_checkpoints_passes_and_says_that_there_were_none(
-    drill: Drill, tmp_path: Path
-) -> None:
+def test_a_volume_without_checkpoints_passes_and_reports_none(drill: Drill, tmp_path: Path) -> None:
     (tmp_path / "volume").mkdir()
     code, lines, last = drill(tmp_path / "volume")
     assert (code, lines, last["runs"], last["ok"]) == (0, [], 0, True)
@@ -150,7 +148,7 @@ def test_a_drill_that_was_cut_off_goes_on_where_it_was(
     assert len(capsys.readouterr().out.splitlines()) == 2
     with kept.open("a") as torn:
         torn.write('{"run": "old", "st')
-    damage(run_in(volume, "new"), 20)  # examined already, so nobody looks
+    damage(run_in(volume, "new"), 20)  # already examined, so not read again
     monkeypatch.setattr(restore, "run_drill", real)
     code, lines, last = drill(*options)
     assert (code, last["runs"]) == (0, 3)
@@ -175,7 +173,7 @@ def test_runs_in_a_bucket_are_examined_like_those_in_a_folder(drill: Drill, buck
 @pytest.mark.parametrize(
     "words", [["--newest", "0"], ["--largest", "0"], ["--scratch", "/nowhere"]]
 )
-def test_a_mistake_in_the_arguments_ends_with_78(
+def test_invalid_arguments_exit_with_78(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scratch = ["--scratch", str(tmp_path)]

@@ -78,7 +78,7 @@ def test_a_bucket_that_throttles_and_deletes_nothing_costs_no_checkpoint_and_no_
     bucket.break_(*faults, seed=chance.randrange(10**6))
     ranks = trainer.start("run", f"checkpoint.store={place}")
     assert ranks.wait() == [0, 0]
-    assert "old checkpoints not removed" in ranks.said()
+    assert "old checkpoints not removed" in ranks.output()
     files = trainer.files("run")
     assert len([seen for seen in bucket.seen() if seen["fault"]]) > 5
     assert not files.events("checkpoint_failed")
@@ -101,17 +101,17 @@ def test_a_bucket_that_refuses_stops_no_training_but_is_no_success_either(
     assert_same(files, control)
 
 
-def test_a_bucket_that_refuses_from_the_start_is_said_in_a_line_per_rank(
+def test_denied_bucket_access_at_startup_is_one_line_per_rank(
     trainer: Trainer, bucket: Bucket, place: str
 ) -> None:
     bucket.break_(Fault(kind="denied"))
     ranks = trainer.start("run", f"checkpoint.store={place}")
     assert ranks.wait() == [1, 1]
     said = f"{place}/checkpoints: 403 AccessDenied: Access Denied"
-    assert sorted(ranks.said().splitlines()) == [f"rank 0: {said}", f"rank 1: {said}"]
+    assert sorted(ranks.output().splitlines()) == [f"rank 0: {said}", f"rank 1: {said}"]
 
 
-def test_a_bucket_that_does_not_answer_keeps_nobody_past_the_deadline(
+def test_an_unresponsive_bucket_does_not_delay_exit_past_the_deadline(
     trainer: Trainer, control: RunFiles, bucket: Bucket, place: str
 ) -> None:
     files, settings = trainer.files("run"), (f"checkpoint.store={place}", "checkpoint.deadline_s=2")

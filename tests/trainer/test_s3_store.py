@@ -145,9 +145,7 @@ def test_an_upload_whose_completion_is_not_answered_is_complete(place: Place, ki
     assert place.rubbish() == []
 
 
-def test_credentials_are_fetched_anew_when_they_have_expired(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_expired_credentials_are_refreshed(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     url = f"{place.bucket.endpoint}/_credentials"
@@ -162,7 +160,7 @@ def test_credentials_are_fetched_anew_when_they_have_expired(
     assert assert_sound(place) == [10, 20]
 
 
-def test_credentials_that_expire_before_a_request_without_a_body_are_fetched_anew(
+def test_credentials_that_expire_before_a_bodyless_request_are_refreshed(
     place: Place,
 ) -> None:
     save(place.store(), 10)
@@ -171,7 +169,7 @@ def test_credentials_that_expire_before_a_request_without_a_body_are_fetched_ane
     assert len(place.bucket.seen()) == 4  # a list, and two tries too many
 
 
-def test_expired_credentials_that_nobody_renews_fail_in_a_line(place: Place) -> None:
+def test_expired_credentials_without_renewal_fail_with_one_line(place: Place) -> None:
     impatient = RetryPolicy(total_s=0.05, first_s=0.001, longest_s=0.01)
     store = place.store(place.bucket.objects(place.prefix, impatient))
     place.bucket.break_(Fault(kind="expired"))

@@ -45,16 +45,16 @@ def full_disk_of(number: int, save: int) -> Hook:
     return hook
 
 
-def test_a_rank_that_cannot_write_fails_the_save_for_all_and_says_which_it_was(
+def test_a_failed_write_fails_the_save_on_all_ranks_and_names_the_rank(
     trainer: Trainer, control: RunFiles
 ) -> None:
     ranks = trainer.start("run", hook=full_disk_of(1, save=2))
-    assert ranks.wait() == [0, 0], ranks.said()
+    assert ranks.wait() == [0, 0], ranks.output()
     files = trainer.files("run")
     (failed,) = files.events("checkpoint_failed")
     assert failed["step"] == 10
     assert failed["error"].startswith("rank 1: [Errno 28] No space left on device")
-    assert ranks.said().count("checkpoint not written") == 2  # both ranks say it
+    assert ranks.output().count("checkpoint not written") == 2  # both ranks say it
     assert [e["step"] for e in files.events("checkpoint_commit")] == [5, 15, 20, STEPS]
     checkpoints = files.path / "checkpoints"
     assert not [entry.name for entry in checkpoints.iterdir() if entry.name.startswith(".")]
@@ -67,7 +67,7 @@ def world(size: int) -> list[SaveCoordinator]:
     return [SaveCoordinator(store, rank, size) for rank in range(size)]
 
 
-def test_the_leader_collects_the_files_of_all_and_all_hear_that_it_is_done() -> None:
+def test_the_leader_collects_files_of_all_ranks_and_all_learn_of_completion() -> None:
     leader, *others = world(3)
     for save in (1, 2):
         for rank, other in enumerate(others, start=1):
@@ -99,20 +99,20 @@ def test_an_error_of_one_rank_reaches_the_leader_by_its_number() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "heard"),
+    ("error", "received"),
     [(OSError("quota"), SaveFailed), (StaleAttempt("replaced"), StaleAttempt)],
     ids=["failed", "replaced"],
 )
-def test_all_ranks_hear_why_a_save_was_not_published(
-    error: Exception, heard: type[Exception]
+def test_all_ranks_receive_the_cause_of_an_unpublished_save(
+    error: Exception, received: type[Exception]
 ) -> None:
     leader, other = world(2)
     leader.broadcast(1, error)
-    with pytest.raises(heard, match=f"^{error}$"):
+    with pytest.raises(received, match=f"^{error}$"):
         other.receive(1)
 
 
-def test_a_leader_alone_waits_for_nobody() -> None:
+def test_a_single_rank_leader_does_not_wait() -> None:
     (leader,) = world(1)
     assert leader.collect(1) == {}
     leader.broadcast(1, None)
@@ -141,16 +141,16 @@ def part(place: Place) -> RankSave:
     return RankSave(place, 1, 1, {"f": [b"x"]}, lambda: None)  # type: ignore[arg-type]
 
 
-def test_a_rank_that_failed_leaves_the_place_alone_until_the_leader_has_told() -> None:
+def test_a_failed_rank_does_not_abort_before_the_leader_reports() -> None:
     leader, other = world(2)
     notes: list[str] = []
-    heard: list[BaseException] = []
+    received: list[BaseException] = []
 
     def follow() -> None:
         try:
             part(Place(notes, OSError("quota"))).follow(other, 1)
         except BaseException as error:
-            heard.append(error)
+            received.append(error)
 
     thread = threading.Thread(target=follow, daemon=True)
     thread.start()
@@ -160,10 +160,10 @@ def test_a_rank_that_failed_leaves_the_place_alone_until_the_leader_has_told() -
     leader.broadcast(1, found.value)
     thread.join(30)
     assert notes == ["abort"]
-    assert [str(error) for error in heard] == ["rank 1: quota"]
+    assert [str(error) for error in received] == ["rank 1: quota"]
 
 
-def test_a_leader_that_cannot_publish_aborts_and_tells_the_others_why() -> None:
+def test_a_leader_that_cannot_publish_aborts_and_reports_the_cause_to_all_ranks() -> None:
     leader, other = world(2)
     other.send(1, {"g": RECORD})
     notes: list[str] = []
@@ -179,7 +179,7 @@ def test_a_leader_that_cannot_publish_aborts_and_tells_the_others_why() -> None:
         other.receive(1)
 
 
-def test_a_leader_that_fails_before_it_has_written_anything_tells_the_others_too() -> None:
+def test_a_leader_that_fails_before_writing_reports_it_to_all_ranks() -> None:
     leader, other = world(2)
 
     def full_disk() -> None:

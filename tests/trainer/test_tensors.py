@@ -73,7 +73,7 @@ def test_staging_memory_begins_on_a_page_so_that_it_can_be_written_around_the_ca
 @pytest.mark.parametrize(
     "content", [b"", b"12345678", pickle.dumps({"x": 1}), b"\xff" * 64], ids=str
 )
-def test_what_is_no_safetensors_file_is_corrupt(content: bytes) -> None:
+def test_an_invalid_safetensors_file_is_corrupt(content: bytes) -> None:
     with pytest.raises(CorruptCheckpoint, match="f: not safetensors"):
         parse_safetensors("f", content)
 

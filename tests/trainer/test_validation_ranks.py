@@ -63,8 +63,8 @@ def last_line(node: Node) -> dict[str, Any]:
     """What a node found, once it has ended."""
     out, err = node.communicate(timeout=DEADLINE_S)
     assert out, err
-    told: dict[str, Any] = json.loads(out.splitlines()[-1])
-    return told
+    result: dict[str, Any] = json.loads(out.splitlines()[-1])
+    return result
 
 
 def ranks_of(process: int) -> list[int]:
@@ -79,12 +79,12 @@ def ranks_of(process: int) -> list[int]:
 
 
 def _rank(process: int) -> str:
-    """Its number in the gang, as it was told."""
+    """Its number in the gang, as it was result."""
     try:
-        told = Path(f"/proc/{process}/environ").read_text().split("\0")
+        result = Path(f"/proc/{process}/environ").read_text().split("\0")
     except OSError:
         return ""
-    return dict(one.split("=", 1) for one in told if "=" in one).get("RANK", "")
+    return dict(one.split("=", 1) for one in result if "=" in one).get("RANK", "")
 
 
 def _words(process: int) -> list[str]:
@@ -107,16 +107,16 @@ def _children(process: int) -> list[int]:
 def test_two_nodes_measure_their_collectives_and_become_the_run(start: Start) -> None:
     command = [sys.executable, "-c", "print('the run trains')"]
     nodes = pair(start, "gate", "--gbps=0.000001", "--", *command)
-    said = [node.communicate(timeout=DEADLINE_S)[0].splitlines() for node in nodes]
+    outputs = [node.communicate(timeout=DEADLINE_S)[0].splitlines() for node in nodes]
     assert [node.returncode for node in nodes] == [0, 0]
-    assert [lines[-1] for lines in said] == ["the run trains"] * 2
-    told = json.loads(said[0][-2])
-    assert told["ok"] and told["world_size"] == 2
-    assert (told["interface"], told["device"]) == ("lo", "cpu")
-    assert told["bandwidth_gbps"] > 0 and set(told["sizes_gbps"]) == {"1Mi", "4Mi", "16Mi"}
+    assert [lines[-1] for lines in outputs] == ["the run trains"] * 2
+    result = json.loads(outputs[0][-2])
+    assert result["ok"] and result["world_size"] == 2
+    assert (result["interface"], result["device"]) == ("lo", "cpu")
+    assert result["bandwidth_gbps"] > 0 and set(result["sizes_gbps"]) == {"1Mi", "4Mi", "16Mi"}
 
 
-def test_a_network_that_is_too_slow_is_told_with_what_is_wanted() -> None:
+def test_a_slow_network_is_reported_with_the_required_bandwidth() -> None:
     config = trainer_config.parse({**short_training.trainer_settings(1), "device": "cpu"})
     with join_world(config) as world:
         finding, facts = ranks.CHECKS["collective"](world, config, Expected(gbps=80.0))
@@ -135,11 +135,11 @@ def test_a_short_training_learns_on_one_rank_too(monkeypatch: pytest.MonkeyPatch
 
 def test_a_short_training_over_two_nodes_learns_and_ranks_agree(start: Start) -> None:
     nodes = pair(start, "train-multi", '--expect={"mtu": 1400}')
-    told = [last_line(node) for node in nodes]
-    assert all(one["last_loss"] < 0.8 * one["first_loss"] for one in told)
+    result = [last_line(node) for node in nodes]
+    assert all(one["last_loss"] < 0.8 * one["first_loss"] for one in result)
     # What the stack says of the network is compared here, too.
     assert [node.returncode for node in nodes] == [1, 1]
-    assert told[0]["cause"].startswith("MTU is ") and told[0]["cause"].endswith("has 1400")
+    assert result[0]["cause"].startswith("MTU is ") and result[0]["cause"].endswith("has 1400")
 
 
 IMPATIENT = """
@@ -154,7 +154,7 @@ sys.exit(report_verdict(gang.run_check(two, "collective", "collective", "{}")))
 """
 
 
-def test_a_rank_that_dies_is_told_by_its_own_node_and_by_the_other(start: Start) -> None:
+def test_a_dead_rank_is_reported_by_its_node_and_its_peer(start: Start) -> None:
     port = str(free_port())
     nodes = [start("-c", IMPATIENT, "try", port) for _ in range(2)]
     found = until(lambda: [n for n in nodes for r in ranks_of(n.pid) if _rank(r) == "1"], "rank 1")
@@ -170,7 +170,7 @@ def test_a_rank_that_dies_is_told_by_its_own_node_and_by_the_other(start: Start)
     assert [node.returncode for node in nodes] == [1, 1]
 
 
-def test_nodes_that_never_meet_say_so(start: Start) -> None:
+def test_a_failed_rendezvous_is_reported(start: Start) -> None:
     lonely = start(
         *MODULE,
         *("collective", "--nodes=2", f"--job=try-{free_port()}", "--leader=127.0.0.1"),
@@ -201,7 +201,7 @@ def test_bus_bandwidth_is_what_nccl_tests_call_so() -> None:
     assert bandwidth.bus_gbps(10**9, 8, 0.5) == pytest.approx(2 * 7 / 8 / 0.5)
 
 
-def test_a_node_that_is_told_to_stop_says_so(start: Start) -> None:
+def test_sigterm_is_reported_as_an_interruption(start: Start) -> None:
     waiting = start(
         *MODULE,
         *("collective", "--nodes=2", f"--job=try-{free_port()}", "--leader=127.0.0.1"),

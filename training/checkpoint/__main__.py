@@ -89,11 +89,11 @@ def _list(store: CheckpointStore, steps: list[int], good: int | None) -> int:
 def _verify(store: CheckpointStore, steps: list[int]) -> int:
     code = _FOUND
     for step in steps:
-        mistakes = store.verify(step)
-        for mistake in mistakes:
-            print(f"{folder_name(step)}: corrupt: {mistake}")
+        issues = store.verify(step)
+        for issue in issues:
+            print(f"{folder_name(step)}: corrupt: {issue}")
             code = _CORRUPT
-        if not mistakes:
+        if not issues:
             manifest = store.manifest(step)
             megabytes = manifest.bytes / 1e6
             print(f"{folder_name(step)}: ok, {len(manifest.files)} files, {megabytes:.1f} MB")

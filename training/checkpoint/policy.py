@@ -28,17 +28,17 @@ class SavePolicy:
         """Return whether a checkpoint of this step is never deleted."""
         return bool(self.milestone_every_steps) and step % (self.milestone_every_steps or 1) == 0
 
-    def time_is_up(self, seconds_since_save: float) -> bool:
+    def time_due(self, seconds_since_save: float) -> bool:
         """Return whether a time-based save is due."""
         return self.every_seconds is not None and seconds_since_save >= self.every_seconds
 
-    def reason(self, step: int, *, time_is_up: bool) -> str | None:
+    def reason(self, step: int, *, time_due: bool) -> str | None:
         """Return the reason to save after this step, or None."""
         if self.is_milestone(step):
             return MILESTONE
         if self.every_steps is not None and step % self.every_steps == 0:
             return INTERVAL
-        return TIME if time_is_up else None
+        return TIME if time_due else None
 
 
 def steps_to_delete(

@@ -129,13 +129,13 @@ class S3Store:
             files = self.manifest(step).files
         except CorruptCheckpoint as error:
             return [str(error)]
-        mistakes = []
+        issues = []
         for name, record in files.items():
             try:
                 self._verify_file(step, name, record)
             except CorruptCheckpoint as error:
-                mistakes.append(str(error))
-        return mistakes
+                issues.append(str(error))
+        return issues
 
     def begin(self, step: int, attempt: int) -> S3Upload:
         """Start this rank's upload; sends no request yet."""
@@ -172,7 +172,7 @@ class S3Store:
         self._objects.put(_KNOWN_GOOD, json.dumps({"step": step}).encode() + b"\n")
 
     def last_known_good(self) -> int | None:
-        """What that object says. Raises ObjectError."""
+        """Return that object's content. Raises ObjectError."""
         try:
             step = json.loads(self._objects.read(_KNOWN_GOOD))["step"]
         except (ObjectMissing, ValueError, KeyError, TypeError):

@@ -46,8 +46,8 @@ class RunLogs:
     @property
     def unigram_loss(self) -> float | None:
         """Loss of a unigram model on the held-out targets."""
-        told = [e["unigram_loss"] for e in self._named("evaluated") if "unigram_loss" in e]
-        return told[-1] if told else None
+        values = [e["unigram_loss"] for e in self._named("evaluated") if "unigram_loss" in e]
+        return values[-1] if values else None
 
     @property
     def resumed(self) -> list[int]:
@@ -92,8 +92,8 @@ class RunLogs:
 
     def median(self, key: str) -> float | None:
         """Return the median over all steps that have this value."""
-        told = [line[key] for line in self.metrics if line.get(key) is not None]
-        return statistics.median(told) if told else None
+        values = [line[key] for line in self.metrics if line.get(key) is not None]
+        return statistics.median(values) if values else None
 
     def _named(self, event: str) -> list[dict[str, Any]]:
         return [e for e in self.events if e["event"] == event]

@@ -81,9 +81,9 @@ def _time(summaries: Sequence[dict[str, Any]]) -> list[Row]:
     ]
     for cause in CAUSES:
         seconds = [found["seconds"][cause] for found in summaries]
-        walls = [found["wall_s"] or 1.0 for found in summaries]
+        wall_times = [found["wall_s"] or 1.0 for found in summaries]
         if any(seconds):
-            pairs = zip(seconds, walls, strict=True)
+            pairs = zip(seconds, wall_times, strict=True)
             rows.append((f"  {cause}", [f"{_seconds(s)}  {_percent(s / w)}" for s, w in pairs]))
     return rows
 

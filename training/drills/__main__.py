@@ -31,16 +31,16 @@ def main() -> int:
     signal.signal(signal.SIGTERM, _interrupted)
     begun = time.monotonic()
     verdicts: list[Verdict] = []
-    trouble = ""
+    listing_error = ""
     try:
         for root in arguments.roots:
             verdicts += _examine_all(root, arguments)
     except (BadLocation, OSError) as error:
-        trouble = str(error)
+        listing_error = str(error)
     except KeyboardInterrupt:
         print("drills: interrupted; with --results the next call continues here", file=sys.stderr)
         return 128 + signal.SIGINT
-    summary = results.summarize(verdicts, time.monotonic() - begun, trouble)
+    summary = results.summarize(verdicts, time.monotonic() - begun, listing_error)
     print(json.dumps(summary, sort_keys=True), flush=True)
     return EXIT_DONE if summary["ok"] else _FAILED
 

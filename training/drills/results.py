@@ -37,15 +37,18 @@ def append_result(file: Path | None, verdict: Verdict) -> None:
             out.write(f"{format_line(verdict)}\n")
 
 
-def summarize(verdicts: Sequence[Verdict], seconds: float, trouble: str = "") -> dict[str, Any]:
-    """Return counts of a drill and the first failure. `trouble` is why listing the runs failed."""
+def summarize(
+    verdicts: Sequence[Verdict], seconds: float, listing_error: str = ""
+) -> dict[str, Any]:
+    """Return counts of a drill and the first failure. `listing_error`: why listing runs failed."""
     failed = [verdict for verdict in verdicts if not verdict.ok]
-    cause, remedy = trouble, "see that the volume or the bucket is there" if trouble else ""
+    cause = listing_error
+    remedy = "see that the volume or the bucket is there" if listing_error else ""
     if failed:
         cause, remedy = f"{failed[0].run}: {failed[0].cause}", failed[0].remedy
     return {
         "validation": "restore-drill",
-        "ok": not failed and not trouble,
+        "ok": not failed and not listing_error,
         "cause": cause,
         "remedy": remedy,
         "runs": len(verdicts),

@@ -80,8 +80,8 @@ def _verdict(run: Run, store: CheckpointStore, step: int, largest: int, scratch:
         if size <= largest:
             how = RESTORED
             _restore(store, step, scratch)
-        elif mistakes := store.verify(step):
-            raise CorruptCheckpoint(mistakes[0])
+        elif issues := store.verify(step):
+            raise CorruptCheckpoint(issues[0])
     except _Failed as error:
         cause, remedy = error.cause, error.remedy
     except CorruptCheckpoint as error:

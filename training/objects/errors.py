@@ -123,8 +123,8 @@ def _answered(error: Exception, what: str) -> Failure:
     response = getattr(error, "response", {})
     code = str(response.get("Error", {}).get("Code", ""))
     status = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
-    said = " ".join(str(response.get("Error", {}).get("Message", "")).split())
-    text = f"{what}: {status} {code}: {said}"
+    message = " ".join(str(response.get("Error", {}).get("Message", "")).split())
+    text = f"{what}: {status} {code}: {message}"
     if code in _RETRIED or status >= 500 or status == 429:
         return Failure(ObjectsUnavailable(text), again=True)
     if code in _STALE_CREDENTIALS:

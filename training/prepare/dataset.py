@@ -198,23 +198,23 @@ def parse_index(text: str, version: str, where: str) -> Index:
 
 def verify_files(folder: Path, index: Index, *, hashes: bool) -> list[str]:
     """Return one line per file that is missing, has the wrong size or (with `hashes`) the wrong SHA-256."""
-    mistakes = []
+    issues = []
     for wanted in index.files():
         file = folder / wanted.name
         try:
             size = file.stat().st_size
         except OSError:
-            mistakes.append(f"{file}: missing; prepare the dataset again")
+            issues.append(f"{file}: missing; prepare the dataset again")
             continue
         if wanted.bytes is not None and size != wanted.bytes:
-            mistakes.append(
+            issues.append(
                 f"{file}: got {size} bytes; the index records {wanted.bytes}; prepare the dataset again"
             )
         elif hashes and file_sha256(file) != wanted.sha256:
-            mistakes.append(
+            issues.append(
                 f"{file}: corrupt (SHA-256 differs from index.json); prepare the dataset again"
             )
-    return mistakes
+    return issues
 
 
 def file_sha256(file: Path) -> str:

@@ -50,7 +50,7 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True)
 class Cursor:
-    """How far the sending got; sending a batch twice changes nothing, for its times are its own."""
+    """Progress of the upload; resending a batch is idempotent: points keep their timestamps."""
 
     uri: str
     run_id: str
@@ -139,7 +139,7 @@ class MlflowSync:
         return sent
 
     def end(self) -> None:
-        """Tell how the run stands, from its newest event."""
+        """Set the run's status from its newest event."""
         if self._cursor and self._last:
             self.server.set_status(self._cursor.run_id, mlflow_status(self._last))
 

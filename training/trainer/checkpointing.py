@@ -86,8 +86,8 @@ class Checkpointer:
     def __post_init__(self) -> None:
         """Plan with the other ranks which rank writes what. Raises UnevenLayout."""
         self._coordinator = SaveCoordinator(self.world.store, self.world.rank, self.world.size)
-        told = self.world.gather_bytes(shards_to_bytes(local_shards(self._tensors())))
-        self._plan = make_plan([shards_from_bytes(content) for content in told])
+        gathered = self.world.gather_bytes(shards_to_bytes(local_shards(self._tensors())))
+        self._plan = make_plan([shards_from_bytes(content) for content in gathered])
 
     def allocate(self) -> None:
         """Allocate and touch the staging memory before the first step."""

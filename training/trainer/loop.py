@@ -64,7 +64,7 @@ class StepAgreement:
     loss: float
     notice: str | None
     """`signal` or `file` when any rank received a notice, else None."""
-    time_is_up: bool
+    time_due: bool
 
 
 def train(run: Run) -> int:
@@ -79,7 +79,7 @@ def train(run: Run) -> int:
         if notice is None and _evaluation_is_due(run):
             notice = evaluate(run)
         if notice is None:
-            save_if_due(run, agreed.time_is_up)
+            save_if_due(run, agreed.time_due)
     return finish(run) if notice is None else stop_on_notice(run, notice)
 
 
@@ -124,12 +124,12 @@ def agree(run: Run, loss: float) -> StepAgreement:
     world, given = run.world, run.notice.is_set()
     by_signal = given and (run.notice.source or "").startswith("SIG")
     since_save = time.monotonic() - run.saved_at
-    time_is_up = world.is_leader and run.save_policy.time_is_up(since_save)
+    time_due = world.is_leader and run.save_policy.time_due(since_save)
     total, signals, files, clock = world.sum(
-        [loss * world.counts, float(by_signal), float(given and not by_signal), float(time_is_up)]
+        [loss * world.counts, float(by_signal), float(given and not by_signal), float(time_due)]
     )
     notice = "signal" if signals else "file" if files else None
-    return StepAgreement(loss=total / world.data_size, notice=notice, time_is_up=bool(clock))
+    return StepAgreement(loss=total / world.data_size, notice=notice, time_due=bool(clock))
 
 
 def evaluate(run: Run) -> str | None:
@@ -152,10 +152,10 @@ def evaluate(run: Run) -> str | None:
     return None
 
 
-def save_if_due(run: Run, time_is_up: bool) -> None:
+def save_if_due(run: Run, time_due: bool) -> None:
     """Start a checkpoint when the policy requires one; `finish` saves the last step."""
     step = run.progress.step
-    reason = run.save_policy.reason(step, time_is_up=time_is_up)
+    reason = run.save_policy.reason(step, time_due=time_due)
     if reason is not None and step < run.config.steps:
         limit = run.config.collective_timeout_s / 2  # the other ranks wait in a collective
 

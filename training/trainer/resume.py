@@ -42,17 +42,17 @@ def initial_progress(request: RunRequest, order: Sampler) -> Progress:
 
 def check_same_run(found: Progress, wanted: Progress) -> None:
     """Raise ConfigError when a checkpoint does not match this configuration."""
-    mistakes = []
+    issues = []
     for name in ("seed", "dataset_version", "windows"):
         if getattr(found, name) != getattr(wanted, name):
             pair = f"{getattr(found, name)}, now {getattr(wanted, name)}"
-            mistakes.append(f"resume: {name}: the checkpoint has {pair}")
+            issues.append(f"resume: {name}: the checkpoint has {pair}")
     for key in sorted(found.model.keys() | wanted.model.keys()):
         if found.model.get(key) != wanted.model.get(key):
             pair = f"{found.model.get(key)}, now {wanted.model.get(key)}"
-            mistakes.append(f"resume: model.{key}: the checkpoint has {pair}")
-    if mistakes:
-        raise ConfigError([f"{line}; use another --run-dir or the old value" for line in mistakes])
+            issues.append(f"resume: model.{key}: the checkpoint has {pair}")
+    if issues:
+        raise ConfigError([f"{line}; use another --run-dir or the old value" for line in issues])
 
 
 def make_checkpointer(

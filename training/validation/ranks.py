@@ -114,10 +114,14 @@ CHECKS: Final[Mapping[str, Callable[[World, TrainerConfig, Expected], Found]]] =
 def _facts(world: World) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Return the facts of every rank in order, and those of this node's result line."""
     mine = host.host_facts() | device.device_facts(world.device)
-    told = [mine] if world.size == 1 else _gather_facts(world, mine)
-    nodes = sorted({str(one["node"]) for one in told})
-    about = {"world_size": world.size, "nodes": nodes, "notes": consistency.cross_zone_notes(told)}
-    return told, mine | about
+    gathered = [mine] if world.size == 1 else _gather_facts(world, mine)
+    nodes = sorted({str(one["node"]) for one in gathered})
+    about = {
+        "world_size": world.size,
+        "nodes": nodes,
+        "notes": consistency.cross_zone_notes(gathered),
+    }
+    return gathered, mine | about
 
 
 def _gather_facts(world: World, mine: dict[str, Any]) -> list[dict[str, Any]]:

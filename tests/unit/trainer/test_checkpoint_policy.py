@@ -22,21 +22,21 @@ def policy(
 
 
 def test_by_steps_only_multiples_are_due() -> None:
-    due = [step for step in range(1, 31) if policy(steps=10).reason(step, time_is_up=False)]
+    due = [step for step in range(1, 31) if policy(steps=10).reason(step, time_due=False)]
     assert due == [10, 20, 30]
 
 
 def test_by_time_the_clock_decides() -> None:
     timed = policy(seconds=60)
-    assert not timed.time_is_up(59.9) and timed.time_is_up(60)
-    assert timed.reason(7, time_is_up=True) == "time"
-    assert timed.reason(7, time_is_up=False) is None
-    assert not policy(steps=10).time_is_up(1e9)
+    assert not timed.time_due(59.9) and timed.time_due(60)
+    assert timed.reason(7, time_due=True) == "time"
+    assert timed.reason(7, time_due=False) is None
+    assert not policy(steps=10).time_due(1e9)
 
 
 def test_a_milestone_is_due_even_between_intervals() -> None:
     both = policy(steps=10, milestone=25)
-    assert both.reason(25, time_is_up=False) == "milestone"
+    assert both.reason(25, time_due=False) == "milestone"
     assert both.is_milestone(50) and not both.is_milestone(10)
     assert not policy(steps=10).is_milestone(10)
 

@@ -1,4 +1,4 @@
-"""Spot or on-demand: the arithmetic against a simulation, and what the command says."""
+"""Spot or on-demand: the arithmetic against a simulation, and the command's output."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_deadline_that_spot_may_miss_makes_it_on_demand() -> None:
     assert advise(relaxed, MARKET, 10, 30).capacity == "spot"
 
 
-def test_a_deadline_that_nothing_meets_is_said() -> None:
+def test_an_unreachable_deadline_is_reported() -> None:
     found = advise(dataclasses.replace(WORK, deadline_h=10), MARKET, 10, 30)
     assert found.reason == "it also misses the deadline of 10 h; request more nodes"
 
@@ -125,7 +125,7 @@ def test_the_command_names_a_run_that_is_not_there(capsys: pytest.CaptureFixture
     assert "'hallo' does not exist; must be one of drill, hello" in capsys.readouterr().err
 
 
-def test_a_time_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_time_is_rejected(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         command.main(["hello", "--stack", "Pulumi.local.yaml", "--hours", "0"])
     assert "0 is not above 0; must be a number above 0" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Samples per step, ranks and learning rates: the arithmetic, and what is said when it is off."""
+"""Samples per step, ranks and learning rates: the arithmetic, and the errors of invalid values."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_accumulation_and_effective_batch_undo_each_other() -> None:
         (0, 4, 2, "use 8, or"),
     ],
 )
-def test_a_batch_that_does_not_divide_is_told_the_nearest_that_do(
+def test_an_indivisible_batch_is_rejected_with_the_nearest_valid_sizes(
     samples: int, micro: int, ranks: int, remedy: str
 ) -> None:
     (issue,) = batch_issues(samples, micro, ranks)

@@ -66,7 +66,7 @@ def pair(tmp_path: Path) -> tuple[Path, Path]:
     return one, a_run(tmp_path / "two", [4.0, 3.0, 2.5, 1.5], rate=0.2)
 
 
-def test_only_what_differs_is_told_of_the_settings(pair: tuple[Path, Path]) -> None:
+def test_only_differing_settings_are_listed(pair: tuple[Path, Path]) -> None:
     runs = [RunLogs.read(folder) for folder in pair]
     assert differing_settings(runs) == {"optimizer.learning_rate": [0.1, 0.2]}
     assert differing_settings(runs[:1]) == {}
@@ -98,7 +98,7 @@ def test_json_has_every_number_and_survives_json(pair: tuple[Path, Path]) -> Non
     assert found["against_first"][0]["differing_step"] == 3
 
 
-def test_the_table_says_it_in_words(pair: tuple[Path, Path]) -> None:
+def test_the_table_describes_the_differences(pair: tuple[Path, Path]) -> None:
     console = Console(width=120, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     console.print(render_table([RunLogs.read(folder) for folder in pair]))
     text = console.export_text()

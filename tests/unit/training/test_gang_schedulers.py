@@ -131,7 +131,7 @@ def test_with_native_gangs_pods_name_their_group() -> None:
     assert pod["spec"]["schedulingGroup"] == {"podGroupName": group["metadata"]["name"]}
 
 
-def test_one_pod_alone_is_no_gang_of_kubernetes() -> None:
+def test_a_single_pod_has_no_native_gang() -> None:
     found = rendered("job", platform_of(Scheduler.NATIVE))
     assert "PodGroup" not in [m["kind"] for m in found]
     assert all("schedulingGroup" not in pod["spec"] for pod in templates(found))
@@ -150,7 +150,7 @@ def test_pods_prefer_the_capacity_of_their_tier_where_no_queue_does(scheduler: S
         assert wish["preference"]["matchExpressions"][0]["values"] == [pool]
 
 
-def test_a_run_of_one_kind_of_capacity_has_no_wish() -> None:
+def test_a_run_with_one_capacity_type_has_no_preference() -> None:
     found = rendered("indexed-job", platform_of(Scheduler.VOLCANO), capacity_types=("on-demand",))
     [pod] = templates(found)
     assert list(pod["spec"]["affinity"]["nodeAffinity"]) == [
@@ -191,7 +191,7 @@ def test_launchers_whose_objects_drop_the_group_are_refused(project: Path, launc
     assert issues(project, platform_of(Scheduler.VOLCANO), GOOD | {"launcher": launcher}) == []
 
 
-def test_a_time_limit_that_nobody_keeps_is_refused(project: Path) -> None:
+def test_an_unenforced_time_limit_is_rejected(project: Path) -> None:
     limited = GOOD | {"maxHours": 12}
     assert issues(project, platform_of(Scheduler.KUEUE), limited) == []
     refused = issues(project, platform_of(Scheduler.YUNIKORN), limited)

@@ -72,7 +72,7 @@ def test_the_image_holds_what_its_digest_stands_for_and_no_more() -> None:
     assert left_out - {"image"} == source.NOT_IN_AN_IMAGE
 
 
-def test_what_runs_is_no_superuser() -> None:
+def test_the_image_does_not_run_as_root() -> None:
     lines = (IMAGE / "Dockerfile").read_text().splitlines()
     assert [line for line in lines if line.startswith("USER")] == ["USER 1000:1000"]
 

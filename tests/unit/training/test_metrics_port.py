@@ -1,4 +1,4 @@
-"""Every run answers Prometheus where the platform says, and nobody else is let in there."""
+"""Every run serves metrics at the platform's port, open to Prometheus only."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _env(container: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_every_worker_is_told_to_answer_on_its_own_pods_address(launcher: str) -> None:
+def test_every_worker_serves_metrics_on_its_pod_address(launcher: str) -> None:
     found = _containers(manifests(run_of(launcher), platform(), "c" * 40))
     workers = [one for one in found if naming.GPU in one["resources"]["limits"]]
     assert workers
@@ -56,7 +56,7 @@ def test_every_worker_is_told_to_answer_on_its_own_pods_address(launcher: str) -
         assert _env(worker)[spec.METRICS_PORT_ENV] == str(naming.METRICS_PORT)
 
 
-def test_mpiruns_own_pod_has_no_port_and_hands_its_address_to_nobody() -> None:
+def test_the_mpirun_launcher_pod_has_no_port_and_does_not_export_its_address() -> None:
     found = _containers(manifests(run_of("mpijob"), platform(), "c" * 40))
     (launcher,) = [one for one in found if one["name"] == "launcher"]
     assert "ports" not in launcher
@@ -76,7 +76,7 @@ def test_a_run_file_cannot_choose_where(key: str, tmp_path: Path) -> None:
     check_issues("metrics", key, caught.value, f"config: report.{key}: platform-setting")
 
 
-def test_the_platforms_word_counts_and_not_the_configurations(
+def test_the_platform_port_overrides_the_configuration(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     own = ReportConfig(prometheus_port=9100, prometheus_address="0.0.0.0")
@@ -85,7 +85,7 @@ def test_the_platforms_word_counts_and_not_the_configurations(
     assert (reporting.metrics_port(own), reporting.metrics_address(own)) == (9400, "127.1.0.2")
 
 
-def test_without_the_platform_the_configuration_says_where_or_nowhere(
+def test_without_the_platform_the_configuration_sets_the_port(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in (spec.METRICS_PORT_ENV, spec.METRICS_ADDRESS_ENV):
@@ -95,7 +95,7 @@ def test_without_the_platform_the_configuration_says_where_or_nowhere(
     assert (reporting.metrics_port(own), reporting.metrics_address(own)) == (9100, "127.0.0.2")
 
 
-def test_a_rank_whose_address_nobody_told_asks_for_that_of_its_own_name(
+def test_a_rank_without_an_address_resolves_its_own_hostname(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv(spec.METRICS_PORT_ENV, "9400")

@@ -280,7 +280,7 @@ BAD: dict[str, tuple[Edit, str]] = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_mistake_is_one_issue(project: Path, name: str) -> None:
+def test_an_invalid_setting_is_one_issue(project: Path, name: str) -> None:
     edit, expected = BAD[name]
     document = copy.deepcopy(RUN_FILE)
     edit(document)
@@ -398,7 +398,7 @@ def test_a_name_and_version_are_used_once(project: Path) -> None:
     check_issues("runs", "version used twice", error_of(project), expected)
 
 
-def test_mistakes_of_all_files_come_at_once(project: Path) -> None:
+def test_issues_of_all_files_are_reported_at_once(project: Path) -> None:
     write_runs(project, RUN_FILE | {"team": "nobody", "launcher": "none"}, name="one")
     (project / "training/runs/two.yaml").write_text("name: [")
     write_runs(project, RUN_FILE, RUN_FILE | {"version": 0}, name="three")

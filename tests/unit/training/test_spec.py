@@ -48,7 +48,7 @@ def test_every_field_is_part_of_the_identity() -> None:
     assert set(dataclasses.asdict(run())) == {f.name for f in dataclasses.fields(RunSpec)}
 
 
-def test_a_run_id_says_name_and_version_and_names_pods() -> None:
+def test_a_run_id_contains_name_and_version_and_names_pods() -> None:
     assert re.fullmatch(r"llama-v3-[0-9a-f]{8}", run().run_id)
     longest = "a" * (spec.RUN_ID_MAX - len("-v3-01234567"))
     pod = f"{run(name=longest).run_id}-worker-0-99-abcde"
@@ -89,7 +89,7 @@ def test_a_save_that_outlasts_the_notice_does_not_fit() -> None:
 
 
 @pytest.mark.parametrize("save", [0, -1, float("nan"), float("inf")])
-def test_a_save_time_that_is_none_is_refused(save: float) -> None:
+def test_an_invalid_save_time_is_rejected(save: float) -> None:
     with pytest.raises(ValueError, match="save_seconds"):
         GraceBudget.for_save(save)
 

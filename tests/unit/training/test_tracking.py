@@ -17,7 +17,7 @@ from training.tracking.tail import Tail
 
 
 class Recorder:
-    """A server that keeps what it is told, and fails when it is told to."""
+    """A server that records its calls and fails on request."""
 
     def __init__(self) -> None:
         self.runs: dict[str, dict[str, Any]] = {}
@@ -194,7 +194,7 @@ def test_one_process_sends_a_run_at_a_time(tmp_path: Path) -> None:
     assert order == ["first", "second"]
 
 
-def test_a_damaged_cursor_begins_anew(tmp_path: Path) -> None:
+def test_a_damaged_cursor_starts_over(tmp_path: Path) -> None:
     (tmp_path / "mlflow.json").write_text('{"uri": "http://x", "run')
     assert Cursor.read(tmp_path) is None
 
@@ -209,7 +209,7 @@ def test_a_damaged_cursor_begins_anew(tmp_path: Path) -> None:
         ({"event": "checkpoint_commit"}, "FAILED"),
     ],
 )
-def test_the_state_is_what_the_newest_event_says(event: dict[str, str], status: str) -> None:
+def test_the_status_follows_the_newest_event(event: dict[str, str], status: str) -> None:
     assert mlflow_status(event) == status
 
 
@@ -240,7 +240,7 @@ URIS = "must be sqlite:///FILE, http://SERVER or https://SERVER; correct it"
         ([".", "--uri", "mlruns"], f"--uri: 'mlruns' is not a tracking URI; {URIS}"),
     ],
 )
-def test_a_run_or_a_server_that_is_none_is_one_line(
+def test_an_invalid_run_or_server_is_one_line(
     arguments: list[str],
     expected: str,
     monkeypatch: pytest.MonkeyPatch,

@@ -56,9 +56,9 @@ class Corpus:
 def open_version(folder: Path, *, full_check: bool) -> DatasetVersion:
     """Open a version and verify its files. Raises DatasetError with one line per bad file."""
     index = read_index(folder)
-    mistakes = verify_files(folder, index, hashes=full_check)
-    if mistakes:
-        raise DatasetError("\n".join(mistakes))
+    issues = verify_files(folder, index, hashes=full_check)
+    if issues:
+        raise DatasetError("\n".join(issues))
     return DatasetVersion(folder=folder, index=index)
 
 

@@ -81,21 +81,21 @@ def _life(
     attempt: int, events: Sequence[Line], metrics: Sequence[Line], dropped: Sequence[Line]
 ) -> tuple[float, float, dict[str, float]]:
     """Return begin and end of an attempt in Unix seconds, and its seconds by cause."""
-    said = _lines_of(attempt, events)
+    reported = _lines_of(attempt, events)
     steps = _lines_of(attempt, metrics)
     lost = _lines_of(attempt, dropped)
-    startup = _sum(said, "startup_s")
-    times = [line["time"] for line in (*said, *steps) if "time" in line]
+    startup = _sum(reported, "startup_s")
+    times = [line["time"] for line in (*reported, *steps) if "time" in line]
     times += [line["until"] for line in lost]
-    started = [event["time"] for event in said if event["event"] == "started"]
+    started = [event["time"] for event in reported if event["event"] == "started"]
     begin = min(started or times, default=0.0) - startup
-    evaluated = [event for event in said if event["event"] == "evaluated"]
+    evaluated = [event for event in reported if event["event"] == "evaluated"]
     inside = {
         "productive": _sum(steps, "step_time_s") - _sum(steps, "loader_time_s"),
         "replay": _sum(lost, "seconds"),
         "startup": startup,
         "loader": _sum(steps, "loader_time_s"),
-        "checkpoint": _sum(steps, "checkpoint_stall_s") + _sum(said, "saving_s"),
+        "checkpoint": _sum(steps, "checkpoint_stall_s") + _sum(reported, "saving_s"),
         "evaluation": _sum(evaluated, "seconds"),
     }
     return begin, max(times, default=0.0), inside
@@ -112,9 +112,9 @@ def _resumed(
     attempt: int, events: Sequence[Line], metrics: Sequence[Line], dropped: Sequence[Line]
 ) -> bool:
     """Return whether this attempt resumed and made a step or finished."""
-    said = {event["event"] for event in _lines_of(attempt, events)}
-    further = _lines_of(attempt, metrics) or _lines_of(attempt, dropped) or "finished" in said
-    return "resumed" in said and bool(further)
+    reported = {event["event"] for event in _lines_of(attempt, events)}
+    further = _lines_of(attempt, metrics) or _lines_of(attempt, dropped) or "finished" in reported
+    return "resumed" in reported and bool(further)
 
 
 def _lines_of(attempt: int, lines: Iterable[Line]) -> list[Line]:

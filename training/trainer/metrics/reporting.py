@@ -44,16 +44,16 @@ def labels(record: dict[str, object], run_dir: Path) -> dict[str, str]:
 
 def metrics_port(report: ReportConfig) -> int | None:
     """Return the port to serve metrics on: the platform's, else the configured one; None for none."""
-    told = os.environ.get(spec.METRICS_PORT_ENV)
-    return int(told) if told else report.prometheus_port
+    configured = os.environ.get(spec.METRICS_PORT_ENV)
+    return int(configured) if configured else report.prometheus_port
 
 
 def metrics_address(report: ReportConfig) -> str:
     """Return the address to listen on. Raises OSError when the host name does not resolve."""
     if spec.METRICS_PORT_ENV not in os.environ:
         return report.prometheus_address
-    told = os.environ.get(spec.METRICS_ADDRESS_ENV)
-    return told or socket.gethostbyname(socket.gethostname())
+    configured = os.environ.get(spec.METRICS_ADDRESS_ENV)
+    return configured or socket.gethostbyname(socket.gethostname())
 
 
 def _endpoint(run: Run, request: RunRequest, port: int) -> Callable[[], None] | None:

@@ -77,18 +77,18 @@ class InitRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def ops_for(self, model: torch.nn.Module) -> dict[str, list[InitOp]]:
         """Return operations by parameter name. Raises ConfigError for any that cannot be drawn in parts."""
-        found, mistakes = {}, []
+        found, issues = {}, []
         for name, parameter in model.named_parameters():
             draws = self._ops.get(id(parameter), ["nothing"])
             odd = [draw for draw in draws if isinstance(draw, str)]
             if odd:
-                mistakes.append(
+                issues.append(
                     f"model: {name} is filled by {odd[0]}, which cannot be drawn in parts; "
                     "set model.weights: safetensors"
                 )
             found[name] = [draw for draw in draws if isinstance(draw, InitOp)]
-        if mistakes:
-            raise ConfigError(mistakes[:1])
+        if issues:
+            raise ConfigError(issues[:1])
         return found
 
 

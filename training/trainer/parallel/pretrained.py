@@ -22,19 +22,19 @@ def load_pretrained(model: torch.nn.Module, folder: Path) -> None:
     """Fill this rank's part of every parameter. Raises ConfigError for weights that do not fit."""
     stored = _files(folder)
     prefix = f"{getattr(model, 'base_model_prefix', '')}."
-    mistakes: list[str] = []
+    issues: list[str] = []
     by_file: dict[str, list[tuple[str, str, torch.nn.Parameter]]] = {}
     for name, parameter in model.named_parameters():
         key = name if name in stored else name.removeprefix(prefix)
         if key in stored:
             by_file.setdefault(stored[key], []).append((name, key, parameter))
         else:
-            mistakes.append(f"model.weights: {folder}: holds no {name}")
+            issues.append(f"model.weights: {folder}: holds no {name}")
     for file, wanted in sorted(by_file.items()):
-        mistakes += _read(folder / file, wanted)
-    if mistakes:
-        more = f" (and {len(mistakes) - 1} more)" if len(mistakes) > 1 else ""
-        raise ConfigError([f"{mistakes[0]}{more}; must be the weights of this model; correct it"])
+        issues += _read(folder / file, wanted)
+    if issues:
+        more = f" (and {len(issues) - 1} more)" if len(issues) > 1 else ""
+        raise ConfigError([f"{issues[0]}{more}; must be the weights of this model; correct it"])
 
 
 def _files(folder: Path) -> Mapping[str, str]:
@@ -60,13 +60,13 @@ def _files(folder: Path) -> Mapping[str, str]:
 
 
 def _read(file: Path, wanted: list[tuple[str, str, torch.nn.Parameter]]) -> list[str]:
-    mistakes = []
+    issues = []
     try:
         with safe_open(file, framework="pt") as stored:
             for name, key, parameter in wanted:
                 part: Any = stored.get_slice(key)
                 if list(part.get_shape()) != list(parameter.shape):
-                    mistakes.append(
+                    issues.append(
                         f"model.weights: {file}: {name} has shape {list(part.get_shape())}, the "
                         f"model {list(parameter.shape)}"
                     )
@@ -74,5 +74,5 @@ def _read(file: Path, wanted: list[tuple[str, str, torch.nn.Parameter]]) -> list
                 region = local_region(parameter)
                 to_local(parameter).copy_(part[region.slices] if region.slices else part[:])
     except (OSError, KeyError, SafetensorError) as error:
-        mistakes.append(f"model.weights: {file}: {' '.join(str(error).split())}")
-    return mistakes
+        issues.append(f"model.weights: {file}: {' '.join(str(error).split())}")
+    return issues

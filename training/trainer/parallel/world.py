@@ -105,9 +105,9 @@ class World:
                     self.store.wait(acknowledgements, _ACK_TIMEOUT)
             return value
         self.store.wait([name], timedelta(seconds=timeout_s))
-        told = int(self.store.get(name))
+        count = int(self.store.get(name))
         self.store.set(acknowledgements[self.rank - 1], "")
-        return told
+        return count
 
 
 @contextmanager
