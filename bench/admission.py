@@ -42,14 +42,16 @@ class Outcome:
     size: Size
     rounds: tuple[RoundResult, ...]
 
-    def of(self, arm: str) -> list[RoundResult]:
+    def rounds_of(self, arm: str) -> list[RoundResult]:
         """Return the rounds of one configuration."""
         return [r for r in self.rounds if r.arm == arm]
 
     @property
     def ratios(self) -> list[float]:
         """Ratios of admission rates, platform to minimal, by pair."""
-        pairs = zip(self.of(fleet.TRAINYARD_ARM), self.of(fleet.MINIMAL_ARM), strict=True)
+        pairs = zip(
+            self.rounds_of(fleet.TRAINYARD_ARM), self.rounds_of(fleet.MINIMAL_ARM), strict=True
+        )
         return [ours.admitted_per_s / least.admitted_per_s for ours, least in pairs]
 
     @property

@@ -52,7 +52,7 @@ def admission(outcome: AdmissionOutcome) -> str:
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for arm in (TRAINYARD_ARM, MINIMAL_ARM):
-        rounds = outcome.of(arm)
+        rounds = outcome.rounds_of(arm)
         speeds = [r.admitted_per_s for r in rounds]
         lines.append(
             f"| {arm} | {statistics.median(speeds):.2f} ({min(speeds):.2f} to {max(speeds):.2f})"

@@ -175,7 +175,7 @@ def _training() -> Iterable[Rule]:
     )
     yield _rule(
         series.RUN_GPUS,
-        f"sum by ({of_run}) ({_held('namespace, pod')}"
+        f"sum by ({of_run}) ({_requested_gpus('namespace, pod')}"
         f" * on (namespace, pod) group_left (run_id, team) {series.RUN_POD})",
     )
     steps = f"sum by ({of_run}) (rate({series.STEP_SECONDS}[5m]))"
@@ -202,7 +202,7 @@ def _volumes() -> Rule:
     )
 
 
-def _held(by: str) -> str:
+def _requested_gpus(by: str) -> str:
     """Return the GPUs that scheduled pods request."""
     requests = f'{series.POD_REQUESTS}{{resource="{series.GPU_RESOURCE}", node!=""}}'
     live = f'{series.POD_PHASE}{{phase=~"Pending|Running"}} == 1'
@@ -233,11 +233,11 @@ def _costs() -> Iterable[Rule]:
     yield _rule(
         series.RUN_COST,
         "sum by (namespace, run_id, team, capacity) ("
-        f"{_held('namespace, pod, node')} / on (node) group_left () {there}"
+        f"{_requested_gpus('namespace, pod, node')} / on (node) group_left () {there}"
         f" * on (node) group_left (capacity) {series.NODE_COST}"
         f" * on (namespace, pod) group_left (run_id, team) {series.RUN_POD})",
     )
-    idle = f"1 - ({_held('node')} / {there}) or {there} * 0 + 1"
+    idle = f"1 - ({_requested_gpus('node')} / {there}) or {there} * 0 + 1"
     yield _rule(
         series.IDLE_COST,
         f"sum by (pool, capacity) ({series.NODE_COST} * on (node) group_left () ({idle}))",

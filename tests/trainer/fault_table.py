@@ -29,8 +29,8 @@ class Trials:
     def __post_init__(self) -> None:
         self.chance = random.Random(self.seed)
 
-    def of(self, fault: str, small: int, full: int) -> range:
-        """The numbers of the trials of a fault: `small` many, or with --full `full`."""
+    def numbers(self, fault: str, small: int, full: int) -> range:
+        """Return the numbers of a fault's trials: `small` of them, with --full `full`."""
         self.fault, self.count = fault, full if self.full else small
         return range(self.count)
 

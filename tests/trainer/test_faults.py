@@ -54,7 +54,7 @@ def test_killed_at_any_boundary_of_a_save_the_run_resumes_bit_identically(
     assert {name.split()[0] for name in names} == kinds
     numbers = range(1, len(names) + 1)
     fault = f"SIGKILL of rank {victim} at every write, fsync, rename and remove"
-    trials.of(fault, 2, len(numbers))
+    trials.numbers(fault, 2, len(numbers))
     # A leader that waits in vain for another rank's part of the last save does so for a while.
     early = numbers[: len(numbers) * 2 // 3]
     for number in numbers if trials.full else trials.chance.sample(early, trials.count):
@@ -162,7 +162,7 @@ def test_a_damaged_checkpoint_is_found_before_the_first_step_and_the_one_before_
     trials: Trials,
 ) -> None:
     chance = trials.chance
-    for number in trials.of(f"a file of the newest checkpoint {SAID.get(kind, kind)}", 1, 100):
+    for number in trials.numbers(f"a file of the newest checkpoint {SAID.get(kind, kind)}", 1, 100):
         files = trainer.files(f"run{number}")
         shutil.copytree(stopped.path, files.path)
         names = [*FILES, "manifest.json"] if number else FILES

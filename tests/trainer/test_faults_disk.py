@@ -73,7 +73,7 @@ def test_on_a_full_disk_the_last_good_checkpoint_is_kept_and_the_error_logged(
     trainer: Trainer, control: RunFiles, trials: Trials, small_disk: SmallDisk
 ) -> None:
     hook: Hook = small_disk.enter
-    for number in trials.of("disk full at a random moment", 2, 50):
+    for number in trials.numbers("disk full at a random moment", 2, 50):
         free = trials.chance.randrange(20_000, 700_000)
         small_disk.leave_free(free)
         ranks = trainer.start(f"small/run{number}", hook=hook)

@@ -38,7 +38,7 @@ def test_killed_at_any_step_a_run_loses_an_interval_at_most_and_no_bit(
     victims: int, trainer: Trainer, control: RunFiles, trials: Trials
 ) -> None:
     fault = "SIGKILL of a rank" if victims == 1 else "SIGKILL of all ranks of a node"
-    for number in trials.of(f"{fault} at a random step", 1, 150):
+    for number in trials.numbers(f"{fault} at a random step", 1, 150):
         run, step = f"run{number}", trials.chance.randrange(1, STEPS - 2)
         files, noted = trainer.files(run), trainer.root / f"{run}.samples"
         ranks = trainer.start(run, hook=noting_samples(noted, 1))
@@ -83,7 +83,7 @@ def test_sigterm_during_a_slow_save_loses_no_step_before_sigkill(
     save_s: int, trainer: Trainer, control: RunFiles, trials: Trials
 ) -> None:
     fault = f"SIGTERM, hard kill after 120 s (scaled), a save takes {save_s} s"
-    for number in trials.of(
+    for number in trials.numbers(
         fault, int(save_s != 45), 20
     ):  # the two extremes are the most informative
         run, step = f"run{number}", trials.chance.randrange(1, STEPS - 6)
@@ -105,7 +105,9 @@ def test_sigterm_during_a_slow_save_loses_no_step_before_sigkill(
 def test_a_save_longer_than_the_notice_leaves_the_checkpoint_before_it_intact(
     trainer: Trainer, control: RunFiles, trials: Trials
 ) -> None:
-    for number in trials.of("SIGTERM, hard kill after 120 s (scaled), a save takes 130 s", 1, 10):
+    for number in trials.numbers(
+        "SIGTERM, hard kill after 120 s (scaled), a save takes 130 s", 1, 10
+    ):
         run, step = f"run{number}", trials.chance.randrange(INTERVAL + 2, STEPS - 6)
         files, flag = trainer.files(run), trainer.root / f"{run}.slow"
         deadline = f"checkpoint.deadline_s={NOTICE_S * 110 / 120}"
@@ -135,7 +137,7 @@ def told_and_killed(ranks: Any) -> list[int]:
 def test_with_a_wrong_clock_the_newest_checkpoint_is_still_the_one_of_the_last_step(
     trainer: Trainer, control: RunFiles, trials: Trials
 ) -> None:
-    for number in trials.of("clock off by 10 minutes, either way", 1, 20):
+    for number in trials.numbers("clock off by 10 minutes, either way", 1, 20):
         run, files = f"run{number}", trainer.files(f"run{number}")
         for attempt, offset in enumerate((0.0, *trials.chance.sample((-600.0, 600.0), 2)), start=1):
 

@@ -29,7 +29,7 @@ def test_cut_off_from_each_other_all_ranks_end_and_the_old_attempt_is_fenced_out
     trainer: Trainer, control: RunFiles, trials: Trials
 ) -> None:
     """A rank that is stopped answers nobody, as one that nobody can reach; then it comes back."""
-    for number in trials.of("partition: a rank reaches nobody, and comes back", 1, 50):
+    for number in trials.numbers("partition: a rank reaches nobody, and comes back", 1, 50):
         run, files = f"run{number}", trainer.files(f"run{number}")
         step, lost = trials.chance.randrange(1, STEPS - 6), trials.chance.randrange(2)
         old = trainer.start(run, "collective_timeout_s=1.5")
@@ -98,7 +98,7 @@ def whole(tensor: torch.Tensor) -> bytes:
 def test_saved_by_two_loaded_by_one_and_by_four_every_tensor_has_the_same_bytes(
     kind: str, trainer: Trainer, control: RunFiles, trials: Trials
 ) -> None:
-    for number in trials.of(f"world size 2, 1, 4 ({kind})", 1, 5):
+    for number in trials.numbers(f"world size 2, 1, 4 ({kind})", 1, 5):
         run, noted = f"run{number}", trainer.root / f"run{number}.hashes"
         files, hook = trainer.files(run), noting_tensors(noted)
         for world in (2, 1, 4):

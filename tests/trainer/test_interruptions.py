@@ -1,4 +1,4 @@
-"""A notice is honoured wherever it comes, by all ranks together, and never waits for ever."""
+"""A notice is acknowledged at any time, by all ranks together, and the run always ends."""
 
 from __future__ import annotations
 

@@ -81,7 +81,9 @@ def test_killed_at_every_write_of_a_save_the_old_or_the_new_one_is_there(
         (count - 1, "hold after"),
     ]  # the manifest's own
     some = [*trials.chance.sample(boundaries, 1), *must]
-    for trial in trials.of("S3: SIGKILL at every request of a save", len(some), len(boundaries)):
+    for trial in trials.numbers(
+        "S3: SIGKILL at every request of a save", len(some), len(boundaries)
+    ):
         number, kind = (boundaries if trials.full else some)[trial]
         place = Place(bucket)
         bucket.break_()

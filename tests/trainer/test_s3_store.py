@@ -77,7 +77,7 @@ def faults_of_a_save(chance: random.Random) -> list[Fault]:
 @pytest.mark.timeout(3600)  # 200 bad days in full
 def test_a_bad_day_on_the_network_costs_time_and_nothing_else(place: Place, trials: Trials) -> None:
     fault = "S3: 503, 500 after it was done, slow, reset, expired credentials"
-    for number in trials.of(fault, 2, 200):
+    for number in trials.numbers(fault, 2, 200):
         run = Place(place.bucket)
         seed = trials.chance.randrange(10**9)
         fence = S3Fence.claim(run.objects())
@@ -101,7 +101,7 @@ def test_a_bucket_that_is_gone_fails_the_save_and_leaves_the_last_one(
     place: Place, trials: Trials
 ) -> None:
     chance = trials.chance
-    for _ in trials.of("S3: gone in the middle of a save", 2, 50):
+    for _ in trials.numbers("S3: gone in the middle of a save", 2, 50):
         run = Place(
             place.bucket, RetryPolicy(total_s=0.05, first_s=0.001, longest_s=0.01, answer_s=5)
         )

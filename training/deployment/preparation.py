@@ -33,7 +33,7 @@ class Preparation:
     image: str
 
     @classmethod
-    def of(cls, run: RunSpec) -> Preparation | None:
+    def for_run(cls, run: RunSpec) -> Preparation | None:
         """Return the preparation that a run needs; None when its dataset has no source."""
         if not run.dataset.source:
             return None

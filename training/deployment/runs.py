@@ -32,7 +32,7 @@ def deploy(
     for run in runs:
         for line in trainer_settings.config_warnings(run):
             pulumi.log.warn(line)
-        need = Preparation.of(run)
+        need = Preparation.for_run(run)
         if need and need not in prepared:
             opts = pulumi.ResourceOptions(provider=on, depends_on=list(ready[run.team]))
             work = DatasetPreparationArgs(preparation=need, platform=platform)

@@ -16,7 +16,7 @@ GRACE_S: Final = 3600
 """Kueue reassigns an evicted run's quota at once, while its pods run until their grace period ends."""
 
 
-def _said(resource: str) -> str:
+def _is_requested(resource: str) -> str:
     """Return CEL: container `c` requests some of it; a limit alone counts as a request."""
     asked = f"c.?resources.?requests.?{resource}"
     limited = f"c.?resources.?limits.?{resource}"
@@ -38,7 +38,7 @@ def require_resource_requests() -> Manifest:
         variables=pod_templates.PODS,
         rules=[
             Rule(
-                holds=_each(f"{_said('cpu')} && {_said('memory')}"),
+                holds=_each(f"{_is_requested('cpu')} && {_is_requested('memory')}"),
                 message=(
                     "a container has no request for cpu or memory; all must, "
                     "including init containers; add resources.requests"

@@ -16,21 +16,21 @@ from ops.ready.context import Session
 from ops.ready.jobs import Jobs
 from ops.ready.polling import Poller
 
-Play = Callable[["LiveFake", Json], None]
+RunJob = Callable[["LiveFake", Json], None]
 Key = tuple[str, str, str]
 
 
 class LiveFake:
-    """Implements ops.cluster.Cluster. `play` finishes a Job on its creation."""
+    """Implements ops.cluster.Cluster. `run_job` finishes a Job on its creation."""
 
     def __init__(
-        self, *items: Json, play: Play | None = None, forbidden: Sequence[str] = ()
+        self, *items: Json, run_job: RunJob | None = None, forbidden: Sequence[str] = ()
     ) -> None:
         self.kept: dict[Key, Json] = {}
         self.logs: dict[str, str] = {}
         self.created: list[Json] = []
         self.deleted: list[str] = []
-        self.play = play or passes
+        self.run_job = run_job or passes
         self._forbidden = forbidden
         self._versions = 0
         for item in items:
@@ -65,7 +65,7 @@ class LiveFake:
         self.put(made)
         self.created.append(copy.deepcopy(made))
         if kind.kind == "Job":
-            self.play(self, made)
+            self.run_job(self, made)
         return copy.deepcopy(made)
 
     def patch(
@@ -155,16 +155,16 @@ def passes(cluster: LiveFake, job: Json) -> None:
     ends(cluster, job, lines)
 
 
-def job_result(kind: str, *lines: Mapping[str, Any] | str, well: bool = False) -> Play:
+def job_result(kind: str, *lines: Mapping[str, Any] | str, well: bool = False) -> RunJob:
     """Let Jobs of one kind end with these lines; others pass."""
 
-    def play(cluster: LiveFake, job: Json) -> None:
+    def run_job(cluster: LiveFake, job: Json) -> None:
         if kind_of(job) == kind:
             ends(cluster, job, lines, well=well)
         else:
             passes(cluster, job)
 
-    return play
+    return run_job
 
 
 def pool(name: str, low: int = 2, high: int = 2, nodes: str = "process", **changes: Any) -> Json:
@@ -270,7 +270,7 @@ def templates(of: str) -> list[Json]:
     ]
 
 
-def whole(play: Play | None = None) -> LiveFake:
+def whole(run_job: RunJob | None = None) -> LiveFake:
     """A stack of one pool where every stage passes; queueing has no templates."""
     drill = template("restore-drill", namespace="team-serving")
     return LiveFake(
@@ -278,7 +278,7 @@ def whole(play: Play | None = None) -> LiveFake:
         *nodes("spot"),
         *templates("spot"),
         drill,
-        play=play,
+        run_job=run_job,
     )
 
 

@@ -16,7 +16,7 @@ from ops.ready.probes import SMOKE
 from tests.unit.ops.ready_cluster import (
     Clock,
     LiveFake,
-    Play,
+    RunJob,
     ends,
     facts,
     make_session,
@@ -31,12 +31,12 @@ from tests.unit.snapshots import Text
 def _silent(clock: Clock, until: float) -> Callable[[], str]:
     """A cluster that does not answer before this second."""
 
-    def look() -> str:
+    def probe() -> str:
         if clock.now < until:
             raise UnreachableError("it is being updated")
         return "back"
 
-    return look
+    return probe
 
 
 def test_a_brief_api_server_outage_does_not_end_the_check() -> None:
@@ -68,7 +68,7 @@ def test_a_failed_lease_renewal_is_retried_at_the_next_poll() -> None:
 
 
 def test_a_log_lost_with_its_node_is_read_from_the_pod_status(text: Text) -> None:
-    def play(cluster: LiveFake, job: Json) -> None:
+    def run_job(cluster: LiveFake, job: Json) -> None:
         bad = {"validation": "smoke", "ok": False, "node": "spot-0", "cause": "XID 79"}
         ends(cluster, job, [bad], well=False)
         for (kind, _, name), item in cluster.kept.items():
@@ -81,20 +81,20 @@ def test_a_log_lost_with_its_node_is_read_from_the_pod_status(text: Text) -> Non
         def text(self, path: str, _query: object, _timeout_s: float = 0) -> str | None:
             raise UnreachableError(f"GET {path}: the node does not answer")
 
-    cluster = Lost(facts(pool("spot")), *nodes("spot"), *templates("spot"), play=play)
+    cluster = Lost(facts(pool("spot")), *nodes("spot"), *templates("spot"), run_job=run_job)
     [check] = SMOKE(make_session(cluster))
     assert check.outcome == Outcome.FAILED
     text(check.seen)
 
 
-def _refuses(error: ClusterError) -> Play:
+def _refuses(error: ClusterError) -> RunJob:
     """Rejects the creation of Jobs."""
 
-    def play(cluster: LiveFake, job: Json) -> None:
+    def run_job(cluster: LiveFake, job: Json) -> None:
         del cluster.kept[("Job", job["metadata"]["namespace"], job["metadata"]["name"])]
         raise error
 
-    return play
+    return run_job
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def _refuses(error: ClusterError) -> Play:
 def test_jobs_that_cannot_be_created_fail_their_stage(error: ClusterError, text: Text) -> None:
     queue = [template(queueing.LOW), template(queueing.HIGH)]
     stack = [facts(pool("spot")), *nodes("spot"), *templates("spot"), *queue]
-    cluster = LiveFake(*stack, play=_refuses(error))
+    cluster = LiveFake(*stack, run_job=_refuses(error))
     for stage in (SMOKE, queueing.check_queue):
         [check] = stage(make_session(cluster))
         assert check.outcome is Outcome.FAILED

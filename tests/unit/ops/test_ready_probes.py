@@ -16,7 +16,7 @@ from ops.ready.probes import COLLECTIVE, MULTI_NODE, SINGLE_NODE, SMOKE, Probe
 from tests.unit.ops.ready_cluster import (
     Clock,
     LiveFake,
-    Play,
+    RunJob,
     add_pod,
     condition,
     facts,
@@ -60,13 +60,13 @@ def test_a_job_follows_its_template_and_is_deleted_afterwards() -> None:
 
 
 def test_the_lowest_bandwidth_of_all_nodes_is_recorded(text: Text) -> None:
-    def play(cluster: LiveFake, job: Json) -> None:
+    def run_job(cluster: LiveFake, job: Json) -> None:
         passes(cluster, job)
         cluster.logs["collective-spot-c1-1"] = cluster.logs["collective-spot-c1-1"].replace(
             "9.5", "2.25"
         )
 
-    check = _one(whole(play), COLLECTIVE)
+    check = _one(whole(run_job), COLLECTIVE)
     assert check.facts["bandwidth_gbps"] == 2.25
     text(check.seen)
 
@@ -164,16 +164,16 @@ def test_a_job_rejected_by_a_policy_fails_and_leaves_nothing_to_delete(text: Tex
     assert cluster.deleted == []
 
 
-def _held(**status: Any) -> Play:
+def _held(**status: Any) -> RunJob:
     """Jobs wait in their queue, with Workloads of this status."""
 
-    def play(cluster: LiveFake, job: Json) -> None:
+    def run_job(cluster: LiveFake, job: Json) -> None:
         job["spec"]["suspend"] = True
         owner = {"name": job["metadata"]["name"], "uid": "u", "controller": True}
         metadata = {"name": "w", "namespace": stack_facts.NAMESPACE, "ownerReferences": [owner]}
         cluster.put({"kind": "Workload", "metadata": metadata, "status": status})
 
-    return play
+    return run_job
 
 
 def test_a_job_held_by_its_queue_quotes_the_queue(text: Text) -> None:
@@ -192,7 +192,7 @@ def test_a_preempted_job_is_inconclusive(text: Text) -> None:
 
 
 def test_a_job_without_pods_quotes_the_rejection(text: Text) -> None:
-    def play(cluster: LiveFake, job: Json) -> None:
+    def run_job(cluster: LiveFake, job: Json) -> None:
         about = {"uid": job["metadata"]["uid"]}
         cluster.put(
             {
@@ -204,16 +204,16 @@ def test_a_job_without_pods_quotes_the_rejection(text: Text) -> None:
             }
         )
 
-    text(_one(whole(play), SMOKE).seen)
+    text(_one(whole(run_job), SMOKE).seen)
 
 
 def _pending(**status: Any) -> Any:
-    def play(cluster: LiveFake, job: Json) -> None:
+    def run_job(cluster: LiveFake, job: Json) -> None:
         add_pod(cluster, job, 0, "Pending")
         [pod] = [item for (kind, _, _), item in cluster.kept.items() if kind == "Pod"]
         pod["status"] |= status
 
-    return play
+    return run_job
 
 
 def test_an_unschedulable_pod_quotes_the_scheduler(text: Text) -> None:
@@ -239,10 +239,10 @@ def test_a_job_that_times_out_is_deleted(text: Text) -> None:
 
 
 def test_a_job_deleted_by_others_is_reported(text: Text) -> None:
-    def play(cluster: LiveFake, _: Json) -> None:
+    def run_job(cluster: LiveFake, _: Json) -> None:
         del cluster.kept[("Job", stack_facts.NAMESPACE, "smoke-spot-c1")]
 
-    cluster = whole(play)
+    cluster = whole(run_job)
     text(_one(cluster, SMOKE).seen)
 
 

@@ -143,7 +143,7 @@ def test_other_teams_are_drilled_if_production_has_no_checkpoints() -> None:
         facts(),
         _drill("research"),
         _drill("serving"),
-        play=job_result("restore-drill", none, well=True),
+        run_job=job_result("restore-drill", none, well=True),
     )
     checks = _restore(cluster)
     assert [check.subject for check in checks] == ["team serving", "team research"]
@@ -160,7 +160,7 @@ def test_missing_drills_and_checkpoints_do_not_fail(text: Text) -> None:
     assert check.outcome is Outcome.SKIPPED and "no cronjob/restore-drill" in check.seen
     none = {"validation": "restore-drill", "ok": True, "runs": 0}
     [check] = _restore(
-        LiveFake(facts(), _drill("serving"), play=job_result("restore-drill", none, well=True))
+        LiveFake(facts(), _drill("serving"), run_job=job_result("restore-drill", none, well=True))
     )
     assert check.outcome == Outcome.SKIPPED
     text(check.seen)
@@ -168,7 +168,9 @@ def test_missing_drills_and_checkpoints_do_not_fail(text: Text) -> None:
 
 def test_a_checkpoint_that_cannot_be_restored_fails_and_names_its_run(text: Text) -> None:
     line = {"validation": "restore-drill", "ok": False, "cause": "hello-v1: shard 0 is corrupt"}
-    [check] = _restore(LiveFake(facts(), _drill("serving"), play=job_result("restore-drill", line)))
+    [check] = _restore(
+        LiveFake(facts(), _drill("serving"), run_job=job_result("restore-drill", line))
+    )
     assert check.outcome is Outcome.FAILED
     text(check.seen)
 
@@ -181,7 +183,7 @@ class Kueue:
 
     def __init__(self, *, room: int = 1, comes_back: bool = True) -> None:
         self.cluster = LiveFake(
-            facts(), template(queueing.LOW), template(queueing.HIGH), play=self._queue
+            facts(), template(queueing.LOW), template(queueing.HIGH), run_job=self._queue
         )
         self._room = room
         self._comes_back = comes_back
@@ -192,7 +194,7 @@ class Kueue:
         job["spec"]["suspend"] = True
 
     def step(self) -> None:
-        """One look of the controller."""
+        """One probe of the controller."""
         jobs = {kind_of(job): job for job in self.cluster.jobs()}
         low, high = jobs[queueing.LOW], jobs.get(queueing.HIGH)
         if high is None:
@@ -223,14 +225,14 @@ class Kueue:
         if self._room:
             high["spec"]["suspend"] = False
 
-    def look(self) -> Check:
+    def probe(self) -> Check:
         [check] = queueing.check_queue(make_session(self.cluster, Clock(self.step)))
         assert self.cluster.jobs() == []
         return check
 
 
 def test_preemption_passes_when_the_preempted_job_is_readmitted(text: Text) -> None:
-    check = Kueue().look()
+    check = Kueue().probe()
     assert check.outcome is Outcome.PASSED
     text(check.seen)
 
@@ -241,7 +243,7 @@ def test_preemption_passes_when_the_preempted_job_is_readmitted(text: Text) -> N
     ids=["both admitted", "not preempted", "not readmitted"],
 )
 def test_every_preemption_failure_is_reported(kueue: Kueue, text: Text) -> None:
-    check = kueue.look()
+    check = kueue.probe()
     assert check.outcome is Outcome.FAILED
     text(check.seen)
 
@@ -345,6 +347,6 @@ def test_existing_or_changed_objects_are_conflicts() -> None:
 def test_jobs_keep_their_queue_labels() -> None:
     cron = template("smoke", "spot")
     cron["spec"]["jobTemplate"]["metadata"]["labels"] |= {naming.QUEUE_NAME: "validation"}
-    cluster = LiveFake(play=passes)
+    cluster = LiveFake(run_job=passes)
     Jobs(cluster, "c1", Clock().poller(), lambda _: None).start(cron)  # type: ignore[arg-type]
     assert cluster.created[0]["metadata"]["labels"][naming.QUEUE_NAME] == "validation"

@@ -9,7 +9,7 @@ PAGE = f"before\n{BEGIN}\n{END}\nafter\n"
 
 def row(fault: str, *, lost: int | None = None, passed: bool = True) -> Trials:
     made = Trials(full=True)
-    made.of(fault, 1, 50)
+    made.numbers(fault, 1, 50)
     made.seed = 7
     if lost is not None:
         made.lost(lost)
@@ -21,7 +21,7 @@ def row(fault: str, *, lost: int | None = None, passed: bool = True) -> Trials:
 def test_a_row_says_how_often_with_which_seed_and_what_was_lost_at_most() -> None:
     assert row("a", lost=4).cells() == ("a", "50", "7", "4", "passed")
     assert row("b", passed=False).cells() == ("b", "50", "7", "", "FAILED")
-    assert list(row("a").of("a", 2, 50)) == list(range(50))
+    assert list(row("a").numbers("a", 2, 50)) == list(range(50))
 
 
 def test_rows_of_faults_that_ran_again_replace_theirs_and_others_stay() -> None:

@@ -11,19 +11,19 @@ from training.trainer.config import parse, world_issues
 from training.trainer.config.parallel import Layout, ModelShape
 
 
-def of(**parallel: Any) -> Any:
+def trainer_config(**parallel: Any) -> Any:
     return parse({"steps": 100, "data": {"path": "/x"}, "parallel": parallel})
 
 
 def test_by_default_every_rank_has_the_model_and_its_own_samples() -> None:
-    layout = of().parallel.layout(6)
+    layout = trainer_config().parallel.layout(6)
     assert layout.plain and layout.dimensions() == {"data": 6}
     assert [layout.data_rank(rank) for rank in range(6)] == list(range(6))
     assert all(layout.counts(rank) for rank in range(6))
 
 
 def test_neighbours_share_a_tensor_group_and_stages_are_far_apart() -> None:
-    layout = of(pipeline=2, tensor=2, shard=2).parallel.layout(8)
+    layout = trainer_config(pipeline=2, tensor=2, shard=2).parallel.layout(8)
     assert [layout.data_rank(rank) for rank in range(8)] == [0, 0, 1, 1, 0, 0, 1, 1]
     assert [layout.stage(rank) for rank in range(8)] == [0, 0, 0, 0, 1, 1, 1, 1]
     assert layout.dimensions() == {"pipeline": 2, "shard": 2, "tensor": 2}
@@ -39,8 +39,8 @@ def test_each_share_of_the_samples_counts_once_in_any_layout() -> None:
 
 
 def test_replicas_fill_the_world_unless_their_number_is_given() -> None:
-    assert of(shard=2).parallel.layout(8).replicate == 4
-    assert world_issues(of(shard=2, replicate=1), 2) == []
+    assert trainer_config(shard=2).parallel.layout(8).replicate == 4
+    assert world_issues(trainer_config(shard=2, replicate=1), 2) == []
 
 
 @pytest.mark.parametrize(
@@ -53,13 +53,13 @@ def test_replicas_fill_the_world_unless_their_number_is_given() -> None:
 def test_dimensions_that_do_not_make_up_the_world_are_one_issue(
     parallel: dict[str, int], world: int, got: str
 ) -> None:
-    (issue,) = world_issues(of(**parallel), world)
+    (issue,) = world_issues(trainer_config(**parallel), world)
     assert (issue.code, issue.path) == ("out-of-range", "parallel")
     assert got in issue.problem and str(world) in issue.valid
 
 
 def test_the_batch_divides_among_the_ranks_that_read_different_samples() -> None:
-    config = of(tensor=4)
+    config = trainer_config(tensor=4)
     assert config.batch.global_samples == 32 and config.batch.micro_samples == 16
     assert world_issues(config, 8) == []
     (issue,) = world_issues(config, 16)
@@ -67,16 +67,16 @@ def test_the_batch_divides_among_the_ranks_that_read_different_samples() -> None
 
 
 def test_a_pipeline_is_filled_by_the_micro_batches_of_a_step() -> None:
-    filled = of(pipeline=2)
+    filled = trainer_config(pipeline=2)
     assert world_issues(filled, 2) == []
     (issue,) = world_issues(filled, 4)
     assert issue.path == "parallel.pipeline" and "1 micro-batches" in issue.problem
-    assert world_issues(of(pipeline=2, schedule="gpipe"), 4) == []
+    assert world_issues(trainer_config(pipeline=2, schedule="gpipe"), 4) == []
 
 
 @pytest.mark.parametrize("name", ["tensor", "pipeline"])
 def test_a_model_whose_modules_are_not_known_is_only_sharded(name: str) -> None:
     shape = ModelShape(kind="gpt2", layers=4, heads=4, kv_heads=4, intermediate_size=8, tied=False)
-    assert list(of(shard=2).parallel.model_issues(shape)) == []
-    (issue,) = of(**{name: 2}).parallel.model_issues(shape)
+    assert list(trainer_config(shard=2).parallel.model_issues(shape)) == []
+    (issue,) = trainer_config(**{name: 2}).parallel.model_issues(shape)
     assert issue.path == f"parallel.{name}" and "gpt2" in issue.problem

@@ -266,7 +266,7 @@ def test_a_run_costs_its_nodes_on_the_dearest_pool_it_may_use() -> None:
 
 
 def test_data_is_prepared_without_a_queue_on_cpu_nodes() -> None:
-    preparation = Preparation.of(run())
+    preparation = Preparation.for_run(run())
     assert preparation is not None
     manifest = preparation_job(preparation, platform())
     assert naming.QUEUE_NAME not in manifest["metadata"]["labels"]
@@ -277,12 +277,12 @@ def test_data_is_prepared_without_a_queue_on_cpu_nodes() -> None:
 
 
 def test_a_preparation_is_named_by_its_content() -> None:
-    one = Preparation.of(run())
-    assert one == Preparation.of(run(seed=99))
-    other = Preparation.of(run(image="registry.example.com/trainer@sha256:" + "7" * 64))
+    one = Preparation.for_run(run())
+    assert one == Preparation.for_run(run(seed=99))
+    other = Preparation.for_run(run(image="registry.example.com/trainer@sha256:" + "7" * 64))
     assert one is not None and other is not None
     assert one.name != other.name
-    assert Preparation.of(run(dataset=spec.Dataset(name="stdlib"))) is None
+    assert Preparation.for_run(run(dataset=spec.Dataset(name="stdlib"))) is None
 
 
 def test_a_run_queued_for_nodes_that_karpenter_makes_is_placed_by_the_scheduler() -> None:
