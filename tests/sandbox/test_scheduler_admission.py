@@ -29,7 +29,8 @@ pytestmark = pytest.mark.sandbox
 
 GROUP = "scheduling.volcano.sh"
 _POLICIES = ("trainyard-queue", "trainyard-queue-name")
-_QUEUE_NAME = "'trainyard-queue-name' with binding"
+_VOLCANO_QUEUE = "'trainyard-queue-name-volcano' with binding"
+_YUNIKORN_QUEUE = "'trainyard-queue-name-yunikorn' with binding"
 
 
 def team_of(scheduler: Scheduler) -> str:
@@ -176,7 +177,7 @@ def test_gpu_pod_must_use_the_scheduler_of_its_queue(
 ) -> None:
     queue = f"root.trainyard.{team_of(scheduler)}"
     message = refusal(guarded, labelled(pod(scheduler), queue))
-    assert "'trainyard-queue' with binding" in message
+    assert f"'trainyard-queue-{scheduler.value}' with binding" in message
     assert f"schedulerName: {scheduler.value}" in message
     assert refusal(guarded, labelled(pod(scheduler, schedulerName=scheduler.value), queue)) == ""
 
@@ -188,8 +189,8 @@ def test_a_pod_without_gpus_needs_no_queue(guarded: Cluster, scheduler: Schedule
 
 def test_volcano_pod_groups_must_use_the_team_queue(guarded: Cluster) -> None:
     own = f"team-{team_of(Scheduler.VOLCANO)}"
-    assert _QUEUE_NAME in refusal(guarded, group("team-production"))
-    assert _QUEUE_NAME in refusal(guarded, group(""))
+    assert _VOLCANO_QUEUE in refusal(guarded, group("team-production"))
+    assert _VOLCANO_QUEUE in refusal(guarded, group(""))
     assert refusal(guarded, group(own)) == ""
 
 
@@ -198,7 +199,7 @@ def test_volcano_pod_groups_cannot_change_queue(guarded: Cluster) -> None:
     apply(guarded, own)
     moved = {"spec": {"queue": "team-production"}}
     try:
-        with pytest.raises(ClusterError, match=_QUEUE_NAME):
+        with pytest.raises(ClusterError, match=_VOLCANO_QUEUE):
             _patch(guarded, moved)
         _patch(guarded, {"spec": {"minMember": 1}})
     finally:
@@ -217,8 +218,8 @@ def test_yunikorn_pods_must_use_the_team_queue(guarded: Cluster) -> None:
         guarded,
         labelled(pod(scheduler, schedulerName=scheduler.value), "root.trainyard.production"),
     )
-    assert _QUEUE_NAME in message
-    assert _QUEUE_NAME in refusal(guarded, pod(scheduler, schedulerName=scheduler.value))
+    assert _YUNIKORN_QUEUE in message
+    assert _YUNIKORN_QUEUE in refusal(guarded, pod(scheduler, schedulerName=scheduler.value))
     assert refusal(guarded, labelled(pod(scheduler, schedulerName=scheduler.value), own)) == ""
 
 
