@@ -68,7 +68,13 @@ def delete(cluster: Cluster, manifest: Json) -> None:
     cluster.kubectl("delete", "--ignore-not-found", "--timeout=60s", "-f", "-", stdin=stdin)
 
 
-def until(found: Callable[[], T | None], what: str, deadline_s: float = DEADLINE_S) -> T:
+def until(
+    found: Callable[[], T | None],
+    what: str,
+    deadline_s: float = DEADLINE_S,
+    *,
+    every_s: float = 0.05,
+) -> T:
     """Return the first truthy `found()`; fail the test with `what` after the deadline."""
     end = time.monotonic() + deadline_s
     while True:
@@ -79,7 +85,7 @@ def until(found: Callable[[], T | None], what: str, deadline_s: float = DEADLINE
         if value:
             return value
         assert time.monotonic() < end, f"not within {deadline_s:g} s: {what}"
-        select.select([], [], [], 0.05)
+        select.select([], [], [], every_s)
 
 
 @dataclass

@@ -18,6 +18,8 @@ from tests.sandbox.node_kit import HOST, node_manifest, platform_in, until
 WORK = "trap 'exit 75' TERM; sleep 600 & wait"
 """As a trainer does, it ends on SIGTERM with its own exit code."""
 STEP_S = 60.0
+WHY_EVERY_S = 0.5
+"""Between two answers of `why`: each takes CPU that a run needs to get to its symptom."""
 
 Json = dict[str, Any]
 
@@ -208,9 +210,12 @@ class Live:
             return last if last["symptom"] == symptom else None
 
         try:
-            return until(found, f"{run} is {symptom}", deadline_s)
+            return until(found, f"{run} is {symptom}", deadline_s, every_s=WHY_EVERY_S)
         except AssertionError as error:
-            raise AssertionError(f"{error}; the last answer was {last}") from None
+            logs = self.cluster.kubectl(
+                *("logs", "-n", self.stage.namespace, "-l", f"{naming.RUN_ID}={run}", "--tail=20")
+            )
+            raise AssertionError(f"{error}; the last answer was {last}; {logs}") from None
 
     def apply(self, manifest: Json) -> None:
         """As the platform does: server-side, by the manager that made it."""

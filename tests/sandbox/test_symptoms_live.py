@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import socket
 import subprocess
 import urllib.request
 from collections.abc import Iterator
@@ -14,15 +13,16 @@ import pytest
 
 from infra.observability import series
 from sandbox.node.records import pod_folder
+from tests.free_ports import free_port
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.node_kit import trainer_image, until
-from tests.sandbox.ops_kit import WORK, Json, Live, Stage
+from tests.sandbox.ops_kit import WHY_EVERY_S, WORK, Json, Live, Stage
 
 pytestmark = pytest.mark.sandbox
 
 STAGE = Stage(team="symptoms")
 MIB = 2**20
-TORCH_S = 120.0
+TORCH_S = 240.0
 """To load torch on a machine that may be busy with other tests."""
 
 DATASET = r"""
@@ -197,12 +197,6 @@ runpy.run_module("training.trainer", run_name="__main__")
 """The trainer on storage that takes 10 ms to find a sample, and 0.3 s to make a file durable."""
 
 
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
 @contextlib.contextmanager
 def prometheus(cluster: Cluster, folder: Path, target: int) -> Iterator[str]:
     """The URL of a Prometheus that scrapes one local port every second."""
@@ -210,7 +204,7 @@ def prometheus(cluster: Cluster, folder: Path, target: int) -> Iterator[str]:
     job["static_configs"] = [{"targets": [f"127.0.0.1:{target}"]}]
     config = {"global": {"scrape_interval": "1s"}, "scrape_configs": [job]}
     (folder / "prometheus.json").write_text(json.dumps(config))
-    address = f"127.0.0.1:{_free_port()}"
+    address = f"127.0.0.1:{free_port()}"
     command = [
         cluster.settings.binary("prometheus"),
         f"--config.file={folder / 'prometheus.json'}",
@@ -233,7 +227,7 @@ def _answers(url: str) -> bool:
 
 
 def test_slow_data_and_slow_storage_are_diagnosed_from_metrics(live: Live, tmp_path: Path) -> None:
-    port = _free_port()
+    port = free_port()
     script = f"""{TRAIN}
     exec python -c '{SLOW}' --config /work/config.yaml --run-dir /work/slow \
         --set checkpoint.every_steps=20 --set report.prometheus_port={port}
@@ -248,6 +242,6 @@ def test_slow_data_and_slow_storage_are_diagnosed_from_metrics(live: Live, tmp_p
             lines = live.why("slow", "--prometheus", url)["health"]
             return [line for line in lines if line.startswith("slow-storage: ")]
 
-        [line] = until(storage_too, "slow storage is reported", TORCH_S)
+        [line] = until(storage_too, "slow storage is reported", TORCH_S, every_s=WHY_EVERY_S)
         assert "(planned: 1 s)" in line
         live.stop("slow")

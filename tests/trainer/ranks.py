@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import sys
 import time
 import traceback
@@ -20,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.free_ports import free_port
 
 DEADLINE_S = 120.0
 """For anything that a test waits for; generous, because the machine may be busy."""
@@ -131,7 +132,7 @@ class Ranks:
 def start(arguments: Sequence[str], world: int, log: Path, hook: Hook | None = None) -> Ranks:
     """Fork `world` ranks that run the trainer with these arguments."""
     _load()
-    port = _free_port()
+    port = free_port()
     pids = [_fork(rank, world, port, arguments, log, hook) for rank in range(world)]
     return Ranks(pids, log)
 
@@ -187,12 +188,6 @@ def _become_rank(rank: int, world: int, port: int, log: Path) -> None:
         MASTER_ADDR="127.0.0.1",
         MASTER_PORT=str(port),
     )
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def noting_samples(file: Path, attempt: int) -> Hook:

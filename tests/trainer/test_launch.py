@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.free_ports import free_port
 from tests.trainer.ranks import DEADLINE_S, RunFiles, until
 from tests.trainer.runs import STEPS, Trainer, assert_same
 
@@ -53,12 +54,6 @@ def read_log(tmp_path: Path) -> str:
 def node_of_two(port: int) -> list[str]:
     shape = ["--nnodes=2", "--nproc-per-node=1", "--max-restarts=0", "--rdzv-id=run"]
     return [*shape, "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}"]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def trainer_command(trainer: Trainer, run: Path) -> list[str]:

@@ -15,14 +15,9 @@ from typing import Any
 
 import pytest
 
+from tests.free_ports import free_port
 from tests.trainer.ranks import RunFiles, until
 from tests.trainer.runs import STEPS, Trainer, assert_same
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def scrape(port: int) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.free_ports import free_port
 from tests.trainer.ranks import until
 from tests.unit.trainer.checkpoints import draft
 from training.checkpoint import contents
@@ -65,10 +65,7 @@ def divide(model: torch.nn.Sequential, kind: str) -> None:
 
 def on_four_ranks(work: Callable[[int], None], folder: Path) -> None:
     """Fork four gloo ranks, each doing `work`; fails with what one of them said."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    pids = {}
+    port, pids = free_port(), {}
     for rank in range(RANKS):
         pid = os.fork()
         if not pid:

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import torch
 
+from tests.free_ports import free_port
 from tests.trainer.ranks import DEADLINE_S, until
-from tests.trainer.test_launch import free_port
 from training.trainer import config as trainer_config
 from training.trainer.parallel.world import join_world
 from training.validation import bandwidth, gang, ranks, short_training, smoke

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.free_ports import free_port
 from training.trainer.metrics.progress import ProgressDisplay
 from training.trainer.metrics.prometheus import RunCollector, start_server
 from training.trainer.metrics.run_logs import MetricsLog
@@ -43,12 +44,6 @@ def step(of: StepMeter, number: int) -> None:
         loader_time_s=0.1,
         collective_time_s=0.05,
     )
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def scraped(collector: RunCollector) -> dict[str, float]:
