@@ -82,7 +82,7 @@ class Bucket:
 
     def _own(self, path: str, body: bytes) -> bytes:
         request = urllib.request.Request(f"{self.endpoint}/_{path}", body, method="POST")
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             content: bytes = answer.read()
         return content
 
@@ -121,7 +121,7 @@ def environment(endpoint: str) -> Iterator[None]:
         yield
 
 
-def until(condition: Any, what: str, deadline_s: float = 30.0) -> None:
+def until(condition: Any, what: str, deadline_s: float = 90.0) -> None:
     """Wait for a condition; fails with `what` when it takes too long."""
     limit = time.monotonic() + deadline_s
     while not condition():

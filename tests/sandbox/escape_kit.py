@@ -208,12 +208,12 @@ def standing(cluster: Cluster) -> Iterator[GuardedCluster]:
             guarded.await_refusal(create(pod(gpu=True, team=name)))
         for definition in definitions():
             crd = f"crd/{definition['metadata']['name']}"
-            cluster.kubectl("wait", crd, "--for=condition=Established", "--timeout=30s")
+            cluster.kubectl("wait", crd, "--for=condition=Established", "--timeout=120s")
         yield guarded
     finally:
         policies_first = [*enforced, *homes[::-1], *classes, *definitions()]
         gone = json.dumps({"apiVersion": "v1", "kind": "List", "items": policies_first})
-        cluster.kubectl("delete", "--ignore-not-found", "--timeout=60s", "-f", "-", stdin=gone)
+        cluster.kubectl("delete", "--ignore-not-found", "--timeout=180s", "-f", "-", stdin=gone)
 
 
 @contextlib.contextmanager
@@ -237,4 +237,4 @@ def queue_of(guarded: GuardedCluster, name: str) -> Iterator[None]:
     finally:
         for manifest in reversed(objects):
             gone = json.dumps(manifest)
-            guarded.cluster.kubectl("delete", "--timeout=60s", "-f", "-", stdin=gone)
+            guarded.cluster.kubectl("delete", "--timeout=180s", "-f", "-", stdin=gone)

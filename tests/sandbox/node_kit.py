@@ -28,7 +28,7 @@ from sandbox.node.records import Attempt, PodFolder, pod_folder
 from tests.sandbox.conftest import Cluster
 from training import source
 
-DEADLINE_S = 30.0
+DEADLINE_S = 120.0
 HOST = "sandbox.trainyard.dev/host@sha256:" + "0" * 64
 T = TypeVar("T")
 
@@ -53,19 +53,19 @@ def platform_in(
     everything = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
     cluster.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(everything))
     selector = f"{naming.POOL} in ({','.join(pools)})"
-    cluster.kubectl("wait", "nodes", "-l", selector, "--for=condition=Ready", "--timeout=60s")
+    cluster.kubectl("wait", "nodes", "-l", selector, "--for=condition=Ready", "--timeout=180s")
     open_queues = [f"clusterqueue/{name}" for name in queues]
-    cluster.kubectl("wait", *open_queues, "--for=condition=Active", "--timeout=60s")
+    cluster.kubectl("wait", *open_queues, "--for=condition=Active", "--timeout=180s")
     yield cluster
     for namespace, kind in made.items():
-        cluster.kubectl("delete", kind, "-n", namespace, "--all", "--timeout=60s")
+        cluster.kubectl("delete", kind, "-n", namespace, "--all", "--timeout=180s")
     delete(cluster, everything | {"items": list(reversed(objects))})
 
 
 def delete(cluster: Cluster, manifest: Json) -> None:
     """Delete an object and wait until it is gone; a missing object is not an error."""
     stdin = json.dumps(manifest)
-    cluster.kubectl("delete", "--ignore-not-found", "--timeout=60s", "-f", "-", stdin=stdin)
+    cluster.kubectl("delete", "--ignore-not-found", "--timeout=180s", "-f", "-", stdin=stdin)
 
 
 def until(

@@ -17,7 +17,7 @@ from tests.sandbox.node_kit import HOST, node_manifest, platform_in, until
 
 WORK = "trap 'exit 75' TERM; sleep 600 & wait"
 """As a trainer does, it ends on SIGTERM with its own exit code."""
-STEP_S = 60.0
+STEP_S = 180.0
 WHY_EVERY_S = 0.5
 """Between two answers of `why`: each takes CPU that a run needs to get to its symptom."""
 
@@ -228,7 +228,7 @@ class Live:
 
     def stop(self, *runs: str) -> None:
         namespace = self.stage.namespace
-        self.cluster.kubectl("delete", "jobset", "-n", namespace, "--timeout=60s", *runs)
+        self.cluster.kubectl("delete", "jobset", "-n", namespace, "--timeout=180s", *runs)
 
     def pods(self, run: str = "") -> list[Json]:
         """Pods of the team, or of one run, that are not over."""

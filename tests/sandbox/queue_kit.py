@@ -31,7 +31,7 @@ _WORKLOADS = object_path(f"/apis/{naming.KUEUE_API}", None, "workloads")
 _PREEMPTING = "Pending the preemption"
 """Message of Kueue on a run for which it is preempting others."""
 
-_GONE_S = 90.0
+_GONE_S = 180.0
 """The garbage collector of a new cluster first lists all objects, which took 20 s."""
 
 _GPUS = 8
@@ -120,10 +120,10 @@ class Fleet:
         self.cluster.kubectl("apply", "--server-side", "-f", "-", stdin=document)
         try:
             queues = [f"clusterqueue/{naming.cluster_queue(t.name)}" for t in self.config.teams]
-            self.cluster.kubectl("wait", *queues, "--for=condition=Active", "--timeout=60s")
+            self.cluster.kubectl("wait", *queues, "--for=condition=Active", "--timeout=180s")
             pools = ",".join(p.name for p in self.config.pools)
             nodes = ("nodes", "-l", f"{naming.POOL} in ({pools})")
-            self.cluster.kubectl("wait", *nodes, "--for=condition=Ready", "--timeout=60s")
+            self.cluster.kubectl("wait", *nodes, "--for=condition=Ready", "--timeout=180s")
             yield self
         finally:
             self.stop_all()

@@ -143,7 +143,7 @@ def teams(cluster: Cluster) -> Iterator[Cluster]:
     until(lambda: answers(client, SUBJECTS["auditor"], [seen])[seen], "roles are in force")
     yield cluster
     stdin = _list(list(reversed(_objects())))
-    cluster.kubectl("delete", "--ignore-not-found", "--timeout=60s", "-f", "-", stdin=stdin)
+    cluster.kubectl("delete", "--ignore-not-found", "--timeout=180s", "-f", "-", stdin=stdin)
 
 
 @pytest.mark.parametrize("name", SUBJECTS)

@@ -57,7 +57,7 @@ def installed(cluster: Cluster) -> Iterator[Cluster]:
     """The cluster with both APIs and all of their controllers' objects; no pods run, because there is no node."""
     for plan in PLANS:
         applied(cluster, manifests(plan))
-    cluster.kubectl("wait", "--for=condition=Established", "--timeout=30s", *APIS)
+    cluster.kubectl("wait", "--for=condition=Established", "--timeout=120s", *APIS)
     cluster.kubectl("create", "namespace", TEAM)
     try:
         yield cluster

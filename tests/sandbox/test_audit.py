@@ -54,7 +54,7 @@ def audited(cluster: Cluster) -> Iterator[Cluster]:
 
     until(in_force, "roles are in force")
     yield cluster
-    cluster.kubectl("delete", "namespace", NAMESPACE, "--timeout=60s")
+    cluster.kubectl("delete", "namespace", NAMESPACE, "--timeout=180s")
 
 
 def _manifest() -> tuple[RunSpec, dict[str, Any]]:

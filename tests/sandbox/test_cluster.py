@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tests.sandbox.conftest import Cluster
 
 pytestmark = pytest.mark.sandbox
-DEADLINE_S = 90.0
+DEADLINE_S = 180.0
 
 
 def _until(holds: Callable[[], bool], what: str) -> None:

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.sandbox
 TEAM = "drills"
 NAMESPACE = naming.namespace(TEAM)
 CLASS = "drills-shared"
-DRILL_S = 90.0
+DRILL_S = 240.0
 """A pod that loads torch, on a machine that may be busy with other tests."""
 
 
@@ -138,15 +138,15 @@ def drills(cluster: Cluster) -> Iterator[Drills]:
             lambda: "REPOSITORY@sha256" in asker.refusal(create(tagged)),
             "the policies are in force",
         )
-        cluster.kubectl("wait", "node/drills-cpu-0", "--for=condition=Ready", "--timeout=60s")
+        cluster.kubectl("wait", "node/drills-cpu-0", "--for=condition=Ready", "--timeout=180s")
         claim = f"pvc/{naming.CHECKPOINTS_CLAIM}"
         bound = "--for=jsonpath={.status.phase}=Bound"
-        cluster.kubectl("-n", NAMESPACE, "wait", claim, bound, "--timeout=60s")
+        cluster.kubectl("-n", NAMESPACE, "wait", claim, bound, "--timeout=180s")
         volume = cluster.state.volumes / NAMESPACE / naming.CHECKPOINTS_CLAIM
         yield Drills(cluster, Client(cluster.kubeconfig), volume)
     finally:
         gone = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects[::-1]})
-        cluster.kubectl("delete", "--ignore-not-found", "--timeout=60s", "-f", "-", stdin=gone)
+        cluster.kubectl("delete", "--ignore-not-found", "--timeout=180s", "-f", "-", stdin=gone)
 
 
 def test_drill_passes_for_a_valid_checkpoint_and_fails_for_a_corrupt_one(drills: Drills) -> None:

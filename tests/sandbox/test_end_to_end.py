@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.sandbox, pytest.mark.timeout(1200)]
 STACK_FILE = paths.PROJECT / "Pulumi.local.yaml"
 RUNS = "trainyard:runs"
-DESTROY_S = 150.0
+DESTROY_S = 300.0
 """A run's grace period, and every object of the stack, on a machine that may be busy with other tests."""
 
 

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.sandbox
 TEAM = "gang"
 NAMESPACE = naming.namespace(TEAM)
 SPOT, ON_DEMAND = "gang-spot", "gang-ondemand"
-RESTART_S = 120.0
+RESTART_S = 240.0
 """Two restarts of two processes, on a machine that may be busy with other tests."""
 
 _OWN_NAMES = {
@@ -173,7 +173,7 @@ def test_gang_starts_on_spot_restarts_by_cause_and_moves_when_spot_is_gone(
         "the whole gang runs on demand",
         RESTART_S,
     )
-    gangs.kubectl("delete", "jobset", spec.run_id, "-n", NAMESPACE, "--timeout=60s")
+    gangs.kubectl("delete", "jobset", spec.run_id, "-n", NAMESPACE, "--timeout=180s")
 
 
 def test_gang_with_invalid_configuration_fails_without_restart(gangs: Cluster) -> None:
@@ -219,5 +219,5 @@ def test_another_namespace_cannot_use_the_teams_queue(gangs: Cluster) -> None:
 
         until(refused, "Kueue refuses the namespace", 60.0)
     finally:
-        gangs.kubectl("delete", "jobset", spec.run_id, "-n", "default", "--timeout=60s")
+        gangs.kubectl("delete", "jobset", spec.run_id, "-n", "default", "--timeout=180s")
         delete(gangs, intruder)

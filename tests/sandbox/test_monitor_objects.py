@@ -33,7 +33,7 @@ def watched(cluster: Cluster) -> Cluster:
         file = folder / f"monitoring.coreos.com_{kind}.yaml"
         cluster.kubectl("apply", "--server-side", "-f", str(file))
     names = [f"crd/{kind}.monitoring.coreos.com" for kind in KINDS]
-    cluster.kubectl("wait", "--for=condition=Established", "--timeout=60s", *names)
+    cluster.kubectl("wait", "--for=condition=Established", "--timeout=180s", *names)
     namespace = {
         "apiVersion": "v1",
         "kind": "Namespace",

@@ -36,7 +36,7 @@ pytestmark = [pytest.mark.sandbox, pytest.mark.timeout(240)]
 TEAM, POOL = "watched", "watched-pool"
 NODE = f"{POOL}-0"
 SERVICES = ("prometheus", "kube-state-metrics", "gpu-exporter")
-TRAIN_S = 90.0
+TRAIN_S = 240.0
 """Torch is imported twice, on a machine that may be busy with other tests."""
 
 SETTINGS = """
@@ -74,7 +74,7 @@ class Watched:
             data: dict[str, Any] = json.load(answer)["data"]
             return data
 
-    def await_series(self, expression: str, deadline_s: float = 60.0) -> list[dict[str, Any]]:
+    def await_series(self, expression: str, deadline_s: float = 180.0) -> list[dict[str, Any]]:
         """The series, once there is one."""
         return until(lambda: self.ask("query", query=expression)["result"], expression, deadline_s)
 

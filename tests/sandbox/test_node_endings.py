@@ -64,7 +64,7 @@ def test_pod_that_ignores_sigterm_is_killed_with_its_grandchildren_after_the_gra
     kit.delete("deaf")
     pod = _final_pod(kit, "deaf")
     assert terminated(pod)["exitCode"] == 137
-    assert 0.9 <= time.monotonic() - began < 10
+    assert 0.9 <= time.monotonic() - began < 60
     assert not processes_with(marker)
 
 

@@ -166,7 +166,7 @@ def guarded(cluster: Cluster) -> Iterator[Cluster]:
     items = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
     cluster.kubectl("apply", "--server-side", "-f", "-", stdin=items)
     yield cluster
-    cluster.kubectl("delete", "namespace", NAMESPACE, "--timeout=60s")
+    cluster.kubectl("delete", "namespace", NAMESPACE, "--timeout=180s")
 
 
 def test_pod_of_a_run_is_admitted(guarded: Cluster) -> None:

@@ -80,7 +80,7 @@ class Project:
             env=self.env,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=240,
             check=False,
         )
 

@@ -60,8 +60,8 @@ def test_interrupting_the_engine_ends_the_wait_and_leaves_no_process(
     assert len(started) >= 3, "language host, program and provider"
     up.send_signal(signal.SIGINT)
     began = time.monotonic()
-    rest, _ = up.communicate(timeout=60)
-    assert up.returncode != 0 and time.monotonic() - began < 20
+    rest, _ = up.communicate(timeout=120)
+    assert up.returncode != 0 and time.monotonic() - began < 90
     assert "cancelled while waiting until it is ready" in rest
     assert "Traceback" not in seen + rest
     wait_until(lambda: not alive(started), "the processes of the engine end")

@@ -17,7 +17,7 @@ A, B, PRODUCTION, STUCK = "qa", "qb", "qp", "qs"
 LIMITED, LENT, OWNED, SHARED = "q-limited", "q-lent", "q-owned", "q-shared"
 DEAR, RACKS, SLOW = "q-dear", "q-racks", "qs-slow"
 
-_NOT_READY_S = 90.0
+_NOT_READY_S = 180.0
 """Kueue waits 45 s for the sandbox's gangs; the rest is for a busy machine."""
 
 

@@ -66,7 +66,7 @@ def held(cluster: Cluster) -> Iterator[Cluster]:
         _apply(cluster, manifest)
     _await_quota(cluster)
     yield cluster
-    cluster.kubectl("delete", "namespace", NAMESPACE, "--timeout=60s")
+    cluster.kubectl("delete", "namespace", NAMESPACE, "--timeout=180s")
 
 
 def _guards() -> tuple[dict[str, Any], dict[str, Any]]:

@@ -30,7 +30,7 @@ Json = dict[str, Any]
 
 STACK = CheckedStack(name="readiness")
 POOL = TEAM = STACK.name
-STEP_S = 60.0
+STEP_S = 180.0
 
 
 def _result_script(kind: str, **facts: Any) -> str:

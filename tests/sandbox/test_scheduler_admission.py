@@ -160,7 +160,9 @@ def guarded(cluster: Cluster) -> Iterator[Cluster]:
     finally:
         for manifest in reversed(objects):
             stdin = json.dumps(manifest)
-            cluster.kubectl("delete", "--ignore-not-found", "--timeout=60s", "-f", "-", stdin=stdin)
+            cluster.kubectl(
+                "delete", "--ignore-not-found", "--timeout=180s", "-f", "-", stdin=stdin
+            )
 
 
 def test_policies_have_no_type_checking_warnings(guarded: Cluster) -> None:

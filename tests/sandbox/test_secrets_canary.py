@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.sandbox, pytest.mark.timeout(300)]
 TEAM = "canary"
 NAMESPACE = f"team-{TEAM}"
 STACK = "canary"
-RUN_S = 120.0
+RUN_S = 240.0
 
 VALUE = f"canary-{uuid4().hex}"
 TRACES = (VALUE.encode(), base64.b64encode(VALUE.encode()))

@@ -21,7 +21,7 @@ Json = dict[str, Any]
 STACK = CheckedStack(name="checked")
 POOL = STACK.name
 _JOBS = "/apis/batch/v1"
-_CHECK_S = 90.0
+_CHECK_S = 240.0
 """Two ranks that load torch, on a machine that may be busy with other tests."""
 
 

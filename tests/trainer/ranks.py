@@ -22,7 +22,7 @@ import pytest
 
 from tests.free_ports import free_port
 
-DEADLINE_S = 120.0
+DEADLINE_S = 240.0
 """For anything that a test waits for; generous, because the machine may be busy."""
 
 Hook = Callable[[int], None]

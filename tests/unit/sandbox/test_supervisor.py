@@ -16,7 +16,7 @@ import pytest
 from sandbox import paths, process, supervisor
 from sandbox.process import Process
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
 class Supervised:

@@ -17,7 +17,7 @@ from training.trainer.data.windows import DatasetVersion, Int64s, Tokens, TokenW
 
 BATCH = 4
 STEPS = 40
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 class Watched(Sampler):
