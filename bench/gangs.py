@@ -59,13 +59,13 @@ def generate_gangs(
 def render_gang(gang: Gang, platform: Platform) -> Json:
     """Return the launcher's Job or JobSet without volumes, which simulated nodes lack."""
     tier = dict(fleet.TEAMS)[gang.team]
-    launcher = "jobset" if gang.jobset else "job" if gang.size == 1 else "indexed-job"
+    job_kind = "jobset" if gang.jobset else "job" if gang.size == 1 else "indexed-job"
     run = RunSpec(
         name=gang.name,
         version=1,
         team=gang.team,
         tier=tier,
-        launcher=launcher,
+        job_kind=job_kind,
         nodes=gang.size,
         processes_per_node=fleet.GPUS_PER_NODE,
         image=fleet.IMAGE,
@@ -74,7 +74,7 @@ def render_gang(gang: Gang, platform: Platform) -> Json:
         resources=Resources(cpu="80", memory="900Gi", shm="1Gi", network_devices=0),
         priority=gang.priority,
     )
-    made: Json = LAUNCHERS[launcher].render(run, platform)[-1]
+    made: Json = LAUNCHERS[job_kind].render(run, platform)[-1]
     spec = made["spec"]["replicatedJobs"][0]["template"]["spec"] if gang.jobset else made["spec"]
     template = spec["template"]
     annotations = dict(template["metadata"].get("annotations") or {})

@@ -144,16 +144,23 @@ def max_save_seconds(notice_s: int) -> int:
 
 
 def key(
-    description: str, *, kind: str = "", alias: str = "", added_later: bool = False, **bounds: float
+    description: str,
+    *,
+    kind: str = "",
+    alias: str = "",
+    added_later: bool = False,
+    hashed_as: str = "",
+    **bounds: float,
 ) -> dict[str, Any]:
     """Return field metadata that makes the field a key of run files.
 
     `kind`: a type of training/deployment/run_schema.py that is narrower than the field's; `alias`: the key,
     if it is not the field's name in camelCase; `added_later`: the default is left out of the spec's hash, so
-    that runs which do not set the key keep their ids; `bounds`: ge, gt and le, as in pydantic.
+    that runs which do not set the key keep their ids; `hashed_as`: the name that the spec's hash keeps for a
+    renamed field; `bounds`: ge, gt and le, as in pydantic.
     """
     about = {"description": description, "kind": kind, "alias": alias, "bounds": bounds}
-    return {"key": about, "added_later": added_later}
+    return {"key": about, "added_later": added_later, "hashed_as": hashed_as}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,8 +204,9 @@ class RunKeys:
     name: str = field(metadata=key("a DNS label that begins with a letter", kind="RunName"))
     version: int = field(metadata=key("a number, 1 for the first", ge=1))
     team: str = field(metadata=key("a team of the stack"))
-    launcher: str = field(
-        default="jobset", metadata=key("kind of Kubernetes object that runs the gang")
+    job_kind: str = field(
+        default="jobset",
+        metadata=key("kind of Kubernetes object that runs the gang", hashed_as="launcher"),
     )
     nodes: int = field(metadata=key("a number of nodes", ge=1, le=NODES_MAX))
     processes_per_node: int = field(
@@ -269,6 +277,8 @@ class RunSpec(RunKeys):
         for one in dataclasses.fields(self):
             if one.metadata.get("added_later") and values[one.name] == one.default:
                 del values[one.name]
+            elif former := one.metadata.get("hashed_as"):
+                values[former] = values.pop(one.name)
         return content_hash(values)
 
     @property
@@ -304,7 +314,7 @@ class RunSpec(RunKeys):
             version=self.version,
             team=self.team,
             tier=self.tier,
-            launcher=self.launcher,
+            launcher=self.job_kind,
             git_commit=git_commit,
             image=self.image,
             image_digest=self.image_digest,
@@ -334,6 +344,7 @@ class RunRecord:
     team: str
     tier: str
     launcher: str
+    """The run file's `jobKind`."""
     git_commit: str
     """Commit of the checkout that first deployed the run, or `unknown`."""
     image: str

@@ -110,7 +110,7 @@ def run(**changes: Any) -> RunSpec:
         version=3,
         team="research",
         tier="research",
-        launcher="jobset",
+        job_kind="jobset",
         nodes=2,
         processes_per_node=8,
         image=IMAGE,
@@ -126,7 +126,7 @@ def run(**changes: Any) -> RunSpec:
 
 def run_of(launcher: str, **changes: Any) -> RunSpec:
     """The example run with a launcher; on one node if the launcher supports only one."""
-    return run(launcher=launcher, nodes=1 if launcher == "job" else 2, **changes)
+    return run(job_kind=launcher, nodes=1 if launcher == "job" else 2, **changes)
 
 
 def scheduler_values(scheduler: Scheduler) -> dict[str, Any]:

@@ -252,7 +252,7 @@ def _run_file(folder: Path, team: str) -> str:
         "name": f"last-of-{team}",
         "version": 1,
         "team": team,
-        "launcher": "jobset",
+        "jobKind": "jobset",
         "nodes": 2,
         "gpusPerNode": 8,
         "image": "trainer",

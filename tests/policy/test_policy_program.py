@@ -132,7 +132,7 @@ def run_with(launcher: str) -> RunSpec:
         version=1,
         team="research",
         tier="research",
-        launcher=launcher,
+        job_kind=launcher,
         nodes=1 if LAUNCHERS[launcher].support.single_node else 2,
         processes_per_node=8,
         image=IMAGE,

@@ -79,7 +79,7 @@ def _spec(gpu: bool, team_name: str) -> Json:
         name="escape",
         team=team_name,
         nodes=1,
-        launcher="job",
+        job_kind="job",
         processes_per_node=8,
         capacity_types=("on-demand",),
         resources=Resources(cpu="1", memory="1Gi", shm="64Mi"),
@@ -199,7 +199,7 @@ def launched(launcher: str, team: str = RESEARCH) -> Json:
         name="launched",
         team=team,
         nodes=1 if LAUNCHERS[launcher].support.single_node else 2,
-        launcher=launcher,
+        job_kind=launcher,
         capacity_types=("on-demand",),
         image=IMAGE,
     )

@@ -157,7 +157,7 @@ class Fleet:
             name=name,
             team=team_name,
             tier=tier,
-            launcher="indexed-job",
+            job_kind="indexed-job",
             nodes=nodes,
             resources=Resources(cpu="8", memory="16Gi", shm="1Gi"),
             priority=priority,

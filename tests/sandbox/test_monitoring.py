@@ -114,7 +114,7 @@ def _job(fleet: Fleet) -> tuple[str, dict[str, Any]]:
     spec = run(
         name="seen",
         team=TEAM,
-        launcher="job",
+        job_kind="job",
         nodes=1,
         processes_per_node=1,
         image=f"{images.REGISTRY}/trainer@sha256:{digest}",

@@ -102,7 +102,7 @@ def recorder(
     """The deployed stack; destroyed at the end."""
     folder = tmp_path_factory.mktemp("canary")
     run = yaml.safe_load((paths.PROJECT / "training/runs/drill.yaml").read_text())
-    run |= {"name": "canary", "team": TEAM, "nodes": 1, "launcher": "job", "allowSpot": False}
+    run |= {"name": "canary", "team": TEAM, "nodes": 1, "jobKind": "job", "allowSpot": False}
     few = {"steps": 4, "schedule": {"warmup_steps": 1}, "evaluation": {"every_steps": 4}}
     run |= {"overrides": few, "secrets": ["tracking"]}
     run_file = folder / "canary.yaml"

@@ -41,13 +41,13 @@ def _world(file: RunFile, run: RunSpec) -> Iterator[ConfigIssue]:
             valid=f"must be {product}",
             action="remove or correct it",
         )
-    if LAUNCHERS[run.launcher].support.single_node and run.nodes > 1:
+    if LAUNCHERS[run.job_kind].support.single_node and run.nodes > 1:
         yield ConfigIssue(
             path="nodes",
-            code="single-node-launcher",
-            problem=f"{run.nodes} nodes with launcher {run.launcher}",
-            valid=f"must be 1 with launcher {run.launcher}",
-            action="set launcher: jobset",
+            code="single-node-kind",
+            problem=f"{run.nodes} nodes with jobKind {run.job_kind}",
+            valid=f"must be 1 with jobKind {run.job_kind}",
+            action="set jobKind: jobset",
         )
 
 
@@ -55,13 +55,13 @@ def _collectives(run: RunSpec) -> Iterator[ConfigIssue]:
     """The bandwidth is measured between several ranks, which torchrun starts."""
     if run.collective_gbps is None:
         return
-    if not LAUNCHERS[run.launcher].support.torchrun:
+    if not LAUNCHERS[run.job_kind].support.torchrun:
         yield ConfigIssue(
             path="require.collectiveGBps",
-            code="launcher-without-torchrun",
-            problem=f"launcher {run.launcher} starts ranks without torchrun, which measures bandwidth",
-            valid="requires a launcher that starts ranks with torchrun",
-            action="remove it, or set launcher: jobset",
+            code="kind-without-torchrun",
+            problem=f"jobKind {run.job_kind} starts ranks without torchrun, which measures bandwidth",
+            valid="requires a jobKind that starts ranks with torchrun",
+            action="remove it, or set jobKind: jobset",
         )
     elif run.world_size == 1:
         yield ConfigIssue(

@@ -55,14 +55,14 @@ def manifests(run: RunSpec, platform: Platform, git_commit: str) -> list[Manifes
     return [
         config_map(run, platform, record),
         *gang_backend(platform.scheduler).groups(run, platform, pod.labels(run), requests),
-        *LAUNCHERS[run.launcher].render(run, platform),
+        *LAUNCHERS[run.job_kind].render(run, platform),
     ]
 
 
 def outputs(run: RunSpec, platform: Platform) -> dict[str, Any]:
     """Return a run's entry of the stack output `runs`."""
     team = platform.teams[run.team]
-    queued = LAUNCHERS[run.launcher].render(run, platform)[-1]
+    queued = LAUNCHERS[run.job_kind].render(run, platform)[-1]
     pools = placement.eligible_pools(run, platform)
     return {
         "runId": run.run_id,

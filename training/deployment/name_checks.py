@@ -28,13 +28,13 @@ def check_names(
 ) -> Iterator[ConfigIssue]:
     """Check names against those of the platform, and the length of the run's own."""
     yield from _unknown("team", file.team, platform.teams, "add the team to the stack")
-    yield from _unknown("launcher", file.launcher, LAUNCHERS, "choose one")
+    yield from _unknown("jobKind", file.job_kind, LAUNCHERS, "choose one")
     unsuited = backend(platform.scheduler).unsupported_launchers
-    if file.launcher in LAUNCHERS and file.launcher not in {*platform.launchers, *unsuited}:
+    if file.job_kind in LAUNCHERS and file.job_kind not in {*platform.launchers, *unsuited}:
         yield ConfigIssue(
-            path="launcher",
+            path="jobKind",
             code="operator-required",
-            problem=f"{shown(file.launcher)} needs an operator that the stack does not have",
+            problem=f"{shown(file.job_kind)} needs an operator that the stack does not have",
             valid=f"must be one of {one_of(platform.launchers)}",
             action="choose one, or add the operator to the stack's operators",
         )

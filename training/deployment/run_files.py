@@ -128,6 +128,22 @@ def _reused_versions(runs: Sequence[tuple[str, RunSpec]]) -> Iterator[ConfigIssu
         first.setdefault(key, where)
 
 
+def _current_keys(document: Mapping[str, Any]) -> tuple[dict[str, Any], list[ConfigIssue]]:
+    """Return the document with the former key `launcher` under its present name, and an issue if it had it."""
+    if "launcher" not in document:
+        return dict(document), []
+    others = {key: value for key, value in document.items() if key != "launcher"}
+    kind = document["launcher"]
+    renamed = ConfigIssue(
+        path="launcher",
+        code="renamed-key",
+        problem="is now called jobKind",
+        valid="jobKind must be the kind of Kubernetes object; program.launcher is what starts the ranks",
+        action=f"write jobKind: {kind}" if isinstance(kind, str) else "rename it",
+    )
+    return {"jobKind": kind, **others}, [renamed]
+
+
 def _run(
     document: Any, platform: Platform | None, references: Mapping[str, str], root: Path
 ) -> tuple[RunSpec | None, list[ConfigIssue | str]]:
@@ -141,6 +157,8 @@ def _run(
         )
         return None, [empty]
     problems: list[ConfigIssue | str] = list(secrets_in(document, ""))
+    document, renamed = _current_keys(document)
+    problems += renamed
     try:
         file = RunFile.model_validate(document)
     except pydantic.ValidationError as error:

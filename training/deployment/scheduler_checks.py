@@ -15,13 +15,13 @@ from training.spec import RunSpec
 
 
 def check_scheduler_support(file: RunFile, platform: Platform) -> Iterator[ConfigIssue]:
-    """Reject launchers and time limits that the scheduler does not support."""
+    """Reject kinds of Kubernetes object and time limits that the scheduler does not support."""
     scheduler = platform.scheduler.value
-    if reason := backend(platform.scheduler).unsupported_launchers.get(file.launcher):
+    if reason := backend(platform.scheduler).unsupported_launchers.get(file.job_kind):
         yield ConfigIssue(
-            path="launcher",
-            code="unsupported-launcher",
-            problem=f"{shown(file.launcher)} does not work with scheduler {scheduler}: {reason}",
+            path="jobKind",
+            code="unsupported-kind",
+            problem=f"{shown(file.job_kind)} does not work with scheduler {scheduler}: {reason}",
             valid=f"must be one of {one_of(platform.launchers)}",
             action="choose one, or another scheduler for the stack",
         )

@@ -14,7 +14,7 @@ def run(optimizer: dict[str, Any]) -> RunSpec:
         version=1,
         team="research",
         tier="research",
-        launcher="jobset",
+        job_kind="jobset",
         nodes=2,
         processes_per_node=1,
         image="registry.example/trainer@sha256:" + "0" * 64,

@@ -33,7 +33,7 @@ from training.deployment.job import manifests
 
 OTHERS = [s for s in Scheduler if s is not Scheduler.KUEUE]
 
-GOOD = RUN_FILE | {"launcher": "indexed-job"}
+GOOD = RUN_FILE | {"jobKind": "indexed-job"}
 
 
 def suited(scheduler: Scheduler) -> list[str]:
@@ -186,9 +186,9 @@ def test_a_gang_of_plain_jobs_runs_under_every_scheduler(
 
 @pytest.mark.parametrize("launcher", backend(Scheduler.NATIVE).unsupported_launchers)
 def test_launchers_whose_objects_drop_the_group_are_refused(project: Path, launcher: str) -> None:
-    refused = issues(project, platform_of(Scheduler.NATIVE), GOOD | {"launcher": launcher})
-    assert refused == [("launcher", "unsupported-launcher")]
-    assert issues(project, platform_of(Scheduler.VOLCANO), GOOD | {"launcher": launcher}) == []
+    refused = issues(project, platform_of(Scheduler.NATIVE), GOOD | {"jobKind": launcher})
+    assert refused == [("jobKind", "unsupported-kind")]
+    assert issues(project, platform_of(Scheduler.VOLCANO), GOOD | {"jobKind": launcher}) == []
 
 
 def test_an_unenforced_time_limit_is_rejected(project: Path) -> None:
@@ -220,4 +220,4 @@ def test_a_run_keeps_its_id_whatever_schedules_it() -> None:
         rendered("indexed-job", platform_of(scheduler))[-1]["metadata"]["name"]
         for scheduler in Scheduler
     }
-    assert names == {run(launcher="indexed-job", max_hours=None).run_id}
+    assert names == {run(job_kind="indexed-job", max_hours=None).run_id}

@@ -87,8 +87,8 @@ def test_gangs_of_many_nodes_meet_at_their_first_pod() -> None:
 
 
 def test_mpirun_and_single_gpus_have_no_such_check(tmp_path: Path) -> None:
-    check("mpirun", "launcher-without-torchrun", tmp_path / "mpi", launcher="mpijob", **FAST)
-    alone = {"nodes": 1, "gpusPerNode": 1, "launcher": "job"}
+    check("mpirun", "kind-without-torchrun", tmp_path / "mpi", jobKind="mpijob", **FAST)
+    alone = {"nodes": 1, "gpusPerNode": 1, "jobKind": "job"}
     check("one GPU", "single-rank", tmp_path / "one", **alone, **FAST)
 
 

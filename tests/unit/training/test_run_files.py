@@ -57,7 +57,7 @@ def test_a_run_file_becomes_a_run(project: Path) -> None:
     write_runs(project, RUN_FILE)
     [run] = load(project)
     assert run.run_id.startswith("llama-v1-")
-    assert (run.tier, run.launcher, run.world_size, run.seed) == ("research", "jobset", 16, 5)
+    assert (run.tier, run.job_kind, run.world_size, run.seed) == ("research", "jobset", 16, 5)
     assert run.image == IMAGE
     assert run.config == TRAINER_CONFIG
     assert run.capacity_types == ("spot", "on-demand")
@@ -164,9 +164,13 @@ BAD: dict[str, tuple[Edit, str]] = {
         lambda r: r.update(priority="production-training"),
         "priority: priority-above-tier",
     ),
+    "former key of the object's kind": (
+        lambda r: r.update(launcher="jobset"),
+        "launcher: renamed-key",
+    ),
     "unknown launcher": (
-        lambda r: r.update(launcher="job-set"),
-        "launcher: unknown-name",
+        lambda r: r.update(jobKind="job-set"),
+        "jobKind: unknown-name",
     ),
     "unknown priority": (
         lambda r: r.update(priority="urgent"),
@@ -221,8 +225,8 @@ BAD: dict[str, tuple[Edit, str]] = {
         "config: parallel: out-of-range",
     ),
     "a gang by the launcher for one node": (
-        lambda r: r.update(launcher="job"),
-        "nodes: single-node-launcher",
+        lambda r: r.update(jobKind="job"),
+        "nodes: single-node-kind",
     ),
     "batch that does not divide": (
         lambda r: r.update(overrides={"batch": {"micro_samples": 32}}),
@@ -296,13 +300,13 @@ def test_a_setting_that_the_trainer_does_not_know_is_named(project: Path) -> Non
 
 
 def test_a_launcher_whose_operator_is_not_there_is_refused(project: Path) -> None:
-    write_runs(project, RUN_FILE | {"launcher": "mpijob"})
+    write_runs(project, RUN_FILE | {"jobKind": "mpijob"})
     operators = {"kueue": {"provided": True}, "jobset": {"provided": True}}
     check_issues(
         "runs",
         "launcher without its operator",
         error_of(project, operators=operators),
-        "launcher: operator-required",
+        "jobKind: operator-required",
     )
 
 
@@ -399,13 +403,13 @@ def test_a_name_and_version_are_used_once(project: Path) -> None:
 
 
 def test_issues_of_all_files_are_reported_at_once(project: Path) -> None:
-    write_runs(project, RUN_FILE | {"team": "nobody", "launcher": "none"}, name="one")
+    write_runs(project, RUN_FILE | {"team": "nobody", "jobKind": "none"}, name="one")
     (project / "training/runs/two.yaml").write_text("name: [")
     write_runs(project, RUN_FILE, RUN_FILE | {"version": 0}, name="three")
     error = error_of(project, "one", "two", "three", "four")
     assert codes(error) == [
         "training/runs/one.yaml: team: unknown-name",
-        "training/runs/one.yaml: launcher: unknown-name",
+        "training/runs/one.yaml: jobKind: unknown-name",
         "training/runs/two.yaml: yaml",
         "training/runs/three.yaml document 2: version: out-of-range",
         "runs[3]: unknown-name",

@@ -26,7 +26,7 @@ def labels(run: RunSpec) -> dict[str, str]:
         naming.RUN_VERSION: str(run.version),
         naming.TEAM: run.team,
         naming.TIER: run.tier,
-        naming.LAUNCHER: run.launcher,
+        naming.LAUNCHER: run.job_kind,
         naming.PART_OF: naming.PROJECT,
         naming.MANAGED_BY: "pulumi",
     }
