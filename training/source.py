@@ -6,6 +6,8 @@ import hashlib
 from pathlib import Path
 from typing import Final
 
+PACKAGES: Final = ("training", "trainyard")
+"""Folders that the image contains."""
 NOT_IN_AN_IMAGE: Final = frozenset(
     {"runs", "configs", "deployment", "compare", "curve.py", "advise.py"}
 )
@@ -17,12 +19,13 @@ _REQUIREMENTS: Final = "requirements.txt"
 def files(root: Path) -> list[Path]:
     """Return the files under `root` (the project) that the trainer's image contains, sorted.
 
-    These are Python files of `training/` and the pinned requirements. Runs and hyperparameters reach a container
-    in its ConfigMap. What deploys or compares runs is left out: a change there must not replace all runs.
+    These are Python files of `training/` and `trainyard/` and the pinned requirements. Runs and hyperparameters
+    reach a container in its ConfigMap. What deploys or compares runs is left out: a change there must not replace
+    all runs.
     """
-    package = root / "training"
     found = [
         path
+        for package in (root / name for name in PACKAGES)
         for path in package.rglob("*.py")
         if path.is_file() and not _EXCLUDED.intersection(path.relative_to(package).parts)
     ]

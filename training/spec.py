@@ -1,7 +1,7 @@
 """The contract between the platform and the program of a run: exit codes, paths, RunSpec and RunRecord.
 
 Both sides import this module, so it uses the standard library only: the Pulumi side must not load torch, and the
-trainer's image does not contain pulumi.
+trainer's image does not contain pulumi. What the platform shares with users' programs is in trainyard/contract.py.
 """
 
 from __future__ import annotations
@@ -16,33 +16,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-# Exit codes of the trainer and of its launcher; sysexits.h has the same meaning for 75 and 78.
-EXIT_DONE: Final = 0
-EXIT_PREEMPTED: Final = 75
-"""Interrupted with a good checkpoint: restart, and do not count it as a failure."""
-EXIT_BAD_CONFIG: Final = 78
-"""The configuration cannot work: fail at once, never retry."""
-
-# Paths inside a training container.
-CONFIG_MOUNT: Final = "/etc/trainyard"
-RUN_RECORD_FILE: Final = "run.json"
-TRAINER_CONFIG_FILE: Final = "trainer.yaml"
-CHECKPOINT_MOUNT: Final = "/checkpoints"
-DATA_MOUNT: Final = "/data"
-WORKSPACE: Final = "/workspace"
-
-# Files of a run directory.
-METRICS_FILE: Final = "metrics.jsonl"
-EVENTS_FILE: Final = "events.jsonl"
-CHECKPOINTS_DIR: Final = "checkpoints"
-
-# Environment of a training container.
-ATTEMPT_ENV: Final = "TRAINYARD_ATTEMPT"
-"""Restarts of the whole gang, 0 in the first attempt; unset where restarts are not counted."""
-METRICS_PORT_ENV: Final = "TRAINYARD_METRICS_PORT"
-"""Port on which the leading rank serves metrics; overrides the configuration."""
-METRICS_ADDRESS_ENV: Final = "TRAINYARD_METRICS_ADDRESS"
-"""Address on which it listens; unset: that of the host's name."""
+from trainyard.contract import ATTEMPT_ENV as ATTEMPT_ENV
+from trainyard.contract import CHECKPOINT_MOUNT as CHECKPOINT_MOUNT
+from trainyard.contract import CHECKPOINTS_DIR as CHECKPOINTS_DIR
+from trainyard.contract import CONFIG_MOUNT as CONFIG_MOUNT
+from trainyard.contract import DATA_MOUNT as DATA_MOUNT
+from trainyard.contract import EVENTS_FILE as EVENTS_FILE
+from trainyard.contract import EXIT_BAD_CONFIG as EXIT_BAD_CONFIG
+from trainyard.contract import EXIT_DONE as EXIT_DONE
+from trainyard.contract import EXIT_PREEMPTED as EXIT_PREEMPTED
+from trainyard.contract import LAUNCHER_EXIT_S as LAUNCHER_EXIT_S
+from trainyard.contract import METRICS_ADDRESS_ENV as METRICS_ADDRESS_ENV
+from trainyard.contract import METRICS_FILE as METRICS_FILE
+from trainyard.contract import METRICS_PORT_ENV as METRICS_PORT_ENV
+from trainyard.contract import RUN_RECORD_FILE as RUN_RECORD_FILE
+from trainyard.contract import STEP_ALLOWANCE_S as STEP_ALLOWANCE_S
+from trainyard.contract import TRAINER_CONFIG_FILE as TRAINER_CONFIG_FILE
+from trainyard.contract import WORKER_EXIT_S as WORKER_EXIT_S
+from trainyard.contract import WORKSPACE as WORKSPACE
 
 RENDEZVOUS_PORT_BASE: Final = 29400
 RENDEZVOUS_PORT_COUNT: Final = 100
@@ -61,14 +52,6 @@ RUN_ID_MAX: Final = 44
 
 _HASH_CHARS: Final = 8
 _NAME: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
-
-# The parts of a shutdown that are not the save itself, in seconds.
-STEP_ALLOWANCE_S: Final = 10
-"""The step in flight ends before a notice is handled."""
-WORKER_EXIT_S: Final = 5
-"""From the committed checkpoint to the end of a rank's process."""
-LAUNCHER_EXIT_S: Final = 5
-"""From the last rank's end to the end of the pod's main process."""
 
 
 def canonical_json(value: Any) -> str:

@@ -25,6 +25,7 @@ from sandbox.node.rootfs import Bind, system_binds
 
 REGISTRY = "sandbox.trainyard.dev"
 WORKSPACE = "/workspace"
+_PACKAGES = ("training", "trainyard")
 _REFERENCE = re.compile(r"^(?P<repository>[^@]+)@sha256:(?P<digest>[0-9a-f]{64})$")
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -83,13 +84,14 @@ def snapshot(digest: str, state: paths.State, project: Path = paths.PROJECT) -> 
                 f"tree's digest is sha256:{found[:12]}; check out those sources, or run "
                 "`pulumi up` to deploy the current ones"
             )
-        compileall.compile_dir(
-            part / "training",
-            quiet=2,
-            stripdir=str(part),
-            prependdir=WORKSPACE,
-            invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
-        )
+        for package in _PACKAGES:
+            compileall.compile_dir(
+                part / package,
+                quiet=2,
+                stripdir=str(part),
+                prependdir=WORKSPACE,
+                invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+            )
         part.chmod(0o755)
         try:
             part.rename(folder)
@@ -127,7 +129,7 @@ def python_roots(prefixes: list[Path], home: Path) -> list[Path]:
 
 
 def _copy_sources(project: Path, target: Path) -> None:
-    files = sorted((project / "training").rglob("*.py"))
+    files = [path for name in _PACKAGES for path in sorted((project / name).rglob("*.py"))]
     for path in [*files, project / "requirements.txt"]:
         if path.is_file():
             copy = target / path.relative_to(project)

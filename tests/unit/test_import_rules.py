@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
-ROOMS = ("infra", "training", "policies", "sandbox", "ops", "bench", "tools")
+ROOMS = ("infra", "training", "trainyard", "policies", "sandbox", "ops", "bench", "tools")
 
 
 def imports(path: Path, root: Path = ROOT) -> Iterator[tuple[str, list[str]]]:
@@ -61,7 +61,37 @@ def inner(*folders: str) -> Iterator[Path]:
 
 
 def test_platform_does_not_import_runs() -> None:
-    assert offenders(files("infra"), "training") == []
+    assert offenders(files("infra"), "training", "trainyard") == []
+
+
+def foreign_imports(root: Path) -> list[str]:
+    """Imports of trainyard/ beyond the standard library; an adapter may import its framework."""
+    package = root / "trainyard"
+    return [
+        f"{path.relative_to(package)} imports {base}"
+        for path in sorted(package.rglob("*.py"))
+        for base in sorted({base for base, _ in imports(path, root)})
+        if (top := base.partition(".")[0]) not in {*sys.stdlib_module_names, "trainyard"}
+        and (top in ROOMS or path.parent.name != "adapters")
+    ]
+
+
+def test_the_runtime_library_imports_only_the_standard_library() -> None:
+    assert foreign_imports(ROOT) == []
+
+
+def test_an_adapter_may_import_its_framework_but_nothing_of_the_repository(tmp_path: Path) -> None:
+    adapters = tmp_path / "trainyard" / "adapters"
+    adapters.mkdir(parents=True)
+    for file in (adapters / "dcp.py", adapters.parent / "notice.py"):
+        file.write_text(
+            "import torch\nfrom training.spec import RunSpec\nfrom trainyard import run\n"
+        )
+    assert foreign_imports(tmp_path) == [
+        "adapters/dcp.py imports training.spec",
+        "notice.py imports torch",
+        "notice.py imports training.spec",
+    ]
 
 
 def test_components_take_outputs_and_never_the_stack_configuration() -> None:
@@ -230,7 +260,7 @@ def import_cycle(root: Path, *folders: str) -> list[str]:
 
 
 def test_no_modules_import_each_other_in_a_cycle() -> None:
-    assert import_cycle(ROOT, "infra", "training", "ops", "sandbox", "bench") == []
+    assert import_cycle(ROOT, "infra", "training", "trainyard", "ops", "sandbox", "bench") == []
     assert import_cycle(ROOT / "policies", ".") == []
 
 

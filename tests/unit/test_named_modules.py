@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-MODULE = r"(?:infra|training|sandbox|ops|bench|policies|tests)(?:\.[A-Za-z_]\w*)+"
+MODULE = r"(?:infra|training|trainyard|sandbox|ops|bench|policies|tests)(?:\.[A-Za-z_]\w*)+"
 NAMED = re.compile(rf'"({MODULE})"(?:,\s*"([A-Za-z_][\w.]*)")?')
 """A module alone, or followed by a name in it."""
 PROGRAM = re.compile(r'"""(.*?)"""|"([^"\n]*)"', re.DOTALL)

@@ -15,6 +15,7 @@ def project(tmp_path: Path) -> Path:
     for name, text in {
         "requirements.txt": "torch==2.15.0\n",
         "training/spec.py": "A = 1\n",
+        "trainyard/notice.py": "A = 2\n",
         "training/trainer/loop.py": "B = 2\n",
         "training/deployment/launchers/job.py": "C = 3\n",
         "training/deployment/plan.py": "C = 3\n",
@@ -30,7 +31,8 @@ def project(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    "name", ["training/trainer/loop.py", "training/spec.py", "requirements.txt"]
+    "name",
+    ["training/trainer/loop.py", "training/spec.py", "trainyard/notice.py", "requirements.txt"],
 )
 def test_an_edit_of_the_trainer_makes_a_new_image(project: Path, name: str) -> None:
     before = source.digest(project)

@@ -1,0 +1,4 @@
+"""Trainyard's runtime for training programs.
+
+Standard library only; outside a run everything works without effect on the program.
+"""
