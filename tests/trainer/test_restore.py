@@ -62,12 +62,16 @@ def test_transformers_loads_an_exported_model_with_the_trained_weights(
         "import sys, torch, safetensors.torch as st, transformers as t;"
         "m = t.AutoModelForCausalLM.from_pretrained(sys.argv[1], dtype=torch.float32);"
         "out = m(torch.arange(8)[None]).logits.detach().clone();"
+        "k = t.AutoTokenizer.from_pretrained(sys.argv[1]);"
+        "print(k('it\\'s é')['input_ids'], k.eos_token_id, m.generation_config.eos_token_id);"
         "state = {k: v.clone() for k, v in m.state_dict().items()};"
         "st.save_file({**state, 'logits': out}, sys.argv[2])"
     )
     loaded_file = tmp_path / "loaded.safetensors"
     command = [sys.executable, "-c", program, str(tmp_path / "out"), str(loaded_file)]
-    subprocess.run(command, check=True, capture_output=True)
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    ids = list("it's é".encode())
+    assert done.stdout.splitlines()[-1] == f"{ids} 256 256"
     loaded = safetensors.torch.load_file(loaded_file)
     assert loaded.pop("logits").isfinite().all()
     for name, tensor in trained.items():

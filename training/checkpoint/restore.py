@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,9 +26,10 @@ from training.checkpoint.plan import TensorShard, make_plan
 from training.checkpoint.posix import PosixStore
 from training.checkpoint.staging import Staging
 from training.checkpoint.store import CheckpointStore, Upload
+from training.checkpoint.tokenizer_export import CONFIG_FILE, TokenizerExportError, export_files
+from training.prepare.dataset import TOKENIZER_FILE
 from training.spec import CHECKPOINTS_DIR
 
-_CONFIG_FILE: Final = "config.json"
 _ATTEMPT: Final = 1
 
 
@@ -45,19 +47,25 @@ class DrillResult:
 
 
 def export_model(store: CheckpointStore, step: int, out: Path) -> None:
-    """Write the model for transformers' `from_pretrained`; needs memory for the whole model.
+    """Write the model and its tokenizer for transformers' `from_pretrained`.
 
-    Creates `out`. Raises RestoreError, CorruptCheckpoint, OSError.
+    Creates `out`; needs memory for the whole model. RestoreError if transformers would tokenize
+    otherwise than the dataset did. Raises RestoreError, CorruptCheckpoint, OSError.
     """
     _refuse_used(out)
     manifest = store.manifest(step)
-    if _CONFIG_FILE not in manifest.files:
-        raise RestoreError(f"step {step} has no {_CONFIG_FILE}; transformers needs it")
-    layout = _layout(store, step)
-    tensors = _loaded(store, manifest, layout, MODEL)
+    if CONFIG_FILE not in manifest.files:
+        raise RestoreError(f"step {step} has no {CONFIG_FILE}; transformers needs it")
+    progress = Progress.from_json(store.read(step, PROGRESS_FILE))
+    tokenizer = store.read(step, TOKENIZER_FILE) if TOKENIZER_FILE in manifest.files else None
+    try:
+        files = export_files(json.loads(store.read(step, CONFIG_FILE)), progress.tokens, tokenizer)
+    except TokenizerExportError as error:
+        raise RestoreError(f"not exported: {error}") from None
+    tensors = _loaded(store, manifest, _layout(store, step), MODEL)
     out.mkdir(parents=True, exist_ok=True)
-    for name in _attached(manifest, layout):
-        (out / name).write_bytes(store.read(step, name))
+    for name, content in files.items():
+        (out / name).write_bytes(content)
     unfinished = out / ".model.safetensors"
     safetensors.torch.save_file(dict(tensors), unfinished, metadata={"format": "pt"})
     unfinished.rename(out / "model.safetensors")
@@ -129,12 +137,6 @@ def _layout(store: CheckpointStore, step: int) -> Layout:
 def _tensor_files(layout: Layout) -> set[str]:
     tensors = (tensor for group in layout.values() for tensor in group.values())
     return {piece.file for tensor in tensors for piece in tensor.pieces}
-
-
-def _attached(manifest: Manifest, layout: Layout) -> list[str]:
-    """Return the files that transformers reads besides the weights."""
-    own = {LAYOUT_FILE, PROGRESS_FILE, *_tensor_files(layout)}
-    return [name for name in manifest.files if name not in own and not name.startswith("rng-")]
 
 
 def _sha256(tensor: torch.Tensor) -> str:
