@@ -86,6 +86,10 @@ def _parser() -> argparse.ArgumentParser:
         _env,
         'print the environment for pulumi, kubectl and aws; use: eval "$(python -m sandbox env)"',
     )
+    build = add("build", _build, "build tools and print their folders", "kubeflow-trainer")
+    build.add_argument(
+        "tools", metavar="TOOL", nargs="*", help="names in sandbox/toolchain/tools.py; default: all"
+    )
     preview = add("preview", _preview, "preview a stack and check it against the policies", "dev")
     preview.add_argument(
         "stack", metavar="STACK", help="name of a stack file, such as local or dev"
@@ -203,6 +207,15 @@ def _env(_args: argparse.Namespace, _console: Console) -> int:
     _require_cluster()
     settings = cluster.current_settings(toolchain.ensure(Console(stderr=True)))
     print(environment.shell_lines(environment.variables(settings)))
+    return 0
+
+
+def _build(args: argparse.Namespace, console: Console) -> int:
+    from sandbox import toolchain
+
+    made = toolchain.ensure(console, *args.tools)
+    for name, assets in made.assets.items():
+        console.print(f"{name}: {made.sources[name]}, {assets.parent}", highlight=False)
     return 0
 
 

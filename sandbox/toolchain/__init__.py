@@ -1,8 +1,8 @@
 """Programs of the embedded cluster: found, downloaded or built once.
 
 `tools.py` lists them; `lookup.py` searches PATH and the cache; `official.py` downloads Pulumi's own build;
-`builder.py` builds from the pinned Go modules in this folder (`NAME/go.mod`, `NAME/go.sum`); `ensure.py`
-combines these and shows progress.
+`builder.py` builds from the pinned Go modules in this folder (`NAME/go.mod`, `NAME/go.sum`; `control-plane`: those
+of tools that share libraries); `ensure.py` combines these and shows progress.
 """
 
 from sandbox.toolchain.ensure import Toolchain, ToolchainError, ensure

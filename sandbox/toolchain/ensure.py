@@ -19,7 +19,7 @@ from sandbox.toolchain.builder import BYTES_NEEDED, Builder, BuildError, Cancell
 from sandbox.toolchain.golang import GoUnavailableError, find_go
 from sandbox.toolchain.lookup import ToolLocation, cache_entry, find_in_cache, find_on_path
 from sandbox.toolchain.progress import BuildTable
-from sandbox.toolchain.tools import DEV_TOOLS, TOOLS, Tool
+from sandbox.toolchain.tools import ON_DEMAND_TOOLS, TOOLS, Tool
 
 BUILDS_AT_ONCE = 2
 """A build's link step uses one core only; a second build uses the others."""
@@ -45,9 +45,14 @@ def ensure(console: Console, *names: str) -> Toolchain:
     or built.
 
     Raises:
-        ToolchainError: no Go, too little disk space, or a failed build (the text names its log).
+        ToolchainError: an unknown name, no Go, too little disk space, or a failed build (the text names its log).
     """
-    wanted = [tool for tool in (*TOOLS, *DEV_TOOLS) if tool.name in names] or TOOLS
+    known = {tool.name: tool for tool in (*TOOLS, *ON_DEMAND_TOOLS)}
+    if unknown := [name for name in names if name not in known]:
+        raise ToolchainError(
+            f"tool {', '.join(unknown)}: not in the table; it has {', '.join(known)}; name one of them"
+        )
+    wanted = [known[name] for name in names] or list(TOOLS)
     found = {tool.name: hit for tool in wanted if (hit := _find_ready(tool))}
     missing = [tool for tool in wanted if tool.name not in found]
     if missing:
@@ -118,22 +123,28 @@ def _build_all(missing: list[Tool], console: Console) -> dict[str, ToolLocation]
     builder = Builder(go, paths.state().logs)
     with BuildTable([tool.name for tool in missing], console) as table:
         jobs = _run_jobs(builder, missing, table)
-    for tool, job in jobs.items():
+    for recipe, job in jobs.items():
         why = job.exception()
         if isinstance(why, BuildError):
             raise ToolchainError(f"{why} (progress is kept; run the same command again)") from why
         if why is not None and not isinstance(why, Cancelled):
-            raise ToolchainError(f"{tool.name}: {why}") from why
+            raise ToolchainError(f"{recipe.name}: {why}") from why
     shutil.rmtree(go_build_cache(), ignore_errors=True)
-    return {tool.name: job.result() for tool, job in jobs.items()}
+    return {name: hit for job in jobs.values() for name, hit in job.result().items()}
 
 
 def _run_jobs(
     builder: Builder, missing: list[Tool], table: BuildTable
-) -> dict[Tool, Future[ToolLocation]]:
-    """Build all; the first failure or an interrupt stops the others."""
+) -> dict[Path, Future[dict[str, ToolLocation]]]:
+    """Build all, one job per recipe; the first failure or an interrupt stops the others."""
+    graphs: dict[Path, list[Tool]] = {}
+    for tool in missing:
+        graphs.setdefault(tool.recipe, []).append(tool)
     with ThreadPoolExecutor(BUILDS_AT_ONCE) as pool:
-        jobs = {tool: pool.submit(_build_one, builder, tool, table) for tool in missing}
+        jobs = {
+            recipe: pool.submit(_build_graph, builder, tools, table)
+            for recipe, tools in graphs.items()
+        }
         try:
             done, _ = wait(jobs.values(), return_when=FIRST_EXCEPTION)
         except KeyboardInterrupt:
@@ -142,6 +153,11 @@ def _run_jobs(
         if any(job.exception() for job in done):
             builder.cancel()
     return jobs
+
+
+def _build_graph(builder: Builder, tools: list[Tool], table: BuildTable) -> dict[str, ToolLocation]:
+    """Build tools of one recipe, one after the other: later ones reuse the packages of earlier ones."""
+    return {tool.name: _build_one(builder, tool, table) for tool in tools}
 
 
 def _build_one(builder: Builder, tool: Tool, table: BuildTable) -> ToolLocation:

@@ -23,6 +23,11 @@ EKS_PLUGIN_VERSION = "4.4.0"
 """Plugin versions that match the SDKs in requirements.txt; only stacks on AWS need them."""
 
 
+LEAF_MODULES = frozenset({"go.etcd.io/etcd/server/v3", "sigs.k8s.io/kwok"})
+"""Modules of the shared graph that only their own tool imports: a new version leaves the other tools' cache
+entries valid."""
+
+
 @dataclass(frozen=True)
 class Binary:
     """One executable of a tool.
@@ -42,7 +47,8 @@ class Tool:
 
     `accepts`: pattern for the version output of a binary on PATH that may replace a build.
     `assets`: folders copied from the module's source, relative to its root, so that they outlive the module
-    cache. `tags`: build tags.
+    cache. `tags`: build tags. `graph`: folder of the recipe; tools that share one are built one after the other,
+    so that a package that several import is compiled once. Empty: the tool's own folder.
     """
 
     name: str
@@ -53,20 +59,28 @@ class Tool:
     ldflags: str = ""
     assets: tuple[str, ...] = field(default=())
     tags: tuple[str, ...] = field(default=())
+    graph: str = ""
 
     @property
     def recipe(self) -> Path:
-        """Folder of the tool's go.mod and go.sum."""
-        return HERE / self.name
+        """Folder of the go.mod and go.sum that pin the tool and its dependencies."""
+        return HERE / (self.graph or self.name)
 
     @property
     def key(self) -> str:
         """Name of the cache entry: depends on version, pinned dependencies and flags."""
         flags = (self.binaries, self.ldflags, self.assets, *self.tags)
         digest = hashlib.sha256(repr(flags).encode())
-        for name in ("go.mod", "go.sum"):
-            digest.update((self.recipe / name).read_bytes())
+        for line in self._pins():
+            digest.update(line.encode())
         return f"{self.name}-{self.version}-{digest.hexdigest()[:12]}"
+
+    def _pins(self) -> list[str]:
+        """Lines of go.mod and go.sum that can change what is built."""
+        text = "".join((self.recipe / name).read_text() for name in ("go.mod", "go.sum"))
+        others = LEAF_MODULES - {self.module}
+        lines = text.splitlines(keepends=True)
+        return [line for line in lines if others.isdisjoint(line.split()[:1])]
 
     def accepts_version(self, printed: str) -> bool:
         """Whether a binary with this version output can replace a build."""
@@ -79,6 +93,8 @@ def _kubernetes(name: str) -> Binary:
 
 
 _GIT_VERSION = "k8s.io/component-base/version"
+_CONTROL_PLANE = "control-plane"
+"""Module graph of Kubernetes, Kueue and the controllers that share its libraries."""
 _PROMETHEUS_VERSION = "github.com/prometheus/common/version.Version"
 
 TOOLS: tuple[Tool, ...] = (
@@ -160,7 +176,7 @@ TOOLS: tuple[Tool, ...] = (
 )
 """Longest build first, so that two parallel builds finish at about the same time."""
 
-DEV_TOOLS: tuple[Tool, ...] = (
+ON_DEMAND_TOOLS: tuple[Tool, ...] = (
     Tool(
         name="actionlint",
         version="1.7.12",
@@ -169,6 +185,42 @@ DEV_TOOLS: tuple[Tool, ...] = (
             Binary("actionlint", "github.com/rhysd/actionlint/cmd/actionlint", ("-version",)),
         ),
         accepts=r"^1\.7\.(1[2-9]|[2-9]\d)",
+    ),
+    Tool(
+        name="kubeflow-trainer",
+        version="2.3.0",
+        module="github.com/kubeflow/trainer/v2",
+        binaries=(
+            Binary(
+                "trainer-controller-manager",
+                "github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager",
+            ),
+        ),
+        accepts="",
+        assets=("manifests/base/crds", "manifests/base/webhook", "manifests/base/runtimes"),
+        graph=_CONTROL_PLANE,
+    ),
+    Tool(
+        name="mpi-operator",
+        version="0.8.2",
+        module="github.com/kubeflow/mpi-operator",
+        binaries=(Binary("mpi-operator", "github.com/kubeflow/mpi-operator/cmd/mpi-operator"),),
+        accepts="",
+        assets=("manifests/base",),
+        graph=_CONTROL_PLANE,
+    ),
+    Tool(
+        name="training-operator",
+        version="1.9.3",
+        module="github.com/kubeflow/training-operator",
+        binaries=(
+            Binary(
+                "training-operator",
+                "github.com/kubeflow/training-operator/cmd/training-operator.v1",
+            ),
+        ),
+        accepts="",
+        assets=("manifests/base/crds", "manifests/base/webhook"),
     ),
     # Only its CRDs are used.
     Tool(
@@ -180,4 +232,5 @@ DEV_TOOLS: tuple[Tool, ...] = (
         assets=("example/prometheus-operator-crd",),
     ),
 )
-"""Tools of this project's checks; a sandbox does not need them."""
+"""Built only when asked for by name, as `ensure(console, "kubeflow-trainer")`: controllers of launchers that a
+sandbox does not start, and tools of this project's checks."""

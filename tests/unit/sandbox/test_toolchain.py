@@ -12,11 +12,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from sandbox.toolchain import lookup, official
-from sandbox.toolchain.tools import PULUMI_VERSION, TOOLS, Tool
+from sandbox.toolchain import lookup, official, tools
+from sandbox.toolchain.ensure import ToolchainError, ensure
+from sandbox.toolchain.tools import ON_DEMAND_TOOLS, PULUMI_VERSION, TOOLS, Tool
 
-BY_NAME = {tool.name: tool for tool in TOOLS}
+ALL_TOOLS = (*TOOLS, *ON_DEMAND_TOOLS)
+BY_NAME = {tool.name: tool for tool in ALL_TOOLS}
 
 
 def _fake(folder: Path, name: str, prints: str) -> None:
@@ -70,7 +73,7 @@ def test_incomplete_cache_entry_is_ignored(tmp_path: Path, monkeypatch: pytest.M
     assert lookup.find_in_cache(tool) is not None
 
 
-@pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
+@pytest.mark.parametrize("tool", ALL_TOOLS, ids=lambda tool: tool.name)
 def test_every_tool_is_pinned_to_the_version_that_the_table_states(tool: Tool) -> None:
     pinned = (tool.recipe / "go.mod").read_text()
     assert f"{tool.module} v{tool.version}" in pinned
@@ -80,6 +83,34 @@ def test_every_tool_is_pinned_to_the_version_that_the_table_states(tool: Tool) -
 def test_build_tag_changes_the_cache_entry() -> None:
     tool = BY_NAME["prometheus"]
     assert replace(tool, tags=()).key != tool.key
+
+
+def test_a_new_version_of_a_tool_that_none_imports_rebuilds_only_that_tool(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    importer = BY_NAME["kubeflow-trainer"]
+    leaf = replace(importer, name="kwok", module="sigs.k8s.io/kwok")
+    pins = {name: (importer.recipe / name).read_text() for name in ("go.mod", "go.sum")}
+    monkeypatch.setattr(tools, "HERE", tmp_path)
+    (tmp_path / importer.graph).mkdir()
+
+    def keys(changed: str) -> tuple[str, str]:
+        for name, text in pins.items():
+            assert f"{changed} v" in text
+            new = text.replace(f"{changed} v", f"{changed} v9")
+            (tmp_path / importer.graph / name).write_text(new)
+        return importer.key, leaf.key
+
+    first, with_new_leaf = keys("sigs.k8s.io/jobset"), keys("sigs.k8s.io/kwok")
+    assert first[1] != with_new_leaf[1]
+    for name, text in pins.items():
+        (tmp_path / importer.graph / name).write_text(text)
+    assert importer.key == with_new_leaf[0] != first[0]
+
+
+def test_an_unknown_tool_is_rejected_before_anything_is_built() -> None:
+    with pytest.raises(ToolchainError, match="tool kueu: not in the table"):
+        ensure(Console(quiet=True), "etcd", "kueu")
 
 
 class _Site(BaseHTTPRequestHandler):
