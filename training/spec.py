@@ -30,6 +30,7 @@ from trainyard.contract import METRICS_ADDRESS_ENV as METRICS_ADDRESS_ENV
 from trainyard.contract import METRICS_FILE as METRICS_FILE
 from trainyard.contract import METRICS_PORT_ENV as METRICS_PORT_ENV
 from trainyard.contract import RUN_RECORD_FILE as RUN_RECORD_FILE
+from trainyard.contract import SCRATCH_MOUNT as SCRATCH_MOUNT
 from trainyard.contract import STEP_ALLOWANCE_S as STEP_ALLOWANCE_S
 from trainyard.contract import TRAINER_CONFIG_FILE as TRAINER_CONFIG_FILE
 from trainyard.contract import WORKER_EXIT_S as WORKER_EXIT_S

@@ -25,6 +25,8 @@ LAUNCHERS: Final = ("torchrun", "accelerate", "deepspeed", "mpirun", "python")
 CONFIG_MOUNT: Final = "/etc/trainyard"
 CHECKPOINT_MOUNT: Final = "/checkpoints"
 DATA_MOUNT: Final = "/data"
+SCRATCH_MOUNT: Final = "/scratch"
+"""An empty folder on the node's local disk: NVMe where the node has it. Gone with the pod."""
 WORKSPACE: Final = "/workspace"
 TERMINATION_LOG: Final = "/dev/termination-log"
 

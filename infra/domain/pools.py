@@ -213,6 +213,17 @@ class NodePool:
         return min(t.efa_cards for t in self.types) if self.network is Network.EFA else 0
 
     @property
+    def instance_store(self) -> bool:
+        """Whether nodes are prepared to use local NVMe disks: EC2 nodes with a type that has them."""
+        on_ec2 = self.nodes in (Nodes.MANAGED, Nodes.KARPENTER)
+        return on_ec2 and any(t.nvme_gb for t in self.types)
+
+    @property
+    def local_nvme_gb(self) -> int:
+        """Local NVMe of every node, at least, in GB; 0: none, or unknown."""
+        return min(t.nvme_gb for t in self.types) if self.instance_store else 0
+
+    @property
     def fabric_devices(self) -> dict[str, int]:
         """Network adapters of a pod on a node of the pool, by extended resource."""
         if self.network is Network.EFA:

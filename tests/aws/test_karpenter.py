@@ -251,3 +251,8 @@ def test_role_policy_uses_the_actual_subnets_and_groups_of_the_pools(
     }
     assert statements["GiveNodesTheirRole"]["Resource"] == place.cluster.node_role_arn
     assert len(json.dumps(policy)) < 10_240, "IAM's limit for a role's own policies"
+
+
+def test_instance_store_becomes_one_array_where_a_type_has_it(made: Deployed) -> None:
+    assert node_class(made, SPOT)["instanceStorePolicy"] == "RAID0"
+    assert "instanceStorePolicy" not in node_class(made, CPU)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import email
 from typing import Any
 
 import pytest
+import yaml
 
 from infra.domain import catalog
 from infra.domain.pools import Network, NodePool
@@ -162,3 +165,21 @@ def test_detailed_monitoring_is_enabled(made: Deployed) -> None:
 def test_template_name_is_stable_across_updates(made: Deployed) -> None:
     assert template(made, pools.SPOT)["name"] == "training-spot"
     assert template(made, pools.SPOT)["updateDefaultVersion"] is True
+
+
+def node_config(made: Deployed, pool: NodePool) -> Any:
+    """Parse the NodeConfig out of the MIME document, as nodeadm does."""
+    document = email.message_from_bytes(base64.b64decode(template(made, pool)["userData"]))
+    _, part = document.walk()
+    assert part.get_content_type() == "application/node.eks.aws"
+    return yaml.safe_load(str(part.get_payload()))
+
+
+def test_instance_store_becomes_one_array_for_what_pods_write(made: Deployed) -> None:
+    found = node_config(made, pools.SPOT)
+    assert found["apiVersion"] == "node.eks.aws/v1alpha1"
+    assert found["spec"]["instance"]["localStorage"] == {"strategy": "RAID0"}
+
+
+def test_nodes_without_instance_store_keep_the_defaults_of_eks(made: Deployed) -> None:
+    assert "userData" not in template(made, pools.CPU)

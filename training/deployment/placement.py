@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
-from infra.domain import fabric, naming
+from infra.domain import fabric, naming, quantity
 from infra.domain.platform import Platform
 from infra.domain.pools import NodePool
 from training.spec import RunSpec
+
+_SCRATCH_PART: Final = 0.8
+"""Part of local disks that pods may fill with scratch data."""
 
 
 def suits(spec: RunSpec, pool: NodePool) -> bool:
@@ -111,6 +114,19 @@ def network_devices(spec: RunSpec, pools: tuple[NodePool, ...]) -> dict[str, int
 def network_env(spec: RunSpec, pools: tuple[NodePool, ...]) -> dict[str, str]:
     """Return the NCCL settings that all eligible pools share; none for one node."""
     return fabric.common_env(pools) if spec.nodes > 1 else {}
+
+
+def scratch_gib(spec: RunSpec, pools: tuple[NodePool, ...]) -> int:
+    """Return the most that a pod may write to its scratch volume, in GiB; 0: no limit is known.
+
+    Its share of the smallest eligible node's NVMe by GPUs; a tenth of the disk is left to images and logs, and
+    another to kubelet, which evicts pods when less than that is free.
+    """
+    shares = [
+        pool.local_nvme_gb * min(spec.processes_per_node / pool.gpus_per_node, 1.0)
+        for pool in pools
+    ]
+    return int(min(shares, default=0.0) * _SCRATCH_PART * 1e9 / quantity.GIB)
 
 
 def usd_per_hour(spec: RunSpec, pools: tuple[NodePool, ...]) -> float | None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from infra.config.errors import ConfigError, ConfigIssue, did_you_mean, one_of, shown
 from infra.config.loader import read_yaml
 from training import config_errors
 from training.deployment.run_schema import RunFile
-from training.spec import Dataset, RunSpec
+from training.spec import SCRATCH_MOUNT, Dataset, RunSpec
 from training.trainer import config as trainer_config
 
 CONFIGS_FOLDER: Final = "training/configs"
@@ -48,7 +48,7 @@ def load(file: RunFile, root: Path) -> tuple[dict[str, Any], list[ConfigIssue | 
         ]
     merged = _merged(_merged(content[0], file.overrides), _checkpoint_override(file))
     merged = _merged(merged, _parallel_override(file))
-    return merged, [*_read_elsewhere(file), *_issues(file, merged)]
+    return merged, [*_read_elsewhere(file), *_staged_elsewhere(merged), *_issues(file, merged)]
 
 
 def _read_elsewhere(file: RunFile) -> Iterator[ConfigIssue]:
@@ -61,6 +61,20 @@ def _read_elsewhere(file: RunFile) -> Iterator[ConfigIssue]:
             problem=f"{shown(data['path'])} replaces the path of the run's dataset",
             valid="must be absent",
             action="set dataset, and remove this",
+        )
+
+
+def _staged_elsewhere(settings: Mapping[str, Any]) -> Iterator[ConfigIssue]:
+    """The root file system is read-only, and volumes of the team are what staging copies from."""
+    data = settings.get("data")
+    staging = data.get("staging") if isinstance(data, Mapping) else None
+    if isinstance(staging, str) and not PurePosixPath(staging).is_relative_to(SCRATCH_MOUNT):
+        yield ConfigIssue(
+            path="config: data.staging",
+            code="not-local",
+            problem=f"{shown(staging)} is not on the node's local disk",
+            valid=f"must be {SCRATCH_MOUNT} or a folder in it",
+            action=f"set data.staging: {SCRATCH_MOUNT}/datasets",
         )
 
 

@@ -133,6 +133,9 @@ def node_class(
             }
             for one in efa.interfaces(pool)
         ]
+    if pool.instance_store:
+        # As node_config of managed groups; nodes report the array's size, so Karpenter counts it, too.
+        spec["instanceStorePolicy"] = "RAID0"
     if pool.placement_group:
         spec["placementGroupSelector"] = {"name": own_name(args.cluster.name, pool)}
     if pool.reservation:

@@ -6,7 +6,7 @@ import pulumi
 import pulumi_aws.ec2 as ec2
 
 from infra.domain.pools import Network, NodePool
-from infra.sites.aws import efa
+from infra.sites.aws import efa, node_config
 from infra.sites.aws.pool_nodes import (
     ROOT_DEVICE,
     ROOT_IOPS,
@@ -119,5 +119,6 @@ def template_args(
             )
             for kind in _TAGGED
         ],
+        user_data=node_config.user_data(node_config.node_config(pool)),
         tags={**args.tags, "Name": name},
     )

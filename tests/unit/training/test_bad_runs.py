@@ -51,6 +51,10 @@ BAD: dict[str, tuple[Callable[[Run], object], str]] = {
         lambda r: r.update(overrides={"data": {"path": "/data/mine"}}),
         "overrides.data.path: platform-setting",
     ),
+    "staging on the team's volume": (
+        lambda r: r.update(overrides={"data": {"staging": "/data/copies"}}),
+        "config: data.staging: not-local",
+    ),
     "no seed": (
         lambda r: r.update(overrides={"seed": None}),
         "config: seed: wrong-type",

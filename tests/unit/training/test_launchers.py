@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from infra.config import StackConfig, platform_record
-from infra.domain import catalog, naming
+from infra.domain import catalog, naming, quantity
+from infra.domain.platform import Platform
+from infra.domain.pools import Nodes
 from infra.sites.aws import imds_sidecar
 from tests.golden.example_runs import LAUNCHERS, platform, run, run_of, stack_values
 from training import spec
@@ -20,6 +22,7 @@ from training.deployment.launchers import LAUNCHERS as KNOWN
 from training.deployment.launchers import pod as pods_of_runs
 from training.deployment.preparation import Preparation
 from training.deployment.preparation import job as preparation_job
+from training.spec import RunSpec
 
 
 def pods(value: Any) -> Iterator[dict[str, Any]]:
@@ -318,3 +321,40 @@ def test_on_a_pool_of_several_types_a_model_is_asked_for_by_type() -> None:
     keys = {t["key"]: t["values"] for t in terms["nodeSelectorTerms"][0]["matchExpressions"]}
     assert keys[naming.INSTANCE_TYPE] == ["p4d.24xlarge"]
     assert naming.GPU_MODEL not in keys
+
+
+def scratch_volume(example: RunSpec, target: Platform) -> dict[str, Any]:
+    """The pod's volume on the node's disk."""
+    (found,) = [
+        volume["emptyDir"]
+        for pod in pods(manifests(example, target, "c" * 40))
+        for volume in pod["spec"]["volumes"]
+        if volume["name"] == "scratch"
+    ]
+    return dict(found)
+
+
+def on_nodes(nodes: Nodes) -> Platform:
+    """The example platform with nodes from this source."""
+    known = platform()
+    return replace(known, pools=tuple(replace(pool, nodes=nodes) for pool in known.pools))
+
+
+def test_scratch_on_local_nvme_leaves_room_for_images_and_for_other_pods_of_the_node() -> None:
+    disk = catalog.load().types["p4d.24xlarge"].nvme_gb * 1e9
+    managed = on_nodes(Nodes.MANAGED)
+    whole = quantity.bytes_(scratch_volume(run(), managed)["sizeLimit"])
+    assert 0.75 * disk < whole < 0.85 * disk
+    single = run(nodes=1, processes_per_node=1, job_kind="job")
+    part = quantity.bytes_(scratch_volume(single, managed)["sizeLimit"])
+    assert 8 * part <= whole
+
+
+def test_scratch_has_no_limit_where_the_disk_is_unknown() -> None:
+    assert scratch_volume(run(), on_nodes(Nodes.EXISTING)) == {}
+
+
+def test_trainer_can_write_to_its_scratch_folder() -> None:
+    for worker in workers("jobset"):
+        mounts = {m["name"]: m for m in worker["spec"]["containers"][0]["volumeMounts"]}
+        assert mounts["scratch"] == {"name": "scratch", "mountPath": spec.SCRATCH_MOUNT}

@@ -160,7 +160,18 @@ def _volumes(run: RunSpec, platform: Platform) -> list[dict[str, Any]]:
         {"name": "datasets", "persistentVolumeClaim": {"claimName": team.datasets_claim}},
         {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": run.resources.shm}},
         {"name": "tmp", "emptyDir": {}},
+        {"name": "scratch", "emptyDir": _scratch(run, platform)},
     ]
+
+
+def _scratch(run: RunSpec, platform: Platform) -> dict[str, str]:
+    """Return the emptyDir on the node's disk: with a limit where every eligible pool has local NVMe.
+
+    A limit of the volume instead of a request of ephemeral-storage: Kueue admits no run that requests what
+    its queue has no quota of, and the disks of existing nodes are unknown.
+    """
+    size = placement.scratch_gib(run, placement.eligible_pools(run, platform))
+    return {"sizeLimit": f"{size}Gi"} if size else {}
 
 
 def _mounts() -> list[dict[str, Any]]:
@@ -170,6 +181,7 @@ def _mounts() -> list[dict[str, Any]]:
         {"name": "datasets", "mountPath": spec.DATA_MOUNT, "readOnly": True},
         {"name": "shm", "mountPath": "/dev/shm"},
         {"name": "tmp", "mountPath": "/tmp"},
+        {"name": "scratch", "mountPath": spec.SCRATCH_MOUNT},
     ]
 
 
