@@ -98,7 +98,10 @@ def _environment(venv: Path, requirements: Path) -> None:
     uv = [str(venv / "bin" / "uv"), "pip", "install", "--compile-bytecode", "--python", str(python)]
     if not sys.stderr.isatty():
         uv.append("--quiet")
-    _run([*uv, *_index(python), "-r", str(requirements)], f"installing {requirements.name} failed")
+    _run(
+        [*uv, *index_options(python), "-r", str(requirements)],
+        f"installing {requirements.name} failed",
+    )
     stamp.write_text(wanted)
 
 
@@ -112,7 +115,7 @@ def _works(python: Path) -> bool:
     return done.returncode == 0 and done.stdout.strip() == sys.version.strip()
 
 
-def _index(python: Path) -> list[str]:
+def index_options(python: Path) -> list[str]:
     """Return uv's option for the package index that pip's configuration names; uv does not read it."""
     asked = [str(python), "-m", "pip", "config", "get", "global.index-url"]
     mirror = os.environ.get("PIP_INDEX_URL", "")
