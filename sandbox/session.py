@@ -38,9 +38,10 @@ class Session:
     def deploy(self, config_file: Path | None = None) -> dict[str, Any]:
         """Run `pulumi up`; return the stack's outputs.
 
-        The trainer image is snapshotted first: sources edited while the engine runs cannot change it.
+        The images are snapshotted first: sources edited while the engine runs cannot change them.
         """
-        images.snapshot(source.digest(paths.PROJECT), self.state)
+        for image in source.LAYERS:
+            images.snapshot(source.digest(paths.PROJECT, image), self.state, image=image)
         self.engine.up(config_file)
         return self.engine.outputs()
 

@@ -14,14 +14,17 @@ NOT_IN_AN_IMAGE: Final = frozenset(
 """Parts of `training/` that deploy or compare runs."""
 _EXCLUDED: Final = NOT_IN_AN_IMAGE | {"__pycache__"}
 _REQUIREMENTS: Final = "requirements.txt"
+TRAINER: Final = "trainer"
+LAYERS: Final = {TRAINER: (), "examples": ("examples/requirements.txt",)}
+"""Images of a checkout by the last part of their repository: the pins that each adds to the trainer's."""
 
 
-def files(root: Path) -> list[Path]:
-    """Return the files under `root` (the project) that the trainer's image contains, sorted.
+def files(root: Path, image: str = TRAINER) -> list[Path]:
+    """Return the files under `root` (the project) that an image of it contains, sorted.
 
     These are Python files of `training/` and `trainyard/` and the pinned requirements. Runs and hyperparameters
     reach a container in its ConfigMap. What deploys or compares runs is left out: a change there must not replace
-    all runs.
+    all runs. `image`: a key of LAYERS; others are taken for the trainer's.
     """
     found = [
         path
@@ -29,16 +32,15 @@ def files(root: Path) -> list[Path]:
         for path in package.rglob("*.py")
         if path.is_file() and not _EXCLUDED.intersection(path.relative_to(package).parts)
     ]
-    requirements = root / _REQUIREMENTS
-    if requirements.is_file():
-        found.append(requirements)
+    pins = (root / name for name in (_REQUIREMENTS, *LAYERS.get(image, ())))
+    found += [path for path in pins if path.is_file()]
     return sorted(found, key=lambda path: path.relative_to(root).as_posix())
 
 
-def digest(root: Path) -> str:
-    """Return SHA-256 over relative paths and contents of `files(root)`: 64 hexadecimal digits."""
+def digest(root: Path, image: str = TRAINER) -> str:
+    """Return SHA-256 over relative paths and contents of `files(root, image)`: 64 hexadecimal digits."""
     total = hashlib.sha256()
-    for path in files(root):
+    for path in files(root, image):
         content = path.read_bytes()
         # Lengths first: two different trees must not give the same stream of bytes.
         name = path.relative_to(root).as_posix().encode()

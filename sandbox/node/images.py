@@ -1,8 +1,9 @@
 """Container images of the sandbox: pinned by digest, backed by folders of this machine.
 
 `sandbox.trainyard.dev/trainer@sha256:D` is a snapshot of the trainer's sources with content hash D, plus the
-project's virtual environment; `sandbox.trainyard.dev/host@sha256:...` is the bare system. Nothing is
-downloaded: other images cannot be pulled.
+project's virtual environment; `sandbox.trainyard.dev/examples@sha256:D` is the same with the packages of
+examples/requirements.txt, which are installed when the first container needs them;
+`sandbox.trainyard.dev/host@sha256:...` is the bare system. Other images cannot be pulled.
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 
-from sandbox import paths
+from sandbox import example_environment, paths
 from sandbox.node.rootfs import Bind, system_binds
 
 REGISTRY = "sandbox.trainyard.dev"
 WORKSPACE = "/workspace"
+EXAMPLES = "examples"
 _PACKAGES = ("training", "trainyard")
 _REFERENCE = re.compile(r"^(?P<repository>[^@]+)@sha256:(?P<digest>[0-9a-f]{64})$")
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -59,13 +61,20 @@ def resolve_image(reference: str, state: paths.State, project: Path = paths.PROJ
         return _host_image(reference)
     if repository == f"{REGISTRY}/trainer":
         return _trainer_image(reference, snapshot(digest, state, project))
+    if repository == f"{REGISTRY}/{EXAMPLES}":
+        return _examples_image(reference, snapshot(digest, state, project, EXAMPLES))
     raise ImageError(
-        f"image {reference!r}: process nodes pull nothing; use {REGISTRY}/trainer or {REGISTRY}/host"
+        f"image {reference!r}: process nodes pull nothing; use {REGISTRY}/trainer,"
+        f" {REGISTRY}/{EXAMPLES} or {REGISTRY}/host"
     )
 
 
-def snapshot(digest: str, state: paths.State, project: Path = paths.PROJECT) -> Path:
-    """Return the folder with the trainer sources of that digest; copy the working tree if absent.
+def snapshot(
+    digest: str, state: paths.State, project: Path = paths.PROJECT, image: str = "trainer"
+) -> Path:
+    """Return the folder with the sources of that digest; copy the working tree if absent.
+
+    `image`: a key of `training.source.LAYERS`, whose pins are part of the digest.
 
     Raises ImageError when the tree's sources have another digest. Safe against kills and concurrent
     callers: the folder appears by one rename.
@@ -77,7 +86,7 @@ def snapshot(digest: str, state: paths.State, project: Path = paths.PROJECT) -> 
     part = Path(tempfile.mkdtemp(prefix="pull-", dir=state.images))
     try:
         _copy_sources(project, part)
-        found = _digest(project, part)
+        found = _digest(project, part, image)
         if found != digest:
             raise ImageError(
                 f"no snapshot of trainer sources with digest sha256:{digest[:12]}, and the working "
@@ -130,15 +139,15 @@ def python_roots(prefixes: list[Path], home: Path) -> list[Path]:
 
 def _copy_sources(project: Path, target: Path) -> None:
     files = [path for name in _PACKAGES for path in sorted((project / name).rglob("*.py"))]
-    for path in [*files, project / "requirements.txt"]:
+    for path in [*files, project / "requirements.txt", project / example_environment.REQUIREMENTS]:
         if path.is_file():
             copy = target / path.relative_to(project)
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, copy)
 
 
-def _digest(project: Path, root: Path) -> str:
-    """Return `training.source.digest(root)`, computed by the tree's current code, not the imported one."""
+def _digest(project: Path, root: Path, image: str) -> str:
+    """Return `training.source.digest(root, image)`, computed by the tree's current code, not the imported one."""
     path = project / "training" / "source.py"
     spec = importlib.util.spec_from_file_location("trainyard_training_source", path)
     if not path.is_file() or spec is None or spec.loader is None:
@@ -146,7 +155,7 @@ def _digest(project: Path, root: Path) -> str:
     module: ModuleType = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses look up their module
     spec.loader.exec_module(module)
-    return str(module.digest(root))
+    return str(module.digest(root, image))
 
 
 def _host_image(reference: str) -> Image:
@@ -163,15 +172,28 @@ def _host_image(reference: str) -> Image:
 
 
 def _trainer_image(reference: str, folder: Path) -> Image:
+    return _python_image(reference, folder, [Path(sys.prefix)])
+
+
+def _examples_image(reference: str, folder: Path) -> Image:
+    try:
+        layer = example_environment.ensure(lambda _: None, folder)
+    except (example_environment.ExampleEnvironmentError, OSError) as error:
+        raise ImageError(f"image {reference!r}: {error}") from error
+    return _python_image(reference, folder, [layer, Path(sys.prefix)])
+
+
+def _python_image(reference: str, folder: Path, environments: list[Path]) -> Image:
+    """Return an image of sources and virtual environments; programs of the first come first."""
     binds, links = system_binds()
-    roots = python_roots([Path(sys.prefix), Path(sys.base_prefix)], Path.home())
+    roots = python_roots([*environments, Path(sys.base_prefix)], Path.home())
     return Image(
         reference=reference,
         binds=[*binds, *(Bind(r, str(r)) for r in roots), Bind(folder, WORKSPACE)],
         symlinks=links,
         env={
-            "PATH": f"{sys.prefix}/bin:{_SYSTEM_PATH}",
-            "VIRTUAL_ENV": sys.prefix,
+            "PATH": ":".join([*(f"{one}/bin" for one in environments), _SYSTEM_PATH]),
+            "VIRTUAL_ENV": str(environments[0]),
             "PYTHONPATH": WORKSPACE,
             "HOME": "/tmp",
             "LANG": "C.UTF-8",

@@ -27,7 +27,7 @@ def fixed_checkout() -> Iterator[None]:
     """Neither a commit, nor an edit of the trainer, nor its tuning changes what is rendered here."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trainer_settings, "CONFIGS_FOLDER", "tests/golden/configs")
-        patch.setattr(source, "digest", lambda root: "d" * 64)
+        patch.setattr(source, "digest", lambda *_: "d" * 64)
         patch.setattr(lineage, "git_commit", lambda root: "c" * 40)
         # Each has its own golden file.
         files = {name: f"tests/golden/dashboards/{name}.json" for name in dashboards.DASHBOARDS}

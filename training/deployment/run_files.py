@@ -41,13 +41,14 @@ RUNS_FOLDER: Final = "training/runs"
 
 def images(references: Mapping[str, str], root: Path) -> dict[str, str]:
     """Return the stack's images by name, every reference by digest."""
-    digest = f"@sha256:{source.digest(root)}"
-    return {
-        name: reference.removesuffix(SOURCE_SUFFIX) + digest
-        if reference.endswith(SOURCE_SUFFIX)
-        else reference
-        for name, reference in references.items()
-    }
+
+    def pinned(reference: str) -> str:
+        if not reference.endswith(SOURCE_SUFFIX):
+            return reference
+        repository = reference.removesuffix(SOURCE_SUFFIX)
+        return f"{repository}@sha256:{source.digest(root, repository.rpartition('/')[2])}"
+
+    return {name: pinned(reference) for name, reference in references.items()}
 
 
 def load(
