@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from sandbox import example_environment, paths
+from sandbox.node.images import REGISTRY
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.node_kit import (
     HOST,
@@ -22,6 +24,7 @@ from tests.sandbox.node_kit import (
     until,
     waiting_reason,
 )
+from training.source import digest
 
 pytestmark = pytest.mark.sandbox
 
@@ -230,6 +233,15 @@ def test_unavailable_image_is_reported_as_a_pull_error(kit: Kit, image: str, mes
     assert message in container_status(pod)["state"]["waiting"]["message"]
     until(lambda: any(message in event for event in kit.events(name)), "an event reports it")
     kit.delete(name, 0)
+
+
+def test_the_image_of_the_examples_has_their_packages_and_the_trainers_pytorch(kit: Kit) -> None:
+    example_environment.ensure(print)
+    image = f"{REGISTRY}/examples@sha256:{digest(paths.PROJECT, 'examples')}"
+    found = "import importlib.metadata as m; print(m.version('deepspeed'), m.version('torch'))"
+    kit.run("examples", main={"image": image, "command": ["python", "-c", found]})
+    pod = kit.await_phase("examples", "Succeeded")
+    assert kit.log(pod).startswith("0.19.8 2.")
 
 
 def test_unsupported_pod_features_are_rejected_with_a_message(kit: Kit) -> None:
