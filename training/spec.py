@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from training.program import Program
 from trainyard.contract import ATTEMPT_ENV as ATTEMPT_ENV
 from trainyard.contract import CHECKPOINT_MOUNT as CHECKPOINT_MOUNT
 from trainyard.contract import CHECKPOINTS_DIR as CHECKPOINTS_DIR
@@ -169,13 +170,57 @@ class Dataset:
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """Requests and limits of one node's pod besides GPUs, as Kubernetes quantities."""
+    """Requests and limits of one node's pod besides GPUs, as Kubernetes quantities.
 
-    cpu: str = field(metadata=key("a number of cores", kind="Cores"))
-    memory: str = field(metadata=key("a size such as 64Gi", kind="Size"))
-    shm: str = field(metadata=key("a size such as 32Gi, part of memory", kind="Size"))
+    Absent ones are the run's share of the smallest node that it may get (training/deployment/placement.py).
+    """
+
+    cpu: str = field(
+        default="", metadata=key("a number of cores; absent: a share of the node", kind="Cores")
+    )
+    memory: str = field(
+        default="", metadata=key("a size such as 64Gi; absent: a share of the node", kind="Size")
+    )
+    shm: str = field(
+        default="",
+        metadata=key("a size such as 32Gi, part of memory; absent: a quarter of it", kind="Size"),
+    )
     network_devices: int = 0
     """Unused; a part of the hash."""
+
+
+NO_DATASET: Final = Dataset(name="")
+"""Of a run whose program reads what it names in its command."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkSettings:
+    """Settings of NCCL and torch.distributed; absent ones follow from the pool's network."""
+
+    debug: str = field(default="", metadata=key("NCCL's log level", kind="NcclDebug"))
+    subsystems: tuple[str, ...] = field(
+        default=(), metadata=key("subsystems that NCCL logs", kind="NcclSubsystems")
+    )
+    interface: str = field(
+        default="", metadata=key("network interface of pods, such as eth0", kind="Interface")
+    )
+    buffer_bytes: int | None = field(
+        default=None,
+        metadata=key("size of NCCL's buffers between two GPUs, in bytes", ge=4096, le=2**30),
+    )
+    threads: int | None = field(
+        default=None, metadata=key("CUDA threads per block of NCCL's kernels", kind="NcclThreads")
+    )
+    algorithms: tuple[str, ...] = field(
+        default=(), metadata=key("algorithms that NCCL may choose", kind="NcclAlgorithms")
+    )
+    mtu: int | None = field(
+        default=None,
+        metadata=key("MTU in bytes that the interface must have", ge=1280, le=65536),
+    )
+    distributed_debug: str = field(
+        default="", metadata=key("checks of torch.distributed", kind="DistributedDebug")
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,8 +245,15 @@ class RunKeys:
     gpu_model: str = field(
         default="", metadata=key("GPU model of the nodes, as in their label gpu.model; absent: any")
     )
-    dataset: Dataset = field(metadata=key("name, version and source"))
-    resources: Resources = field(metadata=key("cpu, memory and shm"))
+    dataset: Dataset = field(
+        default=NO_DATASET,
+        metadata=key("name, version and source; the built-in trainer requires it"),
+    )
+    resources: Resources = field(default=Resources(), metadata=key("cpu, memory and shm"))
+    network: NetworkSettings = field(
+        default=NetworkSettings(),
+        metadata=key("settings of NCCL and torch.distributed", added_later=True),
+    )
     save_seconds: float = field(
         default=30.0,
         metadata=key("slowest checkpoint save in seconds; shutdown timeouts derive from it", gt=0),
@@ -241,6 +293,8 @@ class RunSpec(RunKeys):
     """Ranks per dimension (data, tensor, pipeline ...); the product is the world size."""
     capacity_types: tuple[str, ...] = ("spot", "on-demand")
     """Capacity that the run may be admitted to, in the order of its tier's preference."""
+    program: Program | None = field(default=None, metadata={"added_later": True})
+    """None: the built-in trainer."""
     collective_gbps: float | None = field(default=None, metadata={"added_later": True})
     """Bus bandwidth in GB/s that its pods must measure before the trainer starts; None: not measured."""
 
@@ -258,8 +312,10 @@ class RunSpec(RunKeys):
     def spec_hash(self) -> str:
         """SHA-256 over every field but defaults of those added later: 64 hexadecimal characters."""
         values = dataclasses.asdict(self)
+        if self.program:
+            values["program"] = self.program.identity()
         for one in dataclasses.fields(self):
-            if one.metadata.get("added_later") and values[one.name] == one.default:
+            if one.metadata.get("added_later") and getattr(self, one.name) == one.default:
                 del values[one.name]
             elif former := one.metadata.get("hashed_as"):
                 values[former] = values.pop(one.name)
@@ -304,7 +360,9 @@ class RunSpec(RunKeys):
             image_digest=self.image_digest,
             dataset={"name": self.dataset.name, "version": self.dataset.version},
             config_hash=self.spec_hash,
-            hyperparameter_hash=content_hash(dict(self.config)),
+            hyperparameter_hash=content_hash(
+                self.program.identity() if self.program else dict(self.config)
+            ),
             seed=self.seed,
             nodes=self.nodes,
             processes_per_node=self.processes_per_node,
@@ -315,6 +373,7 @@ class RunSpec(RunKeys):
             stack=stack,
             capacity_types=list(self.capacity_types),
             grace=self.grace,
+            program=self.program.record() if self.program else None,
         )
 
 
@@ -338,7 +397,7 @@ class RunRecord:
     config_hash: str
     """Hash of the whole spec; the run id has its first characters."""
     hyperparameter_hash: str
-    """Hash of the trainer's configuration."""
+    """Hash of the trainer's configuration, or of the program."""
     seed: int
     nodes: int
     processes_per_node: int
@@ -350,10 +409,15 @@ class RunRecord:
     capacity_types: list[str]
     """Capacity that the run may be admitted to, in order of preference."""
     grace: GraceBudget
+    program: dict[str, Any] | None = None
+    """Launcher, command and source with its hash, and whether it was `dirty`; None: the built-in trainer."""
 
     def to_json(self) -> str:
         """The text of `run.json`: indented, sorted, ending in a newline."""
-        return json.dumps(dataclasses.asdict(self), indent=2, sort_keys=True) + "\n"
+        values = dataclasses.asdict(self)
+        if self.program is None:
+            del values["program"]
+        return json.dumps(values, indent=2, sort_keys=True) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> RunRecord:
@@ -365,7 +429,7 @@ class RunRecord:
         if not isinstance(values, dict):
             raise ValueError("run record is not a JSON object")
         known = {f.name for f in dataclasses.fields(cls)}
-        if missing := sorted(known - values.keys()):
+        if missing := sorted(known - {"program"} - values.keys()):
             raise ValueError(f"run record lacks {', '.join(missing)}")
         if unknown := sorted(values.keys() - known):
             raise ValueError(f"run record has unknown {', '.join(unknown)}")

@@ -89,6 +89,7 @@ PLACEHOLDERS: Final = _placeholders(
     team="team of the run",
     capacity_type="how the node is bought: spot, on-demand or reserved; empty if unknown",
     run_record="file with the run's origin (run.json)",
+    deepspeed_config="file with DeepSpeed's configuration; empty without one",
 )
 """Placeholders by name."""
 
@@ -116,6 +117,8 @@ CAPACITY_TYPE_ENV: Final = PLACEHOLDERS["capacity_type"].variable
 RUN_RECORD_ENV: Final = PLACEHOLDERS["run_record"].variable
 
 # Variables that are no placeholders: their value is of use to this library only.
+WORKER_INDEX_ENV: Final = "TRAINYARD_WORKER_INDEX"
+"""Index of a node among those after the first; where it is set, the node's rank is one more."""
 METRICS_ADDRESS_ENV: Final = "TRAINYARD_METRICS_ADDRESS"
 """Address on which metrics are served; unset: that of the host's name."""
 NOTICE_FILE_ENV: Final = "TRAINYARD_NOTICE_FILE"

@@ -182,4 +182,4 @@ def _group(api_version: str) -> str:
 
 
 def test_the_policies_know_the_module_that_starts_the_trainer() -> None:
-    assert TRAINER_LAUNCH_MODULE in pod.torchrun_command(run_with("jobset"), "demo-worker-0-0.demo")
+    assert TRAINER_LAUNCH_MODULE in pod.command(run_with("jobset"), "demo-worker-0-0.demo")

@@ -173,10 +173,8 @@ def _gang(run: RunSpec, platform: Platform, pools: Sequence[NodePool]) -> Iterat
 
 def _sizes(run: RunSpec, platform: Platform, pools: Sequence[NodePool]) -> Iterator[ConfigIssue]:
     yield from _gang(run, platform, pools)
-    asked = {
-        "cpu": quantity.millicores(run.resources.cpu),
-        "memory": quantity.bytes_(run.resources.memory),
-    }
+    sizes = placement.pod_resources(run, pools)
+    asked = {"cpu": quantity.millicores(sizes.cpu), "memory": quantity.bytes_(sizes.memory)}
     show = {"cpu": quantity.cpu, "memory": _gibibytes}
     for name, amount in asked.items():
         room = min(pool.node_quota[name] for pool in pools)
@@ -184,16 +182,16 @@ def _sizes(run: RunSpec, platform: Platform, pools: Sequence[NodePool]) -> Itera
             yield ConfigIssue(
                 path=f"resources.{name}",
                 code="node-too-small",
-                problem=f"{getattr(run.resources, name)} is more than a node has ({_names(pools)})",
+                problem=f"{getattr(sizes, name)} is more than a node has ({_names(pools)})",
                 valid=f"must be at most {show[name](room)}",
                 action="lower it",
             )
-    if quantity.bytes_(run.resources.shm) > asked["memory"]:
+    if quantity.bytes_(sizes.shm) > asked["memory"]:
         yield ConfigIssue(
             path="resources.shm",
             code="shm-above-memory",
-            problem=f"{run.resources.shm} is more than resources.memory, of which it is a part",
-            valid=f"must be at most {run.resources.memory}",
+            problem=f"{sizes.shm} is more than resources.memory, of which it is a part",
+            valid=f"must be at most {sizes.memory}",
             action="lower shm or raise memory",
         )
 

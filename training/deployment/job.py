@@ -16,7 +16,7 @@ from infra.observability.dashboards import run_url
 from training import spec
 from training.deployment import placement
 from training.deployment.gangs import gang_backend
-from training.deployment.launchers import LAUNCHERS, pod
+from training.deployment.launchers import LAUNCHERS, pod, program
 from training.spec import RunRecord, RunSpec
 
 _IMMUTABLE: Final = ["metadata", "spec", "data", "immutable"]
@@ -24,8 +24,19 @@ _IMMUTABLE: Final = ["metadata", "spec", "data", "immutable"]
 A change of its spec creates a new run."""
 
 
+def _immutable(manifest: Manifest) -> list[str]:
+    return [*_IMMUTABLE, *(["binaryData"] if "binaryData" in manifest else [])]
+
+
 def config_map(run: RunSpec, platform: Platform, record: RunRecord) -> Manifest:
-    """Return the run's record and its hyperparameters, mounted into every pod."""
+    """Return the run's record with its hyperparameters or its program, mounted into every pod."""
+    own = (
+        program.config_data(run.program)
+        if run.program
+        else {
+            "data": {spec.TRAINER_CONFIG_FILE: yaml.safe_dump(_plain(run.config), sort_keys=True)}
+        }
+    )
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -33,10 +44,8 @@ def config_map(run: RunSpec, platform: Platform, record: RunRecord) -> Manifest:
             run.run_id, namespace=platform.teams[run.team].namespace, labels=pod.labels(run)
         ),
         "immutable": True,
-        "data": {
-            spec.RUN_RECORD_FILE: record.to_json(),
-            spec.TRAINER_CONFIG_FILE: yaml.safe_dump(_plain(run.config), sort_keys=True),
-        },
+        **own,
+        "data": {spec.RUN_RECORD_FILE: record.to_json(), **own["data"]},
     }
 
 
@@ -54,6 +63,7 @@ def manifests(run: RunSpec, platform: Platform, git_commit: str) -> list[Manifes
     requests = pod.resources(run, platform)["requests"]
     return [
         config_map(run, platform, record),
+        *program.source_config_maps(run, platform, pod.labels(run)),
         *gang_backend(platform.scheduler).groups(run, platform, pod.labels(run), requests),
         *LAUNCHERS[run.job_kind].render(run, platform),
     ]
@@ -100,12 +110,13 @@ class TrainingJob(pulumi.ComponentResource):
         super().__init__(naming.training_type("TrainingJob"), name, None, opts)
         created: list[pulumi.Resource] = []
         for manifest in manifests(args.run, args.platform, args.git_commit):
+            part = manifest["metadata"]["name"].removeprefix(args.run.run_id)
             created.append(
                 KubernetesObject(
-                    f"{name}-{manifest['kind'].lower()}",
+                    f"{name}{part}-{manifest['kind'].lower()}",
                     manifest,
                     pulumi.ResourceOptions(
-                        parent=self, depends_on=list(created), ignore_changes=_IMMUTABLE
+                        parent=self, depends_on=list(created), ignore_changes=_immutable(manifest)
                     ),
                 )
             )

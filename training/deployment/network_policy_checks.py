@@ -11,6 +11,7 @@ from infra.config.errors import ConfigIssue, shown
 from infra.domain import naming
 from infra.domain.platform import Platform
 from infra.tenancy.network_policies import RUN_PORTS
+from training.deployment.run_schema import RunFile
 
 _HTTPS: Final = 443
 
@@ -22,7 +23,13 @@ def check_report(settings: Mapping[str, Any], platform: Platform) -> Iterator[Co
         return
     yield from _metrics_endpoint(report)
     if isinstance(uri := report.get("mlflow"), str):
-        yield from _tracking_server(uri, platform)
+        yield from _tracking_server("config: report.mlflow", uri, platform)
+
+
+def check_program(file: RunFile, platform: Platform) -> Iterator[ConfigIssue]:
+    """Check the tracking server of a program."""
+    if file.program and file.program.tracking_uri:
+        yield from _tracking_server("program.trackingUri", file.program.tracking_uri, platform)
 
 
 def _metrics_endpoint(report: Mapping[str, Any]) -> Iterator[ConfigIssue]:
@@ -38,7 +45,7 @@ def _metrics_endpoint(report: Mapping[str, Any]) -> Iterator[ConfigIssue]:
             )
 
 
-def _tracking_server(uri: str, platform: Platform) -> Iterator[ConfigIssue]:
+def _tracking_server(path: str, uri: str, platform: Platform) -> Iterator[ConfigIssue]:
     """Pods reach HTTPS in the stack's egressCidrs, and each other; other URIs are checked by the trainer."""
     parts = urlsplit(uri)
     if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -51,7 +58,7 @@ def _tracking_server(uri: str, platform: Platform) -> Iterator[ConfigIssue]:
         return
     if port != _HTTPS or not _may_be_in(parts.hostname, platform.egress_cidrs):
         yield ConfigIssue(
-            path="config: report.mlflow",
+            path=path,
             code="unreachable",
             problem=f"{shown(uri)} is blocked by the network policies of team namespaces",
             valid=f"must be on port {_HTTPS} in egressCidrs of the stack "

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from infra.domain import fabric, naming, quantity
 from infra.domain.platform import Platform
 from infra.domain.pools import NodePool
-from training.spec import RunSpec
+from training.spec import Resources, RunSpec
+
+_NODE_SHARE: Final = 0.9
+"""Part of a node that a run takes by default; the rest is for pods such as mpirun's."""
+_CPU_STEP: Final = 100
+_MEMORY_STEP: Final = 64 * quantity.MIB
+_SHM_SHARE: Final = 4
+"""Default shared memory is memory divided by this."""
+_SHARED: Final = ("cpu", "memory")
+"""What the GPUs of a node share, as in NodePool.node_quota."""
 
 _SCRATCH_PART: Final = 0.8
 """Part of local disks that pods may fill with scratch data."""
@@ -127,6 +137,51 @@ def scratch_gib(spec: RunSpec, pools: tuple[NodePool, ...]) -> int:
         for pool in pools
     ]
     return int(min(shares, default=0.0) * _SCRATCH_PART * 1e9 / quantity.GIB)
+
+
+def network_settings(spec: RunSpec) -> dict[str, str]:
+    """Return the variables of the run's own network settings; they replace those of its pools."""
+    own = spec.network
+    found = {
+        "NCCL_DEBUG": own.debug,
+        "NCCL_DEBUG_SUBSYS": ",".join(own.subsystems),
+        "NCCL_BUFFSIZE": own.buffer_bytes,
+        "NCCL_NTHREADS": own.threads,
+        "NCCL_ALGO": ",".join(own.algorithms),
+        "NCCL_SOCKET_IFNAME": f"={own.interface}" if own.interface else "",
+        "GLOO_SOCKET_IFNAME": own.interface,
+        "TORCH_DISTRIBUTED_DEBUG": own.distributed_debug,
+    }
+    return {name: str(value) for name, value in found.items() if value}
+
+
+def pod_resources(spec: RunSpec, pools: Sequence[NodePool]) -> Resources:
+    """Return requests of one pod: those of the run file, or its GPUs' share of the smallest eligible node."""
+    own = spec.resources
+    if own.cpu and own.memory and own.shm:
+        return own
+    shares = [
+        {
+            name: pool.node_quota[name] * spec.processes_per_node / pool.gpus_per_node
+            for name in _SHARED
+        }
+        for pool in pools
+    ]
+    least = {
+        name: _NODE_SHARE * min((one[name] for one in shares), default=0.0) for name in _SHARED
+    }
+    memory = own.memory or quantity.memory(_rounded(least["memory"], _MEMORY_STEP))
+    return Resources(
+        cpu=own.cpu or quantity.cpu(_rounded(least["cpu"], _CPU_STEP)),
+        memory=memory,
+        shm=own.shm
+        or quantity.memory(_rounded(quantity.bytes_(memory) / _SHM_SHARE, _MEMORY_STEP)),
+    )
+
+
+def _rounded(amount: float, step: int) -> int:
+    """Round down to a multiple of `step`, which is also the least."""
+    return max(int(amount // step), 1) * step
 
 
 def usd_per_hour(spec: RunSpec, pools: tuple[NodePool, ...]) -> float | None:

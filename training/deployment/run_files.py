@@ -29,7 +29,9 @@ from training import source
 from training.deployment import (
     capacity_checks,
     name_checks,
+    network_checks,
     network_policy_checks,
+    program_checks,
     scheduler_checks,
     trainer_settings,
 )
@@ -167,15 +169,22 @@ def _run(
     if platform:
         problems += name_checks.check_names(file, platform, references)
         problems += scheduler_checks.check_scheduler_support(file, platform)
+    problems += program_checks.required(file)
     known = not problems
-    settings, found = trainer_settings.load(file, root)
+    program, issues = program_checks.load(file, root)
+    problems += issues
+    settings, found = trainer_settings.load(file, root) if file.config else ({}, [])
     problems += found
     if platform is None or not known:
         return None, problems
     problems += network_policy_checks.check_report(settings, platform)
+    problems += network_policy_checks.check_program(file, platform)
     # Invalid settings are left out, so that other issues of the run are found, too.
     settings = {} if found else settings
-    run = file.resolve(platform, references, settings, trainer_settings.dimensions(file, settings))
+    dimensions = trainer_settings.dimensions(file, settings) if file.config else {}
+    run = file.resolve(platform, references, settings, dimensions, program)
     problems += capacity_checks.check_capacity(file, run, platform)
+    problems += network_checks.check_network(run, platform)
+    problems += program_checks.check_on_platform(file, run, platform)
     problems += scheduler_checks.check_zones(run, platform)
     return (None if problems else run), problems

@@ -10,16 +10,28 @@ import dataclasses
 import types
 import typing
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import pydantic
 from pydantic import AfterValidator, Field, WrapValidator
 
 from infra.config.errors import invalid
-from infra.config.types import Bool, Cores, DnsLabel, Int, Number, Size, Str, StrictModel
+from infra.config.types import (
+    Bool,
+    Cores,
+    DnsLabel,
+    Int,
+    Number,
+    Size,
+    Str,
+    StrictModel,
+    matching,
+)
 from infra.domain.platform import Platform
 from infra.domain.pools import Capacity
 from infra.domain.tier import TIERS
+from training.deployment.program_schema import ProgramSection
+from training.program import Program
 from training.spec import RunKeys, RunSpec
 
 
@@ -41,6 +53,19 @@ _KINDS: Final[Mapping[str, Any]] = {
     "DnsLabel": DnsLabel,
     "Cores": Cores,
     "Size": Size,
+    "NcclDebug": Literal["VERSION", "WARN", "INFO", "TRACE"],
+    "NcclSubsystems": tuple[
+        Literal["INIT", "COLL", "P2P", "SHM", "NET", "GRAPH", "TUNING", "ENV", "ALLOC", "ALL"], ...
+    ],
+    "NcclThreads": Literal[64, 128, 256, 512] | None,
+    "NcclAlgorithms": tuple[
+        Literal["Ring", "Tree", "CollnetDirect", "CollnetChain", "NVLS", "NVLSTree", "PAT"], ...
+    ],
+    "DistributedDebug": Literal["OFF", "INFO", "DETAIL"],
+    "Interface": Annotated[
+        Str,
+        AfterValidator(matching("interface", r"[A-Za-z0-9_.-]{1,15}", "the name of an interface")),
+    ],
 }
 
 
@@ -118,8 +143,10 @@ class RunFile(_Keys):  # type: ignore[misc]
     """Whether spot capacity is used. Default: the tier's, true for research and false for production."""
     image: Str = Field(description="a name of the stack's images, or a reference by digest")
     """Name of one of the stack's images, or a reference by digest."""
-    config: Str = Field(description="the stem of a file in training/configs")
-    """Trainer configuration: stem of a file in training/configs."""
+    program: ProgramSection | None = None
+    """The program that the run starts. Default: the built-in trainer with `config`."""
+    config: Str | None = Field(default=None, description="the stem of a file in training/configs")
+    """Configuration of the built-in trainer, which requires it: stem of a file in training/configs."""
     overrides: dict[str, Any] = Field(default_factory=dict)
     """Settings that replace the config's, nested like them."""
     parallelism: ParallelismSection = ParallelismSection()
@@ -135,11 +162,12 @@ class RunFile(_Keys):  # type: ignore[misc]
         images: Mapping[str, str],
         settings: Mapping[str, Any],
         dimensions: Mapping[str, int],
+        program: Program | None = None,
     ) -> RunSpec:
         """Return the run on a platform.
 
         `images`: references by name; `settings`: the trainer's configuration with all overrides merged in;
-        `dimensions`: ranks per dimension where the model is divided.
+        `dimensions`: ranks per dimension where the model is divided; `program`: what runs instead of the trainer.
         """
         tier = TIERS[platform.teams[self.team].tier]
         spot = tier.spot_by_default if self.allow_spot is None else self.allow_spot
@@ -155,5 +183,6 @@ class RunFile(_Keys):  # type: ignore[misc]
             ),
             "secrets": tuple(sorted(set(self.secrets))),
             "collective_gbps": self.require.collective_gbps,
+            "program": program,
         }
         return RunSpec(**kept | resolved)

@@ -19,6 +19,7 @@ CONFIGS_FOLDER: Final = "training/configs"
 
 def load(file: RunFile, root: Path) -> tuple[dict[str, Any], list[ConfigIssue | str]]:
     """Return the trainer's configuration with the run's overrides merged in, and its issues."""
+    assert file.config is not None
     folder = root / CONFIGS_FOLDER
     known = {path.stem: path for path in sorted(folder.glob("*.yaml"))}
     path = root / file.config if file.config.endswith(".yaml") else known.get(file.config)
@@ -133,5 +134,7 @@ def dimensions(file: RunFile, settings: Mapping[str, Any]) -> dict[str, int]:
 
 def config_warnings(run: RunSpec) -> list[str]:
     """Return what may be a mistake in a run though it can work, one line each; the trainer logs the same."""
+    if run.program:
+        return []
     found = trainer_config.parse(_merged(run.config, {"data": {"path": run.dataset.path}}))
     return [f"{run.run_id}: config: {line}" for line in found.warnings()]

@@ -12,7 +12,7 @@ from infra.domain import pools
 from tests.golden.example_runs import IMAGE, RUN_FILE, platform
 from training import spec
 from training.deployment.run_schema import RunFile, derive
-from training.spec import Dataset, Resources, RunKeys, RunSpec, key
+from training.spec import Dataset, NetworkSettings, Resources, RunKeys, RunSpec, key
 
 EVERY_KEY: dict[str, Any] = RUN_FILE | {
     "jobKind": "indexed-job",
@@ -42,6 +42,7 @@ def test_every_kept_key_reaches_the_spec_as_it_stands() -> None:
         "gpu_model": "a100",
         "dataset": Dataset(name="stdlib", source="stdlib"),
         "resources": Resources(cpu="80", memory="900Gi", shm="64Gi"),
+        "network": NetworkSettings(),
         "save_seconds": 45.0,
         "secrets": ("a", "b"),
         "priority": "research-training",

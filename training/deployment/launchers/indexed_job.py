@@ -16,7 +16,8 @@ def render(run: RunSpec, platform: Platform) -> list[Manifest]:
     The Job replaces pods one by one, never the gang as a whole; when one fails, the others fail with it, so each
     failure of the gang can count once per node.
     """
-    main = pod.container(run, platform, pod.torchrun_command(run, f"{run.run_id}-0.{run.run_id}"))
+    first = f"{run.run_id}-0.{run.run_id}"
+    main = pod.worker(run, platform, first, node_rank=pod.COMPLETION_INDEX)
     template = pod.template(run, platform, main)
     template["spec"]["subdomain"] = run.run_id
     return [

@@ -11,7 +11,7 @@ from training.spec import RunSpec
 
 def render(run: RunSpec, platform: Platform) -> list[Manifest]:
     """Return one Job of one pod, which is replaced after a failure up to `max_restarts` times."""
-    main = pod.container(run, platform, pod.torchrun_command(run, None))
+    main = pod.worker(run, platform, None)
     return [
         {
             **JOB.header,

@@ -72,7 +72,9 @@ def attempt_env() -> dict[str, Any]:
 def render(run: RunSpec, platform: Platform) -> list[Manifest]:
     """Return one JobSet; it creates the headless Service RUN_ID itself."""
     first = f"{run.run_id}-{WORKER}-0-0.{run.run_id}"
-    main = pod.container(run, platform, pod.torchrun_command(run, first), more_env=[attempt_env()])
+    main = pod.worker(
+        run, platform, first, more_env=[attempt_env()], node_rank=pod.COMPLETION_INDEX
+    )
     job = worker_job(run, pod.template(run, platform, main))
     return [
         {

@@ -10,7 +10,7 @@ from infra.domain.platform import Platform
 from infra.kubernetes.objects import Manifest
 from training import spec
 from training.deployment.gangs import gang_backend
-from training.deployment.launchers import pod
+from training.deployment.launchers import pod, program
 from training.spec import RunSpec
 
 # The trainer reads torchrun's variables, Open MPI sets its own.
@@ -31,7 +31,7 @@ def _mpirun(run: RunSpec, exported: list[str]) -> list[str]:
         "--bind-to",
         "none",
         "-x",
-        f"MASTER_ADDR={run.run_id}-worker-0.{run.run_id}",
+        f"MASTER_ADDR={_first(run)}",
         "-x",
         f"MASTER_PORT={spec.rendezvous_port(run.run_id)}",
     ]
@@ -49,12 +49,24 @@ def _mpirun(run: RunSpec, exported: list[str]) -> list[str]:
     ]
 
 
-def _launcher_template(run: RunSpec, platform: Platform) -> dict[str, Any]:
-    """mpirun's own pod: without GPUs, so it can share any node of the run's pools with a worker."""
+def _launcher(run: RunSpec, platform: Platform) -> dict[str, Any]:
+    """mpirun's container."""
+    if run.program:
+        return pod.worker(run, platform, _first(run), name="launcher")
     variables = [*pod.environment(run, platform), *pod.secret_environment(run, platform)]
     # Not the metrics address: the leading rank is in another pod and reads its own.
     exported = [*(one["name"] for one in variables), spec.METRICS_PORT_ENV]
-    main = pod.container(run, platform, _mpirun(run, exported), name="launcher")
+    return pod.container(run, platform, _mpirun(run, exported), name="launcher")
+
+
+def _first(run: RunSpec) -> str:
+    """DNS name of the first worker."""
+    return f"{run.run_id}-worker-0.{run.run_id}"
+
+
+def _launcher_template(run: RunSpec, platform: Platform) -> dict[str, Any]:
+    """mpirun's own pod: without GPUs, so it can share any node of the run's pools with a worker."""
+    main = _launcher(run, platform)
     small = {"cpu": "500m", "memory": "512Mi"}
     main["resources"] = {"requests": small, "limits": small}
     del main["ports"]
@@ -77,7 +89,10 @@ def render(run: RunSpec, platform: Platform) -> list[Manifest]:
         "-f",
         "/home/trainer/.sshd_config",
     ]
-    worker = pod.container(run, platform, sshd, name="worker")
+    # Ranks that mpirun starts here find the source unpacked.
+    words = [*program.UNPACK, "--", *sshd] if run.program else sshd
+    env = program.environment(run, _first(run))
+    worker = pod.container(run, platform, words, name="worker", more_env=env)
     return [
         {
             **MPI_JOB.header,

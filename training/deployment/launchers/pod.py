@@ -12,10 +12,12 @@ from infra.kubernetes.objects import Manifest, metadata
 from training import spec
 from training.deployment import placement
 from training.deployment.gangs import gang_backend
-from training.deployment.launchers import gate
+from training.deployment.launchers import gate, program
 from training.spec import RunSpec
 
 CONTAINER: Final = "trainer"
+COMPLETION_INDEX: Final = f"metadata.labels['{naming.JOB_INDEX}']"
+"""Field of a pod of an Indexed Job with its index."""
 
 
 def labels(run: RunSpec) -> dict[str, str]:
@@ -56,23 +58,25 @@ def trainer_args(run: RunSpec) -> list[str]:
     ]
 
 
-def torchrun_command(run: RunSpec, rendezvous_host: str | None) -> list[str]:
-    """Return the pod's command: torchrun, with the exit codes of the ranks.
+def command(run: RunSpec, rendezvous_host: str | None) -> list[str]:
+    """Return the pod's command: the launcher of the run's program, or torchrun with the built-in trainer.
 
     `rendezvous_host` is the first pod's DNS name; None for a run of one node. The Job around the pods restarts
     them, torchrun does not.
     """
-    command = ["python", "-m", "training.trainer.launch"]
+    if run.program:
+        return [*program.COMMAND]
+    words = ["python", "-m", "training.trainer.launch"]
     if rendezvous_host is None:
-        command.append("--standalone")
+        words.append("--standalone")
     else:
-        command += [
+        words += [
             f"--nnodes={run.nodes}",
             f"--rdzv-id={run.run_id}",
             "--rdzv-backend=c10d",
             f"--rdzv-endpoint={rendezvous_host}:{spec.rendezvous_port(run.run_id)}",
         ]
-    command += [
+    words += [
         f"--nproc-per-node={run.processes_per_node}",
         "--max-restarts=0",
         f"--shutdown-timeout={run.grace.shutdown_timeout_s}",
@@ -80,7 +84,7 @@ def torchrun_command(run: RunSpec, rendezvous_host: str | None) -> list[str]:
         "training.trainer",
         *trainer_args(run),
     ]
-    return gate.before(run, rendezvous_host, command)
+    return gate.before(run, rendezvous_host, words)
 
 
 def environment(run: RunSpec, platform: Platform) -> list[dict[str, Any]]:
@@ -96,6 +100,7 @@ def environment(run: RunSpec, platform: Platform) -> list[dict[str, Any]]:
         "TOKENIZERS_PARALLELISM": "false",
         "TORCH_DISTRIBUTED_DEBUG": "INFO",
         **placement.network_env(run, pools),
+        **placement.network_settings(run),
     }
     return [{"name": name, "value": variables[name]} for name in sorted(variables)]
 
@@ -121,12 +126,14 @@ def metrics_environment() -> list[dict[str, Any]]:
 
 def resources(run: RunSpec, platform: Platform) -> dict[str, dict[str, str]]:
     """Return requests and equal limits: GPUs require it, and a gang must not lose a pod to memory pressure."""
+    pools = placement.eligible_pools(run, platform)
+    sizes = placement.pod_resources(run, pools)
     amounts = {
-        "cpu": run.resources.cpu,
-        "memory": run.resources.memory,
+        "cpu": sizes.cpu,
+        "memory": sizes.memory,
         naming.GPU: str(run.processes_per_node),
     }
-    devices = placement.network_devices(run, placement.eligible_pools(run, platform))
+    devices = placement.network_devices(run, pools)
     amounts |= {name: str(number) for name, number in devices.items()}
     return {"requests": dict(amounts), "limits": dict(amounts)}
 
@@ -151,6 +158,7 @@ def _security(run: RunSpec, platform: Platform) -> dict[str, Any]:
 
 def _volumes(run: RunSpec, platform: Platform) -> list[dict[str, Any]]:
     team = platform.teams[run.team]
+    shm = placement.pod_resources(run, placement.eligible_pools(run, platform)).shm
     return [
         {"name": "config", "configMap": {"name": run.run_id}},
         {
@@ -158,9 +166,10 @@ def _volumes(run: RunSpec, platform: Platform) -> list[dict[str, Any]]:
             "persistentVolumeClaim": {"claimName": team.checkpoints_claim},
         },
         {"name": "datasets", "persistentVolumeClaim": {"claimName": team.datasets_claim}},
-        {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": run.resources.shm}},
+        {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": shm}},
         {"name": "tmp", "emptyDir": {}},
         {"name": "scratch", "emptyDir": _scratch(run, platform)},
+        *program.volumes(run),
     ]
 
 
@@ -174,7 +183,7 @@ def _scratch(run: RunSpec, platform: Platform) -> dict[str, str]:
     return {"sizeLimit": f"{size}Gi"} if size else {}
 
 
-def _mounts() -> list[dict[str, Any]]:
+def _mounts(run: RunSpec) -> list[dict[str, Any]]:
     return [
         {"name": "config", "mountPath": spec.CONFIG_MOUNT, "readOnly": True},
         {"name": "checkpoints", "mountPath": spec.CHECKPOINT_MOUNT},
@@ -182,24 +191,26 @@ def _mounts() -> list[dict[str, Any]]:
         {"name": "shm", "mountPath": "/dev/shm"},
         {"name": "tmp", "mountPath": "/tmp"},
         {"name": "scratch", "mountPath": spec.SCRATCH_MOUNT},
+        *program.mounts(run),
     ]
 
 
 def container(
     run: RunSpec,
     platform: Platform,
-    command: Sequence[str],
+    words: Sequence[str],
     *,
     name: str = CONTAINER,
     more_env: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
-    """Return the trainer's container."""
+    """Return the container of the ranks; a program's image has a working directory of its own."""
+    folder = {} if run.program else {"workingDir": spec.WORKSPACE}
     return {
         "name": name,
         "image": run.image,
         "imagePullPolicy": "IfNotPresent",
-        "command": list(command),
-        "workingDir": spec.WORKSPACE,
+        "command": list(words),
+        **folder,
         "env": [
             *environment(run, platform),
             *secret_environment(run, platform),
@@ -210,9 +221,29 @@ def container(
         ],
         "ports": [{"name": naming.METRICS_PORT_NAME, "containerPort": naming.METRICS_PORT}],
         "resources": resources(run, platform),
-        "volumeMounts": [*_mounts(), *_added(platform, "volumeMounts")],
+        "volumeMounts": [*_mounts(run), *_added(platform, "volumeMounts")],
         "securityContext": _security(run, platform),
     }
+
+
+def worker(
+    run: RunSpec,
+    platform: Platform,
+    rendezvous_host: str | None,
+    *,
+    name: str = CONTAINER,
+    more_env: Sequence[Mapping[str, Any]] = (),
+    node_rank: str = "",
+) -> dict[str, Any]:
+    """Return the container that runs the ranks of a node.
+
+    `rendezvous_host`: the first pod's DNS name; None: a run of one node. `node_rank`: field of the pod with the
+    node's index; default: it is the first.
+    """
+    own: list[Mapping[str, Any]] = [*more_env]
+    if run.program:
+        own += [*program.environment(run, rendezvous_host), *program.node_rank_env(node_rank)]
+    return container(run, platform, command(run, rendezvous_host), name=name, more_env=own)
 
 
 def pod_spec(

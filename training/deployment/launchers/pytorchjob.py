@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from infra.domain.launcher_support import PYTORCH_JOB
 from infra.domain.platform import Platform
 from infra.kubernetes.objects import Manifest
-from training.deployment.launchers import pod
+from training.deployment.launchers import pod, program
 from training.spec import RunSpec
+
+_REPLICA_INDEX: Final = "metadata.labels['training.kubeflow.org/replica-index']"
 
 
 def render(run: RunSpec, platform: Platform) -> list[Manifest]:
@@ -18,9 +21,9 @@ def render(run: RunSpec, platform: Platform) -> list[Manifest]:
     bad configuration (78) is retried until backoffLimit, which this operator cannot avoid.
     """
     host = f"{run.run_id}-master-0" if run.nodes > 1 else None
-    main = pod.container(run, platform, pod.torchrun_command(run, host), name="pytorch")
 
-    def replicas(count: int) -> dict[str, Any]:
+    def replicas(count: int, more_env: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
+        main = pod.worker(run, platform, host, name="pytorch", more_env=more_env)
         return {
             "replicas": count,
             "restartPolicy": "OnFailure",
@@ -29,7 +32,7 @@ def render(run: RunSpec, platform: Platform) -> list[Manifest]:
 
     specs = {"Master": replicas(1)}
     if run.nodes > 1:
-        specs["Worker"] = replicas(run.nodes - 1)
+        specs["Worker"] = replicas(run.nodes - 1, program.worker_index_env(run, _REPLICA_INDEX))
     return [
         {
             **PYTORCH_JOB.header,

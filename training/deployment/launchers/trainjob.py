@@ -17,8 +17,14 @@ _NODE: Final = "node"
 def _runtime(run: RunSpec, platform: Platform) -> Manifest:
     """The run's TrainingRuntime, whose JobSet is like that of launcher `jobset`."""
     first = f"{run.run_id}-{_NODE}-0-0.{run.run_id}"
-    command = pod.torchrun_command(run, first)
-    main = pod.container(run, platform, command, name=_NODE, more_env=[jobset.attempt_env()])
+    main = pod.worker(
+        run,
+        platform,
+        first,
+        name=_NODE,
+        more_env=[jobset.attempt_env()],
+        node_rank=pod.COMPLETION_INDEX,
+    )
     job = jobset.worker_job(run, pod.template(run, platform, main), _NODE)
     step = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
     nodes = {

@@ -1,0 +1,140 @@
+"""What pods of a run gain for a program of its own: command, variables, files and scratch space."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any, Final
+
+from infra.domain.platform import Platform
+from infra.kubernetes.objects import Manifest, metadata
+from training.deployment import runtime_archive
+from training.program import (
+    ACCELERATE_FILE,
+    DEEPSPEED_FILE,
+    SOURCE_MOUNT,
+    Program,
+)
+from training.spec import NO_DATASET, RunSpec, rendezvous_port
+from trainyard import contract
+from trainyard.source import PART
+
+COMMAND: Final = ("python3", "-m", "trainyard.launch")
+"""The main process of every pod; it reads PROGRAM_FILE and starts the launcher."""
+
+UNPACK: Final = ("python3", "-m", "trainyard.source")
+"""Unpacks the source and becomes the command after `--`."""
+
+_PART_MAX: Final = 700 * 2**10
+"""Bytes of the archive per ConfigMap, which can have 1 MiB; base64 adds a third to a request."""
+_LOOPBACK: Final = "127.0.0.1"
+
+
+def source_config_maps(run: RunSpec, platform: Platform, labels: dict[str, str]) -> list[Manifest]:
+    """Return the ConfigMaps with the parts of the source's archive; none without a source."""
+    source = run.program.source if run.program else None
+    if source is None:
+        return []
+    starts = range(0, len(source.archive), _PART_MAX)
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": metadata(name, namespace=platform.teams[run.team].namespace, labels=labels),
+            "immutable": True,
+            "binaryData": {PART.format(index): _base64(source.archive[start : start + _PART_MAX])},
+        }
+        for index, (name, start) in enumerate(zip(_source_names(run), starts, strict=True))
+    ]
+
+
+def _source_names(run: RunSpec) -> list[str]:
+    source = run.program.source if run.program else None
+    count = -(-len(source.archive) // _PART_MAX) if source else 0
+    return [f"{run.run_id}-source-{index}" for index in range(count)]
+
+
+def config_data(program: Program) -> dict[str, dict[str, str]]:
+    """Return `data` and `binaryData` of the run's ConfigMap besides the run record."""
+    source = program.source
+    settings: dict[str, Any] = {
+        "launcher": program.launcher,
+        "command": list(program.command),
+        "env": dict(program.env),
+        "source": {"path": SOURCE_MOUNT, "sha256": source.sha256} if source else None,
+    }
+    for name, key in ((DEEPSPEED_FILE, "deepspeed"), (ACCELERATE_FILE, "accelerate")):
+        if name in program.files:
+            settings[key] = f"{contract.CONFIG_MOUNT}/{name}"
+    text = json.dumps(settings, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+    return {
+        "data": {contract.PROGRAM_FILE: text, **program.files},
+        "binaryData": {runtime_archive.ZIP_FILE: _base64(runtime_archive.package())},
+    }
+
+
+def _base64(content: bytes) -> str:
+    return base64.b64encode(content).decode()
+
+
+def environment(run: RunSpec, rendezvous_host: str | None) -> list[dict[str, Any]]:
+    """Return the variables with the facts of the run, sorted; those of the pod are `pod_environment`'s.
+
+    `rendezvous_host`: DNS name of the first pod; None: a run of one node.
+    """
+    program = run.program
+    if program is None:
+        return []
+    host, port = rendezvous_host or _LOOPBACK, rendezvous_port(run.run_id)
+    facts = {
+        "run_id": run.run_id,
+        "run_dir": run.run_dir,
+        "checkpoints": f"{run.run_dir}/{contract.CHECKPOINTS_DIR}",
+        "data": contract.DATA_MOUNT if run.dataset == NO_DATASET else run.dataset.path,
+        "scratch": contract.SCRATCH_MOUNT,
+        "source": f"{contract.SCRATCH_MOUNT}/source" if program.source else "",
+        "nodes": str(run.nodes),
+        "gpus_per_node": str(run.processes_per_node),
+        "world_size": str(run.world_size),
+        "rendezvous": f"{host}:{port}",
+        "rendezvous_host": host,
+        "rendezvous_port": str(port),
+        "notice_seconds": str(run.grace.termination_grace_s),
+        "tracking_uri": program.tracking_uri,
+        "team": run.team,
+        "capacity_type": run.capacity_types[0] if len(run.capacity_types) == 1 else "",
+        "run_record": f"{contract.CONFIG_MOUNT}/{contract.RUN_RECORD_FILE}",
+        "deepspeed_config": (
+            f"{contract.CONFIG_MOUNT}/{DEEPSPEED_FILE}" if DEEPSPEED_FILE in program.files else ""
+        ),
+    }
+    variables = {contract.PLACEHOLDERS[name].variable: value for name, value in facts.items()}
+    variables["PYTHONPATH"] = f"{contract.CONFIG_MOUNT}/{runtime_archive.ZIP_FILE}"
+    return [{"name": name, "value": value} for name, value in sorted(variables.items()) if value]
+
+
+def node_rank_env(path: str = "") -> list[dict[str, Any]]:
+    """Return the variable with the node's index: from a field of the pod, or 0."""
+    index: dict[str, Any] = (
+        {"valueFrom": {"fieldRef": {"fieldPath": path}}} if path else {"value": "0"}
+    )
+    return [{"name": contract.NODE_RANK_ENV, **index}]
+
+
+def worker_index_env(run: RunSpec, path: str) -> list[dict[str, Any]]:
+    """Return the variable with a node's index among those after the first, from a field of the pod."""
+    if run.program is None:
+        return []
+    return [{"name": contract.WORKER_INDEX_ENV, "valueFrom": {"fieldRef": {"fieldPath": path}}}]
+
+
+def volumes(run: RunSpec) -> list[dict[str, Any]]:
+    """Return the volume with the parts of the source; none without a source."""
+    parts = [{"configMap": {"name": name}} for name in _source_names(run)]
+    return [{"name": "source", "projected": {"sources": parts}}] if parts else []
+
+
+def mounts(run: RunSpec) -> list[dict[str, Any]]:
+    """Return where it is mounted."""
+    place = {"mountPath": SOURCE_MOUNT, "readOnly": True}
+    return [{"name": one["name"], **place} for one in volumes(run)]

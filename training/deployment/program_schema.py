@@ -1,0 +1,34 @@
+"""The section `program` of a run file."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from infra.config.types import Int, Str, StrictModel
+
+Text = Annotated[str, Field(strict=True)]
+
+
+class ProgramSection(StrictModel):
+    """The program that the run starts instead of the built-in trainer; see docs/programs.md."""
+
+    launcher: Literal["torchrun", "accelerate", "deepspeed", "mpirun", "python"] = "torchrun"
+    """What starts the ranks. Rank counts and addresses are derived from the run."""
+    command: tuple[Str, ...] = Field(
+        min_length=1, description="the script and its arguments, such as [train.py, --lr, '0.1']"
+    )
+    """Script and arguments, as after `torchrun`; placeholders such as {checkpoints} are expanded at start."""
+    source: Str | None = None
+    """Folder of the repository with the code, packed by content. Default: the code is in the image."""
+    env: dict[Str, Text] = Field(default_factory=dict)
+    """Environment variables of the program; placeholders are expanded."""
+    accelerate: Str | None = None
+    """Accelerate's configuration: path of a YAML file in the repository. Launcher accelerate only."""
+    deepspeed: Str | None = None
+    """DeepSpeed's configuration: path of a JSON file in the repository; mounted as {deepspeed_config}."""
+    model_parameters: Int | None = Field(default=None, ge=1)
+    """Number of the model's parameters, to check DeepSpeed's offload against the node's memory."""
+    tracking_uri: Str | None = None
+    """MLflow tracking server; the program gets it as {tracking_uri}. Default: none."""
