@@ -158,7 +158,7 @@ def _fork(
         _become_rank(rank, world, port, log)
         sys.argv = ["training.trainer", *arguments]
         from training.trainer.__main__ import main
-        from training.trainer.processes.exit_codes import report_exit_code
+        from trainyard.exit_codes import report_exit_code
 
         if hook:
             hook(rank)

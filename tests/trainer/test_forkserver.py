@@ -13,8 +13,9 @@ import pytest
 from tests.trainer.ranks import DEADLINE_S, until
 from training.trainer.processes import agent, forkserver
 from training.trainer.processes.agent import ForkServer
-from training.trainer.processes.exit_codes import EXIT_DIR_ENV, read_exit_codes
 from training.trainer.processes.forkserver import RankSpec
+from trainyard.contract import EXIT_DIR_ENV
+from trainyard.exit_codes import ExitDir
 
 PROGRAM = """
 import os, signal, subprocess, sys
@@ -54,6 +55,10 @@ def order(tmp_path: Path, *arguments: str, **environment: str) -> RankSpec:
     return RankSpec(arguments=arguments, environment=environment, stdout=out, stderr=out)
 
 
+def codes(folder: Path) -> list[int]:
+    return [result.code for result in ExitDir(folder).results()]
+
+
 def exists(pid: int) -> bool:
     """Whether it runs; one that waits for its parent's notice does not."""
     try:
@@ -89,7 +94,17 @@ def test_sigterm_before_the_handler_is_installed_exits_as_preempted(
     pid = process.fork(order(tmp_path, "pause", RANK="1", **{EXIT_DIR_ENV: str(tmp_path)}))
     process.kill(pid, signal.SIGTERM)
     assert process.code(pid, DEADLINE_S) == 75
-    assert read_exit_codes(tmp_path) == [75]
+    assert codes(tmp_path) == [75]
+
+
+def test_a_killed_rank_leaves_a_result_for_the_launcher(
+    starting: list[ForkServer], tmp_path: Path
+) -> None:
+    process = started(starting)
+    pid = process.fork(order(tmp_path, "pause", RANK="1", **{EXIT_DIR_ENV: str(tmp_path)}))
+    process.kill(pid, signal.SIGKILL)
+    assert process.code(pid, DEADLINE_S) == -signal.SIGKILL
+    assert [(r.rank, r.code) for r in ExitDir(tmp_path).results()] == [(1, -signal.SIGKILL)]
 
 
 def test_a_program_that_listens_gets_its_signal(starting: list[ForkServer], tmp_path: Path) -> None:
@@ -132,10 +147,10 @@ def test_when_the_launcher_dies_all_ranks_are_stopped(
     starting: list[ForkServer], tmp_path: Path
 ) -> None:
     process = started(starting)
-    pid = process.fork(order(tmp_path, "pause", **{EXIT_DIR_ENV: str(tmp_path)}))
+    pid = process.fork(order(tmp_path, "pause", RANK="0", **{EXIT_DIR_ENV: str(tmp_path)}))
     process.channel.close()
     until(lambda: not exists(pid) and not exists(process.pid), "both to end")
-    assert read_exit_codes(tmp_path) == [75]
+    assert codes(tmp_path) == [75]
 
 
 def test_a_failed_preload_is_logged_and_ranks_start_cold(

@@ -106,6 +106,31 @@ def test_a_killed_rank_is_replaced_under_a_live_launcher_and_a_notice_still_ends
     assert_same(files, control)
 
 
+def test_when_the_fork_server_is_killed_the_ranks_restart_without_it(
+    trainer: Trainer, launch: Launch, tmp_path: Path
+) -> None:
+    files = trainer.files("run")
+    shape = ["--standalone", "--nproc-per-node=1", "--max-restarts=1"]
+    node = launch(*shape, *trainer_command(trainer, files.path))
+    files.until_step(3)
+    os.kill(parent(leader(files)), signal.SIGKILL)
+    assert node.wait(DEADLINE_S) == 0, read_log(tmp_path)
+    assert [e["attempt"] for e in files.events("started")] == [1, 2]
+    assert "without the fork server" in read_log(tmp_path)
+
+
+def test_a_rank_stopped_for_ever_does_not_make_a_notice_a_failure(
+    trainer: Trainer, launch: Launch, tmp_path: Path
+) -> None:
+    files = trainer.files("run")
+    shape = ["--standalone", "--nproc-per-node=2", "--max-restarts=0", "--shutdown-timeout=5"]
+    node = launch(*shape, *trainer_command(trainer, files.path))
+    until(lambda: files.events("checkpoint_commit"), "a checkpoint")
+    os.kill(int(leader(files).name), signal.SIGSTOP)
+    node.send_signal(signal.SIGTERM)
+    assert node.wait(DEADLINE_S) == 75, read_log(tmp_path)
+
+
 def test_a_bad_configuration_ends_with_78_and_its_line_once(launch: Launch, tmp_path: Path) -> None:
     bad = tmp_path / "bad.yaml"
     bad.write_text("stepz: 3\n")

@@ -4,7 +4,8 @@ It runs torch's elastic agent in this process and adds what a pod needs: the ran
 (75, 78) instead of 1, SIGTERM handling before ranks exist, a shutdown timeout long enough for the
 last checkpoint (torch's is 30 s), a rendezvous timeout, and restarts (`--max-restarts`) after crashes
 only. The trainer's ranks are forked from a fork server that loads their imports during the
-rendezvous; other programs start as torchrun starts them.
+rendezvous; each rank of another program runs under `trainyard.rank`. Exit codes are those of
+`trainyard.launch`, which starts programs of users.
 """
 
 from __future__ import annotations
@@ -16,19 +17,17 @@ import socket
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Final, NoReturn
 
 from training.spec import EXIT_PREEMPTED
-from training.trainer.processes.exit_codes import (
-    EXIT_DIR_ENV,
-    node_exit_code,
-    read_config_errors,
-    read_exit_codes,
-)
 from training.trainer.processes.forkserver import PROGRAM
+from trainyard.contract import EXIT_DIR_ENV
+from trainyard.exit_codes import ExitDir, node_exit_code
+from trainyard.launchers import RANK_PARENT, rank_command
 
 DEFAULT_SHUTDOWN_TIMEOUT_S: Final = 90
 """Time for the ranks' last checkpoint; longer than the trainer's default deadline."""
@@ -47,19 +46,31 @@ def main(arguments: Sequence[str]) -> int:
 
     if options.module and options.training_script == PROGRAM:
         agent.fork_ranks_from(agent.ForkServer.start())
-    _exit_on_sigterm()
+    else:
+        _run_under_parents(options)
     _apply_defaults(options)
     with tempfile.TemporaryDirectory(prefix="trainyard-exit-") as folder:
+        results = ExitDir(Path(folder))
+        _handle_signals(results)
         os.environ[EXIT_DIR_ENV] = folder
-        agent.restart_only_after_crashes(Path(folder))
+        agent.restart_only_after_crashes(results)
         torchrun_code = _run(options)
-        codes = read_exit_codes(Path(folder))
-        for text in read_config_errors(Path(folder)):
+        for text in results.config_errors():
             print(text, file=sys.stderr)
-        # Ranks that torchrun killed left no code; those of the others still count.
-        return node_exit_code(
-            codes, torchrun.determine_local_world_size(options.nproc_per_node), torchrun_code
-        )
+        ranks = torchrun.determine_local_world_size(options.nproc_per_node)
+        return node_exit_code(results.results(), ranks, torchrun_code, results.first_request())
+
+
+def _run_under_parents(options: argparse.Namespace) -> None:
+    """Run each rank under `trainyard.rank`, which records how it really ended."""
+    words = [options.training_script, *options.training_script_args]
+    if options.module:
+        words = ["-m", *words]
+    elif not (options.no_python or options.run_path or words[0].endswith(".py")):
+        words = [sys.executable, "-u", *words]
+    command = [*RANK_PARENT, *(words if options.no_python else rank_command(words))]
+    options.no_python, options.module, options.run_path = True, False, False
+    options.training_script, *options.training_script_args = command
 
 
 def _apply_defaults(options: argparse.Namespace) -> None:
@@ -106,8 +117,8 @@ def _use_one_thread() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
-def _exit_on_sigterm() -> None:
-    """Exit on SIGTERM immediately until torchrun has started ranks: there is nothing to save.
+def _handle_signals(results: ExitDir) -> None:
+    """Record a request to stop; exit immediately until torchrun has started ranks.
 
     A thread reads the signals: Python runs handlers only between bytecodes of the main thread, which
     may wait inside torch for minutes.
@@ -116,11 +127,13 @@ def _exit_on_sigterm() -> None:
     writer.setblocking(False)
     signal.set_wakeup_fd(writer.detach(), warn_on_full_buffer=False)
     signal.signal(signal.SIGTERM, _noop_handler)
-    threading.Thread(target=_read_signals, args=(reader,), daemon=True).start()
+    threading.Thread(target=_read_signals, args=(reader, results), daemon=True).start()
 
 
-def _read_signals(reader: socket.socket) -> None:
+def _read_signals(reader: socket.socket, results: ExitDir) -> None:
     while number := reader.recv(1):
+        if number[0] in (signal.SIGTERM, signal.SIGINT) and results.first_request() is None:
+            results.write_notice(time.time())
         # torchrun replaces the handler when it starts the first rank.
         if number[0] == signal.SIGTERM and signal.getsignal(signal.SIGTERM) is _noop_handler:
             _exit_before_ranks()

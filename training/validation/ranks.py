@@ -19,11 +19,11 @@ from training.cli import Parser
 from training.trainer import config as trainer_config
 from training.trainer.config import TrainerConfig
 from training.trainer.parallel.world import World, join_world
-from training.trainer.processes.exit_codes import report_exit_code
 from training.validation import bandwidth, consistency, device, host, short_training
 from training.validation.expected import Expected
 from training.validation.gang import FAILED, OUTCOME, RESULTS_ENV
 from training.validation.verdict import Finding
+from trainyard.exit_codes import report_exit_code
 
 Found = tuple[Finding | None, dict[str, Any]]
 

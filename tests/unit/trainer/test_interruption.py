@@ -10,12 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from training.trainer.processes.exit_codes import (
-    EXIT_DIR_ENV,
-    node_exit_code,
-    read_exit_codes,
-    report_exit_code,
-)
 from training.trainer.processes.interruption import Notice
 
 
@@ -98,36 +92,3 @@ def test_the_run_s_notice_file_is_seen_by_the_rank_that_watches_and_then_removed
 
 def test_without_a_notice_of_its_own_a_rank_has_the_whole_budget(tmp_path: Path) -> None:
     assert Notice(tmp_path).seconds_left(45) == 45
-
-
-@pytest.mark.parametrize(
-    ("codes", "torchrun", "expected"),
-    [
-        ([0, 0], 0, 0),
-        ([0, 0], 1, 0),
-        ([75, 75], 1, 75),
-        ([75], 143, 75),
-        ([78, 1], 1, 78),
-        ([75, 78], 1, 78),
-        ([1, 0], 1, 1),
-        ([], 137, 137),
-        ([0], 1, 1),
-        ([0], 0, 1),
-        ([1, 1], 0, 1),
-    ],
-)
-def test_a_node_ends_with_the_code_that_its_ranks_mean(
-    codes: list[int], torchrun: int, expected: int
-) -> None:
-    assert node_exit_code(codes, 2, torchrun) == expected
-
-
-def test_ranks_leave_their_codes_in_the_launchers_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    report_exit_code(75)  # nobody asked: nothing happens
-    monkeypatch.setenv(EXIT_DIR_ENV, str(tmp_path))
-    for rank, code in (("0", 75), ("1", 0)):
-        monkeypatch.setenv("RANK", rank)
-        report_exit_code(code)
-    assert read_exit_codes(tmp_path) == [75, 0]

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any, Final
 
 from torch.distributed.elastic.agent.server import local_elastic_agent
@@ -24,8 +23,8 @@ from torch.distributed.elastic.multiprocessing.subprocess_handler import Subproc
 from torch.distributed.launcher import api as launcher
 
 from training.spec import EXIT_BAD_CONFIG, EXIT_PREEMPTED
-from training.trainer.processes.exit_codes import read_exit_codes
 from training.trainer.processes.forkserver import PROGRAM, RankSpec, serve
+from trainyard.exit_codes import ExitDir, node_exit_code
 
 _ANSWER_S: Final = 60.0
 """Timeout of one request."""
@@ -56,17 +55,16 @@ class ForkServer:
         return cls(pid, own_end)
 
     def wait_until_ready(self) -> bool:
-        """Wait until everything is loaded; return whether that succeeded, and print why if not."""
+        """Wait until everything is loaded; return whether it can fork, and print why if not."""
+        mistake = None
         if not self.ready and not self.lost:
             mistake = self._answer("ready", _READY_S)
-            self.ready = not self.lost and mistake is None
-            if not self.ready:
-                self._mark_lost()
-                print(
-                    f"launch: ranks start without the fork server: {mistake or 'the fork server is gone'}",
-                    file=sys.stderr,
-                )
-        return self.ready
+            self.ready = mistake is None
+        if self.lost or not self.ready:
+            self._mark_lost()
+            why = mistake or "the fork server is gone"
+            print(f"launch: ranks start without the fork server: {why}", file=sys.stderr)
+        return self.ready and not self.lost
 
     def fork(self, spec: RankSpec) -> int:
         """Fork a rank; return its process id. Raises OSError."""
@@ -182,22 +180,23 @@ class ForkedContext(SubprocessContext):
             self.subprocess_handlers[rank] = _Handler(self._server, rank, spec)
 
 
-def restart_only_after_crashes(folder: Path) -> None:
-    """Stop torch's agent from restarting ranks that reported 75 or 78 in `folder`.
+def restart_only_after_crashes(folder: ExitDir) -> None:
+    """Stop torch's agent from restarting ranks that were asked to stop or have a bad configuration.
 
-    torch treats every code but 0 as a crash.
+    torch treats every code but 0 as a crash. `folder` has the results of this attempt's ranks.
     """
 
     class Agent(LocalElasticAgent):
         def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
-            for file in folder.iterdir():
-                file.unlink()
+            folder.clear()
             started: dict[int, Any] = super()._start_workers(worker_group)
             return started
 
         def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
             result: RunResult = super()._monitor_workers(worker_group)
-            if {EXIT_PREEMPTED, EXIT_BAD_CONFIG} & set(read_exit_codes(folder)):
+            found, ranks = folder.results(), worker_group.spec.local_world_size
+            verdict = node_exit_code(found, ranks, 1, folder.first_request())
+            if found and verdict in (EXIT_PREEMPTED, EXIT_BAD_CONFIG):
                 self._remaining_restarts = 0
             return result
 
@@ -214,17 +213,19 @@ def fork_ranks_from(server: ForkServer) -> None:
         # Before torch sets its handlers: until ranks exist, SIGTERM ends the launcher immediately.
         if not is_trainer_command(options) or not server.wait_until_ready():
             return plain(**options)
-        options = {
+        forked = {
             key: value
             for key, value in options.items()
             if key not in ("start_method", "numa_options")
         }
-        context = ForkedContext(server, **options)
+        context = ForkedContext(server, **forked)
         try:
             context.start()
         except Exception:
             context.close()
-            raise
+            if server.wait_until_ready():
+                raise
+            return plain(**options)
         return context
 
     agent.start_processes = start

@@ -2,7 +2,8 @@
 
 Importing torch and transformers takes seconds; a fork of a process that has done so starts at once.
 The fork server is forked from the launcher before that has a second thread; it stays single-threaded
-and never initializes CUDA, so that forking is safe. This module imports only the standard library.
+and never initializes CUDA, so that forking is safe. This module imports only the standard library and
+trainyard.
 
 The launcher and the fork server exchange lines of JSON over a socket pair:
 
@@ -25,8 +26,12 @@ import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import FrameType
 from typing import Any, Final, NoReturn
+
+from trainyard.contract import EXIT_DIR_ENV
+from trainyard.exit_codes import ExitDir, report_exit_code
 
 PROGRAM: Final = "training.trainer"
 """The module that ranks run."""
@@ -93,7 +98,7 @@ class _RankForker:
     """Forks ranks and reports their exit codes."""
 
     channel: socket.socket
-    alive: set[int] = field(default_factory=set)
+    alive: dict[int, RankSpec] = field(default_factory=dict)
     _received: bytes = b""
 
     def serve(self) -> None:
@@ -135,8 +140,9 @@ class _RankForker:
         for pid in sorted(self.alive):
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:
-                self.alive.remove(pid)
-                self._send({"ended": pid, "code": os.waitstatus_to_exitcode(status)})
+                code = os.waitstatus_to_exitcode(status)
+                _record(self.alive.pop(pid), code)
+                self._send({"ended": pid, "code": code})
 
     def _fork(self, spec: RankSpec) -> int | None:
         reader, writer = os.pipe()
@@ -154,12 +160,18 @@ class _RankForker:
         os.close(writer)
         os.read(reader, 1)
         os.close(reader)
-        self.alive.add(pid)
+        self.alive[pid] = spec
         return pid
 
     def _send(self, message: dict[str, Any]) -> None:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self.channel.sendall(_line(message))
+
+
+def _record(spec: RankSpec, code: int) -> None:
+    """Record the exit code of a rank that could not do so, because a signal ended it."""
+    if folder := spec.environment.get(EXIT_DIR_ENV):
+        ExitDir(Path(folder)).add_result(int(spec.environment["RANK"]), code)
 
 
 def run_as_rank(spec: RankSpec) -> NoReturn:
@@ -195,7 +207,6 @@ def run_as_rank(spec: RankSpec) -> NoReturn:
 def _exit_preempted(_: int, __: FrameType | None) -> None:
     """Exit on SIGTERM before the program listens: there is nothing to save."""
     from training.spec import EXIT_PREEMPTED
-    from training.trainer.processes.exit_codes import report_exit_code
 
     report_exit_code(EXIT_PREEMPTED)
     os._exit(EXIT_PREEMPTED)

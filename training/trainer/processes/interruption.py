@@ -21,6 +21,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
+from trainyard.exit_codes import report_request
+
 NOTICE_FILE_ENV: Final = "TRAINYARD_NOTICE_FILE"
 RUN_NOTICE_FILE: Final = "notice"
 _POLL_SECONDS = 1.0
@@ -100,6 +102,7 @@ class Notice:
         self.received_at = time.time()
         self._received = time.monotonic()
         self.source = source
+        report_request()
 
 
 def _noop_handler(_: int, __: FrameType | None) -> None:

@@ -1,0 +1,174 @@
+"""The table of docs/program-outcomes.md: program behaviour x signal x restarts, with real processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.free_ports import free_port
+from tests.trainer.outcome_programs import ROOT, Gang
+from tests.trainer.ranks import DEADLINE_S, until
+
+DEADLINE_NOTICE_S = 7
+"""The ranks are killed after 2 s of it."""
+
+
+@pytest.fixture
+def gang(tmp_path: Path) -> Iterator[Gang]:
+    found = Gang(tmp_path / "run")
+    yield found
+    found.end()
+
+
+WITHOUT_SIGNAL = [
+    ("exit=0", 0),
+    ("exit=1", 1),
+    ("exit=3", 3),
+    ("exit=75", 75),
+    ("exit=78", 78),
+    ("killed", 137),
+    ("exit=0,exit=0", 0),
+    ("exit=75,exit=75", 75),
+    ("exit=78,waits", 78),
+    ("exit=1,handles=75", 1),
+    ("exit=1,ignores", 1),
+    ("killed,stopped", 137),
+    ("exit=75,handles=1", 75),
+]
+WITH_SIGTERM = [
+    ("waits", 75),
+    ("handles=75", 75),
+    ("handles=0", 0),
+    ("handles=1", 1),
+    ("handles=78", 78),
+    ("ignores", 75),
+    ("stopped", 75),
+    ("waits,waits", 75),
+    ("handles=75,slowly=75", 75),
+    ("handles=0,handles=0", 0),
+    ("handles=0,waits", 75),
+    ("handles=75,ignores", 75),
+    ("handles=75,stopped", 75),
+]
+ONE_RANK = [
+    ("waits,waits", signal.SIGTERM, 75),
+    ("handles=75,handles=75", signal.SIGTERM, 75),
+    ("handles=1,handles=75", signal.SIGTERM, 1),
+    ("waits,handles=75", signal.SIGKILL, 137),
+]
+
+
+def size(behaviour: str) -> int:
+    return behaviour.count(",") + 1
+
+
+@pytest.mark.parametrize(("behaviour", "code"), WITHOUT_SIGNAL)
+def test_a_program_ends_by_itself(behaviour: str, code: int, gang: Gang) -> None:
+    gang.launch(behaviour, size(behaviour), DEADLINE_NOTICE_S)
+    assert gang.wait() == code, gang.log
+
+
+@pytest.mark.parametrize(("behaviour", "code"), WITH_SIGTERM)
+def test_the_node_gets_sigterm(behaviour: str, code: int, gang: Gang) -> None:
+    hangs = "ignores" in behaviour or "stopped" in behaviour
+    gang.launch(behaviour, size(behaviour), DEADLINE_NOTICE_S if hangs else 60)
+    gang.pids(size(behaviour))
+    gang.nodes[0].send_signal(signal.SIGTERM)
+    assert gang.wait() == code, gang.log
+    assert "Traceback" not in gang.log
+
+
+@pytest.mark.parametrize(("behaviour", "number", "code"), ONE_RANK)
+def test_one_rank_gets_a_signal(
+    behaviour: str, number: signal.Signals, code: int, gang: Gang
+) -> None:
+    gang.launch(behaviour, 2)
+    os.kill(gang.pids(2)[0], number)
+    assert gang.wait() == code, gang.log
+
+
+def test_no_process_is_left(gang: Gang) -> None:
+    gang.launch("exit=1,ignores", 2, DEADLINE_NOTICE_S)
+    assert gang.wait() == 1
+    [pid] = gang.folder.glob("pid-1")
+    assert not Path("/proc", pid.read_text()).exists()
+
+
+def test_what_a_shell_leaves_gets_the_notice_too(gang: Gang) -> None:
+    script = gang.folder / "run.sh"
+    program = f"{gang.folder / 'program.py'} {gang.folder} slowly=0"
+    script.write_text(f"python3 {program} &\nwait\n")
+    file = gang.folder / "shell.json"
+    file.write_text(f'{{"launcher": "python", "command": ["sh", "{script}"]}}')
+    gang.start(
+        ["-m", "trainyard.launch", "--program", str(file)], {**os.environ, "PYTHONPATH": str(ROOT)}
+    )
+    [pid] = gang.pids(1)
+    gang.nodes[0].send_signal(signal.SIGTERM)
+    assert gang.wait() == 75, gang.log
+    assert not Path("/proc", str(pid)).exists()
+
+
+def test_the_notice_of_one_node_stops_the_others_as_preempted(gang: Gang) -> None:
+    port = str(free_port())
+    for node in "01":
+        facts: dict[str, Any] = {
+            "TRAINYARD_NODES": "2",
+            "TRAINYARD_NODE_RANK": node,
+            "TRAINYARD_RUN_ID": "two",
+        }
+        facts |= {"TRAINYARD_RENDEZVOUS_PORT": port, "TRAINYARD_RUN_DIR": str(gang.folder / "run")}
+        gang.launch("handles=75,handles=75", 1, launcher="torchrun", **facts)
+    gang.pids(2)
+    gang.nodes[0].send_signal(signal.SIGTERM)
+    assert [node.wait(DEADLINE_S) for node in gang.nodes] == [75, 75], gang.log
+    assert "got a notice" in gang.log
+
+
+RESTARTS = [
+    ("exit=0,exit=0", 1, 0, 1),
+    ("once=1,exit=0", 1, 0, 2),
+    ("exit=75,exit=75", 1, 75, 1),
+    ("exit=78,waits", 3, 78, 1),
+    ("exit=3,waits", 1, 3, 2),
+]
+
+
+@pytest.mark.parametrize(("behaviour", "restarts", "code", "starts"), RESTARTS)
+def test_the_agent_restarts_crashes_only(
+    behaviour: str, restarts: int, code: int, starts: int, gang: Gang
+) -> None:
+    gang.torchrun(behaviour, size(behaviour), restarts)
+    assert gang.wait() == code, gang.log
+    assert gang.starts(0) == starts
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "code"), [("handles=75", 75), ("handles=0", 0), ("handles=1", 1), ("waits", 75)]
+)
+def test_sigterm_under_the_agent(behaviour: str, code: int, gang: Gang) -> None:
+    gang.torchrun(behaviour, 1, 1)
+    gang.pids(1)
+    gang.nodes[0].send_signal(signal.SIGTERM)
+    assert gang.wait() == code, gang.log
+    assert gang.starts(0) == 1
+
+
+def test_a_rank_that_is_told_to_stop_under_the_agent_is_not_a_crash(gang: Gang) -> None:
+    gang.torchrun("waits,waits", 2, 1)
+    os.kill(gang.pids(2)[0], signal.SIGTERM)
+    assert gang.wait() == 75, gang.log
+    assert gang.starts(0) == 1
+
+
+def test_a_notice_before_any_rank_started_is_preempted(gang: Gang) -> None:
+    (gang.folder / "bin" / "mpirun").write_text("#!/bin/sh\ntouch $0.started\nexec sleep 600\n")
+    gang.launch("exit=0,exit=0", 2)
+    until((gang.folder / "bin" / "mpirun.started").exists, "mpirun")
+    gang.nodes[0].send_signal(signal.SIGTERM)
+    assert gang.wait() == 75, gang.log

@@ -1,0 +1,122 @@
+"""One exit code for a node follows from how its ranks ended and when they were asked to stop."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trainyard.contract import EXIT_DIR_ENV
+from trainyard.exit_codes import (
+    ExitDir,
+    RankResult,
+    node_exit_code,
+    report_config_errors,
+    report_exit_code,
+    report_request,
+)
+
+TERM, KILL, ABORT = -15, -9, -6
+
+
+def results(*codes: int | None) -> list[RankResult]:
+    """Ranks that ended one second after the other, from second 100; None: without a result."""
+    return [
+        RankResult(rank, code, 100.0 + rank) for rank, code in enumerate(codes) if code is not None
+    ]
+
+
+@pytest.mark.parametrize(
+    ("codes", "launcher", "expected"),
+    [
+        ([0, 0], 0, 0),
+        ([0, 0], 1, 0),  # the launcher's own end does not count
+        ([75, 75], 1, 75),
+        ([75, TERM], 1, 75),  # the second was stopped because the first ended
+        ([75, 1], 1, 75),
+        ([75, None], 1, 75),
+        ([78, 1], 1, 78),
+        ([1, 78], 1, 78),
+        ([1, 0], 1, 1),
+        ([3, TERM], 1, 3),
+        ([1, 75], 1, 1),  # it saved its state because the other had failed
+        ([KILL, TERM], 1, 137),
+        ([137, TERM], 1, 137),
+        ([TERM, 1], 1, 75),  # somebody told one rank to stop
+        ([143, 1], 1, 75),
+        ([ABORT, ABORT], 1, 134),
+        ([None, None], 137, 137),
+        ([None, None], 0, 1),
+        ([0, None], 1, 1),
+        ([0, None], 0, 1),
+    ],
+)
+def test_without_a_notice(codes: list[int | None], launcher: int, expected: int) -> None:
+    assert node_exit_code(results(*codes), 2, launcher) == expected
+
+
+@pytest.mark.parametrize(
+    ("codes", "expected"),
+    [
+        ([0, 0], 0),
+        ([75, 75], 75),
+        ([75, 0], 75),
+        ([0, TERM], 75),
+        ([TERM, TERM], 75),
+        ([TERM, 1], 75),  # the other lost its peer
+        ([143, 143], 75),
+        ([KILL, KILL], 75),  # it ignored the notice until its deadline
+        ([ABORT, TERM], 75),
+        ([1, 1], 1),
+        ([0, 1], 1),
+        ([78, TERM], 78),
+        ([None, None], 75),
+        ([1, None], 75),
+    ],
+)
+def test_after_a_notice(codes: list[int | None], expected: int) -> None:
+    assert node_exit_code(results(*codes), 2, 143, notice=99.0) == expected
+
+
+@pytest.mark.parametrize(
+    ("codes", "expected"), [([1, 75], 1), ([KILL, TERM], 137), ([0, TERM], 75), ([75, TERM], 75)]
+)
+def test_a_notice_does_not_excuse_a_failure_before_it(codes: list[int], expected: int) -> None:
+    assert node_exit_code(results(*codes), 2, 143, notice=100.5) == expected
+
+
+def test_ranks_leave_results_and_requests_in_the_launchers_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report_exit_code(75)  # without a launcher nothing happens
+    report_request()
+    monkeypatch.setenv(EXIT_DIR_ENV, str(tmp_path))
+    for rank, code in (("0", 75), ("1", 0)):
+        monkeypatch.setenv("RANK", rank)
+        report_exit_code(code)
+    folder = ExitDir(tmp_path)
+    assert [(r.rank, r.code) for r in folder.results()] == [(0, 75), (1, 0)]
+    assert folder.first_request() is None
+    report_request()
+    assert folder.first_request() is not None
+    folder.add_result(1, -9)
+    assert folder.results()[1].code == 0  # its own word stays
+    folder.clear()
+    assert folder.results() == []
+    assert folder.first_request() is None
+
+
+def test_configuration_errors_are_reported_once_per_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RANK", "1")
+    report_config_errors("steps: bad")
+    assert capsys.readouterr().err == ""
+    monkeypatch.setenv("RANK", "0")
+    report_config_errors("steps: bad")
+    assert capsys.readouterr().err == "steps: bad\n"
+    monkeypatch.setenv(EXIT_DIR_ENV, str(tmp_path))
+    for rank in "01":
+        monkeypatch.setenv("RANK", rank)
+        report_config_errors("steps: bad")
+    assert ExitDir(tmp_path).config_errors() == ["steps: bad"]

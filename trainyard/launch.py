@@ -1,0 +1,125 @@
+"""The main process of a node: `python3 -m trainyard.launch` starts the program of a run.
+
+It reads program.json and the TRAINYARD_* variables, unpacks the program's source, starts the ranks of
+this node by the launcher that the run file names, tells them all of a notice, ends them at its
+deadline, and ends with one exit code for the node (trainyard/exit_codes.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from trainyard import contract, processes
+from trainyard.exit_codes import ExitDir
+from trainyard.gang_notice import GangNotice
+from trainyard.launchers import LaunchError, Ranks, Start, start_of
+from trainyard.node import Node
+from trainyard.program import Program, ProgramError, program_environment, read_program
+from trainyard.rank import stop_deadline_s
+
+_FACTS: Final = {
+    "nodes": "1",
+    "gpus_per_node": "1",
+    "node_rank": "0",
+    "attempt": "0",
+    "rendezvous_host": "127.0.0.1",
+    "rendezvous_port": "29400",
+}
+"""Values of placeholders where the platform sets none."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the ranks of this node; return the node's exit code."""
+    processes.block_signals()
+    processes.adopt_orphans()
+    file = _parse(arguments).program
+    try:
+        facts = read_facts(os.environ)
+        program = read_program(file)
+        with tempfile.TemporaryDirectory(prefix="trainyard-") as scratch:
+            facts.setdefault("scratch", scratch)
+            return _run(program, facts)
+    except (ProgramError, LaunchError) as error:
+        for line in str(error).splitlines():
+            print(f"launch: {line}", file=sys.stderr)
+        return contract.EXIT_BAD_CONFIG
+
+
+def read_facts(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the values of placeholders by name, from the variables that the platform sets."""
+    facts = {
+        name: environment[one.variable]
+        for name, one in contract.PLACEHOLDERS.items()
+        if one.variable in environment
+    }
+    facts = {**_FACTS, **facts}
+    facts.setdefault("world_size", str(int(facts["nodes"]) * int(facts["gpus_per_node"])))
+    facts.setdefault("rendezvous", f"{facts['rendezvous_host']}:{facts['rendezvous_port']}")
+    return facts
+
+
+def _run(program: Program, facts: dict[str, str]) -> int:
+    ranks = Ranks(
+        run_id=facts.get("run_id", "run"),
+        nodes=int(facts["nodes"]),
+        node_rank=int(facts["node_rank"]),
+        per_node=int(facts["gpus_per_node"]),
+        host=facts["rendezvous_host"],
+        port=int(facts["rendezvous_port"]),
+    )
+    os.makedirs(facts["scratch"], exist_ok=True)
+    folder = program.unpack_source(facts)
+    command, env = program_environment(program, facts, os.environ, folder)
+    start = start_of(program.launcher, ranks, command, program.settings, env)
+    gang = GangNotice.of_run(facts)
+    with tempfile.TemporaryDirectory(prefix="exit-", dir=_results_root(start, facts)) as results:
+        node = Node(
+            results=ExitDir(Path(results)),
+            expected_ranks=start.expected_ranks,
+            deadline_s=stop_deadline_s(env),
+            gang=gang,
+            poll_s=1.0 if start.shared else 0.1,
+        )
+        env |= {
+            contract.EXIT_DIR_ENV: results,
+            "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(int(node.deadline_s)),
+        }
+        return node.run(start.command, env, folder)
+
+
+def _results_root(start: Start, facts: Mapping[str, str]) -> str:
+    """Return the folder of the ranks' results: on the shared volume where ranks run on other hosts."""
+    if not start.shared:
+        return facts["scratch"]
+    if "run_dir" not in facts:
+        raise LaunchError(f"{contract.RUN_DIR_ENV} is not set; ranks on other hosts require it")
+    os.makedirs(facts["run_dir"], exist_ok=True)
+    return facts["run_dir"]
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python3 -m trainyard.launch",
+        description="Start the ranks of this node and end with their exit code.",
+    )
+    parser.add_argument(
+        "--program",
+        type=Path,
+        default=Path(contract.CONFIG_MOUNT, contract.PROGRAM_FILE),
+        metavar="FILE",
+        help="launcher, command, environment and source, in JSON (default: %(default)s)",
+    )
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    code = main(sys.argv[1:])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    sys.exit(code)

@@ -1,0 +1,135 @@
+"""The processes of one node: start the launcher, pass on a notice, keep the deadline."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from trainyard import processes
+from trainyard.contract import EXIT_BAD_CONFIG, EXIT_DONE, EXIT_PREEMPTED, STEP_ALLOWANCE_S
+from trainyard.exit_codes import ExitDir, node_exit_code
+from trainyard.gang_notice import GangNotice
+
+_LAUNCHER_END_S: Final = 3.0
+"""Time for the launcher to end after the last rank, where its ranks were stopped."""
+_KILL_AFTER_S: Final = 2.0
+"""The ranks' own parents kill them at the deadline; this is for ranks that have lost theirs."""
+
+
+@dataclass
+class Node:
+    """The ranks of a node and their launcher."""
+
+    results: ExitDir
+    expected_ranks: int
+    deadline_s: float
+    """From a request to stop to the SIGKILL of what still runs."""
+    gang: GangNotice
+    poll_s: float = 0.1
+    """Interval between two looks at the results."""
+    notice: float | None = None
+    """When this node was asked to stop, in Unix seconds."""
+    _launcher: int = 0
+    _code: int | None = None
+    """The launcher's; None while it runs."""
+    _stopping: float | None = None
+    """Since when the ranks are being stopped, for whatever reason, in monotonic seconds."""
+    _all_ended: float | None = None
+
+    def run(self, command: Sequence[str], env: Mapping[str, str], folder: Path | None) -> int:
+        """Start the launcher, wait for it and return the node's exit code."""
+        try:
+            self._launcher = processes.start(command, env, folder)
+        except OSError as error:
+            print(f"launch: {command[0]}: {error.strerror}", file=sys.stderr)
+            return EXIT_BAD_CONFIG
+        while self._code is None:
+            self._on_signal(processes.wait_for_signal(self.poll_s))
+            self._code = processes.reap().get(self._launcher, self._code)
+            self._check()
+        self._end_ranks()
+        return self._conclude()
+
+    def _on_signal(self, number: signal.Signals | None) -> None:
+        if number not in processes.FORWARDED or self.notice is not None:
+            return
+        self._stop(number.name)
+
+    def _stop(self, reason: str) -> None:
+        """Ask all ranks of the run to stop."""
+        self.notice = time.time()
+        print(
+            f"launch: {reason}: ranks have {self.deadline_s:.0f} s to stop",
+            file=sys.stderr,
+            flush=True,
+        )
+        self.gang.send()  # first: the ranks of other nodes may fail as soon as those here end
+        self.results.write_notice(self.notice)
+        if not self.results.processes():
+            processes.send(signal.SIGKILL, [self._launcher], groups=True)
+        self._signal_ranks()
+
+    def _signal_ranks(self) -> None:
+        self._stopping = self._stopping or time.monotonic()
+        ended = {result.rank for result in self.results.results()}
+        parents = [pids[0] for rank, pids in self.results.processes().items() if rank not in ended]
+        processes.send(signal.SIGTERM, parents)
+
+    def _check(self) -> None:
+        """Stop the ranks once one has failed; kill what is left at the deadline."""
+        if self.notice is None and (host := self.gang.received()):
+            self._stop(f"node {host} got a notice")
+            self.notice = self.gang.started  # it explains failures that were seen before it
+        results = self.results.results()
+        if self._stopping is None:
+            if any(result.code not in (EXIT_DONE, EXIT_PREEMPTED) for result in results):
+                self._signal_ranks()
+            elif any(r.ended + STEP_ALLOWANCE_S < time.time() for r in results if r.code):
+                self._signal_ranks()  # not earlier: they may be saving the same state
+            return
+        now = time.monotonic()
+        if len(results) >= self.expected_ranks:
+            self._all_ended = self._all_ended or now
+        late = now > self._stopping + self.deadline_s + _KILL_AFTER_S
+        if late or (self._all_ended and now > self._all_ended + _LAUNCHER_END_S):
+            self._kill()
+
+    def _kill(self) -> None:
+        ended = {result.rank for result in self.results.results()}
+        for rank, pids in self.results.processes().items():
+            if rank not in ended:
+                processes.send(signal.SIGKILL, pids[1:], groups=True)
+        processes.send(signal.SIGKILL, [self._launcher], groups=True)
+
+    def _end_ranks(self) -> None:
+        """Wait for ranks that outlive their launcher; they have been asked to stop by its end."""
+        self._stopping = self._stopping or time.monotonic()
+        limit = self._stopping + self.deadline_s + _KILL_AFTER_S
+        while processes.children():
+            if time.monotonic() > limit:
+                processes.send(signal.SIGKILL, processes.children())
+            self._on_signal(processes.wait_for_signal(self.poll_s))
+            processes.reap()
+
+    def _conclude(self) -> int:
+        results = self.results.results()
+        if self.notice is None and (host := self.gang.received(now=True)):
+            print(f"launch: node {host} got a notice", file=sys.stderr)
+            self.notice = self.gang.started
+        for text in self.results.config_errors():
+            print(text, file=sys.stderr)
+        code = self._code or 0
+        code = code if code >= 0 else 128 - code
+        requests = [t for t in (self.notice, self.results.first_request()) if t is not None]
+        verdict = node_exit_code(results, self.expected_ranks, code, min(requests, default=None))
+        first = min((r for r in results if r.code != 0), key=lambda r: r.ended, default=None)
+        if first and verdict:
+            print(f"launch: rank {first.rank} ended first, with {first.exit_code}", file=sys.stderr)
+        if verdict == EXIT_PREEMPTED:
+            print("launch: stopped by a notice (75)", file=sys.stderr)
+        return verdict

@@ -1,0 +1,147 @@
+"""The parent process of one rank: `python3 -m trainyard.rank -- COMMAND`.
+
+Every launcher starts ranks through it: torchrun, accelerate, deepspeed, mpirun and python. It
+forwards signals to the program, ends it at the deadline of a notice, and records how it really ended
+for `trainyard.launch`, since most launchers reduce that to 1.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from trainyard import contract, processes
+from trainyard.exit_codes import ExitDir, RankResult, rank_of_environment
+
+_POLL_S: Final = 0.5
+"""Interval between two looks at the launcher's notice, which reaches ranks on other hosts, too."""
+_LEFTOVER_S: Final = 5.0
+"""Time for processes that a finished program has left behind."""
+_MPI_VARIABLES: Final = {
+    "RANK": "OMPI_COMM_WORLD_RANK",
+    "WORLD_SIZE": "OMPI_COMM_WORLD_SIZE",
+    "LOCAL_RANK": "OMPI_COMM_WORLD_LOCAL_RANK",
+    "LOCAL_WORLD_SIZE": "OMPI_COMM_WORLD_LOCAL_SIZE",
+}
+"""torch's variables, by which Open MPI sets the same."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command that follows `--`; return its exit code, 128 plus the number for a signal."""
+    processes.block_signals()
+    if not arguments or arguments[0] != "--" or len(arguments) < 2:
+        print("usage: python3 -m trainyard.rank -- COMMAND [ARGUMENT ...]", file=sys.stderr)
+        return contract.EXIT_BAD_CONFIG
+    processes.die_with_parent(signal.SIGTERM)
+    processes.adopt_orphans()
+    rank = rank_of_environment()
+    parent = _RankParent(rank, ExitDir.from_environment(), deadline_s=stop_deadline_s(os.environ))
+    result = parent.run(arguments[1:])
+    return result.exit_code
+
+
+def stop_deadline_s(environment: Mapping[str, str]) -> float:
+    """Return the seconds from a notice to the SIGKILL of a rank."""
+    given = environment.get(contract.NOTICE_SECONDS_ENV) or contract.DEFAULT_NOTICE_S
+    return max(1.0, float(given) - contract.LAUNCHER_EXIT_S)
+
+
+@dataclass
+class _RankParent:
+    rank: int
+    folder: ExitDir | None
+    deadline_s: float
+    pid: int = 0
+    code: int | None = None
+    """Of the program; None while it runs."""
+    asked: float | None = None
+    """When it was asked to stop, in monotonic seconds."""
+
+    def run(self, command: Sequence[str]) -> RankResult:
+        if self.folder and self.folder.has_notice():
+            return self._record(contract.EXIT_PREEMPTED)  # asked to stop before it began
+        try:
+            self.pid = processes.start(command, _environment())
+        except OSError as error:
+            print(f"rank {self.rank}: {command[0]}: {error.strerror}", file=sys.stderr)
+            return self._record(contract.EXIT_BAD_CONFIG)
+        if self.folder:
+            self.folder.write_process(self.rank, [os.getpid(), self.pid])
+        while self.code is None:
+            self._wait()
+            if self.asked is None and self.folder and self.folder.has_notice():
+                self._forward(signal.SIGTERM)
+            if self._late():
+                processes.send(signal.SIGKILL, [self.pid], groups=True)
+        self._end_leftovers()
+        result = self._record(self.code)
+        self._wait_for_other_ranks()
+        return result
+
+    def _wait(self) -> None:
+        number = processes.wait_for_signal(_POLL_S)
+        if number in processes.FORWARDED:
+            self._forward(number)
+        self.code = processes.reap().get(self.pid, self.code)
+
+    def _forward(self, number: signal.Signals) -> None:
+        # To the program alone: it decides about its data loaders. What outlives it follows later.
+        if self.asked is None:
+            self.asked = time.monotonic()
+            if self.folder:
+                self.folder.write_request(self.rank)
+        processes.send(number, [self.pid])
+
+    def _late(self) -> bool:
+        return self.asked is not None and time.monotonic() > self.asked + self.deadline_s
+
+    def _end_leftovers(self) -> None:
+        """Wait for processes that the program left, then end them, before its result counts."""
+        begun, told = time.monotonic(), False
+        while processes.children():
+            seconds = time.monotonic() - begun
+            if self._late() if self.asked is not None else seconds > 2 * _LEFTOVER_S:
+                processes.send(signal.SIGKILL, [self.pid], groups=True)
+                processes.send(signal.SIGKILL, processes.children())
+            elif not told and (self.asked is not None or seconds > _LEFTOVER_S):
+                told = True
+                processes.send(signal.SIGTERM, [self.pid], groups=True)
+            self._wait()
+
+    def _record(self, code: int) -> RankResult:
+        if self.folder:
+            self.folder.add_result(self.rank, code)
+        return RankResult(self.rank, code, time.time())
+
+    def _wait_for_other_ranks(self) -> None:
+        """After a notice: some launchers kill all ranks when the first ends, while others still save."""
+        ranks = int(_environment().get("LOCAL_WORLD_SIZE", "1"))
+        limit = (self.asked or time.monotonic()) + self.deadline_s
+        while (
+            (self.asked is not None or self.code == contract.EXIT_PREEMPTED)
+            and self.folder
+            and time.monotonic() < limit
+            and len(list(self.folder.path.glob("rank-*"))) < ranks
+        ):
+            processes.wait_for_signal(_POLL_S)
+
+
+def _environment() -> dict[str, str]:
+    """Return the program's environment, with torch's variables under mpirun."""
+    values = dict(os.environ)
+    for name, source in _MPI_VARIABLES.items():
+        if source in values:
+            values[name] = values[source]
+    if "OMPI_COMM_WORLD_RANK" in values:
+        values.setdefault("MASTER_ADDR", values.get(contract.RENDEZVOUS_HOST_ENV, "127.0.0.1"))
+        values.setdefault("MASTER_PORT", values.get(contract.RENDEZVOUS_PORT_ENV, "29400"))
+    return values
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
