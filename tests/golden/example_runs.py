@@ -14,6 +14,7 @@ from infra.domain import launcher_support
 from infra.domain.platform import Platform
 from infra.domain.scheduler import Scheduler
 from infra.queueing.backends import backend
+from training.deployment import image_capabilities
 from training.spec import Dataset, Resources, RunSpec
 
 IMAGE = "registry.example.com/trainer@sha256:" + "5" * 64
@@ -43,7 +44,10 @@ TRAINER_CONFIG: dict[str, Any] = {
 
 
 def project_in(folder: Path) -> Path:
-    """A project with the trainer configuration `base` and no runs yet."""
+    """A project with the trainer configuration `base`, a recorded IMAGE, and no runs yet."""
+    record = folder / image_capabilities.RECORD
+    record.parent.mkdir(parents=True)
+    record.write_text(yaml.safe_dump({IMAGE.rpartition("@")[2]: {"efa": "yes", "mpi": "yes"}}))
     (folder / "training/configs").mkdir(parents=True)
     (folder / "training/runs").mkdir()
     (folder / "training/configs/base.yaml").write_text(yaml.safe_dump(TRAINER_CONFIG))

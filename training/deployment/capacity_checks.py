@@ -26,6 +26,7 @@ def check_capacity(file: RunFile, run: RunSpec, platform: Platform) -> Iterator[
         yield _nowhere(run, platform)
         return
     yield from _variables(run, platform)
+    yield from _mixed(run, pools)
     yield from _sizes(run, platform, pools)
     yield from _grace(run, pools)
     yield from _cost(run, pools)
@@ -142,6 +143,20 @@ def _nowhere(run: RunSpec, platform: Platform) -> ConfigIssue:
         valid=f"must be {', '.join(map(str, sizes))} ({_names(whole_gpus)}){whole}",
         action="change gpusPerNode, or add a pool",
     )
+
+
+def _mixed(run: RunSpec, pools: Sequence[NodePool]) -> Iterator[ConfigIssue]:
+    """A gang of several nodes on different GPUs runs at the pace of the slowest, or not at all."""
+    mixed = [pool for pool in pools if len(pool.gpu_models) > 1]
+    if run.nodes > 1 and not run.gpu_model and mixed:
+        models = sorted({model for pool in mixed for model in pool.gpu_models})
+        yield ConfigIssue(
+            path="gpuModel",
+            code="mixed-gpus",
+            problem=f"missing, and nodes of pool {_names(mixed)} have different GPUs",
+            valid=f"must be one of {one_of(models)} for a run of several nodes",
+            action="set it, or give the pool instance types with one GPU",
+        )
 
 
 def _names(pools: Sequence[NodePool]) -> str:

@@ -28,6 +28,7 @@ from infra.domain.platform import Platform
 from training import source
 from training.deployment import (
     capacity_checks,
+    image_checks,
     name_checks,
     network_checks,
     network_policy_checks,
@@ -187,4 +188,5 @@ def _run(
     problems += network_checks.check_network(run, platform)
     problems += program_checks.check_on_platform(file, run, platform)
     problems += scheduler_checks.check_zones(run, platform)
+    problems += image_checks.check_image(run, platform, root)
     return (None if problems else run), problems

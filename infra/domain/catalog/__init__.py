@@ -43,6 +43,21 @@ _DAEMONS_MILLI_CPU: Final = 750
 _DAEMONS_MEMORY: Final = 2560 * MIB
 """Requests of DaemonSets (network, storage drivers, device plugin, metrics, logs) per node, at most."""
 
+_COMPUTE_CAPABILITY: Final[Mapping[str, tuple[int, int]]] = {
+    "v100": (7, 0),
+    "a100": (8, 0),
+    "a100-80gb": (8, 0),
+    "a10g": (8, 6),
+    "l4": (8, 9),
+    "l40s": (8, 9),
+    "h100": (9, 0),
+    "h200": (9, 0),
+    "b200": (10, 0),
+    "gb200": (10, 0),
+    "b300": (10, 3),
+}
+"""By `gpu.model`; NVIDIA's table of compute capabilities."""
+
 
 class Architecture(StrEnum):
     """CPU architecture, as in Node labels."""
@@ -184,3 +199,8 @@ def price(name: str, region: str = DEFAULT_REGION) -> Price:
     Raises KeyError for an unknown type.
     """
     return load().types[name].prices.get(region, Price())
+
+
+def compute_capability(gpu_model: str) -> tuple[int, int]:
+    """Return the major and minor compute capability of a `gpu.model`. Raises KeyError for an unknown one."""
+    return _COMPUTE_CAPABILITY[gpu_model]

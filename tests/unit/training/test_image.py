@@ -8,9 +8,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
 
+from tools import record_image
 from training import source
+from training.deployment.image_capabilities import LABEL
 
 ROOT = Path(__file__).resolve().parents[3]
 IMAGE = ROOT / "training" / "image"
@@ -93,3 +96,47 @@ def test_an_image_is_signed_after_it_was_scanned_and_as_prod_wants_it() -> None:
     prod = yaml.safe_load((ROOT / "Pulumi.prod.yaml").read_text())["config"]
     subject = prod["trainyard:signatures"]["keyless"]["subject"]
     assert f"/.github/workflows/{path.name}@refs/heads/main" in subject
+
+
+def labels() -> dict[str, str]:
+    text = (IMAGE / "Dockerfile").read_text()
+    return dict(re.findall(rf'{re.escape(LABEL)}(\w+)="([^"]+)"', text))
+
+
+def test_the_labels_say_what_the_libraries_are() -> None:
+    found = labels()
+    assert set(found) == set(record_image.KEYS) - {"commit"}
+    assert found["cuda"] == torch.version.cuda
+    assert found["architectures"].split() == str(torch._C._cuda_getArchFlags()).split()
+    script = (IMAGE / "build-efa.sh").read_text()
+    tags = re.findall(r" v([\d.]+) [0-9a-f]{40}$", script, re.MULTILINE)
+    assert found["efa"] == f"aws-ofi-nccl {tags[1]}, libfabric {tags[0]}"
+
+
+def test_headers_for_efa_are_those_of_the_image_s_cuda() -> None:
+    versions = set(pins(IMAGE / "requirements-efa.txt").values())
+    assert versions == {pins(IMAGE / "requirements.txt")["nvidia-cuda-runtime"]}
+
+
+def test_the_example_digest_of_the_committed_stacks_has_the_labels_of_the_dockerfile() -> None:
+    record = yaml.safe_load((IMAGE / "images.yaml").read_text())
+    for stack in ("dev", "prod"):
+        images = yaml.safe_load((ROOT / f"Pulumi.{stack}.yaml").read_text())["config"]
+        digest = images["trainyard:images"]["trainer"].rpartition("@")[2]
+        assert record[digest].keys() >= labels().keys()
+
+
+def test_a_build_starts_only_for_what_is_in_the_image() -> None:
+    tree: dict[Any, Any] = yaml.safe_load((ROOT / ".github/workflows/image.yml").read_text())
+    paths = tree[True]["push"]["paths"]  # YAML 1.1 reads `on` as true
+    left_out = {p.removeprefix("!training/").removesuffix("/**") for p in paths if p[0] == "!"}
+    assert left_out == source.NOT_IN_AN_IMAGE | {"image/images.yaml"}
+    assert {f"{package}/**" for package in source.PACKAGES} <= set(paths)
+
+
+def test_every_file_that_the_dockerfile_copies_reaches_the_builder() -> None:
+    copied = re.findall(r"^COPY (training/image/.*) \S+$", (IMAGE / "Dockerfile").read_text(), re.M)
+    names = {name for line in copied for name in line.split()}
+    ignored = (IMAGE / "Dockerfile.dockerignore").read_text().split("\n")
+    assert names == {line.removeprefix("!") for line in ignored if line.startswith("!training/")}
+    assert all((ROOT / name).is_file() for name in names)
