@@ -36,6 +36,8 @@ from trainyard.contract import STEP_ALLOWANCE_S as STEP_ALLOWANCE_S
 from trainyard.contract import TRAINER_CONFIG_FILE as TRAINER_CONFIG_FILE
 from trainyard.contract import WORKER_EXIT_S as WORKER_EXIT_S
 from trainyard.contract import WORKSPACE as WORKSPACE
+from trainyard.hashing import canonical_json as canonical_json
+from trainyard.hashing import content_hash as content_hash
 
 RENDEZVOUS_PORT_BASE: Final = 29400
 RENDEZVOUS_PORT_COUNT: Final = 100
@@ -54,21 +56,6 @@ RUN_ID_MAX: Final = 44
 
 _HASH_CHARS: Final = 8
 _NAME: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
-
-
-def canonical_json(value: Any) -> str:
-    """JSON with sorted keys and no spaces: equal values give equal text.
-
-    Raises ValueError for NaN and infinities, TypeError for what JSON cannot hold.
-    """
-    return json.dumps(
-        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
-    )
-
-
-def content_hash(value: Any) -> str:
-    """SHA-256 of the canonical JSON of `value`: 64 hexadecimal characters."""
-    return hashlib.sha256(canonical_json(value).encode()).hexdigest()
 
 
 def ids_of_runs(name: str) -> str:

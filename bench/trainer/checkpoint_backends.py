@@ -21,10 +21,10 @@ from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
 from bench.trainer.state import State
 from training.checkpoint.contents import Progress
 from training.checkpoint.factory import claim_attempt, open_store
-from training.checkpoint.manifest import Manifest
 from training.trainer.checkpointing import Checkpointer
-from training.trainer.metrics.run_logs import EventLog
 from training.trainer.parallel.world import World
+from trainyard.run_logs import EventLog
+from trainyard.store.manifest import Manifest
 
 _BLOCK: Final = 8 * 1024 * 1024
 _TIMEOUT_S: Final = 600.0

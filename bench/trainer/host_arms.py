@@ -171,7 +171,7 @@ def trainyard(folder: Path, stack: ExitStack, pairs: PairedSteps, *settings: str
     from training.trainer.metrics import reporting
     from training.trainer.parallel.world import fix_numerics, join_world
     from training.trainer.preflight import check_request
-    from training.trainer.processes.interruption import Notice
+    from trainyard.notice import Notice
 
     run_dir = folder / f"run-{os.getpid()}"
     request = check_request(folder / "config.yaml", list(settings), run_dir, None)

@@ -18,7 +18,7 @@ from infra.sites.aws import imds_sidecar, interruption
 from infra.sites.aws.interruption import InterruptionQueue
 from tests.aws.iam_evaluation import Request, allowed
 from tests.aws.moto_cloud import ACCOUNT, Cloud, Deployed
-from training.trainer.processes import interruption as trainer
+from trainyard import notice as trainer
 
 Build = Callable[[Any], Deployed]
 

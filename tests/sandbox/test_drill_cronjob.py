@@ -26,8 +26,8 @@ from tests.sandbox.conftest import Cluster
 from tests.sandbox.escape_kit import Asker, create
 from tests.sandbox.node_kit import until
 from tests.trainer.tiny_checkpoints import damage, run_in
-from training.checkpoint.posix import PosixStore
 from training.source import digest
+from trainyard.store.posix import PosixStore
 
 pytestmark = pytest.mark.sandbox
 

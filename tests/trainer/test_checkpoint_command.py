@@ -11,8 +11,8 @@ import pytest
 from tests.s3.bucket import Bucket, Fault
 from tests.trainer.s3_places import MODEL, Place, save
 from training.checkpoint import __main__ as command
-from training.checkpoint.posix import PosixStore
-from training.checkpoint.store import CheckpointStore
+from trainyard.store.interface import CheckpointStore
+from trainyard.store.posix import PosixStore
 
 
 @pytest.fixture(params=["folder", "bucket"])

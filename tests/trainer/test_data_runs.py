@@ -15,7 +15,7 @@ import pytest
 
 from tests.trainer.ranks import RunFiles
 from tests.trainer.runs import STEPS, Trainer, assert_same
-from training.checkpoint.posix import PosixStore
+from trainyard.store.posix import PosixStore
 
 
 @pytest.fixture(scope="module")

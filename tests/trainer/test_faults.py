@@ -17,7 +17,7 @@ import pytest
 from tests.trainer.fault_table import Trials
 from tests.trainer.ranks import Hook, RunFiles
 from tests.trainer.runs import STEPS, Trainer, assert_same
-from training.checkpoint.posix import PosixStore
+from trainyard.store.posix import PosixStore
 
 
 def at_boundary(action: Callable[[int, str], None], of_rank: int = 0) -> Hook:

@@ -15,7 +15,7 @@ import pytest
 from tests.trainer.fault_table import Trials
 from tests.trainer.ranks import Hook, RunFiles
 from tests.trainer.runs import Trainer, assert_same
-from training.checkpoint.posix import PosixStore
+from trainyard.store.posix import PosixStore
 
 SIZE = 4 << 20
 """Of the file system, in bytes: a run with its four checkpoints needs a fifth of that."""

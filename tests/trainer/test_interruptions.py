@@ -14,7 +14,7 @@ import pytest
 
 from tests.trainer.ranks import Hook, RunFiles, until
 from tests.trainer.runs import STEPS, Trainer, assert_same
-from training.trainer.processes.interruption import Notice
+from trainyard.notice import Notice
 
 
 def before(module: str, name: str, call: int, rank: int, action: Callable[[], Any]) -> Hook:
@@ -57,7 +57,7 @@ MOMENTS = {
     "in an evaluation": ("training.trainer.evaluation", "to_device", 2, 1, 8),
     "while a checkpoint is staged": ("training.checkpoint.rng", "capture", 1, 1, 6),
     "while a checkpoint is written": (
-        "training.checkpoint.posix",
+        "trainyard.store.posix",
         "PosixUpload.commit",
         1,
         0,
@@ -161,7 +161,7 @@ def test_a_save_that_misses_the_deadline_leaves_the_one_before_intact(
         request_stop()
         time.sleep(3600)
 
-    hook = before("training.checkpoint.posix", "PosixUpload.commit", 2, 0, hang_and_stop)
+    hook = before("trainyard.store.posix", "PosixUpload.commit", 2, 0, hang_and_stop)
     ranks = trainer.start("run", "checkpoint.deadline_s=1.0", hook=hook)
     assert ranks.wait() == [75, 75], ranks.output()
     files = trainer.files("run")
@@ -177,7 +177,7 @@ def test_a_missed_deadline_without_any_checkpoint_is_a_failure(trainer: Trainer)
         request_stop()
         time.sleep(3600)
 
-    hook = before("training.checkpoint.posix", "PosixUpload.commit", 1, 0, hang_and_stop)
+    hook = before("trainyard.store.posix", "PosixUpload.commit", 1, 0, hang_and_stop)
     assert trainer.run("run", "checkpoint.deadline_s=1.0", hook=hook) == [1, 1]
     assert trainer.files("run").events("finished")[-1]["reason"] == "preempted, not saved"
 
@@ -198,7 +198,7 @@ def test_a_rank_that_hangs_ends_the_others_with_a_cause(trainer: Trainer) -> Non
 def test_back_pressure_is_logged_and_keeps_results_bit_identical(
     trainer: Trainer, control: RunFiles
 ) -> None:
-    slow = before("training.checkpoint.posix", "PosixUpload.commit", 1, 0, lambda: time.sleep(4))
+    slow = before("trainyard.store.posix", "PosixUpload.commit", 1, 0, lambda: time.sleep(4))
     assert trainer.run("run", hook=slow) == [0, 0]
     waited, *_ = trainer.files("run").events("checkpoint_waited")
     assert waited["step"] == 10 and waited["seconds"] > 0

@@ -16,7 +16,6 @@ from training.checkpoint import staging as staging_module
 from training.checkpoint.layout import Box, layout_from_json, layout_to_json
 from training.checkpoint.loading import check_fit, load_tensors
 from training.checkpoint.local_tensors import LocalTensor
-from training.checkpoint.manifest import CorruptCheckpoint, FileRecord, Manifest
 from training.checkpoint.plan import (
     Plan,
     TensorShard,
@@ -25,8 +24,9 @@ from training.checkpoint.plan import (
     shards_from_bytes,
     shards_to_bytes,
 )
-from training.checkpoint.posix import PosixStore
 from training.checkpoint.staging import Staging
+from trainyard.store.manifest import CorruptCheckpoint, FileRecord, Manifest
+from trainyard.store.posix import PosixStore
 
 STATE = {
     "weight": torch.arange(8 * 6, dtype=torch.float32).reshape(8, 6),

@@ -10,7 +10,7 @@ import pytest
 
 from tests.trainer.ranks import start
 from tests.trainer.runs import Trainer
-from training.checkpoint.posix import PosixStore
+from trainyard.store.posix import PosixStore
 
 
 def refused(trainer: Trainer, run: str, *assignments: str, world: int = 2) -> list[str]:

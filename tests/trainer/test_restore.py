@@ -18,9 +18,9 @@ from tests.trainer.ranks import RunFiles
 from tests.trainer.runs import STEPS, Trainer
 from training.checkpoint.layout import layout_from_json
 from training.checkpoint.loading import load_tensors, whole_tensors
-from training.checkpoint.manifest import Manifest
-from training.checkpoint.posix import PosixStore
 from training.trainer.resume import attached_files
+from trainyard.store.manifest import Manifest
+from trainyard.store.posix import PosixStore
 
 NEWEST = f"step-{STEPS:08d}"
 

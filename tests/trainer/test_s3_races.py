@@ -15,8 +15,8 @@ from tests.trainer.fault_table import Trials
 from tests.trainer.s3_places import MODEL, Place, assert_sound, content, no_fence, save
 from tests.unit.trainer.checkpoints import draft
 from training.checkpoint.s3_fence import S3Fence, newest_attempt
-from training.checkpoint.store import StaleAttempt
 from training.objects import ObjectError, Objects
+from trainyard.store.interface import StaleAttempt
 
 WRITES = "^(PUT|POST|DELETE)"
 MANIFEST_PUT = r"^PUT .*step-00000020/manifest\.json"

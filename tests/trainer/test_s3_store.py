@@ -18,11 +18,11 @@ from tests.trainer.s3_places import (
     assert_sound,
     save,
 )
-from training.checkpoint.manifest import CorruptCheckpoint
-from training.checkpoint.posix import PosixStore
 from training.checkpoint.s3_fence import S3Fence
-from training.checkpoint.store import folder_name
 from training.objects import AccessDenied, ObjectError, ObjectsUnavailable, RetryPolicy
+from trainyard.store.interface import folder_name
+from trainyard.store.manifest import CorruptCheckpoint
+from trainyard.store.posix import PosixStore
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ from torch.distributed import HashStore  # type: ignore[attr-defined]  # public,
 from tests.trainer.ranks import Hook, RunFiles
 from tests.trainer.runs import STEPS, Trainer, assert_same
 from training.checkpoint.coordination import SaveCoordinator, SaveFailed
-from training.checkpoint.manifest import FileRecord
-from training.checkpoint.posix import PosixStore
 from training.checkpoint.rank_save import RankSave
-from training.checkpoint.store import StaleAttempt
+from trainyard.store.interface import StaleAttempt
+from trainyard.store.manifest import FileRecord
+from trainyard.store.posix import PosixStore
 
 RECORD = FileRecord(bytes=3, sha256="abc")
 

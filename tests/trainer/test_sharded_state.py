@@ -17,10 +17,10 @@ from training.checkpoint import contents
 from training.checkpoint.layout import Box, whole_box
 from training.checkpoint.loading import load_tensors
 from training.checkpoint.local_tensors import local_shards, local_tensor
-from training.checkpoint.manifest import FileRecord
 from training.checkpoint.plan import Plan, make_plan
-from training.checkpoint.posix import PosixStore
 from training.checkpoint.staging import Staging, part_of
+from trainyard.store.manifest import FileRecord
+from trainyard.store.posix import PosixStore
 
 RANKS = 4
 Made = tuple[torch.nn.Module, torch.optim.Optimizer]

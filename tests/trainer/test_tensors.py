@@ -13,9 +13,9 @@ import torch
 from training.checkpoint import contents, rng
 from training.checkpoint.loading import parse_safetensors
 from training.checkpoint.local_tensors import Tensors, local_shards
-from training.checkpoint.manifest import CorruptCheckpoint
 from training.checkpoint.plan import make_plan
 from training.checkpoint.staging import Staging
+from trainyard.store.manifest import CorruptCheckpoint
 
 TENSORS = {
     "f32": torch.arange(12, dtype=torch.float32).reshape(3, 4).t(),  # not contiguous

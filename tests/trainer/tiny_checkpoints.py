@@ -11,12 +11,12 @@ from tests.unit.trainer.checkpoints import draft
 from training.checkpoint.contents import MODEL, OPTIMIZER, PROGRESS_FILE, Progress
 from training.checkpoint.layout import LAYOUT_FILE, layout_to_json, whole_box
 from training.checkpoint.local_tensors import DTYPES
-from training.checkpoint.manifest import Manifest
 from training.checkpoint.plan import TensorShard, make_plan
-from training.checkpoint.posix import PosixStore
 from training.checkpoint.staging import Staging
-from training.checkpoint.store import CheckpointStore
 from training.spec import CHECKPOINTS_DIR
+from trainyard.store.interface import CheckpointStore
+from trainyard.store.manifest import Manifest
+from trainyard.store.posix import PosixStore
 
 
 def write(store: CheckpointStore, step: int, saved_at: float = 0.0, elements: int = 64) -> Manifest:

@@ -81,4 +81,4 @@ def test_wrong_module_name_is_found_in_every_position() -> None:
     assert missing(hook.format("oldest")) == [
         "training.trainer.checkpointing.Checkpointer.load_oldest"
     ]
-    assert missing('patch("training.disk.os.fsync")') == []
+    assert missing('patch("trainyard.disk.os.fsync")') == []

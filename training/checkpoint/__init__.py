@@ -8,8 +8,9 @@ Each rank writes its own files into a hidden folder, which becomes visible by on
 Readers verify what they load, the newest is the one with the highest step (never the youngest
 file), and nothing is ever unpickled.
 
-Read in this order: `store` (interface), `posix` and `durable`, `layout` and `plan` (which rank writes
-what), `contents` (what is written), `staging`, `rank_save`, `coordination` and `writer` (how),
-`loading`, `restore`. Of these, `store`, `posix`, `layout`, `plan`, `manifest`, `policy`, `fence` and the command
-line's list, verify and explain need no torch.
+The store itself, its format and its retention are in `trainyard.store`, for programs of users as well. Read in
+this order: `trainyard.store.interface`, `posix` and `durable`; `layout` and `plan` (which rank writes what),
+`contents` (what is written), `staging`, `rank_save`, `coordination` and `writer` (how), `loading`,
+`restore`. Of these, the store, `layout`, `plan` and the command line's list, verify and explain need no
+torch.
 """

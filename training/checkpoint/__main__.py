@@ -15,9 +15,9 @@ import time
 from pathlib import Path
 
 from training.checkpoint.factory import find_checkpoints
-from training.checkpoint.manifest import CorruptCheckpoint, Manifest
-from training.checkpoint.store import CheckpointStore, folder_name
 from training.objects.location import BadLocation
+from trainyard.store.interface import CheckpointStore, folder_name
+from trainyard.store.manifest import CorruptCheckpoint, Manifest
 
 _FOUND, _CORRUPT, _NOTHING = 0, 1, 2
 

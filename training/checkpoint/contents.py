@@ -23,7 +23,7 @@ from typing import Any, Final
 import torch
 
 from training.checkpoint.local_tensors import Groups
-from training.checkpoint.manifest import CorruptCheckpoint
+from trainyard.store.manifest import CorruptCheckpoint
 
 MODEL: Final = "model"
 OPTIMIZER: Final = "optimizer"

@@ -14,8 +14,8 @@ from typing import Final
 
 from torch.distributed import Store  # type: ignore[attr-defined]
 
-from training.checkpoint.manifest import FileRecord
-from training.checkpoint.store import StaleAttempt
+from trainyard.store.interface import StaleAttempt
+from trainyard.store.manifest import FileRecord
 
 _TIMEOUT: Final = timedelta(hours=1)
 """Limit for a rank whose disk hangs; training continues and its own timeouts are shorter."""

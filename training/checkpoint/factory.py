@@ -6,14 +6,14 @@ import functools
 import os
 from pathlib import Path
 
-from training.checkpoint.fence import PosixFence, newest_attempt
-from training.checkpoint.posix import PosixStore
 from training.checkpoint.s3 import S3Store
 from training.checkpoint.s3_fence import S3Fence
-from training.checkpoint.store import CheckpointStore, Fence, parse_step
 from training.objects import Objects
 from training.objects.location import is_location
 from training.spec import CHECKPOINTS_DIR
+from trainyard.store.fence import PosixFence, newest_attempt
+from trainyard.store.interface import CheckpointStore, Fence, parse_step
+from trainyard.store.posix import PosixStore
 
 
 def open_store(run_dir: Path, store: str | None) -> CheckpointStore:

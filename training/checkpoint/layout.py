@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from training.checkpoint.manifest import CorruptCheckpoint
+from trainyard.store.manifest import CorruptCheckpoint
 
 LAYOUT_FILE: Final = "layout.json"
 ELEMENT_BYTES: Final[Mapping[str, int]] = {

@@ -20,9 +20,9 @@ from safetensors import SafetensorError
 
 from training.checkpoint.layout import Box, Layout, Piece, StoredTensor
 from training.checkpoint.local_tensors import DTYPES, Groups, LocalTensor, local_tensor
-from training.checkpoint.manifest import CorruptCheckpoint, FileRecord, Manifest
 from training.checkpoint.staging import part_of
-from training.checkpoint.store import CheckpointStore, Source
+from trainyard.store.interface import CheckpointStore, Source
+from trainyard.store.manifest import CorruptCheckpoint, FileRecord, Manifest
 
 _BLOCK_BYTES: Final = 2 * 1024 * 1024
 """Block to read and hash: small enough to stay in the CPU cache in between."""

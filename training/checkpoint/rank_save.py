@@ -7,9 +7,9 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 
 from training.checkpoint.coordination import SaveCoordinator
-from training.checkpoint.manifest import FileRecord
-from training.checkpoint.store import CheckpointStore, Chunk, Upload
 from training.checkpoint.writer import FileWork
+from trainyard.store.interface import CheckpointStore, Chunk, Upload
+from trainyard.store.manifest import FileRecord
 
 Publish = Callable[[Upload, dict[str, FileRecord]], None]
 """Called with the files of all ranks; raises when publishing fails."""

@@ -21,14 +21,14 @@ from training.checkpoint.layout import (
     whole_box,
 )
 from training.checkpoint.loading import load_tensors, whole_tensors
-from training.checkpoint.manifest import FileRecord, Manifest
 from training.checkpoint.plan import TensorShard, make_plan
-from training.checkpoint.posix import PosixStore
 from training.checkpoint.staging import Staging
-from training.checkpoint.store import CheckpointStore, Upload
 from training.checkpoint.tokenizer_export import CONFIG_FILE, TokenizerExportError, export_files
 from training.prepare.dataset import TOKENIZER_FILE
 from training.spec import CHECKPOINTS_DIR
+from trainyard.store.interface import CheckpointStore, Upload
+from trainyard.store.manifest import FileRecord, Manifest
+from trainyard.store.posix import PosixStore
 
 _ATTEMPT: Final = 1
 

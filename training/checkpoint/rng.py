@@ -8,7 +8,7 @@ import random
 import numpy as np
 import torch
 
-from training.checkpoint.manifest import CorruptCheckpoint
+from trainyard.store.manifest import CorruptCheckpoint
 
 
 def capture() -> dict[str, torch.Tensor]:

@@ -22,14 +22,14 @@ from types import TracebackType
 from typing import Final, Self
 
 from training.checkpoint import s3_manifests
-from training.checkpoint.manifest import MANIFEST_FILE, CorruptCheckpoint, FileRecord, Manifest
 from training.checkpoint.s3_fence import newest_attempt
 from training.checkpoint.s3_upload import S3Upload, attempt_folder
-from training.checkpoint.store import folder_name, parse_step
 from training.objects import AccessDenied, ObjectMissing, Objects
 from training.objects.client import CHUNK_BYTES, READERS
 from training.objects.upload import Uploader
 from training.spec import CHECKPOINTS_DIR
+from trainyard.store.interface import folder_name, parse_step
+from trainyard.store.manifest import MANIFEST_FILE, CorruptCheckpoint, FileRecord, Manifest
 
 _KNOWN_GOOD: Final = "last-known-good.json"
 _SET_ASIDE: Final = "manifest-set-aside.json"

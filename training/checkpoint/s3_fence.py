@@ -12,9 +12,9 @@ import socket
 import time
 import uuid
 
-from training.checkpoint.fence import ATTEMPTS_DIR
-from training.checkpoint.store import StaleAttempt
 from training.objects import ObjectExists, Objects
+from trainyard.store.fence import ATTEMPTS_DIR
+from trainyard.store.interface import StaleAttempt
 
 _NAME = re.compile(r"attempt-([0-9]{8})\.json")
 

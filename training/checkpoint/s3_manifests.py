@@ -14,9 +14,9 @@ import uuid
 from dataclasses import dataclass
 from typing import Final
 
-from training.checkpoint.manifest import MANIFEST_FILE, CorruptCheckpoint, Manifest
-from training.checkpoint.store import folder_name
 from training.objects import ObjectExists, ObjectMissing, Objects
+from trainyard.store.interface import folder_name
+from trainyard.store.manifest import MANIFEST_FILE, CorruptCheckpoint, Manifest
 
 MARK_BYTES: Final = 100
 """Every manifest is longer."""

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from training.checkpoint import s3_manifests
-from training.checkpoint.manifest import CorruptCheckpoint, FileRecord, Manifest
-from training.checkpoint.store import CheckpointStore, Chunk, folder_name
 from training.objects import ObjectError, ObjectExists, ObjectMissing, Objects
 from training.objects.upload import Uploader
+from trainyard.store.interface import CheckpointStore, Chunk, folder_name
+from trainyard.store.manifest import CorruptCheckpoint, FileRecord, Manifest
 
 _CLEAN_UP_S: Final = 10.0
 """Time to remove a failed save's files; the next attempt's sweep removes the rest."""

@@ -14,7 +14,7 @@ import torch
 from training.checkpoint.layout import Box
 from training.checkpoint.local_tensors import Groups, LocalTensor, local_data, local_tensor
 from training.checkpoint.plan import PlannedFile, PlannedPiece
-from training.checkpoint.store import Chunk
+from trainyard.store.interface import Chunk
 
 _PAGE_BYTES: Final = 4096
 

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from training.checkpoint.manifest import FileRecord
+from trainyard.store.manifest import FileRecord
 
 _HELPERS: Final = 3
 """Additional threads: some hash while others wait for the disk."""

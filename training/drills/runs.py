@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from training.checkpoint.factory import find_checkpoints
-from training.checkpoint.manifest import CorruptCheckpoint
-from training.checkpoint.store import CheckpointStore
 from training.objects import Objects
 from training.objects.location import is_location
 from training.spec import CHECKPOINTS_DIR
+from trainyard.store.interface import CheckpointStore
+from trainyard.store.manifest import CorruptCheckpoint
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Final
 
 from training.checkpoint.factory import find_checkpoints
-from training.checkpoint.manifest import CorruptCheckpoint
-from training.checkpoint.store import CheckpointStore, folder_name
 from training.drills.runs import Run
+from trainyard.store.interface import CheckpointStore, folder_name
+from trainyard.store.manifest import CorruptCheckpoint
 
 RESTORED: Final = "restored"
 VERIFIED: Final = "verified"

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from training.disk import write_durably
 from training.prepare.dataset import START_DTYPE, Shard, Split
 from training.prepare.tokens import Tokens
+from trainyard.disk import write_durably
 
 
 @dataclass(kw_only=True)

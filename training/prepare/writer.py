@@ -15,7 +15,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from training.disk import fsync_folder, replace_text, write_durably
 from training.prepare.dataset import (
     FORMAT,
     INDEX_FILE,
@@ -40,6 +39,7 @@ from training.prepare.shards import ShardWriter
 from training.prepare.source import Source
 from training.prepare.tokens import BytesEncoder, Encoder
 from training.spec import LATEST
+from trainyard.disk import fsync_folder, replace_text, write_durably
 
 BATCH_BYTES: Final = 4 * 1024 * 1024
 """Text tokenized per call, in parallel by the tokenizer's threads."""

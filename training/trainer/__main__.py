@@ -17,8 +17,8 @@ from training.cli import Parser
 from training.config_errors import ConfigError
 from training.prepare.dataset import DatasetError
 from training.spec import EXIT_BAD_CONFIG, EXIT_DONE, EXIT_PREEMPTED
-from training.trainer.processes.interruption import Notice
 from trainyard.exit_codes import report_config_errors, report_exit_code
+from trainyard.notice import Notice
 
 
 def main() -> int:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from training.checkpoint import rng
 from training.checkpoint.factory import claim_attempt, join_attempt, open_store
-from training.checkpoint.policy import SavePolicy
-from training.checkpoint.store import Fence
 from training.spec import EVENTS_FILE, METRICS_FILE
 from training.trainer import lineage
 from training.trainer.config import TrainerConfig
@@ -15,14 +13,16 @@ from training.trainer.data.windows import TokenWindows
 from training.trainer.evaluation import Evaluator, to_device
 from training.trainer.loop import Run
 from training.trainer.metrics.progress import ProgressDisplay
-from training.trainer.metrics.run_logs import EventLog, MetricsLog
 from training.trainer.optimizer import adamw
 from training.trainer.parallel import build
 from training.trainer.parallel.world import World
 from training.trainer.preflight import RunRequest
-from training.trainer.processes.interruption import Notice
 from training.trainer.resume import check_same_run, initial_progress, make_checkpointer
 from training.trainer.startup import log_start, make_step_meter
+from trainyard.notice import Notice
+from trainyard.run_logs import EventLog, MetricsLog
+from trainyard.store.interface import Fence
+from trainyard.store.policy import SavePolicy
 
 
 def assemble(request: RunRequest, world: World, notice: Notice) -> Run:

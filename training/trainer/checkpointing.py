@@ -22,12 +22,15 @@ from training.checkpoint.coordination import SaveCoordinator
 from training.checkpoint.layout import LAYOUT_FILE, layout_from_json, layout_to_json
 from training.checkpoint.loading import check_fit, load_tensors, parse_safetensors
 from training.checkpoint.local_tensors import Groups, local_shards
-from training.checkpoint.manifest import CorruptCheckpoint, FileRecord, Manifest, UnknownFormat
 from training.checkpoint.plan import Plan, make_plan, shards_from_bytes, shards_to_bytes
-from training.checkpoint.policy import apply_retention
 from training.checkpoint.rank_save import RankSave
 from training.checkpoint.staging import Staging
-from training.checkpoint.store import (
+from training.checkpoint.writer import BackgroundWriter
+from training.config_errors import ConfigError
+from training.spec import EXIT_PREEMPTED
+from training.trainer.parallel.world import World
+from trainyard.run_logs import EventLog, MetricsLog
+from trainyard.store.interface import (
     CheckpointStore,
     Chunk,
     Fence,
@@ -35,11 +38,8 @@ from training.checkpoint.store import (
     Upload,
     folder_name,
 )
-from training.checkpoint.writer import BackgroundWriter
-from training.config_errors import ConfigError
-from training.spec import EXIT_PREEMPTED
-from training.trainer.metrics.run_logs import EventLog, MetricsLog
-from training.trainer.parallel.world import World
+from trainyard.store.manifest import CorruptCheckpoint, FileRecord, Manifest, UnknownFormat
+from trainyard.store.policy import apply_retention
 
 _OUTCOME_SLACK_S = 15.0
 """Extra time that other ranks wait for the leader's outcome."""

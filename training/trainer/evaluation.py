@@ -10,7 +10,7 @@ import torch
 from training.trainer.data.windows import Int64s, TokenWindows
 from training.trainer.parallel.build import Network
 from training.trainer.parallel.world import World
-from training.trainer.processes.interruption import Notice
+from trainyard.notice import Notice
 
 
 @dataclass(frozen=True, kw_only=True)

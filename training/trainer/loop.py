@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from training.checkpoint import policy
 from training.checkpoint.contents import Progress
 from training.spec import EXIT_DONE, EXIT_PREEMPTED
 from training.trainer.checkpointing import Checkpointer
@@ -21,12 +20,13 @@ from training.trainer.config import TrainerConfig
 from training.trainer.data.prefetch import PrefetchLoader
 from training.trainer.evaluation import Evaluator, to_device
 from training.trainer.metrics.progress import ProgressDisplay
-from training.trainer.metrics.run_logs import EventLog, MetricsLog
 from training.trainer.metrics.step_metrics import StepMeter
 from training.trainer.optimizer import learning_rate
 from training.trainer.parallel.build import Network
 from training.trainer.parallel.world import World
-from training.trainer.processes.interruption import Notice
+from trainyard.notice import Notice
+from trainyard.run_logs import EventLog, MetricsLog
+from trainyard.store import policy
 
 
 class LossNotFinite(Exception):

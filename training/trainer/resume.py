@@ -12,15 +12,15 @@ import torch
 
 from training.checkpoint.contents import Progress
 from training.checkpoint.factory import open_store
-from training.checkpoint.manifest import Manifest
-from training.checkpoint.store import Fence
 from training.config_errors import ConfigError
 from training.trainer import lineage
 from training.trainer.checkpointing import Checkpointer
 from training.trainer.data.sampler import Sampler
-from training.trainer.metrics.run_logs import EventLog
 from training.trainer.parallel.world import World, unwrap
 from training.trainer.preflight import RunRequest
+from trainyard.run_logs import EventLog
+from trainyard.store.interface import Fence
+from trainyard.store.manifest import Manifest
 
 
 def initial_progress(request: RunRequest, order: Sampler) -> Progress:

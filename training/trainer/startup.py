@@ -13,11 +13,11 @@ from training.spec import ATTEMPT_ENV
 from training.trainer.loop import Run
 from training.trainer.metrics import flops
 from training.trainer.metrics.progress import ProgressDisplay
-from training.trainer.metrics.run_logs import MetricsLog
 from training.trainer.metrics.step_metrics import StepMeter
 from training.trainer.parallel.build import Network
 from training.trainer.parallel.world import World
 from training.trainer.preflight import RunRequest
+from trainyard.run_logs import MetricsLog
 
 
 def log_start(run: Run, request: RunRequest, *, resumed: bool) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from training.checkpoint.manifest import Manifest
+from trainyard.store.manifest import Manifest
 
 
 def draft(step: int, loss: float | None = None) -> Manifest:

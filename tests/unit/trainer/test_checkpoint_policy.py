@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.unit.trainer.checkpoints import draft
-from training.checkpoint.fence import PosixFence, newest_attempt
-from training.checkpoint.policy import SavePolicy, steps_to_delete
-from training.checkpoint.posix import PosixStore
-from training.checkpoint.store import StaleAttempt
+from trainyard.store.fence import PosixFence, newest_attempt
+from trainyard.store.interface import StaleAttempt
+from trainyard.store.policy import SavePolicy, steps_to_delete
+from trainyard.store.posix import PosixStore
 
 
 def policy(

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from training.checkpoint.durable import write_file
-from training.checkpoint.manifest import FileRecord
 from training.checkpoint.writer import BackgroundWriter, FileWork
+from trainyard.store.durable import write_file
+from trainyard.store.manifest import FileRecord
 
 PAGE = 4096
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from training.trainer.processes.interruption import Notice
+from trainyard.notice import Notice
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from training.trainer.metrics.run_logs import EventLog, MetricsLog, StepMetrics
+from trainyard.run_logs import EventLog, MetricsLog, StepMetrics
 
 
 def metrics(step: int, loss: float = 0.1, attempt: int = 1) -> StepMetrics:

@@ -182,7 +182,7 @@ def test_a_crash_leaves_nothing_that_looks_like_a_dataset(
     def fails(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("training.disk.os.fsync", fails)
+    monkeypatch.setattr("trainyard.disk.os.fsync", fails)
     with pytest.raises(OSError, match="No space"):
         prepare(open_source(str(texts), ()), out, SETTINGS)
     assert list(out.iterdir()) == []

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from training.trainer.metrics.progress import ProgressDisplay
-from training.trainer.metrics.run_logs import StepMetrics
+from trainyard.run_logs import StepMetrics
 
 
 def metrics(step: int, mfu: float | None = None) -> StepMetrics:

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.unit.trainer.checkpoints import draft
-from training.checkpoint.manifest import CorruptCheckpoint, Manifest, UnknownFormat
-from training.checkpoint.posix import PosixStore
-from training.checkpoint.store import Chunk, StaleAttempt, folder_name, parse_step
+from trainyard.store.interface import Chunk, StaleAttempt, folder_name, parse_step
+from trainyard.store.manifest import CorruptCheckpoint, Manifest, UnknownFormat
+from trainyard.store.posix import PosixStore
 
 
 def payloads(step: int) -> dict[str, list[Chunk]]:

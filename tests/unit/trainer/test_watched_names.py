@@ -7,8 +7,8 @@ from pathlib import Path
 
 from infra.observability import series
 from training.trainer.metrics.prometheus import RunCollector
-from training.trainer.metrics.run_logs import StepMetrics
 from training.trainer.metrics.step_metrics import Totals
+from trainyard.run_logs import StepMetrics
 
 LABELS = {"run_id": "hello-v1-0a1b2c3d", "team": "research"}
 COMMIT = {"event": "checkpoint_commit", "step": 1, "time": 1.0, "seconds": 0.5, "bytes": 7}

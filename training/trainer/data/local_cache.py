@@ -18,7 +18,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, Protocol
 
-from training.disk import fsync_folder, write_durably
 from training.prepare.dataset import (
     INDEX_FILE,
     LATEST_FILE,
@@ -30,6 +29,7 @@ from training.prepare.dataset import (
 )
 from training.trainer.data.dataset import open_version
 from training.trainer.data.windows import DatasetVersion
+from trainyard.disk import fsync_folder, write_durably
 
 CHUNK_BYTES: Final = 8 * 1024 * 1024
 

@@ -9,7 +9,7 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from training.trainer.metrics.run_logs import StepMetrics
+from trainyard.run_logs import StepMetrics
 
 
 class ProgressDisplay:

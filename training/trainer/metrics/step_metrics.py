@@ -11,7 +11,7 @@ from typing import Any
 
 from training.trainer.metrics import flops
 from training.trainer.metrics.progress import ProgressDisplay
-from training.trainer.metrics.run_logs import MetricsLog, StepMetrics
+from trainyard.run_logs import MetricsLog, StepMetrics
 
 
 @dataclass(kw_only=True)

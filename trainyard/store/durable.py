@@ -13,10 +13,13 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final
 
-from training.checkpoint.manifest import FileRecord
-from training.checkpoint.store import Chunk
+from trainyard.store.interface import Chunk
+from trainyard.store.manifest import FileRecord
+
+if TYPE_CHECKING:
+    from typing import Self  # Python 3.11
 
 BLOCK_BYTES: Final = 8 * 1024 * 1024
 """Block to hash and write: small enough to stay in the CPU cache in between."""

@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, Final
 
-from training.spec import content_hash
+from trainyard.hashing import content_hash
 
 FORMAT: Final = 2
 MANIFEST_FILE: Final = "manifest.json"

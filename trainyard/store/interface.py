@@ -16,9 +16,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol
 
-from training.checkpoint.manifest import FileRecord, Manifest
+from trainyard.store.manifest import FileRecord, Manifest
+
+if TYPE_CHECKING:
+    from typing import Self  # Python 3.11
 
 Chunk = bytes | memoryview
 

@@ -17,10 +17,10 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from training.checkpoint.durable import BLOCK_BYTES, write_file
-from training.checkpoint.manifest import MANIFEST_FILE, CorruptCheckpoint, FileRecord, Manifest
-from training.checkpoint.store import Chunk, Source, folder_name, parse_step
-from training.disk import fsync_folder
+from trainyard.disk import fsync_folder
+from trainyard.store.durable import BLOCK_BYTES, write_file
+from trainyard.store.interface import Chunk, Source, folder_name, parse_step
+from trainyard.store.manifest import MANIFEST_FILE, CorruptCheckpoint, FileRecord, Manifest
 
 _WRITING = ".writing-"
 _CORRUPT = ".corrupt-"

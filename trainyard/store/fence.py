@@ -14,7 +14,7 @@ import socket
 import time
 from pathlib import Path
 
-from training.checkpoint.store import StaleAttempt
+from trainyard.store.interface import StaleAttempt
 
 ATTEMPTS_DIR = "attempts"
 _FILE = re.compile(r"attempt-([0-9]{8})\.json")

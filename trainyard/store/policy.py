@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from training.checkpoint import policy
-from training.checkpoint.manifest import CorruptCheckpoint, Manifest
-from training.checkpoint.store import CheckpointStore
+from trainyard.store import policy
+from trainyard.store.interface import CheckpointStore
+from trainyard.store.manifest import CorruptCheckpoint, Manifest
 
 INTERVAL = "interval"
 TIME = "time"

@@ -1,0 +1,1 @@
+"""Atomic, checksummed checkpoints of arbitrary files in a folder; see `interface`."""
