@@ -58,6 +58,8 @@ def read_facts(environment: Mapping[str, str]) -> dict[str, str]:
         for name, one in contract.PLACEHOLDERS.items()
         if one.variable in environment
     }
+    if index := environment.get(contract.WORKER_INDEX_ENV):
+        facts["node_rank"] = str(int(index) + 1)
     facts = {**_FACTS, **facts}
     facts.setdefault("world_size", str(int(facts["nodes"]) * int(facts["gpus_per_node"])))
     facts.setdefault("rendezvous", f"{facts['rendezvous_host']}:{facts['rendezvous_port']}")

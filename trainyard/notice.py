@@ -11,6 +11,8 @@ imported.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 import signal
 import socket
@@ -19,12 +21,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import Final
 
+from trainyard.contract import NOTICE_FILE_ENV, RUN_NOTICE_FILE, WORKER_EXIT_S
 from trainyard.exit_codes import report_request
+from trainyard.run_info import run
 
-NOTICE_FILE_ENV: Final = "TRAINYARD_NOTICE_FILE"
-RUN_NOTICE_FILE: Final = "notice"
 _POLL_SECONDS = 1.0
 """Limits requests to a shared file system."""
 _SECOND_CTRL_C_SECONDS = 2.0
@@ -42,6 +43,7 @@ class Notice:
         self._received = 0.0
         self._last_poll = float("-inf")
         self._leave: Callable[[], None] | None = None
+        self._callbacks: list[Callable[[], None]] = []
         named = os.environ.get(NOTICE_FILE_ENV)
         self._run_file = run_dir / RUN_NOTICE_FILE
         self._files = [Path(named)] if named else []
@@ -52,12 +54,31 @@ class Notice:
         Until `work_started` there is nothing to save, and a signal calls `leave` immediately.
         """
         self._leave = leave
-        reader, writer = socket.socketpair()
-        writer.setblocking(False)
-        signal.set_wakeup_fd(writer.detach(), warn_on_full_buffer=False)
-        threading.Thread(target=self._read_signals, args=(reader,), daemon=True).start()
+        self._start_reader()
         signal.signal(signal.SIGTERM, _noop_handler)
         signal.signal(signal.SIGINT, self._on_ctrl_c)
+
+    def listen_quietly(self) -> None:
+        """Catch SIGTERM from now on, besides a handler of the program; call it in the main thread."""
+        if signal.getsignal(signal.SIGTERM) in (signal.SIG_DFL, None):
+            signal.signal(signal.SIGTERM, self._on_sigterm)
+        former = self._start_reader()
+        if former != -1:  # an event loop's: the handler alone must do
+            os.close(signal.set_wakeup_fd(former))
+
+    def call(self, callback: Callable[[], None]) -> None:
+        """Call `callback` once a notice is received, at once if one was."""
+        self._callbacks.append(callback)
+        if self.source is not None:
+            callback()
+
+    def _start_reader(self) -> int:
+        """Read signals in a thread; return the former wake-up descriptor, -1 for none."""
+        reader, writer = socket.socketpair()
+        writer.setblocking(False)
+        former = signal.set_wakeup_fd(writer.detach(), warn_on_full_buffer=False)
+        threading.Thread(target=self._read_signals, args=(reader,), daemon=True).start()
+        return former
 
     def work_started(self) -> None:
         """Let the ranks stop together from now on."""
@@ -98,11 +119,61 @@ class Notice:
         if self.source and time.monotonic() - self._received > _SECOND_CTRL_C_SECONDS:
             raise KeyboardInterrupt
 
+    def _on_sigterm(self, _: int, __: FrameType | None) -> None:
+        self._note("SIGTERM")
+
     def _note(self, source: str) -> None:
+        if self.source is not None:
+            return
         self.received_at = time.time()
         self._received = time.monotonic()
         self.source = source
         report_request()
+        for callback in self._callbacks:
+            callback()
+
+
+def requested() -> bool:
+    """Return whether this process was asked to stop soon; from the first call on SIGTERM does not end it.
+
+    Ranks may learn of a notice at different steps: agree on it before a collective operation depends on it.
+    """
+    return _own().is_set()
+
+
+def seconds_left() -> float | None:
+    """Return the seconds in which a checkpoint must be published; None without a notice."""
+    own = _own()
+    return own.seconds_left(run.notice_seconds - WORKER_EXIT_S) if own.is_set() else None
+
+
+def on_notice(callback: Callable[[], None]) -> None:
+    """Call `callback` once, in another thread, when a notice is received; at once if one was."""
+    own = _own()
+    own.call(callback)
+    threading.Thread(target=_poll_files, args=(own,), daemon=True).start()
+
+
+def acknowledge() -> None:
+    """Remove an operator's request to stop, so that it does not stop the next start (rank 0)."""
+    if run.rank == 0 and run.run_dir is not None:
+        _own().acknowledged()
+
+
+def _poll_files(own: Notice) -> None:
+    while not own.is_set():
+        time.sleep(_POLL_SECONDS)
+
+
+@functools.cache
+def _own() -> Notice:
+    """Return the notice of this process, listening from the first call on."""
+    notice = Notice(run.run_dir or Path())
+    if run.rank == 0 and run.run_dir is not None:
+        notice.watch_run_dir()
+    with contextlib.suppress(ValueError):  # not in the main thread: files only
+        notice.listen_quietly()
+    return notice
 
 
 def _noop_handler(_: int, __: FrameType | None) -> None:

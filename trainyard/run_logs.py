@@ -33,7 +33,8 @@ class StepMetrics:
     """Mean over the global batch in nats per token; JSON keeps every bit."""
     tokens: int
     """Tokens predicted in this step over all ranks."""
-    lr: float
+    lr: float | None
+    """null if the program does not report it, as other values that can be null."""
     step_time_s: float
     """Duration of the step with waiting for data, without evaluation and saving."""
     loader_time_s: float
@@ -41,17 +42,42 @@ class StepMetrics:
     attempt: int
     time: float
     """Unix seconds when the step ended."""
-    tokens_per_s: float
-    samples_per_s: float
+    tokens_per_s: float | None
+    samples_per_s: float | None
     mfu: float | None
     """Model FLOPs utilization, 0 to 1 of dense bf16; null if the device's peak is unknown."""
-    grad_norm: float
+    grad_norm: float | None
     """Global 2-norm of the gradients before clipping."""
     collective_time_s: float
     """Part of the step spent in its final all-reduce, waiting for other ranks. Gradient reduction
     during the backward pass is not included."""
     checkpoint_stall_s: float
     """Time before the step, not in `step_time_s`, that the preceding save stalled training."""
+
+
+@dataclass(kw_only=True)
+class Totals:
+    """Totals of this attempt, exported as counters."""
+
+    steps: int = 0
+    tokens: int = 0
+    samples: int = 0
+    step_time_s: float = 0.0
+    loader_time_s: float = 0.0
+    collective_time_s: float = 0.0
+    checkpoint_stall_s: float = 0.0
+    last: StepMetrics | None = None
+
+    def add(self, metrics: StepMetrics, samples: int, steps: int = 1) -> None:
+        """Add a line of metrics, which may stand for several steps."""
+        self.steps += steps
+        self.tokens += metrics.tokens
+        self.samples += samples
+        self.step_time_s += metrics.step_time_s
+        self.loader_time_s += metrics.loader_time_s
+        self.collective_time_s += metrics.collective_time_s
+        self.checkpoint_stall_s += metrics.checkpoint_stall_s
+        self.last = metrics
 
 
 class MetricsLog:

@@ -13,8 +13,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.free_ports import free_port
 from training.trainer.metrics.progress import ProgressDisplay
-from training.trainer.metrics.prometheus import RunCollector, start_server
 from training.trainer.metrics.step_metrics import StepMeter
+from trainyard.prometheus import RunCollector, start_server
 from trainyard.run_logs import MetricsLog
 
 Usage = namedtuple("Usage", "total used free")

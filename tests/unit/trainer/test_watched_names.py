@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import fields
 from pathlib import Path
 
+from prometheus_client.parser import text_string_to_metric_families
+
 from infra.observability import series
-from training.trainer.metrics.prometheus import RunCollector
-from training.trainer.metrics.step_metrics import Totals
-from trainyard.run_logs import StepMetrics
+from trainyard.prometheus import RunCollector
+from trainyard.run_logs import StepMetrics, Totals
 
 LABELS = {"run_id": "hello-v1-0a1b2c3d", "team": "research"}
 COMMIT = {"event": "checkpoint_commit", "step": 1, "time": 1.0, "seconds": 0.5, "bytes": 7}
@@ -21,7 +22,8 @@ def exported(folder: Path) -> set[str]:
     collector = RunCollector(totals, LABELS, folder=folder, attempt=1, steps=10)
     collector.observe({"event": "evaluated", "loss": 2.5})
     collector.observe(COMMIT)
-    found = [sample for family in collector.collect() for sample in family.samples]
+    families = text_string_to_metric_families(collector.text())
+    found = [sample for family in families for sample in family.samples]
     assert all(set(LABELS) <= set(sample.labels) for sample in found)
     return {sample.name for sample in found}
 

@@ -57,7 +57,7 @@ def metrics_address(report: ReportConfig) -> str:
 
 
 def _endpoint(run: Run, request: RunRequest, port: int) -> Callable[[], None] | None:
-    from training.trainer.metrics.prometheus import RunCollector, start_server
+    from trainyard.prometheus import RunCollector, start_server
 
     collector = RunCollector(
         run.meter.totals,

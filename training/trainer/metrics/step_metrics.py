@@ -11,32 +11,7 @@ from typing import Any
 
 from training.trainer.metrics import flops
 from training.trainer.metrics.progress import ProgressDisplay
-from trainyard.run_logs import MetricsLog, StepMetrics
-
-
-@dataclass(kw_only=True)
-class Totals:
-    """Totals of this attempt, exported as counters."""
-
-    steps: int = 0
-    tokens: int = 0
-    samples: int = 0
-    step_time_s: float = 0.0
-    loader_time_s: float = 0.0
-    collective_time_s: float = 0.0
-    checkpoint_stall_s: float = 0.0
-    last: StepMetrics | None = None
-
-    def add(self, metrics: StepMetrics, samples: int) -> None:
-        """Add a step."""
-        self.steps += 1
-        self.tokens += metrics.tokens
-        self.samples += samples
-        self.step_time_s += metrics.step_time_s
-        self.loader_time_s += metrics.loader_time_s
-        self.collective_time_s += metrics.collective_time_s
-        self.checkpoint_stall_s += metrics.checkpoint_stall_s
-        self.last = metrics
+from trainyard.run_logs import MetricsLog, StepMetrics, Totals
 
 
 @dataclass(kw_only=True)

@@ -1,24 +1,23 @@
 """Prometheus endpoint of the leader: GET /metrics.
 
-A scrape reads the StepMeter's totals and costs training nothing. Times are counters of seconds, so
+A scrape reads the run's totals and costs training nothing. Times are counters of seconds, so
 that `rate(trainyard_loader_seconds_total[5m]) / rate(trainyard_step_seconds_total[5m])` is the
 fraction of time that steps waited for data.
 """
 
 from __future__ import annotations
 
+import math
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
-from wsgiref.simple_server import WSGIServer
+from typing import Any, Final
 
-import prometheus_client
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector, CollectorRegistry
+from trainyard.run_logs import Totals
 
-from training.trainer.metrics.step_metrics import Totals
+_CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 _COUNTERS = {
     "steps": "Optimizer steps done by this attempt",
@@ -40,18 +39,26 @@ _GAUGES = {
 }
 
 
-class RunCollector(Collector):
+class RunCollector:
     """Collector of one attempt's metrics."""
 
     def __init__(
-        self, totals: Totals, labels: Mapping[str, str], *, folder: Path, attempt: int, steps: int
+        self,
+        totals: Totals,
+        labels: Mapping[str, str],
+        *,
+        folder: Path,
+        attempt: int,
+        steps: int | None,
     ):
-        """`folder` is the run directory, whose volume is measured."""
+        """`folder` is the run directory, whose volume is measured; `steps`: those planned, if known."""
         self._totals = totals
         self._folder = folder
         self._labels = dict(labels)
-        self._event_gauges: dict[str, float] = {"attempt": attempt, "planned_steps": steps}
+        self._event_gauges: dict[str, float] = {"attempt": attempt}
         """Gauges that change with events only."""
+        if steps is not None:
+            self._event_gauges["planned_steps"] = steps
         self._events: dict[str, int] = {}
         self._measure_volume()
 
@@ -77,8 +84,11 @@ class RunCollector(Collector):
             self._event_gauges["checkpoint_commit_timestamp_seconds"] = entry["time"]
             self._measure_volume()
 
-    def collect(self) -> Iterator[Metric]:
-        """Yield all metric families; the newest step is read once, for a consistent set."""
+    def text(self) -> str:
+        """Return all series in Prometheus' text format; the newest step is read once, to be consistent."""
+        return "".join(f"{line}\n" for line in self._lines())
+
+    def _lines(self) -> Iterator[str]:
         totals, last = self._totals, self._totals.last
         counted = (
             totals.steps,
@@ -90,7 +100,7 @@ class RunCollector(Collector):
             totals.checkpoint_stall_s,
         )
         for (name, text), value in zip(_COUNTERS.items(), counted, strict=True):
-            yield self._counter(name, text, value)
+            yield from self._family(f"{name}_total", text, "counter", [({}, value)])
         if last:
             newest = (
                 last.step,
@@ -103,34 +113,61 @@ class RunCollector(Collector):
             )
             for (name, text), number in zip(_GAUGES.items(), newest, strict=True):
                 if number is not None:
-                    yield self._gauge(name, text, number)
+                    yield from self._family(name, text, "gauge", [({}, number)])
         for name, value in list(self._event_gauges.items()):
-            yield self._gauge(name, "Value from the newest event that reports it", value)
-        events = CounterMetricFamily(
-            "trainyard_events", "Events of this attempt", labels=[*self._labels, "event"]
-        )
-        for name, count in list(self._events.items()):
-            events.add_metric([*self._labels.values(), name], count)
-        yield events
+            text = "Value from the newest event that reports it"
+            yield from self._family(name, text, "gauge", [({}, value)])
+        events = [({"event": name}, count) for name, count in list(self._events.items())]
+        yield from self._family("events_total", "Events of this attempt", "counter", events)
 
-    def _counter(self, name: str, text: str, value: float) -> Metric:
-        family = CounterMetricFamily(f"trainyard_{name}", text, labels=list(self._labels))
-        family.add_metric(list(self._labels.values()), value)
-        return family
+    def _family(
+        self,
+        name: str,
+        text: str,
+        kind: str,
+        samples: Sequence[tuple[Mapping[str, str], float]],
+    ) -> Iterator[str]:
+        yield f"# HELP trainyard_{name} {text}"
+        yield f"# TYPE trainyard_{name} {kind}"
+        for labels, value in samples:
+            pairs = {**self._labels, **labels}.items()
+            inner = ",".join(f'{key}="{_escape(label)}"' for key, label in pairs)
+            yield f"trainyard_{name}{{{inner}}} {_number(value)}"
 
-    def _gauge(self, name: str, text: str, value: float) -> Metric:
-        family = GaugeMetricFamily(f"trainyard_{name}", text, labels=list(self._labels))
-        family.add_metric(list(self._labels.values()), value)
-        return family
+
+def _escape(label: str) -> str:
+    return label.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+
+
+def _number(value: float) -> str:
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "+Inf" if value > 0 else "-Inf"
+    return repr(float(value))
 
 
 def start_server(collector: RunCollector, address: str, port: int) -> Callable[[], None]:
     """Serve scrapes in a thread; return a function that stops it. Raises OSError."""
-    registry = CollectorRegistry()
-    registry.register(collector)
-    server: WSGIServer
-    thread: threading.Thread
-    server, thread = prometheus_client.start_http_server(port, address, registry)
+
+    class Handler(BaseHTTPRequestHandler):
+        timeout = 10.0  # seconds; a client that sends nothing must not hold a thread
+
+        def do_GET(self) -> None:
+            body = collector.text().encode()
+            self.send_response(200)
+            self.send_header("Content-Type", _CONTENT_TYPE)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Print nothing: the output is the program's."""
+
+    server = ThreadingHTTPServer((address, port), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
 
     def close() -> None:
         server.shutdown()

@@ -1,0 +1,308 @@
+"""Checkpoints of arbitrary files: written by all ranks, published by rank 0, verified when read.
+
+    found = trainyard.checkpoints.latest()                     # on every rank
+    with trainyard.checkpoints.save(step, metadata={"epoch": 3}) as folder:
+        torch.save(state, folder / f"rank-{rank}.pt")          # on every rank
+
+A checkpoint is visible complete or not at all: files are flushed and hashed by all ranks, then rank 0
+writes the manifest and renames the folder. `python -m training.checkpoint list|verify|explain` reads it.
+Outside a run checkpoints go to ./checkpoints.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from trainyard import notice, session, shared_files
+from trainyard.disk import fsync_folder
+from trainyard.lineage import describe_node, describe_process
+from trainyard.run_info import run
+from trainyard.store.durable import BLOCK_BYTES
+from trainyard.store.interface import StaleAttempt, folder_name
+from trainyard.store.manifest import FileRecord, Manifest
+from trainyard.store.policy import NOTICE, apply_retention
+from trainyard.store.posix import PosixStore
+
+KEEP_LATEST: Final = 3
+TIMEOUT_S: Final = 1800.0
+"""Limit for the slowest rank of a save or of a verification."""
+stalls: list[float] = []
+"""Seconds of each save since the last call of `trainyard.log`, which reports them."""
+_calls = {"latest": 0, "save": 0}
+"""Calls so far; equal on all ranks."""
+
+
+class SaveFailed(OSError):
+    """A checkpoint was not published because a rank failed; the one before it stays."""
+
+
+class NoUsableCheckpoint(Exception):
+    """None of the existing checkpoints is as it was written."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A published checkpoint whose files are as they were written."""
+
+    step: int
+    path: Path
+    metadata: Mapping[str, Any]
+    """What `save` was given."""
+
+
+def latest() -> Checkpoint | None:
+    """Return the newest checkpoint whose hashes are right; None if there is no checkpoint.
+
+    A call of all ranks, which get the same answer; rank 0 verifies. A corrupt checkpoint is reported in
+    one line, recorded as an event and set aside. Raises NoUsableCheckpoint when all are corrupt.
+    """
+    current = session.current()
+    _calls["latest"] += 1
+    message = current.messages / f"latest-{_calls['latest']}"
+    if run.rank == 0:
+        answer = _newest_good(session.store(), current)
+        shared_files.write(message, answer)
+    else:
+        answer = shared_files.wait(message, _timeout_s(), "rank 0's verified checkpoint")
+    if error := answer.get("error"):
+        raise NoUsableCheckpoint(error)
+    if answer["step"] is None:
+        return None
+    step = int(answer["step"])
+    return Checkpoint(step, run.checkpoints / folder_name(step), answer["metadata"])
+
+
+def _newest_good(store: PosixStore, current: session.Session) -> dict[str, Any]:
+    bad: list[int] = []
+    for step in reversed(store.steps()):
+        defects = store.verify(step)
+        if not defects:
+            for other in bad:
+                store.set_aside(other)
+            store.mark_known_good(step)
+            current.events.write("resumed", step, from_step=step)
+            return {"step": step, "metadata": store.manifest(step).trainer.get("metadata", {})}
+        bad.append(step)
+        print(f"checkpoint {folder_name(step)} skipped: {defects[0]}", file=sys.stderr, flush=True)
+        current.events.write("checkpoint_corrupt", step, error=defects[0], rank=run.rank)
+    if bad:
+        return {
+            "error": f"{store.place}: none of the {len(bad)} checkpoints is intact; "
+            "move the folder away to restart from step 0"
+        }
+    return {"step": None}
+
+
+@contextlib.contextmanager
+def save(
+    step: int,
+    metadata: Mapping[str, Any] | None = None,
+    *,
+    milestone: bool = False,
+    evaluation_loss: float | None = None,
+    keep_latest: int = KEEP_LATEST,
+) -> Iterator[Path]:
+    """Write a checkpoint: the body puts files into the folder, the end of the block publishes it.
+
+    A call of all ranks, with the same arguments; names of files must differ between ranks. `metadata`
+    must fit into JSON. `milestone`: never delete it. `evaluation_loss`: nats per token; the lowest
+    is kept. `keep_latest`: how many others to keep. Raises SaveFailed on every rank if any rank
+    failed, StaleAttempt if a newer start of this run exists, OSError.
+    """
+    begun = time.monotonic()
+    current = session.current()
+    hidden = run.checkpoints / f".writing-{folder_name(step)}-attempt-{current.fence.attempt:08d}"
+    _calls["save"] += 1
+    messages = hidden.with_name(f"{hidden.name}-save-{_calls['save']}-ranks")
+    hidden.mkdir(parents=True, exist_ok=True)
+    messages.mkdir(parents=True, exist_ok=True)
+    exchange = _Exchange(hidden, messages, step)
+    if run.rank == 0:
+        reason = NOTICE if notice.requested() else "program"
+        current.events.write("checkpoint_begin", step, reason=reason)
+    try:
+        yield hidden
+        _flush(hidden)
+    except BaseException as error:
+        exchange.fail(error)
+        raise
+    finally:
+        stalls.append(time.monotonic() - begun)
+    if run.rank != 0:
+        exchange.follow()
+        return
+    manifest = Manifest(
+        step=step,
+        reason=reason,
+        milestone=milestone,
+        evaluation_loss=evaluation_loss,
+        attempt=current.fence.attempt,
+        saved_at=time.time(),
+        world_size=run.world_size,
+        parallelism={"data": run.world_size},
+        data_cursor={},
+        run=run.record(),
+        trainer={**describe_process(), "metadata": dict(metadata or {})},
+    )
+
+    def publish(files: dict[str, FileRecord], nodes: list[dict[str, str]]) -> None:
+        manifest.trainer["nodes"] = nodes
+        store = session.store()
+        upload = store.begin(step, current.fence.attempt)
+        written = upload.commit(manifest.with_files(files), current.fence.check)
+        seconds = time.monotonic() - begun
+        place = f"{store.place}/{folder_name(step)}"
+        current.events.write(
+            "checkpoint_commit",
+            step,
+            seconds=seconds,
+            path=place,
+            bytes=written.bytes,
+            reason=reason,
+        )
+        try:
+            apply_retention(store, keep_latest)
+        except OSError as error:  # the new checkpoint is there already
+            print(f"old checkpoints not removed: {error}", file=sys.stderr, flush=True)
+
+    try:
+        exchange.lead(publish)
+    except Exception as error:
+        current.events.write("checkpoint_failed", step, error=" ".join(str(error).split()))
+        shutil.rmtree(hidden, ignore_errors=True)
+        raise
+
+
+Publish = Callable[[dict[str, FileRecord], list[dict[str, str]]], None]
+"""Called with the files of all ranks and the nodes that wrote them."""
+
+
+class _Exchange:
+    """Messages of one save: who has finished, who hashes which files, and the outcome."""
+
+    def __init__(self, hidden: Path, messages: Path, step: int) -> None:
+        self._hidden, self._messages, self._step = hidden, messages, step
+
+    def fail(self, error: BaseException) -> None:
+        """Tell the other ranks that this one has failed."""
+        text = " ".join(str(error).split()) or type(error).__name__
+        with contextlib.suppress(OSError):
+            shared_files.write(self._messages / f"written-{run.rank}", {"error": text})
+            if run.rank == 0:
+                shared_files.write(self._messages / "outcome", {"error": f"rank 0: {text}"})
+
+    def follow(self) -> None:
+        """Hash this rank's part and wait for the outcome. Raises SaveFailed, StaleAttempt."""
+        shared_files.write(self._messages / f"written-{run.rank}", {"node": describe_node()})
+        part = self._receive("part", f"part-{run.rank}", "outcome")
+        if "files" in part:
+            try:
+                hashes = _hashes(self._hidden, part["files"])
+                shared_files.write(self._messages / f"hashed-{run.rank}", {"files": hashes})
+            except OSError as error:
+                shared_files.write(self._messages / f"hashed-{run.rank}", {"error": str(error)})
+        outcome = self._receive("outcome", "outcome")
+        if why := outcome.get("error"):
+            raise StaleAttempt(why) if outcome.get("stale") else SaveFailed(why)
+
+    def lead(self, publish: Publish) -> None:
+        """Collect the files of all ranks, publish them, and tell the outcome. Raises its failure."""
+        outcome: dict[str, Any] = {}
+        try:
+            written = [{"node": describe_node()}, *self._collect("written")]
+            parts = _parts(self._hidden, run.world_size)
+            for rank, names in enumerate(parts[1:], start=1):
+                shared_files.write(self._messages / f"part-{rank}", {"files": names})
+            files = _hashes(self._hidden, parts[0])
+            for answer in self._collect("hashed"):
+                files |= answer["files"]
+            nodes = [one["node"] for one in written if one["node"]]
+            distinct = [node for i, node in enumerate(nodes) if node not in nodes[:i]]
+            records = {name: FileRecord(**record) for name, record in sorted(files.items())}
+            publish(records, distinct)
+        except BaseException as error:
+            text = " ".join(str(error).split()) or type(error).__name__
+            outcome = {"error": text, "stale": isinstance(error, StaleAttempt)}
+            raise
+        finally:
+            with contextlib.suppress(OSError):
+                shared_files.write(self._messages / "outcome", outcome)
+                self._remove_older()
+
+    def _collect(self, kind: str) -> list[dict[str, Any]]:
+        found = [self._receive(kind, f"{kind}-{rank}") for rank in range(1, run.world_size)]
+        errors = [f"rank {n}: {a['error']}" for n, a in enumerate(found, start=1) if "error" in a]
+        if errors:
+            raise SaveFailed(f"step {self._step} not saved: {errors[0]}")
+        return found
+
+    def _receive(self, what: str, *names: str) -> dict[str, Any]:
+        """Return the first message that is there. Raises SaveFailed."""
+        limit = time.monotonic() + _timeout_s()
+        while True:
+            for name in names:
+                try:
+                    wait_s = 0.5 if len(names) > 1 else limit - time.monotonic()
+                    found: dict[str, Any] = shared_files.wait(self._messages / name, wait_s, what)
+                    return found
+                except shared_files.RankMissing as error:
+                    if time.monotonic() > limit:
+                        raise SaveFailed(f"step {self._step} not saved: {error}") from None
+
+    def _remove_older(self) -> None:
+        """Remove messages of earlier saves; those of this one may still be read."""
+        for folder in self._messages.parent.glob(".writing-*-ranks"):
+            if folder != self._messages:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _parts(folder: Path, ranks: int) -> list[list[str]]:
+    """Return which rank hashes which files: about the same number of bytes each."""
+    shared_files.refresh(folder)
+    sizes = {
+        path.relative_to(folder).as_posix(): path.stat().st_size
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+    parts: list[list[str]] = [[] for _ in range(ranks)]
+    loads = [0] * ranks
+    for name in sorted(sizes, key=lambda name: (-sizes[name], name)):
+        least = loads.index(min(loads))
+        parts[least].append(name)
+        loads[least] += sizes[name]
+    return parts
+
+
+def _hashes(folder: Path, names: list[str]) -> dict[str, dict[str, Any]]:
+    return {name: asdict(_hash(folder / name)) for name in names}
+
+
+def _hash(file: Path) -> FileRecord:
+    digest, size = hashlib.sha256(), 0
+    with file.open("rb", buffering=0) as stream:
+        while block := stream.read(BLOCK_BYTES):
+            digest.update(block)
+            size += len(block)
+    return FileRecord(bytes=size, sha256=digest.hexdigest())
+
+
+def _flush(folder: Path) -> None:
+    """Fsync what this host has written into the folder."""
+    for place, _, names in os.walk(folder):
+        for path in [place, *(os.path.join(place, name) for name in names)]:
+            with contextlib.suppress(FileNotFoundError):  # a temporary file of another rank
+                fsync_folder(Path(path))
+
+
+def _timeout_s() -> float:
+    left = notice.seconds_left()
+    return TIMEOUT_S if left is None else max(1.0, left)

@@ -1,0 +1,154 @@
+"""Metrics of a program: metrics.jsonl and Prometheus, in the formats of the built-in trainer."""
+
+from __future__ import annotations
+
+import functools
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from trainyard import checkpoints, contract, session
+from trainyard.prometheus import RunCollector, start_server
+from trainyard.run_info import run
+from trainyard.run_logs import MetricsLog, StepMetrics, Totals
+
+
+def log(
+    *,
+    step: int,
+    loss: float,
+    tokens: int = 0,
+    samples: int = 0,
+    lr: float | None = None,
+    grad_norm: float | None = None,
+    mfu: float | None = None,
+    loader_time_s: float = 0.0,
+) -> None:
+    """Report an optimizer step, or the steps since the last report.
+
+    `step`: optimizer steps completed; `loss`: mean per token in nats; `tokens`, `samples`: used since
+    the last report, over all ranks (0: not known); `mfu`: 0 to 1; `loader_time_s`: seconds that steps
+    waited for data. Rank 0 reports; on other ranks, and outside a run, nothing happens. A failure is
+    printed once and never stops the program.
+    """
+    if run.rank != 0 or run.run_dir is None:
+        return
+    reporter = _reporter(run.run_dir, step)
+    if reporter is None:
+        return
+    try:
+        reporter.log(step, loss, tokens, samples, lr, grad_norm, mfu, loader_time_s)
+    except OSError as error:
+        reporter.give_up(error)
+
+
+class _Reporter:
+    """Rank 0's metrics of this attempt."""
+
+    def __init__(self, folder: Path, step: int) -> None:
+        current = session.current()
+        self._attempt = current.fence.attempt
+        self._log: MetricsLog | None = MetricsLog(
+            folder / contract.METRICS_FILE, step - 1, enabled=True
+        )
+        self._totals = Totals()
+        self._step, self._moment = step - 1, time.monotonic()
+        self._close = _serve(folder, self._totals, current)
+
+    def log(
+        self,
+        step: int,
+        loss: float,
+        tokens: int,
+        samples: int,
+        lr: float | None,
+        grad_norm: float | None,
+        mfu: float | None,
+        loader_time_s: float,
+    ) -> None:
+        """Append one line. Raises OSError."""
+        if self._log is None:
+            return
+        now = time.monotonic()
+        stall, checkpoints.stalls[:] = sum(checkpoints.stalls), []
+        seconds = max(1e-9, now - self._moment - stall)
+        metrics = StepMetrics(
+            step=step,
+            loss=float(loss),
+            tokens=tokens,
+            lr=lr,
+            step_time_s=seconds,
+            loader_time_s=loader_time_s,
+            attempt=self._attempt,
+            time=time.time(),
+            tokens_per_s=tokens / seconds if tokens else None,
+            samples_per_s=samples / seconds if samples else None,
+            mfu=mfu,
+            grad_norm=grad_norm,
+            collective_time_s=0.0,
+            checkpoint_stall_s=stall,
+        )
+        self._log.append(metrics)
+        self._totals.add(metrics, samples, steps=max(1, step - self._step))
+        self._step, self._moment = step, now
+
+    def give_up(self, error: OSError) -> None:
+        """Stop reporting after a failure."""
+        self._log = None
+        print(f"metrics are no longer written: {error}", file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        """Make all lines durable and stop serving."""
+        if self._log is not None:
+            self._log.close()
+        if self._close is not None:
+            self._close()
+
+
+@functools.cache
+def _open(folder: Path) -> list[_Reporter]:
+    """Return a list that has the reporter, once there is one: a failure is not tried again."""
+    return []
+
+
+def _reporter(folder: Path, step: int) -> _Reporter | None:
+    known = _open(folder)
+    if not known:
+        try:
+            known.append(_Reporter(folder, step))
+        except OSError as error:
+            print(f"metrics are not written: {error}", file=sys.stderr, flush=True)
+            return None
+    return known[0]
+
+
+def close() -> None:
+    """Close what `log` has opened."""
+    if run.run_dir is not None:
+        for reporter in _open(run.run_dir):
+            reporter.close()
+
+
+def _serve(folder: Path, totals: Totals, current: session.Session) -> Callable[[], None] | None:
+    """Serve Prometheus metrics on the platform's port; None without one."""
+    port = os.environ.get(contract.METRICS_PORT_ENV)
+    if not port:
+        return None
+    labels = {"run_id": run.run_id, "team": run.team}
+    collector = RunCollector(
+        totals, labels, folder=folder, attempt=current.fence.attempt, steps=None
+    )
+    try:
+        address = os.environ.get(contract.METRICS_ADDRESS_ENV) or socket.gethostbyname(
+            socket.gethostname()
+        )
+        stop = start_server(collector, address, int(port))
+    except OSError as error:
+        why = error.strerror or error
+        print(f"cannot serve Prometheus metrics at port {port}: {why}", file=sys.stderr, flush=True)
+        return None
+    current.events.listen(collector.observe)
+    return stop

@@ -1,0 +1,70 @@
+"""This start of the program: its attempt number and its event log, the same for all ranks."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from trainyard import shared_files
+from trainyard.contract import EVENTS_FILE
+from trainyard.run_info import run
+from trainyard.run_logs import EventLog
+from trainyard.store.fence import ATTEMPTS_DIR, PosixFence
+from trainyard.store.posix import PosixStore
+
+_JOIN_TIMEOUT_S: Final = 600.0
+"""Ranks may load for minutes before the first of them calls the library."""
+
+
+@dataclass(frozen=True)
+class Session:
+    """What all ranks of this start share."""
+
+    folder: Path
+    """The run's folder; outside a run that of the checkpoints."""
+    fence: PosixFence
+    events: EventLog
+    """Written by rank 0."""
+
+    @property
+    def messages(self) -> Path:
+        """Folder of the ranks' messages."""
+        return self.folder / ATTEMPTS_DIR / f".start-{shared_files.start_id()}"
+
+
+@functools.cache
+def current() -> Session:
+    """Return the session; rank 0 claims the attempt number, which stops older starts from publishing.
+
+    A call of all ranks, whenever each first needs it. Raises OSError, shared_files.RankMissing.
+    """
+    folder = run.run_dir or run.checkpoints
+    message = folder / ATTEMPTS_DIR / f".start-{shared_files.start_id()}" / "attempt"
+    if run.rank == 0:
+        fence = PosixFence.claim(folder)
+        store().sweep()
+        for older in (folder / ATTEMPTS_DIR).glob(".start-*"):
+            shutil.rmtree(older, ignore_errors=True)
+        message.parent.mkdir(parents=True, exist_ok=True)
+        shared_files.write(message, fence.attempt)
+    else:
+        number = shared_files.wait(message, _JOIN_TIMEOUT_S, "rank 0's attempt number")
+        fence = PosixFence(folder, int(number))
+    events = EventLog(folder / EVENTS_FILE, fence.attempt, enabled=run.rank == 0 and run.in_run)
+    if run.in_run:
+        events.write(
+            "started",
+            0,
+            world_size=run.world_size,
+            run_id=run.run_id,
+            restart=str(run.attempt),
+        )
+    return Session(folder, fence, events)
+
+
+def store() -> PosixStore:
+    """Return the store of the run's checkpoints."""
+    return PosixStore(run.checkpoints)
