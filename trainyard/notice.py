@@ -44,6 +44,8 @@ class Notice:
         self._last_poll = float("-inf")
         self._leave: Callable[[], None] | None = None
         self._callbacks: list[Callable[[], None]] = []
+        self._first = threading.Lock()
+        """Taken by the first of the signals and files, for ever."""
         named = os.environ.get(NOTICE_FILE_ENV)
         self._run_file = run_dir / RUN_NOTICE_FILE
         self._files = [Path(named)] if named else []
@@ -123,7 +125,7 @@ class Notice:
         self._note("SIGTERM")
 
     def _note(self, source: str) -> None:
-        if self.source is not None:
+        if not self._first.acquire(blocking=False):  # never a wait: this may be a signal handler
             return
         self.received_at = time.time()
         self._received = time.monotonic()
@@ -148,7 +150,7 @@ def seconds_left() -> float | None:
 
 
 def on_notice(callback: Callable[[], None]) -> None:
-    """Call `callback` once, in another thread, when a notice is received; at once if one was."""
+    """Call `callback` once, in any thread, when a notice is received; at once if one was."""
     own = _own()
     own.call(callback)
     threading.Thread(target=_poll_files, args=(own,), daemon=True).start()

@@ -182,13 +182,15 @@ def test_steps_are_reported_in_the_trainers_format_and_repeated_ones_replaced(
 
 
 NOTICE = """
-trainyard.notice.on_notice(lambda: print("told", flush=True))
+import threading, time
+told = threading.Event()
+trainyard.notice.on_notice(lambda: (print("told", flush=True), told.set()))
 print("ready", flush=True)
-import time
 limit = time.monotonic() + {limit}
 while not trainyard.notice.requested() and time.monotonic() < limit:
     time.sleep(0.01)
 assert 0 < trainyard.notice.seconds_left() <= 80
+assert told.wait({limit})
 trainyard.exit_preempted()
 """
 
