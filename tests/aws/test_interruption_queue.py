@@ -18,7 +18,7 @@ from infra.sites.aws import imds_sidecar, interruption
 from infra.sites.aws.interruption import InterruptionQueue
 from tests.aws.iam_evaluation import Request, allowed
 from tests.aws.moto_cloud import ACCOUNT, Cloud, Deployed
-from trainyard import notice as trainer
+from trainyard import contract as trainer
 
 Build = Callable[[Any], Deployed]
 
