@@ -167,6 +167,8 @@ GPU_OPERATOR: Final = AddOn(
             values={"node-feature-discovery.image.repository": WHOLE},
         ),
     ),
+    # Its hooks are Jobs, which Kueue's webhook must be there to admit.
+    needs=("kueue",),
     settings=GpuNodesArgs,
     plan=plan,
 )

@@ -140,6 +140,14 @@ def _alertmanager(args: KubePrometheusStackArgs) -> dict[str, Any]:
     }
 
 
+_CONFIG_MAPS_HERE: Final[Mapping[str, Any]] = {
+    "resource": "configmap",
+    # ConfigMaps of other namespaces must not add dashboards.
+    "searchNamespace": naming.MONITORING_NAMESPACE,
+}
+"""What Grafana's sidecars read; by default Secrets, too."""
+
+
 def _grafana(args: KubePrometheusStackArgs) -> dict[str, Any]:
     if args.grafana is None:
         return {"enabled": False}
@@ -162,12 +170,14 @@ def _grafana(args: KubePrometheusStackArgs) -> dict[str, Any]:
                 "enabled": True,
                 "label": DASHBOARD_LABEL,
                 "labelValue": "1",
-                # ConfigMaps of other namespaces must not add dashboards.
-                "searchNamespace": None,
+                **_CONFIG_MAPS_HERE,
                 "folderAnnotation": "grafana_folder",
                 "provider": {"foldersFromFilesStructure": True},
-            }
+            },
+            "datasources": dict(_CONFIG_MAPS_HERE),
         },
+        # By default its account reads the Secrets of every namespace.
+        "rbac": {"namespaced": True},
         "defaultDashboardsEnabled": True,
         # Dashboards come from the repository, so Grafana has no state to keep.
         "persistence": {"enabled": False},
@@ -224,6 +234,8 @@ KUBE_PROMETHEUS_STACK: Final = AddOn(
         _image("registry.k8s.io", "kube-state-metrics/kube-state-metrics"),
         _image("ghcr.io", "jkroepke/kube-webhook-certgen"),
     ),
+    # Its hooks are Jobs, which Kueue's webhook must be there to admit.
+    needs=("kueue",),
     settings=KubePrometheusStackArgs,
     plan=plan,
 )

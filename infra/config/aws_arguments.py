@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from infra.addons import fluent_bit, mirror
 from infra.addons.cluster_autoscaler import AUTOSCALER_TAGS
-from infra.config import arguments
+from infra.config import arguments, platform_record
 from infra.config.model import OnAws, StackConfig
 from infra.config.sections.cluster import cluster_choice
 from infra.config.sections.network import network_args
@@ -29,7 +29,7 @@ def foundation(config: StackConfig, on: OnAws, stack: str) -> AwsStackArgs:
             cluster=on.cluster.name,
             tags=on.aws.tags,
         ),
-        network=network_args(on.network, on.cluster.name, on.aws.region),
+        network=network_args(on.network, on.cluster.name, on.aws.account, on.aws.region),
         cluster=cluster_choice(on.cluster),
         pools=config.pools_of(Nodes.MANAGED, Nodes.KARPENTER),
         autoscaler=config.autoscaler,
@@ -48,7 +48,11 @@ def foundation(config: StackConfig, on: OnAws, stack: str) -> AwsStackArgs:
         teams=tuple(team.name for team in config.teams),
         remote_secrets=_remote_secrets(config),
         signatures=(
-            SignatureChoice(kms_key_arn=config.signatures.kms_key) if config.signatures else None
+            SignatureChoice(
+                registries=platform_record.registries(config), kms_key_arn=config.signatures.kms_key
+            )
+            if config.signatures
+            else None
         ),
         block_volumes=arguments.needs_block_volumes(config),
         run_logs=_run_logs(config),

@@ -30,7 +30,7 @@ _ADDONS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
         "aws-fsx-csi-driver": ("1.7.0", "1"),
         "aws-mountpoint-s3-csi-driver": ("2.2.1", "1"),
         "coredns": ("1.13.1", "1"),
-        "eks-node-monitoring-agent": ("1.5.1", "1"),
+        "eks-node-monitoring-agent": ("1.7.1", "1"),
         "eks-pod-identity-agent": ("1.3.10", "2"),
         "metrics-server": ("0.8.0", "6"),
         "snapshot-controller": ("8.3.0", "1"),

@@ -6,10 +6,11 @@ from typing import Final
 
 from infra.sites.aws.existing_network import ExistingNetworkArgs
 from infra.sites.aws.network import Nat, NetworkArgs
-from tests.aws.moto_cloud import Cloud
+from tests.aws.moto_cloud import ACCOUNT, Cloud
 
 ARGS: Final = NetworkArgs(
     cluster="training",
+    account=ACCOUNT,
     region="us-east-1",
     cidr="10.20.0.0/16",
     zones=("us-east-1a", "us-east-1b"),

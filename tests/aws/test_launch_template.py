@@ -181,5 +181,16 @@ def test_instance_store_becomes_one_array_for_what_pods_write(made: Deployed) ->
     assert found["spec"]["instance"]["localStorage"] == {"strategy": "RAID0"}
 
 
+def test_containers_on_gpu_nodes_may_lock_memory_for_efa(made: Deployed) -> None:
+    spec = node_config(made, pools.SPOT)["spec"]["containerd"]["baseRuntimeSpec"]
+    limits = {one["type"]: one for one in spec["process"]["rlimits"]}
+    assert set(limits) == {"RLIMIT_NOFILE", "RLIMIT_MEMLOCK"}
+    most = max(one.memory_gib for one in catalog.load().types.values()) << 30
+    locked = limits["RLIMIT_MEMLOCK"]
+    # nodeadm merges documents as JSON numbers, of which larger ones lose digits.
+    assert most < locked["soft"] == locked["hard"] < 1 << 53
+    assert limits["RLIMIT_NOFILE"]["soft"] == limits["RLIMIT_NOFILE"]["hard"] == 1 << 20
+
+
 def test_nodes_without_instance_store_keep_the_defaults_of_eks(made: Deployed) -> None:
     assert "userData" not in template(made, pools.CPU)

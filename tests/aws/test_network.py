@@ -134,6 +134,12 @@ def test_all_flows_are_logged_with_the_configured_retention(
     assert (group["logGroupName"], group["retentionInDays"]) == ("/aws/vpc/training/flows", 30)
 
 
+def test_flow_log_role_is_for_this_account_only(network: Deployed, cloud: Cloud) -> None:
+    (role,) = cloud.iam.list_roles()["Roles"]
+    (statement,) = role["AssumeRolePolicyDocument"]["Statement"]
+    assert statement["Condition"] == {"StringEquals": {"aws:SourceAccount": "123456789012"}}
+
+
 def test_flow_log_role_writes_to_its_log_group_only(network: Deployed, cloud: Cloud) -> None:
     (role,) = cloud.iam.list_roles()["Roles"]
     (name,) = cloud.iam.list_role_policies(RoleName=role["RoleName"])["PolicyNames"]

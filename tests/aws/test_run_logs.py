@@ -17,12 +17,12 @@ from tests.aws.iam_evaluation import Request, allowed
 from tests.aws.moto_cloud import ACCOUNT, REGION, Cloud, Deployed, deployed_on
 
 GROUP = f"arn:aws:logs:{REGION}:{ACCOUNT}:log-group:/trainyard/training/runs"
-OTHER = f"arn:aws:logs:{REGION}:{ACCOUNT}:log-group:/aws/eks/training/cluster"
+OTHER = f"arn:aws:logs:{REGION}:{ACCOUNT}:log-group:/aws/eks/other/cluster"
 SERVICE = f"logs.{REGION}.amazonaws.com"
 
 
 def program(cloud: Cloud, opts: pulumi.ResourceOptions) -> RunLogs:
-    statement = run_log_access.key_statement(REGION, GROUP)
+    statement = run_log_access.key_statement(ACCOUNT, REGION, "training")
     keys = KeysArgs(
         cluster="training", account=ACCOUNT, region=REGION, data_statements=(statement,)
     )

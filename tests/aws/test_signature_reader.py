@@ -19,7 +19,11 @@ IMAGES = f"arn:aws:ecr:{REGION}:{ACCOUNT}:repository/trainer"
 
 def program(cloud: Cloud, opts: pulumi.ResourceOptions) -> SignatureReader:
     args = SignatureReaderArgs(
-        cluster=bare_cluster(cloud), account=ACCOUNT, region=REGION, kms_key_arn=KEY
+        cluster=bare_cluster(cloud),
+        account=ACCOUNT,
+        region=REGION,
+        registries=(f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/trainer", "ghcr.io/acme/other"),
+        kms_key_arn=KEY,
     )
     return SignatureReader("signatures", args, opts)
 
@@ -34,6 +38,9 @@ def deployed() -> Iterator[Deployed]:
     [
         ("ecr:GetAuthorizationToken", "*", True),
         ("ecr:BatchGetImage", IMAGES, True),
+        ("ecr:BatchGetImage", f"{IMAGES}/cuda", True),
+        ("ecr:BatchGetImage", f"{IMAGES}-of-others", False),
+        ("ecr:BatchGetImage", IMAGES.replace("trainer", "acme/other"), False),
         ("ecr:PutImage", IMAGES, False),
         ("ecr:BatchDeleteImage", IMAGES, False),
         ("kms:GetPublicKey", KEY, True),

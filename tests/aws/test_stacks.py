@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from typing import get_args
 
 import pytest
 
+from infra.config.sections.cluster import EksClusterConfig
 from infra.domain import naming
+from infra.sites.aws import karpenter_manifests, machine_images
 from tests.aws.moto_cloud import Deployed, deployed_once
 from tests.aws.programs import whole
 
@@ -85,3 +89,31 @@ def test_prometheus_volumes_are_encrypted_with_the_stack_key(
     assert claim["storageClassName"] == kept.inputs["metadata"]["name"]
     drivers = [one.inputs["addonName"] for one in stack.all("aws:eks/addon:Addon")]
     assert "aws-ebs-csi-driver" in drivers
+
+
+def test_every_log_group_is_encrypted_with_a_key_that_lets_cloudwatch_use_it(
+    stack: Deployed,
+) -> None:
+    groups = stack.all("aws:cloudwatch/logGroup:LogGroup")
+    assert groups and all(group.inputs.get("kmsKeyId") for group in groups)
+    policy = json.loads(stack.one("aws:kms/key:Key", "aws-keys-data").inputs["policy"])
+    (logs,) = [one for one in policy["Statement"] if one["Sid"] == "Logs"]
+    allowed = logs["Condition"]["ArnEquals"]["kms:EncryptionContext:aws:logs:arn"]
+    named = {arn.rpartition(":log-group:")[2] for arn in allowed}
+    assert {group.inputs["name"] for group in groups} <= named
+
+
+def test_all_nodes_have_one_machine_image_release(stack: Deployed) -> None:
+    groups = stack.all("aws:eks/nodeGroup:NodeGroup")
+    assert {group.inputs["releaseVersion"] for group in groups} == {machine_images.release("1.35")}
+    assert machine_images.DATE in karpenter_manifests.IMAGE
+
+
+def test_every_version_of_kubernetes_has_a_machine_image() -> None:
+    versions = get_args(EksClusterConfig.model_fields["version"].annotation)
+    assert versions and all(machine_images.release(v).startswith(v) for v in versions)
+
+
+def test_clusters_leave_extended_support_out(stack: Deployed) -> None:
+    cluster = stack.one("eks:index:Cluster")
+    assert cluster.inputs["upgradePolicy"] == {"supportType": "STANDARD"}

@@ -220,7 +220,7 @@ def read_zones(stack: PartialStack) -> tuple[str, ...]:
 
 
 def network_args(
-    network: MadeNetworkConfig | ExistingNetworkConfig, cluster: str, region: str
+    network: MadeNetworkConfig | ExistingNetworkConfig, cluster: str, account: str, region: str
 ) -> NetworkArgs | ExistingNetworkArgs:
     """Return the arguments of the VPC."""
     from infra.sites.aws.existing_network import ExistingNetworkArgs  # imports pulumi_aws
@@ -229,6 +229,7 @@ def network_args(
     if isinstance(network, MadeNetworkConfig):
         return NetworkArgs(
             cluster=cluster,
+            account=account,
             region=region,
             cidr=network.cidr,
             zones=network.zones,

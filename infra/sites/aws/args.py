@@ -47,6 +47,8 @@ class EfsChoice:
 class SignatureChoice:
     """policy-controller reads image signatures from the account's registry."""
 
+    registries: tuple[str, ...]
+    """Allowed registries of the teams' images, whose signatures are read."""
     kms_key_arn: str | None
     """The key that signs; None: signatures are keyless."""
 

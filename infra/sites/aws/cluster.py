@@ -8,6 +8,7 @@ from typing import Final
 
 import pulumi
 import pulumi_aws.cloudwatch as cloudwatch
+import pulumi_aws.eks as aws_eks
 import pulumi_aws.vpc as vpc_rules
 import pulumi_eks
 
@@ -17,6 +18,7 @@ from infra.sites.aws.access import Access, AccessArgs
 from infra.sites.aws.endpoints import HTTPS
 from infra.sites.aws.node_role import NodeRole, NodeRoleArgs
 from infra.sites.aws.outputs import ClusterRecord, NetworkRecord
+from infra.sites.aws.run_log_access import control_plane_group
 
 LOG_TYPES: Final = ("api", "audit", "authenticator", "controllerManager", "scheduler")
 """All log types of EKS."""
@@ -40,6 +42,8 @@ class ClusterArgs:
     """ARNs of IAM principals in the group trainyard:deployer."""
     viewers: tuple[str, ...] = ()
     """ARNs of IAM principals that may read everything."""
+    log_key_arn: pulumi.Input[str] | None = None
+    """KMS key of the control plane's log group, with `run_log_access.key_statement`. None: CloudWatch's own."""
     log_retention_days: int
     """Retention of control plane logs in days, one of CloudWatch's values."""
     protect: bool = True
@@ -61,7 +65,8 @@ class Cluster(pulumi.ComponentResource):
         # EKS would create this group without a retention limit.
         logs = cloudwatch.LogGroup(
             f"{name}-logs",
-            name=f"/aws/eks/{args.name}/cluster",
+            name=control_plane_group(args.name),
+            kms_key_id=args.log_key_arn,
             retention_in_days=args.log_retention_days,
             opts=child,
         )
@@ -123,6 +128,8 @@ class Cluster(pulumi.ComponentResource):
             encryption_config_key_arn=args.key_arn,
             enabled_cluster_log_types=list(LOG_TYPES),
             deletion_protection=args.protect,
+            # At the end of standard support EKS upgrades the cluster; extended support costs six times as much.
+            upgrade_policy=aws_eks.ClusterUpgradePolicyArgs(support_type="STANDARD"),
             create_oidc_provider=False,
             skip_default_node_group=True,
             create_instance_role=False,

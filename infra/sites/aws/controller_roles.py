@@ -28,7 +28,11 @@ def deploy(
         roles.append(SecretReaders(f"{name}-secrets", readers, opts))
     if signed := args.signatures:
         reader = SignatureReaderArgs(
-            cluster=cluster, account=account, region=region, kms_key_arn=signed.kms_key_arn
+            cluster=cluster,
+            account=account,
+            region=region,
+            registries=signed.registries,
+            kms_key_arn=signed.kms_key_arn,
         )
         roles.append(SignatureReader(f"{name}-signatures", reader, opts))
     if kept := args.run_logs:

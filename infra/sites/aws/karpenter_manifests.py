@@ -15,7 +15,7 @@ import pulumi
 from infra.domain import naming
 from infra.domain.pools import Capacity, Network, NodePool
 from infra.kubernetes.objects import Manifest, metadata
-from infra.sites.aws import efa
+from infra.sites.aws import efa, machine_images, node_config
 from infra.sites.aws.pool_nodes import (
     ROOT_DEVICE,
     ROOT_IOPS,
@@ -29,9 +29,8 @@ NODE_CLASS_API: Final = naming.KARPENTER_NODE_CLASS_API
 NODE_POOL_API: Final = naming.KARPENTER_NODE_POOL_API
 CAPACITY_TYPE: Final = "karpenter.sh/capacity-type"
 
-IMAGE: Final = "al2023@v20260903"
-"""EKS's Amazon Linux 2023 of that date, for Kubernetes 1.33 to 1.36; Karpenter selects the variant with NVIDIA's
-driver for GPU types. Pinned: with `@latest`, nodes of one gang could have different drivers."""
+IMAGE: Final = f"al2023@v{machine_images.DATE}"
+"""Karpenter selects the variant with NVIDIA's driver for GPU types."""
 
 EMPTY_FOR: Final = "5m"
 """How long an empty node is kept: a restarting gang starts sooner on it than on a new one."""
@@ -133,6 +132,9 @@ def node_class(
             }
             for one in efa.interfaces(pool)
         ]
+    # The instance store has a field of its own.
+    if limits := node_config.mime_document(node_config.node_config(pool, disks=False)):
+        spec["userData"] = limits
     if pool.instance_store:
         # As node_config of managed groups; nodes report the array's size, so Karpenter counts it, too.
         spec["instanceStorePolicy"] = "RAID0"

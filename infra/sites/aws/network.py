@@ -19,6 +19,7 @@ from infra.sites.aws.efa import EfaSecurityGroup, EfaSecurityGroupArgs
 from infra.sites.aws.endpoints import ENDPOINTS, Endpoints, EndpointsArgs
 from infra.sites.aws.outputs import NetworkRecord
 from infra.sites.aws.policy_documents import document
+from infra.sites.aws.run_log_access import flow_log_group
 
 EVERYWHERE: Final = "0.0.0.0/0"
 FLOW_LOG_SECONDS: Final = 60
@@ -46,8 +47,12 @@ class NetworkArgs:
     zones: tuple[str, ...]
     """2 to 6 names such as us-east-1a. Append only: addresses depend on positions."""
     nat: Nat
+    account: str
+    """12 digits."""
     flow_log_days: int
     """Retention of flow logs in days, one of CloudWatch's values."""
+    log_key_arn: pulumi.Input[str] | None = None
+    """KMS key of the flow logs' group, with `run_log_access.key_statement`. None: CloudWatch's own."""
     endpoint_services: tuple[str, ...] = ENDPOINTS
     """AWS services that nodes reach without NAT, by the last part of their endpoints' names."""
 
@@ -210,13 +215,14 @@ class Network(pulumi.ComponentResource):
     def _flow_log(self, vpc: ec2.Vpc) -> None:
         group = cloudwatch.LogGroup(
             f"{self._name}-flows",
-            name=f"/aws/vpc/{self._args.cluster}/flows",
+            name=flow_log_group(self._args.cluster),
+            kms_key_id=self._args.log_key_arn,
             retention_in_days=self._args.flow_log_days,
             opts=self._child,
         )
         role = iam.Role(
             f"{self._name}-flows",
-            assume_role_policy=json.dumps(FLOW_LOG_TRUST),
+            assume_role_policy=json.dumps(flow_log_trust(self._args.account)),
             opts=self._child,
         )
         policy = iam.RolePolicy(
@@ -244,13 +250,16 @@ def subnet_tags(kind: str, cluster: str) -> dict[str, str]:
     return {"kubernetes.io/role/internal-elb": "1", naming.KARPENTER_DISCOVERY: cluster}
 
 
-FLOW_LOG_TRUST: Final[dict[str, Any]] = document(
-    {
-        "Effect": "Allow",
-        "Action": "sts:AssumeRole",
-        "Principal": {"Service": "vpc-flow-logs.amazonaws.com"},
-    }
-)
+def flow_log_trust(account: str) -> dict[str, Any]:
+    """Return the trust of the flow logs' role: the service on behalf of this account only."""
+    return document(
+        {
+            "Effect": "Allow",
+            "Action": "sts:AssumeRole",
+            "Principal": {"Service": "vpc-flow-logs.amazonaws.com"},
+            "Condition": {"StringEquals": {"aws:SourceAccount": account}},
+        }
+    )
 
 
 def flow_log_policy(log_group_arn: str) -> dict[str, Any]:

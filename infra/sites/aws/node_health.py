@@ -15,7 +15,10 @@ from infra.domain.pools import NodePool, Workload
 from infra.sites.aws.addons import Addon
 
 NAME: Final = "eks-node-monitoring-agent"
-"""Since v1.7.1 it can use an existing engine (`nodeAgent.dcgmAddress` in its configuration schema)."""
+
+_FIRST_VERSION: Final = (1, 7, 1)
+"""Its configuration schema is the first with `dcgmAgent.enabled`, `nodeAgent.dcgmAddress` and
+`nodeAgent.dnsPolicy`; EKS rejects unknown keys."""
 
 KARPENTER_FEATURES: Final = {"nodeRepair": True}
 """Karpenter replaces a node that has been unhealthy for 10 to 30 minutes, unless a fifth of the pool is."""
@@ -23,7 +26,8 @@ KARPENTER_FEATURES: Final = {"nodeRepair": True}
 
 def monitoring_agent(pools: Sequence[NodePool], dcgm_address: str) -> Addon:
     """Return the add-on; `dcgm_address`: address of each node's engine, empty: the agent starts one."""
-    return Addon(name=NAME, settings=_settings(pools, dcgm_address))
+    settings = _settings(pools, dcgm_address)
+    return Addon(name=NAME, settings=settings, at_least=_FIRST_VERSION if settings else None)
 
 
 def _settings(pools: Sequence[NodePool], dcgm_address: str) -> Mapping[str, Any]:

@@ -19,6 +19,7 @@ import pulumi_aws.eks as aws_eks
 
 from infra.domain import naming
 from infra.domain.pools import Capacity, NodePool
+from infra.sites.aws import machine_images
 from infra.sites.aws.launch_template import template_args
 from infra.sites.aws.pool_nodes import (
     PoolNodesArgs,
@@ -85,6 +86,7 @@ class NodePools(pulumi.ComponentResource):
             f"{name}-{pool.name}",
             cluster_name=args.cluster.name,
             version=args.cluster.version,
+            release_version=machine_images.release(args.cluster.version),
             node_role_arn=args.cluster.node_role_arn,
             subnet_ids=[args.subnet(pool)],
             ami_type=ami_type(pool),

@@ -1,4 +1,4 @@
-"""The log group of runs: name, policies and data protection. Plain data."""
+"""Log groups of a stack: names, their encryption; policies and data protection of that of runs. Plain data."""
 
 from __future__ import annotations
 
@@ -39,18 +39,30 @@ def write_policy(arn: str) -> Document:
     )
 
 
-def key_statement(region: str, arn: str) -> Statement:
-    """Return the key's statement by which CloudWatch Logs encrypts this group.
+def control_plane_group(cluster: str) -> str:
+    """Return the name of EKS's log group of a cluster."""
+    return f"/aws/eks/{cluster}/cluster"
+
+
+def flow_log_group(cluster: str) -> str:
+    """Return the name of the log group of a cluster's VPC."""
+    return f"/aws/vpc/{cluster}/flows"
+
+
+def key_statement(account: str, region: str, cluster: str) -> Statement:
+    """Return the key's statement by which CloudWatch Logs encrypts the stack's log groups.
 
     docs.aws.amazon.com/AmazonCloudWatch/latest/logs/encrypt-log-data-kms.html
     """
+    names = (control_plane_group(cluster), flow_log_group(cluster), group_name(cluster))
+    groups = [f"arn:aws:logs:{region}:{account}:log-group:{name}" for name in names]
     return {
-        "Sid": "RunLogs",
+        "Sid": "Logs",
         "Effect": "Allow",
         "Principal": {"Service": f"logs.{region}.amazonaws.com"},
         "Action": list(KEY_USE),
         "Resource": "*",
-        "Condition": {"ArnEquals": {"kms:EncryptionContext:aws:logs:arn": arn}},
+        "Condition": {"ArnEquals": {"kms:EncryptionContext:aws:logs:arn": groups}},
     }
 
 

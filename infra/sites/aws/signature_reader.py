@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,8 @@ class SignatureReaderArgs:
     cluster: ClusterRecord
     account: str
     region: str
+    registries: tuple[str, ...]
+    """Registries or repositories of the teams' images; of those in other registries nothing is read here."""
     kms_key_arn: str | None
     """The key that signs; None: signatures are keyless."""
 
@@ -41,7 +44,9 @@ class SignatureReader(pulumi.ComponentResource):
             assume_role_policy=json.dumps(pod_identity.trust_policy(arn, namespace, account)),
             opts=own,
         )
-        document = read_policy(args.account, args.region, args.kms_key_arn)
+        document = read_policy(
+            repository_arns(args.account, args.region, args.registries), args.kms_key_arn
+        )
         policy = iam.RolePolicy(
             f"{name}-signatures",
             name="signatures",
@@ -55,7 +60,18 @@ class SignatureReader(pulumi.ComponentResource):
         self.register_outputs({})
 
 
-def read_policy(account: str, region: str, kms_key_arn: str | None) -> Document:
+def repository_arns(account: str, region: str, registries: Sequence[str]) -> list[str]:
+    """Return ARNs of the named repositories in the account's registry; `/*` where it is named as a whole."""
+    found: list[str] = []
+    for name in registries:
+        host, _, path = name.partition("/")
+        if host == f"{account}.dkr.ecr.{region}.amazonaws.com":
+            arn = f"arn:aws:ecr:{region}:{account}:repository"
+            found += [f"{arn}/{path}", f"{arn}/{path}/*"] if path else [f"{arn}/*"]
+    return found
+
+
+def read_policy(repositories: Sequence[str], kms_key_arn: str | None) -> Document:
     """Return the policy to read signatures, which ECR stores with their images, and the public key, if any."""
     statements: list[dict[str, Any]] = [
         {
@@ -64,18 +80,21 @@ def read_policy(account: str, region: str, kms_key_arn: str | None) -> Document:
             "Action": ["ecr:GetAuthorizationToken"],
             "Resource": "*",
         },
-        {
-            "Sid": "ReadSignatures",
-            "Effect": "Allow",
-            "Action": [
-                "ecr:BatchCheckLayerAvailability",
-                "ecr:BatchGetImage",
-                "ecr:DescribeImages",
-                "ecr:GetDownloadUrlForLayer",
-            ],
-            "Resource": f"arn:aws:ecr:{region}:{account}:repository/*",
-        },
     ]
+    if repositories:
+        statements.append(
+            {
+                "Sid": "ReadSignatures",
+                "Effect": "Allow",
+                "Action": [
+                    "ecr:BatchCheckLayerAvailability",
+                    "ecr:BatchGetImage",
+                    "ecr:DescribeImages",
+                    "ecr:GetDownloadUrlForLayer",
+                ],
+                "Resource": list(repositories),
+            }
+        )
     if kms_key_arn:
         statements.append(
             {

@@ -6,6 +6,8 @@ because loading pulumi_aws takes seconds.
 
 from __future__ import annotations
 
+import dataclasses
+
 import pulumi
 import pulumi_kubernetes as k8s
 
@@ -51,7 +53,7 @@ class AwsStack(pulumi.ComponentResource):
                 cluster=args.site.cluster,
                 account=args.site.account,
                 region=args.site.region,
-                data_statements=(*self._linked_file_systems(), *self._encrypted_logs()),
+                data_statements=(*self._linked_file_systems(), self._encrypted_logs()),
                 protect=args.protect,
             ),
             self._own(),
@@ -118,17 +120,15 @@ class AwsStack(pulumi.ComponentResource):
         linked = (names.datasets, names.checkpoints)
         return (lustre_key_statement(site.account, site.region, linked),)
 
-    def _encrypted_logs(self) -> tuple[Statement, ...]:
-        """Return the data key's statements for CloudWatch, which stores logs of runs."""
-        if self._args.run_logs is None:
-            return ()
+    def _encrypted_logs(self) -> Statement:
+        """Return the data key's statement for CloudWatch, which stores logs."""
         site = self._args.site
-        group = run_log_access.group_arn(site.account, site.region, site.cluster)
-        return (run_log_access.key_statement(site.region, group),)
+        return run_log_access.key_statement(site.account, site.region, site.cluster)
 
     def _make_network(self) -> Network | ExistingNetwork:
         name, wanted = f"{self._name}-network", self._args.network
         if isinstance(wanted, NetworkArgs):
+            wanted = dataclasses.replace(wanted, log_key_arn=self._keys.data_key_arn)
             return Network(name, wanted, self._own())
         return ExistingNetwork(name, wanted, self._own())
 
@@ -139,6 +139,7 @@ class AwsStack(pulumi.ComponentResource):
             version=choice.version,
             network=self._network,
             key_arn=self._keys.cluster_key_arn,
+            log_key_arn=self._keys.data_key_arn,
             public_cidrs=choice.public_cidrs,
             admins=choice.admins,
             deployers=choice.deployers,

@@ -11,6 +11,7 @@ import pulumi_aws.ec2 as ec2
 import pulumi_aws.eks as aws_eks
 
 from infra.domain import naming
+from infra.sites.aws import machine_images
 from infra.sites.aws.outputs import ClusterRecord, NetworkRecord
 
 AMI_TYPE: Final = "AL2023_x86_64_STANDARD"
@@ -55,6 +56,7 @@ class SystemNodes(pulumi.ComponentResource):
             f"{name}-group",
             cluster_name=args.cluster.name,
             version=args.cluster.version,
+            release_version=machine_images.release(args.cluster.version),
             node_role_arn=args.cluster.node_role_arn,
             subnet_ids=list(args.network.private_subnets.values()),
             ami_type=AMI_TYPE,

@@ -392,3 +392,28 @@ def test_stack_without_add_ons_has_no_add_on_component() -> None:
     provided = values(operators={"kueue": {"provided": True}} | ON_GPU_NODES)
     del provided["signatures"]
     assert add_ons.args(parse(provided)).plans == ()
+
+
+WITH_HOOK_JOBS = ("kubePrometheusStack", "gpuOperator", "policyController")
+"""Charts whose hooks are Jobs, by `helm template`."""
+
+
+@pytest.mark.parametrize("name", WITH_HOOK_JOBS)
+def test_charts_with_hook_jobs_are_installed_after_kueue(name: str) -> None:
+    assert "kueue" in ADD_ONS[name].needs
+    order = [plan.add_on for plan in in_order([Installable(add_on=n) for n in (name, "kueue")])]
+    assert order == ["kueue", name]
+
+
+def test_grafana_reads_no_secrets_and_config_maps_of_its_namespace_only() -> None:
+    operators = {"kueue": {"provided": False}, "kubePrometheusStack": {"provided": False}}
+    observability = {
+        "grafana": {"url": "https://grafana.example.com", "adminSecretName": "grafana-admin"}
+    }
+    changed = values(operators=operators | ON_GPU_NODES, observability=observability)
+    del changed["signatures"]
+    plans = {plan.add_on: plan for plan in add_ons.args(parse(changed)).plans}
+    grafana = plans["kubePrometheusStack"].values["grafana"]
+    assert grafana["rbac"] == {"namespaced": True}
+    for sidecar in grafana["sidecar"].values():
+        assert (sidecar["resource"], sidecar["searchNamespace"]) == ("configmap", "monitoring")

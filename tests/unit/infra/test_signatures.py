@@ -88,7 +88,9 @@ def test_without_signatures_no_controller_is_installed_and_no_team_opts_in() -> 
 
 
 def test_policy_controller_has_read_only_access() -> None:
-    document = signature_reader.read_policy("111122223333", "us-east-1", KEY)
+    document = signature_reader.read_policy(
+        ["arn:aws:ecr:us-east-1:111122223333:repository/trainer"], KEY
+    )
     actions = [action for s in document["Statement"] for action in s["Action"]]
     assert all(
         action.partition(":")[2].startswith(("Get", "BatchGet", "BatchCheck", "Describe"))
