@@ -88,10 +88,14 @@ class MetricsLog:
         self._stream: FileIO | None = None
         self.dropped: list[dict[str, Any]] = []
         """Cost of the dropped steps, one entry per attempt that made them."""
+        self.missing = 0
+        """Steps up to the resumed one that have no line."""
         if enabled:
             lines = _whole_lines(file)
             self.dropped = dropped_steps(lines, resumed_step)
-            kept = "".join(line + "\n" for line in kept_lines(lines, resumed_step))
+            steps = kept_lines(lines, resumed_step)
+            self.missing = max(0, resumed_step - len(steps))
+            kept = "".join(line + "\n" for line in steps)
             fresh = file.with_name(f".{file.name}-{os.getpid()}")
             fresh.write_text(kept, encoding="utf-8")
             fresh.replace(file)

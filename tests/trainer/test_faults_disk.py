@@ -92,3 +92,26 @@ def test_on_a_full_disk_the_last_good_checkpoint_is_kept_and_the_error_logged(
         assert_same(run, control)
         shutil.rmtree(run.path)
     trials.passed = True
+
+
+def test_a_run_folder_removed_under_a_run_ends_it_with_one_line(trainer: Trainer) -> None:
+    files = trainer.files("run")
+    ranks = trainer.start("run", "steps=100000", "checkpoint.every_steps=5")
+    files.until_step(3)
+    shutil.rmtree(files.path, ignore_errors=True)
+    assert set(ranks.wait()) == {1}
+    assert "the claim of attempt 1 is gone" in ranks.output()
+    assert "Traceback" not in ranks.output()
+
+
+def test_lost_metrics_and_changed_settings_are_one_line_each_at_the_resume(
+    trainer: Trainer,
+) -> None:
+    files = trainer.files("run")
+    assert trainer.run("run", "steps=10", "schedule.warmup_steps=3") == [0, 0]
+    (files.path / "metrics.jsonl").unlink()
+    ranks = trainer.start("run", "steps=12", "optimizer.learning_rate=0.02")
+    assert ranks.wait() == [0, 0]
+    assert "metrics.jsonl lacks 10 of the first 10 steps" in ranks.output()
+    assert "optimizer.learning_rate: 0.01, now 0.02" in ranks.output()
+    assert "steps: 10, now 12" in ranks.output()

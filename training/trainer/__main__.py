@@ -56,7 +56,8 @@ def _train(arguments: argparse.Namespace, notice: Notice) -> int:
             with run.display:
                 code = loop.train(run)
         except Exception as error:
-            run.events.write("failed", run.progress.step, error=" ".join(str(error).split()))
+            text = describe_error(error) or f"{type(error).__name__}: {error}"
+            run.events.write("failed", run.progress.step, error=" ".join(text.split())[:300])
             raise
         run.loader.close()
         run.metrics.close()
@@ -67,21 +68,32 @@ def _train(arguments: argparse.Namespace, notice: Notice) -> int:
 
 def _report_error(error: Exception) -> None:
     """Print one line for expected failures, a traceback for bugs."""
+    text = describe_error(error, raw=True)
+    if text is None:
+        traceback.print_exception(error)
+    else:
+        print(f"rank {os.environ.get('RANK', '0')}: {text}", file=sys.stderr)
+
+
+def describe_error(error: Exception, *, raw: bool = False) -> str | None:
+    """Return one line for a failure that is expected to happen; None for a bug.
+
+    `raw`: with the text of the communication library, which differs between versions.
+    """
     expected = {
         "StaleAttempt",
         "NoUsableCheckpoint",
         "LossNotFinite",
-        "DistStoreError",
         "ObjectError",
     }
     text = " ".join(str(error).split())
-    rank = os.environ.get("RANK", "0")
     if expected & {kind.__name__ for kind in type(error).__mro__}:
-        print(f"rank {rank}: {text}", file=sys.stderr)
-    elif "gloo" in text or "NCCL" in text:
-        print(f"rank {rank}: another rank is gone or hangs: {text[:300]}", file=sys.stderr)
-    else:
-        traceback.print_exception(error)
+        return text
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    if type(error).__name__ == "DistStoreError" or "gloo" in text or "NCCL" in text:
+        return f"another rank is gone or hangs{f': {text[:300]}' if raw else ''}"
+    return None
 
 
 def _parse() -> argparse.Namespace:

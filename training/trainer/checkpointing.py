@@ -71,6 +71,8 @@ class Checkpointer:
     events: EventLog
     metrics: MetricsLog | None = None
     """Fsynced before each checkpoint; set once the step to resume from is known."""
+    loaded: Manifest | None = None
+    """Manifest of the checkpoint that this attempt resumed from."""
     saved_step: int | None = None
     """Step of the newest checkpoint loaded or started."""
     _writer: BackgroundWriter = field(default_factory=BackgroundWriter)
@@ -172,20 +174,34 @@ class Checkpointer:
             step := self.world.broadcast_from_leader(candidates.pop() if candidates else -1)
         ) >= 0:
             progress, mistake = self._try_load(step, check)
-            failures = self.world.sum([float(progress is None)])[0]
-            if progress is not None and not failures:
+            mistakes = self._mistakes_of_all_ranks(mistake)
+            if progress is not None and not mistakes:
                 self._loaded(step, bad)
                 return progress
             bad.append(step)
-            self.events.write(
-                "checkpoint_corrupt", step, error=mistake or "unreadable on another rank"
-            )
+            self._report_corrupt(step, mistakes)
         if bad:
             raise NoUsableCheckpoint(
                 f"{self.store.place}: none of the {len(bad)} checkpoints can be loaded; "
                 "move the folder away to restart from step 0"
             )
         return None
+
+    def _mistakes_of_all_ranks(self, mistake: str | None) -> list[str]:
+        """Return what is wrong with a checkpoint, one text per rank that found something."""
+        texts = self.world.gather_bytes(f"{mistake or ''}\n".encode())  # never empty
+        found = [text.decode().strip() for text in texts]
+        return [f"{text} (rank {rank})" for rank, text in enumerate(found) if text]
+
+    def _report_corrupt(self, step: int, mistakes: Sequence[str]) -> None:
+        more = f"; {len(mistakes) - 1} other ranks found errors" if len(mistakes) > 1 else ""
+        if self.world.is_leader:
+            print(
+                f"checkpoint {folder_name(step)} skipped: {mistakes[0]}{more}",
+                file=sys.stderr,
+                flush=True,
+            )
+        self.events.write("checkpoint_corrupt", step, error=mistakes[0] + more)
 
     def _try_load(
         self, step: int, check: Callable[[Progress], None]
@@ -209,6 +225,7 @@ class Checkpointer:
             raise ConfigError([f"resume: {place}: {error}; use another --run-dir"]) from None
         except CorruptCheckpoint as error:
             return None, str(error)
+        self.loaded = manifest
         return progress, None
 
     def _random_states(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -42,7 +45,7 @@ def log_start(run: Run, request: RunRequest, *, resumed: bool) -> None:
     )
     if resumed:
         run.events.write("resumed", run.progress.step, from_step=run.progress.step)
-    for warning in run.config.warnings():
+    for warning in [*run.config.warnings(), *_resume_warnings(run)]:
         run.display.log(f"warning: {warning}")
     run.display.log(
         f"{parameters:,} parameters on {run.world.size} x {run.world.device.type}, "
@@ -50,6 +53,33 @@ def log_start(run: Run, request: RunRequest, *, resumed: bool) -> None:
         + (f"resumed from step {run.progress.step}" if resumed else "new run")
         + f", {run.config.steps} steps"
     )
+
+
+def _resume_warnings(run: Run) -> Iterator[str]:
+    """Yield one line for each thing that makes the resumed run another than the one before."""
+    if run.metrics.missing:
+        yield (
+            f"metrics.jsonl lacks {run.metrics.missing} of the first {run.progress.step} steps: it was "
+            "removed or damaged; the checkpoint does not depend on it"
+        )
+    loaded = run.checkpointer.loaded
+    before = loaded.trainer.get("config") if loaded else None
+    if isinstance(before, dict):
+        changed = changed_settings(before, run.config.to_dict())
+        if changed:
+            yield f"resumed with changed settings: {', '.join(changed)}"
+
+
+def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any], at: str = "") -> list[str]:
+    """Return `KEY: OLD, now NEW` for every setting that differs, with dotted keys."""
+    found = []
+    for key in sorted(before.keys() | now.keys()):
+        old, new = before.get(key), now.get(key)
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            found += changed_settings(old, new, f"{at}{key}.")
+        elif json.dumps(old, default=str) != json.dumps(new, default=str):
+            found.append(f"{at}{key}: {old}, now {new}")
+    return found
 
 
 def make_step_meter(

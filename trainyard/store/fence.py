@@ -50,8 +50,13 @@ class PosixFence:
             return cls(run_dir, attempt)
 
     def check(self) -> None:
-        """Raise StaleAttempt when a newer attempt has claimed the run."""
+        """Raise StaleAttempt when a newer attempt has claimed the run, or the claim is gone."""
         newest = newest_attempt(self._folder.parent)
+        if newest < self.attempt:
+            raise StaleAttempt(
+                f"{self._folder.parent}: the claim of attempt {self.attempt} is gone: the run folder was "
+                "removed or replaced while the run wrote to it; nothing more is written"
+            )
         if newest > self.attempt:
             raise StaleAttempt(
                 f"attempt {self.attempt} was replaced by attempt {newest}; nothing more is written"
