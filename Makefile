@@ -43,8 +43,8 @@ check: env ## run lint, type checks, unit, golden and policy tests (about a minu
 	@cd policies && ../$(VENV) -m mypy --config-file ../pyproject.toml --python-executable .venv/bin/python .
 	@$(PYTEST) tests/unit tests/golden tests/policy
 
-test: check ## run everything that CI runs
-	@$(PYTEST) tests/sandbox tests/trainer tests/aws
+test: check ## run everything that CI runs; report the ten slowest tests
+	@$(PYTEST) --durations=10 tests/sandbox tests/trainer tests/aws
 
 soak: env ## run the fault tests with full counts
 	@$(VENV) -m pytest -q tests/trainer tests/sandbox --full

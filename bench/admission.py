@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +17,9 @@ from bench.rounds import RoundResult
 
 GOAL: Final = 0.95
 """Minimum ratio of the platform's admission rate to the minimal configuration's (P9)."""
+
+WRITES_GOAL: Final = 1.1
+"""Most writes to the API per gang, as a multiple of the minimal configuration's."""
 
 Progress = Callable[[str, int, int], None]
 """Receives the activity, the number of gangs, and how many have finished."""
@@ -53,6 +57,15 @@ class Outcome:
             self.rounds_of(fleet.TRAINYARD_ARM), self.rounds_of(fleet.MINIMAL_ARM), strict=True
         )
         return [ours.admitted_per_s / least.admitted_per_s for ours, least in pairs]
+
+    @property
+    def writes_ratio(self) -> float:
+        """Writes to the API per gang, platform to minimal; medians over all rounds."""
+        ours, least = (
+            statistics.median(r.writes_per_gang for r in self.rounds_of(arm))
+            for arm in (fleet.TRAINYARD_ARM, fleet.MINIMAL_ARM)
+        )
+        return ours / least
 
     @property
     def violations(self) -> int:

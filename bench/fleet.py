@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,7 +15,6 @@ from infra.cli import render
 from infra.config import parse, platform_record
 from infra.domain import naming
 from infra.domain.platform import Platform
-from infra.domain.pools import NodePool
 from infra.domain.tier import TIERS
 
 POOLS: Final = (
@@ -200,21 +199,23 @@ def trainyard_arm(made: Fleet, kueue: Json) -> Arm:
 
 
 def minimal_arm(made: Fleet, kueue: Json) -> Arm:
-    """One flavor without labels, one ClusterQueue without a cohort, Kueue without options.
+    """One flavor of all nodes, one ClusterQueue without a cohort, Kueue without options.
 
-    The ports, certificates, client limits and frameworks stay: without them the arms would differ in
-    what is not meant.
+    Topology-aware scheduling, ports, certificates, client limits and frameworks stay: without them the arms would
+    differ in what is not meant. So the ratio measures the platform's queues and policies.
     """
     plain = {k: v for k, v in kueue.items() if k not in ("waitForPodsReady", "fairSharing")}
     return Arm(
         name=MINIMAL_ARM,
-        objects=tuple(minimal_objects(made.platform.pools)),
+        objects=tuple(minimal_objects(made)),
         kueue=plain,
     )
 
 
-def minimal_objects(pools: Sequence[NodePool]) -> list[Json]:
-    """The flavor, the ClusterQueue with the quota of all pools, its LocalQueue."""
+def minimal_objects(made: Fleet) -> list[Json]:
+    """The platform's topology, one flavor, one ClusterQueue with the quota of all pools, its LocalQueue."""
+    pools = made.platform.pools
+    topology = next(o for o in made.ours if o["kind"] == "Topology")
     resources = ("cpu", "memory", naming.GPU, naming.EFA)
     total = {r: sum(p.node_quota[r] * p.max for p in pools) for r in resources}
     quota = {r: f"{amount}m" if r == "cpu" else str(amount) for r, amount in total.items()}
@@ -223,7 +224,12 @@ def minimal_objects(pools: Sequence[NodePool]) -> list[Json]:
         "resources": [{"name": r, "nominalQuota": quota[r]} for r in resources],
     }
     specs: dict[str, dict[str, Any]] = {
-        "ResourceFlavor": {},
+        "Topology": topology["spec"],
+        "ResourceFlavor": {
+            "nodeLabels": {naming.WORKLOAD_TYPE: naming.GPU_TRAINING},
+            "tolerations": [{"operator": "Exists"}],
+            "topologyName": MINIMAL,
+        },
         "ClusterQueue": {
             "namespaceSelector": {},
             "resourceGroups": [{"coveredResources": list(resources), "flavors": [flavor]}],

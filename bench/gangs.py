@@ -86,12 +86,12 @@ def render_gang(gang: Gang, platform: Platform) -> Json:
 
 
 def for_minimal(made: Json) -> Json:
-    """Adapt a gang to the minimal configuration: no priority and no topology."""
+    """Adapt a gang to the minimal configuration: no priority."""
     labels = made["metadata"]["labels"]
     labels[naming.QUEUE_NAME] = fleet.MINIMAL
     labels.pop(naming.WORKLOAD_PRIORITY, None)
     made["metadata"]["namespace"] = fleet.MINIMAL
-    return without_topology(made)
+    return made
 
 
 def without_topology(made: Json) -> Json:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.ablation import Outcome as PartsOutcome
-from bench.admission import GOAL
+from bench.admission import GOAL, WRITES_GOAL
 from bench.admission import Outcome as AdmissionOutcome
 from bench.embedded import ROOT
 from bench.fleet import MINIMAL_ARM, TRAINYARD_ARM
@@ -29,13 +29,13 @@ speeds are ratios of interleaved rounds, with their spread; counts do not depend
 """
 _LIBRARIES: Final = ("torch", "transformers", "numpy", "safetensors")
 _TOOLS: Final = {
-    "Kubernetes": ("kubernetes", "k8s.io/kubernetes"),
-    "etcd": ("etcd", "go.etcd.io/etcd/server/v3"),
-    "Kueue": ("kueue", "sigs.k8s.io/kueue"),
-    "JobSet": ("jobset", "sigs.k8s.io/jobset"),
-    "KWOK": ("kwok", "sigs.k8s.io/kwok"),
+    "Kubernetes": "k8s.io/kubernetes",
+    "etcd": "go.etcd.io/etcd/server/v3",
+    "Kueue": "sigs.k8s.io/kueue",
+    "JobSet": "sigs.k8s.io/jobset",
+    "KWOK": "sigs.k8s.io/kwok",
 }
-"""Recipe folder in the sandbox's toolchain and Go module, by component."""
+"""Go module by component, all in one module graph of the sandbox's toolchain."""
 
 
 def admission(outcome: AdmissionOutcome) -> str:
@@ -57,7 +57,7 @@ def admission(outcome: AdmissionOutcome) -> str:
         lines.append(
             f"| {arm} | {statistics.median(speeds):.2f} ({min(speeds):.2f} to {max(speeds):.2f})"
             f" | {statistics.median(r.finished_per_s for r in rounds):.2f}"
-            f" | {statistics.median(r.writes_per_gang for r in rounds):.0f}"
+            f" | {statistics.median(r.writes_per_gang for r in rounds):.1f}"
             f" | {statistics.median(r.cpu_s_per_gang for r in rounds):.2f}"
             f" | {max(r.write_p99_s for r in rounds) * 1000:.0f} ms"
             f" | {sum(r.evictions for r in rounds)} | {sum(r.late_pods for r in rounds)}"
@@ -67,7 +67,8 @@ def admission(outcome: AdmissionOutcome) -> str:
     lines += [
         "",
         f"Ratio ours / minimal: **{middle:.3f}** ({low:.3f} to {high:.3f}, {size.pairs} pairs);"
-        f" the goal of {GOAL} is {met}.",
+        f" the goal of {GOAL} is {met}. API writes per gang: **{outcome.writes_ratio:.2f}** times minimal's;"
+        f" the goal of at most {WRITES_GOAL} is {'met' if outcome.writes_ratio <= WRITES_GOAL else 'not met'}.",
         *_violation_lines([line for r in outcome.rounds for line in r.messages]),
     ]
     return "\n".join(lines)
@@ -135,7 +136,7 @@ def trainer_section(text: str) -> str:
 
 def _environment() -> str:
     """Return date, machine and versions of the control plane."""
-    versions = ", ".join(f"{name} {_version(*where)}" for name, where in _TOOLS.items())
+    versions = ", ".join(f"{name} {_version(module)}" for name, module in _TOOLS.items())
     return f"{_machine()}; {versions}."
 
 
@@ -156,8 +157,8 @@ def _processor() -> str:
     return found[1] if found else platform.machine()
 
 
-def _version(recipe: str, module: str) -> str:
-    text = (ROOT / "sandbox" / "toolchain" / recipe / "go.mod").read_text()
+def _version(module: str) -> str:
+    text = (ROOT / "sandbox" / "toolchain" / "control-plane" / "go.mod").read_text()
     found = re.search(rf"^\s*(?:require )?{re.escape(module)} v(\S+)", text, re.MULTILINE)
     return found[1] if found else "unknown"
 

@@ -133,7 +133,7 @@ def kueue_config_file(ports: Mapping[str, int], certificates: Path) -> Document:
         "webhook": _webhook(ports["kueue-webhook"], certificates),
         "leaderElection": {"leaderElect": False},
         "internalCertManagement": {"enable": False},
-        "clientConnection": {"qps": 500, "burst": 1000},
+        **kueue_config.throughput_config(),
         **behaviour,
         # The sandbox serves no aggregated APIs.
         "featureGates": behaviour["featureGates"] | {"VisibilityOnDemand": False},
@@ -178,8 +178,8 @@ _CONVERSION_CRDS = frozenset(
     f"{kind}.kueue.x-k8s.io"
     for kind in ("clusterqueues", "cohorts", "localqueues", "multikueueclusters", "workloads")
 )
-"""CRDs that Kueue 0.15 stores as v1beta1. Without its conversion webhook the API server silently drops fields
-that only v1beta2 has, such as cohortName."""
+"""CRDs whose v1beta1 and v1beta2 differ. Without Kueue's conversion webhook the API server silently drops fields
+that only one of them has, such as cohortName."""
 
 
 def _with_conversion_webhook(document: Document, port: int, bundle: str) -> Document:

@@ -51,7 +51,7 @@ JOBSET: Final = AddOn(
             values={"image.repository": WHOLE},
         ),
     ),
-    toolchain="0.11.0",
+    toolchain="0.12.0",
     chart_source=ChartSource(module="sigs.k8s.io/jobset", path="charts/jobset"),
     plan=plan,
 )

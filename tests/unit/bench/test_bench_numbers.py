@@ -80,15 +80,20 @@ def test_both_configurations_get_the_same_pods(made: Fleet) -> None:
 
 
 def _pods(made: dict[str, Any]) -> Any:
+    """Pod specs and their annotations, which ask for a topology level."""
     replicated = made["spec"].get("replicatedJobs")
     spec = replicated[0]["template"]["spec"] if replicated else made["spec"]
-    return spec["template"]["spec"]
+    return spec["template"]["spec"], spec["template"]["metadata"]["annotations"]
 
 
 def test_the_minimal_configuration_has_the_same_quota_in_one_queue(made: Fleet) -> None:
     arm = fleet.minimal_arm(made, {"waitForPodsReady": {}, "fairSharing": {}, "health": {}})
-    assert [o["kind"] for o in arm.objects] == ["ResourceFlavor", "ClusterQueue", "LocalQueue"]
-    (group,) = arm.objects[1]["spec"]["resourceGroups"]
+    topology, flavor, queue, local = arm.objects
+    assert [topology["kind"], local["kind"]] == ["Topology", "LocalQueue"]
+    assert flavor["spec"]["topologyName"] == topology["metadata"]["name"]
+    labels = flavor["spec"]["nodeLabels"].items()
+    assert all(labels <= node["metadata"]["labels"].items() for node in made.nodes)
+    (group,) = queue["spec"]["resourceGroups"]
     quotas = {r["name"]: r["nominalQuota"] for r in group["flavors"][0]["resources"]}
     assert quotas[naming.GPU] == str(40 * fleet.GPUS_PER_NODE) == str(sum(made.gpus.values()))
     assert dict(arm.kueue) == {"health": {}}

@@ -23,7 +23,7 @@ from infra.sites.aws import karpenter, karpenter_manifests, provisioning_request
 from infra.tenancy import secrets
 from ops import collect
 from ops.cluster import Kind
-from sandbox.toolchain.tools import TOOLS
+from sandbox.toolchain.tools import ON_DEMAND_TOOLS, TOOLS
 
 ROOT = Path(__file__).resolve().parents[3]
 EKS_VERSIONS = typing.get_args(EksClusterConfig.model_fields["version"].annotation)
@@ -78,11 +78,13 @@ def test_every_chart_is_pinned_and_has_one_source(name: str) -> None:
         assert add_on.chart.startswith("oci://")
 
 
-def test_sandbox_builds_the_pinned_versions() -> None:
-    built = {tool.name: tool.version for tool in TOOLS}
-    named = {name: add_on.toolchain for name, add_on in ADD_ONS.items() if add_on.toolchain}
-    assert named
-    assert {name: built[name] for name in named} == named
+def test_sandbox_builds_the_versions_that_stacks_install() -> None:
+    built = {tool.name.replace("-", ""): tool.version for tool in (*TOOLS, *ON_DEMAND_TOOLS)}
+    named = {name: add_on for name, add_on in ADD_ONS.items() if add_on.toolchain}
+    assert {"kueue", "jobset", "kubeflowTrainer", "mpiOperator", "trainingOperator"} == set(named)
+    for name, add_on in named.items():
+        installed = add_on.app_version.removeprefix("v")
+        assert built[name.lower()] == add_on.toolchain == installed
 
 
 def test_commands_use_the_api_versions_of_the_table() -> None:

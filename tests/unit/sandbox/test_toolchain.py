@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from sandbox.toolchain import lookup, official, tools
-from sandbox.toolchain.ensure import ToolchainError, ensure
+from sandbox.toolchain.ensure import ToolchainError, ensure, ensure_for_runs
 from sandbox.toolchain.tools import ON_DEMAND_TOOLS, PULUMI_VERSION, TOOLS, Tool
 
 ALL_TOOLS = (*TOOLS, *ON_DEMAND_TOOLS)
@@ -31,13 +31,13 @@ def _fake(folder: Path, name: str, prints: str) -> None:
 @pytest.mark.parametrize(
     ("name", "printed", "accepted"),
     [
-        ("kubernetes", "Kubernetes v1.34.4", True),
-        ("kubernetes", "Client Version: v1.34.9", True),
-        ("kubernetes", "Client Version: v1.32.4", False),
+        ("kubernetes", "Kubernetes v1.36.3", True),
+        ("kubernetes", "Client Version: v1.36.9", True),
+        ("kubernetes", "Client Version: v1.34.4", False),
         ("pulumi", "v3.259.0", True),
         ("pulumi", "v3.312.1", True),
         ("pulumi", "v3.258.9", False),
-        ("etcd", "etcd Version: 3.6.5", True),
+        ("etcd", "etcd Version: 3.6.8", True),
         ("etcd", "etcd Version: 3.5.9", False),
         ("kueue", "anything", False),
         ("prometheus", "prometheus, version 3.13.5 (branch: , revision: unknown)", True),
@@ -57,7 +57,7 @@ def test_a_tool_on_path_is_used_when_all_its_binaries_suit(
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     names = [binary.name for binary in BY_NAME["kubernetes"].binaries]
     for name in names:
-        _fake(tmp_path, name, "Kubernetes v1.34.7")
+        _fake(tmp_path, name, "Kubernetes v1.36.7")
     assert lookup.find_on_path(BY_NAME["kubernetes"]) == {name: tmp_path / name for name in names}
     _fake(tmp_path, "kubectl", "Client Version: v1.32.0")
     assert lookup.find_on_path(BY_NAME["kubernetes"]) == {}
@@ -88,8 +88,7 @@ def test_build_tag_changes_the_cache_entry() -> None:
 def test_a_new_version_of_a_tool_that_none_imports_rebuilds_only_that_tool(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    importer = BY_NAME["kubeflow-trainer"]
-    leaf = replace(importer, name="kwok", module="sigs.k8s.io/kwok")
+    importer, leaf = BY_NAME["kueue"], BY_NAME["kwok"]
     pins = {name: (importer.recipe / name).read_text() for name in ("go.mod", "go.sum")}
     monkeypatch.setattr(tools, "HERE", tmp_path)
     (tmp_path / importer.graph).mkdir()
@@ -111,6 +110,29 @@ def test_a_new_version_of_a_tool_that_none_imports_rebuilds_only_that_tool(
 def test_an_unknown_tool_is_rejected_before_anything_is_built() -> None:
     with pytest.raises(ToolchainError, match="tool kueu: not in the table"):
         ensure(Console(quiet=True), "etcd", "kueu")
+
+
+def test_a_run_does_not_wait_for_the_tools_of_monitoring(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRAINYARD_CACHE", str(tmp_path))
+    monkeypatch.setenv("PATH", "/nowhere")
+
+    def put(tool: Tool) -> None:
+        for binary in tool.binaries:
+            _fake(lookup.cache_entry(tool) / "bin", binary.name, "")
+        for folder in tool.assets:
+            (lookup.cache_entry(tool) / "assets" / folder).mkdir(parents=True)
+
+    for tool in TOOLS:
+        if tool.name not in tools.MONITORING_TOOLS:
+            put(tool)
+    made = ensure_for_runs(Console(quiet=True))
+    assert not made.can_monitor and {"kube-apiserver", "kueue-manager"} <= set(made.binaries)
+    for name in tools.MONITORING_TOOLS:
+        put(BY_NAME[name])
+    made = ensure_for_runs(Console(quiet=True))
+    assert made.can_monitor and set(made.sources) == {tool.name for tool in TOOLS}
 
 
 class _Site(BaseHTTPRequestHandler):
