@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import sys
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from sandbox import paths
 from sandbox.engine import strip_local_salt
 from sandbox.lock import sandbox_lock
+
+if TYPE_CHECKING:
+    from sandbox.toolchain import Toolchain
 
 Command = Callable[[argparse.Namespace, Console], int]
 
@@ -80,6 +85,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("down", _down, "stop all processes; keep all data")
     add("clean", _clean, "stop all processes and delete all data")
+    add("monitor", _monitor, "build the tools of monitoring at low priority, then start it")
     add("status", _status, "show services, nodes, runs and firing alerts")
     add(
         "env",
@@ -146,10 +152,13 @@ def _up(args: argparse.Namespace, console: Console) -> int:
 
     with sandbox_lock("sandbox up", console.print):
         session = open_cluster(console)
-        if args.cluster_only:
-            return 0
-        console.print("[bold]Stack[/bold]")
-        runs = session.deploy().get("runs", {})
+        runs = {}
+        if not args.cluster_only:
+            console.print("[bold]Stack[/bold]")
+            runs = session.deploy().get("runs", {})
+        _start_monitoring_later(session.settings.tools, console)
+    if args.cluster_only:
+        return 0
     if not runs:
         console.print("Pulumi.local.yaml: no runs; add one to `trainyard:runs`.")
         return 0
@@ -165,6 +174,31 @@ def _up(args: argparse.Namespace, console: Console) -> int:
     )
     code = exit_code(reader, status.run, status.outcome)
     return code if code else int(not good)
+
+
+def _start_monitoring_later(tools: Toolchain, console: Console) -> None:
+    """Build what monitoring lacks beside the first run."""
+    from sandbox import monitoring
+    from sandbox.monitoring import late_start
+
+    if monitoring.is_enabled() and not tools.can_monitor:
+        console.print(f"  {late_start.start(paths.state())}", highlight=False)
+
+
+def _monitor(_args: argparse.Namespace, console: Console) -> int:
+    from sandbox import cluster, toolchain
+    from sandbox.monitoring import late_start
+
+    _require_cluster()
+    os.nice(late_start.NICENESS)
+    tools = toolchain.ensure(console)
+    with sandbox_lock("sandbox monitor", console.print):
+        if not cluster.is_up():
+            console.print("The sandbox is down; the next `make up` starts monitoring.")
+            return 0
+        cluster.up(tools, lambda text: console.print(f"  {text}", highlight=False))
+    console.print("Monitoring runs; `make status` shows firing alerts.")
+    return 0
 
 
 def _down(_args: argparse.Namespace, console: Console) -> int:
@@ -205,7 +239,7 @@ def _env(_args: argparse.Namespace, _console: Console) -> int:
     from sandbox import cluster, environment, toolchain
 
     _require_cluster()
-    settings = cluster.current_settings(toolchain.ensure(Console(stderr=True)))
+    settings = cluster.current_settings(toolchain.ensure_for_runs(Console(stderr=True)))
     print(environment.shell_lines(environment.variables(settings)))
     return 0
 

@@ -21,7 +21,7 @@ import yaml
 
 from sandbox import monitoring, paths, ports, process, service_config, services, supervisor
 from sandbox.certificates import CertificateAuthority, write_private
-from sandbox.monitoring import prometheus_client, rbac, setup
+from sandbox.monitoring import late_start, prometheus_client, rbac, setup
 from sandbox.reporting import Report
 from sandbox.services import ClusterSettings, Probe, Service
 from sandbox.toolchain import Toolchain
@@ -30,10 +30,23 @@ READY_TIMEOUT_S = 120.0
 """Allows for a loaded two-core machine; about 10 s otherwise."""
 STOP_GRACE_S = 15.0
 BYTES_NEEDED = 1 * 1024**3
+START_ATTEMPTS = 3
+"""Starts with other ports when another program takes one between its choice and its use."""
 
 
 class ClusterError(Exception):
     """The cluster did not start; the text is one line and names a log."""
+
+
+class PortsTakenError(ClusterError):
+    """Another program listens on ports that were chosen for services. `names`: those ports."""
+
+    def __init__(self, names: frozenset[str]) -> None:
+        super().__init__(
+            f"ports of {', '.join(sorted(names))}: another program took them while the services started;"
+            " they must be free; run the same command again"
+        )
+        self.names = names
 
 
 @dataclass(frozen=True)
@@ -48,13 +61,31 @@ class Health:
 def up(tools: Toolchain, report: Report) -> ClusterSettings:
     """Start what does not run and wait until everything is ready; idempotent.
 
+    A service whose port another program takes before it listens gets another port.
+
     Raises:
         ClusterError: the disk is full, bubblewrap is missing, or a service does not get ready.
         MonitoringError: SANDBOX_MONITORING is neither on nor off.
     """
     state = paths.state()
     _check_requirements(state)
-    settings = _prepare(state, tools, report, monitored=monitoring.is_enabled())
+    monitored = monitoring.is_enabled() and tools.can_monitor
+    taken: frozenset[str] = frozenset()
+    for left in reversed(range(START_ATTEMPTS)):
+        settings = _prepare(state, tools, report, monitored=monitored, taken=taken)
+        try:
+            _start(settings, report)
+            break
+        except PortsTakenError as error:
+            if not left:
+                raise
+            taken = error.names
+    return settings
+
+
+def _start(settings: ClusterSettings, report: Report) -> None:
+    """Start the services of these settings; raises PortsTakenError if one cannot listen."""
+    state = settings.state
     first, rest = services.storage_services(settings), services.controller_services(settings)
     if settings.monitored:
         rest += setup.monitoring_services(settings)
@@ -62,28 +93,33 @@ def up(tools: Toolchain, report: Report) -> ClusterSettings:
     everything = _same_services(state, first + rest) and all(map(running, first + rest))
     if not (installed and everything):
         _apply_services(state, first + [one for one in rest if installed or running(one)])
-        wait_ready(state, first, report)
+        wait_ready(settings, first, report)
         _install_add_ons(state, settings, report)
         _create_prometheus_token(settings)
         _apply_services(state, first + rest)
     elif not _supervisor_runs(state):
         _apply_services(state, first + rest)
-    wait_ready(state, first + rest, report)
-    return settings
+    wait_ready(settings, first + rest, report)
 
 
 def down(report: Report) -> int:
     """Stop every process of this sandbox; return their number."""
     state = paths.state()
     ended = 0
-    keeper = process.load(state.pids / "supervisor.json")
-    if keeper and keeper.alive:
-        keeper.end(STOP_GRACE_S)
-        ended += 1
+    supervising = process.load(state.pids / "supervisor.json")
+    for running in (late_start.background_process(state), supervising):
+        if running and running.alive:
+            running.end(STOP_GRACE_S)
+            ended += 1
     names = [spec["name"] for spec in _recorded_specs(state)]
     for name in ["node", *reversed([n for n in names if n != "node"])]:
         ended += _end_service(state, name, report)
     return ended
+
+
+def is_up() -> bool:
+    """Whether this sandbox's supervisor runs."""
+    return _supervisor_runs(paths.state())
 
 
 def health() -> list[Health]:
@@ -108,10 +144,11 @@ def health() -> list[Health]:
     return rows
 
 
-def wait_ready(state: paths.State, wanted: Iterable[Service], report: Report) -> None:
+def wait_ready(settings: ClusterSettings, wanted: Iterable[Service], report: Report) -> None:
     """Wait until every service answers its probe.
 
     Raises:
+        PortsTakenError: another program listens on a port of one of them.
         ClusterError: one is not ready in time; the text names its log and quotes the last line.
     """
     deadline = time.monotonic() + READY_TIMEOUT_S
@@ -120,13 +157,29 @@ def wait_ready(state: paths.State, wanted: Iterable[Service], report: Report) ->
     while waiting:
         waiting = [service for service in waiting if not is_ready(service.probe)]
         names = ", ".join(service.name for service in waiting)
+        if taken := _taken_ports(settings, waiting):
+            raise PortsTakenError(taken)
         if waiting and time.monotonic() > deadline:
-            raise ClusterError(_describe_not_ready(state, waiting[0].name))
+            raise ClusterError(_describe_not_ready(settings.state, waiting[0].name))
         if waiting:
             if names != reported:
                 report(f"waiting for {names}")
                 reported = names
             time.sleep(0.1)
+
+
+def _taken_ports(settings: ClusterSettings, waiting: list[Service]) -> frozenset[str]:
+    """Ports of services that do not run, on which a process listens that is not theirs."""
+    running = _running_check(settings.state)
+    return frozenset(
+        name
+        for service in waiting
+        if not running(service)
+        for name in ports.service_ports(service.name)
+        if not ports.is_free(settings.ports[name])
+        # Not a child that outlived the service, nor one that was started just now.
+        and not process.find_by_marker(supervisor.service_marker(settings.state, service.name))
+    )
 
 
 def is_ready(probe: Probe) -> bool:
@@ -176,14 +229,19 @@ def _check_requirements(state: paths.State) -> None:
 
 
 def _prepare(
-    state: paths.State, tools: Toolchain, report: Report, *, monitored: bool
+    state: paths.State,
+    tools: Toolchain,
+    report: Report,
+    *,
+    monitored: bool,
+    taken: frozenset[str] = frozenset(),
 ) -> ClusterSettings:
-    """Ensure certificates, ports and configuration files; valid ones are kept."""
+    """Ensure certificates, ports and configuration files; valid ones are kept, but no port in `taken`."""
     for folder in (state.logs, state.pids, state.volumes, state.images, state.node, state.bin):
         folder.mkdir(parents=True, exist_ok=True)
     state.home.chmod(0o700)
     authority = CertificateAuthority(state.pki)
-    chosen, moved = ports.choose_ports(state.home / "ports.json", _holding_ports(state))
+    chosen, moved = ports.choose_ports(state.home / "ports.json", _holding_ports(state) - taken)
     for line in moved:
         report(line)
     settings = ClusterSettings(
@@ -206,7 +264,7 @@ def _holding_ports(state: paths.State) -> frozenset[str]:
         running = process.load(state.pids / f"{spec['name']}.json")
         if running and running.alive:
             alive.add(spec["name"])
-    return frozenset(n for n in ports.NAMES if n in alive or n.rpartition("-")[0] in alive)
+    return frozenset(name for service in alive for name in ports.service_ports(service))
 
 
 def _write_configuration(settings: ClusterSettings) -> None:
@@ -329,7 +387,12 @@ def _apply_services(state: paths.State, wanted: list[Service]) -> None:
         "SANDBOX_SERVICE": supervisor.service_marker(state, "supervisor"),
     }
     argv = [sys.executable, "-m", "sandbox.supervisor"]
-    started = process.spawn(argv, env, state.home, state.logs / "supervisor.log")
+    # Blocked until the supervisor handles it: another start may send it before that.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+    try:
+        started = process.spawn(argv, env, state.home, state.logs / "supervisor.log")
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     process.save(pid_file, started)
 
 

@@ -36,6 +36,11 @@ NAMES = (
 """Every port that a sandbox listens on."""
 
 
+def service_ports(service: str) -> list[str]:
+    """Return the names of a service's ports: its own name, or `SERVICE-PURPOSE`."""
+    return [name for name in NAMES if service in {name, name.rpartition("-")[0]}]
+
+
 def choose_ports(file: Path, in_use: frozenset[str]) -> tuple[dict[str, int], list[str]]:
     """Return the port of each name, and one line per port that had to move.
 

@@ -55,7 +55,7 @@ def _preview_local(console: Console) -> int:
         raise PreviewError(
             "the local stack is not up; run `make up` first, or preview another stack"
         )
-    settings = cluster.current_settings(toolchain.ensure(console))
+    settings = cluster.current_settings(toolchain.ensure_for_runs(console))
     engine = Engine(state, os.environ | environment.variables(settings))
     return engine.preview(POLICIES)
 

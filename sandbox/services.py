@@ -192,7 +192,9 @@ def _controller_manager(settings: ClusterSettings) -> Service:
         "-endpointslice-mirroring-controller",
         "--profiling=false",
     ]
-    return Service("controller-manager", argv, settings.https("controller-manager", "/healthz"))
+    env = {CODE_ENV: digest([Path(config)])}
+    probe = settings.https("controller-manager", "/healthz")
+    return Service("controller-manager", argv, probe, env)
 
 
 def _scheduler(settings: ClusterSettings) -> Service:
@@ -211,7 +213,8 @@ def _scheduler(settings: ClusterSettings) -> Service:
         "--leader-elect=false",
         "--profiling=false",
     ]
-    return Service("scheduler", argv, settings.https("scheduler", "/healthz"))
+    env = {CODE_ENV: digest([Path(config)])}
+    return Service("scheduler", argv, settings.https("scheduler", "/healthz"), env)
 
 
 def _kueue(settings: ClusterSettings) -> Service:
@@ -255,16 +258,18 @@ def _kwok(settings: ClusterSettings) -> Service:
         "pod/fast/pod-delete.yaml",
     ]
     folder = settings.tools.assets["kwok"] / "kustomize" / "stage"
+    config = settings.kubeconfig("kwok")
     argv = [
         settings.binary("kwok"),
-        f"--kubeconfig={settings.kubeconfig('kwok')}",
+        f"--kubeconfig={config}",
         *(f"--config={folder / stage}" for stage in stages),
         f"--manage-nodes-with-annotation-selector={naming.KWOK_NODE}=fake",
         "--node-lease-duration-seconds=40",
         f"--server-address={LOOPBACK}:{settings.ports['kwok']}",
         "--cidr=10.64.0.1/16",
     ]
-    return Service("kwok", argv, settings.http("kwok", "/healthz"))
+    env = {CODE_ENV: digest([Path(config)])}
+    return Service("kwok", argv, settings.http("kwok", "/healthz"), env)
 
 
 def _node(settings: ClusterSettings) -> Service:
@@ -274,7 +279,12 @@ def _node(settings: ClusterSettings) -> Service:
         "SANDBOX_HOME": str(settings.state.home),
         "PYTHONPATH": str(paths.PROJECT),
         "PYTHONUNBUFFERED": "1",
-        CODE_ENV: digest(sorted((paths.PROJECT / "sandbox" / "node").glob("*.py"))),
+        CODE_ENV: digest(
+            [
+                Path(settings.kubeconfig("admin")),
+                *sorted((paths.PROJECT / "sandbox" / "node").glob("*.py")),
+            ]
+        ),
     }
     # The agent accepts the API server's client certificate only.
     return Service(

@@ -53,7 +53,7 @@ def open_cluster(console: Console) -> Session:
         console.print(f"  {text}", highlight=False)
 
     console.print("[bold]Toolchain[/bold]")
-    tools = toolchain.ensure(console)
+    tools = toolchain.ensure_for_runs(console)
     origins: dict[str, list[str]] = {}
     for name, origin in tools.sources.items():
         origins.setdefault(origin, []).append(name)

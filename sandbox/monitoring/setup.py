@@ -44,9 +44,10 @@ def _prometheus(settings: ClusterSettings) -> Service:
 
 
 def _state_metrics(settings: ClusterSettings) -> Service:
+    config = settings.kubeconfig("kube-state-metrics")
     argv = [
         settings.binary("kube-state-metrics"),
-        f"--kubeconfig={settings.kubeconfig('kube-state-metrics')}",
+        f"--kubeconfig={config}",
         f"--host={LOOPBACK}",
         f"--port={settings.ports['kube-state-metrics']}",
         f"--telemetry-host={LOOPBACK}",
@@ -54,7 +55,8 @@ def _state_metrics(settings: ClusterSettings) -> Service:
         f"--resources={','.join(series.STATE_RESOURCES)}",
         f"--metric-labels-allowlist={series.allowlist()}",
     ]
-    return Service("kube-state-metrics", argv, settings.http("kube-state-metrics", "/healthz"))
+    env = {CODE_ENV: digest([Path(config)])}
+    return Service("kube-state-metrics", argv, settings.http("kube-state-metrics", "/healthz"), env)
 
 
 def _gpu_exporter(settings: ClusterSettings) -> Service:
@@ -69,7 +71,7 @@ def _gpu_exporter(settings: ClusterSettings) -> Service:
         "SANDBOX_HOME": str(settings.state.home),
         "PYTHONPATH": str(paths.PROJECT),
         "PYTHONUNBUFFERED": "1",
-        CODE_ENV: digest(sorted(code)),
+        CODE_ENV: digest([Path(settings.kubeconfig("gpu-exporter")), *sorted(code)]),
     }
     return Service("gpu-exporter", argv, settings.http("gpu-exporter", "/healthz"), env)
 

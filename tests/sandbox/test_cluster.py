@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -17,7 +19,7 @@ import pytest
 import yaml
 
 from sandbox import cluster as embedded
-from sandbox import paths, process, toolchain
+from sandbox import paths, ports, process, toolchain
 from sandbox.process import Process
 
 if TYPE_CHECKING:
@@ -108,6 +110,35 @@ def test_two_sandboxes_coexist_and_down_stops_only_its_own(
     assert not any(running.alive for running in started)
     assert not _mentioning(str(second.home))
     assert all(running.alive for running in first.values())
+
+
+def test_a_service_whose_port_was_taken_before_it_listened_starts_on_another(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SANDBOX_HOME", str(tmp_path / "late"))
+    choose, lines = ports.choose_ports, list[str]()
+    victims = ["etcd-peer", "kueue-webhook"]
+    with contextlib.ExitStack() as others:
+
+        def choose_and_lose(file: Path, in_use: frozenset[str]) -> tuple[dict[str, int], list[str]]:
+            found, moved = choose(file, in_use)
+            if victims:
+                name = victims.pop(0)
+                other = others.enter_context(socket.socket())
+                other.bind((ports.LOOPBACK, found[name]))
+                other.listen()
+                lines.append(f"port {found[name]} of {name} is taken by another program")
+            return found, moved
+
+        monkeypatch.setattr(ports, "choose_ports", choose_and_lose)
+        reported: list[str] = []
+        try:
+            embedded.up(cluster.settings.tools, reported.append)
+            assert _healthy()
+        finally:
+            embedded.down(lambda _: None)
+    for line in lines:
+        assert any(text.startswith(f"{line}; moved to ") for text in reported), line
 
 
 def _mentioning(text: str) -> list[str]:

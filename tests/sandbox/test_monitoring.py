@@ -9,7 +9,7 @@ import sys
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +18,10 @@ import pytest
 from infra.domain import naming
 from infra.observability import series
 from sandbox import cluster as embedded
-from sandbox import environment, monitoring, paths, process
-from sandbox.monitoring import prometheus_client
+from sandbox import environment, monitoring, paths, process, toolchain
+from sandbox.monitoring import late_start, prometheus_client
 from sandbox.node import images
+from sandbox.toolchain.tools import MONITORING_TOOLS
 from tests.golden.example_runs import run
 from tests.sandbox.node_kit import until
 from tests.sandbox.queue_kit import Fleet, pool, team_of
@@ -90,13 +91,36 @@ def _switch(cluster: Cluster, value: str) -> None:
         embedded.up(cluster.settings.tools, lambda _: None)
 
 
+def _switch_on_late(cluster: Cluster) -> None:
+    """Start as a first `make up` does: without the tools of monitoring, then in the background."""
+    tools, late = cluster.settings.tools, toolchain.find(*MONITORING_TOOLS)
+    lean = replace(
+        tools,
+        binaries={k: v for k, v in tools.binaries.items() if k not in late.binaries},
+        sources={k: v for k, v in tools.sources.items() if k not in late.sources},
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(monitoring.MONITORING_ENV, "on")
+        before = _services(cluster)
+        embedded.up(lean, lambda _: None)
+        assert _services(cluster) == before
+        late_start.start(cluster.state)
+        background = late_start.background_process(cluster.state)
+        late_start.start(cluster.state)
+        assert background == late_start.background_process(cluster.state), "started twice"
+        assert background
+        until(lambda: not background.alive, "monitoring was started in the background", 120.0)
+    log = (cluster.state.logs / late_start.LOG).read_text()
+    assert "Monitoring runs" in log, log
+
+
 @pytest.fixture(scope="module")
 def prometheus(cluster: Cluster) -> Iterator[str]:
     """Monitor the session's cluster during this module; return the URL of Prometheus."""
     # Other files' tests may have left services that an `up` would start again anyway.
     _switch(cluster, "off")
     before = _services(cluster)
-    _switch(cluster, "on")
+    _switch_on_late(cluster)
     after = _services(cluster)
     assert set(after) - set(before) == set(SERVICES)
     assert {name: after[name] for name in before} == before, "others were started again"
