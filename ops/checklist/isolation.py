@@ -48,9 +48,26 @@ def security(snapshot: ChecklistSnapshot) -> Row:
     _check_admins(snapshot, notes)
     _check_admission_policies(snapshot, notes)
     _check_secrets(snapshot, notes)
-    # Scans by registries and pipelines leave no trace in the cluster.
-    notes.good.append("image scanning: done in CI, not visible in the cluster")
+    _check_scanned(snapshot, notes)
     return notes.row()
+
+
+def _check_scanned(snapshot: ChecklistSnapshot, notes: RowBuilder) -> None:
+    """A scan leaves no trace in the cluster but the signature that the workflow `image` gives after it."""
+    if NAMESPACES.plural in snapshot.hidden or not snapshot.teams:
+        return
+    unsigned = [
+        team.namespace
+        for team in snapshot.teams
+        if not objects.label(_namespace_of(snapshot, team) or {}, naming.SIGNED_IMAGES)
+    ]
+    if unsigned:
+        notes.add_unknown(
+            f"image scanning: pods of {abbreviate(unsigned)} need no signed image, so nothing proves a scan",
+            "set `signatures` in the stack file: docs/security.md",
+        )
+    else:
+        notes.good.append("image scanning: only images that were signed, which follows their scan")
 
 
 def _team_problems(snapshot: ChecklistSnapshot, team: Team) -> Iterator[str]:

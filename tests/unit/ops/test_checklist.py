@@ -108,6 +108,7 @@ def _run() -> list[Json]:
 def _team(name: str, namespace: str) -> list[Json]:
     home = _object("Namespace", namespace)
     home["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] = "restricted"
+    home["metadata"]["labels"][naming.SIGNED_IMAGES] = "true"
     denies = {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
     account = {"automountServiceAccountToken": False}
     group = {
@@ -195,6 +196,17 @@ def test_evidence_names_objects_digests_and_results_with_their_age(text: Text) -
     text(rows["GPU validation"].evidence)
     text(rows["Cost controls"].evidence)
     assert any("roles lead" in line for line in rows["Security"].evidence)
+
+
+def test_scanned_images_need_evidence() -> None:
+    cluster = _sound()
+    labels = _item(cluster, "Namespace", "team-research")["metadata"]["labels"]
+    assert any("images that were signed" in line for line in _rows(cluster)["Security"].evidence)
+    del labels[naming.SIGNED_IMAGES]
+    row = _rows(cluster)["Security"]
+    assert row.outcome is Outcome.UNKNOWN
+    assert row.evidence[0].startswith("image scanning: pods of team-research need no signed image")
+    assert row.remedy == ("set `signatures` in the stack file: docs/security.md",)
 
 
 Change = Callable[[LiveFake], object]
