@@ -15,10 +15,15 @@ from trainyard.contract import PLACEHOLDERS
 _PLACEHOLDER: Final = re.compile(r"\{(\{[a-z][a-z0-9_]*\})\}|\{([a-z][a-z0-9_]*)\}")
 
 
+def placeholders_in(texts: Iterable[str]) -> list[str]:
+    """Return the names in braces, each once, in order."""
+    names = [match[2] for text in texts for match in _PLACEHOLDER.finditer(text) if match[2]]
+    return list(dict.fromkeys(names))
+
+
 def unknown_placeholders(texts: Iterable[str]) -> list[str]:
     """Return the names in braces that are not placeholders, each once, in order."""
-    names = [match[2] for text in texts for match in _PLACEHOLDER.finditer(text) if match[2]]
-    return [name for name in dict.fromkeys(names) if name not in PLACEHOLDERS]
+    return [name for name in placeholders_in(texts) if name not in PLACEHOLDERS]
 
 
 def expand(text: str, facts: Mapping[str, str]) -> str:

@@ -39,6 +39,8 @@ def check_image(run: RunSpec, platform: Platform, root: Path) -> Iterator[Config
         yield _undeclared("efa", f"nodes of pool {names} have network: efa", declared)
     if run.job_kind == _MPI_KIND and not found.mpi:
         yield _undeclared("mpi", f"jobKind: {_MPI_KIND} needs mpirun and sshd", declared)
+    elif run.program and run.program.launcher == "mpirun" and not found.mpi:
+        yield _undeclared("mpi", "program.launcher: mpirun needs mpirun", declared)
     yield from _architectures(found, pools)
 
 

@@ -9,9 +9,9 @@ from typing import Final
 from infra.config.errors import ConfigIssue, did_you_mean, one_of, shown
 from training.deployment.program_schema import ProgramSection
 from trainyard.contract import PLACEHOLDERS
+from trainyard.placeholders import placeholders_in
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_PLACEHOLDER: Final = re.compile(r"(?<!\{)\{([a-z][a-z0-9_]*)\}(?!\})")
 
 _NETWORK_KEYS: Final[Mapping[str, str]] = {
     "NCCL_DEBUG": "debug",
@@ -95,7 +95,7 @@ def _reserved(name: str) -> ConfigIssue | None:
 
 
 def _unknown(path: str, text: str, section: ProgramSection) -> Iterator[ConfigIssue]:
-    for name in dict.fromkeys(_PLACEHOLDER.findall(text)):
+    for name in placeholders_in([text]):
         if name not in PLACEHOLDERS:
             yield ConfigIssue(
                 path=path,

@@ -42,7 +42,10 @@ def codes_of(
     """Load a run whose image has these labels; None: it is not in the record."""
     entries = {} if labels is None else {IMAGE.rpartition("@")[2]: labels}
     (project / RECORD).write_text(yaml.safe_dump(entries))
-    write_runs(project, RUN_FILE | (run or {}))
+    document = RUN_FILE | (run or {})
+    if "program" in document:
+        del document["config"]
+    write_runs(project, document)
     try:
         run_files.load(["llama"], platform(**stack), {"trainer": IMAGE}, project)
     except ConfigError as error:
@@ -67,6 +70,15 @@ def test_an_mpijob_needs_an_image_that_declares_mpi(project: Path) -> None:
     mpi = {"jobKind": "mpijob"}
     assert codes_of(project, {"efa": "yes"}, mpi) == ["image-without-mpi"]
     assert codes_of(project, {"efa": "yes", "mpi": "yes"}, mpi) == []
+
+
+def test_mpirun_on_one_node_needs_an_image_that_declares_mpi(project: Path) -> None:
+    program = {"launcher": "mpirun", "command": ["/opt/program"]}
+    alone = {"nodes": 1, "program": program}
+    assert codes_of(project, {}, alone) == ["image-without-mpi"]
+    assert codes_of(project, {"mpi": "yes"}, alone) == []
+    torchrun = {"nodes": 1, "program": program | {"launcher": "torchrun"}}
+    assert codes_of(project, {}, torchrun) == []
 
 
 def test_simulated_nodes_need_nothing(project: Path) -> None:

@@ -33,6 +33,8 @@ from training.deployment.job import manifests
 from training.deployment.launchers.program import COMMAND
 from training.spec import NO_DATASET, RunRecord, RunSpec
 from trainyard import contract
+from trainyard.launch import read_facts
+from trainyard.placeholders import expand
 from trainyard.source import unpack
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -534,3 +536,14 @@ def test_the_page_lists_every_placeholder_with_its_variable() -> None:
     page = (ROOT / "docs/programs.md").read_text()
     for name, one in contract.PLACEHOLDERS.items():
         assert f"| `{{{name}}}` | `{one.variable}` |" in page
+
+
+def test_braces_that_are_no_placeholder_stay() -> None:
+    facts = {"run_id": "a-v1"}
+    assert expand('{"a": {"b": {}}} {run_id}', facts) == '{"a": {"b": {}}} a-v1'
+    assert expand("{{run_id}}={run_id}", facts) == "{run_id}=a-v1"
+
+
+def test_a_node_after_the_first_knows_its_rank_from_its_index_among_those() -> None:
+    assert read_facts({contract.WORKER_INDEX_ENV: "0"})["node_rank"] == "1"
+    assert read_facts({contract.NODE_RANK_ENV: "3"})["node_rank"] == "3"
