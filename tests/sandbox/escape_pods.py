@@ -16,6 +16,7 @@ from tests.sandbox.escape_objects import (
     RESEARCH,
     claims,
     job,
+    metadata,
     other_run,
     pod,
     queued,
@@ -126,6 +127,36 @@ def with_other_images() -> Iterator[Attempt]:
             yield Attempt("an init container by tag", ("images",), inside, good)
 
 
+def with_other_code() -> Iterator[Attempt]:
+    """Variables and files that change what a run starts."""
+    once = [{"name": "TRAINYARD_TEAM", "value": RESEARCH}]
+    twice = [*once, {"name": "TRAINYARD_TEAM", "value": PRODUCTION}]
+    good = create(job(template=template(containers=main(env=once))))
+    yield Attempt(
+        "a variable of the platform, set again",
+        ("environment",),
+        create(job(template=template(containers=main(env=twice)))),
+        good,
+    )
+    for name in ("LD_PRELOAD", "LD_AUDIT"):
+        loaded = [{"name": name, "value": "/scratch/own.so"}]
+        yield Attempt(
+            f"{name} for the launcher",
+            ("environment",),
+            create(pod(containers=main(env=loaded))),
+            create(pod(containers=main(env=once))),
+        )
+
+    def files(**fields: Any) -> Ask:
+        labels = {naming.RUN_ID: "escape-v1-0a1b2c3d"}
+        files = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"program.json": "{}"}}
+        return create({**files, "metadata": metadata(RESEARCH, labels=labels), **fields})
+
+    yield Attempt(
+        "code of a run that can be changed", ("run-files",), files(), files(immutable=True)
+    )
+
+
 def before_others() -> Iterator[Attempt]:
     """Priorities of a higher tier."""
     only = ("priority",)
@@ -161,4 +192,10 @@ def before_others() -> Iterator[Attempt]:
 
 def every() -> list[Attempt]:
     """Return all attempts of this module."""
-    return [*to_other_places(), *without_counting(), *with_other_images(), *before_others()]
+    return [
+        *to_other_places(),
+        *without_counting(),
+        *with_other_images(),
+        *with_other_code(),
+        *before_others(),
+    ]

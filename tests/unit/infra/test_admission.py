@@ -78,7 +78,7 @@ def test_pod_rules_cover_every_workload_kind_that_creates_pods() -> None:
     }
     about_pods = (
         *("queue", "placement", "requests", "volumes"),
-        *("images", "priority", "rdma-pods", "labels"),
+        *("images", "environment", "priority", "rdma-pods", "labels"),
     )
     assert seen == {f"trainyard-{name}" for name in about_pods}
 
