@@ -56,7 +56,7 @@ def read_facts(environment: Mapping[str, str]) -> dict[str, str]:
     facts = {
         name: environment[one.variable]
         for name, one in contract.PLACEHOLDERS.items()
-        if one.variable in environment
+        if environment.get(one.variable)
     }
     if index := environment.get(contract.WORKER_INDEX_ENV):
         facts["node_rank"] = str(int(index) + 1)

@@ -17,6 +17,7 @@ from typing import Final
 
 from trainyard import contract, processes
 from trainyard.exit_codes import ExitDir, RankResult, rank_of_environment
+from trainyard.run_events import record_end
 
 _POLL_S: Final = 0.5
 """Interval between two looks at the launcher's notice, which reaches ranks on other hosts, too."""
@@ -80,6 +81,8 @@ class _RankParent:
                 processes.send(signal.SIGKILL, [self.pid], groups=True)
         self._end_leftovers()
         result = self._record(self.code)
+        if self.rank == 0:
+            record_end(result)
         self._wait_for_other_ranks()
         return result
 

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from training.deployment import runtime_archive
+
 ROOT = Path(__file__).resolve().parents[3]
 DEADLINE_S = 120
 
@@ -231,3 +233,63 @@ def test_placeholders_are_expanded_and_other_braces_stay() -> None:
     assert expand('{"a": {"b": 1}} {HOME} {}', known) == '{"a": {"b": 1}} {HOME} {}'
     assert expand("{{run_id}}", known) == "{run_id}"
     assert unknown_placeholders(["{run_id} {chekpoints}", "{{nodez}}"]) == ["chekpoints"]
+
+
+@pytest.mark.parametrize(
+    ("ending", "code", "event"),
+    [
+        ("sys.exit(0)", 0, {"event": "finished", "reason": "done", "step": 5}),
+        ("trainyard.exit_preempted()", 75, {"event": "finished", "reason": "preempted", "step": 5}),
+        ("sys.exit(3)", 3, {"event": "failed", "error": "rank 0 ended with 3", "step": 5}),
+    ],
+)
+def test_the_launcher_runs_from_a_zip_and_records_how_a_reporting_program_ended(
+    ending: str, code: int, event: dict[str, object], tmp_path: Path
+) -> None:
+    archive = tmp_path / "trainyard.zip"
+    archive.write_bytes(runtime_archive.package())
+    script = "import sys, trainyard\ntrainyard.log(step=5, loss=1.0)\n"
+    (tmp_path / "train.py").write_text(script + ending)
+    program = tmp_path / "program.json"
+    program.write_text(json.dumps({"launcher": "python", "command": ["train.py"]}))
+    run_dir = tmp_path / "run"
+    run_dir.mkdir()
+    env = {k: v for k, v in os.environ.items() if not k.startswith("TRAINYARD_")}
+    env |= {"PYTHONPATH": str(archive), "TRAINYARD_RUN_ID": "x", "TRAINYARD_RUN_DIR": str(run_dir)}
+    env |= {"TRAINYARD_NODE_RANK": "", "TRAINYARD_CHECKPOINTS": str(run_dir / "checkpoints")}
+    done = subprocess.run(
+        [sys.executable, "-m", "trainyard.launch", "--program", str(program)],
+        cwd=tmp_path,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+    )
+    assert done.returncode == code, done.stderr
+    assert event.items() <= events(run_dir)[-1].items()
+
+
+@pytest.mark.parametrize(
+    ("program", "line"),
+    [
+        ({"launcher": "slurm", "command": ["a"]}, "launcher: 'slurm' is not valid"),
+        ({"launcher": "python", "command": []}, "command: must be a list of words"),
+        ({"launcher": "python", "command": ["no.py"]}, "command: no.py: no such file in"),
+        ({"launcher": "python", "command": ["{chekpoints}"]}, "{chekpoints} is not a placeholder"),
+    ],
+)
+def test_a_program_that_cannot_start_ends_with_78_and_one_line(
+    program: dict[str, object], line: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "program.json"
+    file.write_text(json.dumps(program))
+    done = subprocess.run(
+        [sys.executable, "-m", "trainyard.launch", "--program", str(file)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+    )
+    assert done.returncode == 78
+    assert line in done.stderr and len(done.stderr.splitlines()) == 1
