@@ -246,7 +246,7 @@ def test_placeholders_are_expanded_and_other_braces_stay() -> None:
 def test_the_launcher_runs_from_a_zip_and_records_how_a_reporting_program_ended(
     ending: str, code: int, event: dict[str, object], tmp_path: Path
 ) -> None:
-    archive = tmp_path / "trainyard.zip"
+    archive = tmp_path / runtime_archive.ZIP_FILE
     archive.write_bytes(runtime_archive.package())
     script = "import sys, trainyard\ntrainyard.log(step=5, loss=1.0)\n"
     (tmp_path / "train.py").write_text(script + ending)
