@@ -107,7 +107,26 @@ def take_snapshot(
         nodes=reader.items(NODES),
         provisioning=reader.items(PROVISIONING, namespace),
     )
-    return _enrich(reader, taken, prometheus)
+    return _enrich(reader, _with_preparation(reader, taken), prometheus)
+
+
+def _with_preparation(reader: _Reader, taken: Snapshot) -> Snapshot:
+    """Add the Job that prepares the run's dataset, with its pods and their logs, while it matters."""
+    name = taken.preparation_name
+    if not name:
+        return taken
+    known = reader.items(JOBS, taken.namespace, f"{naming.COMPONENT}=dataset-preparation")
+    job = _find_by_name(known, name)
+    if job is None or objects.condition_is_true(job, "Complete"):
+        return dataclasses.replace(taken, preparation=job)
+    pods = reader.items(PODS, taken.namespace, f"batch.kubernetes.io/job-name={name}")
+    reading = logs.read_logs(reader.cluster, taken.namespace, pods) if pods else None
+    return dataclasses.replace(
+        taken,
+        preparation=job,
+        preparation_pods=objects.newest_first(pods),
+        preparation_logs=reading.logs if reading else (),
+    )
 
 
 def _enrich(reader: _Reader, taken: Snapshot, prometheus: PrometheusClient | None) -> Snapshot:

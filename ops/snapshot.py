@@ -40,6 +40,10 @@ class Snapshot:
     """Pods of all readable runs; read only if the run has unschedulable pods."""
     gpu_pods: Sequence[Json] = ()
     """Pods of the GPU Operator's namespace; read only if a GPU node has no allocatable GPU."""
+    preparation: Json | None = None
+    """Job that prepares the run's dataset; None: the run waits for none, or it does not exist."""
+    preparation_pods: Sequence[Json] = ()
+    preparation_logs: Sequence[Log] = ()
     logs: Sequence[Log] = ()
     vitals: Vitals | None = None
     """None: no Prometheus, or no answer."""
@@ -78,6 +82,19 @@ class Snapshot:
         other = [name for name in names if name not in ("", "default-scheduler")]
         grouped = any("schedulingGroup" in spec for spec in specs)
         return other[0] if other else "the cluster" if grouped else ""
+
+    @property
+    def preparation_name(self) -> str:
+        """Name of the Job that its pods wait for; empty without one."""
+        specs = [pod["spec"] for pod in self.pods] + list(_pod_specs(self.run))
+        variables = (
+            variable
+            for spec in specs
+            for container in spec.get("initContainers") or []
+            for variable in container.get("env") or []
+        )
+        found = (v.get("value", "") for v in variables if v["name"] == naming.PREPARATION_ENV)
+        return next(found, "")
 
     def events_of(self, *items: Json) -> list[Json]:
         """Return the events of these objects, newest last."""

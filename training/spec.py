@@ -135,6 +135,28 @@ def key(
     return {"key": about, "added_later": added_later, "hashed_as": hashed_as}
 
 
+def _hashed(record: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass, and of those inside it, that its hash covers."""
+    found: dict[str, Any] = {}
+    for one in dataclasses.fields(record):
+        value = getattr(record, one.name)
+        if one.metadata.get("added_later") and value == one.default:
+            continue
+        name = one.metadata.get("hashed_as") or one.name
+        if isinstance(value, Program):
+            value = value.identity()
+        found[name] = _hashed(value) if dataclasses.is_dataclass(value) else value
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreparationResources:
+    """Requests and limits of the Job that prepares a dataset, as Kubernetes quantities."""
+
+    cpu: str = field(default="1", metadata=key("a number of cores", kind="Cores"))
+    memory: str = field(default="2Gi", metadata=key("a size such as 8Gi", kind="Size"))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Dataset:
     """Which tokens a run reads: `/data/NAME/VERSION` in the team's dataset volume."""
@@ -146,8 +168,37 @@ class Dataset:
     )
     source: str = field(
         default="",
-        metadata=key("what the preparation Job reads: stdlib, or a folder; absent: no preparation"),
+        metadata=key(
+            "what the preparation Job reads: stdlib, a folder or s3://BUCKET/PREFIX; "
+            "absent: no preparation"
+        ),
     )
+    format: str = field(
+        default="",
+        metadata=key(
+            "parquet, jsonl or text; absent: by each file's suffix",
+            kind="DataFormat",
+            added_later=True,
+        ),
+    )
+    column: str = field(
+        default="",
+        metadata=key("text column of parquet and jsonl files; absent: text", added_later=True),
+    )
+    tokenizer: str = field(
+        default="",
+        metadata=key(
+            "bytes, train:VOCAB to train one on this text, or the absolute path of a tokenizer.json; "
+            "absent: bytes",
+            added_later=True,
+        ),
+    )
+    resources: PreparationResources = field(
+        default=PreparationResources(),
+        metadata=key("cpu and memory of the preparation Job", added_later=True),
+    )
+    image: str = field(default="", metadata={"added_later": True})
+    """Image of the preparation Job, by digest; empty: the run's."""
 
     @property
     def path(self) -> str:
@@ -298,15 +349,7 @@ class RunSpec(RunKeys):
     @property
     def spec_hash(self) -> str:
         """SHA-256 over every field but defaults of those added later: 64 hexadecimal characters."""
-        values = dataclasses.asdict(self)
-        if self.program:
-            values["program"] = self.program.identity()
-        for one in dataclasses.fields(self):
-            if one.metadata.get("added_later") and getattr(self, one.name) == one.default:
-                del values[one.name]
-            elif former := one.metadata.get("hashed_as"):
-                values[former] = values.pop(one.name)
-        return content_hash(values)
+        return content_hash(_hashed(self))
 
     @property
     def run_id(self) -> str:

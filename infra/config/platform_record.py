@@ -13,6 +13,7 @@ from infra.domain.pools import Workload
 from infra.domain.tier import DEFAULT_PRIORITIES
 from infra.queueing import priorities, quotas
 from infra.queueing.backends import backend
+from infra.sites.aws.bucket_access import team_buckets
 
 
 def present_operators(config: StackConfig) -> frozenset[str]:
@@ -42,6 +43,14 @@ def grafana_url(config: StackConfig) -> str:
     """Return the URL of Grafana; empty without one."""
     section = config.observability
     return section.grafana.url if section and section.grafana else ""
+
+
+def buckets(config: StackConfig) -> tuple[str, ...]:
+    """Return the buckets in which each team has its prefix; none on an existing cluster."""
+    if config.on_aws is None:
+        return ()
+    names = team_buckets(config.on_aws.buckets.prefix)
+    return (names.datasets, names.checkpoints, names.artifacts)
 
 
 def cloud(config: StackConfig) -> Cloud | None:
@@ -85,6 +94,7 @@ def platform(config: StackConfig, stack: str) -> Platform:
         priorities=priorities.PRIORITIES,
         default_priority=DEFAULT_PRIORITIES,
         storage_class=storage_class(config.storage),
+        buckets=buckets(config),
         registries=registries(config),
         egress_cidrs=config.egress_cidrs,
         grafana=grafana_url(config),

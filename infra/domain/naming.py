@@ -88,6 +88,10 @@ PROVISIONING_REQUEST_API: Final = "autoscaling.x-k8s.io/v1"
 
 # Pulumi's Kubernetes provider.
 SKIP_AWAIT: Final = "pulumi.com/skipAwait"
+DATASET_CONTAINER: Final = "dataset"
+"""Init container of a run that waits for the preparation of its dataset."""
+PREPARATION_ENV: Final = "TRAINYARD_PREPARATION"
+"""Variable of that container: name of the preparation Job."""
 REPLACE_UNREADY: Final = "pulumi.com/replaceUnready"
 """The next update replaces a failed Job; without this it would fail again."""
 

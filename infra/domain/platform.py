@@ -64,6 +64,8 @@ class Platform:
     default_priority: Mapping[str, str]
     """Default priority by tier."""
     storage_class: str
+    buckets: tuple[str, ...] = ()
+    """Buckets of the stack in which pods of a team reach their team's prefix, `TEAM/`; empty: it has none."""
     registries: tuple[str, ...] = ()
     """Allowed registries or repositories of images."""
     egress_cidrs: tuple[str, ...] = ()

@@ -12,6 +12,7 @@ from ops.symptoms import (
     log_causes,
     pending,
     pods,
+    preparation,
     queue,
     scarcity,
     scheduling,
@@ -21,6 +22,7 @@ from ops.verdict import Note, Symptom, Verdict
 
 SYMPTOMS: Final[tuple[Symptom, ...]] = (
     terminal_states.finished,
+    preparation.failed,
     terminal_states.bad_configuration,
     terminal_states.out_of_memory,
     gpus.caused_failure,
@@ -55,6 +57,7 @@ SYMPTOMS: Final[tuple[Symptom, ...]] = (
     scheduling.no_gpu_capacity,
     scheduling.unschedulable,
     gpus.cpu_node,
+    preparation.running,
     pods.restarting,
     *health.CHECKS,
     pods.running,

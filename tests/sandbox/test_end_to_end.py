@@ -172,13 +172,20 @@ def test_wait_exits_with_the_exit_code_of_a_failed_run(
     cluster: Cluster, first_up: subprocess.CompletedProcess[str], tmp_path: Path
 ) -> None:
     run = _run_file(tmp_path, "impossible", dataset={"name": "absent", "version": "0" * 16})
-    config = str(_stack_with(["hello", run], tmp_path))
+    source = {"name": "missing", "source": "/data/missing/texts", "format": "jsonl"}
+    unprepared = _run_file(tmp_path, "unprepared", dataset=source)
+    config = str(_stack_with(["hello", run, unprepared], tmp_path))
     done = _pulumi(cluster, "up", "--yes", "--skip-preview", "--config-file", config)
     assert done.returncode == 0, done.stdout + done.stderr
     waited = _sandbox(cluster, "wait", "impossible")
     assert waited.returncode == 78, waited.stdout + waited.stderr
     run_seen = RunReader(cluster.state).snapshot(RunReader(cluster.state).find("impossible"))
     assert run_seen.restarts == 0
+    waited = _sandbox(cluster, "wait", "unprepared")
+    assert waited.returncode == 78, waited.stdout + waited.stderr
+    why = _ops(cluster, "why", "unprepared").stdout
+    assert "its dataset could not be prepared" in why
+    assert "/data/missing/texts is not a folder" in " ".join(why.split())
 
 
 def test_invalid_stack_file_reports_one_line_per_error_and_creates_nothing(

@@ -10,8 +10,9 @@ from tests.s3.bucket import Bucket, Fault
 from tests.unit.trainer.datasets import dataset
 from training.prepare.dataset import DatasetError, verify_files
 from training.prepare.download import local_folder
+from training.prepare.progress import no_progress
 from training.prepare.source import open_source
-from training.prepare.writer import Settings, no_progress, prepare
+from training.prepare.writer import Settings, prepare
 from training.trainer.data.local_cache import cache_version, latest_version, open_dataset_source
 
 SETTINGS = Settings(eval_fraction=0.3, shard_tokens=2000)
@@ -91,3 +92,47 @@ def test_a_prefix_with_nothing_below_it_is_refused(bucket: Bucket, tmp_path: Pat
         local_folder(bucket.url("none"), tmp_path / "out", (), no_progress),
     ):
         pass
+
+
+def test_an_interrupted_download_continues_with_the_objects_that_it_lacks(
+    bucket: Bucket, tmp_path: Path
+) -> None:
+    objects = bucket.objects("large/")
+    for number in range(10):
+        objects.put(f"{number}.txt", b"%d words" % number * 100)
+    fetched: list[str] = []
+
+    def killed(what: str, done: int, total: int = 0, /) -> None:
+        fetched.append(what)
+        if len(fetched) == 6:
+            raise KeyboardInterrupt
+
+    out, url = tmp_path / "out", bucket.url("large")
+    with pytest.raises(KeyboardInterrupt), local_folder(url, out, (), killed):
+        pass
+    objects.put("0.txt", b"other words")  # changed in the meantime
+    objects.delete(["1.txt"])
+    fetched.clear()
+
+    def counted(what: str, done: int, total: int = 0, /) -> None:
+        fetched.append(what)
+
+    with local_folder(url, out, (), counted) as folder:
+        found = {file.name: file.read_bytes() for file in Path(folder).iterdir()}
+    assert len(fetched) == 6  # 0.txt again, and those that were missing
+    assert sorted(found) == [f"{number}.txt" for number in (0, *range(2, 10))]
+    assert found["0.txt"] == b"other words"
+    assert list(out.iterdir()) == []
+
+
+def test_text_in_another_teams_prefix_is_one_line(
+    bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket.objects("other-team/").put("a.txt", b"words")
+    bucket.break_(Fault(kind="denied", match="other-team"))
+    with (
+        pytest.raises(DatasetError, match=r"^--source: .*other-team.*(denied|AccessDenied)"),
+        local_folder(bucket.url("other-team"), tmp_path / "out", (), no_progress),
+    ):
+        pass
+    bucket.break_()

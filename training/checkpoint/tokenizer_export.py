@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from training.prepare.dataset import BYTES, BYTES_BOUNDARY, TOKENIZER_FILE
+from training.prepare.dataset import BYTES_BOUNDARY, TOKENIZER_FILE
+from training.prepare.names import BYTES
 
 CONFIG_FILE: Final = "config.json"
 GENERATION_FILE: Final = "generation_config.json"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
@@ -13,13 +12,11 @@ from infra.config.types import Image
 from infra.domain.platform import Platform
 from infra.queueing.backends import backend
 from training import spec
-from training.deployment import admission_checks
+from training.deployment import admission_checks, dataset_checks
 from training.deployment.launchers import LAUNCHERS
 from training.deployment.run_schema import RunFile
-from training.prepare.source import STDLIB
 
 _IMAGE: Final[pydantic.TypeAdapter[str]] = pydantic.TypeAdapter(Image)
-_DATASET_VERSION: Final = re.compile(r"[0-9a-f]{16}")
 _HASH_PART: Final = len("-v-01234567")
 
 
@@ -44,7 +41,7 @@ def check_names(
     yield from _gpu_model(file, platform)
     yield from _image(file, references)
     yield from admission_checks.check_admission(file, platform, references)
-    yield from _dataset(file)
+    yield from dataset_checks.check_dataset(file, platform, references)
     longest = spec.RUN_ID_MAX - _HASH_PART - len(str(file.version))
     if len(file.name) > longest:
         yield ConfigIssue(
@@ -100,24 +97,4 @@ def _image(file: RunFile, references: Mapping[str, str]) -> Iterator[ConfigIssue
             problem=f"{shown(file.image)} is not an image of the stack or a reference by digest",
             valid=f"must be one of {one_of(references)}, or REPOSITORY@sha256:DIGEST",
             action=did_you_mean(file.image, references, "name one, or pin a digest"),
-        )
-
-
-def _dataset(file: RunFile) -> Iterator[ConfigIssue]:
-    source, version = file.dataset.source, file.dataset.version
-    if source and source != STDLIB and not source.startswith("/"):
-        yield ConfigIssue(
-            path="dataset.source",
-            code="invalid-source",
-            problem=f"{shown(source)} is not a source",
-            valid=f"must be {STDLIB}, or the absolute path of a folder in the image or the data volume",
-            action=did_you_mean(source, [STDLIB], "write the whole path"),
-        )
-    if version != spec.LATEST and not _DATASET_VERSION.fullmatch(version):
-        yield ConfigIssue(
-            path="dataset.version",
-            code="invalid-version",
-            problem=f"{shown(version)} is not a version",
-            valid=f"must be {spec.LATEST}, or 16 hexadecimal digits",
-            action="copy it from the dataset's folder, or leave it out",
         )

@@ -1,73 +1,75 @@
-"""DatasetPreparation: a Job that converts a source to token shards before the runs that read them.
+"""DatasetPreparation: a Job that converts a source to token shards for the runs that read them.
 
-It needs no GPU and does not queue (docs/adr/0008). Pulumi waits for its end, and runs depend on it.
+It needs no GPU and does not queue (docs/adr/0008). Nothing waits for it but the pods of runs: their init container
+follows the Job's state file on the team's volume (docs/adr/0030).
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Final
 
 import pulumi
 
-from infra.domain import naming
+from infra.domain import naming, quantity
 from infra.domain.platform import Platform
 from infra.kubernetes import pod_security
 from infra.kubernetes.objects import KubernetesObject, Manifest, metadata
 from training import spec
+from training.deployment.dataset import Preparation
 from training.deployment.launchers import pod, pod_failure_policy
-from training.spec import Dataset, RunSpec
+from training.prepare.state import UID_ENV
 
 _CONTAINER: Final = "prepare"
-_HASH_CHARS: Final = 8
-_CREATE_TIMEOUT: Final = "60m"
+_RETRIES: Final = 2
+_UID_LABEL: Final = "batch.kubernetes.io/controller-uid"
 
 
-@dataclass(frozen=True, kw_only=True, order=True)
-class Preparation:
-    """One dataset of one team, prepared by one image: equal preparations run once."""
-
-    team: str
-    dataset: str
-    source: str
-    image: str
-
-    @classmethod
-    def for_run(cls, run: RunSpec) -> Preparation | None:
-        """Return the preparation that a run needs; None when its dataset has no source."""
-        if not run.dataset.source:
-            return None
-        return cls(
-            team=run.team,
-            dataset=run.dataset.name,
-            source=run.dataset.source,
-            image=run.image,
-        )
-
-    @property
-    def name(self) -> str:
-        """Name of the Job, derived from its contents: a Job's template cannot change."""
-        parts = [self.team, self.dataset, self.source, self.image, spec.JOB_SPEC_REVISION]
-        return f"prepare-{self.dataset}-{spec.content_hash(parts)[:_HASH_CHARS]}"
+def _processes(preparation: Preparation) -> int:
+    """Return a process for each core that the Job may use; a container does not see its limit."""
+    return max(1, math.ceil(Decimal(quantity.millicores(preparation.resources.cpu)) / 1000))
 
 
-def _container(preparation: Preparation) -> dict[str, Any]:
-    amounts = {"cpu": "1", "memory": "2Gi"}
+def _command(preparation: Preparation) -> list[str]:
+    given = {
+        "--format": preparation.format,
+        "--column": preparation.column,
+        "--tokenizer": preparation.tokenizer,
+    }
+    return [
+        *("python", "-m", "training.prepare"),
+        *("--source", preparation.source),
+        *(word for option, value in given.items() if value for word in (option, value)),
+        *("--processes", str(_processes(preparation))),
+        *("--state", preparation.state_file),
+        *("--attempts", str(_RETRIES + 1)),
+        *("--out", preparation.path),
+    ]
+
+
+def _environment(preparation: Preparation, platform: Platform) -> list[dict[str, Any]]:
+    uid = {"fieldRef": {"fieldPath": f"metadata.labels['{_UID_LABEL}']"}}
+    return [
+        {"name": "HOME", "value": "/tmp"},
+        {"name": "PYTHONUNBUFFERED", "value": "1"},
+        # The tokenizers' own threads would be one per core of the node.
+        {"name": "RAYON_NUM_THREADS", "value": str(_processes(preparation))},
+        {"name": UID_ENV, "valueFrom": uid},
+        *pod.secret_variables(preparation.secrets, platform.teams[preparation.team].secrets),
+    ]
+
+
+def _container(preparation: Preparation, platform: Platform) -> dict[str, Any]:
+    amounts = {"cpu": preparation.resources.cpu, "memory": preparation.resources.memory}
     return {
         "name": _CONTAINER,
         "image": preparation.image,
         "imagePullPolicy": "IfNotPresent",
-        "command": [
-            "python",
-            "-m",
-            "training.prepare",
-            "--source",
-            preparation.source,
-            "--out",
-            Dataset(name=preparation.dataset).path,
-        ],
+        "command": _command(preparation),
         "workingDir": spec.WORKSPACE,
-        "env": [{"name": "PYTHONUNBUFFERED", "value": "1"}],
+        "env": _environment(preparation, platform),
         "resources": {"requests": dict(amounts), "limits": dict(amounts)},
         "volumeMounts": [
             {"name": "datasets", "mountPath": spec.DATA_MOUNT},
@@ -87,7 +89,7 @@ def _pod_spec(preparation: Preparation, platform: Platform) -> dict[str, Any]:
         "enableServiceLinks": False,
         "securityContext": pod_security.pod_security_with_volumes(),
         **({"nodeSelector": {naming.POOL: cpu_pool.name}} if cpu_pool else {}),
-        "containers": [_container(preparation)],
+        "containers": [_container(preparation, platform)],
         "volumes": [
             {"name": "datasets", "persistentVolumeClaim": {"claimName": team.datasets_claim}},
             {"name": "tmp", "emptyDir": {}},
@@ -111,10 +113,10 @@ def job(preparation: Preparation, platform: Platform) -> Manifest:
             preparation.name,
             namespace=namespace,
             labels=labels,
-            annotations={naming.REPLACE_UNREADY: "true"},
+            annotations={naming.REPLACE_UNREADY: "true", naming.SKIP_AWAIT: "true"},
         ),
         "spec": {
-            "backoffLimit": 2,
+            "backoffLimit": _RETRIES,
             "podFailurePolicy": {"rules": rules},
             "template": {
                 "metadata": {"labels": dict(labels)},
@@ -133,7 +135,7 @@ class DatasetPreparationArgs:
 
 
 class DatasetPreparation(pulumi.ComponentResource):
-    """One preparation Job. Resources that depend on it are created after it has ended."""
+    """One preparation Job. Runs that depend on it are created after it, and wait for its end themselves."""
 
     def __init__(
         self, name: str, args: DatasetPreparationArgs, opts: pulumi.ResourceOptions
@@ -142,8 +144,6 @@ class DatasetPreparation(pulumi.ComponentResource):
         self.job = KubernetesObject(
             f"{name}-job",
             job(args.preparation, args.platform),
-            pulumi.ResourceOptions(
-                parent=self, custom_timeouts=pulumi.CustomTimeouts(create=_CREATE_TIMEOUT)
-            ),
+            pulumi.ResourceOptions(parent=self),
         )
         self.register_outputs({"dataset": args.preparation.dataset})

@@ -28,6 +28,7 @@ from infra.domain.platform import Platform
 from training import source
 from training.deployment import (
     capacity_checks,
+    dataset_checks,
     image_checks,
     name_checks,
     network_checks,
@@ -175,7 +176,7 @@ def _run(
     program, issues = program_checks.load(file, root)
     problems += issues
     settings, found = trainer_settings.load(file, root) if file.config else ({}, [])
-    problems += found
+    problems += [*found, *(dataset_checks.check_vocabulary(file, settings) if file.config else ())]
     if platform is None or not known:
         return None, problems
     problems += network_policy_checks.check_report(settings, platform)

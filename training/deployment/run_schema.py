@@ -66,7 +66,12 @@ _KINDS: Final[Mapping[str, Any]] = {
         Str,
         AfterValidator(matching("interface", r"[A-Za-z0-9_.-]{1,15}", "the name of an interface")),
     ],
+    "DataFormat": Literal["parquet", "jsonl", "text"],
 }
+
+
+PREPARATION_IMAGE: Final = "trainer"
+"""The stack's image that prepares the datasets of runs with a program of their own."""
 
 
 def derive(keys: type[Any]) -> type[StrictModel]:
@@ -185,4 +190,8 @@ class RunFile(_Keys):  # type: ignore[misc]
             "collective_gbps": self.require.collective_gbps,
             "program": program,
         }
+        if program and self.dataset.source:
+            # A program's image need not contain what prepares datasets.
+            prepared_by = images[PREPARATION_IMAGE]
+            resolved["dataset"] = dataclasses.replace(self.dataset, image=prepared_by)
         return RunSpec(**kept | resolved)

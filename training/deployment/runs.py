@@ -10,8 +10,9 @@ import pulumi_kubernetes as k8s
 
 from infra.domain.platform import Platform
 from training.deployment import lineage, trainer_settings
+from training.deployment.dataset import Preparation
 from training.deployment.job import TrainingJob, TrainingJobArgs
-from training.deployment.preparation import DatasetPreparation, DatasetPreparationArgs, Preparation
+from training.deployment.preparation import DatasetPreparation, DatasetPreparationArgs
 from training.spec import RunSpec
 
 
@@ -22,7 +23,7 @@ def deploy(
     on: k8s.Provider,
     root: Path,
 ) -> dict[str, TrainingJob]:
-    """Return runs by id. Each dataset is prepared once, before the runs that read it.
+    """Return runs by id. Each dataset is prepared once; the runs that read it wait for it themselves.
 
     `ready`: by team, resources on which its runs depend; `root`: the project, whose commit is recorded.
     """

@@ -9,11 +9,14 @@ import time
 from pathlib import Path
 
 from training.cli import Parser
-from training.prepare.dataset import BYTES, DatasetError, read_index
+from training.prepare.dataset import DatasetError, read_index
 from training.prepare.download import local_folder
-from training.prepare.progress import ProgressReporter
+from training.prepare.names import BYTES, DEFAULT_COLUMN, FORMATS
+from training.prepare.progress import ProgressCallback, ProgressReporter
 from training.prepare.source import open_source
+from training.prepare.state import StateReporter
 from training.prepare.tokenizer_choice import parse_tokenizer_choice
+from training.prepare.workers import available_processes
 from training.prepare.writer import Settings, prepare
 from training.spec import EXIT_BAD_CONFIG, EXIT_DONE
 
@@ -23,23 +26,33 @@ def main() -> int:
     arguments = _parse()
     signal.signal(signal.SIGTERM, _interrupted)
     begun = time.monotonic()
-    progress = ProgressReporter()
+    reporter = ProgressReporter()
+    state = StateReporter(arguments.state, arguments.attempts)
+
+    def progress(what: str, done: int, total: int = 0, /) -> None:
+        reporter(what, done, total)
+        state.progress(what, done, total)
+
+    def fail(error: str, code: int) -> int:
+        reporter.close()
+        state.failed(error, final=code == EXIT_BAD_CONFIG)
+        print(f"prepare: {error}", file=sys.stderr)
+        return code
+
     try:
         folder, written = _prepare(arguments, progress)
         index = read_index(folder)
     except DatasetError as error:
-        progress.close()
-        print(f"prepare: {error}", file=sys.stderr)
-        return EXIT_BAD_CONFIG
+        return fail(str(error), EXIT_BAD_CONFIG)
     except OSError as error:
-        progress.close()
-        print(f"prepare: {error.filename or arguments.out}: {error.strerror}", file=sys.stderr)
-        return 1
+        return fail(f"{error.filename or arguments.out}: {error.strerror}", 1)
     except KeyboardInterrupt:
-        progress.close()
-        print("prepare: interrupted; no partial dataset remains; run it again", file=sys.stderr)
+        reporter.close()
+        state.interrupted()
+        print("prepare: interrupted; run it again to continue", file=sys.stderr)
         return 128 + signal.SIGINT
-    progress.close()
+    reporter.close()
+    state.ready(folder.name)
     print(
         f"{'wrote' if written else 'up to date:'} {folder}: "
         f"{index.source['documents']} documents, {index.tokens('train'):,} training tokens, "
@@ -49,13 +62,13 @@ def main() -> int:
     return EXIT_DONE
 
 
-def _prepare(arguments: argparse.Namespace, progress: ProgressReporter) -> tuple[Path, bool]:
+def _prepare(arguments: argparse.Namespace, progress: ProgressCallback) -> tuple[Path, bool]:
     settings = Settings(eval_fraction=arguments.eval_fraction, shard_tokens=arguments.shard_tokens)
     tokens = parse_tokenizer_choice(arguments.tokenizer, arguments.boundary_token)
     suffixes = tuple(arguments.suffix)
     with local_folder(arguments.source, arguments.out, suffixes, progress) as place:
-        source = open_source(place, suffixes, arguments.column)
-        return prepare(source, arguments.out, settings, tokens, progress)
+        source = open_source(place, suffixes, arguments.column, arguments.format)
+        return prepare(source, arguments.out, settings, tokens, progress, arguments.processes)
 
 
 def _interrupted(_number: int, _frame: object) -> None:
@@ -73,7 +86,7 @@ def _parse() -> argparse.Namespace:
         "--source",
         required=True,
         help="stdlib (this machine's Python standard library), or a folder or s3://BUCKET/PREFIX "
-        "of text or parquet files",
+        "of text, parquet or jsonl files",
     )
     parser.add_argument(
         "--out", required=True, type=Path, metavar="DIR", help="dataset folder, e.g. /data/NAME"
@@ -93,9 +106,16 @@ def _parse() -> argparse.Namespace:
     )
     parser.add_argument(
         "--column",
-        default="text",
+        default=DEFAULT_COLUMN,
         metavar="NAME",
-        help="text column of .parquet files, one document per row (default: %(default)s)",
+        help="text column of .parquet and .jsonl files, one document per row (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--format",
+        choices=FORMATS,
+        default="",
+        help="parquet or jsonl: read only such files; text: every file is one document (default: by "
+        "each file's suffix)",
     )
     parser.add_argument(
         "--suffix",
@@ -118,11 +138,30 @@ def _parse() -> argparse.Namespace:
         metavar="N",
         help="maximum tokens per shard (default: %(default)s)",
     )
+    parser.add_argument(
+        "--processes",
+        type=int,
+        default=available_processes(),
+        metavar="N",
+        help="processes that read and tokenize (default: one per core, %(default)s here)",
+    )
+    parser.add_argument(
+        "--state", type=Path, metavar="FILE", help="file with progress and result, for waiting runs"
+    )
+    parser.add_argument(
+        "--attempts",
+        type=int,
+        default=1,
+        metavar="N",
+        help="attempts after which --state reports a failure (default: %(default)s)",
+    )
     arguments = parser.parse_args()
     if not 0 < arguments.eval_fraction < 1:
         parser.error(f"--eval-fraction: got {arguments.eval_fraction}; must be between 0 and 1")
     if arguments.shard_tokens < 1024:
         parser.error(f"--shard-tokens: got {arguments.shard_tokens}; must be at least 1024")
+    if arguments.processes < 1:
+        parser.error(f"--processes: got {arguments.processes}; must be at least 1")
     return arguments
 
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from training.prepare.names import BYTES
 from training.spec import LATEST, content_hash
 
 FORMAT: Final = 2
@@ -30,10 +31,7 @@ TOKEN_BYTES: Final = {"<u2": 2, "<u4": 4}
 START_DTYPE: Final = "<u8"
 START_BYTES: Final = 8
 
-BYTES: Final = "bytes"
-"""Tokenizer kind whose tokens 0 to 255 are bytes."""
 BYTES_BOUNDARY: Final = 256
-BYTES_VOCAB_SIZE: Final = 257
 
 Split = Literal["train", "eval"]
 

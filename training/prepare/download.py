@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import json
+import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
@@ -11,33 +14,46 @@ from typing import Final
 
 from training.objects import BadLocation, ListedObject, ObjectError, Objects
 from training.prepare.dataset import DatasetError
-from training.prepare.scan import ProgressCallback
+from training.prepare.progress import ProgressCallback
+from training.spec import content_hash
 
 SCHEME: Final = "s3://"
+FETCHED_PREFIX: Final = ".fetched-"
+_OBJECTS: Final = "objects"
+_JOURNAL: Final = "journal.jsonl"
+"""Name and ETag of each object that is complete."""
 
 
 @contextmanager
 def local_folder(
     source: str, scratch: Path, suffixes: tuple[str, ...], progress: ProgressCallback
 ) -> Iterator[str]:
-    """Yield `source`, or for S3 a temporary folder below `scratch` with its objects.
+    """Yield `source`, or for S3 a hidden folder below `scratch` with its objects.
 
-    Raises DatasetError for an invalid or empty location and for too little disk space.
+    What a killed process has fetched is not fetched again. The folder is removed at the end, but not by an OSError
+    or an interruption. Raises DatasetError for an invalid or empty location and for too little disk space.
     """
     if not source.startswith(SCHEME):
         yield source
         return
-    scratch.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".fetched-", dir=scratch) as folder:
+    folder = scratch / f"{FETCHED_PREFIX}{content_hash([source, list(suffixes)])[:16]}"
+    (folder / _OBJECTS).mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        with contextlib.suppress(OSError):  # some file systems have no locks
+            fcntl.flock(lock, fcntl.LOCK_EX)
         try:
-            _fetch(Objects.at(_folder_url(source)), source, Path(folder), suffixes, progress)
-        except (BadLocation, ObjectError) as error:
-            raise DatasetError(f"--source: {error}") from None
-        yield folder
-
-
-def _folder_url(source: str) -> str:
-    return source if source.endswith("/") else f"{source}/"
+            try:
+                objects = Objects.at(source if source.endswith("/") else f"{source}/")
+                _fetch(objects, source, folder, suffixes, progress)
+            except (BadLocation, ObjectError) as error:
+                raise DatasetError(f"--source: {error}") from None
+            yield str(folder / _OBJECTS)
+        except (OSError, KeyboardInterrupt):
+            raise
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _fetch(
@@ -50,21 +66,51 @@ def _fetch(
     found = [o for o in objects.list() if o.bytes and _wanted(o, suffixes)]
     if not found:
         raise DatasetError(f"--source: {source}: no objects found; check the prefix and --suffix")
-    needed, free = sum(o.bytes for o in found), shutil.disk_usage(folder).free
+    whole = _journal(folder)
+    missing = [o for o in found if whole.get(o.name) != o.etag]
+    needed, free = sum(o.bytes for o in missing), shutil.disk_usage(folder).free
     if needed > free:
         raise DatasetError(
             f"--source: {source}: {needed / 1e9:.1f} GB to fetch, {free / 1e9:.1f} GB free at "
             f"{folder.parent}; free some space"
         )
-    done = 0
-    for listed in found:
-        file = folder / listed.name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with file.open("wb") as stream:
-            for chunk in objects.chunks(listed.name, count=listed.bytes):
-                stream.write(chunk)
-                done += len(chunk)
-                progress("fetching", done)
+    total = sum(o.bytes for o in found)
+    done = total - needed
+    with (folder / _JOURNAL).open("a") as journal:
+        for listed in missing:
+            for count in _fetch_object(objects, listed, folder / _OBJECTS / listed.name):
+                done += count
+                progress("fetching", done, total)
+            journal.write(json.dumps([listed.name, listed.etag]) + "\n")
+            journal.flush()
+    _remove_others(folder / _OBJECTS, {o.name for o in found})
+
+
+def _fetch_object(objects: Objects, listed: ListedObject, file: Path) -> Iterator[int]:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("wb") as stream:
+        for chunk in objects.chunks(listed.name, count=listed.bytes):
+            stream.write(chunk)
+            yield len(chunk)
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def _journal(folder: Path) -> dict[str, str]:
+    """Return the ETag of each complete object; a line that a kill has torn ends the list."""
+    found: dict[str, str] = {}
+    with contextlib.suppress(FileNotFoundError, ValueError):
+        for line in (folder / _JOURNAL).read_text().splitlines():
+            name, etag = json.loads(line)
+            found[name] = etag
+    return found
+
+
+def _remove_others(folder: Path, names: set[str]) -> None:
+    """Remove what an earlier call has fetched and is no longer in the bucket."""
+    for file in folder.rglob("*"):
+        if file.is_file() and file.relative_to(folder).as_posix() not in names:
+            file.unlink()
 
 
 def _wanted(listed: ListedObject, suffixes: tuple[str, ...]) -> bool:

@@ -4,11 +4,29 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Final
+from typing import Final, Protocol
 
 EVERY_S: Final = 10.0
 """Seconds between two lines when stderr is not a terminal."""
 REDRAW_S: Final = 0.1
+
+
+class ProgressCallback(Protocol):
+    """Called with the current activity, the bytes done so far, and their total if it is known."""
+
+    def __call__(self, what: str, done: int, total: int = 0, /) -> None: ...
+
+
+def no_progress(_what: str, _done: int, _total: int = 0, /) -> None:
+    """Report no progress."""
+
+
+def format_progress(what: str, done: int, total: int) -> str:
+    """Return `tokenizing: 12 of 48 MB (25 %)`."""
+    if not total:
+        return f"{what}: {done / 1e6:,.0f} MB"
+    share = min(100, 100 * done // total)
+    return f"{what}: {done / 1e6:,.0f} of {total / 1e6:,.0f} MB ({share} %)"
 
 
 class ProgressReporter:
@@ -18,14 +36,14 @@ class ProgressReporter:
         self._watched = sys.stderr.isatty()
         self._shown = time.monotonic()
 
-    def __call__(self, what: str, done: int) -> None:
+    def __call__(self, what: str, done: int, total: int = 0, /) -> None:
         """Report the bytes done of an activity."""
         now = time.monotonic()
         if now - self._shown < (REDRAW_S if self._watched else EVERY_S):
             return
         self._shown = now
         start, end = ("\r\x1b[K", "") if self._watched else ("", "\n")
-        text = f"{what}: {done / 1e6:,.0f} MB"
+        text = format_progress(what, done, total)
         print(f"{start}{text}", end=end, file=sys.stderr, flush=True)
 
     def close(self) -> None:

@@ -2,27 +2,28 @@
 
 Eight bytes of SHA-256 are kept per document, to find duplicates, choose its split, and detect changes
 in the second pass. (Among 10^8 documents, two different ones share these bytes with a probability of
-0.03 %; one of them would be dropped.)
+0.03 %; one of them would be dropped.) With several processes each reads whole files.
 """
 
 from __future__ import annotations
 
 import hashlib
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from training.prepare.dataset import DatasetError, Split
 from training.prepare.documents import Document
+from training.prepare.progress import ProgressCallback
 from training.prepare.source import Source
+from training.prepare.workers import map_in_order
 
 SPLITS: tuple[Split, ...] = ("train", "eval")
-
-ProgressCallback = Callable[[str, int], None]
-"""Called with the current activity and the bytes done so far."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +64,16 @@ class ScanResult:
         raise source_changed(source, "the number of its documents")
 
 
+@dataclass(frozen=True, kw_only=True)
+class FileScan:
+    """The non-empty documents of one file, in order."""
+
+    names: list[str]
+    digests: bytes
+    """32 bytes of SHA-256 for each."""
+    lengths: array[int]
+
+
 def source_changed(source: Source, what: str) -> DatasetError:
     """Return the error for a source that changed while it was read."""
     return DatasetError(f"{source.root}: {what} changed while it was read; prepare it again")
@@ -73,21 +84,21 @@ def digest_prefix(digest: bytes) -> int:
     return int.from_bytes(digest[:8], "big")
 
 
-def scan_source(source: Source, eval_fraction: float, progress: ProgressCallback) -> ScanResult:
+def scan_source(
+    source: Source, eval_fraction: float, progress: ProgressCallback, processes: int = 1
+) -> ScanResult:
     """Read every document once. Raises DatasetError when a split is empty."""
     digests, lengths, fingerprint, done = array("Q"), array("Q"), hashlib.sha256(), 0
-    for document in source.documents():
-        digest, length = hashlib.sha256(), 0
-        for piece in document.pieces():
-            digest.update(piece)
-            length += len(piece)
-        if not length:
-            continue
-        digests.append(digest_prefix(digest.digest()))
-        lengths.append(length)
-        fingerprint.update(f"{document.name}\0{digest.hexdigest()}\n".encode())
-        done += length
-        progress("reading", done)
+    files = list(source.files())
+    total = sum(file.stat().st_size for _, file in files)
+    for _, scan in map_in_order(partial(_scan_file, source), files, processes, bytes_=total):
+        for number, name in enumerate(scan.names):
+            digest = scan.digests[32 * number : 32 * (number + 1)]
+            digests.append(digest_prefix(digest))
+            fingerprint.update(f"{name}\0{digest.hex()}\n".encode())
+        lengths.extend(scan.lengths)
+        done += sum(scan.lengths)
+        progress("reading", done, total)
     found = np.frombuffer(digests, dtype=np.uint64) if digests else np.zeros(0, dtype=np.uint64)
     kept = np.zeros(len(found), dtype=bool)
     kept[np.unique(found, return_index=True)[1]] = True
@@ -96,7 +107,7 @@ def scan_source(source: Source, eval_fraction: float, progress: ProgressCallback
         if not there.any():
             raise DatasetError(
                 f"{source.root}: no text for the {split} split in {int(kept.sum())} distinct "
-                "documents; add text or change --eval-fraction"
+                f"documents of {len(files)} files; add text or change --eval-fraction"
             )
     sizes = np.frombuffer(lengths, dtype=np.uint64)
     return ScanResult(
@@ -107,3 +118,19 @@ def scan_source(source: Source, eval_fraction: float, progress: ProgressCallback
         kept=kept,
         held_out=held_out,
     )
+
+
+def _scan_file(source: Source, named: tuple[str, Path]) -> FileScan:
+    names: list[str] = []
+    digests = bytearray()
+    lengths = array("Q")
+    for document in source.documents_of(*named):
+        digest, length = hashlib.sha256(), 0
+        for piece in document.pieces():
+            digest.update(piece)
+            length += len(piece)
+        if length:
+            names.append(document.name)
+            digests += digest.digest()
+            lengths.append(length)
+    return FileScan(names=names, digests=bytes(digests), lengths=lengths)

@@ -8,14 +8,18 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from training.prepare.dataset import BYTES_VOCAB_SIZE, DatasetError
+from training.prepare.dataset import DatasetError
+from training.prepare.names import BYTES_VOCAB_SIZE, MOST_VOCABULARY, TRAIN
 from training.prepare.scan import ScanResult
 from training.prepare.source import Source
-from training.prepare.tokens import Encoder, read_tokenizer, train_tokenizer
+from training.prepare.tokens import (
+    BOUNDARY_TOKENS,
+    Encoder,
+    read_tokenizer,
+    train_tokenizer,
+)
 from training.prepare.writer import BYTES_TOKENIZER, TokenizerSpec, iter_pieces
 
-TRAIN: Final = "train:"
-MOST_VOCABULARY: Final = 1 << 20
 TRAINING_BYTES: Final = 256 * 1024 * 1024
 """Approximate amount of training text for a tokenizer: whole documents chosen by digest."""
 
@@ -26,7 +30,9 @@ def parse_tokenizer_choice(asked: str, boundary_token: str | None) -> TokenizerS
         return BYTES_TOKENIZER
     if asked.startswith(TRAIN):
         size = _vocabulary(asked)
-        return TokenizerSpec(identity=f"{TRAIN}{size}", make=partial(_trained, size))
+        return TokenizerSpec(
+            identity=f"{TRAIN}{size}", make=partial(_trained, size), boundary=BOUNDARY_TOKENS[0]
+        )
     encoder = read_tokenizer(Path(asked), boundary_token)
     content = encoder.file or b""
     identity = f"{hashlib.sha256(content).hexdigest()} {encoder.record['boundary_token']}"

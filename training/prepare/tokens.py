@@ -12,12 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from training.prepare.dataset import (
-    BYTES,
     BYTES_BOUNDARY,
-    BYTES_VOCAB_SIZE,
     DatasetError,
     token_dtype,
 )
+from training.prepare.names import BYTES, BYTES_VOCAB_SIZE
 
 Tokens = npt.NDArray[np.unsignedinteger[Any]]
 

@@ -33,6 +33,15 @@ class TeamBuckets:
     artifacts: str
 
 
+def team_buckets(prefix: str) -> TeamBuckets:
+    """Return the names of the buckets that teams share."""
+    return TeamBuckets(
+        datasets=f"{prefix}-datasets",
+        checkpoints=f"{prefix}-checkpoints",
+        artifacts=f"{prefix}-artifacts",
+    )
+
+
 def bucket_arn(bucket: str) -> str:
     """Return the ARN of a bucket."""
     return f"arn:aws:s3:::{bucket}"

@@ -10,7 +10,7 @@ from pulumi_aws import s3
 
 from infra.domain import naming
 from infra.sites.aws.bucket import PrivateBucket, PrivateBucketArgs
-from infra.sites.aws.bucket_access import TeamBuckets, guarded_bucket, log_delivery
+from infra.sites.aws.bucket_access import guarded_bucket, log_delivery, team_buckets
 from infra.sites.aws.outputs import BucketRecord
 
 LOG_DAYS: Final = 365
@@ -32,15 +32,6 @@ class BucketsArgs:
     """Age in days at which checkpoints move to cheaper storage."""
     protect: bool = True
     """Refuse to delete the buckets, and keep them when they are dropped from the program."""
-
-
-def team_buckets(prefix: str) -> TeamBuckets:
-    """Return the names of the buckets that teams share."""
-    return TeamBuckets(
-        datasets=f"{prefix}-datasets",
-        checkpoints=f"{prefix}-checkpoints",
-        artifacts=f"{prefix}-artifacts",
-    )
 
 
 def checkpoint_transition_rule(days: int) -> s3.BucketLifecycleConfigurationRuleArgs:

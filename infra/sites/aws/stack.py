@@ -20,8 +20,8 @@ from infra.sites.aws.addons import AFTER_NODES, BEFORE_NODES, EFS, FSX, Addon, A
 from infra.sites.aws.args import AwsStackArgs, EfsChoice, LustreChoice
 from infra.sites.aws.autoscaling import ClusterAutoscaler, ClusterAutoscalerArgs
 from infra.sites.aws.block_volumes import EBS, BlockVolumes
-from infra.sites.aws.bucket_access import lustre_key_statement
-from infra.sites.aws.buckets import Buckets, BucketsArgs, team_buckets
+from infra.sites.aws.bucket_access import lustre_key_statement, team_buckets
+from infra.sites.aws.buckets import Buckets, BucketsArgs
 from infra.sites.aws.cluster import Cluster, ClusterArgs
 from infra.sites.aws.elastic_files import EfsStorage, EfsStorageArgs
 from infra.sites.aws.existing_network import ExistingNetwork

@@ -168,11 +168,11 @@ def test_managed_objects_have_no_ttl(stack: str) -> None:
             assert "ttlSecondsAfterFinished" not in set(keys(record["inputs"])), record["name"]
 
 
-def test_pulumi_waits_for_data_and_not_for_runs() -> None:
+def test_pulumi_waits_neither_for_data_nor_for_runs() -> None:
     [run] = of_kind("local", "JobSet")
     assert run["inputs"]["metadata"]["annotations"][naming.SKIP_AWAIT] == "true"
     [preparation] = of_kind("local", "Job")
-    assert naming.SKIP_AWAIT not in preparation["inputs"]["metadata"].get("annotations", {})
+    assert preparation["inputs"]["metadata"]["annotations"][naming.SKIP_AWAIT] == "true"
 
 
 def test_run_objects_are_never_updated() -> None:

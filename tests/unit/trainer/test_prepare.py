@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from training.prepare import shards as shards_module
+from training.prepare import writer as writer_module
 from training.prepare.dataset import (
     BYTES_BOUNDARY,
     DatasetError,
@@ -185,4 +188,69 @@ def test_a_crash_leaves_nothing_that_looks_like_a_dataset(
     monkeypatch.setattr("trainyard.disk.os.fsync", fails)
     with pytest.raises(OSError, match="No space"):
         prepare(open_source(str(texts), ()), out, SETTINGS)
-    assert list(out.iterdir()) == []
+    assert [path for path in out.iterdir() if not path.name.startswith(".")] == []
+
+
+def test_a_killed_preparation_continues_after_its_last_shard(
+    texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At every shard of the version, and with documents that are longer than a shard."""
+    (texts / "long.txt").write_bytes(random.Random(1).randbytes(9000))
+    source = open_source(str(texts), ())
+    whole, _ = prepare(source, tmp_path / "whole", SETTINGS)
+    shards = len(read_index(whole).shards)
+    record = shards_module._record
+    for fatal in range(1, shards):
+        out = tmp_path / f"killed-{fatal}"
+        seen: list[str] = []
+
+        def dies(
+            writer: shards_module.ShardWriter, fatal: int = fatal, seen: list[str] = seen
+        ) -> None:
+            record(writer)
+            seen.append(writer.shards[-1].name)
+            if len(seen) == fatal:
+                raise OSError(5, "killed")
+
+        monkeypatch.setattr(shards_module, "_record", dies)
+        with pytest.raises(OSError, match="killed"):
+            prepare(source, out, SETTINGS)
+        before = list(seen)
+        folder, _ = prepare(source, out, SETTINGS)
+        assert folder.name == whole.name
+        assert verify_files(folder, read_index(folder), hashes=True) == []
+        assert len(seen) == shards and not set(seen[fatal:]) & set(before)
+        assert sorted(path.name for path in out.iterdir()) == sorted([folder.name, "latest"])
+
+
+def test_a_damaged_shard_of_a_killed_preparation_is_written_again(
+    texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, out = open_source(str(texts), ()), tmp_path / "out"
+    monkeypatch.setattr(writer_module, "fsync_folder", failing_fsync)
+    with pytest.raises(OSError, match="killed"):
+        prepare(source, out, SETTINGS)
+    monkeypatch.undo()
+    [staging] = [path for path in out.iterdir() if path.name.startswith(".preparing-")]
+    (staging / "shard-train-00000.bin").write_bytes(b"torn")
+    folder, _ = prepare(source, out, SETTINGS)
+    assert verify_files(folder, read_index(folder), hashes=True) == []
+    assert sorted(documents_in(tokens_of(folder, "train"))) == sorted(
+        {file.read_bytes() for file in texts.iterdir()}
+        - set(documents_in(tokens_of(folder, "eval")))
+    )
+
+
+def failing_fsync(_folder: Path) -> None:
+    raise OSError(5, "killed")
+
+
+def test_too_small_a_volume_is_one_line_before_it_is_full(
+    texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (texts / "more.txt").write_bytes(bytes(10_000_000))
+    (texts / "most.txt").write_bytes(bytes(range(250)) * 40_000)
+    usage = shutil.disk_usage(tmp_path)._replace(free=1000)
+    monkeypatch.setattr("training.prepare.writer.shutil.disk_usage", lambda _: usage)
+    with pytest.raises(DatasetError, match=r"GB still to write, 0\.0 GB free"):
+        prepare(open_source(str(texts), ()), tmp_path / "out", SETTINGS)

@@ -17,7 +17,7 @@ import pytest
 from pyarrow import parquet
 from tokenizers import Tokenizer, models
 
-from training.prepare import documents, writer
+from training.prepare import documents, workers, writer
 from training.prepare.dataset import DatasetError, Index, read_index, verify_files
 from training.prepare.scan import ScanResult, scan_source
 from training.prepare.source import open_source
@@ -198,6 +198,45 @@ def test_a_parquet_column_that_is_not_there_or_no_text_is_told(tmp_path: Path) -
         prepare(open_source(str(tmp_path / "rows"), (), "n"), tmp_path / "out", SETTINGS)
 
 
+def test_each_line_of_a_jsonl_file_is_a_document(texts: Path, tmp_path: Path) -> None:
+    rows = [{"body": file.read_text(), "id": n} for n, file in enumerate(sorted(texts.iterdir()))]
+    lines = [json.dumps(row) for row in [*rows, {"body": None}, {"body": ""}]]
+    (tmp_path / "rows").mkdir()
+    (tmp_path / "rows" / "a.jsonl").write_text("\n".join([*lines, "", ""]))
+    (tmp_path / "rows" / "README").write_text("not a document")
+    source = open_source(str(tmp_path / "rows"), (), "body", "jsonl")
+    folder, _ = prepare(source, tmp_path / "out", SETTINGS)
+    assert read_index(folder).source["documents"] == len({row["body"] for row in rows})
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('{"text": "x"}', "no column 'body'; columns are text"),
+        ('{"body": 3}', "column 'body' holds int; must be text"),
+        ("[1]", "is list; must be a JSON object"),
+        ("{", "not JSON"),
+    ],
+)
+def test_a_jsonl_line_that_is_no_row_is_named(line: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "rows").mkdir()
+    (tmp_path / "rows" / "a.jsonl").write_text(f'{{"body": "first"}}\n{line}\n')
+    source = open_source(str(tmp_path / "rows"), (), "body")
+    with pytest.raises(DatasetError, match=rf"a\.jsonl: line 2: .*{said}"):
+        prepare(source, tmp_path / "out", SETTINGS)
+
+
+def test_several_processes_write_the_same_version(
+    texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "WORTH_BYTES", 0)
+    monkeypatch.setattr(writer, "WORTH_BYTES", 0)
+    source, choice = open_source(str(texts), ()), parse_tokenizer_choice("train:300", None)
+    alone, _ = prepare(source, tmp_path / "alone", SETTINGS, choice)
+    shared, _ = prepare(source, tmp_path / "shared", SETTINGS, choice, processes=2)
+    assert shared.name == alone.name
+
+
 def test_a_document_is_read_in_pieces_that_end_with_a_line_and_loses_nothing(
     texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -260,8 +299,8 @@ def test_sigterm_leaves_nothing_half_done(tmp_path: Path) -> None:
         running.send_signal(signal.SIGTERM)
         _, said = running.communicate(timeout=60)
     assert running.returncode == 130
-    assert said == "prepare: interrupted; no partial dataset remains; run it again\n"
-    assert list(out.iterdir()) == []
+    assert said == "prepare: interrupted; run it again to continue\n"
+    assert [path for path in out.iterdir() if not path.name.startswith(".")] == []
 
 
 SLOW = """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
@@ -17,6 +18,34 @@ from tests.unit.training.config_issues import check_issues
 from training.deployment import run_files
 
 Run = dict[str, Any]
+
+BUCKETS = ("acme-datasets", "acme-checkpoints", "acme-artifacts")
+
+
+@pytest.mark.parametrize(
+    ("source", "issue"),
+    [
+        ("s3://acme-datasets/research/web", ""),
+        ("s3://acme-datasets/production/web", "dataset.source: foreign-prefix"),
+        ("s3://acme-datasets/research2/web", "dataset.source: foreign-prefix"),
+        ("s3://acme-datasets", "dataset.source: foreign-prefix"),
+        ("s3://elsewhere/research/web", "dataset.source: foreign-bucket"),
+    ],
+)
+def test_a_run_reads_its_teams_prefix_of_the_stacks_buckets_only(
+    source: str, issue: str, tmp_path: Path
+) -> None:
+    project = project_in(tmp_path)
+    write_runs(project, RUN_FILE | {"dataset": {"name": "web", "source": source}})
+    known = dataclasses.replace(platform(), buckets=BUCKETS)
+    if not issue:
+        [found] = run_files.load(["llama"], known, {"trainer": IMAGE}, project)
+        assert found.dataset.source == source
+        return
+    with pytest.raises(ConfigError) as caught:
+        run_files.load(["llama"], known, {"trainer": IMAGE}, project)
+    assert codes(caught.value) == [f"training/runs/llama.yaml: {issue}"]
+
 
 BAD: dict[str, tuple[Callable[[Run], object], str]] = {
     "a name that begins with a digit": (

@@ -16,11 +16,11 @@ from infra.sites.aws import imds_sidecar
 from tests.golden.example_runs import LAUNCHERS, platform, run, run_of, stack_values
 from training import spec
 from training.deployment import placement
+from training.deployment.dataset import Preparation
 from training.deployment.gangs import kueue
 from training.deployment.job import manifests, outputs
 from training.deployment.launchers import LAUNCHERS as KNOWN
 from training.deployment.launchers import pod as pods_of_runs
-from training.deployment.preparation import Preparation
 from training.deployment.preparation import job as preparation_job
 from training.spec import RunSpec
 
@@ -196,8 +196,9 @@ def test_a_bad_configuration_is_never_retried() -> None:
 
 def test_a_preempted_gang_starts_again_without_counting() -> None:
     for launcher in ("job", "indexed-job"):
-        assert [r["action"] for r in failure_rules(launcher)] == ["FailJob", "Ignore", "Ignore"]
-    assert [r["action"] for r in failure_rules("jobset")] == ["FailJob"] * 3
+        rules = failure_rules(launcher)
+        assert [r["action"] for r in rules] == ["FailJob", "Ignore", "Ignore", "FailJob"]
+    assert [r["action"] for r in failure_rules("jobset")] == ["FailJob"] * 4
     policy = manifests(run_of("jobset"), platform(), "c")[-1]["spec"]["failurePolicy"]
     assert policy["rules"][1]["action"] == "RestartJobSetAndIgnoreMaxRestarts"
     assert policy["maxRestarts"] == 3
@@ -279,6 +280,57 @@ def test_data_is_prepared_without_a_queue_on_cpu_nodes() -> None:
     assert body["containers"][0]["command"][-2:] == ["--out", "/data/stdlib"]
 
 
+def test_pods_of_a_run_wait_for_the_file_that_the_preparation_writes() -> None:
+    preparation = Preparation.for_run(run())
+    assert preparation is not None
+    job = preparation_job(preparation, platform())
+    assert job["metadata"]["annotations"][naming.SKIP_AWAIT] == "true"
+    command = job["spec"]["template"]["spec"]["containers"][0]["command"]
+    for launcher in LAUNCHERS:
+        found = list(pods(manifests(run_of(launcher), platform(), "c")))
+        assert found
+        for one in found:
+            [waiting] = one["spec"]["initContainers"]
+            assert waiting["command"][-1] == command[command.index("--state") + 1]
+            assert naming.GPU not in waiting["resources"]["requests"]
+
+
+def test_a_dataset_is_prepared_as_its_run_file_says() -> None:
+    wanted = spec.Dataset(
+        name="web",
+        source="s3://corpora/research/web",
+        format="jsonl",
+        column="body",
+        tokenizer="train:8192",
+        resources=spec.PreparationResources(cpu="3500m", memory="8Gi"),
+    )
+    found = replace(
+        platform(),
+        teams={
+            name: replace(team, secrets={"s3": ("AWS_ACCESS_KEY_ID",)})
+            for name, team in platform().teams.items()
+        },
+    )
+    preparation = Preparation.for_run(run(dataset=wanted, secrets=("s3",)))
+    assert preparation is not None
+    [main] = preparation_job(preparation, found)["spec"]["template"]["spec"]["containers"]
+    words = main["command"]
+    given = dict(zip(words[3::2], words[4::2], strict=True))
+    assert given["--source"] == "s3://corpora/research/web"
+    assert (given["--format"], given["--column"]) == ("jsonl", "body")
+    assert (given["--tokenizer"], given["--processes"]) == ("train:8192", "4")
+    assert main["resources"]["limits"] == {"cpu": "3500m", "memory": "8Gi"}
+    assert "AWS_ACCESS_KEY_ID" in {e["name"] for e in main["env"]}
+    local = Preparation.for_run(run(dataset=replace(wanted, source="/data/raw"), secrets=("s3",)))
+    assert local is not None and local.secrets == ()
+
+
+def test_a_version_that_a_run_names_is_the_one_it_reads() -> None:
+    pinned = run(dataset=spec.Dataset(name="web", version="0123456789abcdef"))
+    assert "data.version=0123456789abcdef" in pods_of_runs.trainer_args(pinned)
+    assert not any("data.version" in word for word in pods_of_runs.trainer_args(run()))
+
+
 def test_a_preparation_is_named_by_its_content() -> None:
     one = Preparation.for_run(run())
     assert one == Preparation.for_run(run(seed=99))
@@ -301,13 +353,15 @@ def test_a_stack_that_asks_for_it_has_a_sidecar_that_polls_for_notices() -> None
     found = replace(platform(), pod_additions=imds_sidecar.pod_additions())
     main = pods_of_runs.container(run(), found, ["train"])
     body = pods_of_runs.pod_spec(run(), found, main)
-    [sidecar] = body["initContainers"]
+    sidecar, waiting = body["initContainers"]
+    assert waiting["name"] == "dataset"
     assert (sidecar["restartPolicy"], sidecar["image"]) == ("Always", run().image)
     [notice] = [e["value"] for e in main["env"] if e["name"] == "TRAINYARD_NOTICE_FILE"]
     [mount] = [m["mountPath"] for m in sidecar["volumeMounts"]]
     assert notice.startswith(mount)
     assert mount in {m["mountPath"] for m in main["volumeMounts"]}
-    assert "initContainers" not in pods_of_runs.pod_spec(run(), platform(), main)
+    prepared = run(dataset=spec.Dataset(name="stdlib"))
+    assert "initContainers" not in pods_of_runs.pod_spec(prepared, platform(), main)
 
 
 def test_on_a_pool_of_several_types_a_model_is_asked_for_by_type() -> None:

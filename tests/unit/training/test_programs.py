@@ -29,6 +29,7 @@ from tests.golden.example_runs import (
 from tests.unit.training.config_issues import check_issues
 from tests.unit.training.test_required_collectives import containers
 from training.deployment import plan, run_files, runtime_archive
+from training.deployment.dataset import Preparation
 from training.deployment.job import manifests
 from training.deployment.launchers.program import COMMAND
 from training.spec import NO_DATASET, RunRecord, RunSpec
@@ -547,3 +548,12 @@ def test_braces_that_are_no_placeholder_stay() -> None:
 def test_a_node_after_the_first_knows_its_rank_from_its_index_among_those() -> None:
     assert read_facts({contract.WORKER_INDEX_ENV: "0"})["node_rank"] == "1"
     assert read_facts({contract.NODE_RANK_ENV: "3"})["node_rank"] == "3"
+
+
+def test_the_stacks_trainer_image_prepares_the_dataset_of_a_program(project: Path) -> None:
+    other = IMAGE.replace("5" * 64, "7" * 64)
+    run = load(project, dataset={"name": "web", "source": "/data/raw"}, nodes=1, image=other)
+    preparation = Preparation.for_run(run)
+    assert preparation is not None
+    assert (run.image, preparation.image) == (other, IMAGE)
+    assert load(project, dataset={"name": "web"}, nodes=1, image=other).dataset.image == ""

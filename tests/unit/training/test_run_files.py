@@ -192,6 +192,30 @@ BAD: dict[str, tuple[Edit, str]] = {
         lambda r: r["dataset"].update(source="stdlb"),
         "dataset.source: invalid-source",
     ),
+    "a column of nothing": (
+        lambda r: r.update(dataset={"name": "web", "column": "body"}),
+        "dataset.column: source-required",
+    ),
+    "a column of text": (
+        lambda r: r["dataset"].update(source="/data/raw", format="text", column="body"),
+        "dataset.column: conflict",
+    ),
+    "a format of data that nothing reads": (
+        lambda r: r["dataset"].update(format="csv"),
+        "dataset.format: unknown-value",
+    ),
+    "a tokenizer by name": (
+        lambda r: r["dataset"].update(tokenizer="gpt2"),
+        "dataset.tokenizer: invalid-tokenizer",
+    ),
+    "a tokenizer larger than the model's vocabulary": (
+        lambda r: r["dataset"].update(tokenizer="train:8192"),
+        "dataset.tokenizer: vocabulary-too-large",
+    ),
+    "data at no location": (
+        lambda r: r["dataset"].update(source="s3://Bucket"),
+        "dataset.source: invalid-source",
+    ),
     "impossible version of data": (
         lambda r: r["dataset"].update(version="v1"),
         "dataset.version: invalid-version",

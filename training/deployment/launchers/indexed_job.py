@@ -30,7 +30,7 @@ def render(run: RunSpec, platform: Platform) -> list[Manifest]:
                 "parallelism": run.nodes,
                 "completions": run.nodes,
                 "backoffLimit": run.max_restarts * run.nodes,
-                "podFailurePolicy": pod_failure_policy.standalone(),
+                "podFailurePolicy": pod_failure_policy.standalone(run),
                 "podReplacementPolicy": "Failed",
                 "template": template,
             },

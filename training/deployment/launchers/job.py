@@ -20,7 +20,7 @@ def render(run: RunSpec, platform: Platform) -> list[Manifest]:
                 "parallelism": 1,
                 "completions": 1,
                 "backoffLimit": run.max_restarts,
-                "podFailurePolicy": pod_failure_policy.standalone(),
+                "podFailurePolicy": pod_failure_policy.standalone(run),
                 "podReplacementPolicy": "Failed",
                 "template": pod.template(run, platform, main),
             },

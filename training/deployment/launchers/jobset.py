@@ -57,7 +57,7 @@ def worker_job(
         "parallelism": run.nodes,
         "completions": run.nodes,
         "backoffLimit": 0,
-        "podFailurePolicy": pod_failure_policy.gang(container),
+        "podFailurePolicy": pod_failure_policy.gang(run, container),
         "podReplacementPolicy": "Failed",
         "template": template,
     }

@@ -10,7 +10,7 @@ from infra.domain.platform import Platform
 from infra.kubernetes import pod_security
 from infra.kubernetes.objects import Manifest, metadata
 from training import spec
-from training.deployment import placement
+from training.deployment import dataset, placement
 from training.deployment.gangs import gang_backend
 from training.deployment.launchers import gate, program
 from training.spec import RunSpec
@@ -55,7 +55,13 @@ def trainer_args(run: RunSpec) -> list[str]:
         run.run_dir,
         "--set",
         f"data.path={run.dataset.path}",
+        *_pinned_version(run),
     ]
+
+
+def _pinned_version(run: RunSpec) -> list[str]:
+    version = run.dataset.version
+    return [] if version == spec.LATEST else ["--set", f"data.version={version}"]
 
 
 def command(run: RunSpec, rendezvous_host: str | None) -> list[str]:
@@ -107,10 +113,16 @@ def environment(run: RunSpec, platform: Platform) -> list[dict[str, Any]]:
 
 def secret_environment(run: RunSpec, platform: Platform) -> list[dict[str, Any]]:
     """Return variables from the run's secrets; only the kubelet reads their values."""
-    known = platform.teams[run.team].secrets
+    return secret_variables(run.secrets, platform.teams[run.team].secrets)
+
+
+def secret_variables(
+    names: Sequence[str], known: Mapping[str, tuple[str, ...]]
+) -> list[dict[str, Any]]:
+    """Return variables from these secrets of a team. `known`: the variables of each."""
     return [
         {"name": key, "valueFrom": {"secretKeyRef": {"name": name, "key": key}}}
-        for name in run.secrets
+        for name in names
         for key in known[name]
     ]
 
@@ -252,6 +264,7 @@ def pod_spec(
     """Return the spec of a pod with the trainer's container."""
     pools = placement.eligible_pools(run, platform)
     sidecars = [one | {"image": run.image} for one in _added(platform, "initContainers")]
+    initial = [*sidecars, *dataset.init_containers(run, restricted())]
     return {
         "restartPolicy": restart,
         "serviceAccountName": platform.teams[run.team].service_account,
@@ -264,7 +277,7 @@ def pod_spec(
         "affinity": placement.affinity(
             run, pools, in_order=not gang_backend(platform.scheduler).orders_pools
         ),
-        **({"initContainers": sidecars} if sidecars else {}),
+        **({"initContainers": initial} if initial else {}),
         "containers": [dict(main)],
         "volumes": [*_volumes(run, platform), *_added(platform, "volumes")],
     }

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from infra.domain import naming
 from training import spec
 from training.deployment.launchers.pod import CONTAINER
+from training.spec import RunSpec
 
 
 def exit_code_rule(action: str, code: int, container: str = CONTAINER) -> dict[str, Any]:
@@ -22,7 +24,14 @@ def disruption_rule(action: str) -> dict[str, Any]:
     }
 
 
-def standalone() -> dict[str, Any]:
+def _unprepared(run: RunSpec) -> list[dict[str, Any]]:
+    """Return the rule for a dataset whose preparation has failed; none without a preparation."""
+    if not run.dataset.source:
+        return []
+    return [exit_code_rule("FailJob", spec.EXIT_BAD_CONFIG, naming.DATASET_CONTAINER)]
+
+
+def standalone(run: RunSpec) -> dict[str, Any]:
     """Return the policy of Jobs outside of JobSets: pods are replaced one by one.
 
     A bad configuration ends the Job; preemption (by exit code or pod condition) does not count; anything else
@@ -33,11 +42,12 @@ def standalone() -> dict[str, Any]:
             exit_code_rule("FailJob", spec.EXIT_BAD_CONFIG),
             exit_code_rule("Ignore", spec.EXIT_PREEMPTED),
             disruption_rule("Ignore"),
+            *_unprepared(run),
         ]
     }
 
 
-def gang(container: str = CONTAINER) -> dict[str, Any]:
+def gang(run: RunSpec, container: str = CONTAINER) -> dict[str, Any]:
     """Return the policy of Jobs in a JobSet: each cause ends the Job, and the JobSet acts on the cause.
 
     A disrupted pod is not replaced alone: the others would wait for it in a dead collective.
@@ -47,5 +57,6 @@ def gang(container: str = CONTAINER) -> dict[str, Any]:
             exit_code_rule("FailJob", spec.EXIT_BAD_CONFIG, container),
             exit_code_rule("FailJob", spec.EXIT_PREEMPTED, container),
             disruption_rule("FailJob"),
+            *_unprepared(run),
         ]
     }

@@ -1,0 +1,128 @@
+"""A run waits for its dataset by the file that the preparation Job keeps on the volume."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from training.prepare import wait
+from training.prepare.state import FAILED, READY, RUNNING, UID_ENV, StateReporter, read_state
+from training.prepare.wait import Waiting
+
+
+def waited(file: Path, *, settle_s: float = 0.0, silent_s: float = 60.0) -> int:
+    return Waiting(file, settle_s, silent_s).run(threading.Event())
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wait, "POLL_S", 0.01)
+    monkeypatch.setenv(UID_ENV, "job-1")
+
+
+def test_a_prepared_dataset_lets_the_run_start(tmp_path: Path) -> None:
+    file = tmp_path / "data" / "job.json"
+    StateReporter(file, 3).ready("0123456789abcdef")
+    assert waited(file) == 0
+
+
+def test_the_run_waits_until_the_dataset_is_prepared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "job.json"
+    codes: list[int] = []
+    waiting = threading.Thread(target=lambda: codes.append(waited(file)))
+    waiting.start()
+    reporter = StateReporter(file, 3)
+    assert not codes
+    reporter.ready("0123456789abcdef")
+    waiting.join(timeout=30)
+    assert codes == [0]
+    assert "0123456789abcdef is prepared" in capsys.readouterr().out
+
+
+def test_a_failed_preparation_fails_the_run_with_its_cause(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "job.json"
+    StateReporter(file, 3).failed("a.parquet: no column 'body'", final=True)
+    assert waited(file) == 78
+    assert "no column 'body'" in capsys.readouterr().err
+
+
+def test_a_failure_that_is_tried_again_is_not_the_end(tmp_path: Path) -> None:
+    file = tmp_path / "job.json"
+    for attempt in (1, 2):
+        reporter = StateReporter(file, 3)
+        reporter.failed("s3://x: no answer", final=False)
+        found = read_state(file)
+        assert found and (found.state, found.attempt) == (RUNNING, attempt)
+    StateReporter(file, 3).failed("s3://x: no answer", final=False)
+    found = read_state(file)
+    assert found and found.state == FAILED
+
+
+def test_an_interruption_does_not_count_as_an_attempt(tmp_path: Path) -> None:
+    file = tmp_path / "job.json"
+    for _ in range(5):
+        StateReporter(file, 3).interrupted()
+    reporter = StateReporter(file, 3)
+    found = read_state(file)
+    assert found and found.attempt == 1
+    reporter.ready("0123456789abcdef")
+    found = read_state(file)
+    assert found and found.state == READY
+
+
+def test_another_job_of_the_same_name_begins_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "job.json"
+    StateReporter(file, 1).failed("too little text", final=True)
+    monkeypatch.setenv(UID_ENV, "job-2")
+    StateReporter(file, 1)
+    found = read_state(file)
+    assert found and (found.state, found.attempt) == (RUNNING, 1)
+
+
+def test_an_earlier_failure_is_believed_only_after_a_while(tmp_path: Path) -> None:
+    file = tmp_path / "job.json"
+    StateReporter(file, 1).failed("too little text", final=True)
+    codes: list[int] = []
+    waiting = threading.Thread(target=lambda: codes.append(waited(file, settle_s=1000)))
+    waiting.start()
+    waiting.join(timeout=0.2)
+    assert waiting.is_alive()
+    StateReporter(file, 1).ready("0123456789abcdef")
+    waiting.join(timeout=30)
+    assert codes == [0]
+
+
+def test_a_preparation_that_was_killed_ends_the_wait(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "job.json"
+    StateReporter(file, 3)
+    assert waited(file, silent_s=0.05) == 78
+    assert "dataset.resources" in capsys.readouterr().err
+
+
+def test_the_commands_agree_on_the_file(tmp_path: Path) -> None:
+    (tmp_path / "texts").mkdir()
+    for number in range(40):
+        (tmp_path / "texts" / f"{number}.txt").write_text(f"text {number}")
+    state = tmp_path / "out" / ".preparations" / "job.json"
+    prepare = [sys.executable, "-m", "training.prepare", "--source", str(tmp_path / "texts")]
+    ends = [*prepare, "--out", str(tmp_path / "out"), "--state", str(state)]
+    assert subprocess.run(ends, capture_output=True, check=False).returncode == 0
+    waits = [sys.executable, "-m", "training.prepare.wait", "--state", str(state)]
+    assert subprocess.run(waits, capture_output=True, check=False).returncode == 0
+    bad = [*prepare, "--column", "x", "--format", "jsonl", "--out", str(tmp_path / "out")]
+    done = subprocess.run([*bad, "--state", str(state)], capture_output=True, check=False)
+    assert done.returncode == 78
+    again = subprocess.run([*waits, "--settle", "0"], capture_output=True, text=True, check=False)
+    assert (again.returncode, "no text for" in again.stderr) == (78, True)
