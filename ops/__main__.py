@@ -1,4 +1,4 @@
-"""Explain runs, check readiness, and drain or resume queues of a live stack, with only a kubeconfig."""
+"""Explain runs, run sweeps, check readiness, and drain or resume queues of a live stack by a kubeconfig."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from ops.checklist.snapshot import NAMESPACES
 from ops.cluster import Cluster, ClusterError, ForbiddenError
 from ops.collect import NoSuchRunError
 from ops.ready import command as ready
+from ops.sweep import command as sweep
 
 DRAIN_TIMEOUT_S = 600.0
 _PERMISSION_HINT = (
@@ -38,6 +39,8 @@ def main(argv: list[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     console = Console()
     try:
+        if args.offline:
+            return int(args.offline(args, console))
         return int(args.run(args, Cluster(args.kubeconfig, args.context), console))
     except NoSuchRunError as error:
         print(error, file=sys.stderr)
@@ -60,6 +63,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.set_defaults(offline=None)
     commands = parser.add_subparsers(required=True, metavar="COMMAND", title="commands")
     everywhere = argparse.ArgumentParser(add_help=False)
     everywhere.add_argument(
@@ -93,6 +97,8 @@ def _parser() -> argparse.ArgumentParser:
     stop = add("drain", _drain, "stop the queues: running runs save, exit and requeue")
     _add_timeout(stop, DRAIN_TIMEOUT_S, "time limit until nothing runs")
     add("resume", _resume, "reopen the queues")
+    family = commands.add_parser("sweep", help="submit a family of runs, and show its result")
+    sweep.add_options(family, everywhere)
     return parser
 
 

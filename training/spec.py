@@ -27,6 +27,7 @@ from trainyard.contract import EXIT_BAD_CONFIG as EXIT_BAD_CONFIG
 from trainyard.contract import EXIT_DONE as EXIT_DONE
 from trainyard.contract import EXIT_PREEMPTED as EXIT_PREEMPTED
 from trainyard.contract import LAUNCHER_EXIT_S as LAUNCHER_EXIT_S
+from trainyard.contract import METRIC_LINE as METRIC_LINE
 from trainyard.contract import METRICS_ADDRESS_ENV as METRICS_ADDRESS_ENV
 from trainyard.contract import METRICS_FILE as METRICS_FILE
 from trainyard.contract import METRICS_PORT_ENV as METRICS_PORT_ENV
@@ -333,6 +334,8 @@ class RunSpec(RunKeys):
     """Capacity that the run may be admitted to, in the order of its tier's preference."""
     program: Program | None = field(default=None, metadata={"added_later": True})
     """None: the built-in trainer."""
+    sweep: str = field(default="", metadata={"added_later": True})
+    """The sweep that it belongs to, NAME-vVERSION; empty: none."""
     collective_gbps: float | None = field(default=None, metadata={"added_later": True})
     """Bus bandwidth in GB/s that its pods must measure before the trainer starts; None: not measured."""
 

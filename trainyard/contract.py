@@ -39,6 +39,9 @@ PROGRAM_FILE: Final = "program.json"
 METRICS_FILE: Final = "metrics.jsonl"
 EVENTS_FILE: Final = "events.jsonl"
 CHECKPOINTS_DIR: Final = "checkpoints"
+METRIC_LINE: Final = "trainyard-metric "
+"""What a line in the log of a run's first pod begins with that reports metrics: then a JSON object with `step`
+and numbers by name. `ops sweep` reads these lines; any program may print them."""
 RUN_NOTICE_FILE: Final = "notice"
 """An operator's request to stop; removed once it is acknowledged."""
 

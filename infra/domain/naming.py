@@ -51,6 +51,8 @@ MIG_CONFIG: Final = "nvidia.com/mig.config"
 # Labels of objects.
 RUN_ID: Final = f"{DOMAIN}/run-id"
 RUN: Final = f"{DOMAIN}/run"
+SWEEP: Final = f"{DOMAIN}/sweep"
+"""The sweep that a run belongs to."""
 WORKER_OF: Final = f"{DOMAIN}/worker-of"
 """The run id, only on pods that need exclusive nodes."""
 RUN_VERSION: Final = f"{DOMAIN}/run-version"

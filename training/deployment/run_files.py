@@ -74,7 +74,7 @@ def load(
             continue
         for index, document in enumerate(documents):
             where = shown_as if len(documents) == 1 else f"{shown_as} document {index + 1}"
-            run, found = _run(document, platform, references, root)
+            run, found = resolve(document, platform, references, root)
             problems += [
                 *within(where, (m for m in found if isinstance(m, ConfigIssue))),
                 *(f"{where}: {line}" for line in found if isinstance(line, str)),
@@ -149,9 +149,20 @@ def _current_keys(document: Mapping[str, Any]) -> tuple[dict[str, Any], list[Con
     return {"jobKind": kind, **others}, [renamed]
 
 
-def _run(
+def _sweep_issue() -> ConfigIssue:
+    return ConfigIssue(
+        path="sweep",
+        code="sweep-in-stack",
+        problem="a stack does not deploy the runs of a sweep",
+        valid="must be absent from files in a stack's runs",
+        action="remove the file from runs, and submit it with python -m ops sweep run FILE",
+    )
+
+
+def resolve(
     document: Any, platform: Platform | None, references: Mapping[str, str], root: Path
 ) -> tuple[RunSpec | None, list[ConfigIssue | str]]:
+    """Return the run of one document, or None and its issues; always None without a platform."""
     if not isinstance(document, dict):
         empty = ConfigIssue(
             path="",
@@ -168,6 +179,8 @@ def _run(
         file = RunFile.model_validate(document)
     except pydantic.ValidationError as error:
         return None, [*from_pydantic(error, RunFile), *problems]
+    if file.sweep is not None:
+        problems.append(_sweep_issue())
     if platform:
         problems += name_checks.check_names(file, platform, references)
         problems += scheduler_checks.check_scheduler_support(file, platform)

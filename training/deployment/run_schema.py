@@ -31,6 +31,7 @@ from infra.domain.platform import Platform
 from infra.domain.pools import Capacity
 from infra.domain.tier import TIERS
 from training.deployment.program_schema import ProgramSection
+from training.deployment.sweep_schema import SweepSection
 from training.program import Program
 from training.spec import RunKeys, RunSpec
 
@@ -160,6 +161,8 @@ class RunFile(_Keys):  # type: ignore[misc]
     """When checkpoints are written; overrides the trainer's `checkpoint`."""
     require: RequireSection = RequireSection()
     """Conditions that must hold on the assigned nodes before the trainer starts."""
+    sweep: SweepSection | None = None
+    """Makes the file a family of runs, which `python -m ops sweep run FILE` submits; absent: one run."""
 
     def resolve(
         self,

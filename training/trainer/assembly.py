@@ -47,7 +47,11 @@ def assemble(request: RunRequest, world: World, notice: Notice) -> Run:
     metrics = MetricsLog(request.run_dir / METRICS_FILE, progress.step, enabled=world.is_leader)
     saver.metrics = metrics
     display = ProgressDisplay(
-        config.steps, progress.step, config.report.every_seconds, enabled=world.is_leader
+        config.steps,
+        progress.step,
+        config.report.every_seconds,
+        enabled=world.is_leader,
+        metric_lines_every=config.report.metric_lines_every,
     )
     saver.allocate()
     run = Run(

@@ -148,7 +148,7 @@ def evaluate(run: Run) -> str | None:
         unigram_loss=baseline,
         seconds=time.perf_counter() - begun,
     )
-    run.display.log(f"step {step}  held-out loss {loss:.3f} (unigram {baseline:.3f})")
+    run.display.evaluated(step, loss, baseline)
     return None
 
 

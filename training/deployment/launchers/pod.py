@@ -30,7 +30,8 @@ def labels(run: RunSpec) -> dict[str, str]:
         naming.TIER: run.tier,
         naming.LAUNCHER: run.job_kind,
         naming.PART_OF: naming.PROJECT,
-        naming.MANAGED_BY: "pulumi",
+        naming.MANAGED_BY: naming.PROJECT if run.sweep else "pulumi",
+        **({naming.SWEEP: run.sweep} if run.sweep else {}),
     }
 
 

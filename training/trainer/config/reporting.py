@@ -31,6 +31,9 @@ class ReportConfig:
 
     every_seconds: float = 5.0
     """Seconds between progress lines."""
+    metric_lines_every: int | None = None
+    """Steps between lines `trainyard-metric {...}` on standard output, which `ops sweep` reads; the last
+    step and evaluations are always among them. null: none."""
     prometheus_port: int | None = None
     """Port on which the leading rank serves /metrics, 1 to 65535; null: none. On the platform every run
     uses the platform's port, and this must be absent."""
@@ -45,6 +48,7 @@ class ReportConfig:
     def validate(self) -> Issues:
         """Yield what cannot work."""
         yield from positive("report.every_seconds", self.every_seconds)
+        yield from positive("report.metric_lines_every", self.metric_lines_every)
         port = self.prometheus_port
         if port is not None and not 0 < port < 65536:
             yield out_of_range(

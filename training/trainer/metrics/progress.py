@@ -9,14 +9,24 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from training.trainer.metrics.metric_lines import MetricLines
 from trainyard.run_logs import StepMetrics
 
 
 class ProgressDisplay:
     """Context manager that shows progress; silent unless `enabled`."""
 
-    def __init__(self, steps: int, first_step: int, every_seconds: float, *, enabled: bool) -> None:
+    def __init__(
+        self,
+        steps: int,
+        first_step: int,
+        every_seconds: float,
+        *,
+        enabled: bool,
+        metric_lines_every: int | None = None,
+    ) -> None:
         self._steps = steps
+        self._metric_lines = MetricLines(metric_lines_every if enabled else None, steps)
         self._first = first_step
         self._every = every_seconds
         self._enabled = enabled
@@ -49,6 +59,7 @@ class ProgressDisplay:
 
     def step(self, metrics: StepMetrics) -> None:
         """Show a completed step."""
+        self._metric_lines.step(metrics)
         self._tokens += metrics.tokens
         now = time.monotonic()
         rate = self._tokens / max(now - self._begun, 1e-9)
@@ -62,6 +73,11 @@ class ProgressDisplay:
             left = (now - self._begun) / (metrics.step - self._first)
             left *= self._steps - metrics.step
             self.log(f"step {metrics.step}/{self._steps}  {text}  {left:.0f} s left")
+
+    def evaluated(self, step: int, loss: float, baseline: float) -> None:
+        """Show a held-out loss, and that of a unigram model."""
+        self._metric_lines.evaluated(step, loss)
+        self.log(f"step {step}  held-out loss {loss:.3f} (unigram {baseline:.3f})")
 
     def log(self, text: str) -> None:
         """Print a line."""

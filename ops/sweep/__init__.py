@@ -1,0 +1,1 @@
+"""Sweeps: submit the runs of a family, stop the worse ones, show the result."""

@@ -1,0 +1,163 @@
+"""`python -m ops sweep check|run|show|stop|delete`."""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.console import Console
+
+from ops.cluster import Cluster, ClusterError
+from ops.sweep import chart, driver, observe, report, store
+from ops.sweep.driver import Driver
+from training.sweep import state as states
+from training.sweep.state import SweepState
+
+if TYPE_CHECKING:
+    from ops.sweep.submission import Submission
+
+EXAMPLES: Final = """\
+examples:
+  python -m ops sweep check training/runs/lr.yaml --stack local   # check the file, list its runs
+  python -m ops sweep run training/runs/lr.yaml --stack local     # submit, follow, stop the worse ones
+  python -m ops sweep show lr --png lr.png --csv lr.csv           # table, picture, values
+  python -m ops sweep stop lr                                     # end what runs, submit nothing more
+  python -m ops sweep delete lr                                   # remove its objects; checkpoints stay
+"""
+
+Run = Callable[[argparse.Namespace, Cluster, Console], int]
+
+
+def add_options(parser: argparse.ArgumentParser, everywhere: argparse.ArgumentParser) -> None:
+    """Add the commands to the parser of `sweep`."""
+    parser.epilog, parser.formatter_class = EXAMPLES, argparse.RawDescriptionHelpFormatter
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", title="commands")
+
+    def add(name: str, run: Run, text: str) -> argparse.ArgumentParser:
+        command = commands.add_parser(name, help=text, parents=[everywhere])
+        command.set_defaults(run=run)
+        return command
+
+    check = commands.add_parser("check", help="check a file and list its runs, without a cluster")
+    check.set_defaults(offline=_check)
+    go = add("run", _run, "submit the runs of a file and follow them; continues an interrupted one")
+    for one in (check, go):
+        one.add_argument("file", type=Path, metavar="FILE", help="run file with a section sweep")
+        one.add_argument(
+            "--stack", required=True, help="stack whose Pulumi.STACK.yaml the runs are for"
+        )
+    show = add("show", _show, "show the result: a table, CSV, a picture")
+    show.add_argument("--csv", type=Path, metavar="FILE", help="write one row per run")
+    show.add_argument("--png", type=Path, metavar="FILE", help="write curves and parameters")
+    show.add_argument("--json", action="store_true", help="print the whole state as JSON")
+    stop = add("stop", _stop, "stop what runs, and submit nothing more")
+    gone = add("delete", _delete, "delete the objects of an ended sweep; checkpoints stay")
+    for one in (show, stop, gone):
+        one.add_argument("sweep", metavar="NAME", help="NAME-vVERSION, or NAME for the newest one")
+
+
+def _printer(console: Console) -> Callable[[str], None]:
+    def show(text: str) -> None:
+        console.print(text, highlight=False, soft_wrap=True, markup=False)
+
+    return show
+
+
+def _load(args: argparse.Namespace) -> Submission | None:
+    """Return the sweep of the file; None after its issues were printed."""
+    # Rendering imports Pulumi, which the other commands do without.
+    from ops.sweep import submission
+
+    try:
+        return submission.load(args.file, args.stack)
+    except submission.SweepFileError as error:
+        print(error, file=sys.stderr)
+        return None
+
+
+def _check(args: argparse.Namespace, console: Console) -> int:
+    show = _printer(console)
+    planned = _load(args)
+    if planned is None:
+        return 1
+    for trial in planned.state.trials:
+        show(f"{trial.run_id}: {driver.parameters_text(trial)}")
+    show(_plan_line(planned.state))
+    return 0
+
+
+def _run(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
+    show = _printer(console)
+    planned = _load(args)
+    if planned is None:
+        return 1
+    stored = store.open_sweep(cluster, planned.state)
+    work = Driver(
+        cluster=cluster,
+        namespace=planned.namespace,
+        manifests=planned.manifests,
+        read_values=observe.log_reader(cluster, planned.namespace, planned.state.metric),
+        asha=planned.asha,
+        report=show,
+    )
+    ended = driver.drive(work, stored)
+    _print_table(ended, console)
+    return 1 if any(one.state == states.FAILED for one in ended.trials) else 0
+
+
+def _plan_line(state: SweepState) -> str:
+    hours, price = state.max_hours, state.usd_per_hour
+    cost = "cost unknown: no maxHours or no price"
+    if hours is not None and price is not None:
+        cost = f"at most {len(state.trials) * hours * price:.2f} USD"
+    cap = "" if state.cost_cap_usd is None else f", capped at {state.cost_cap_usd:g} USD"
+    return f"{len(state.trials)} runs, {state.parallel} at a time; {cost}{cap}"
+
+
+def _show(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
+    state = store.find_sweep(cluster, args.sweep, args.team).state
+    if args.json:
+        print(state.to_json())
+    else:
+        _print_table(state, console)
+    _write(args.csv, lambda file: file.write_text(report.csv_text(state), encoding="utf-8"))
+    _write(args.png, lambda file: chart.draw(state, file))
+    return 0
+
+
+def _write(file: Path | None, write: Callable[[Path], Any]) -> None:
+    """Raises ClusterError, which `ops` prints as one line, when the file cannot be written."""
+    if file is None:
+        return
+    try:
+        write(file)
+    except (OSError, ValueError) as error:
+        raise ClusterError(f"{file}: {error}; choose another file") from None
+
+
+def _print_table(state: SweepState, console: Console) -> None:
+    console.print(report.table(state), highlight=False)
+    _printer(console)(driver.progress_line(state))
+
+
+def _stop(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
+    stored = store.find_sweep(cluster, args.sweep, args.team)
+    stored = driver.stop(cluster, stored, dt.datetime.now(dt.UTC))
+    _printer(console)(driver.progress_line(stored.state))
+    return 0
+
+
+def _delete(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
+    stored = store.find_sweep(cluster, args.sweep, args.team)
+    if not stored.state.ended:
+        raise ClusterError(
+            f"sweep {stored.state.sweep}: has not ended; stop it first: "
+            f"python -m ops sweep stop {stored.state.sweep}"
+        )
+    count = driver.delete(cluster, stored)
+    _printer(console)(f"Deleted {count} runs of {stored.state.sweep}; their checkpoints stay.")
+    return 0

@@ -1,0 +1,291 @@
+"""Submit and stop the runs of a sweep until all have ended.
+
+One round: read the runs' objects and logs, stop runs that are worse than their peers, submit further ones, write
+the state. Everything that a round decides on is in the cluster, so the process may end at any time and another
+one continues; meanwhile submitted runs go on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime as dt
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from infra.domain import naming
+from ops import objects
+from ops.cluster import Cluster, ClusterError, ConflictError, Kind, UnreachableError
+from ops.collect import JOBS, PODS, RUN_KINDS, WORKLOADS
+from ops.objects import Json
+from ops.sweep import observe, store
+from ops.sweep.observe import ReadValues
+from ops.sweep.store import StoredSweep
+from training.sweep import asha
+from training.sweep import state as states
+from training.sweep.asha import Asha
+from training.sweep.state import SweepState, Trial
+
+POLL_S: Final = 5.0
+UNREACHABLE_S: Final = 300.0
+"""Give up on an API server after this time without an answer."""
+STOPPED_BY_USER: Final = "stopped by `ops sweep stop`"
+
+Print = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Driver:
+    """Everything that a round needs."""
+
+    cluster: Cluster
+    namespace: str
+    manifests: Callable[[str], Sequence[Json]]
+    """Objects of a run by its id, in the order of creation; the last one is the run itself."""
+    read_values: ReadValues
+    asha: Asha | None
+    report: Print
+    poll_s: float = POLL_S
+
+
+def kind_of(manifest: Json) -> Kind:
+    """Return the API coordinates of an object; all kinds of runs have regular plurals."""
+    kind = str(manifest["kind"])
+    return Kind(str(manifest["apiVersion"]), f"{kind.lower()}s", kind)
+
+
+def runs_of(cluster: Cluster, namespace: str, sweep: str) -> dict[str, Json]:
+    """Return the objects of a sweep's runs by run id."""
+    selector = f"{naming.SWEEP}={sweep}"
+    return {
+        objects.label(item, naming.RUN_ID): item
+        for kind in RUN_KINDS
+        for item in cluster.items(kind, namespace, selector)
+        if not objects.owner(item) and objects.label(item, naming.RUN_ID)
+    }
+
+
+def drive(driver: Driver, stored: StoredSweep) -> SweepState:
+    """Run rounds until the sweep has ended; return its state. Raises ClusterError."""
+    answered, line = time.monotonic(), ""
+    while True:
+        try:
+            stored = run_round(driver, stored)
+            answered = time.monotonic()
+        except UnreachableError:
+            if time.monotonic() > answered + UNREACHABLE_S:
+                raise
+        if (now := progress_line(stored.state)) != line:
+            driver.report(now)
+            line = now
+        if stored.state.ended:
+            return stored.state
+        time.sleep(driver.poll_s)
+
+
+def run_round(driver: Driver, stored: StoredSweep) -> StoredSweep:
+    """Observe, stop, submit, and write the state if it changed."""
+    now = dt.datetime.now(dt.UTC)
+    state = observed(driver, stored.state, now)
+    state, stopped = judged(state, driver.asha, now)
+    for trial in stopped:
+        driver.report(f"{trial.run_id}: stopped: {trial.reason}")
+    # Written before anything is deleted: a deleted object that is not recorded as stopped would be a mystery.
+    stored = _save(driver, stored, state)
+    for trial in stopped:
+        delete_run(driver.cluster, driver.namespace, stored.state, trial.run_id)
+    return _save(driver, stored, submitted(driver, stored.state))
+
+
+def _save(driver: Driver, stored: StoredSweep, state: SweepState) -> StoredSweep:
+    # Compared as text: a NaN is not equal to itself.
+    if state.to_json() == stored.state.to_json():
+        return stored
+    return store.save(driver.cluster, stored, state)
+
+
+def observed(driver: Driver, state: SweepState, now: dt.datetime) -> SweepState:
+    """Return the state with what the cluster knows of the runs that have not ended."""
+    runs = runs_of(driver.cluster, driver.namespace, state.sweep)
+    open_trials = [one for one in state.trials if one.state not in states.ENDED]
+    touched = [one for one in open_trials if one.run_id in runs or one.state != states.WAITING]
+    if not touched:
+        return state
+    workloads = driver.cluster.items(WORKLOADS, driver.namespace)
+    pods = driver.cluster.items(PODS, driver.namespace, f"{naming.SWEEP}={state.sweep}")
+    values = driver.read_values(touched, pods)
+    return state.updated(
+        observe.with_values(
+            observe.observe(
+                one,
+                run := runs.get(one.run_id),
+                _workload(run, workloads),
+                now,
+                state.max_hours,
+            ),
+            values.get(one.run_id, {}),
+        )
+        for one in touched
+    )
+
+
+def _workload(run: Json | None, workloads: Sequence[Json]) -> Json | None:
+    if run is None:
+        return None
+    uid = str(objects.meta(run).get("uid"))
+    mine = [one for one in workloads if objects.owned_by(one, uid)]
+    return next(iter(objects.newest_first(mine)), None)
+
+
+def judged(
+    state: SweepState, rules: Asha | None, now: dt.datetime
+) -> tuple[SweepState, list[Trial]]:
+    """Return the state with the rungs that runs have reached, and the runs that end there."""
+    if rules is None:
+        return state, []
+    stopped: list[Trial] = []
+    for known in state.trials:
+        trial = _judge(known, state, rules, now)
+        state = state.updated([trial])
+        if trial.state == states.STOPPED and known.state != states.STOPPED:
+            stopped.append(trial)
+    return state, stopped
+
+
+def _judge(trial: Trial, state: SweepState, rules: Asha, now: dt.datetime) -> Trial:
+    """Compare a run at each rung that it has reached since the last time. Ended runs are peers, too."""
+    for rung in rules.rungs():
+        if rung in trial.rungs:
+            continue
+        value = asha.value_at(trial.values, rung)
+        if value is None:
+            return trial
+        peers = [
+            one.rungs[rung]
+            for one in state.trials
+            if rung in one.rungs and one.run_id != trial.run_id
+        ]
+        trial = dataclasses.replace(trial, rungs={**trial.rungs, rung: value})
+        goes_on = asha.goes_on(value, peers, rules.reduction, maximize=state.maximize)
+        if trial.state in states.ACTIVE and not goes_on:
+            why = (
+                f"{state.metric} {value:.4g} at step {rung} is not among the best "
+                f"1/{rules.reduction} of {len(peers) + 1}"
+            )
+            return observe.ended_now(trial, why, now, state.max_hours)
+    return trial
+
+
+def submitted(driver: Driver, state: SweepState) -> SweepState:
+    """Create further runs, as many as may be active and as the budget allows."""
+    for trial in state.trials:
+        if state.closed or len(state.active) >= state.parallel:
+            break
+        if trial.state != states.WAITING:
+            continue
+        if not state.next_fits_budget():
+            return state if state.active else _over_budget(driver, state)
+        *before, run = driver.manifests(trial.run_id)
+        if not dataset_is_ready(driver, before):
+            break
+        create_run(driver.cluster, [*before, run])
+        driver.report(f"{trial.run_id}: submitted: {parameters_text(trial)}")
+        state = state.updated([dataclasses.replace(trial, state=states.QUEUED)])
+    return state
+
+
+def dataset_is_ready(driver: Driver, before: Sequence[Json]) -> bool:
+    """Return whether the Job that prepares the runs' dataset has ended; create it if it is missing.
+
+    `before`: the objects that precede a run. Raises ClusterError if the preparation has failed.
+    """
+    for manifest in (one for one in before if one["kind"] == JOBS.kind):
+        name = objects.name(manifest)
+        job = driver.cluster.get(JOBS, name, driver.namespace)
+        if job is None:
+            create_run(driver.cluster, [manifest])
+            driver.report(
+                f"job/{name}: created; runs are submitted when it has prepared the dataset"
+            )
+            return False
+        if objects.condition_is_true(job, "Failed"):
+            why = objects.condition(job, "Failed").get("message", "")
+            raise ClusterError(
+                f"job/{name} -n {driver.namespace}: failed to prepare the dataset: {why}; read its log, "
+                "correct `dataset`, delete the Job, and run the command again"
+            )
+        if not objects.condition_is_true(job, "Complete"):
+            return False
+    return True
+
+
+def _over_budget(driver: Driver, state: SweepState) -> SweepState:
+    left = [one for one in state.trials if one.state == states.WAITING]
+    driver.report(
+        f"{len(left)} runs are not submitted: another one could exceed {state.cost_cap_usd:g} USD"
+    )
+    reason = "another run could exceed costCapUsd"
+    return state.updated(
+        dataclasses.replace(one, state=states.OVER_BUDGET, reason=reason) for one in left
+    )
+
+
+def create_run(cluster: Cluster, manifests: Sequence[Json]) -> None:
+    """Create the objects of a run; those that exist stay. Raises ClusterError."""
+    for manifest in manifests:
+        with contextlib.suppress(ConflictError):
+            cluster.create(kind_of(manifest), manifest)
+
+
+def delete_run(cluster: Cluster, namespace: str, state: SweepState, run_id: str) -> None:
+    """Delete a run's own object: its pods save and end. Checkpoints and the ConfigMap stay."""
+    runs = runs_of(cluster, namespace, state.sweep)
+    if run := runs.get(run_id):
+        cluster.delete(kind_of(run), objects.name(run), namespace)
+
+
+def stop(cluster: Cluster, stored: StoredSweep, now: dt.datetime) -> StoredSweep:
+    """Close a sweep: nothing more is submitted, and what is active ends."""
+    active = stored.state.active
+    state = dataclasses.replace(stored.state, closed=True).updated(
+        observe.ended_now(one, STOPPED_BY_USER, now, stored.state.max_hours) for one in active
+    )
+    stored = store.save(cluster, stored, state)
+    for one in active:
+        delete_run(cluster, stored.namespace, state, one.run_id)
+    return stored
+
+
+def delete(cluster: Cluster, stored: StoredSweep) -> int:
+    """Delete every object of a sweep, its state last; return the number of runs. Checkpoints stay."""
+    sweep, namespace = stored.state.sweep, stored.namespace
+    runs = runs_of(cluster, namespace, sweep)
+    for run in runs.values():
+        cluster.delete(kind_of(run), objects.name(run), namespace)
+    for kind in (Kind("v1", "services", "Service"), store.CONFIG_MAPS):
+        for item in cluster.items(kind, namespace, f"{naming.SWEEP}={sweep},{naming.RUN_ID}"):
+            cluster.delete(kind, objects.name(item), namespace)
+    cluster.delete(store.CONFIG_MAPS, store.object_name(sweep), namespace)
+    return len(runs)
+
+
+def parameters_text(trial: Trial) -> str:
+    """Return `name=value` of each parameter, by the last part of its path."""
+    values: Mapping[str, object] = trial.parameters
+    return " ".join(f"{name.rpartition('.')[2]}={value}" for name, value in values.items())
+
+
+def progress_line(state: SweepState) -> str:
+    """Return one line: runs by state, the best value so far, the cost so far."""
+    counts: dict[str, int] = {}
+    for one in state.trials:
+        counts[one.state] = counts.get(one.state, 0) + 1
+    parts = [", ".join(f"{count} {name}" for name, count in sorted(counts.items()))]
+    if best := state.best():
+        parts.append(f"best {state.metric} {best.value:.4g} ({best.run_id}, step {best.step})")
+    if state.spent_usd is not None:
+        cap = f" of {state.cost_cap_usd:g}" if state.cost_cap_usd is not None else ""
+        parts.append(f"at most {state.spent_usd:.2f}{cap} USD")
+    return f"{state.sweep}: {'; '.join(parts)}"

@@ -1,0 +1,396 @@
+"""`python -m ops sweep`: what a round decides, what it costs, and how the result is shown."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import datetime as dt
+import io
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+from rich.console import Console
+
+from infra.domain import naming
+from ops import __main__ as front_door
+from ops.cluster import ClusterError, ConflictError, Kind
+from ops.objects import Json
+from ops.sweep import chart, driver, observe, report, store
+from ops.sweep.driver import Driver
+from training.sweep import state as states
+from training.sweep.asha import Asha
+from training.sweep.state import SweepState, Trial
+
+NOW = dt.datetime(2026, 1, 1, 12, 0, tzinfo=dt.UTC)
+NAMESPACE = "team-research"
+RULES = Asha(min_steps=10, reduction=2)
+
+
+def trial(number: int, **changes: Any) -> Trial:
+    parameters = {"optimizer.learning_rate": 0.001 * 10**number, "model.kind": f"k{number % 2}"}
+    known = Trial(run_id=f"lr-{number:03d}-v1-0", name=f"lr-{number:03d}", parameters=parameters)
+    return dataclasses.replace(known, **changes)
+
+
+def sweep(*trials: Trial, **changes: Any) -> SweepState:
+    known = SweepState(
+        sweep="lr-v1",
+        name="lr",
+        team="research",
+        method="asha",
+        metric="loss",
+        maximize=False,
+        parallel=2,
+        usd_per_hour=10.0,
+        max_hours=2.0,
+        cost_cap_usd=None,
+        trials=trials,
+    )
+    return dataclasses.replace(known, **changes)
+
+
+def run_object(one: Trial, *conditions: str, queued: bool = True) -> Json:
+    labels = {naming.RUN_ID: one.run_id, naming.RUN: one.name, naming.SWEEP: "lr-v1"}
+    labels |= {naming.QUEUE_NAME: "research"} if queued else {}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": one.run_id,
+            "namespace": NAMESPACE,
+            "uid": f"uid-{one.run_id}",
+            "labels": labels,
+            "creationTimestamp": "2026-01-01T10:00:00Z",
+        },
+        "status": {"conditions": [condition(name) for name in conditions]},
+    }
+
+
+def condition(name: str, since: str = "2026-01-01T11:30:00Z") -> Json:
+    return {"type": name, "status": "True", "lastTransitionTime": since, "message": "because"}
+
+
+def workload(one: Trial, since: str = "2026-01-01T11:00:00Z") -> Json:
+    owner = {"uid": f"uid-{one.run_id}", "name": one.run_id, "controller": True}
+    return {
+        "metadata": {"name": one.run_id, "ownerReferences": [owner]},
+        "status": {"conditions": [condition("Admitted", since)]},
+    }
+
+
+class MemoryCluster:
+    """The objects of an API server, with the versions that detect concurrent writes."""
+
+    def __init__(self, *items: Json) -> None:
+        self.objects = {(i["kind"], i["metadata"]["name"]): i for i in items}
+        self.created: list[str] = []
+        self.deleted: list[str] = []
+        self._version = 0
+
+    def items(self, kind: Kind, namespace: str | None = None, selector: str = "") -> list[Json]:
+        terms = [term.partition("=") for term in selector.split(",") if term]
+        return [
+            item
+            for (found, _), item in self.objects.items()
+            if found == kind.kind
+            and all(
+                key in (labels := item["metadata"].get("labels", {}))
+                and (not equal or labels[key] == value)
+                for key, equal, value in terms
+            )
+        ]
+
+    def get(self, kind: Kind, name: str, namespace: str | None = None) -> Json | None:
+        return self.objects.get((kind.kind, name))
+
+    def create(self, kind: Kind, manifest: Json) -> Json:
+        key = (kind.kind, manifest["metadata"]["name"])
+        if key in self.objects:
+            raise ConflictError("exists")
+        self.created.append(key[1])
+        return self._put(key, manifest)
+
+    def patch(self, kind: Kind, name: str, change: Mapping[str, Any], namespace: str = "") -> Json:
+        known = self.objects[(kind.kind, name)]
+        if change["metadata"]["resourceVersion"] != known["metadata"]["resourceVersion"]:
+            raise ConflictError("changed")
+        return self._put((kind.kind, name), known | {"data": change["data"]})
+
+    def delete(self, kind: Kind, name: str, namespace: str | None = None) -> None:
+        self.deleted.append(name)
+        self.objects.pop((kind.kind, name), None)
+
+    def _put(self, key: tuple[str, str], item: Json) -> Json:
+        self._version += 1
+        metadata = item["metadata"] | {"resourceVersion": str(self._version)}
+        self.objects[key] = item | {"metadata": metadata}
+        return self.objects[key]
+
+
+def make_driver(
+    cluster: MemoryCluster, state: SweepState, values: Mapping[str, Mapping[int, float]] = {}
+) -> Driver:
+    by_id = {one.run_id: one for one in state.trials}
+    return Driver(
+        cluster=cluster,  # type: ignore[arg-type]
+        namespace=NAMESPACE,
+        manifests=lambda run_id: [run_object(by_id[run_id])],
+        read_values=lambda trials, pods: values,
+        asha=RULES,
+        report=lambda _: None,
+    )
+
+
+def test_a_round_submits_as_many_runs_as_may_be_active() -> None:
+    state = sweep(*(trial(n) for n in range(5)))
+    cluster = MemoryCluster()
+    work = make_driver(cluster, state)
+    stored = driver.run_round(work, store.open_sweep(work.cluster, state))
+    assert [one.state for one in stored.state.trials] == ["queued"] * 2 + ["waiting"] * 3
+    stored = driver.run_round(work, stored)
+    assert len(stored.state.active) == 2
+    first = trial(0)
+    cluster.objects[("Job", first.run_id)]["status"] = {"conditions": [condition("Complete")]}
+    stored = driver.run_round(work, stored)
+    assert [one.state for one in stored.state.trials[:4]] == ["done", "queued", "queued", "waiting"]
+
+
+def test_a_run_that_was_created_before_a_crash_is_not_created_again() -> None:
+    state = sweep(*(trial(n) for n in range(3)))
+    cluster = MemoryCluster(run_object(trial(0)))
+    work = make_driver(cluster, state)
+    stored = driver.run_round(work, store.open_sweep(work.cluster, state))
+    assert [one.state for one in stored.state.trials] == ["queued", "queued", "waiting"]
+    assert trial(0).run_id not in cluster.created
+
+
+def test_a_run_that_somebody_deleted_is_not_submitted_again() -> None:
+    state = sweep(trial(0, state=states.RUNNING, admitted="2026-01-01T11:00:00Z"), trial(1))
+    cluster = MemoryCluster()
+    work = make_driver(cluster, state)
+    stored = driver.run_round(work, store.open_sweep(work.cluster, state))
+    assert [one.state for one in stored.state.trials] == ["deleted", "queued"]
+    assert stored.state.trials[0].reason == "its object was deleted"
+
+
+def test_runs_are_submitted_when_their_dataset_is_prepared() -> None:
+    state = sweep(trial(0))
+    cluster = MemoryCluster()
+    preparation = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "prepare"}}
+    work = dataclasses.replace(
+        make_driver(cluster, state), manifests=lambda _: [preparation, run_object(trial(0))]
+    )
+    stored = driver.run_round(work, store.open_sweep(work.cluster, state))
+    stored = driver.run_round(work, stored)
+    assert "prepare" in cluster.created
+    assert trial(0).run_id not in cluster.created
+    job = cluster.objects[("Job", "prepare")]
+    job["status"] = {"conditions": [condition("Failed")]}
+    with pytest.raises(ClusterError, match="failed to prepare the dataset: because"):
+        driver.run_round(work, stored)
+    job["status"] = {"conditions": [condition("Complete")]}
+    assert driver.run_round(work, stored).state.trials[0].state == states.QUEUED
+    assert cluster.created.count("prepare") == 1
+
+
+def test_the_worse_of_two_runs_is_stopped_at_the_first_rung() -> None:
+    state = sweep(trial(0), trial(1))
+    cluster = MemoryCluster()
+    values = {trial(0).run_id: {9: 9.0, 10: 1.0}, trial(1).run_id: {10: 2.0}}
+    work = make_driver(cluster, state, values)
+    stored = driver.run_round(work, store.open_sweep(work.cluster, state))
+    for one in state.trials:
+        cluster.objects[("Workload", one.run_id)] = {"kind": "Workload"} | workload(one)
+    stored = driver.run_round(work, stored)
+    assert [one.state for one in stored.state.trials] == ["running", "stopped"]
+    assert stored.state.trials[1].reason == "loss 2 at step 10 is not among the best 1/2 of 2"
+    assert cluster.deleted == [trial(1).run_id]
+    # Decided once: a rung is not judged again when others arrive.
+    stored = driver.run_round(work, stored)
+    assert stored.state.trials[0].rungs == {10: 1.0}
+    assert stored.state.trials[0].state == states.RUNNING
+
+
+def test_an_ended_run_is_a_peer_and_is_not_stopped() -> None:
+    done = trial(0, state=states.DONE, values={10: 5.0, 20: 4.0})
+    state, stopped = driver.judged(sweep(done, trial(1)), RULES, NOW)
+    assert stopped == []
+    assert state.trials[0].rungs == {10: 5.0, 20: 4.0}
+    assert state.trials[0].state == states.DONE
+
+
+def test_two_processes_on_one_sweep_do_not_overwrite_each_other() -> None:
+    state = sweep(trial(0), trial(1))
+    cluster = MemoryCluster()
+    work = make_driver(cluster, state)
+    first = store.open_sweep(work.cluster, state)
+    driver.run_round(work, store.open_sweep(work.cluster, state))
+    with pytest.raises(ClusterError, match="another `ops sweep` command changed it"):
+        store.save(work.cluster, first, dataclasses.replace(state, closed=True))
+
+
+def test_a_continued_sweep_takes_further_runs_and_refuses_other_ones() -> None:
+    stored = sweep(trial(0, state=states.DONE), trial(1))
+    longer = store.extended(stored, sweep(trial(0), trial(1), trial(2), parallel=7))
+    assert [one.state for one in longer.trials] == ["done", "waiting", "waiting"]
+    assert longer.parallel == 7
+    assert store.extended(stored, sweep(trial(0))).trials == (stored.trials[0],)
+    for other in (sweep(trial(3), trial(1)), sweep(trial(0), metric="mfu"), sweep()):
+        with pytest.raises(ClusterError, match="raise `version`"):
+            store.extended(stored, other)
+
+
+def test_stopping_a_sweep_ends_what_is_active_and_submits_nothing_more() -> None:
+    state = sweep(*(trial(n) for n in range(3)))
+    cluster = MemoryCluster()
+    work = make_driver(cluster, state)
+    stored = driver.run_round(work, store.open_sweep(work.cluster, state))
+    stored = driver.stop(work.cluster, stored, NOW)
+    assert [one.state for one in stored.state.trials] == ["stopped", "stopped", "waiting"]
+    assert cluster.deleted == [trial(0).run_id, trial(1).run_id]
+    assert driver.run_round(work, stored).state.ended
+    assert trial(2).run_id not in cluster.created
+
+
+def test_hours_count_from_the_first_admission_up_to_the_limit() -> None:
+    one = observe.observe(trial(0), run_object(trial(0)), workload(trial(0)), NOW, 2.0)
+    assert (one.state, one.hours) == (states.RUNNING, 1.0)
+    evicted: Json = {"metadata": {}, "status": {}}
+    again = observe.observe(one, run_object(one), evicted, NOW + dt.timedelta(hours=0.5), 2.0)
+    assert (again.state, again.hours) == (states.QUEUED, 1.5)
+    late = observe.observe(again, run_object(one), None, NOW + dt.timedelta(days=1), 2.0)
+    assert late.hours == 2.0
+    done = observe.observe(again, run_object(one, "Completed"), None, NOW, 2.0)
+    assert (done.state, done.hours) == (states.DONE, 0.5)
+
+
+def test_a_waiting_run_costs_nothing() -> None:
+    one = observe.observe(trial(0), run_object(trial(0)), None, NOW, 2.0)
+    assert (one.state, one.hours) == (states.QUEUED, 0.0)
+
+
+def test_a_failed_run_has_its_reason() -> None:
+    one = observe.observe(trial(0), run_object(trial(0), "Failed"), None, NOW, 2.0)
+    assert (one.state, one.reason) == (states.FAILED, "because")
+
+
+def test_no_run_is_submitted_that_could_exceed_the_cap() -> None:
+    """Two hours at 10 USD: an active run may still cost 20, an ended one has cost what it has."""
+    used = trial(0, state=states.DONE, hours=0.5)
+    state = sweep(used, trial(1, state=states.RUNNING, hours=1.0), trial(2), cost_cap_usd=45)
+    assert state.next_fits_budget()
+    assert not dataclasses.replace(state, cost_cap_usd=44).next_fits_budget()
+
+
+def test_runs_beyond_the_budget_end_the_sweep_when_nothing_is_active() -> None:
+    state = sweep(trial(0, state=states.DONE, hours=2.0), trial(1), cost_cap_usd=30)
+    work = make_driver(MemoryCluster(), state)
+    stored = driver.run_round(work, store.open_sweep(work.cluster, state))
+    assert stored.state.trials[1].state == states.OVER_BUDGET
+    assert stored.state.ended
+
+
+def test_metric_lines_are_found_among_other_output() -> None:
+    text = "\n".join(
+        [
+            'trainyard-metric {"step": 5, "loss": 2.5, "mfu": 0.4}',
+            '2026-01-01T00:00:00Z trainyard-metric {"step": 10, "loss": 1.5}',
+            'trainyard-metric {"step": 10, "eval_loss": 1.7}',
+            'trainyard-metric {"step": 11, "loss": NaN}',
+            'trainyard-metric {"step": "x", "loss": 1}',
+            'trainyard-metric {"step": 12, "loss": "low"}',
+            "trainyard-metric [1]",
+            "trainyard-metric {",
+            "loss 3",
+        ]
+    )
+    found = observe.parse_values(text, "loss")
+    assert list(found) == [5, 10, 11]
+    assert (found[5], found[10]) == (2.5, 1.5)
+    assert math.isnan(found[11])
+    assert observe.parse_values(text, "eval_loss") == {10: 1.7}
+
+
+RESULT = sweep(
+    trial(0, state=states.DONE, values={10: 3.0, 20: 2.5, 40: 2.0}, hours=1.0),
+    trial(1, state=states.DONE, values={10: 2.0, 20: 1.5, 40: 1.25}, hours=1.5),
+    trial(2, state=states.STOPPED, values={10: 1.0}, hours=0.25, reason="worse, at step 10"),
+    trial(3, state=states.FAILED, reason="exit code 1"),
+)
+
+
+def test_best_is_the_best_of_the_runs_that_are_done() -> None:
+    """The stopped one had a smaller loss, which it might not have kept."""
+    best = RESULT.best()
+    assert best is not None
+    assert best.name == "lr-001"
+    assert [one.name for one in report.ranked(RESULT)] == ["lr-001", "lr-000", "lr-002", "lr-003"]
+
+
+def test_csv_has_all_runs_with_their_parameters_and_costs() -> None:
+    rows = list(csv.DictReader(io.StringIO(report.csv_text(RESULT))))
+    assert [row["state"] for row in rows] == ["done", "done", "stopped", "failed"]
+    assert rows[1]["loss"] == "1.25"
+    assert rows[1]["usd_at_most"] == "15.0000"
+    assert rows[2]["reason"] == "worse, at step 10"
+    assert float(rows[1]["optimizer.learning_rate"]) == 0.01
+
+
+def test_table_names_every_run_and_its_reason() -> None:
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(report.table(RESULT))
+    text = console.export_text()
+    assert all(one.run_id in text for one in RESULT.trials)
+    assert "exit code 1" in text
+
+
+def test_picture_has_a_panel_for_the_curves_and_one_for_each_parameter(tmp_path: Path) -> None:
+    file = tmp_path / "lr.png"
+    chart.draw(RESULT, file)
+    with Image.open(file) as picture:
+        colors = picture.convert("RGB").getcolors(1 << 24)
+        assert colors is not None
+        assert (0xC1, 0x27, 0x2D) in {color for _, color in colors}
+        assert picture.width > 2.5 * picture.height
+
+
+def test_picture_of_a_sweep_without_values_says_so(tmp_path: Path) -> None:
+    chart.draw(sweep(trial(0)), tmp_path / "empty.png")
+    assert (tmp_path / "empty.png").stat().st_size > 0
+    assert "no run has reported loss" in chart._title(sweep(trial(0)), None)
+
+
+def test_show_finds_the_newest_version(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    cluster = MemoryCluster()
+    for version in (2, 10):
+        state = dataclasses.replace(RESULT, sweep=f"lr-v{version}")
+        cluster.create(store.CONFIG_MAPS, store.manifest(state))
+    monkeypatch.setattr(front_door, "Cluster", lambda *_: cluster)
+    table = tmp_path / "lr.csv"
+    assert front_door.main(["sweep", "show", "lr", "--csv", str(table)]) == 0
+    assert "lr-v10: 2 done, 1 failed, 1 stopped; best loss 1.25" in capsys.readouterr().out
+    assert len(table.read_text().splitlines()) == 5
+    assert front_door.main(["sweep", "show", "other"]) == 2
+    assert "sweep 'other': not found; existing sweeps: lr-v10, lr-v2" in capsys.readouterr().err
+    assert front_door.main(["sweep", "show", "lr", "--png", str(tmp_path / "none/a.png")]) == 2
+    assert "choose another file" in capsys.readouterr().err
+
+
+def test_check_needs_no_cluster(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(front_door, "Cluster", None)
+    assert front_door.main(["sweep", "check", "training/runs/sweep.yaml", "--stack", "local"]) == 0
+    out = capsys.readouterr().out
+    assert "lr-000-v1-" in out
+    assert "6 runs, 3 at a time; at most" in out
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("name: lr\n")
+    assert front_door.main(["sweep", "check", str(bad), "--stack", "local"]) == 1
+    assert "not one document with a section sweep" in capsys.readouterr().err

@@ -1,0 +1,1 @@
+"""Sweeps: families of runs that differ in hyperparameters. Pure functions and records, standard library only."""
