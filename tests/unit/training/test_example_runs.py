@@ -1,0 +1,44 @@
+"""The run files of the examples deploy on the local stack, and each example has a page."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+
+from sandbox import paths
+
+EXAMPLES = paths.PROJECT / "examples"
+
+
+def test_every_run_file_of_the_examples_passes_the_config_check(tmp_path: Path) -> None:
+    stack = yaml.safe_load((paths.PROJECT / "Pulumi.local.yaml").read_text())
+    runs = sorted(f.relative_to(paths.PROJECT).as_posix() for f in EXAMPLES.glob("*/*.yaml"))
+    stack["config"]["trainyard:runs"] = runs
+    file = tmp_path / "Pulumi.local.yaml"
+    file.write_text(yaml.safe_dump(stack))
+    command = [sys.executable, "-m", "infra.config"]
+    checked = subprocess.run(
+        [*command, "check", str(file)],
+        cwd=paths.PROJECT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (checked.returncode, checked.stderr) == (0, "")
+    assert len(runs) >= 3
+
+
+def test_the_unmodified_script_needs_a_run_file_of_15_lines() -> None:
+    text = (EXAMPLES / "ddp" / "plain.yaml").read_text()
+    assert len([line for line in text.splitlines() if not line.startswith("#")]) <= 15
+    assert "trainyard" not in (EXAMPLES / "ddp" / "plain.py").read_text().partition('"""\n')[2]
+
+
+def test_every_example_has_a_page_and_a_row_in_the_list() -> None:
+    overview = (EXAMPLES / "README.md").read_text()
+    for folder in (path for path in EXAMPLES.iterdir() if path.is_dir()):
+        assert (folder / "README.md").is_file()
+        assert f"({folder.name}/README.md)" in overview

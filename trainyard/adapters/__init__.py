@@ -1,0 +1,1 @@
+"""Adapters of training frameworks to the runtime; each module imports its framework."""
