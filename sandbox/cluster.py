@@ -12,7 +12,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ import yaml
 from sandbox import monitoring, paths, ports, process, service_config, services, supervisor
 from sandbox.certificates import CertificateAuthority, write_private
 from sandbox.monitoring import late_start, prometheus_client, rbac, setup
+from sandbox.operators import setup as operator_setup
 from sandbox.reporting import Report
 from sandbox.services import ClusterSettings, Probe, Service
 from sandbox.toolchain import Toolchain
@@ -58,9 +59,10 @@ class Health:
     pid: int | None
 
 
-def up(tools: Toolchain, report: Report) -> ClusterSettings:
+def up(tools: Toolchain, report: Report, operators: Collection[str] = ()) -> ClusterSettings:
     """Start what does not run and wait until everything is ready; idempotent.
 
+    `operators`: keys of `sandbox.operators.OPERATORS` that run, too; `tools` has their binaries. Others stop.
     A service whose port another program takes before it listens gets another port.
 
     Raises:
@@ -72,7 +74,14 @@ def up(tools: Toolchain, report: Report) -> ClusterSettings:
     monitored = monitoring.is_enabled() and tools.can_monitor
     taken: frozenset[str] = frozenset()
     for left in reversed(range(START_ATTEMPTS)):
-        settings = _prepare(state, tools, report, monitored=monitored, taken=taken)
+        settings = _prepare(
+            state,
+            tools,
+            report,
+            monitored=monitored,
+            taken=taken,
+            operators=tuple(operators),
+        )
         try:
             _start(settings, report)
             break
@@ -89,6 +98,7 @@ def _start(settings: ClusterSettings, report: Report) -> None:
     first, rest = services.storage_services(settings), services.controller_services(settings)
     if settings.monitored:
         rest += setup.monitoring_services(settings)
+    rest += operator_setup.operator_services(settings)
     installed, running = _installed(state, settings), _running_check(state)
     everything = _same_services(state, first + rest) and all(map(running, first + rest))
     if not (installed and everything):
@@ -235,6 +245,7 @@ def _prepare(
     *,
     monitored: bool,
     taken: frozenset[str] = frozenset(),
+    operators: tuple[str, ...] = (),
 ) -> ClusterSettings:
     """Ensure certificates, ports and configuration files; valid ones are kept, but no port in `taken`."""
     for folder in (state.logs, state.pids, state.volumes, state.images, state.node, state.bin):
@@ -252,6 +263,7 @@ def _prepare(
         pairs={i.name: authority.issue(i) for i in service_config.IDENTITIES},
         service_account=authority.service_account_key(),
         monitored=monitored,
+        operators=operators,
     )
     _write_configuration(settings)
     return settings
@@ -270,7 +282,7 @@ def _holding_ports(state: paths.State) -> frozenset[str]:
 def _write_configuration(settings: ClusterSettings) -> None:
     for client in service_config.CLIENTS:
         document = service_config.kubeconfig(
-            settings.ports["apiserver"], settings.ca, settings.pairs[client]
+            settings.ports["apiserver"], settings.ca, settings.pairs[client], client
         )
         _write(Path(settings.kubeconfig(client)), yaml.safe_dump(document))
     certificates = Path(settings.config("webhook"))
@@ -283,6 +295,7 @@ def _write_configuration(settings: ClusterSettings) -> None:
         "kueue.yaml": service_config.kueue_config_file(settings.ports, certificates),
         "jobset.yaml": service_config.jobset_config_file(settings.ports, certificates),
         **(setup.config_files(settings) if settings.monitored else {}),
+        **operator_setup.config_files(settings),
     }.items():
         _write(Path(settings.config(name)), yaml.safe_dump(document))
 
@@ -302,11 +315,12 @@ def _add_ons(settings: ClusterSettings) -> list[dict[str, Any]]:
         documents += service_config.add_on_documents(
             settings.tools.assets[name], name, port, settings.ca
         )
-    return documents + _monitoring_objects(settings)
+    return documents + _more_objects(settings)
 
 
-def _monitoring_objects(settings: ClusterSettings) -> list[dict[str, Any]]:
-    return rbac.rbac_objects() if settings.monitored else []
+def _more_objects(settings: ClusterSettings) -> list[dict[str, Any]]:
+    monitored = rbac.rbac_objects() if settings.monitored else []
+    return [*monitored, *operator_setup.operator_objects(settings)]
 
 
 def _create_prometheus_token(settings: ClusterSettings) -> None:
@@ -327,16 +341,15 @@ def _add_ons_key(settings: ClusterSettings) -> str:
     assets = {name: str(settings.tools.assets[name]) for name in ("kueue", "jobset")}
     hooks = {name: settings.ports[f"{name}-webhook"] for name in ("kueue", "jobset")}
     rendering = Path(service_config.__file__).read_text()
-    text = json.dumps(
-        [assets, hooks, settings.ca.read_text(), rendering, _monitoring_objects(settings)]
-    )
+    text = json.dumps([assets, hooks, settings.ca.read_text(), rendering, _more_objects(settings)])
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _install_add_ons(state: paths.State, settings: ClusterSettings, report: Report) -> None:
     if _installed(state, settings):
         return
-    report("installing CRDs and webhooks of Kueue and JobSet")
+    names = ", ".join(["Kueue", "JobSet", *settings.operators])
+    report(f"installing CRDs and webhooks of {names}")
     dump = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
     text = "---\n".join(yaml.dump(document, Dumper=dump) for document in _add_ons(settings))
     kubectl(settings, "apply", "--server-side", "--force-conflicts", "-f", "-", stdin=text)

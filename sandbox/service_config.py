@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from infra.addons import kueue_config
+from infra.domain.launcher_support import KINDS, TRAIN_JOB
 from sandbox.certificates import Identity, KeyPair
 from sandbox.monitoring import rbac
 from sandbox.ports import LOOPBACK
@@ -35,6 +36,9 @@ IDENTITIES: tuple[Identity, ...] = (
     Identity("scheduler", "system:kube-scheduler", hosts=SERVER_NAMES),
     Identity("kueue", f"{_SERVICE_ACCOUNT}:kueue-system:kueue-controller-manager", _MASTERS),
     Identity("jobset", f"{_SERVICE_ACCOUNT}:jobset-system:jobset-controller-manager", _MASTERS),
+    Identity("kubeflow-trainer", "kubeflow-trainer", _MASTERS),
+    Identity("training-operator", f"{_SERVICE_ACCOUNT}:kubeflow:training-operator"),
+    Identity("mpi-operator", f"{_SERVICE_ACCOUNT}:mpi-operator:mpi-operator"),
     Identity("kwok", "kwok-controller", _MASTERS),
     Identity("kubelet", "trainyard-process-node", hosts=SERVER_NAMES),
     Identity("webhook", "trainyard-webhooks", hosts=SERVER_NAMES),
@@ -44,17 +48,22 @@ IDENTITIES: tuple[Identity, ...] = (
 """Every client and server of the sandbox. Add-ons are members of system:masters, since the sandbox has one user
 and stacks that install add-ons bring their RBAC. Their user names are those of their service accounts on other
 clusters: admission policies of team namespaces match controllers by name. Monitoring identities have the
-permissions in sandbox/monitoring/rbac.py."""
+permissions in sandbox/monitoring/rbac.py, MPI Operator and Training Operator those of their add-ons."""
 
 CLIENTS = (
     *("admin", "controller-manager", "scheduler", "kueue", "jobset", "kwok"),
+    *("kubeflow-trainer", "training-operator", "mpi-operator"),
     *("kube-state-metrics", "gpu-exporter"),
 )
 """Identities that get a kubeconfig."""
 
 
-def kubeconfig(server_port: int, ca: Path, pair: KeyPair) -> Document:
-    """Return a self-contained kubeconfig."""
+_IMPERSONATED = {"kubeflow-trainer": TRAIN_JOB.controllers[0]}
+"""User by identity, where that name is too long for a certificate (64 characters)."""
+
+
+def kubeconfig(server_port: int, ca: Path, pair: KeyPair, client: str = "") -> Document:
+    """Return a self-contained kubeconfig; `client`: name of its identity."""
 
     def data(path: Path) -> str:
         return base64.b64encode(path.read_bytes()).decode()
@@ -64,7 +73,12 @@ def kubeconfig(server_port: int, ca: Path, pair: KeyPair) -> Document:
         "server": f"https://{LOOPBACK}:{server_port}",
         "certificate-authority-data": data(ca),
     }
-    user = {"client-certificate-data": data(pair.certificate), "client-key-data": data(pair.key)}
+    user: Document = {
+        "client-certificate-data": data(pair.certificate),
+        "client-key-data": data(pair.key),
+    }
+    if client in _IMPERSONATED:
+        user |= {"as": _IMPERSONATED[client], "as-groups": [_MASTERS]}
     return {
         "apiVersion": "v1",
         "kind": "Config",
@@ -121,7 +135,7 @@ def kueue_config_file(ports: Mapping[str, int], certificates: Path) -> Document:
     Only ports, paths and timeouts differ from other clusters (docs/adr/0010): process pods start and restart
     in place in about 3 s, and a short backoff is fair in a sandbox with one user.
     """
-    behaviour = kueue_config.scheduling_config(_TIMEOUTS, ["batch/job", "jobset.x-k8s.io/jobset"])
+    behaviour = kueue_config.scheduling_config(_TIMEOUTS, [one.framework for one in KINDS])
     return {
         "apiVersion": kueue_config.API,
         "kind": "Configuration",
@@ -159,19 +173,33 @@ def _webhook(port: int, certificates: Path) -> Document:
     return {"host": LOOPBACK, "port": port, "certDir": str(certificates)}
 
 
-_KUEUE_PATHS = ("-batch-v1-job", "-jobset-x-k8s-io-", "-kueue-x-k8s-io-")
-"""Path parts of the webhooks of the enabled frameworks and of Kueue's own kinds."""
+_KUEUE_PATHS = (
+    "-kueue-x-k8s-io-",
+    *(f"-{one.group.replace('.', '-')}-{one.version}-{one.kind.lower()}" for one in KINDS),
+)
+"""Path parts of the webhooks of Kueue's own kinds and of the enabled frameworks; it waits for missing CRDs."""
 
 
 def add_on_documents(assets: Path, name: str, port: int, ca: Path) -> Iterator[Document]:
     """Yield namespace, CRDs and webhooks of Kueue or JobSet; webhooks point at a loopback port."""
     yield {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": f"{name}-system"}}
-    bundle = base64.b64encode(ca.read_bytes()).decode()
+    bundle = _bundle(ca)
     for path in sorted((assets / "config/components/crd/bases").glob("*.yaml")):
-        for document in _documents(path):
+        for document in documents(path):
             yield _with_conversion_webhook(document, port, bundle)
-    for document in _documents(assets / "config/components/webhook/manifests.yaml"):
-        yield _with_loopback_urls(document, name, port, bundle)
+    for document in documents(assets / "config/components/webhook/manifests.yaml"):
+        if name == "kueue":
+            document["webhooks"] = [one for one in document["webhooks"] if _is_served(one)]
+        yield with_loopback_urls(document, name, port, ca)
+
+
+def _is_served(webhook: Document) -> bool:
+    path = webhook["clientConfig"]["service"]["path"]
+    return any(part in path for part in _KUEUE_PATHS)
+
+
+def _bundle(ca: Path) -> str:
+    return base64.b64encode(ca.read_bytes()).decode()
 
 
 _CONVERSION_CRDS = frozenset(
@@ -195,19 +223,18 @@ def _with_conversion_webhook(document: Document, port: int, bundle: str) -> Docu
     return document | {"spec": document["spec"] | {"conversion": conversion}}
 
 
-def _with_loopback_urls(document: Document, name: str, port: int, bundle: str) -> Document:
-    kept = []
+def with_loopback_urls(document: Document, name: str, port: int, ca: Path) -> Document:
+    """Return a webhook configuration, named after its controller, whose webhooks are at a loopback port."""
+    bundle, kept = _bundle(ca), []
     for webhook in document["webhooks"]:
-        path = webhook["clientConfig"]["service"]["path"]
-        if name == "kueue" and not any(part in path for part in _KUEUE_PATHS):
-            continue
-        url = f"https://{LOOPBACK}:{port}{path}"
+        url = f"https://{LOOPBACK}:{port}{webhook['clientConfig']['service']['path']}"
         kept.append(webhook | {"clientConfig": {"url": url, "caBundle": bundle}})
     metadata = document["metadata"] | {"name": f"{name}-{document['metadata']['name']}"}
     return document | {"metadata": metadata, "webhooks": kept}
 
 
-def _documents(path: Path) -> Iterator[Document]:
+def documents(path: Path) -> Iterator[Document]:
+    """Yield the documents of a YAML file that are not empty."""
     for document in yaml.load_all(
         path.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     ):

@@ -56,6 +56,8 @@ class ClusterSettings:
     service_account: KeyPair
     monitored: bool = False
     """Whether Prometheus and its exporters run."""
+    operators: tuple[str, ...] = ()
+    """Controllers of more job kinds that run, by key in the stack file's `operators`."""
 
     def binary(self, name: str) -> str:
         """Return the path of a tool's executable."""
@@ -234,9 +236,9 @@ def _kueue(settings: ClusterSettings) -> Service:
         "--zap-log-level=info",
     ]
     env = {"KUBECONFIG": settings.kubeconfig("kueue"), "POD_NAMESPACE": "kueue-system"}
-    env[CODE_ENV] = digest(
-        [Path(settings.config("kueue.yaml")), Path(settings.kubeconfig("kueue"))]
-    )
+    files = [Path(settings.config("kueue.yaml")), Path(settings.kubeconfig("kueue"))]
+    # Started anew it finds the CRDs of new operators at once, else within two minutes.
+    env[CODE_ENV] = "-".join([digest(files), *settings.operators])
     return Service("kueue", argv, settings.http("kueue-health", "/readyz"), env)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
-from sandbox import cluster, environment, paths, toolchain
+from sandbox import cluster, environment, operators, paths, toolchain
 from sandbox.engine import Engine
 from sandbox.node import images, reclaim
 from sandbox.runs import RunReader
@@ -53,14 +53,15 @@ def open_cluster(console: Console) -> Session:
         console.print(f"  {text}", highlight=False)
 
     console.print("[bold]Toolchain[/bold]")
-    tools = toolchain.ensure_for_runs(console)
+    wanted = operators.local_operators()
+    tools = operators.with_operators(toolchain.ensure_for_runs(console), console, wanted)
     origins: dict[str, list[str]] = {}
     for name, origin in tools.sources.items():
         origins.setdefault(origin, []).append(name)
     for origin, names in origins.items():
         report(f"from {origin}: {', '.join(sorted(names))}")
     console.print("[bold]Cluster[/bold]")
-    settings = cluster.up(tools, report)
+    settings = cluster.up(tools, report, wanted)
     provider = environment.install(settings, report)
     report(f"ready; Kubernetes provider: {provider}; kubeconfig {settings.state.kubeconfig}")
     for node in reclaim.restore("all"):

@@ -29,6 +29,11 @@ WORKSPACE = "/workspace"
 EXAMPLES = "examples"
 _PACKAGES = ("training", "trainyard")
 _REFERENCE = re.compile(r"^(?P<repository>[^@]+)@sha256:(?P<digest>[0-9a-f]{64})$")
+_SSH_FILES = {
+    "sshd_config": "/home/trainer/.sshd_config",
+    "ssh_config": "/etc/ssh/ssh_config",
+}
+"""Files of training/image that the trainer's image has, by name; mpijob needs them."""
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -187,9 +192,11 @@ def _python_image(reference: str, folder: Path, environments: list[Path]) -> Ima
     """Return an image of sources and virtual environments; programs of the first come first."""
     binds, links = system_binds()
     roots = python_roots([*environments, Path(sys.base_prefix)], Path.home())
+    image = paths.PROJECT / "training" / "image"
+    ssh = [Bind(image / name, target) for name, target in _SSH_FILES.items()]
     return Image(
         reference=reference,
-        binds=[*binds, *(Bind(r, str(r)) for r in roots), Bind(folder, WORKSPACE)],
+        binds=[*binds, *(Bind(r, str(r)) for r in roots), Bind(folder, WORKSPACE), *ssh],
         symlinks=links,
         env={
             "PATH": ":".join([*(f"{one}/bin" for one in environments), _SYSTEM_PATH]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from infra.domain import naming
 from sandbox.node.api import Json
 from sandbox.node.container import container_user
 from sandbox.node.downward_api import Placement, all_containers
@@ -91,6 +92,9 @@ def _server_env(host: str, port: int) -> dict[str, str]:
 
 
 def _user(uid: int, gid: int) -> str:
+    """Return a line of /etc/passwd; the training user is that of the trainer's image, whom sshd admits by name."""
+    if uid == naming.TRAINING_USER:
+        return f"trainer:x:{uid}:{gid}::/home/trainer:/bin/sh"
     return f"user{uid}:x:{uid}:{gid}::/tmp:/bin/sh"
 
 

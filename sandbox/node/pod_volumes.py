@@ -126,7 +126,16 @@ class PodVolumes:
     def _keyed(self, name: str, source: Json) -> Path:
         """Create a configMap or secret volume."""
         files = self._files(source)
-        return self._write(name, files, source.get("defaultMode"))
+        if "secretName" not in source:
+            return self._write(name, files, source.get("defaultMode"))
+        # Here the files belong to the container's own user, elsewhere to root: ssh refuses a key of its user
+        # that others may read.
+        default = source.get("defaultMode", FILE_MODE)
+        private = {
+            path: (content, (default if mode is None else mode) & stat.S_IRWXU)
+            for path, (content, mode) in files.items()
+        }
+        return self._write(name, private, None)
 
     def _files(self, source: Json) -> dict[str, tuple[bytes, int | None]]:
         """Return path -> (content, mode or None) of a ConfigMap or Secret."""
