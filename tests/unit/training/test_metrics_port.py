@@ -51,7 +51,9 @@ def test_every_worker_serves_metrics_on_its_pod_address(launcher: str) -> None:
     workers = [one for one in found if naming.GPU in one["resources"]["limits"]]
     assert workers
     for worker in workers:
-        assert worker["ports"] == [PORT]
+        assert [{"protocol": "TCP", **one} for one in worker["ports"]] == [
+            {"protocol": "TCP", **PORT}
+        ]
         assert _env(worker)[spec.METRICS_ADDRESS_ENV] == OWN_ADDRESS
         assert _env(worker)[spec.METRICS_PORT_ENV] == str(naming.METRICS_PORT)
 

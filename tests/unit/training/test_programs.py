@@ -155,7 +155,7 @@ def test_every_job_kind_starts_the_launcher_with_the_facts_of_the_run(
         project, jobKind=kind, nodes=1 if kind == "job" else 2, program={"launcher": launcher}
     )
     found = containers(manifests(run, platform(), "c" * 40))
-    starting = [one for one in found if one["command"] == [*COMMAND]]
+    starting = [one for one in found if one["command"][-len(COMMAND) :] == [*COMMAND]]
     assert starting if kind != "mpijob" else [one["name"] for one in starting] == ["launcher"]
     for one in found:
         facts = {v["name"]: v.get("value") for v in one["env"]}
@@ -187,7 +187,10 @@ def test_workers_of_mpirun_unpack_the_source_before_they_serve_ssh(project: Path
     [worker] = [
         c for c in containers(manifests(run, platform(), "c" * 40)) if c["name"] == "worker"
     ]
-    assert worker["command"][:5] == ["python3", "-m", "trainyard.source", "--", "/usr/sbin/sshd"]
+    unpack, parent = (
+        ["python3", "-m", f"trainyard.{name}", "--"] for name in ("source", "mpi_worker")
+    )
+    assert worker["command"][:9] == [*unpack, *parent, "/usr/sbin/sshd"]
 
 
 def test_the_config_map_has_the_program_and_no_trainer_configuration(project: Path) -> None:

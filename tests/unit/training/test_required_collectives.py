@@ -62,6 +62,9 @@ def test_the_same_pods_with_the_same_environment_check_and_then_run(launcher: st
     fast = containers(RENDERED[launcher].render(run_of(launcher, collective_gbps=80.0), platform()))
     assert plain and len(plain) == len(fast)
     for before, after in zip(plain, fast, strict=True):
+        for one in (before, after):
+            if "trainyard.restarts" in one["command"]:  # its parent, which counts failures
+                one["command"] = one["command"][one["command"].index("--") + 1 :]
         gate, separator = after["command"][:4], after["command"].index("--")
         assert gate == ["python", "-m", "training.validation", "gate"]
         # The ids differ, and nothing else of the trainer's own command.

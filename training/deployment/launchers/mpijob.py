@@ -10,7 +10,7 @@ from infra.domain.platform import Platform
 from infra.kubernetes.objects import Manifest
 from training import spec
 from training.deployment.gangs import gang_backend
-from training.deployment.launchers import pod, program
+from training.deployment.launchers import pod, program, restarts
 from training.spec import RunSpec
 
 # The trainer reads torchrun's variables, Open MPI sets its own.
@@ -19,6 +19,8 @@ _RANK_SHELL: Final = (
     "LOCAL_RANK=$OMPI_COMM_WORLD_LOCAL_RANK LOCAL_WORLD_SIZE=$OMPI_COMM_WORLD_LOCAL_SIZE; "
     'exec "$0" "$@"'
 )
+
+_KILL_TIMEOUT: Final = "OMPI_MCA_odls_base_sigkill_timeout"
 
 
 def _mpirun(run: RunSpec, exported: list[str]) -> list[str]:
@@ -55,7 +57,8 @@ def _launcher(run: RunSpec, platform: Platform) -> dict[str, Any]:
         return pod.worker(run, platform, _first(run), name="launcher")
     variables = [*pod.environment(run, platform), *pod.secret_environment(run, platform)]
     # Not the metrics address: the leading rank is in another pod and reads its own.
-    exported = [*(one["name"] for one in variables), spec.METRICS_PORT_ENV]
+    # Sessions of sshd have another PATH than the image.
+    exported = [*(one["name"] for one in variables), spec.METRICS_PORT_ENV, "PATH"]
     return pod.container(run, platform, _mpirun(run, exported), name="launcher")
 
 
@@ -67,6 +70,10 @@ def _first(run: RunSpec) -> str:
 def _launcher_template(run: RunSpec, platform: Platform) -> dict[str, Any]:
     """mpirun's own pod: without GPUs, so it can share any node of the run's pools with a worker."""
     main = _launcher(run, platform)
+    main["command"] = restarts.counted(run, main["command"], leader=True)
+    # mpirun kills ranks one second after SIGTERM otherwise.
+    timeout = {"name": _KILL_TIMEOUT, "value": str(run.grace.shutdown_timeout_s)}
+    main["env"] = [*main["env"], timeout]
     small = {"cpu": "500m", "memory": "512Mi"}
     main["resources"] = {"requests": small, "limits": small}
     del main["ports"]
@@ -76,18 +83,25 @@ def _launcher_template(run: RunSpec, platform: Platform) -> dict[str, Any]:
     del template["metadata"]["labels"][naming.WORKER_OF]
     for key in gang_backend(platform.scheduler).worker_annotations:
         template["metadata"]["annotations"].pop(key, None)
-    return template
+    return pod.with_protocols(template)
 
 
 def render(run: RunSpec, platform: Platform) -> list[Manifest]:
-    """Return one MPIJob: a launcher with mpirun, and a worker per node with sshd."""
+    """Return one MPIJob: a launcher with mpirun, and a worker per node with sshd.
+
+    The launcher repeats mpirun by exit code; its Job only replaces a lost launcher, and ends the run after a
+    final code as soon as its container has restarted `max_restarts` times (seconds).
+    """
     sshd = [
+        *("python3", "-m", "trainyard.mpi_worker", "--"),
         "/usr/sbin/sshd",
         "-De",
         "-p",
         str(naming.MPI_SSH_PORT),
         "-f",
         "/home/trainer/.sshd_config",
+        # The pod's own address, which the container has for its metrics.
+        *("-o", f"ListenAddress=$({spec.METRICS_ADDRESS_ENV})"),
     ]
     # Ranks that mpirun starts here find the source unpacked.
     words = [*program.UNPACK, "--", *sshd] if run.program else sshd
@@ -101,17 +115,19 @@ def render(run: RunSpec, platform: Platform) -> list[Manifest]:
                 "slotsPerWorker": run.processes_per_node,
                 "sshAuthMountPath": "/home/trainer/.ssh",
                 "launcherCreationPolicy": "WaitForWorkersReady",
-                "runPolicy": {"backoffLimit": run.max_restarts, "cleanPodPolicy": "Running"},
+                # A worker that failed must go when the queue suspends the run, or it is never replaced.
+                "runPolicy": {"backoffLimit": run.max_restarts, "cleanPodPolicy": "All"},
                 "mpiReplicaSpecs": {
                     "Launcher": {
                         "replicas": 1,
-                        "restartPolicy": "Never",
+                        "restartPolicy": "OnFailure",
                         "template": _launcher_template(run, platform),
                     },
                     "Worker": {
                         "replicas": run.nodes,
-                        "restartPolicy": "Never",
-                        "template": pod.template(run, platform, worker),
+                        # The operator replaces deleted workers only, not failed ones.
+                        "restartPolicy": "OnFailure",
+                        "template": pod.with_protocols(pod.template(run, platform, worker)),
                     },
                 },
             },

@@ -307,6 +307,19 @@ def template(
     }
 
 
+def with_protocols(template: dict[str, Any]) -> dict[str, Any]:
+    """Return the template with the protocol of each port, for kinds whose CRD sets no defaults.
+
+    The API server sets it in Kueue's copy of the template. Kueue takes the difference for a change of the run: it
+    deletes its Workload and makes a new one, for ever.
+    """
+    spec = template["spec"]
+    for container in [*spec.get("initContainers", []), *spec["containers"]]:
+        if "ports" in container:
+            container["ports"] = [{"protocol": "TCP", **port} for port in container["ports"]]
+    return template
+
+
 def headless_service(run: RunSpec, platform: Platform, selector: Mapping[str, str]) -> Manifest:
     """Return the Service that names the pods, also before they are ready, which they become by rendezvous."""
     return {

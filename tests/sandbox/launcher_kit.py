@@ -1,0 +1,249 @@
+"""Runs of every job kind on their real controllers, with small programs as ranks."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from infra.config import arguments, parse, platform_record
+from infra.domain import naming
+from infra.domain.launcher_support import LAUNCHERS as SUPPORT
+from infra.domain.platform import Platform
+from infra.domain.storage import Volume
+from infra.queueing import kueue, priorities
+from infra.sites.simulated import node_pools, storage
+from infra.tenancy import access, team, volumes
+from sandbox.operators import OPERATORS
+from tests.golden.example_runs import run
+from tests.sandbox.conftest import Cluster
+from tests.sandbox.node_kit import trainer_image, until
+from training import spec as contract
+from training.deployment.launchers import LAUNCHERS
+from training.spec import Resources, RunSpec
+
+TEAM: Final = "launch"
+NAMESPACE: Final = naming.namespace(TEAM)
+SPOT: Final = "launch-spot"
+NODES: Final = 10
+"""Two more than four gangs need, so that a replaced pod finds a node."""
+END_S: Final = 300.0
+"""For a run of small processes, on a machine that may be busy with other tests."""
+
+_PROGRAMS: Final = Path(__file__).parent / "launcher_programs"
+_TRAINER: Final = ("-m", "training.trainer")
+_LAUNCH: Final = ("-m", "training.trainer.launch")
+_ENDED: Final = {"Complete": "done", "Succeeded": "done", "Completed": "done", "Failed": "failed"}
+
+Json = dict[str, Any]
+
+
+def _values() -> Json:
+    pool = {
+        "name": SPOT,
+        "capacity": "spot",
+        "instanceTypes": ["g6.xlarge"],
+        "min": NODES,
+        "max": NODES,
+        "zone": "launch-zone",
+        "nodes": "process",
+    }
+    return {
+        "cluster": {"provider": "existing", "name": "launchers"},
+        "taintKey": "dedicated",
+        "cohort": "launchers",
+        "nodePools": [pool],
+        "storage": {"checkpoints": "1Gi", "datasets": "1Gi"},
+        "operators": {name: {"provided": True} for name in ("kueue", "jobset", *OPERATORS)},
+        "teams": [
+            {
+                "name": TEAM,
+                "tier": "research",
+                "guaranteed": {SPOT: NODES},
+                "quota": {"cpu": "40", "memory": "64Gi", "gpus": NODES},
+            }
+        ],
+    }
+
+
+def platform() -> Platform:
+    """The platform of one team with spot nodes and every operator."""
+    return platform_record.platform(parse(_values()), "launchers")
+
+
+def platform_objects() -> list[Json]:
+    """Return the team's objects in the order of creation."""
+    config = parse(_values())
+    queues = arguments.queues(config)
+    size = Volume(size="1Gi", storage_class=platform().storage_class)
+    outputs = platform().teams[TEAM]
+    objects = [
+        *(node_pools.node(pool, i) for pool in config.pools for i in range(pool.max)),
+        *(
+            build(name)
+            for name in priorities.PRIORITIES
+            for build in (priorities.priority_class, kueue.workload_priority_class)
+        ),
+        storage.storage_class(),
+        kueue.topology(),
+        *(kueue.flavor(pool) for pool in queues.pools),
+        kueue.cohort(queues.cohort, queues.pools, queues.teams),
+        *(kueue.cluster_queue(t, queues.cohort, queues.pools) for t in queues.teams),
+        team.namespace(TEAM),
+        access.service_account(TEAM),
+        team.local_queue(TEAM),
+        volumes.claim(TEAM, outputs.checkpoints_claim, size),
+        volumes.claim(TEAM, outputs.datasets_claim, size),
+    ]
+    return [_renamed(manifest) for manifest in objects]
+
+
+_OWN_NAMES = {
+    naming.SIMULATED_STORAGE_CLASS: "launch-shared",
+    naming.TOPOLOGY: "launch-topology",
+    **{name: f"launch-{name}" for name in priorities.PRIORITIES},
+}
+"""Cluster-wide objects that a stack on the same cluster has under their usual names."""
+
+
+def _renamed(manifest: Json) -> Json:
+    text = json.dumps(manifest)
+    for name, own in _OWN_NAMES.items():
+        text = text.replace(f'"{name}"', f'"{own}"')
+    renamed: Json = json.loads(text)
+    return renamed
+
+
+@dataclass(frozen=True)
+class LiveRun:
+    """A run on the cluster. `kind`: its job kind."""
+
+    cluster: Cluster
+    kind: str
+    spec: RunSpec
+
+    @property
+    def folder(self) -> Path:
+        """The run's directory, as the ranks see it."""
+        claim = platform().teams[TEAM].checkpoints_claim
+        inside = Path(self.spec.run_dir).relative_to(contract.CHECKPOINT_MOUNT)
+        return self.cluster.state.volumes / NAMESPACE / claim / inside
+
+    def lines(self) -> list[str]:
+        """What the ranks wrote: `ATTEMPT RANK HOST`, in order."""
+        path = self.folder / "started"
+        return path.read_text().splitlines() if path.exists() else []
+
+    def outcome(self) -> str:
+        """Return done, failed, or nothing while it may go on."""
+        resource = SUPPORT[self.kind].kind
+        text = self.cluster.kubectl(
+            *("get", f"{resource.resource}.{resource.version}.{resource.group}"),
+            *(self.spec.run_id, "-n", NAMESPACE, "-o", "json"),
+        )
+        conditions = json.loads(text).get("status", {}).get("conditions", [])
+        ended = [c["type"] for c in conditions if c["status"] == "True" and c["type"] in _ENDED]
+        return _ENDED[ended[-1]] if ended else ""
+
+    def await_outcome(self, outcome: str) -> None:
+        """Wait until the run has ended in this way."""
+        until(self.outcome, f"{self.kind} has ended", END_S, every_s=0.5)
+        assert self.outcome() == outcome, self.describe()
+
+    def attempts(self) -> int:
+        """Attempts in which both ranks have met."""
+        met = [line.split()[0] for line in self.lines()]
+        return sum(met.count(attempt) == self.spec.nodes for attempt in set(met))
+
+    def await_attempts(self, count: int) -> None:
+        """Wait until both ranks have met in this many attempts."""
+        try:
+            until(lambda: self.attempts() >= count, f"{self.kind}: {count} attempts", END_S)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.describe()}") from None
+
+    def node_of_last_rank(self) -> str:
+        """The node of the last rank's pod."""
+        host = next(line.split()[2] for line in reversed(self.lines()) if line.split()[1] == "1")
+        selector = f"{naming.RUN_ID}={self.spec.run_id}"
+        text = self.cluster.kubectl("get", "pods", "-n", NAMESPACE, "-l", selector, "-o", "json")
+        return next(
+            str(pod["spec"]["nodeName"])
+            for pod in json.loads(text)["items"]
+            if host in (pod["metadata"]["name"], pod["spec"].get("hostname"))
+            and pod["status"]["phase"] == "Running"
+        )
+
+    def finish(self) -> None:
+        """Let the ranks end with 0."""
+        (self.folder / "finish").touch()
+
+    def describe(self) -> str:
+        """Lines of the ranks, pods and their logs, for failed assertions."""
+        selector = ("-n", NAMESPACE, "-l", f"{naming.RUN_ID}={self.spec.run_id}")
+        pods = self.cluster.kubectl("get", "pods", *selector, "-o", "wide")
+        logs = self.cluster.kubectl("logs", *selector, "--tail=15", "--prefix", "--ignore-errors")
+        events = self.cluster.kubectl("get", "events", "-n", NAMESPACE, "--sort-by=.lastTimestamp")
+        own = [line for line in events.splitlines() if self.spec.run_id in line]
+        return "\n".join([*self.lines(), pods, logs, *own[-15:]])
+
+
+def start(
+    cluster: Cluster, kind: str, name: str, plan: str, *, program: str = "rank.py", **changes: Any
+) -> LiveRun:
+    """Start a run of two nodes whose ranks are `program`; `plan`: what rank.py does in each attempt."""
+    spec = run(
+        name=name,
+        team=TEAM,
+        job_kind=kind,
+        image=trainer_image(),
+        processes_per_node=1,
+        resources=Resources(cpu="1", memory="1Gi", shm="64Mi"),
+        max_hours=None,
+        **changes,
+    )
+    scripts = {path.name: path.read_text() for path in sorted(_PROGRAMS.glob("*.py"))}
+    config = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": spec.run_id, "namespace": NAMESPACE},
+        "data": scripts | {"plan": plan},
+    }
+    rendered = copy.deepcopy(LAUNCHERS[kind].render(spec, platform()))
+    for manifest in [config, *(_renamed(one) for one in rendered)]:
+        for body in _pod_specs(manifest):
+            body["terminationGracePeriodSeconds"] = 30
+            for container in body["containers"]:
+                container["command"] = _with_program(container["command"], program)
+        cluster.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(manifest))
+    return LiveRun(cluster, kind, spec)
+
+
+def _pod_specs(value: Any) -> Iterator[Json]:
+    """The pod specs anywhere in a manifest."""
+    if isinstance(value, dict):
+        if "containers" in value:
+            yield value
+        for one in value.values():
+            yield from _pod_specs(one)
+    elif isinstance(value, list):
+        for one in value:
+            yield from _pod_specs(one)
+
+
+def _with_program(command: list[str], program: str) -> list[str]:
+    """Return the rendered command with a program in the trainer's place; rank.py also replaces torchrun."""
+    replaced = command
+    if program == "rank.py":
+        replaced = _replace(replaced, _LAUNCH, [f"{contract.CONFIG_MOUNT}/{program}"])
+    return _replace(replaced, _TRAINER, [f"{contract.CONFIG_MOUNT}/{program}"])
+
+
+def _replace(words: list[str], old: tuple[str, ...], new: list[str]) -> list[str]:
+    for index in range(len(words) - 1):
+        if tuple(words[index : index + 2]) == old:
+            return [*words[:index], *new, *words[index + 2 :]]
+    return words

@@ -1,0 +1,116 @@
+"""Every job kind on its real controller: ranks meet and end, restart by cause, and survive reclaims.
+
+`jobset` and `job` are tested with the trainer itself (test_gangs.py, test_end_to_end.py). The runs of a fixture
+start together, so that their waits overlap.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+
+import pytest
+from rich.console import Console
+
+from infra.domain import naming
+from sandbox import cluster as embedded
+from sandbox import operators
+from sandbox.node.reclaim import reclaim, restore
+from tests.sandbox.conftest import Cluster
+from tests.sandbox.launcher_kit import NAMESPACE, SPOT, TEAM, LiveRun, platform_objects, start
+from tests.sandbox.node_kit import platform_in
+from training.deployment.launchers.restarts import STATE_FILE
+
+pytestmark = pytest.mark.sandbox
+
+KINDS = ("indexed-job", "trainjob", "pytorchjob", "mpijob")
+PROGRAMS = ("mpirun", "sshd")
+NOTICE_S = 60.0
+Runs = dict[str, LiveRun]
+
+
+def _missing_programs() -> list[str]:
+    path = "/usr/bin:/usr/sbin:/usr/local/bin:/usr/local/sbin"
+    return [name for name in PROGRAMS if shutil.which(name, path=path) is None]
+
+
+@pytest.fixture(scope="module")
+def launchers(cluster: Cluster) -> Iterator[Cluster]:
+    """The cluster with the three operators, built at first use, and a team; without them again at the end."""
+    console = Console(force_terminal=False)
+    tools = operators.with_operators(cluster.settings.tools, console, operators.OPERATORS)
+    embedded.up(tools, console.print, operators.OPERATORS)
+    queues = (naming.cluster_queue(TEAM),)
+    made = {NAMESPACE: "trainjobs,trainingruntimes,pytorchjobs,mpijobs,jobs,services,configmaps"}
+    with platform_in(cluster, platform_objects(), (SPOT,), queues, made) as ready:
+        yield ready
+    embedded.up(cluster.settings.tools, lambda _: None)
+
+
+def _start_all(cluster: Cluster, name: str, plan: str, program: str = "rank.py") -> Runs:
+    kinds = [kind for kind in KINDS if kind != "mpijob" or not _missing_programs()]
+    return {kind: start(cluster, kind, name, plan, program=program) for kind in kinds}
+
+
+@pytest.fixture(scope="module")
+def with_torch(launchers: Cluster) -> Runs:
+    """Runs whose ranks are torch's, started by the rendered torchrun or mpirun."""
+    return _start_all(launchers, "gloo", "", "gloo.py")
+
+
+@pytest.fixture(scope="module")
+def interrupted(launchers: Cluster) -> Runs:
+    """Runs that are preempted, then fail, then work until they are told to finish."""
+    return _start_all(launchers, "causes", "75 1 work")
+
+
+@pytest.fixture(scope="module")
+def misconfigured(launchers: Cluster) -> Runs:
+    """Runs whose ranks reject their configuration."""
+    return _start_all(launchers, "refused", "78")
+
+
+def _run_of(runs: Runs, kind: str) -> LiveRun:
+    if kind not in runs:
+        missing = ", ".join(_missing_programs())
+        pytest.skip(f"{missing}: not installed (packages openmpi-bin and openssh-server)")
+    return runs[kind]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_ranks_meet_by_the_rendered_command_and_end(with_torch: Runs, kind: str) -> None:
+    live = _run_of(with_torch, kind)
+    live.await_outcome("done")
+    ranks = [line.split() for line in live.lines()]
+    assert sorted(one[:2] for one in ranks) == [["3", "0"], ["3", "1"]], "each has the sum of both"
+    assert len({host for _, _, host in ranks}) == 2
+
+
+@pytest.mark.parametrize("kind", KINDS[:3])
+def test_bad_configuration_ends_the_run_after_one_attempt(misconfigured: Runs, kind: str) -> None:
+    live = _run_of(misconfigured, kind)
+    live.await_outcome("failed")
+    assert live.attempts() == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_run_restarts_by_cause_and_survives_reclaims(
+    interrupted: Runs, kind: str, request: pytest.FixtureRequest
+) -> None:
+    if kind != "trainjob" and not request.config.getoption("--full"):
+        pytest.skip("--full")
+    live = _run_of(interrupted, kind)
+    live.await_attempts(3)
+    reclaims = 6 if request.config.getoption("--full") else 2
+    for number in range(reclaims):
+        node = live.node_of_last_rank()
+        reclaim(node, NOTICE_S * (1 - number % 2), state=live.cluster.state)
+        live.await_attempts(4 + number)
+        restore(node, state=live.cluster.state)
+    live.finish()
+    live.await_outcome("done")
+    state = live.folder / STATE_FILE
+    if state.exists():
+        # The preemption did not count; a rank that lost its peer without notice failed.
+        assert json.loads(state.read_text())["failures"] <= 1 + reclaims // 2

@@ -1,0 +1,176 @@
+"""Restart policy of pods whose operator treats all exit codes alike.
+
+`python3 -m trainyard.restarts --job-kind KIND --max-restarts N --state FILE [--leader] -- COMMAND` is the parent
+of a pod's command. 75 restarts and does not count, 78 ends the run, other codes count up to N restarts. The count
+is in FILE, since no pod lasts; only the leader's pod writes it, because the pods of a gang fail together.
+
+- pytorchjob: Training Operator replaces a pod that ends with 128 or more (restartPolicy ExitCode) and fails the
+  job for lower codes. Codes are translated accordingly.
+- mpijob: the Job of MPI Operator's launcher counts every code. The command is repeated in the same pod, once
+  every host of the hostfile accepts ssh.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+from trainyard.contract import EXIT_BAD_CONFIG, EXIT_DONE, EXIT_FAILED, EXIT_PREEMPTED
+
+REPLACED: Final = 128
+"""First exit code for which Training Operator replaces the pod."""
+HOSTFILE_ENV: Final = "OMPI_MCA_orte_default_hostfile"
+"""Variable with MPI Operator's list of hosts."""
+_POLL_S: Final = 1.0
+_REPORT_S: Final = 60.0
+
+
+class Parent:
+    """Runs the command and forwards signals to it."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self._command = list(command)
+        self._child: subprocess.Popen[bytes] | None = None
+        self.asked_to_stop = False
+        signal.signal(signal.SIGTERM, self._forward)
+        signal.signal(signal.SIGINT, self._forward)
+
+    def run(self) -> int:
+        """Run the command once; return its exit code, 128 + N after signal N. 127 if it cannot start."""
+        try:
+            self._child = subprocess.Popen(self._command)
+        except OSError as error:
+            _report(f"{self._command[0]}: {error.strerror}")
+            return 127
+        if self.asked_to_stop:  # between two runs
+            self._child.send_signal(signal.SIGTERM)
+        code = self._child.wait()
+        return code if code >= 0 else 128 - code
+
+    def _forward(self, number: int, _frame: FrameType | None) -> None:
+        self.asked_to_stop = True
+        if self._child is not None and self._child.returncode is None:
+            self._child.send_signal(number)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command by the rules of the job kind; return the pod's exit code."""
+    options = _parser().parse_args(argv)
+    parent = Parent(options.command)
+    if options.job_kind == "mpijob":
+        return _in_place(parent, options.state, options.max_restarts, options.port)
+    leads = options.state if options.leader else None
+    return _translated(parent.run(), leads, options.max_restarts)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python3 -m trainyard.restarts")
+    parser.add_argument("--job-kind", choices=("pytorchjob", "mpijob"), required=True)
+    parser.add_argument("--max-restarts", type=int, required=True)
+    parser.add_argument("--state", type=Path, required=True)
+    parser.add_argument("--leader", action="store_true")
+    parser.add_argument("--port", type=int, default=22, help="of the workers' sshd")
+    parser.add_argument("command", nargs="+")
+    return parser
+
+
+def _translated(code: int, state: Path | None, max_restarts: int) -> int:
+    """Return a code that makes Training Operator end the job or replace the pod."""
+    if code in (EXIT_DONE, EXIT_BAD_CONFIG):
+        return code
+    if code != EXIT_PREEMPTED and state is not None and not _may_restart(state, code, max_restarts):
+        return code if code < REPLACED else EXIT_FAILED
+    return code if code >= REPLACED else code + REPLACED
+
+
+def _in_place(parent: Parent, state: Path, max_restarts: int, port: int) -> int:
+    """Repeat the command until it is done, fails for good, or this pod is told to stop."""
+    while True:
+        ended = _read(state).get("ended")
+        if ended is not None:  # in an earlier pod, which the Job has replaced
+            return int(ended)
+        if not _await_hosts(parent, port):
+            return EXIT_PREEMPTED
+        code = parent.run()
+        if parent.asked_to_stop:
+            return code if code in (EXIT_DONE, EXIT_BAD_CONFIG) else EXIT_PREEMPTED
+        if code == EXIT_DONE:
+            return code
+        final = code == EXIT_BAD_CONFIG
+        if final or (code != EXIT_PREEMPTED and not _may_restart(state, code, max_restarts)):
+            _write(state, _read(state) | {"ended": code})
+            return code
+        _report(f"the ranks ended with {code}; starting them again")
+
+
+def _await_hosts(parent: Parent, port: int) -> bool:
+    """Wait until every worker accepts ssh; False when told to stop."""
+    hosts = _hosts()
+    told = time.monotonic()
+    while not parent.asked_to_stop:
+        hosts = [host for host in hosts if not _accepts(host, port)]
+        if not hosts:
+            return True
+        if time.monotonic() - told > _REPORT_S:
+            told = time.monotonic()
+            _report(f"waiting for {', '.join(hosts)}")
+        time.sleep(_POLL_S)
+    return False
+
+
+def _hosts() -> list[str]:
+    path = os.environ.get(HOSTFILE_ENV)
+    lines = Path(path).read_text(encoding="utf-8").splitlines() if path else []
+    return [line.split()[0] for line in lines if line.strip()]
+
+
+def _accepts(host: str, port: int) -> bool:
+    try:
+        with socket.create_connection((host, port), timeout=5.0):
+            return True
+    except OSError:
+        return False
+
+
+def _may_restart(state: Path, code: int, max_restarts: int) -> bool:
+    """Count a failure; return whether another start is allowed."""
+    found = _read(state)
+    failures = int(found.get("failures", 0)) + 1
+    _write(state, found | {"failures": failures})
+    if failures <= max_restarts:
+        return True
+    _report(f"the ranks ended with {code}; {max_restarts} restarts are used up")
+    return False
+
+
+def _read(state: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(state.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _write(state: Path, content: dict[str, Any]) -> None:
+    state.parent.mkdir(parents=True, exist_ok=True)
+    partial = state.with_suffix(".partial")
+    partial.write_text(json.dumps(content), encoding="utf-8")
+    partial.replace(state)
+
+
+def _report(text: str) -> None:
+    print(f"restarts: {text}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
