@@ -49,7 +49,7 @@ NODES_MAX: Final = 100_000
 LATEST: Final = "latest"
 """Dataset version: the newest one when the run first starts."""
 
-JOB_SPEC_REVISION: Final = 2
+JOB_SPEC_REVISION: Final = 3
 """Incremented when launchers render a run differently; recorded with the run, not part of its id."""
 
 RUN_ID_MAX: Final = 44
