@@ -149,6 +149,10 @@ class GpuFault:
 class Vitals:
     """Metrics of a run; None where there is no series. Ratios are 0 to 1."""
 
+    steps_per_s: float | None = None
+    """Optimizer steps, over the last 5 minutes."""
+    reported: bool | None = None
+    """Whether its ranks have reported steps within HISTORY; None: the query was not answered."""
     tokens_per_s: float | None = None
     """Of all ranks, over the last 5 minutes."""
     loader: float | None = None
@@ -173,7 +177,8 @@ class Vitals:
     @property
     def known(self) -> bool:
         """Whether any series of this run exists."""
-        return self != Vitals(gpu_faults=self.gpu_faults)
+        nothing = Vitals(gpu_faults=self.gpu_faults, reported=self.reported)
+        return bool(self.reported) or self != nothing
 
 
 def vitals_for(metrics: PrometheusClient, asked: RunIdentity, nodes: Sequence[str]) -> Vitals:
@@ -210,6 +215,8 @@ def queries(asked: RunIdentity, nodes: Sequence[str]) -> dict[str, str]:
 
     stalls = rate(series.CHECKPOINT_STALL_SECONDS)
     found = {
+        "steps_per_s": rate(series.STEPS),
+        "reported": f"count(last_over_time({series.STEPS}{{{run}}}[{HISTORY}]))",
         "tokens_per_s": rate(series.TOKENS),
         "loader": f"{rate(series.LOADER_SECONDS)} / {rate(series.STEP_SECONDS)}",
         "collective": f"{rate(series.COLLECTIVE_SECONDS)} / {rate(series.STEP_SECONDS)}",
@@ -245,6 +252,8 @@ def parse_vitals(answers: Mapping[str, Sequence[Sample]]) -> Vitals:
     events = {s.labels.get("event", ""): s.value for s in answers.get("events", ())}
     gpus = {s.labels.get("run_id", ""): s.value for s in answers.get("gpus", ())}
     return Vitals(
+        steps_per_s=one("steps_per_s"),
+        reported=bool(one("reported")) if "reported" in answers else None,
         tokens_per_s=one("tokens_per_s"),
         loader=one("loader"),
         collective=one("collective"),

@@ -11,6 +11,7 @@ from ops import objects
 from ops.logs import Log
 from ops.metrics import Vitals
 from ops.objects import Json
+from training import spec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,15 +87,20 @@ class Snapshot:
     @property
     def preparation_name(self) -> str:
         """Name of the Job that its pods wait for; empty without one."""
-        specs = [pod["spec"] for pod in self.pods] + list(_pod_specs(self.run))
-        variables = (
-            variable
-            for spec in specs
-            for container in spec.get("initContainers") or []
-            for variable in container.get("env") or []
-        )
+        variables = self._variables("initContainers")
         found = (v.get("value", "") for v in variables if v["name"] == naming.PREPARATION_ENV)
         return next(found, "")
+
+    @property
+    def has_program(self) -> bool:
+        """Whether it runs the user's `program:`, not the built-in trainer."""
+        return any(v["name"] == spec.RUN_ID_ENV for v in self._variables("containers"))
+
+    def _variables(self, containers: str) -> Iterator[Json]:
+        """Yield the variables of these containers of its pods and of the run itself."""
+        for one in [*(pod["spec"] for pod in self.pods), *_pod_specs(self.run)]:
+            for container in one.get(containers) or []:
+                yield from container.get("env") or []
 
     def events_of(self, *items: Json) -> list[Json]:
         """Return the events of these objects, newest last."""

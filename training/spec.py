@@ -31,6 +31,7 @@ from trainyard.contract import METRIC_LINE as METRIC_LINE
 from trainyard.contract import METRICS_ADDRESS_ENV as METRICS_ADDRESS_ENV
 from trainyard.contract import METRICS_FILE as METRICS_FILE
 from trainyard.contract import METRICS_PORT_ENV as METRICS_PORT_ENV
+from trainyard.contract import RUN_ID_ENV as RUN_ID_ENV
 from trainyard.contract import RUN_RECORD_FILE as RUN_RECORD_FILE
 from trainyard.contract import SCRATCH_MOUNT as SCRATCH_MOUNT
 from trainyard.contract import STEP_ALLOWANCE_S as STEP_ALLOWANCE_S

@@ -6,6 +6,7 @@ are imported from them.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Final
 
@@ -28,6 +29,8 @@ STALL_SHARE: Final = 0.05
 COLLECTIVE_SHARE: Final = 0.2
 """Maximum share of the time that a rank waits for others; above it, a rank or the network is slow."""
 
+NO_METRICS: Final = "no metrics: the program does not report any; see docs/runtime.md"
+
 _Check = Callable[[Snapshot, Vitals], Verdict | None]
 
 
@@ -35,11 +38,32 @@ def _when_training(check: _Check) -> Symptom:
     """Apply a check only to runs that train and have metrics."""
 
     def symptom(snapshot: Snapshot) -> Verdict | None:
-        if snapshot.vitals is None or not gang.is_training(snapshot):
+        vitals = _known_vitals(snapshot)
+        if vitals is None or not gang.is_training(snapshot):
             return None
-        return check(snapshot, snapshot.vitals)
+        return check(snapshot, vitals)
 
     return symptom
+
+
+def _known_vitals(snapshot: Snapshot) -> Vitals | None:
+    """Return the run's metrics without the zeros of what a program did not report."""
+    vitals = snapshot.vitals
+    if vitals is None or not snapshot.has_program:
+        return vitals
+    return dataclasses.replace(
+        vitals,
+        tokens_per_s=vitals.tokens_per_s or None,
+        loader=vitals.loader or None,
+        collective=vitals.collective or None,
+    )
+
+
+def _trained_s(snapshot: Snapshot) -> float:
+    """Return seconds since its newest pod started; 0 if that is not known."""
+    started = max(str(objects.status(p).get("startTime") or "") for p in gang.live_pods(snapshot))
+    since = objects.time(started)
+    return (snapshot.now - since).total_seconds() if since else 0.0
 
 
 def unhealthy_gpu(snapshot: Snapshot) -> Verdict | None:
@@ -72,19 +96,20 @@ def checkpoint_failing(snapshot: Snapshot) -> Verdict | None:
 
 def _stalled(snapshot: Snapshot, vitals: Vitals) -> Verdict | None:
     """No step completed for minutes, as in a hanging collective before its timeout."""
-    started = max(str(objects.status(p).get("startTime") or "") for p in gang.live_pods(snapshot))
-    since = objects.time(started)
-    new = since is None or (snapshot.now - since).total_seconds() < STALLED_AFTER_S
-    if vitals.tokens_per_s is None or vitals.tokens_per_s > 0 or new:
+    new = _trained_s(snapshot) < STALLED_AFTER_S
+    if vitals.steps_per_s is None or vitals.steps_per_s > 0 or new:
         return None
+    did = "reported" if snapshot.has_program else "completed"
     return Verdict(
         symptom="stalled",
-        headline="has all its pods but completed no step for 5 minutes",
-        evidence=(f"{series.TOKENS}: 0 per second", *_busy_line(vitals), *zone_lines(snapshot)),
+        headline=f"has all its pods but {did} no step for 5 minutes",
+        evidence=(f"{series.STEPS}: 0 per second", *_busy_line(vitals), *zone_lines(snapshot)),
         remedy=(
             "evaluation takes long, or ranks wait for each other: the log's last line shows which",
             f"kubectl logs -n {snapshot.namespace} {objects.name(gang.live_pods(snapshot)[0])} --tail 20",
-            "a hanging collective ends after collective_timeout_s, and the run restarts",
+            "a program that reports less often than every 5 minutes looks the same"
+            if snapshot.has_program
+            else "a hanging collective ends after collective_timeout_s, and the run restarts",
         ),
     )
 
@@ -101,8 +126,7 @@ def _slow_loader(snapshot: Snapshot, vitals: Vitals) -> Verdict | None:
             *_busy_line(vitals),
         ),
         remedy=(
-            "set data.staging to copy shards to the node first, and raise resources.cpu if its pods use"
-            " all of theirs",
+            f"{_copy_first(snapshot)}, and raise resources.cpu if its pods use all of theirs",
             "check that the dataset is sharded, in the pool's zone, and not on the file system that"
             " checkpoints are written to",
             "adding GPUs does not help before this is fixed: docs/runbooks/LoaderStarvation.md",
@@ -192,12 +216,23 @@ def _idle_gpus(snapshot: Snapshot, vitals: Vitals) -> Verdict | None:
         remedy=(
             "ranks wait for each other: find the slowest pod, and check the network"
             if waits
-            else "the CPU may be the bottleneck: raise resources.cpu, or batch.micro_samples for more"
-            " work per step",
-            "prefetching can hide a slow data loader: set data.staging;"
+            else "the CPU may be the bottleneck: raise resources.cpu, or "
+            + (
+                "give each step more work"
+                if snapshot.has_program
+                else "batch.micro_samples for more work per step"
+            ),
+            f"a data loader may be slow: {_copy_first(snapshot)};"
             " docs/runbooks/LowGpuUtilization.md",
         ),
     )
+
+
+def _copy_first(snapshot: Snapshot) -> str:
+    """Return how shards of the dataset get to the node before steps need them."""
+    if snapshot.has_program:
+        return "copy shards to {scratch} first"
+    return "set data.staging to copy shards to the node first"
 
 
 stalled: Final = _when_training(_stalled)
@@ -225,7 +260,7 @@ def notes(snapshot: Snapshot) -> list[str]:
 
 
 def _numbers(snapshot: Snapshot) -> list[str]:
-    vitals = snapshot.vitals
+    vitals = _known_vitals(snapshot)
     if vitals is None or not gang.is_training(snapshot):
         return []
     shares = (
@@ -234,10 +269,15 @@ def _numbers(snapshot: Snapshot) -> list[str]:
         ("waiting for ranks", vitals.collective),
     )
     parts = [f"{vitals.tokens_per_s:,.0f} tokens/s"] if vitals.tokens_per_s is not None else []
+    if vitals.tokens_per_s is None and vitals.steps_per_s is not None:
+        parts.append(f"{vitals.steps_per_s:.2g} steps/s")
     parts += [f"{what} {_percent(share)}" for what, share in shares if share is not None]
     if vitals.checkpoint_write_s is not None:
         parts.append(f"last checkpoint written in {vitals.checkpoint_write_s:.1f} s")
-    return ["; ".join(parts)] if parts else []
+    # A new program may not have come to its first report.
+    silent = snapshot.has_program and vitals.reported is False
+    unknown = [NO_METRICS] if silent and _trained_s(snapshot) >= STALLED_AFTER_S else []
+    return [*(["; ".join(parts)] if parts else []), *unknown]
 
 
 def zone_lines(snapshot: Snapshot) -> list[str]:

@@ -43,7 +43,67 @@ _FAILED: Final = (
 _READY: Final = 'kube_node_status_condition{node="n0", condition="Ready", status="true"}'
 _EVENT: Final = f'trainyard_events_total{{{TRAINER}, event="%s"}}'
 
+_SILENT: Final[Series] = {
+    **POD,
+    **NODE,
+    **util(95),
+    **_started("60+0x600"),
+    'up{job="kube-state-metrics", instance="s"}': "1+0x600",
+    'up{job="trainer", instance="hello-0"}': "0+0x600",
+}
+"""A run whose program reports no metrics: nothing listens at the port that Prometheus scrapes."""
+
+OF_PROGRAMS: Final = (
+    *(
+        quiet(alert, "a program that reports no metrics", _SILENT)
+        for alert in (
+            *("LowGpuUtilization", "SlowLoaderHint", "LoaderStarvation", "CheckpointSlow"),
+            *("CheckpointFailed", "ResumeFailed", "PodRestartLoop", "RunFailed"),
+            *("NcclTimeout", "VolumeAlmostFull", "MonitoringTargetDown"),
+        )
+    ),
+    quiet(
+        "LoaderStarvation",
+        "a program that reports steps, but not how long they waited for data",
+        {**_seconds("step_seconds_total", 60), **_seconds("loader_seconds_total", 0)},
+    ),
+    Case(
+        alert="LoaderStarvation",
+        what="a program that has reported, after its ranks stopped once",
+        series={
+            **_SILENT,
+            **dict.fromkeys(_seconds("step_seconds_total", 0), "0+60x20 _x5 0+60x600"),
+            **dict.fromkeys(_seconds("loader_seconds_total", 0), "0+30x20 _x5 0+30x600"),
+        },
+        labels=OF_RUN,
+        value="50%",
+    ),
+    Case(
+        alert="LowGpuUtilization",
+        what="idle GPUs, which need no report of the program",
+        series={**_SILENT, **util(20)},
+        labels=_POD_LABELS,
+        value="20%",
+    ),
+    Case(
+        alert="PodRestartLoop",
+        what="a gang of a program that reports no metrics",
+        series={**_SILENT, **_started("60+0x40 2500+0x3 _ 2800+0x3 _ 3100+0x20")},
+        minutes=55,
+        labels=OF_RUN,
+        value="3",
+    ),
+    Case(
+        alert="RunFailed",
+        what="a program that reports no metrics",
+        series={**_SILENT, _FAILED: "0+0x50 1+0x600"},
+        labels=OF_RUN,
+    ),
+)
+"""Runs with `program:`: no alert takes the absence of the program's series for a fault."""
+
 OF_RUNS: Final = (
+    *OF_PROGRAMS,
     Case(
         alert="LowGpuUtilization",
         what="20 % for an hour",

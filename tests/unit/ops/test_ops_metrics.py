@@ -123,6 +123,14 @@ def test_query_results_become_run_metrics() -> None:
     assert not metrics.parse_vitals({}).known
 
 
+def test_a_run_has_reported_none_or_its_answer_is_missing() -> None:
+    asked = metrics.parse_vitals({"reported": [], "loader": []})
+    assert asked.reported is False and not asked.known
+    assert metrics.parse_vitals({"loader": []}).reported is None
+    earlier = metrics.parse_vitals({"reported": [Sample(labels={}, value=1.0)]})
+    assert earlier.reported is True and earlier.known
+
+
 def test_application_errors_do_not_mark_a_gpu_unhealthy(text: Text) -> None:
     where = {"node": "spot-0", "gpu": "3"}
     seen = [Sample(labels={**where, "xid": code}, value=1.0) for code in ("31", "79")]

@@ -13,7 +13,14 @@ from ops.symptoms import explain, health
 from tests.unit.ops.run_fixtures import RUN_ID, at, log, node, pod, runs_on, snapshot
 from tests.unit.snapshots import Text
 
-WELL = {"tokens_per_s": 18_230.0, "loader": 0.02, "collective": 0.05, "gpu_busy": 0.93}
+WELL = {
+    "steps_per_s": 2.0,
+    "reported": True,
+    "tokens_per_s": 18_230.0,
+    "loader": 0.02,
+    "collective": 0.05,
+    "gpu_busy": 0.93,
+}
 
 
 def trains(*logs: Any, grace_s: int = 50, nodes: Any = None, **vitals: Any) -> Snapshot:
@@ -83,11 +90,61 @@ def test_a_failed_save_is_found_in_the_log_alone(text: Text) -> None:
 
 
 def test_a_run_without_steps_is_stalled_unless_new() -> None:
-    taken = trains(tokens_per_s=0.0)
+    taken = trains(steps_per_s=0.0)
     assert explain(taken).symptom == "running"
+    assert explain(_older(taken)).symptom == "stalled"
+
+
+def _older(taken: Snapshot) -> Snapshot:
+    """The same run, an hour after its start."""
     for one in taken.pods:
         one["status"]["startTime"] = at(3600)
-    assert explain(taken).symptom == "stalled"
+    return taken
+
+
+def runs_program(**vitals: Any) -> Snapshot:
+    """A run with a program that reports only these numbers."""
+    nothing = {"steps_per_s": None, "reported": False, "tokens_per_s": None}
+    taken = trains(**(nothing | {"loader": None, "collective": None, "gpu_busy": None} | vitals))
+    for one in taken.pods:
+        one["spec"]["containers"][0]["env"] = [{"name": "TRAINYARD_RUN_ID", "value": RUN_ID}]
+    return taken
+
+
+def test_a_program_without_metrics_is_running_and_what_is_unknown_is_said() -> None:
+    taken = _older(runs_program())
+    assert explain(taken).symptom == "running"
+    assert health.notes(taken) == [
+        "no metrics: the program does not report any; see docs/runtime.md"
+    ]
+    assert health.notes(_older(runs_program(gpu_busy=0.9)))[0] == "GPU utilization 90 %"
+
+
+def test_a_new_program_and_one_that_has_reported_are_not_called_silent() -> None:
+    assert health.notes(runs_program()) == []
+    assert health.notes(_older(runs_program(reported=True))) == []
+    assert health.notes(_older(runs_program(reported=None))) == []
+    assert health.notes(_older(trains()))[1:] == []
+
+
+def test_idle_gpus_of_a_program_without_metrics_are_found_without_settings_of_the_trainer() -> None:
+    verdict = explain(_older(runs_program(gpu_busy=0.3)))
+    assert verdict.symptom == "low-utilization"
+    assert not [line for line in verdict.remedy if "data.staging" in line or "batch." in line]
+
+
+def test_zeros_of_what_a_program_does_not_report_are_no_findings() -> None:
+    zeros = {"reported": True, "tokens_per_s": 0.0, "loader": 0.0, "collective": 0.0}
+    taken = _older(runs_program(steps_per_s=0.5, **zeros))
+    assert explain(taken).symptom == "running"
+    assert health.notes(taken) == ["0.5 steps/s"]
+
+
+def test_a_program_that_stops_reporting_is_stalled() -> None:
+    verdict = explain(_older(runs_program(reported=True, steps_per_s=0.0)))
+    assert verdict.symptom == "stalled"
+    assert verdict.headline == "has all its pods but reported no step for 5 minutes"
+    assert not [line for line in verdict.remedy if "collective_timeout_s" in line]
 
 
 def test_idle_gpus_without_data_wait_are_reported(text: Text) -> None:
