@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from trainyard.contract import LAUNCHERS
+from trainyard.contract import LAUNCHERS, NODE_NAME_ENV
 
 JOIN_TIMEOUT_S: Final = 300
 """Time for all nodes to meet; pods of a gang may start minutes apart."""
@@ -169,7 +169,9 @@ def _mpirun(ranks: Ranks, rank: list[str], env: Mapping[str, str], own: Mapping[
         return Start([*command, "--host", f"localhost:{ranks.world_size}", *rank], ranks.world_size)
     command += ["--map-by", f"ppr:{ranks.per_node}:node"]
     for name in sorted(env):
-        if name.startswith("TRAINYARD_") or name in _EXPORTED or name in own:
+        # Ranks of other pods are on other nodes than mpirun.
+        fact = name.startswith("TRAINYARD_") and name != NODE_NAME_ENV
+        if fact or name in _EXPORTED or name in own:
             command += ["-x", name]
     return Start([*command, *rank], ranks.world_size, shared=True)
 

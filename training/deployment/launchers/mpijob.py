@@ -105,7 +105,7 @@ def render(run: RunSpec, platform: Platform) -> list[Manifest]:
     ]
     # Ranks that mpirun starts here find the source unpacked.
     words = [*program.UNPACK, "--", *sshd] if run.program else sshd
-    env = program.environment(run, _first(run))
+    env = program.environment(run, platform, _first(run))
     worker = pod.container(run, platform, words, name="worker", more_env=env)
     return [
         {

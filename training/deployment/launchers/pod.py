@@ -255,7 +255,10 @@ def worker(
     """
     own: list[Mapping[str, Any]] = [*more_env]
     if run.program:
-        own += [*program.environment(run, rendezvous_host), *program.node_rank_env(node_rank)]
+        own += [
+            *program.environment(run, platform, rendezvous_host),
+            *program.node_rank_env(node_rank),
+        ]
     return container(run, platform, command(run, rendezvous_host), name=name, more_env=own)
 
 

@@ -7,8 +7,9 @@ import json
 from typing import Any, Final
 
 from infra.domain.platform import Platform
+from infra.domain.pools import Nodes
 from infra.kubernetes.objects import Manifest, metadata
-from training.deployment import runtime_archive
+from training.deployment import placement, runtime_archive
 from training.program import (
     ACCELERATE_FILE,
     DEEPSPEED_FILE,
@@ -77,8 +78,10 @@ def _base64(content: bytes) -> str:
     return base64.b64encode(content).decode()
 
 
-def environment(run: RunSpec, rendezvous_host: str | None) -> list[dict[str, Any]]:
-    """Return the variables with the facts of the run, sorted; those of the pod are `pod_environment`'s.
+def environment(
+    run: RunSpec, platform: Platform, rendezvous_host: str | None
+) -> list[dict[str, Any]]:
+    """Return the variables with the facts of the run, sorted, and the name of the pod's node.
 
     `rendezvous_host`: DNS name of the first pod; None: a run of one node.
     """
@@ -109,8 +112,35 @@ def environment(run: RunSpec, rendezvous_host: str | None) -> list[dict[str, Any
         ),
     }
     variables = {contract.PLACEHOLDERS[name].variable: value for name, value in facts.items()}
+    variables |= _node_facts(run, platform)
     variables["PYTHONPATH"] = f"{contract.CONFIG_MOUNT}/{runtime_archive.ZIP_FILE}"
-    return [{"name": name, "value": value} for name, value in sorted(variables.items()) if value]
+    node = {"fieldRef": {"fieldPath": "spec.nodeName"}}
+    return [
+        *({"name": name, "value": value} for name, value in sorted(variables.items()) if value),
+        {"name": contract.NODE_NAME_ENV, "valueFrom": node},
+    ]
+
+
+_EC2: Final = (Nodes.MANAGED, Nodes.KARPENTER)
+
+
+def _node_facts(run: RunSpec, platform: Platform) -> dict[str, str]:
+    """Return what is the same on every node that the run may get; a pod cannot read its node's labels.
+
+    Instance types and zones of nodes that the stack does not create are the stack file's word only.
+    """
+    pools = placement.eligible_pools(run, platform)
+    created = all(pool.nodes in _EC2 for pool in pools)
+    choices = {
+        contract.POOL_ENV: {pool.name for pool in pools},
+        contract.INSTANCE_TYPE_ENV: {t for pool in pools for t in pool.instance_types},
+        contract.ZONE_ENV: {pool.zone for pool in pools},
+    }
+    return {
+        name: next(iter(values))
+        for name, values in choices.items()
+        if len(values) == 1 and (created or name == contract.POOL_ENV)
+    }
 
 
 def node_rank_env(path: str = "") -> list[dict[str, Any]]:

@@ -1,0 +1,87 @@
+"""What a program learns about its node: only what is true on every node that the run may get."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from infra.domain.platform import Platform
+from infra.domain.pools import Nodes
+from tests.golden.example_runs import platform, run
+from training.deployment.launchers import program
+from training.program import Program
+from training.spec import RunSpec
+from trainyard import contract, launchers, lineage
+
+NODE = {"name": "TRAINYARD_NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
+OWN = Program(launcher="torchrun", command=("train.py",))
+
+
+def of_program(**changes: Any) -> RunSpec:
+    return run(config={}, program=OWN, **changes)
+
+
+def variables(where: Platform, **changes: Any) -> dict[str, str]:
+    found = program.environment(of_program(**changes), where, None)
+    return {one["name"]: one["value"] for one in found if "value" in one}
+
+
+def with_nodes(nodes: Nodes) -> Platform:
+    """The example's platform with nodes from there: a spot and an on-demand pool of one type."""
+    here = platform()
+    return dataclasses.replace(
+        here, pools=tuple(dataclasses.replace(pool, nodes=nodes) for pool in here.pools)
+    )
+
+
+def test_the_nodes_name_comes_from_the_pod_for_programs_only() -> None:
+    assert NODE in program.environment(of_program(), platform(), None)
+    assert program.environment(run(), platform(), None) == []
+
+
+def test_a_single_pool_is_named_and_of_several_none() -> None:
+    both = variables(platform())
+    assert "TRAINYARD_POOL" not in both
+    one = variables(with_nodes(Nodes.EXISTING), capacity_types=("spot",))
+    assert one["TRAINYARD_POOL"] == "spot"
+    assert "TRAINYARD_INSTANCE_TYPE" not in one and "TRAINYARD_ZONE" not in one
+
+
+def test_type_and_zone_are_known_of_nodes_that_the_stack_creates() -> None:
+    facts = variables(with_nodes(Nodes.MANAGED))
+    assert facts["TRAINYARD_INSTANCE_TYPE"] == "p4d.24xlarge"
+    assert facts["TRAINYARD_ZONE"] == "us-east-1a"
+    assert "TRAINYARD_POOL" not in facts
+
+
+def test_checkpoints_record_what_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = variables(with_nodes(Nodes.MANAGED), capacity_types=("spot",))
+    for name, value in known.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv(contract.NODE_NAME_ENV, "spot-3")
+    assert lineage.describe_node() == {
+        "name": "spot-3",
+        "pool": "spot",
+        "instance_type": "p4d.24xlarge",
+        "capacity_type": "spot",
+        "zone": "us-east-1a",
+    }
+
+
+def test_mpirun_does_not_give_its_own_node_to_ranks_of_other_pods(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("shutil.which", lambda *_, **__: "/usr/bin/mpirun")
+    ranks = launchers.Ranks(
+        run_id="r", nodes=2, node_rank=0, per_node=1, host="r-worker-0", port=29400
+    )
+    env = {
+        launchers.MPI_HOSTFILES[0]: "/etc/mpi/hostfile",
+        contract.NODE_NAME_ENV: "cpu-0",
+        contract.POOL_ENV: "spot",
+    }
+    command = launchers.start_of("mpirun", ranks, ["train.py"], {}, env).command
+    assert contract.POOL_ENV in command
+    assert contract.NODE_NAME_ENV not in command
