@@ -320,6 +320,19 @@ class RunKeys:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Launch:
+    """How a run was launched, besides the commit."""
+
+    dirty: bool | None = None
+    """Whether the checkout differed from its commit; None: not known."""
+    by: str = ""
+    """Who launched it, as the machine of the launch names them; empty: not known."""
+
+
+NOT_KNOWN: Final = Launch()
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunSpec(RunKeys):
     """One version of one run, complete: equal specs are the same run, a change makes a new one."""
 
@@ -380,7 +393,7 @@ class RunSpec(RunKeys):
         """The run's folder inside its containers."""
         return f"{CHECKPOINT_MOUNT}/{self.run_id}"
 
-    def record(self, *, stack: str, git_commit: str) -> RunRecord:
+    def record(self, *, stack: str, git_commit: str, launch: Launch = NOT_KNOWN) -> RunRecord:
         """Return what is written next to the run and into each of its checkpoints."""
         return RunRecord(
             run_id=self.run_id,
@@ -408,6 +421,8 @@ class RunSpec(RunKeys):
             capacity_types=list(self.capacity_types),
             grace=self.grace,
             program=self.program.record() if self.program else None,
+            dirty=launch.dirty,
+            launched_by=launch.by,
         )
 
 
@@ -445,12 +460,17 @@ class RunRecord:
     grace: GraceBudget
     program: dict[str, Any] | None = None
     """Launcher, command and source with its hash, and whether it was `dirty`; None: the built-in trainer."""
+    dirty: bool | None = None
+    """Whether the checkout differed from git_commit; None: not known, as in older records."""
+    launched_by: str = ""
+    """Who launched it first, as the machine of the launch names them; empty: not known."""
 
     def to_json(self) -> str:
         """The text of `run.json`: indented, sorted, ending in a newline."""
         values = dataclasses.asdict(self)
-        if self.program is None:
-            del values["program"]
+        for one in dataclasses.fields(self):
+            if one.default is not dataclasses.MISSING and values[one.name] == one.default:
+                del values[one.name]
         return json.dumps(values, indent=2, sort_keys=True) + "\n"
 
     @classmethod
@@ -463,7 +483,8 @@ class RunRecord:
         if not isinstance(values, dict):
             raise ValueError("run record is not a JSON object")
         known = {f.name for f in dataclasses.fields(cls)}
-        if missing := sorted(known - {"program"} - values.keys()):
+        required = {f.name for f in dataclasses.fields(cls) if f.default is dataclasses.MISSING}
+        if missing := sorted(required - values.keys()):
             raise ValueError(f"run record lacks {', '.join(missing)}")
         if unknown := sorted(values.keys() - known):
             raise ValueError(f"run record has unknown {', '.join(unknown)}")

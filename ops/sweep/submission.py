@@ -39,10 +39,12 @@ def load(file: Path, stack: str, root: Path = ROOT) -> Submission:
         sweep = sweep_files.load(file.resolve(), planned.platform, planned.images, root)
     except ConfigError as error:
         raise SweepFileError(str(error)) from None
-    commit = lineage.git_commit(root)
+    commit, launch = lineage.git_commit(root), lineage.launch(root)
     return Submission(
         state=sweep.state,
         namespace=naming.namespace(sweep.state.team),
         asha=sweep.asha,
-        manifests=lambda run_id: submission.manifests(sweep.runs[run_id], planned.platform, commit),
+        manifests=lambda run_id: submission.manifests(
+            sweep.runs[run_id], planned.platform, commit, launch
+        ),
     )

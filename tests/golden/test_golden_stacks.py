@@ -13,6 +13,7 @@ from tests.golden.conftest import FOLDER, as_text, assert_same, read_folder, wri
 from tests.golden.stack_files import expanded, folded
 from training import source
 from training.deployment import lineage, trainer_settings
+from training.spec import NOT_KNOWN
 
 STACKS = {
     "local": "Pulumi.local.yaml",
@@ -29,6 +30,7 @@ def fixed_checkout() -> Iterator[None]:
         patch.setattr(trainer_settings, "CONFIGS_FOLDER", "tests/golden/configs")
         patch.setattr(source, "digest", lambda *_: "d" * 64)
         patch.setattr(lineage, "git_commit", lambda root: "c" * 40)
+        patch.setattr(lineage, "launch", lambda root: NOT_KNOWN)
         # Each has its own golden file.
         files = {name: f"tests/golden/dashboards/{name}.json" for name in dashboards.DASHBOARDS}
         patch.setattr(dashboards, "rendered", lambda: files)

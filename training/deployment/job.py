@@ -17,7 +17,7 @@ from training import spec
 from training.deployment import placement
 from training.deployment.gangs import gang_backend
 from training.deployment.launchers import LAUNCHERS, pod, program
-from training.spec import RunRecord, RunSpec
+from training.spec import NOT_KNOWN, Launch, RunRecord, RunSpec
 
 _IMMUTABLE: Final = ["metadata", "spec", "data", "immutable"]
 """A run stays as it was launched: a newer launcher, a newer commit or a changed platform does not update it.
@@ -57,9 +57,11 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def manifests(run: RunSpec, platform: Platform, git_commit: str) -> list[Manifest]:
+def manifests(
+    run: RunSpec, platform: Platform, git_commit: str, launch: Launch = NOT_KNOWN
+) -> list[Manifest]:
     """Return every object of a run in the order of creation; the last is the run itself, which queues."""
-    record = run.record(stack=platform.stack, git_commit=git_commit)
+    record = run.record(stack=platform.stack, git_commit=git_commit, launch=launch)
     requests = pod.resources(run, platform)["requests"]
     return [
         config_map(run, platform, record),
@@ -96,11 +98,12 @@ def outputs(run: RunSpec, platform: Platform) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingJobArgs:
-    """A run, where it goes, and the commit that launches it."""
+    """A run, where it goes, and the commit that launches it, by whom."""
 
     run: RunSpec
     platform: Platform
     git_commit: str
+    launch: Launch = NOT_KNOWN
 
 
 class TrainingJob(pulumi.ComponentResource):
@@ -109,7 +112,7 @@ class TrainingJob(pulumi.ComponentResource):
     def __init__(self, name: str, args: TrainingJobArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__(naming.training_type("TrainingJob"), name, None, opts)
         created: list[pulumi.Resource] = []
-        for manifest in manifests(args.run, args.platform, args.git_commit):
+        for manifest in manifests(args.run, args.platform, args.git_commit, args.launch):
             part = manifest["metadata"]["name"].removeprefix(args.run.run_id)
             created.append(
                 KubernetesObject(

@@ -1,25 +1,52 @@
-"""Git commit of a deployment."""
+"""Git commit of a deployment, and who deploys."""
 
 from __future__ import annotations
 
+import getpass
+import os
 import subprocess
 from pathlib import Path
 from typing import Final
+
+from training.spec import Launch
 
 _UNKNOWN: Final = "unknown"
 
 
 def git_commit(root: Path) -> str:
     """Return the checkout's commit: 40 hexadecimal digits, or `unknown` outside of git."""
+    found = _git(root, "rev-parse", "HEAD")
+    return _UNKNOWN if found is None else found.strip()
+
+
+def launch(root: Path) -> Launch:
+    """Return whether the checkout has changes that are not committed, and who deploys it."""
+    changes = _git(root, "status", "--porcelain")
+    return Launch(dirty=None if changes is None else bool(changes), by=_user())
+
+
+def _user() -> str:
+    """Return who started the workflow on GitHub, else the login name; empty without one."""
+    if os.environ.get("GITHUB_ACTIONS") == "true":
+        return os.environ.get("GITHUB_ACTOR", "")
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return ""
+
+
+def _git(root: Path, *arguments: str) -> str | None:
+    """Return what git prints; None if it fails."""
     try:
         done = subprocess.run(
-            ["git", "rev-parse", "HEAD"],
+            ["git", *arguments],
             cwd=root,
             capture_output=True,
             text=True,
+            errors="replace",
             timeout=10,
             check=True,
         )
     except (OSError, subprocess.SubprocessError):
-        return _UNKNOWN
-    return done.stdout.strip()
+        return None
+    return done.stdout

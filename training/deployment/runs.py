@@ -29,7 +29,7 @@ def deploy(
     """
     prepared: dict[Preparation | None, list[pulumi.Resource]] = {None: []}
     jobs: dict[str, TrainingJob] = {}
-    commit = lineage.git_commit(root)
+    commit, launch = lineage.git_commit(root), lineage.launch(root)
     for run in runs:
         for line in trainer_settings.config_warnings(run):
             pulumi.log.warn(line)
@@ -39,6 +39,6 @@ def deploy(
             work = DatasetPreparationArgs(preparation=need, platform=platform)
             prepared[need] = [DatasetPreparation(f"{run.team}-{need.name}", work, opts)]
         opts = pulumi.ResourceOptions(provider=on, depends_on=[*ready[run.team], *prepared[need]])
-        args = TrainingJobArgs(run=run, platform=platform, git_commit=commit)
+        args = TrainingJobArgs(run=run, platform=platform, git_commit=commit, launch=launch)
         jobs[run.run_id] = TrainingJob(run.run_id, args, opts)
     return jobs

@@ -10,7 +10,7 @@ import pytest
 
 from tests.golden.example_runs import run
 from training import spec
-from training.spec import Dataset, GraceBudget, RunRecord, RunSpec
+from training.spec import Dataset, GraceBudget, Launch, RunRecord, RunSpec
 
 
 def test_equal_specs_are_the_same_run() -> None:
@@ -110,6 +110,18 @@ def test_the_commit_is_recorded_and_not_part_of_the_identity() -> None:
     one, other = (run().record(stack="local", git_commit=c * 40) for c in "ab")
     assert one.run_id == other.run_id
     assert one.git_commit != other.git_commit
+
+
+def test_a_record_says_who_launched_it_and_from_what_only_where_that_is_known() -> None:
+    unknown = run().record(stack="local", git_commit="c" * 40)
+    assert not {"dirty", "launched_by", "program"} & json.loads(unknown.to_json()).keys()
+    for dirty in (True, False):
+        launch = Launch(dirty=dirty, by="ada")
+        record = run().record(stack="local", git_commit="c" * 40, launch=launch)
+        values = json.loads(record.to_json())
+        assert (values["dirty"], values["launched_by"]) == (dirty, "ada")
+        assert RunRecord.from_json(record.to_json()) == record
+        assert record.run_id == unknown.run_id
 
 
 @pytest.mark.parametrize(
