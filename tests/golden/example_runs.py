@@ -107,6 +107,10 @@ def platform(**changes: Any) -> Platform:
     return platform_record.platform(parse(stack_values() | changes), "example")
 
 
+PREPARED = Dataset(name="stdlib")
+"""A dataset that is on the team's volume: pods of the run do not wait for its preparation."""
+
+
 def run(**changes: Any) -> RunSpec:
     """Two whole p4d nodes of team research."""
     base = RunSpec(

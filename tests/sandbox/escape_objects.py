@@ -9,7 +9,7 @@ from typing import Any
 from infra.config import parse, platform_record
 from infra.domain import naming
 from infra.domain.platform import Platform
-from tests.golden.example_runs import run
+from tests.golden.example_runs import PREPARED, run
 from training.deployment.launchers import LAUNCHERS
 from training.spec import Resources
 
@@ -76,6 +76,7 @@ def collection(manifest: Mapping[str, Any]) -> str:
 def _spec(gpu: bool, team_name: str) -> Json:
     """Return the pod spec of a run without fields that need other objects."""
     spec = run(
+        dataset=PREPARED,
         name="escape",
         team=team_name,
         nodes=1,
@@ -196,6 +197,7 @@ def other_run(kind: str, *, gpu: bool, meta: Json, suspend: bool = True) -> Json
 def launched(launcher: str, team: str = RESEARCH) -> Json:
     """Return a rendered run, suspended as by Kueue's webhooks."""
     spec = run(
+        dataset=PREPARED,
         name="launched",
         team=team,
         nodes=1 if LAUNCHERS[launcher].support.single_node else 2,

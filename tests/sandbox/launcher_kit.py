@@ -18,7 +18,7 @@ from infra.queueing import kueue, priorities
 from infra.sites.simulated import node_pools, storage
 from infra.tenancy import access, team, volumes
 from sandbox.operators import OPERATORS
-from tests.golden.example_runs import run
+from tests.golden.example_runs import PREPARED, run
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.node_kit import trainer_image, until
 from training import spec as contract
@@ -196,6 +196,7 @@ def start(
 ) -> LiveRun:
     """Start a run of two nodes whose ranks are `program`; `plan`: what rank.py does in each attempt."""
     spec = run(
+        dataset=PREPARED,
         name=name,
         team=TEAM,
         job_kind=kind,

@@ -15,7 +15,7 @@ from infra.queueing import kueue, priorities
 from infra.sites.simulated import node_pools
 from infra.tenancy import access, team
 from sandbox.node.api import ApiError, Client, object_path
-from tests.golden.example_runs import run
+from tests.golden.example_runs import PREPARED, run
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.node_kit import until
 from training.deployment.launchers import LAUNCHERS
@@ -154,6 +154,7 @@ class Fleet:
         """Submits a run of whole nodes on these pools; its id. `hold`: it never starts, and never ends."""
         tier = self.platform.teams[team_name].tier
         spec = run(
+            dataset=PREPARED,
             name=name,
             team=team_name,
             tier=tier,

@@ -15,7 +15,7 @@ from infra.domain.platform import Platform
 from infra.queueing import kueue, priorities
 from infra.sites.simulated import node_pools
 from infra.tenancy import access, team
-from tests.golden.example_runs import run
+from tests.golden.example_runs import PREPARED, run
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.node_kit import HOST, delete, platform_in, until
 from training.deployment.launchers import LAUNCHERS
@@ -113,6 +113,7 @@ def gangs(cluster: Cluster) -> Iterator[Cluster]:
 def _gang(script: str, **changes: Any) -> tuple[RunSpec, dict[str, Any]]:
     """A run of two nodes, and its JobSet with a shell in the trainer's place."""
     spec = run(
+        dataset=PREPARED,
         name=changes.pop("name"),
         team=TEAM,
         processes_per_node=1,
@@ -193,7 +194,7 @@ def test_gang_that_does_not_fit_as_a_whole_starts_no_pod(gangs: Cluster) -> None
             condition["type"] == "QuotaReserved" and condition["reason"] == "Pending"
             for workload in json.loads(text)["items"]
             if workload["metadata"]["ownerReferences"][0]["name"] == wide.run_id
-            for condition in workload["status"].get("conditions", [])
+            for condition in workload.get("status", {}).get("conditions", [])
         )
 
     until(pending, "Kueue reports why the gang waits", 60.0)

@@ -22,7 +22,7 @@ from sandbox import environment, monitoring, paths, process, toolchain
 from sandbox.monitoring import late_start, prometheus_client
 from sandbox.node import images
 from sandbox.toolchain.tools import MONITORING_TOOLS
-from tests.golden.example_runs import run
+from tests.golden.example_runs import PREPARED, run
 from tests.sandbox.node_kit import until
 from tests.sandbox.queue_kit import Fleet, pool, team_of
 from training import source
@@ -136,6 +136,7 @@ def _job(fleet: Fleet) -> tuple[str, dict[str, Any]]:
     digest = source.digest(paths.PROJECT)
     images.snapshot(digest, fleet.cluster.state)
     spec = run(
+        dataset=PREPARED,
         name="seen",
         team=TEAM,
         job_kind="job",

@@ -12,7 +12,7 @@ import pytest
 from infra.domain import naming
 from infra.tenancy import access, team
 from sandbox.cluster import ClusterError
-from tests.golden.example_runs import platform, run_of
+from tests.golden.example_runs import PREPARED, platform, run_of
 from tests.sandbox.conftest import Cluster
 from training.deployment.launchers import LAUNCHERS
 
@@ -140,7 +140,9 @@ ATTEMPTS: dict[str, tuple[Edit, Edit, str]] = {
 
 
 def _pod(edit: Edit) -> str:
-    template = LAUNCHERS["job"].render(run_of("job"), platform())[-1]["spec"]["template"]
+    template = LAUNCHERS["job"].render(run_of("job", dataset=PREPARED), platform())[-1]["spec"][
+        "template"
+    ]
     spec = copy.deepcopy(template["spec"])
     # The class is of a stack, and this is about the pod.
     del spec["priorityClassName"]

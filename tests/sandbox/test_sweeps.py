@@ -18,7 +18,7 @@ from ops.cluster import ClusterError
 from ops.sweep import driver, observe, report, store
 from ops.sweep.driver import Driver
 from sandbox import paths
-from tests.golden.example_runs import run
+from tests.golden.example_runs import PREPARED, run
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.node_kit import until
 from tests.sandbox.queue_kit import HOLD, Fleet, pool, team_of
@@ -83,6 +83,7 @@ class Family:
 
     def _spec(self, number: int) -> Any:
         return run(
+            dataset=PREPARED,
             name=f"{self.name}-{number:03d}",
             team=TEAM,
             job_kind="indexed-job",
