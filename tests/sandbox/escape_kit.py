@@ -27,7 +27,9 @@ from tests.sandbox.escape_objects import (
     RESEARCH,
     Json,
     collection,
+    other_run,
     pod,
+    queued,
     values,
 )
 from tests.sandbox.node_kit import until
@@ -191,6 +193,24 @@ class GuardedCluster:
             self.await_refusal(proof)
 
 
+def _webhook_configurations(cluster: Cluster) -> list[Json]:
+    kinds = "mutatingwebhookconfigurations,validatingwebhookconfigurations"
+    found: list[Json] = json.loads(cluster.kubectl("get", kinds, "-o", "json"))["items"]
+    for one in found:
+        for precondition in ("resourceVersion", "uid"):
+            del one["metadata"][precondition]
+    return found
+
+
+def _is_of_operators(webhook: Json) -> bool:
+    """Whether Kueue answers for runs of operators, which do not run here.
+
+    It would suspend such a run, or reject it for its runtime, where the policies are to hold alone.
+    """
+    resources = {name for rule in webhook["rules"] for name in rule["resources"]}
+    return bool(resources & {"trainjobs", "pytorchjobs", "mpijobs"})
+
+
 @contextlib.contextmanager
 def standing(cluster: Cluster) -> Iterator[GuardedCluster]:
     """The stack's admission policies and the teams that they apply to; deleted at the end."""
@@ -203,14 +223,25 @@ def standing(cluster: Cluster) -> Iterator[GuardedCluster]:
     everything = [*definitions(), *classes, *enforced, *homes]
     guarded = GuardedCluster(cluster, Asker(cluster.kubeconfig), policies)
     guarded.apply({"apiVersion": "v1", "kind": "List", "items": everything})
+    webhooks = _webhook_configurations(cluster)
+    for one in webhooks:
+        kept = [webhook for webhook in one["webhooks"] if not _is_of_operators(webhook)]
+        cluster.kubectl("replace", "-f", "-", stdin=json.dumps(one | {"webhooks": kept}))
     try:
         for name in (RESEARCH, PRODUCTION, RDMA):
             guarded.await_refusal(create(pod(gpu=True, team=name)))
         for definition in definitions():
             crd = f"crd/{definition['metadata']['name']}"
             cluster.kubectl("wait", crd, "--for=condition=Established", "--timeout=120s")
+        for kind in ("PyTorchJob", "MPIJob"):
+            running = other_run(kind, gpu=True, meta=queued(), suspend=False)
+            guarded.await_refusal(create(running))
+        suspended = create(other_run("TrainJob", gpu=True, meta=queued()))
+        until(lambda: not guarded.ask.refusal(suspended), "no webhook answers for TrainJobs")
         yield guarded
     finally:
+        for one in webhooks:
+            cluster.kubectl("replace", "-f", "-", stdin=json.dumps(one))
         policies_first = [*enforced, *homes[::-1], *classes, *definitions()]
         gone = json.dumps({"apiVersion": "v1", "kind": "List", "items": policies_first})
         cluster.kubectl("delete", "--ignore-not-found", "--timeout=180s", "-f", "-", stdin=gone)
