@@ -21,8 +21,9 @@ from training.spec import EXIT_BAD_CONFIG, EXIT_DONE, EXIT_PREEMPTED
 POLL_S: Final = 1.0
 SHOW_S: Final = 30.0
 """Seconds between two lines without news."""
-SETTLE_S: Final = 120.0
-"""A failure from before the start of this process is final after so long: a new Job may be about to begin."""
+SETTLE_S: Final = 30.0
+"""A failure from before the start of this process is final after so long: a new Job may be about to begin. Less
+than the sandbox lets a pod become ready in: its next attempt would wait as long again."""
 SILENT_S: Final = 1800.0
 """After so long without news an attempt was killed: 360 times as long as it takes to report."""
 
