@@ -264,7 +264,11 @@ def exit_code(reader: RunReader, run: Run, outcome: str) -> int:
         return spec.EXIT_DONE
     codes: list[int] = []
     for pod in reader.pods(run):
-        for container in pod.get("status", {}).get("containerStatuses", []):
+        status = pod.get("status", {})
+        for container in [
+            *status.get("initContainerStatuses", []),
+            *status.get("containerStatuses", []),
+        ]:
             ended: dict[str, Any] = container.get("state", {}).get("terminated") or {}
             if ended.get("exitCode"):
                 codes.append(int(ended["exitCode"]))
