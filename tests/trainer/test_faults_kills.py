@@ -51,8 +51,9 @@ def test_killed_at_any_step_a_run_loses_an_interval_at_most_and_no_bit(
             assert trainer.run(run, hook=noting_samples(noted, 2)) == [0, 0]
             from_step = files.events("started")[-1]["step"]
             trials.lost(killed_at - from_step)
-            # A save that was still in flight does not count: then it is the one before.
-            assert killed_at - from_step < 2 * INTERVAL
+            # A save in flight does not count until it is complete; the next one is due an interval
+            # later and waits for it, so the step after which it is due is the last one at risk.
+            assert killed_at - from_step <= 2 * INTERVAL
             assert_each_sample_counted_once(noted, files)
         assert_same(files, control)
     trials.passed = True
@@ -119,7 +120,7 @@ def test_a_save_longer_than_the_notice_leaves_the_checkpoint_before_it_intact(
         assert codes == [75, 75], ranks.output()  # an older good one is there
         assert trainer.run(run) == [0, 0]
         trials.lost(stopped - files.events("resumed")[-1]["from_step"])
-        assert 0 < (trials.most_lost or 0) < 2 * INTERVAL
+        assert 0 < (trials.most_lost or 0) <= 2 * INTERVAL
         assert_same(files, control)
     trials.passed = True
 
