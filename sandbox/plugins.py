@@ -18,7 +18,9 @@ from pathlib import Path
 
 from sandbox import paths
 from sandbox.reporting import Report
-from sandbox.toolchain import Toolchain, official
+from sandbox.toolchain import Toolchain
+from sandbox.toolchain.download import reachable
+from sandbox.toolchain.releases import LOOK, PULUMI
 from sandbox.toolchain.tools import (
     AWS_PLUGIN_VERSION,
     EKS_PLUGIN_VERSION,
@@ -150,7 +152,7 @@ def _official_plugin(
 
 @functools.cache
 def _site_reachable() -> bool:
-    return official.site_reachable()
+    return bool(reachable([f"{PULUMI}/{LOOK[PULUMI]}"]))
 
 
 def _remove(place: Path) -> None:

@@ -36,9 +36,12 @@ class Cancelled(Exception):
 
 
 class Builder:
-    """Builds tools with one Go toolchain; `cancel` stops running builds."""
+    """Builds tools with one Go toolchain; `cancel` stops running builds.
 
-    def __init__(self, go: Path, logs: Path) -> None:
+    Without one (None) it installs downloaded tools that have no assets.
+    """
+
+    def __init__(self, go: Path | None, logs: Path) -> None:
         self._go = go
         self._logs = logs
         self._running: set[subprocess.Popen[str]] = set()
@@ -50,8 +53,8 @@ class Builder:
         for process in list(self._running):
             process.terminate()
 
-    def build(self, tool: Tool, report: Report) -> ToolLocation:
-        """Build `tool` into the cache.
+    def build(self, tool: Tool, report: Report, downloaded: Path | None = None) -> ToolLocation:
+        """Build `tool` into the cache, or move its `downloaded` executables there; fetch its assets.
 
         Raises:
             BuildError: a step failed; the text names it and the log.
@@ -63,11 +66,15 @@ class Builder:
         final = cache_entry(tool)
         partial = final.with_name(f".partial-{tool.key}")
         shutil.rmtree(partial, ignore_errors=True)
-        (partial / "bin").mkdir(parents=True)
-        report("fetching modules")
+        partial.mkdir(parents=True)
+        report("fetching manifests" if downloaded else "fetching modules")
         self._copy_assets(tool, partial / "assets", log)
-        for binary in tool.binaries:
-            self._compile(tool, binary.package, partial / "bin" / binary.name, log, report)
+        if downloaded:
+            downloaded.rename(partial / "bin")
+        else:
+            (partial / "bin").mkdir()
+            for binary in tool.binaries:
+                self._compile(tool, binary.package, partial / "bin" / binary.name, log, report)
         shutil.rmtree(final, ignore_errors=True)
         partial.rename(final)
         found = find_in_cache(tool)
@@ -127,6 +134,7 @@ class Builder:
     ) -> str:
         if self._cancelled.is_set():
             raise Cancelled
+        assert self._go is not None, "only downloaded tools without assets need no Go"
         lines: list[str] = []
         with log.open("a") as out:
             process = subprocess.Popen(

@@ -1,9 +1,10 @@
-"""Make every tool available: from PATH, else the cache, else a download or build; show progress."""
+"""Make every tool available: from PATH, else the cache, else a download, else a build; show progress."""
 
 from __future__ import annotations
 
 import fcntl
 import shutil
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
@@ -14,15 +15,18 @@ from pathlib import Path
 from rich.console import Console
 
 from sandbox import paths
-from sandbox.toolchain import official
 from sandbox.toolchain.builder import BYTES_NEEDED, Builder, BuildError, Cancelled, go_build_cache
+from sandbox.toolchain.download import DownloadError, reachable
 from sandbox.toolchain.golang import GoUnavailableError, find_go
 from sandbox.toolchain.lookup import ToolLocation, cache_entry, find_in_cache, find_on_path
 from sandbox.toolchain.progress import BuildTable
+from sandbox.toolchain.release_files import get_release, release_for_this_machine
+from sandbox.toolchain.releases import LOOK, Release
 from sandbox.toolchain.tools import MONITORING_TOOLS, ON_DEMAND_TOOLS, TOOLS, Tool
 
 BUILDS_AT_ONCE = 2
 """A build's link step uses one core only; a second build uses the others."""
+DOWNLOADS_AT_ONCE = 4
 
 
 class ToolchainError(Exception):
@@ -46,8 +50,8 @@ class Toolchain:
 def ensure(console: Console, *names: str) -> Toolchain:
     """Return the named tools, ready to run; without names, all tools of a sandbox.
 
-    Takes well under 2 s when everything is cached. `sources` holds each tool's origin: PATH, cache, official
-    or built.
+    Takes well under 2 s when everything is cached. `sources` holds each tool's origin: PATH, cache, downloaded
+    or built. What upstream publishes is downloaded where its sites answer, and built from modules otherwise.
 
     Raises:
         ToolchainError: an unknown name, no Go, too little disk space, or a failed build (the text names its log).
@@ -63,9 +67,8 @@ def ensure(console: Console, *names: str) -> Toolchain:
     if missing:
         with _cache_lock(console):
             missing = _recheck_cache(missing, found)
-            missing = _install_official_pulumi(missing, found, console)
             if missing:
-                found |= _build_all(missing, console)
+                found |= _install_all(missing, console)
     return _toolchain(found)
 
 
@@ -101,20 +104,7 @@ def _find_ready(tool: Tool) -> ToolLocation | None:
         assets = cache_entry(tool) / "assets"
         if not tool.assets or assets.exists():
             return ToolLocation("PATH", binaries, assets)
-    if tool.name == "pulumi" and (hit := _official_pulumi()):
-        return hit
     return find_in_cache(tool)
-
-
-def _official_pulumi() -> ToolLocation | None:
-    folder = official.pulumi_folder()
-    if not (folder / "pulumi").exists():
-        return None
-    binaries = {
-        name: folder / name
-        for name in ("pulumi", "pulumi-language-python", "pulumi-language-python-exec")
-    }
-    return ToolLocation("official", binaries, folder / "assets")
 
 
 def _recheck_cache(missing: list[Tool], found: dict[str, ToolLocation]) -> list[Tool]:
@@ -123,34 +113,17 @@ def _recheck_cache(missing: list[Tool], found: dict[str, ToolLocation]) -> list[
     return [tool for tool in missing if tool.name not in found]
 
 
-def _install_official_pulumi(
-    missing: list[Tool], found: dict[str, ToolLocation], console: Console
-) -> list[Tool]:
-    if not any(tool.name == "pulumi" for tool in missing):
-        return missing
-    if not official.site_reachable():
-        console.print("pulumi: download site not reachable; building from Go modules")
-        return missing
-    try:
-        official.download_pulumi(lambda text: console.print(f"pulumi: {text}"))
-    except official.OfficialUnavailable as why:
-        console.print(f"pulumi: {why}; building from Go modules")
-        return missing
-    hit = _official_pulumi()
-    assert hit is not None
-    found["pulumi"] = hit
-    return [tool for tool in missing if tool.name != "pulumi"]
-
-
-def _build_all(missing: list[Tool], console: Console) -> dict[str, ToolLocation]:
-    _require_disk_space()
-    try:
-        go = find_go()
-    except GoUnavailableError as error:
-        raise ToolchainError(str(error)) from error
-    builder = Builder(go, paths.state().logs)
+def _install_all(missing: list[Tool], console: Console) -> dict[str, ToolLocation]:
     with BuildTable([tool.name for tool in missing], console) as table:
-        jobs = _run_jobs(builder, missing, table)
+        ready = _download_all(missing, table)
+        builds = [t for t in missing if t.name not in ready and not find_on_path(t)]
+        if builds:
+            _require_disk_space()
+        try:
+            go = find_go() if builds or any(tool.assets for tool in missing) else None
+        except GoUnavailableError as error:
+            raise ToolchainError(str(error)) from error
+        jobs = _run_jobs(Builder(go, paths.state().logs), missing, ready, table)
     for recipe, job in jobs.items():
         why = job.exception()
         if isinstance(why, BuildError):
@@ -161,16 +134,54 @@ def _build_all(missing: list[Tool], console: Console) -> dict[str, ToolLocation]
     return {name: hit for job in jobs.values() for name, hit in job.result().items()}
 
 
+def _download_all(missing: list[Tool], table: BuildTable) -> dict[str, Path]:
+    """Download what is published and can be had; return the folder of the executables by tool name."""
+    releases = {
+        tool.name: release
+        for tool in missing
+        if not find_on_path(tool) and (release := release_for_this_machine(tool))
+    }
+    looks = {site: f"{site}/{LOOK[site]}" for site in {r.site for r in releases.values()}}
+    answered = reachable(looks.values())
+    for site in sorted(site for site, url in looks.items() if url not in answered):
+        waiting = sorted(name for name, release in releases.items() if release.site == site)
+        table.note(f"{site}: not reachable; building {', '.join(waiting)} from Go modules")
+    stop = threading.Event()
+
+    def get(tool: Tool, release: Release) -> Path | None:
+        folder = cache_entry(tool).with_name(f".download-{tool.key}")
+        try:
+            get_release(tool, release, folder, lambda text: table.report(tool.name, text), stop)
+        except DownloadError as why:
+            shutil.rmtree(folder, ignore_errors=True)
+            table.note(f"{tool.name}: {why}; building it from Go modules")
+            return None
+        table.done(tool.name, "downloaded")
+        return folder
+
+    with ThreadPoolExecutor(DOWNLOADS_AT_ONCE) as pool:
+        jobs = {
+            tool.name: pool.submit(get, tool, releases[tool.name])
+            for tool in missing
+            if tool.name in releases and looks[releases[tool.name].site] in answered
+        }
+        try:
+            return {name: folder for name, job in jobs.items() if (folder := job.result())}
+        except KeyboardInterrupt:
+            stop.set()
+            raise
+
+
 def _run_jobs(
-    builder: Builder, missing: list[Tool], table: BuildTable
+    builder: Builder, missing: list[Tool], ready: dict[str, Path], table: BuildTable
 ) -> dict[Path, Future[dict[str, ToolLocation]]]:
-    """Build all, one job per recipe; the first failure or an interrupt stops the others."""
+    """Install all, one job per recipe; the first failure or an interrupt stops the others."""
     graphs: dict[Path, list[Tool]] = {}
     for tool in missing:
         graphs.setdefault(tool.recipe, []).append(tool)
     with ThreadPoolExecutor(BUILDS_AT_ONCE) as pool:
         jobs = {
-            recipe: pool.submit(_build_graph, builder, tools, table)
+            recipe: pool.submit(_install_graph, builder, tools, ready, table)
             for recipe, tools in graphs.items()
         }
         try:
@@ -183,20 +194,27 @@ def _run_jobs(
     return jobs
 
 
-def _build_graph(builder: Builder, tools: list[Tool], table: BuildTable) -> dict[str, ToolLocation]:
-    """Build tools of one recipe, one after the other: later ones reuse the packages of earlier ones."""
-    return {tool.name: _build_one(builder, tool, table) for tool in tools}
+def _install_graph(
+    builder: Builder, tools: list[Tool], ready: dict[str, Path], table: BuildTable
+) -> dict[str, ToolLocation]:
+    """Install tools of one recipe, one after the other: later builds reuse the packages of earlier ones."""
+    return {tool.name: _install(builder, tool, ready.get(tool.name), table) for tool in tools}
 
 
-def _build_one(builder: Builder, tool: Tool, table: BuildTable) -> ToolLocation:
+def _install(
+    builder: Builder, tool: Tool, downloaded: Path | None, table: BuildTable
+) -> ToolLocation:
     started = time.monotonic()
+
+    def report(text: str) -> None:
+        table.report(tool.name, text)
+
     if binaries := find_on_path(tool):
-        assets = builder.fetch_assets(tool, lambda text: table.report(tool.name, text))
-        found = ToolLocation("PATH", binaries, assets)
+        found = ToolLocation("PATH", binaries, builder.fetch_assets(tool, report))
     else:
-        made = builder.build(tool, lambda text: table.report(tool.name, text))
-        found = replace(made, source="built")
-    table.done(tool.name, f"built in {time.monotonic() - started:.0f} s")
+        source = "downloaded" if downloaded else "built"
+        found = replace(builder.build(tool, report, downloaded), source=source)
+    table.done(tool.name, f"{found.source} in {time.monotonic() - started:.0f} s")
     return found
 
 

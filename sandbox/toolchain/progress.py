@@ -54,8 +54,12 @@ class BuildTable:
             self._printed[name] = -PLAIN_EVERY_S
         self.report(name, text)
 
+    def note(self, text: str) -> None:
+        """Print a line that stays."""
+        self._console.print(text, highlight=False, soft_wrap=True)
+
     def _render(self) -> Table:
-        table = Table(title=f"Building the toolchain, {time.monotonic() - self._started:.0f} s")
+        table = Table(title=f"Toolchain, {time.monotonic() - self._started:.0f} s")
         table.add_column("tool")
         table.add_column("step", min_width=48)
         with self._lock:

@@ -1,22 +1,16 @@
-"""Tools come from PATH when they suit, else from the cache, and a download is checked."""
+"""Tools come from PATH when they suit, else from the cache."""
 
 from __future__ import annotations
 
-import hashlib
-import io
-import tarfile
-import threading
-from collections.abc import Iterator
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from sandbox.toolchain import lookup, official, tools
+from sandbox.toolchain import lookup, tools
 from sandbox.toolchain.ensure import ToolchainError, ensure, ensure_for_runs
-from sandbox.toolchain.tools import ON_DEMAND_TOOLS, PULUMI_VERSION, TOOLS, Tool
+from sandbox.toolchain.tools import ON_DEMAND_TOOLS, TOOLS, Tool
 
 ALL_TOOLS = (*TOOLS, *ON_DEMAND_TOOLS)
 BY_NAME = {tool.name: tool for tool in ALL_TOOLS}
@@ -133,59 +127,3 @@ def test_a_run_does_not_wait_for_the_tools_of_monitoring(
         put(BY_NAME[name])
     made = ensure_for_runs(Console(quiet=True))
     assert made.can_monitor and set(made.sources) == {tool.name for tool in TOOLS}
-
-
-class _Site(BaseHTTPRequestHandler):
-    archive = b""
-    sums = ""
-
-    def do_HEAD(self) -> None:
-        self.send_response(200)
-        self.end_headers()
-
-    def do_GET(self) -> None:
-        body = self.sums.encode() if self.path.endswith(".txt") else self.archive
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_args: object) -> None:
-        """Quiet."""
-
-
-@pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    monkeypatch.setenv("TRAINYARD_CACHE", str(tmp_path / "cache"))
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w:gz") as tar:
-        data = b"#!/bin/sh\n"
-        member = tarfile.TarInfo("pulumi/pulumi")
-        member.size, member.mode = len(data), 0o755
-        tar.addfile(member, io.BytesIO(data))
-    _Site.archive = packed.getvalue()
-    digest = hashlib.sha256(_Site.archive).hexdigest()
-    _Site.sums = f"{digest}  pulumi-v{PULUMI_VERSION}-linux-x64.tar.gz\n"
-    _Site.sums += f"{digest}  pulumi-v{PULUMI_VERSION}-linux-arm64.tar.gz\n"
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Site)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
-
-
-def test_the_official_engine_is_unpacked_when_its_checksum_fits(site: str) -> None:
-    assert official.site_reachable(site)
-    folder = official.download_pulumi(lambda _: None, site)
-    assert (folder / "pulumi").stat().st_mode & 0o100
-
-
-def test_an_official_engine_with_a_wrong_checksum_is_refused(site: str) -> None:
-    _Site.archive += b"more"
-    with pytest.raises(official.OfficialUnavailable, match="SHA-256"):
-        official.download_pulumi(lambda _: None, site)
-    assert not official.pulumi_folder().exists()
-
-
-def test_a_site_that_does_not_answer_is_not_reachable() -> None:
-    assert not official.site_reachable("http://127.0.0.1:9")
