@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import socket
+from collections.abc import Collection
 from pathlib import Path
 
 LOOPBACK = "127.0.0.1"
@@ -61,7 +62,7 @@ def choose_ports(file: Path, in_use: frozenset[str]) -> tuple[dict[str, int], li
         if port is not None and (name in in_use or is_free(port)) and port not in ports.values():
             ports[name] = port
             continue
-        ports[name] = _free(set(recorded.values()) | set(ports.values()))
+        ports[name] = free_port(taken=set(recorded.values()) | set(ports.values()))
         if port is not None:
             moved.append(
                 f"port {port} of {name} is taken by another program; moved to {ports[name]}"
@@ -84,7 +85,12 @@ def is_free(port: int) -> bool:
     return True
 
 
-def _free(taken: set[int]) -> int:
+def free_port(*, taken: Collection[int] = ()) -> int:
+    """Return a port on which a server can listen, now and after a slow start; none of `taken`.
+
+    The port is not held. It lies below the kernel's own range, from which any outgoing connection may take
+    one before a slow program binds it. Raise OSError when none is free.
+    """
     for port in random.sample(RANGE, len(RANGE)):
         if port not in taken and is_free(port):
             return port

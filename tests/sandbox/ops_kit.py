@@ -213,7 +213,8 @@ class Live:
             return until(found, f"{run} is {symptom}", deadline_s, every_s=WHY_EVERY_S)
         except AssertionError as error:
             logs = self.cluster.kubectl(
-                *("logs", "-n", self.stage.namespace, "-l", f"{naming.RUN_ID}={run}", "--tail=20")
+                *("logs", "-n", self.stage.namespace, "-l", f"{naming.RUN_ID}={run}"),
+                *("--tail=20", "--ignore-errors"),  # a Pending pod has none
             )
             raise AssertionError(f"{error}; the last answer was {last}; {logs}") from None
 

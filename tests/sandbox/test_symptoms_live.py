@@ -13,7 +13,7 @@ import pytest
 
 from infra.observability import series
 from sandbox.node.records import pod_folder
-from tests.free_ports import free_port
+from sandbox.ports import free_port
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.node_kit import trainer_image, until
 from tests.sandbox.ops_kit import WHY_EVERY_S, WORK, Json, Live, Stage

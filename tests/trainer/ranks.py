@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from tests.free_ports import free_port
+from sandbox.ports import free_port
 
 DEADLINE_S = 240.0
 """For anything that a test waits for; generous, because the machine may be busy."""

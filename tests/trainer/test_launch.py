@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.free_ports import free_port
+from sandbox.ports import free_port
 from tests.trainer.ranks import DEADLINE_S, RunFiles, until
 from tests.trainer.runs import STEPS, Trainer, assert_same
 

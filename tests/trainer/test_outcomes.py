@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.free_ports import free_port
+from sandbox.ports import free_port
 from tests.trainer.outcome_programs import ROOT, Gang
 from tests.trainer.ranks import DEADLINE_S, until
 

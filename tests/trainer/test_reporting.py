@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.free_ports import free_port
+from sandbox.ports import free_port
 from tests.trainer.ranks import RunFiles, until
 from tests.trainer.runs import STEPS, Trainer, assert_same
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.free_ports import free_port
+from sandbox.ports import free_port
 from tests.trainer.ranks import until
 from tests.unit.trainer.checkpoints import draft
 from training.checkpoint import contents

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.free_ports import free_port
+from sandbox.ports import free_port
 from tests.trainer.ranks import DEADLINE_S, until
 from training.trainer import config as trainer_config
 from training.trainer.parallel.world import join_world

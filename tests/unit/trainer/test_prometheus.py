@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.free_ports import free_port
+from sandbox.ports import free_port
 from training.trainer.metrics.progress import ProgressDisplay
 from training.trainer.metrics.step_metrics import StepMeter
 from trainyard.prometheus import RunCollector, start_server
