@@ -1,7 +1,8 @@
 """Differences between inputs, path by path, and drift of live objects.
 
 Old and new inputs are compared: defaults of the API server, its spelling of quantities and fields written
-by controllers never count. A refresh detects drift: it copies changed live values of input fields into the
+by controllers never count, nor do empty values of built-in kinds that the official plugin leaves out of a state.
+A refresh detects drift: it copies changed live values of input fields into the
 inputs (`merge_drift`).
 """
 
@@ -27,6 +28,22 @@ from sandbox.provider.secret_values import payload
 _MISSING = object()
 _MERGE_KEYS = ("name", "mountPath", "containerPort", "port", "key", "ip", "type")
 """Candidate key fields of list elements, in order."""
+_BUILT_IN_GROUPS = frozenset(
+    {
+        *("", "apps", "autoscaling", "batch", "policy"),
+        *("admissionregistration.k8s.io", "coordination.k8s.io", "discovery.k8s.io"),
+        *("networking.k8s.io", "node.k8s.io", "rbac.authorization.k8s.io", "resource.k8s.io"),
+        *("scheduling.k8s.io", "storage.k8s.io"),
+    }
+)
+_PLAIN_BOOLEANS = frozenset(
+    {
+        *("globalDefault", "hostIPC", "hostNetwork", "hostPID", "paused"),
+        *("publishNotReadyAddresses", "readOnly", "stdin", "stdinOnce", "tty", "unschedulable"),
+    }
+)
+"""Fields of built-in kinds whose `false` is the same as their absence: in the API's Go types they are no pointers,
+unlike `automountServiceAccountToken`, where `false` says something. Source: k8s.io/api."""
 
 
 class Change(Enum):
@@ -56,7 +73,10 @@ def compare(
     forced, ignored = tuple(forced), tuple(ignored)
     found = []
     sides = _canonical(old, namespaced), _canonical(new, namespaced)
+    built_in = str(new.get("apiVersion", "")).rpartition("/")[0] in _BUILT_IN_GROUPS
     for path, change, value in _changes((), *sides):
+        if built_in and change is not Change.UPDATE and _says_nothing(path, value):
+            continue
         if not any(_under(property_path(path), prefix) for prefix in ignored):
             found.append(Difference(path, change, replaces(path, value, forced)))
     return found
@@ -146,6 +166,11 @@ def _same(path: Path, first: Any, second: Any) -> bool:
     if isinstance(first, bool) is isinstance(second, bool) and first == second:
         return True
     return quantity.is_quantity_path(path) and quantity.same(first, second)
+
+
+def _says_nothing(path: Path, value: Any) -> bool:
+    """Whether the value of a built-in kind is the same as its absence."""
+    return value == [] or (value is False and path[-1] in _PLAIN_BOOLEANS)
 
 
 def _under(path: str, prefix: str) -> bool:

@@ -262,3 +262,32 @@ def test_manually_changed_secret_has_drifted() -> None:
     assert merge_drift(inputs, live, live) == inputs
     changed = {"kind": "Secret", "data": {"a": "Mg=="}}
     assert merge_drift(inputs, live, changed) == changed
+
+
+def test_empty_values_that_the_official_plugin_drops_from_its_state_are_no_changes() -> None:
+    def policy(**spec: Any) -> dict[str, Any]:
+        return {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "spec": spec}
+
+    def priority(**fields: Any) -> dict[str, Any]:
+        return {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 1, **fields}
+
+    for old, new in (
+        (policy(), policy(ingress=[])),
+        (priority(), priority(globalDefault=False)),
+    ):
+        assert changes(old, new) == changes(new, old) == {}
+    assert changes(priority(), priority(globalDefault=True))
+    assert changes(policy(egress=[{"ports": []}]), policy(egress=[]))
+
+
+def test_false_and_empty_values_that_mean_something_are_changes() -> None:
+    def account(**fields: Any) -> dict[str, Any]:
+        return {"apiVersion": "v1", "kind": "ServiceAccount", **fields}
+
+    assert changes(account(), account(automountServiceAccountToken=False))
+
+    def queue(**spec: Any) -> dict[str, Any]:
+        return {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "spec": spec}
+
+    assert changes(queue(), queue(admissionChecks=[]))
+    assert changes(queue(), queue(paused=False))

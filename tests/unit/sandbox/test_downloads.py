@@ -121,7 +121,7 @@ def test_a_redirect_to_an_address_that_is_not_https_is_refused(
 ) -> None:
     tool = BY_NAME["etcd"]
     site.redirects = dict.fromkeys(site.publish(tool), target)
-    with pytest.raises(DownloadError, match="not https|not allowed"):
+    with pytest.raises(DownloadError, match=r"not https|not allowed"):
         get(tool, tmp_path / "bin")
 
 
