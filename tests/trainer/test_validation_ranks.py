@@ -64,7 +64,7 @@ def last_line(node: Node) -> dict[str, Any]:
     out, err = node.communicate(timeout=DEADLINE_S)
     assert out, err
     result: dict[str, Any] = json.loads(out.splitlines()[-1])
-    return result
+    return result | {"log": err[-2000:]}
 
 
 def ranks_of(process: int) -> list[int]:
@@ -79,12 +79,12 @@ def ranks_of(process: int) -> list[int]:
 
 
 def _rank(process: int) -> str:
-    """Its number in the gang, as it was result."""
+    """Its number in the gang, from its environment; empty once it is gone."""
     try:
-        result = Path(f"/proc/{process}/environ").read_text().split("\0")
+        variables = Path(f"/proc/{process}/environ").read_text().split("\0")
     except OSError:
         return ""
-    return dict(one.split("=", 1) for one in result if "=" in one).get("RANK", "")
+    return dict(one.split("=", 1) for one in variables if "=" in one).get("RANK", "")
 
 
 def _words(process: int) -> list[str]:
@@ -166,7 +166,7 @@ def test_a_dead_rank_is_reported_by_its_node_and_its_peer(start: Start) -> None:
     assert dead["cause"] == "a rank of this node was ended by SIGKILL"
     # As it may be the dead one's launcher that the other had met at.
     lost = ("another rank is gone or hangs, or cannot be reached", "the place to meet, ")
-    assert other["cause"].startswith(lost) and other["remedy"]
+    assert other["cause"].startswith(lost) and other["remedy"], other
     assert [node.returncode for node in nodes] == [1, 1]
 
 

@@ -136,6 +136,9 @@ def _why(gang: Gang, ended: LaunchResult, failures: list[str]) -> Finding:
         return _of_meeting(gang, meeting[-1])
     if failures:
         return _of_a_rank(failures[0])
+    if ended.code == EXIT_PREEMPTED:
+        # Nobody told this node to stop: torch's agent ends its ranks with SIGTERM when it loses the other nodes.
+        return _lost("the launcher ended the ranks of this node")
     if not ended.in_time:
         return Finding(
             cause=f"not done within {gang.patience_s} s",
@@ -169,12 +172,16 @@ def _of_a_rank(failure: str) -> Finding:
     if "out of memory" in lowered:
         return Finding(cause=failure, remedy="see what else holds memory of this node's GPUs")
     if any(word in lowered for word in ("gloo", "nccl", "connection", "timed out", "timeout")):
-        return Finding(
-            cause=f"another rank is gone or hangs, or cannot be reached: {failure}",
-            remedy="look at the other pods' logs for the one that ended first; if none did, check "
-            "interface, MTU, network policies and security groups",
-        )
+        return _lost(failure)
     return Finding(cause=failure, remedy="read the log above this line")
+
+
+def _lost(said: str) -> Finding:
+    return Finding(
+        cause=f"another rank is gone or hangs, or cannot be reached: {said}",
+        remedy="look at the other pods' logs for the one that ended first; if none did, check "
+        "interface, MTU, network policies and security groups",
+    )
 
 
 def _launch(gang: Gang, command: list[str], results: Path) -> LaunchResult:
@@ -195,7 +202,6 @@ def _launch(gang: Gang, command: list[str], results: Path) -> LaunchResult:
     finally:
         signal.signal(signal.SIGTERM, before)
     reader.join(_GRACE_S)
-    ended.interrupted |= ended.code == EXIT_PREEMPTED
     ended.output = list(lines)
     return ended
 

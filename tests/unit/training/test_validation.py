@@ -186,6 +186,7 @@ def test_what_the_ranks_found_is_the_verdict(tmp_path: Path) -> None:
         (1, {"in_time": False}, "not done within 900 s"),
         (3, {"said": "strange\n\n"}, "its launcher ended with 3, and last said: strange"),
         (EXIT_PREEMPTED, {"interrupted": True}, "told to stop before it was done"),
+        (EXIT_PREEMPTED, {}, "another rank is gone or hangs, or cannot be reached: the launcher"),
         (0, {}, "its launcher ended with 0, and last said: nothing"),
     ],
 )
