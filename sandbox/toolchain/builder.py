@@ -22,6 +22,9 @@ BYTES_NEEDED = 13 * 1024**3
 """Free disk space for a build of everything: 10 GiB were measured with empty caches, without Prometheus and
 kube-state-metrics, which add an estimated 2 GiB. 0.8 GiB remain, plus Go's module cache."""
 
+_COPY = "source"
+"""Folder of the copy of a module that lacks files."""
+
 
 class BuildError(Exception):
     """A build failed. `log` holds the tools' output."""
@@ -75,6 +78,7 @@ class Builder:
             (partial / "bin").mkdir()
             for binary in tool.binaries:
                 self._compile(tool, binary.package, partial / "bin" / binary.name, log, report)
+            shutil.rmtree(partial / _COPY, ignore_errors=True)
         shutil.rmtree(final, ignore_errors=True)
         partial.rename(final)
         found = find_in_cache(tool)
@@ -96,8 +100,9 @@ class Builder:
 
     def _compile(self, tool: Tool, package: str, out: Path, log: Path, report: Report) -> None:
         report(f"fetching modules of {out.name}")
-        tags = [f"-tags={','.join(tool.tags)}"] if tool.tags else []
-        listed = self._go_run(tool, "list", ["list", *tags, "-deps", package], log, capture=True)
+        options = [f"-tags={','.join(tool.tags)}"] if tool.tags else []
+        options += self._with_empty_files(tool, out.parent.parent, log)
+        listed = self._go_run(tool, "list", ["list", *options, "-deps", package], log, capture=True)
         total = len(listed.splitlines())
         seen = 0
 
@@ -107,16 +112,34 @@ class Builder:
             report(f"compiling {out.name}: {min(seen, total)} of {total} packages")
 
         report(f"compiling {out.name}")
-        args = ["build", *tags, "-v", "-trimpath", "-ldflags", f"-s -w {tool.ldflags}".strip()]
+        args = ["build", *options, "-v", "-trimpath", "-ldflags", f"-s -w {tool.ldflags}".strip()]
         self._go_run(tool, "build", [*args, "-o", str(out), package], log, on_line=count)
+
+    def _with_empty_files(self, tool: Tool, folder: Path, log: Path) -> list[str]:
+        """The option that builds from a copy of the module that has the tool's empty files."""
+        if not tool.empty_files:
+            return []
+        copy, pins = folder / _COPY, folder / f"{_COPY}.mod"
+        shutil.copytree(self._module_folder(tool, log), copy, copy_function=shutil.copyfile)
+        for path in [copy, *copy.rglob("*")]:
+            path.chmod(0o755 if path.is_dir() else 0o644)
+        for name in tool.empty_files:
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            (copy / name).touch()
+        replaced = f"\nreplace {tool.module} => {copy}\n"
+        pins.write_text((tool.recipe / "go.mod").read_text() + replaced)
+        shutil.copyfile(tool.recipe / "go.sum", pins.with_suffix(".sum"))
+        return [f"-modfile={pins}"]
+
+    def _module_folder(self, tool: Tool, log: Path) -> Path:
+        args = ["mod", "download", "-json", tool.module]
+        return Path(json.loads(self._go_run(tool, "download", args, log, capture=True))["Dir"])
 
     def _copy_assets(self, tool: Tool, into: Path, log: Path) -> None:
         into.mkdir(parents=True, exist_ok=True)
         if not tool.assets:
             return
-        args = ["mod", "download", "-json", tool.module]
-        printed = self._go_run(tool, "download", args, log, capture=True)
-        source = Path(json.loads(printed)["Dir"])
+        source = self._module_folder(tool, log)
         for folder in tool.assets:
             shutil.copytree(source / folder, into / folder, copy_function=shutil.copyfile)
         for path in [into, *into.rglob("*")]:

@@ -47,8 +47,10 @@ class Tool:
 
     `accepts`: pattern for the version output of a binary on PATH that may replace a build.
     `assets`: folders copied from the module's source, relative to its root, so that they outlive the module
-    cache. `tags`: build tags. `graph`: folder of the recipe; tools that share one are built one after the other,
-    so that a package that several import is compiled once. Empty: the tool's own folder.
+    cache. `tags`: build tags. `empty_files`: files, relative to the module's root, that the program embeds and
+    the module lacks (a web page that is built elsewhere): the build sees empty ones. `graph`: folder of the
+    recipe; tools that share one are built one after the other, so that a package that several import is compiled
+    once. Empty: the tool's own folder.
     """
 
     name: str
@@ -59,6 +61,7 @@ class Tool:
     ldflags: str = ""
     assets: tuple[str, ...] = field(default=())
     tags: tuple[str, ...] = field(default=())
+    empty_files: tuple[str, ...] = field(default=())
     graph: str = ""
 
     @property
@@ -69,7 +72,7 @@ class Tool:
     @property
     def key(self) -> str:
         """Name of the cache entry: depends on version, pinned dependencies and flags."""
-        flags = (self.binaries, self.ldflags, self.assets, *self.tags)
+        flags = (self.binaries, self.ldflags, self.assets, *self.tags, *self.empty_files)
         digest = hashlib.sha256(repr(flags).encode())
         for line in self._pins():
             digest.update(line.encode())
@@ -229,6 +232,21 @@ ON_DEMAND_TOOLS: tuple[Tool, ...] = (
         ),
         accepts="",
         assets=("manifests/base/crds", "manifests/base/webhook"),
+    ),
+    Tool(
+        name="alertmanager",
+        version="0.34.2",
+        module="github.com/prometheus/alertmanager",
+        binaries=(
+            Binary(
+                "alertmanager",
+                "github.com/prometheus/alertmanager/cmd/alertmanager",
+                ("--version",),
+            ),
+        ),
+        accepts=r", version 0\.(3[4-9])\.",
+        ldflags=f"-X {_PROMETHEUS_VERSION}=0.34.2",
+        empty_files=("ui/app/dist/index.html",),
     ),
     # Only its CRDs are used.
     Tool(
