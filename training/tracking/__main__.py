@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from training.tracking.mlflow_sync import LOCK_FILE, MlflowSync
 from training.trainer.config.reporting import uri_issues
+from trainyard.tracking.mlflow_sync import LOCK_FILE, MlflowSync
 
 _INTERVAL_S = 2.0
 """Seconds between two polls of the files."""

@@ -6,7 +6,7 @@ import functools
 import os
 from collections.abc import Mapping, Sequence
 
-from training.tracking.mlflow_sync import Point
+from trainyard.tracking.mlflow_sync import Point
 
 # Before the import: nothing is reported to anyone else, and a dead server is known within seconds.
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from training.tracking.__main__ import exclusive, finish, main
-from training.tracking.mlflow_sync import _STEP_KEYS, Cursor, MlflowSync, Point, mlflow_status
-from training.tracking.tail import Tail
+from trainyard.tracking.mlflow_sync import _STEP_KEYS, Cursor, MlflowSync, Point, mlflow_status
+from trainyard.tracking.tail import Tail
 
 
 class Recorder:

@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from training.spec import EVENTS_FILE, METRICS_FILE
-from training.tracking.tail import Tail
+from trainyard.contract import EVENTS_FILE, METRICS_FILE
+from trainyard.tracking.tail import Tail
 
 CURSOR_FILE: Final = "mlflow.json"
 """In the run directory: which MLflow run this is, and what it has."""
