@@ -7,6 +7,7 @@ for `trainyard.launch`, since most launchers reduce that to 1.
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import sys
@@ -18,6 +19,7 @@ from typing import Final
 from trainyard import contract, processes
 from trainyard.exit_codes import ExitDir, RankResult, rank_of_environment
 from trainyard.run_events import record_end
+from trainyard.tracking.process import TrackingProcess
 
 _POLL_S: Final = 0.5
 """Interval between two looks at the launcher's notice, which reaches ranks on other hosts, too."""
@@ -62,6 +64,8 @@ class _RankParent:
     """Of the program; None while it runs."""
     asked: float | None = None
     """When it was asked to stop, in monotonic seconds."""
+    tracking: TrackingProcess | None = None
+    """Here and not in the program: only its parent sees how it ended."""
 
     def run(self, command: Sequence[str]) -> RankResult:
         if self.folder and self.folder.has_notice():
@@ -71,6 +75,8 @@ class _RankParent:
         except OSError as error:
             print(f"rank {self.rank}: {command[0]}: {error.strerror}", file=sys.stderr)
             return self._record(contract.EXIT_BAD_CONFIG)
+        if self.rank == 0:
+            self.tracking = TrackingProcess.of_program(os.environ)
         if self.folder:
             self.folder.write_process(self.rank, [os.getpid(), self.pid])
         while self.code is None:
@@ -84,6 +90,9 @@ class _RankParent:
         if self.rank == 0:
             record_end(result)
         self._wait_for_other_ranks()
+        if self.tracking:
+            left = self.deadline_s - (time.monotonic() - self.asked) if self.asked else math.inf
+            self.tracking.close(max(0.1, left / 2))
         return result
 
     def _wait(self) -> None:
@@ -106,15 +115,19 @@ class _RankParent:
     def _end_leftovers(self) -> None:
         """Wait for processes that the program left, then end them, before its result counts."""
         begun, told = time.monotonic(), False
-        while processes.children():
+        while left := self._leftovers():
             seconds = time.monotonic() - begun
             if self._late() if self.asked is not None else seconds > 2 * _LEFTOVER_S:
                 processes.send(signal.SIGKILL, [self.pid], groups=True)
-                processes.send(signal.SIGKILL, processes.children())
+                processes.send(signal.SIGKILL, left)
             elif not told and (self.asked is not None or seconds > _LEFTOVER_S):
                 told = True
                 processes.send(signal.SIGTERM, [self.pid], groups=True)
             self._wait()
+
+    def _leftovers(self) -> list[int]:
+        own = self.tracking and self.tracking.pid
+        return [pid for pid in processes.children() if pid != own]
 
     def _record(self, code: int) -> RankResult:
         if self.folder:

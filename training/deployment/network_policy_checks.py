@@ -12,6 +12,7 @@ from infra.domain import naming
 from infra.domain.platform import Platform
 from infra.tenancy.network_policies import RUN_PORTS
 from training.deployment.run_schema import RunFile
+from training.trainer.config.reporting import uri_issues
 
 _HTTPS: Final = 443
 
@@ -28,8 +29,22 @@ def check_report(settings: Mapping[str, Any], platform: Platform) -> Iterator[Co
 
 def check_program(file: RunFile, platform: Platform) -> Iterator[ConfigIssue]:
     """Check the tracking server of a program."""
-    if file.program and file.program.tracking_uri:
-        yield from _tracking_server("program.trackingUri", file.program.tracking_uri, platform)
+    path, uri = "program.trackingUri", file.program.tracking_uri if file.program else None
+    if not uri:
+        return
+    if urlsplit(uri).scheme not in ("http", "https"):
+        yield ConfigIssue(
+            path=path,
+            code="invalid-uri",
+            problem=f"{shown(uri)} is not a tracking server",
+            valid="must be http://SERVER or https://SERVER",
+            action="correct it; a file of MLflow is for the program's own client, by program.env",
+        )
+        return
+    for issue in uri_issues(path, uri):
+        yield ConfigIssue(**vars(issue))
+        return
+    yield from _tracking_server(path, uri, platform)
 
 
 def _metrics_endpoint(report: Mapping[str, Any]) -> Iterator[ConfigIssue]:
@@ -50,6 +65,15 @@ def _tracking_server(path: str, uri: str, platform: Platform) -> Iterator[Config
     parts = urlsplit(uri)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         return
+    if _is_loopback(parts.hostname):
+        yield ConfigIssue(
+            path=path,
+            code="unreachable",
+            problem=f"{shown(uri)} is the pod itself, which runs no tracking server",
+            valid="must be a host that pods reach",
+            action="name the server as other hosts do",
+        )
+        return
     try:
         port = parts.port or (_HTTPS if parts.scheme == "https" else 80)
     except ValueError:
@@ -65,6 +89,13 @@ def _tracking_server(path: str, uri: str, platform: Platform) -> Iterator[Config
             f"({', '.join(platform.egress_cidrs) or 'none defined'})",
             action="use such a server, or add its address to egressCidrs",
         )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
 
 
 def _may_be_in(host: str, cidrs: tuple[str, ...]) -> bool:

@@ -31,4 +31,4 @@ class ProgramSection(StrictModel):
     model_parameters: Int | None = Field(default=None, ge=1)
     """Number of the model's parameters, to check DeepSpeed's offload against the node's memory."""
     tracking_uri: Str | None = None
-    """MLflow tracking server; the program gets it as {tracking_uri}. Default: none."""
+    """MLflow tracking server, http or https: what the program logs is sent there. Default: none."""

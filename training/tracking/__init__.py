@@ -1,6 +1,4 @@
-"""Send a run directory to MLflow: `python -m training.tracking RUN_DIR --uri URI`.
+"""Send a run directory to MLflow: `python -m training.tracking RUN_DIR --uri URI`; see trainyard/tracking.
 
-metrics.jsonl and events.jsonl are the queue: they are only read, and a cursor file next to them
-records what was sent. An unreachable server loses nothing, later attempts continue the same MLflow
-run, and a finished run can be sent afterwards.
+Besides tracking servers it knows sqlite files, which MLflow's package writes.
 """

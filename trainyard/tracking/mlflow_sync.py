@@ -1,4 +1,4 @@
-"""What is sent of a run, in which batchs, and how far it got."""
+"""What is sent of a run, in which batches, and how far it got."""
 
 from __future__ import annotations
 
@@ -112,6 +112,8 @@ class MlflowSync:
     experiment: str
     name: str
     tags: Mapping[str, str]
+    wait_for_metrics: bool = False
+    """Make no MLflow run before metrics.jsonl has a line."""
     _cursor: Cursor | None = None
     _unsent: Batch | None = None
     _last: Mapping[str, Any] | None = None
@@ -124,6 +126,8 @@ class MlflowSync:
 
     def send(self) -> int:
         """Everything new; how many numbers that was. Raises what the server raises."""
+        if self._cursor is None and not self._written():
+            return 0
         cursor = self._cursor or self._begin()
         sent = 0
         while batch := self._unsent or self._next(cursor):
@@ -142,6 +146,11 @@ class MlflowSync:
         """Set the run's status from its newest event."""
         if self._cursor and self._last:
             self.server.set_status(self._cursor.run_id, mlflow_status(self._last))
+
+    def _written(self) -> bool:
+        """Whether there is anything to make a run for."""
+        file = self.run_dir / METRICS_FILE
+        return not self.wait_for_metrics or (file.exists() and file.stat().st_size > 0)
 
     def _begin(self) -> Cursor:
         """The MLflow run that earlier attempts wrote to, or a new one."""

@@ -465,6 +465,18 @@ WRONG: dict[str, tuple[Callable[[Path], dict[str, Any]], str]] = {
         lambda _: {"program": {"trackingUri": "http://mlflow.example.com"}},
         "program.trackingUri: unreachable",
     ),
+    "tracking server on the pod's own address": (
+        lambda _: {"program": {"trackingUri": "http://localhost:5000"}},
+        "program.trackingUri: unreachable",
+    ),
+    "tracking file": (
+        lambda _: {"program": {"trackingUri": "sqlite:////checkpoints/mlflow.db"}},
+        "program.trackingUri: invalid-uri",
+    ),
+    "credentials of a tracking server": (
+        lambda _: {"program": {"trackingUri": "https://me:pass@mlflow.example.com:29500"}},
+        "program.trackingUri: plaintext-secret",
+    ),
 }
 
 

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from training.tracking.__main__ import exclusive, finish, main
+from training.tracking.__main__ import main
 from trainyard.tracking.mlflow_sync import _STEP_KEYS, Cursor, MlflowSync, Point, mlflow_status
+from trainyard.tracking.sending import exclusive, finish
 from trainyard.tracking.tail import Tail
 
 

@@ -10,15 +10,15 @@ from pathlib import Path
 from training import spec
 from training.trainer.config import ReportConfig
 from training.trainer.loop import Run
-from training.trainer.metrics.mlflow_process import MlflowProcess
 from training.trainer.preflight import RunRequest
+from trainyard.tracking.process import TrackingProcess
 
 
 class Reports:
     """Reporters of one attempt; none on ranks other than the leader."""
 
     def __init__(self, run: Run, request: RunRequest) -> None:
-        self._tracker: MlflowProcess | None = None
+        self._tracker: TrackingProcess | None = None
         self._close_endpoint: Callable[[], None] | None = None
         report = run.config.report
         if run.world.is_leader and (port := metrics_port(report)):
@@ -33,7 +33,10 @@ class Reports:
         if self._close_endpoint:
             self._close_endpoint()
         if self._tracker:
-            self._tracker.close(patient=patient)
+            if patient:
+                self._tracker.close()
+            else:
+                self._tracker.close(0)
 
 
 def labels(record: dict[str, object], run_dir: Path) -> dict[str, str]:
@@ -77,11 +80,20 @@ def _endpoint(run: Run, request: RunRequest, port: int) -> Callable[[], None] | 
     return close
 
 
-def _tracker(run: Run, request: RunRequest) -> MlflowProcess | None:
+def _tracker(run: Run, request: RunRequest) -> TrackingProcess | None:
+    report = run.config.report
+    assert report.mlflow is not None
     named = labels(request.record, request.run_dir)
     tags = {f"trainyard.{key}": value for key, value in named.items() if value}
     try:
-        return MlflowProcess(request.run_dir, run.config.report, named["run_id"], tags)
+        return TrackingProcess(
+            request.run_dir,
+            report.mlflow,
+            named["run_id"],
+            tags,
+            module="training.tracking",
+            experiment=report.mlflow_experiment,
+        )
     except OSError as error:
         run.display.log(f"cannot start MLflow tracking: {error}")
         return None

@@ -1,4 +1,4 @@
-"""MLflow's client behind the few calls that are needed; importing it takes seconds."""
+"""MLflow's own store in an sqlite file, behind the few calls that are needed; importing it takes seconds."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from collections.abc import Mapping, Sequence
 
 from trainyard.tracking.mlflow_sync import Point
 
-# Before the import: nothing is reported to anyone else, and a dead server is known within seconds.
+# Before the import: nothing is reported to anyone else.
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
-os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
 os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")
 
 from mlflow import MlflowClient
@@ -21,8 +19,8 @@ from mlflow.exceptions import MlflowException
 _PARAMETERS_PER_REQUEST = 100
 
 
-class MlflowServer:
-    """Implements `sending.Server` for a tracking server or an sqlite file."""
+class MlflowFile:
+    """Implements `mlflow_sync.TrackingServer` for sqlite:///FILE."""
 
     def __init__(self, uri: str) -> None:
         self._uri = uri
