@@ -20,6 +20,7 @@ import without_gpu
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--steps", type=int, default=200)
 parser.add_argument("--save-every", type=int, default=20)
+parser.add_argument("--samples", type=int, default=4096, help="of 128 bytes, in an epoch")
 args = parser.parse_args()
 
 accelerator = Accelerator(
@@ -46,7 +47,7 @@ ticks = args.steps * accelerator.num_processes
 schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, ticks)
 
 files = sorted(Path(os.__file__).parent.glob("*.py"))
-text = b"".join(file.read_bytes() for file in files)[: 4096 * 128]
+text = b"".join(file.read_bytes() for file in files)[: args.samples * 128]
 samples = torch.frombuffer(bytearray(text), dtype=torch.uint8).view(-1, 128)
 loader = DataLoader(
     TensorDataset(samples),

@@ -35,13 +35,16 @@ class Example:
     """Debian's package of that program."""
 
 
+EPOCHS_OF_4 = "--steps 10 --save-every 4 --samples 64"
+"""A checkpoint at the end of each epoch."""
 CASES = {
     "ddp": Example("ddp/run.yaml", short=True),
     "hf-trainer": Example("hf-trainer/run.yaml", "--epochs 0.5 --save-steps 3 --length 128"),
-    "accelerate-fsdp2": Example("accelerate-fsdp2/run.yaml", short=True),
+    "accelerate-fsdp2": Example("accelerate-fsdp2/run.yaml", EPOCHS_OF_4, short=True),
     "deepspeed-zero2": Example("deepspeed/zero2.yaml"),
     "deepspeed-zero3": Example("deepspeed/run.yaml", short=True),
     "mpirun": Example("mpirun/run.yaml", short=True, program="mpirun", package="openmpi-bin"),
+    "lightning": Example("lightning/run.yaml", EPOCHS_OF_4),
     "torchtitan-components": Example("torchtitan/components.yaml"),
 }
 StartRun = Callable[[Example, str], ExampleRun]

@@ -36,7 +36,7 @@ def test_every_run_file_of_the_examples_passes_the_config_check(tmp_path: Path) 
         check=False,
     )
     assert (checked.returncode, checked.stderr) == (0, "")
-    assert len(runs) >= 8
+    assert len(runs) >= 9
 
 
 def test_the_unmodified_script_needs_a_run_file_of_15_lines() -> None:
