@@ -100,6 +100,20 @@ _CONTROL_PLANE = "control-plane"
 """Module graph of Kubernetes, Kueue and the controllers that share its libraries."""
 _PROMETHEUS_VERSION = "github.com/prometheus/common/version.Version"
 
+
+def _chart(name: str, version: str, module: str, folder: str, graph: str = _CONTROL_PLANE) -> Tool:
+    """A chart that production installs, at its version there; no program."""
+    return Tool(
+        name=f"{name}-chart",
+        version=version,
+        module=module,
+        binaries=(),
+        accepts="",
+        assets=(folder,),
+        graph=graph,
+    )
+
+
 TOOLS: tuple[Tool, ...] = (
     Tool(
         name="kubernetes",
@@ -247,6 +261,26 @@ ON_DEMAND_TOOLS: tuple[Tool, ...] = (
         accepts=r", version 0\.(3[4-9])\.",
         ldflags=f"-X {_PROMETHEUS_VERSION}=0.34.2",
         empty_files=("ui/app/dist/index.html",),
+    ),
+    Tool(
+        name="helm",
+        version="3.22.0",
+        module="helm.sh/helm/v3",
+        binaries=(Binary("helm", "helm.sh/helm/v3/cmd/helm", ("version",)),),
+        accepts=r'Version:"v3\.(2[2-9]|[3-9]\d)',
+        ldflags="-X helm.sh/helm/v3/internal/version.version=v3.22.0",
+    ),
+    _chart("kueue", "0.19.2", "sigs.k8s.io/kueue", "charts/kueue"),
+    _chart("jobset", "0.12.0", "sigs.k8s.io/jobset", "charts/jobset"),
+    _chart(
+        "kubeflow-trainer", "2.3.0", "github.com/kubeflow/trainer/v2", "charts/kubeflow-trainer"
+    ),
+    _chart(
+        "nvidia-device-plugin",
+        "0.18.0",
+        "github.com/NVIDIA/k8s-device-plugin",
+        "deployments/helm/nvidia-device-plugin",
+        graph="nvidia-device-plugin",
     ),
     # Only its CRDs are used.
     Tool(

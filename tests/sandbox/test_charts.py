@@ -1,0 +1,187 @@
+"""Real charts, rendered by Helm with the values of a stack, and their objects on a real API server."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+from rich.console import Console
+
+from infra.addons import mirror
+from infra.addons.model import Installable
+from infra.addons.registry import ADD_ONS, CHART_SOURCES
+from infra.config import add_ons, parse
+from infra.kubernetes.helm import merged
+from sandbox import toolchain
+from tests.unit.infra.example_eks import stack_values
+
+if TYPE_CHECKING:
+    from tests.sandbox.conftest import Cluster
+
+pytestmark = [pytest.mark.sandbox, pytest.mark.timeout(600)]
+
+CHARTS = {
+    "kueue": "kueue-chart",
+    "jobset": "jobset-chart",
+    "kubeflowTrainer": "kubeflow-trainer-chart",
+    "devicePlugin": "nvidia-device-plugin-chart",
+}
+"""Tool with the chart, by add-on."""
+MIRROR = "registry.example.com/mirror"
+
+Json = dict[str, Any]
+
+
+@functools.cache
+def plans() -> dict[str, Installable]:
+    """What a stack with all of these add-ons installs."""
+    values = copy.deepcopy(stack_values())
+    names = (*CHARTS, "efaDevicePlugin")
+    values["operators"] = {name: {"provided": False} for name in names}
+    return {plan.add_on: plan for plan in add_ons.args(parse(values)).plans}
+
+
+@dataclass(frozen=True)
+class Helm:
+    """Helm and one chart."""
+
+    program: Path
+    chart: Path
+    add_on: str
+    others: list[str]
+    """Charts that this one may install, too: their values mean nothing here."""
+
+    @property
+    def namespace(self) -> str:
+        """Of this test: a namespace that is deleted takes no new objects for a while."""
+        return f"chart-{self.add_on.lower()}"
+
+    def render(self, values: Mapping[str, Any], folder: Path) -> list[Json]:
+        """Return the objects of the release as production makes it; fails with what Helm says."""
+        file = folder / "values.yaml"
+        file.write_text(yaml.safe_dump(json.loads(json.dumps(values))))
+        made = ADD_ONS[self.add_on]
+        done = subprocess.run(
+            [
+                *(str(self.program), "template", made.release_name, str(self.chart)),
+                *("--namespace", self.namespace, "--values", str(file), "--include-crds"),
+                *("--kube-version", "1.36", "--api-versions", "monitoring.coreos.com/v1"),
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return [one for one in yaml.safe_load_all(done.stdout) if one]
+
+
+@pytest.fixture(params=CHARTS, ids=list(CHARTS))
+def helm(request: pytest.FixtureRequest, tmp_path: Path) -> Helm:
+    console, name = Console(force_terminal=False), CHARTS[request.param]
+    program = toolchain.ensure(console, "helm").binaries["helm"]
+    assets = toolchain.ensure(console, name).assets[name]
+    chart = tmp_path / "chart"
+    shutil.copytree(assets / CHART_SOURCES[request.param].path, chart)
+    about = yaml.safe_load((chart / "Chart.yaml").read_text())
+    # Some charts that it may install, too, lie in the published archive only; a stack's values turn them off.
+    needs = about.get("dependencies", [])
+    others = [one for one in needs if not [*chart.glob(f"charts/{one['name']}*")]]
+    about["dependencies"] = [one for one in needs if one not in others]
+    (chart / "Chart.yaml").write_text(yaml.safe_dump(about))
+    return Helm(program, chart, request.param, [one["name"] for one in others])
+
+
+def values_of(add_on: str) -> Json:
+    """As the release gets them: images from the chart's registries."""
+    return merged(plans()[add_on].values, mirror.chart(add_on, "").image_values)
+
+
+def leaves(values: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Paths of all values that are no mappings with content."""
+    for key, value in values.items():
+        if isinstance(value, Mapping) and value:
+            yield from leaves(value, (*path, key))
+        else:
+            yield (*path, key)
+
+
+def without(values: Mapping[str, Any], path: tuple[str, ...]) -> Json:
+    """The values without the one at `path`."""
+    found = copy.deepcopy(dict(values))
+    below = found
+    for key in path[:-1]:
+        below = below[key]
+    del below[path[-1]]
+    return found
+
+
+def default(chart: Path, path: tuple[str, ...]) -> Any:
+    """The chart's own value; None without one."""
+    found: Any = yaml.safe_load((chart / "values.yaml").read_text())
+    for key in path:
+        found = found.get(key) if isinstance(found, Mapping) else None
+    return found
+
+
+def test_every_value_changes_what_the_chart_makes_of_it(helm: Helm, tmp_path: Path) -> None:
+    values = values_of(helm.add_on)
+    rendered = helm.render(values, tmp_path)
+    assert rendered
+    dead = [
+        ".".join(path)
+        for path in leaves(values)
+        if path[0] not in helm.others
+        and default(helm.chart, path) != functools.reduce(lambda at, key: at[key], path, values)
+        and helm.render(without(values, path), tmp_path) == rendered
+    ]
+    assert not dead, "these values change nothing: misspelt, or overridden"
+
+
+def test_all_images_come_from_the_mirror(helm: Helm, tmp_path: Path) -> None:
+    values = merged(plans()[helm.add_on].values, mirror.chart(helm.add_on, MIRROR).image_values)
+    images = set(images_of(helm.render(values, tmp_path)))
+    assert images and all(image.startswith(f"{MIRROR}/") for image in images)
+
+
+def images_of(tree: Any) -> Iterator[str]:
+    """All images that pods of these objects run."""
+    if isinstance(tree, Mapping):
+        for key, value in tree.items():
+            if key == "image" and isinstance(value, str):
+                yield value
+            else:
+                yield from images_of(value)
+    elif isinstance(tree, list):
+        for one in tree:
+            yield from images_of(one)
+
+
+def test_the_api_server_accepts_what_the_chart_makes(
+    helm: Helm, cluster: Cluster, tmp_path: Path
+) -> None:
+    rendered = helm.render(values_of(helm.add_on), tmp_path)
+    # Objects of CRDs that come with the chart can be tried only where these are installed.
+    kinds = {
+        one["spec"]["names"]["kind"]
+        for one in rendered
+        if one["kind"] == "CustomResourceDefinition"
+    }
+    foreign = {"ServiceMonitor", "PodMonitor", "Certificate", "Issuer"}
+    tried = [one for one in rendered if one["kind"] not in kinds | foreign]
+    home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": helm.namespace}}
+    cluster.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(home))
+    try:
+        listed = {"apiVersion": "v1", "kind": "List", "items": tried}
+        options = ("--server-side", "--dry-run=server", "--force-conflicts", "--validate=strict")
+        cluster.kubectl("apply", *options, "-f", "-", stdin=json.dumps(listed))
+    finally:
+        cluster.kubectl("delete", "namespace", helm.namespace, "--wait=false")
