@@ -107,6 +107,35 @@ def test_an_edit_updates_the_object_and_an_edit_of_a_fixed_field_replaces_it(
     assert replaced["data"] == {"a": "2"} and replaced["metadata"]["uid"] != made
 
 
+def test_fixed_fields_of_named_objects_are_replaced_where_existing_objects_are_adopted(
+    cluster: Any, project: Project
+) -> None:
+    program = """
+for role in ("first", "second"):
+    Object("rbac.authorization.k8s.io/v1:Role", role, metadata=named(role), rules=[], opts=inside)
+Object("rbac.authorization.k8s.io/v1:RoleBinding", "binding", metadata=named("binding"), subjects=[],
+    roleRef={"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "ROLE"}, opts=inside)
+Object("storage.k8s.io/v1:StorageClass", "class", metadata={"name": NAMESPACE}, provisioner="example.com/ROLE")
+Object("core/v1:PersistentVolumeClaim", "claim",
+    metadata=named("claim", annotations={"pulumi.com/skipAwait": "true"}), opts=inside,
+    spec={"accessModes": ["MODE"], "storageClassName": "none", "resources": {"requests": {"storage": "1Gi"}}})
+"""
+    assert project.env["PULUMI_K8S_UPSERT_EXISTING_OBJECTS"] == "true"
+    project.write(program.replace("ROLE", "first").replace("MODE", "ReadWriteOnce"))
+    project.up()
+    project.write(program.replace("ROLE", "second").replace("MODE", "ReadWriteMany"))
+    assert "+-3 replaced" in project.up()
+
+    def live(kind: str, name: str, field: str) -> str:
+        place = ("-n", project.namespace, "-o", f"jsonpath={field}")
+        return str(cluster.kubectl("get", kind, name, *place)).strip()
+
+    assert live("rolebinding", "binding", "{.roleRef.name}") == "second"
+    assert live("storageclass", project.namespace, "{.provisioner}") == "example.com/second"
+    assert live("pvc", "claim", "{.spec.accessModes[0]}") == "ReadWriteMany"
+    project.destroy()
+
+
 def test_refresh_shows_manual_changes_and_up_reverts_them(cluster: Any, project: Project) -> None:
     program = CONFIG.replace("LABEL", "ours").replace("DATA", "1")
     program += CONFIG.replace('"config"', '"gone"').replace("LABEL", "x").replace("DATA", "1")
