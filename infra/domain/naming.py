@@ -141,6 +141,8 @@ SIMULATED_PROVISIONER: Final = "sandbox.trainyard.dev/shared"
 # Groups of the identity provider.
 AUDITOR_GROUP: Final = f"{PROJECT}:auditor"
 DEPLOYER_GROUP: Final = f"{PROJECT}:deployer"
+VIEWER_GROUP: Final = f"{PROJECT}:viewer"
+"""Of the role that previews pull requests; it reads no team's namespace."""
 
 DNS_LABEL_MAX: Final = 63
 _DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")

@@ -1,4 +1,4 @@
-"""Read access to cluster-scoped objects: nodes and queues for everyone, admission policies for auditors.
+"""Read access to cluster-scoped objects: nodes, queues; for auditors and previews policies.
 
 They are needed to explain why a run waits: who holds a quota, and which node has which taint.
 """
@@ -20,7 +20,7 @@ _API_GROUP: Final = "rbac.authorization.k8s.io"
 FLEET: Final = f"{naming.PROJECT}-fleet-viewer"
 """ClusterRole of all members of teams."""
 AUDIT: Final = f"{naming.PROJECT}-auditor"
-"""Additional ClusterRole of auditors."""
+"""Additional ClusterRole of auditors and of the role that previews pull requests."""
 
 
 def _rule(group: str, *resources: str) -> dict[str, Any]:
@@ -57,9 +57,9 @@ RULES: Final[Mapping[str, list[dict[str, Any]]]] = {
 def groups(name: str, teams: tuple[str, ...]) -> tuple[str, ...]:
     """Return the groups that are bound to a ClusterRole."""
     if name == AUDIT:
-        return (naming.AUDITOR_GROUP,)
+        return (naming.AUDITOR_GROUP, naming.VIEWER_GROUP)
     people = [naming.group(team, role) for team in teams for role in ("researcher", "lead")]
-    return (*people, naming.AUDITOR_GROUP, naming.DEPLOYER_GROUP)
+    return (*people, naming.AUDITOR_GROUP, naming.DEPLOYER_GROUP, naming.VIEWER_GROUP)
 
 
 def cluster_role(name: str) -> Manifest:

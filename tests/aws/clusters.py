@@ -21,6 +21,7 @@ from tests.aws.networks import existing_vpc
 
 ADMIN: Final = f"arn:aws:iam::{ACCOUNT}:role/platform-admin"
 VIEWER: Final = f"arn:aws:iam::{ACCOUNT}:role/ci/trainyard-preview"
+DRIFT: Final = f"arn:aws:iam::{ACCOUNT}:role/ci/trainyard-drift"
 DEPLOYER: Final = f"arn:aws:iam::{ACCOUNT}:role/ci/trainyard-deployer"
 
 
@@ -82,6 +83,7 @@ def cluster_args(on: Base, *, public_cidrs: tuple[str, ...] = ()) -> ClusterArgs
         admins=(ADMIN,),
         deployers=(DEPLOYER,),
         viewers=(VIEWER,),
+        drift_detectors=(DRIFT,),
         log_retention_days=90,
     )
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.aws.clusters import ADMIN, DEPLOYER, VIEWER, program
+from tests.aws.clusters import ADMIN, DEPLOYER, DRIFT, VIEWER, program
 from tests.aws.moto_cloud import Cloud, Deployed, deployed_once
 from tests.aws.moto_cloud.deploying import DEFAULT_TAGS
 
@@ -142,17 +142,20 @@ def test_access_uses_entries_instead_of_the_aws_auth_config_map(stack: Deployed)
     assert entries == {
         ADMIN: (None, None),
         DEPLOYER: (None, ["trainyard:deployer"]),
-        VIEWER: (None, None),
+        VIEWER: (None, ["trainyard:viewer"]),
+        DRIFT: (None, None),
         role: ("EC2_LINUX", None),
     }
 
 
-def test_admins_have_full_access_and_viewers_read_only_access(stack: Deployed) -> None:
+def test_only_drift_detection_reads_everything_and_viewers_get_no_policy_of_eks(
+    stack: Deployed,
+) -> None:
     associations = stack.all("aws:eks/accessPolicyAssociation:AccessPolicyAssociation")
     policies = {a.inputs["principalArn"]: a.inputs["policyArn"] for a in associations}
     assert {arn: policy.rpartition("/")[2] for arn, policy in policies.items()} == {
         ADMIN: "AmazonEKSClusterAdminPolicy",
-        VIEWER: "AmazonEKSAdminViewPolicy",
+        DRIFT: "AmazonEKSAdminViewPolicy",
     }
     assert all(a.inputs["accessScope"] == {"type": "cluster"} for a in associations)
 

@@ -41,6 +41,7 @@ SUBJECTS = {
     "lead": Subject("grace", (naming.group(OWN, "lead"),)),
     "auditor": Subject("alan", (naming.AUDITOR_GROUP,)),
     "deployer": Subject("ci", (naming.DEPLOYER_GROUP,)),
+    "viewer": Subject("preview", (naming.VIEWER_GROUP,)),
     "training-pod": _account(naming.SERVICE_ACCOUNT),
     "other-pod": _account("default"),
     "nobody": Subject("eve"),
@@ -216,3 +217,44 @@ def test_requests_are_answered_according_to_the_matrix(teams: Cluster) -> None:
     for denied in (["secrets", "-n", NAMESPACE], ["pods", "-n", naming.namespace(OTHER)]):
         with pytest.raises(Exception, match="forbidden"):
             teams.kubectl("get", *denied, *researcher)
+
+
+SECRETS_BY_DETOUR = [
+    *(("", "secrets", verb) for verb in ("get", "list", "watch")),
+    ("", "pods/log", "get"),
+    ("", "configmaps", "get"),
+    *(("", f"pods/{way}", verb) for way in ("exec", "attach") for verb in ("get", "create")),
+    ("", "pods/ephemeralcontainers", "patch"),
+    ("", "pods", "create"),
+    ("batch", "jobs", "create"),
+    ("", "serviceaccounts/token", "create"),
+    *(("", kind, "impersonate") for kind in ("users", "groups", "serviceaccounts")),
+    ("rbac.authorization.k8s.io", "roles", "bind"),
+    ("rbac.authorization.k8s.io", "clusterrolebindings", "create"),
+    ("certificates.k8s.io", "certificatesigningrequests", "create"),
+    ("", "nodes/proxy", "get"),
+    ("external-secrets.io", "externalsecrets", "create"),
+]
+"""Requests that return the value of a Secret, at once or by way of a pod, a token, a role or another identity."""
+
+
+def test_previews_role_has_no_way_to_a_secret_anywhere(teams: Cluster) -> None:
+    client = Client(teams.kubeconfig)
+    cells = [Cell(place, *way) for place in PLACES.values() for way in SECRETS_BY_DETOUR]
+    given = answers(client, SUBJECTS["viewer"], cells)
+    assert [cell for cell, yes in given.items() if yes] == []
+    # Kubernetes' own `view` would let it read logs: the check notices it.
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"}
+    wide = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "access-wide-viewer"},
+        "roleRef": role,
+        "subjects": [role | {"kind": "Group", "name": naming.VIEWER_GROUP}],
+    }
+    logs = Cell(NAMESPACE, "", "pods/log", "get")
+    teams.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(wide))
+    try:
+        until(lambda: answers(client, SUBJECTS["viewer"], [logs])[logs], "logs are readable")
+    finally:
+        teams.kubectl("delete", "-f", "-", stdin=json.dumps(wide))

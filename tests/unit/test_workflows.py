@@ -92,6 +92,21 @@ def test_credentials_are_limited_to_branches_of_the_repository() -> None:
     assert "permissions" not in jobs["offline"] and "environment" not in jobs["offline"]
 
 
+def test_previews_and_drift_detection_use_different_roles() -> None:
+    """Branches run as the preview's role; only drift detection, which runs on main, reads Secrets."""
+    used = {
+        name: set(
+            re.findall(r"\b\w+_ROLE_\w+\b", (ROOT / f".github/workflows/{name}.yml").read_text())
+        )
+        for name in ("preview", "drift")
+    }
+    assert used == {
+        "preview": {"PREVIEW_ROLE_DEV", "PREVIEW_ROLE_PROD"},
+        "drift": {"DRIFT_ROLE_DEV", "DRIFT_ROLE_PROD"},
+    }
+    assert "pull_request" not in (ROOT / ".github/workflows/drift.yml").read_text()
+
+
 def test_preview_updates_one_comment_per_stack_and_checks_policies() -> None:
     previews = workflow(ROOT / ".github/workflows/preview.yml")["jobs"]["account"]["steps"]
     options = next(step["with"] for step in previews if step.get("with", {}).get("command"))

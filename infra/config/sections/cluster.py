@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 import pulumi_kubernetes as k8s
 from pydantic import Field
+from pydantic.alias_generators import to_camel
 
 from infra.config.aws_types import Endpoint, KubernetesVersion, LogDays, RoleArn
 from infra.config.errors import ConfigIssue, did_you_mean, one_of, shown
@@ -69,7 +70,11 @@ class EksClusterConfig(StrictModel):
     deployers: tuple[RoleArn, ...] = ()
     """IAM roles in the Kubernetes group trainyard:deployer."""
     viewers: tuple[RoleArn, ...] = ()
-    """IAM roles that may read the cluster, including secrets, as previews require."""
+    """IAM roles in the Kubernetes group trainyard:viewer, for previews of pull requests: they read nodes, queues,
+    roles and admission policies, and neither Secrets nor anything else in a namespace."""
+    drift_detectors: tuple[RoleArn, ...] = ()
+    """IAM roles that read the whole cluster, including Secrets, as `pulumi refresh` requires. Must trust the main
+    branch only."""
     log_retention_days: LogDays = 90
     """Days that control plane logs are kept."""
     system_nodes: SystemNodesConfig = SystemNodesConfig()
@@ -83,9 +88,9 @@ def check_access_roles(stack: PartialStack) -> Iterator[ConfigIssue]:
     if not eks:
         return
     seen: dict[str, str] = {}
-    for key in ("admins", "deployers", "viewers"):
+    for key in ("admins", "deployers", "viewers", "drift_detectors"):
         for index, arn in enumerate(getattr(eks, key)):
-            path = f"cluster.{key}[{index}]"
+            path = f"cluster.{to_camel(key)}[{index}]"
             account = arn.split(":")[4]
             if aws and aws.account not in (account, UNKNOWN_ACCOUNT):
                 yield ConfigIssue(
@@ -160,6 +165,7 @@ def cluster_choice(cluster: EksClusterConfig) -> ClusterChoice:
         admins=cluster.admins,
         deployers=cluster.deployers,
         viewers=cluster.viewers,
+        drift_detectors=cluster.drift_detectors,
         log_retention_days=cluster.log_retention_days,
         system_types=cluster.system_nodes.instance_types,
         system_min=cluster.system_nodes.min,

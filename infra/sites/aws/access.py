@@ -9,7 +9,11 @@ with ResourceInUseException. Other principals:
   create and stop runs there. That suffices for `pulumi up` while only run files have changed, since Pulumi
   requests nothing else from the API. In AWS it needs read access (`ReadOnlyAccess`, for previews) and the
   state's bucket and key. Updates that change anything else are rejected.
-- a viewer may read everything in the cluster, including Secrets, as a preview of the whole stack does.
+- a viewer is in the group `trainyard:viewer`, which reads nodes, queues, roles and admission policies, and
+  nothing in a namespace: no Secret, no log. Anyone who can open a branch can run its program as this role.
+  Kubernetes' `view` and EKS's view policies are wider: they read the logs of every team.
+- a drift detector may read everything in the cluster, including Secrets, since `pulumi refresh` reads every object
+  of the stack. Its role must trust the main branch only.
 - a node's role may only register nodes.
 """
 
@@ -27,6 +31,7 @@ from infra.domain import naming
 _POLICIES: Final = "arn:aws:eks::aws:cluster-access-policy"
 ADMIN_POLICY: Final = f"{_POLICIES}/AmazonEKSClusterAdminPolicy"
 VIEW_POLICY: Final = f"{_POLICIES}/AmazonEKSAdminViewPolicy"
+"""Reads all objects, Secrets included."""
 NODES: Final = "EC2_LINUX"
 """Type of a node role's entry; EKS adds the groups of nodes."""
 
@@ -40,6 +45,7 @@ class AccessArgs:
     """Excludes the principal that creates the cluster."""
     deployers: tuple[str, ...]
     viewers: tuple[str, ...] = ()
+    drift_detectors: tuple[str, ...] = ()
     node_role_arn: pulumi.Input[str]
 
 
@@ -54,20 +60,26 @@ class Access(pulumi.ComponentResource):
 
     def __init__(self, name: str, args: AccessArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__(naming.infra_type("AwsAccess"), name, None, opts)
-        reject_duplicate_principals((*args.admins, *args.deployers, *args.viewers))
+        reject_duplicate_principals(
+            (*args.admins, *args.deployers, *args.viewers, *args.drift_detectors)
+        )
         child = pulumi.ResourceOptions(parent=self)
         for arn in args.admins:
             _with_policy(f"{name}-admin-{principal(arn)}", arn, ADMIN_POLICY, args.cluster, child)
-        for arn in args.viewers:
-            _with_policy(f"{name}-viewer-{principal(arn)}", arn, VIEW_POLICY, args.cluster, child)
-        for arn in args.deployers:
-            aws_eks.AccessEntry(
-                f"{name}-deployer-{principal(arn)}",
-                cluster_name=args.cluster,
-                principal_arn=arn,
-                kubernetes_groups=[naming.DEPLOYER_GROUP],
-                opts=child,
-            )
+        for arn in args.drift_detectors:
+            _with_policy(f"{name}-drift-{principal(arn)}", arn, VIEW_POLICY, args.cluster, child)
+        for role, group, arns in (
+            ("deployer", naming.DEPLOYER_GROUP, args.deployers),
+            ("viewer", naming.VIEWER_GROUP, args.viewers),
+        ):
+            for arn in arns:
+                aws_eks.AccessEntry(
+                    f"{name}-{role}-{principal(arn)}",
+                    cluster_name=args.cluster,
+                    principal_arn=arn,
+                    kubernetes_groups=[group],
+                    opts=child,
+                )
         self.nodes = aws_eks.AccessEntry(
             f"{name}-nodes",
             cluster_name=args.cluster,
@@ -80,6 +92,7 @@ class Access(pulumi.ComponentResource):
                 "admins": list(args.admins),
                 "deployers": list(args.deployers),
                 "viewers": list(args.viewers),
+                "drift_detectors": list(args.drift_detectors),
             }
         )
 
@@ -95,7 +108,7 @@ def reject_duplicate_principals(arns: Sequence[str]) -> None:
     for place, arn in enumerate(arns):
         if arn in arns[:place]:
             raise ValueError(
-                f"{arn} is listed in two of admins, deployers and viewers; keep it in one of them"
+                f"{arn} is listed in two of admins, deployers, viewers and drift detectors; keep it in one of them"
             )
 
 
@@ -106,7 +119,7 @@ def _with_policy(
     cluster: pulumi.Input[str],
     opts: pulumi.ResourceOptions,
 ) -> None:
-    """Return an entry with a policy of EKS, cluster-wide."""
+    """Create an entry with a policy of EKS, cluster-wide."""
     entry = aws_eks.AccessEntry(name, cluster_name=cluster, principal_arn=arn, opts=opts)
     aws_eks.AccessPolicyAssociation(
         name,

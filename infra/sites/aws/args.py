@@ -23,6 +23,7 @@ class ClusterChoice:
     admins: tuple[str, ...]
     deployers: tuple[str, ...]
     viewers: tuple[str, ...]
+    drift_detectors: tuple[str, ...]
     log_retention_days: int
     system_types: tuple[str, ...]
     system_min: int

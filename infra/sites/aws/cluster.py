@@ -41,6 +41,7 @@ class ClusterArgs:
     deployers: tuple[str, ...]
     """ARNs of IAM principals in the group trainyard:deployer."""
     viewers: tuple[str, ...] = ()
+    drift_detectors: tuple[str, ...] = ()
     """ARNs of IAM principals that may read everything."""
     log_key_arn: pulumi.Input[str] | None = None
     """KMS key of the control plane's log group, with `run_log_access.key_statement`. None: CloudWatch's own."""
@@ -91,6 +92,7 @@ class Cluster(pulumi.ComponentResource):
                 admins=args.admins,
                 deployers=args.deployers,
                 viewers=args.viewers,
+                drift_detectors=args.drift_detectors,
                 node_role_arn=role.arn,
             ),
             child,

@@ -144,6 +144,7 @@ class AwsStack(pulumi.ComponentResource):
             admins=choice.admins,
             deployers=choice.deployers,
             viewers=choice.viewers,
+            drift_detectors=choice.drift_detectors,
             log_retention_days=choice.log_retention_days,
             protect=args.protect,
         )
