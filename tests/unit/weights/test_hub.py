@@ -1,0 +1,343 @@
+"""Models from a hub: what is fetched is what the hub names, and the token stays with the hub."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.weights.hub_server import COMMIT, MODEL, Handler, HubServer, serve
+from training.prepare.progress import no_progress
+from training.weights.__main__ import main
+from training.weights.fetch import MANIFEST_FILE, Fetch
+from training.weights.files import TransientError, WeightsError
+from training.weights.hub import Hub
+from training.weights.reference import HubModel
+
+SOURCE = f"hub:{MODEL}@{COMMIT}"
+WEIGHTS = bytes(range(256)) * 4096
+FILES = {
+    "config.json": b'{"model_type": "llama"}',
+    "model.safetensors": WEIGHTS,
+    "tokenizer.json": b"{}",
+    "pytorch_model.bin": b"pickled",
+    "onnx/config.json": b"{}",
+    ".gitattributes": b"",
+}
+FETCHED = {"config.json", "model.safetensors", "tokenizer.json", MANIFEST_FILE}
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
+    with serve(HubServer(files=dict(FILES))) as server:
+        monkeypatch.setenv("HF_ENDPOINT", server.address)
+        monkeypatch.delenv("HF_TOKEN", raising=False)
+        yield server
+
+
+def fetch(folder: Path, pauses: list[float] | None = None) -> bool:
+    organization, _, name = MODEL.partition("/")
+    place = Hub(HubModel(organization=organization, name=name, commit=COMMIT))
+    waited = pauses if pauses is not None else []
+    return Fetch(
+        place=place, source=SOURCE, folder=folder, progress=no_progress, pause=waited.append
+    ).run()
+
+
+def names(folder: Path) -> set[str]:
+    return {one.name for one in folder.iterdir()}
+
+
+def test_a_model_is_fetched_once_with_what_transformers_reads(
+    hub: HubServer, tmp_path: Path
+) -> None:
+    folder = tmp_path / "models" / "tiny"
+    assert fetch(folder)
+    assert names(folder) == FETCHED
+    assert names(folder.parent) == {"tiny"}
+    assert (folder / "model.safetensors").read_bytes() == WEIGHTS
+    recorded = json.loads((folder / MANIFEST_FILE).read_text())
+    assert (
+        recorded["files"]["config.json"]["sha256"]
+        == hashlib.sha256(FILES["config.json"]).hexdigest()
+    )
+    asked = len(hub.asked)
+    assert not fetch(folder)
+    assert len(hub.asked) == asked
+
+
+def test_the_token_reaches_the_hub_and_no_host_that_it_redirects_to(
+    hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.token = "hf_secret"
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    with serve(HubServer(files={})) as store:
+        hub.store = store
+        assert fetch(tmp_path / "tiny")
+        assert [one.token for one in store.asked] == [""]
+    assert (tmp_path / "tiny" / "model.safetensors").read_bytes() == WEIGHTS
+    assert {one.token for one in hub.asked} == {"hf_secret"}
+
+
+def test_further_pages_on_another_host_do_not_get_the_token(
+    hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    with serve(HubServer(files=dict(FILES))) as other:
+        link = f'<{other.address}/api/models/{MODEL}/tree/{COMMIT}>; rel="next"'
+        plain = Handler.end_headers
+
+        def linked(self: Handler) -> None:
+            if self.hub is hub and "/tree/" in self.path:
+                self.send_header("Link", link)
+            plain(self)
+
+        monkeypatch.setattr(Handler, "end_headers", linked)
+        organization, _, name = MODEL.partition("/")
+        Hub(HubModel(organization=organization, name=name, commit=COMMIT)).files()
+        assert [one.token for one in other.asked] == [""]
+
+
+def test_a_redirect_without_https_to_another_machine_is_refused(
+    hub: HubServer, tmp_path: Path
+) -> None:
+    hub.store = HubServer(files={}, address="http://weights.example")
+    with pytest.raises(WeightsError, match=r"refers to weights\.example without HTTPS"):
+        fetch(tmp_path / "tiny")
+
+
+def test_a_download_that_was_cut_off_continues_at_its_last_byte(
+    hub: HubServer, tmp_path: Path
+) -> None:
+    cut = len(WEIGHTS) // 2
+
+    def half(handler: Handler, content: bytes) -> bool:
+        if handler.headers.get("Range"):
+            return False
+        handler.send(content[:cut], promise=len(content))
+        return True
+
+    hub.answer["model.safetensors"] = half
+    assert fetch(tmp_path / "tiny")
+    assert (tmp_path / "tiny" / "model.safetensors").read_bytes() == WEIGHTS
+    assert [one.range for one in hub.paths("model.safetensors")] == ["", f"bytes={cut}-"]
+
+
+def test_another_process_continues_what_was_fetched_before(hub: HubServer, tmp_path: Path) -> None:
+    def stop(handler: Handler, content: bytes) -> bool:
+        if handler.headers.get("Range"):
+            handler.refuse(503)
+        else:
+            handler.send(content[:5000], promise=len(content))
+        return True
+
+    hub.answer["model.safetensors"] = stop
+    pauses: list[float] = []
+    with pytest.raises(TransientError, match="HTTP 503"):
+        fetch(tmp_path / "tiny", pauses)
+    assert pauses[-1] == 32.0
+    assert not (tmp_path / "tiny").exists()
+    del hub.answer["model.safetensors"]
+    hub.asked.clear()
+    assert fetch(tmp_path / "tiny")
+    assert hub.paths("config.json") == []
+    assert [one.range for one in hub.paths("model.safetensors")] == ["bytes=5000-"]
+    assert names(tmp_path / "tiny") == FETCHED
+
+
+def test_a_server_that_ignores_ranges_starts_again(hub: HubServer, tmp_path: Path) -> None:
+    def deaf(handler: Handler, content: bytes) -> bool:
+        if not handler.headers.get("Range"):
+            handler.send(content[:5000], promise=len(content))
+        else:
+            del handler.headers["Range"]
+            handler.send(content)
+        return True
+
+    hub.answer["model.safetensors"] = deaf
+    assert fetch(tmp_path / "tiny")
+    assert (tmp_path / "tiny" / "model.safetensors").read_bytes() == WEIGHTS
+
+
+def test_a_host_that_falls_silent_is_asked_again(
+    hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("training.weights.hub.TIMEOUT_S", 0.5)
+    woken = threading.Event()
+
+    def silent(handler: Handler, content: bytes) -> bool:
+        if handler.headers.get("Range"):
+            return False
+        handler.send_response(200)
+        handler.send_header("Content-Length", str(len(content)))
+        handler.end_headers()
+        handler.wfile.write(content[:1000])
+        woken.wait(60)
+        handler.close_connection = True
+        return True
+
+    hub.answer["model.safetensors"] = silent
+    try:
+        assert fetch(tmp_path / "tiny")
+    finally:
+        woken.set()
+    assert (tmp_path / "tiny" / "model.safetensors").read_bytes() == WEIGHTS
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
+def test_content_that_is_not_what_the_hub_names_is_not_published(
+    hub: HubServer, tmp_path: Path, name: str
+) -> None:
+    def forged(handler: Handler, content: bytes) -> bool:
+        handler.send(b"x" * len(content))
+        return True
+
+    hub.answer[name] = forged
+    with pytest.raises(WeightsError, match=f"{name}: its content differs from the checksum"):
+        fetch(tmp_path / "tiny")
+    assert not (tmp_path / "tiny").exists()
+    assert len(hub.paths(name)) == 2
+    del hub.answer[name]
+    assert fetch(tmp_path / "tiny")
+
+
+def test_a_server_that_sends_too_much_does_not_fill_the_volume(
+    hub: HubServer, tmp_path: Path
+) -> None:
+    def endless(handler: Handler, content: bytes) -> bool:
+        handler.send(content * 3)
+        return True
+
+    hub.answer["model.safetensors"] = endless
+    with pytest.raises(TransientError, match="sends more than"):
+        fetch(tmp_path / "tiny")
+    parts = tmp_path / ".tiny.fetching" / "parts"
+    assert sum(one.stat().st_size for one in parts.iterdir()) <= len(WEIGHTS)
+
+
+def test_a_gated_model_is_not_blamed_on_the_token(
+    hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.gated = True
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    with pytest.raises(WeightsError, match="the model is gated: accept its terms") as caught:
+        fetch(tmp_path / "tiny")
+    assert "hf_secret" not in str(caught.value)
+    assert "not set" not in str(caught.value)
+
+
+def test_a_private_model_without_a_token_names_the_variable(hub: HubServer, tmp_path: Path) -> None:
+    hub.token = "hf_secret"
+    with pytest.raises(WeightsError, match="HF_TOKEN is not set: add its team secret"):
+        fetch(tmp_path / "tiny")
+
+
+ANSWERS: dict[str, Any] = {
+    "not a list": {"error": "x"},
+    "an entry without a size": [{"type": "file", "path": "config.json", "oid": "0" * 40}],
+    "a hash that is none": [{"type": "file", "path": "config.json", "size": 3, "oid": "zz"}],
+    "a negative size": [{"type": "file", "path": "config.json", "size": -1, "oid": "0" * 40}],
+    "entries that are texts": ["config.json"],
+    "null": None,
+}
+
+
+@pytest.mark.parametrize("kind", ANSWERS)
+def test_a_malformed_list_of_files_is_one_line(hub: HubServer, tmp_path: Path, kind: str) -> None:
+    hub.tree = lambda _: ANSWERS[kind]
+    with pytest.raises(WeightsError, match="not that of a hub of models; check HF_ENDPOINT"):
+        fetch(tmp_path / "tiny")
+
+
+@pytest.mark.parametrize("name", ["../config.json", "/etc/config.json", ".hidden.json", "a/b.json"])
+def test_files_outside_of_the_folder_are_not_fetched(
+    hub: HubServer, tmp_path: Path, name: str
+) -> None:
+    hub.tree = lambda found: [*found, found[0] | {"path": name}]
+    assert fetch(tmp_path / "tiny")
+    assert names(tmp_path / "tiny") == FETCHED
+    assert sum("/resolve/" in one.path for one in hub.asked) == len(FETCHED) - 1
+
+
+def test_pickled_weights_are_not_fetched(hub: HubServer, tmp_path: Path) -> None:
+    del hub.files["model.safetensors"]
+    with pytest.raises(WeightsError, match=r"has no model\.safetensors"):
+        fetch(tmp_path / "tiny")
+
+
+def test_an_index_that_names_a_missing_shard_is_refused(hub: HubServer, tmp_path: Path) -> None:
+    index = {"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model.safetensors"}}
+    hub.files["model.safetensors.index.json"] = json.dumps(index).encode()
+    with pytest.raises(WeightsError, match="names model-00001-of-00002"):
+        fetch(tmp_path / "tiny")
+
+
+def test_a_folder_with_other_content_is_neither_used_nor_changed(
+    hub: HubServer, tmp_path: Path
+) -> None:
+    folder = tmp_path / "tiny"
+    folder.mkdir()
+    (folder / "mine.txt").write_text("mine")
+    with pytest.raises(WeightsError, match="was not written by this command"):
+        fetch(folder)
+    (folder / MANIFEST_FILE).write_text(json.dumps({"source": "hub:acme/other@1", "files": {}}))
+    with pytest.raises(WeightsError, match="holds 'hub:acme/other@1'"):
+        fetch(folder)
+    assert (folder / "mine.txt").read_text() == "mine"
+    assert hub.asked == []
+
+
+def test_a_damaged_folder_is_reported(hub: HubServer, tmp_path: Path) -> None:
+    assert fetch(tmp_path / "tiny")
+    (tmp_path / "tiny" / "model.safetensors").write_bytes(b"short")
+    with pytest.raises(WeightsError, match=r"model\.safetensors is missing or not of"):
+        fetch(tmp_path / "tiny")
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        "http://hub.example",
+        "file:///etc",
+        "ftp://hub.example",
+        "hub.example",
+        "https://u:p@hub.example",
+    ],
+)
+def test_an_endpoint_without_https_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, endpoint: str
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", endpoint)
+    with pytest.raises(WeightsError, match="is not an HTTPS address"):
+        fetch(tmp_path / "tiny")
+
+
+def test_the_command_reports_success_and_a_missing_model(
+    hub: HubServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    state = tmp_path / "state.json"
+    words = ["weights", "--out", str(tmp_path / "tiny"), "--state", str(state), "--source"]
+    monkeypatch.setattr("sys.argv", [*words, SOURCE])
+    assert main() == 0
+    assert json.loads(state.read_text())["state"] == "ready"
+    monkeypatch.setattr(
+        "sys.argv", [*words[:2], str(tmp_path / "o"), *words[3:], f"hub:acme/none@{COMMIT}"]
+    )
+    assert main() == 78
+    failed = json.loads(state.read_text())
+    assert (failed["state"], "HTTP 404" in failed["text"]) == ("failed", True)
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_commit_that_the_hub_does_not_have_is_named(hub: HubServer, tmp_path: Path) -> None:
+    hub.commit = "0" * 40
+    with pytest.raises(WeightsError, match="the hub has commit 0000"):
+        fetch(tmp_path / "tiny")
