@@ -13,7 +13,7 @@ from ops import logs, metrics, objects, placement
 from ops.cluster import Cluster, ForbiddenError, Kind
 from ops.metrics import MetricsUnknownError, PrometheusClient, RunIdentity, Vitals
 from ops.objects import Json
-from ops.snapshot import Snapshot
+from ops.snapshot import Preparation, Snapshot
 from ops.symptoms.gpus import GPU_NAMESPACE
 
 JOBS: Final = Kind("batch/v1", "jobs", "Job")
@@ -107,26 +107,29 @@ def take_snapshot(
         nodes=reader.items(NODES),
         provisioning=reader.items(PROVISIONING, namespace),
     )
-    return _enrich(reader, _with_preparation(reader, taken), prometheus)
+    taken = dataclasses.replace(taken, preparations=_preparations(reader, taken))
+    return _enrich(reader, taken, prometheus)
 
 
-def _with_preparation(reader: _Reader, taken: Snapshot) -> Snapshot:
-    """Add the Job that prepares the run's dataset, with its pods and their logs, while it matters."""
-    name = taken.preparation_name
-    if not name:
-        return taken
-    known = reader.items(JOBS, taken.namespace, f"{naming.COMPONENT}=dataset-preparation")
-    job = _find_by_name(known, name)
-    if job is None or objects.condition_is_true(job, "Complete"):
-        return dataclasses.replace(taken, preparation=job)
-    pods = reader.items(PODS, taken.namespace, f"batch.kubernetes.io/job-name={name}")
-    reading = logs.read_logs(reader.cluster, taken.namespace, pods) if pods else None
-    return dataclasses.replace(
-        taken,
-        preparation=job,
-        preparation_pods=objects.newest_first(pods),
-        preparation_logs=reading.logs if reading else (),
-    )
+def _preparations(reader: _Reader, taken: Snapshot) -> list[Preparation]:
+    """Return the Jobs that the run waits for, with their pods and logs while they matter."""
+    names = taken.preparation_names
+    if not names:
+        return []
+    components = f"{naming.COMPONENT} in ({naming.DATASET_COMPONENT},{naming.WEIGHTS_COMPONENT})"
+    known = reader.items(JOBS, taken.namespace, components)
+    found = []
+    for container, name in names.items():
+        job = _find_by_name(known, name)
+        one = Preparation(container=container, name=name, job=job)
+        if job is not None and not objects.condition_is_true(job, "Complete"):
+            pods = reader.items(PODS, taken.namespace, f"batch.kubernetes.io/job-name={name}")
+            reading = logs.read_logs(reader.cluster, taken.namespace, pods) if pods else None
+            one = dataclasses.replace(
+                one, pods=objects.newest_first(pods), logs=reading.logs if reading else ()
+            )
+        found.append(one)
+    return found
 
 
 def _enrich(reader: _Reader, taken: Snapshot, prometheus: PrometheusClient | None) -> Snapshot:

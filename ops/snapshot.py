@@ -15,6 +15,20 @@ from training import spec
 
 
 @dataclass(frozen=True, kw_only=True)
+class Preparation:
+    """A Job that prepares a run's dataset or fetches its model."""
+
+    container: str
+    """Init container of the run that waits for it."""
+    name: str
+    job: Json | None = None
+    """None: it does not exist, or may not be read."""
+    pods: Sequence[Json] = ()
+    """The newest first; none once the Job is complete."""
+    logs: Sequence[Log] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class Snapshot:
     """One run and its surroundings. Objects carry their `kind`."""
 
@@ -41,10 +55,8 @@ class Snapshot:
     """Pods of all readable runs; read only if the run has unschedulable pods."""
     gpu_pods: Sequence[Json] = ()
     """Pods of the GPU Operator's namespace; read only if a GPU node has no allocatable GPU."""
-    preparation: Json | None = None
-    """Job that prepares the run's dataset; None: the run waits for none, or it does not exist."""
-    preparation_pods: Sequence[Json] = ()
-    preparation_logs: Sequence[Log] = ()
+    preparations: Sequence[Preparation] = ()
+    """Jobs that the run's pods wait for, in order."""
     logs: Sequence[Log] = ()
     vitals: Vitals | None = None
     """None: no Prometheus, or no answer."""
@@ -85,22 +97,25 @@ class Snapshot:
         return other[0] if other else "the cluster" if grouped else ""
 
     @property
-    def preparation_name(self) -> str:
-        """Name of the Job that its pods wait for; empty without one."""
-        variables = self._variables("initContainers")
-        found = (v.get("value", "") for v in variables if v["name"] == naming.PREPARATION_ENV)
-        return next(found, "")
+    def preparation_names(self) -> dict[str, str]:
+        """Names of the Jobs that its pods wait for, by the container that waits."""
+        found = {}
+        for container in self._containers("initContainers"):
+            for variable in container.get("env") or []:
+                if variable["name"] == naming.PREPARATION_ENV:
+                    found[str(container["name"])] = str(variable.get("value", ""))
+        return found
 
     @property
     def has_program(self) -> bool:
         """Whether it runs the user's `program:`, not the built-in trainer."""
-        return any(v["name"] == spec.RUN_ID_ENV for v in self._variables("containers"))
+        variables = (v for one in self._containers("containers") for v in one.get("env") or [])
+        return any(v["name"] == spec.RUN_ID_ENV for v in variables)
 
-    def _variables(self, containers: str) -> Iterator[Json]:
-        """Yield the variables of these containers of its pods and of the run itself."""
+    def _containers(self, field: str) -> Iterator[Json]:
+        """Yield these containers of its pods and of the run itself."""
         for one in [*(pod["spec"] for pod in self.pods), *_pod_specs(self.run)]:
-            for container in one.get(containers) or []:
-                yield from container.get("env") or []
+            yield from one.get(field) or []
 
     def events_of(self, *items: Json) -> list[Json]:
         """Return the events of these objects, newest last."""

@@ -350,6 +350,9 @@ class RunSpec(RunKeys):
     """None: the built-in trainer."""
     sweep: str = field(default="", metadata={"added_later": True})
     """The sweep that it belongs to, NAME-vVERSION; empty: none."""
+    weights: str = field(default="", metadata={"added_later": True})
+    """The model that is fetched to the folder `model.path` of its configuration: s3://BUCKET/PREFIX or
+    hub:ORG/NAME@COMMIT; empty: none."""
     collective_gbps: float | None = field(default=None, metadata={"added_later": True})
     """Bus bandwidth in GB/s that its pods must measure before the trainer starts; None: not measured."""
 

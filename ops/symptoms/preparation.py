@@ -1,69 +1,103 @@
-"""Runs whose dataset is being prepared, or could not be."""
+"""Runs whose dataset is being prepared or whose model is being fetched, or could not be."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 from infra.domain import naming
 from ops import gang, logs, objects
-from ops.snapshot import Snapshot
+from ops.snapshot import Preparation, Snapshot
 from ops.symptoms import terminal_states
 from ops.verdict import Verdict
 from training import spec
 
-_CONTAINER: Final = "prepare"
+
+@dataclass(frozen=True, kw_only=True)
+class _Words:
+    """What is said of one kind of Job."""
+
+    container: str
+    """Container of the Job's pods."""
+    failed: str
+    running: str
+    correct: str
+
+
+_WORDS: Final = {
+    naming.DATASET_CONTAINER: _Words(
+        container="prepare",
+        failed="its dataset could not be prepared",
+        running="its dataset, which is being prepared",
+        correct="correct the source or `dataset` in the run file, and raise `version`; the next `pulumi up`"
+        " prepares it again",
+    ),
+    naming.WEIGHTS_CONTAINER: _Words(
+        container="fetch",
+        failed="its model could not be fetched",
+        running="its model, which is being fetched",
+        correct="correct `model.path` or the team's secret; the next `pulumi up` fetches it again, for a new"
+        " `version` of the run if this one has failed",
+    ),
+}
 
 
 def failed(snapshot: Snapshot) -> Verdict | None:
-    """The preparation Job has failed, or the run's pods have given up waiting for it."""
-    job = snapshot.preparation
-    over = objects.condition(job, "Failed")
+    """A Job has failed, or the run's pods have given up waiting for it."""
+    return next(filter(None, (_failed(snapshot, one) for one in snapshot.preparations)), None)
+
+
+def running(snapshot: Snapshot) -> Verdict | None:
+    """The run's pods wait in an init container while its Job runs."""
+    return next(filter(None, (_running(snapshot, one) for one in snapshot.preparations)), None)
+
+
+def _failed(snapshot: Snapshot, awaited: Preparation) -> Verdict | None:
+    over = objects.condition(awaited.job, "Failed")
     gave_up = next(
         (
             one
             for one in terminal_states.container_exits(snapshot)
-            if one.container == naming.DATASET_CONTAINER and one.code == spec.EXIT_BAD_CONFIG
+            if one.container == awaited.container and one.code == spec.EXIT_BAD_CONFIG
         ),
         None,
     )
     ended = objects.condition_is_true(snapshot.run, "Failed")
     live = gang.live_pods(snapshot)
-    blocked = over.get("status") == "True" and (not live or any(map(_is_waiting, live)))
+    waiting = any(_is_waiting(pod, awaited) for pod in live)
+    blocked = over.get("status") == "True" and (not live or waiting)
     if gave_up is None and not blocked:
         return None
-    name = snapshot.preparation_name
-    tail = _log_tail(snapshot) or (terminal_states.log_tail(snapshot, gave_up) if gave_up else [])
+    words = _WORDS[awaited.container]
+    tail = _log_tail(awaited) or (terminal_states.log_tail(snapshot, gave_up) if gave_up else [])
     evidence = [*tail[-2:]]
-    if job is not None and over.get("status") == "True":
-        evidence.append(f"{objects.reference(job)}: {over.get('message')}")
+    if awaited.job is not None and over.get("status") == "True":
+        evidence.append(f"{objects.reference(awaited.job)}: {over.get('message')}")
     if gave_up:
         evidence.append(gave_up.evidence)
+    of_model = awaited.container == naming.WEIGHTS_CONTAINER
     return Verdict(
-        symptom="dataset-failed",
-        headline=f"{'failed' if ended else 'waits'}: its dataset could not be prepared",
+        symptom="model-failed" if of_model else "dataset-failed",
+        headline=f"{'failed' if ended else 'waits'}: {words.failed}",
         evidence=tuple(evidence),
-        remedy=(
-            f"kubectl logs -n {snapshot.namespace} job/{name}",
-            "correct the source or `dataset` in the run file, and raise `version`; the next `pulumi up`"
-            " prepares it again",
-        ),
+        remedy=(f"kubectl logs -n {snapshot.namespace} job/{awaited.name}", words.correct),
     )
 
 
-def running(snapshot: Snapshot) -> Verdict | None:
-    """The run's pods wait in their init container while the Job runs."""
-    job = snapshot.preparation
+def _running(snapshot: Snapshot, awaited: Preparation) -> Verdict | None:
+    job = awaited.job
     if job is None or objects.condition_is_true(job, "Complete"):
         return None
-    waiting = [pod for pod in snapshot.pods if _is_waiting(pod)]
-    if not waiting:
+    if not any(_is_waiting(pod, awaited) for pod in snapshot.pods):
         return None
-    pods = [f"{objects.reference(p)}: {_phase(p)}" for p in snapshot.preparation_pods[:1]]
+    words = _WORDS[awaited.container]
+    pods = [f"{objects.reference(p)}: {_phase(p)}" for p in awaited.pods[:1]]
+    of_model = awaited.container == naming.WEIGHTS_CONTAINER
     return Verdict(
-        symptom="dataset-preparing",
-        headline="waits for its dataset, which is being prepared",
+        symptom="model-fetching" if of_model else "dataset-preparing",
+        headline=f"waits for {words.running}",
         evidence=(
-            *_log_tail(snapshot)[-1:],
+            *_log_tail(awaited)[-1:],
             *(pods or [f"{objects.reference(job)}: has no pod yet"]),
         ),
         remedy=(
@@ -73,11 +107,10 @@ def running(snapshot: Snapshot) -> Verdict | None:
     )
 
 
-def _is_waiting(pod: objects.Json) -> bool:
+def _is_waiting(pod: objects.Json, awaited: Preparation) -> bool:
     states = objects.status(pod).get("initContainerStatuses") or []
     return any(
-        one["name"] == naming.DATASET_CONTAINER and "running" in (one.get("state") or {})
-        for one in states
+        one["name"] == awaited.container and "running" in (one.get("state") or {}) for one in states
     )
 
 
@@ -86,9 +119,10 @@ def _phase(pod: objects.Json) -> str:
     return f"{objects.status(pod).get('phase')}{f' ({message})' if message else ''}"
 
 
-def _log_tail(snapshot: Snapshot) -> list[str]:
+def _log_tail(awaited: Preparation) -> list[str]:
     """Return the end of the log of the newest pod that has one."""
-    for pod in snapshot.preparation_pods:
-        if tail := logs.log_tail(snapshot.preparation_logs, objects.name(pod), _CONTAINER):
+    container = _WORDS[awaited.container].container
+    for pod in awaited.pods:
+        if tail := logs.log_tail(awaited.logs, objects.name(pod), container):
             return tail
     return []

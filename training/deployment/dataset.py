@@ -1,18 +1,15 @@
-"""The preparation that a run's dataset needs, and the init container that waits for it."""
+"""The preparation that a run's dataset needs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
-from infra.domain import naming
 from training import spec
 from training.objects.location import is_location
 from training.spec import Dataset, PreparationResources, RunSpec
 
 _HASH_CHARS: Final = 8
-_REQUESTS: Final = {"cpu": "100m", "memory": "128Mi"}
 _REVISION: Final = 3
 """Incremented when the Job changes, so that an update creates another one."""
 
@@ -67,29 +64,3 @@ class Preparation:
     def state_file(self) -> str:
         """The Job's progress and result; see training/prepare/state.py."""
         return f"{self.path}/.preparations/{self.name}.json"
-
-
-def init_containers(run: RunSpec, security: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the container that ends when the dataset is prepared; none for a dataset without a source."""
-    preparation = Preparation.for_run(run)
-    if preparation is None:
-        return []
-    return [
-        {
-            "name": naming.DATASET_CONTAINER,
-            "image": preparation.image,
-            "imagePullPolicy": "IfNotPresent",
-            "command": [
-                *("python", "-m", "training.prepare.wait"),
-                *("--state", preparation.state_file),
-            ],
-            "workingDir": spec.WORKSPACE,
-            "env": [
-                {"name": "PYTHONUNBUFFERED", "value": "1"},
-                {"name": naming.PREPARATION_ENV, "value": preparation.name},
-            ],
-            "resources": {"requests": dict(_REQUESTS), "limits": dict(_REQUESTS)},
-            "volumeMounts": [{"name": "datasets", "mountPath": spec.DATA_MOUNT, "readOnly": True}],
-            "securityContext": dict(security),
-        }
-    ]

@@ -6,11 +6,12 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from infra.config.errors import ConfigIssue, did_you_mean, one_of, shown
+from infra.config.errors import ConfigIssue, did_you_mean, shown
 from infra.domain.platform import Platform
 from training import spec
+from training.deployment import bucket_checks
 from training.deployment.run_schema import PREPARATION_IMAGE, RunFile
-from training.objects.location import BadLocation, Location, is_location
+from training.objects.location import is_location
 from training.prepare.names import BYTES, BYTES_VOCAB_SIZE, MOST_VOCABULARY, STDLIB, TRAIN
 from training.spec import Dataset
 from training.trainer.config.model import ModelConfig
@@ -69,7 +70,7 @@ def _trained_size(tokenizer: str) -> int | None:
 def _source(dataset: Dataset, team: str, platform: Platform) -> Iterator[ConfigIssue]:
     source = dataset.source
     if is_location(source):
-        yield from _bucket(source, team, platform)
+        yield from bucket_checks.check_bucket("dataset.source", source, team, platform)
     elif source and source != STDLIB and not source.startswith("/"):
         yield ConfigIssue(
             path="dataset.source",
@@ -78,40 +79,6 @@ def _source(dataset: Dataset, team: str, platform: Platform) -> Iterator[ConfigI
             valid=f"must be {STDLIB}, s3://BUCKET/PREFIX, or the absolute path of a folder in the image or "
             "the data volume",
             action=did_you_mean(source, [STDLIB], "write the whole path"),
-        )
-
-
-def _bucket(source: str, team: str, platform: Platform) -> Iterator[ConfigIssue]:
-    """A stack with buckets of its own gives a team's pods its prefix of them, and no other bucket."""
-    try:
-        found = Location.parse(source)
-    except BadLocation:
-        yield ConfigIssue(
-            path="dataset.source",
-            code="invalid-source",
-            problem=f"{shown(source)} is not an S3 location",
-            valid="must be s3://BUCKET/PREFIX",
-            action="correct it",
-        )
-        return
-    own = f"s3://{one_of(platform.buckets)}/{team}/..."
-    if not platform.buckets:
-        return
-    if found.bucket not in platform.buckets:
-        yield ConfigIssue(
-            path="dataset.source",
-            code="foreign-bucket",
-            problem=f"bucket {found.bucket} is not one of the stack",
-            valid=f"must be below {own}: pods of the team have no permission for other buckets",
-            action="copy the data there",
-        )
-    elif not found.prefix.startswith(f"{team}/"):
-        yield ConfigIssue(
-            path="dataset.source",
-            code="foreign-prefix",
-            problem=f"{shown(source)} is outside the prefix of team {team}",
-            valid=f"must be below {own}: pods of the team have no permission for other prefixes",
-            action="copy the data there",
         )
 
 

@@ -1,4 +1,4 @@
-"""DatasetPreparation: a Job that converts a source to token shards for the runs that read them.
+"""PreparationJob: a Job that brings a dataset or a model to the team's volume, for the runs that read it.
 
 It needs no GPU and does not queue (docs/adr/0008). Nothing waits for it but the pods of runs: their init container
 follows the Job's state file on the team's volume (docs/adr/0030).
@@ -18,58 +18,75 @@ from infra.domain.platform import Platform
 from infra.kubernetes import pod_security
 from infra.kubernetes.objects import KubernetesObject, Manifest, metadata
 from training import spec
-from training.deployment.dataset import Preparation
 from training.deployment.launchers import pod, pod_failure_policy
+from training.deployment.needs import Need
+from training.deployment.weights import WeightsFetch
 from training.prepare.state import UID_ENV
 
-_CONTAINER: Final = "prepare"
 _RETRIES: Final = 2
 _UID_LABEL: Final = "batch.kubernetes.io/controller-uid"
 
 
-def _processes(preparation: Preparation) -> int:
+def _processes(need: Need) -> int:
     """Return a process for each core that the Job may use; a container does not see its limit."""
-    return max(1, math.ceil(Decimal(quantity.millicores(preparation.resources.cpu)) / 1000))
+    return max(1, math.ceil(Decimal(quantity.millicores(need.resources.cpu)) / 1000))
 
 
-def _command(preparation: Preparation) -> list[str]:
-    given = {
-        "--format": preparation.format,
-        "--column": preparation.column,
-        "--tokenizer": preparation.tokenizer,
-    }
+def _command(need: Need) -> list[str]:
     return [
-        *("python", "-m", "training.prepare"),
-        *("--source", preparation.source),
-        *(word for option, value in given.items() if value for word in (option, value)),
-        *("--processes", str(_processes(preparation))),
-        *("--state", preparation.state_file),
+        *_program(need),
+        *("--state", need.state_file),
         *("--attempts", str(_RETRIES + 1)),
-        *("--out", preparation.path),
+        *("--out", need.path),
     ]
 
 
-def _environment(preparation: Preparation, platform: Platform) -> list[dict[str, Any]]:
+def _program(need: Need) -> list[str]:
+    if isinstance(need, WeightsFetch):
+        return ["python", "-m", "training.weights", "--source", need.source]
+    given = {
+        "--format": need.format,
+        "--column": need.column,
+        "--tokenizer": need.tokenizer,
+    }
+    return [
+        *("python", "-m", "training.prepare"),
+        *("--source", need.source),
+        *(word for option, value in given.items() if value for word in (option, value)),
+        *("--processes", str(_processes(need))),
+    ]
+
+
+def _container_name(need: Need) -> str:
+    return "fetch" if isinstance(need, WeightsFetch) else "prepare"
+
+
+def _environment(need: Need, platform: Platform) -> list[dict[str, Any]]:
     uid = {"fieldRef": {"fieldPath": f"metadata.labels['{_UID_LABEL}']"}}
+    known = platform.teams[need.team].secrets
+    if isinstance(need, WeightsFetch):
+        secrets = pod.named_variables(need.variables(known))
+    else:
+        secrets = pod.secret_variables(need.secrets, known)
     return [
         {"name": "HOME", "value": "/tmp"},
         {"name": "PYTHONUNBUFFERED", "value": "1"},
         # The tokenizers' own threads would be one per core of the node.
-        {"name": "RAYON_NUM_THREADS", "value": str(_processes(preparation))},
+        {"name": "RAYON_NUM_THREADS", "value": str(_processes(need))},
         {"name": UID_ENV, "valueFrom": uid},
-        *pod.secret_variables(preparation.secrets, platform.teams[preparation.team].secrets),
+        *secrets,
     ]
 
 
-def _container(preparation: Preparation, platform: Platform) -> dict[str, Any]:
-    amounts = {"cpu": preparation.resources.cpu, "memory": preparation.resources.memory}
+def _container(need: Need, platform: Platform) -> dict[str, Any]:
+    amounts = {"cpu": need.resources.cpu, "memory": need.resources.memory}
     return {
-        "name": _CONTAINER,
-        "image": preparation.image,
+        "name": _container_name(need),
+        "image": need.image,
         "imagePullPolicy": "IfNotPresent",
-        "command": _command(preparation),
+        "command": _command(need),
         "workingDir": spec.WORKSPACE,
-        "env": _environment(preparation, platform),
+        "env": _environment(need, platform),
         "resources": {"requests": dict(amounts), "limits": dict(amounts)},
         "volumeMounts": [
             {"name": "datasets", "mountPath": spec.DATA_MOUNT},
@@ -79,8 +96,8 @@ def _container(preparation: Preparation, platform: Platform) -> dict[str, Any]:
     }
 
 
-def _pod_spec(preparation: Preparation, platform: Platform) -> dict[str, Any]:
-    team = platform.teams[preparation.team]
+def _pod_spec(need: Need, platform: Platform) -> dict[str, Any]:
+    team = platform.teams[need.team]
     cpu_pool = platform.cpu_pool
     return {
         "restartPolicy": "Never",
@@ -89,7 +106,7 @@ def _pod_spec(preparation: Preparation, platform: Platform) -> dict[str, Any]:
         "enableServiceLinks": False,
         "securityContext": pod_security.pod_security_with_volumes(),
         **({"nodeSelector": {naming.POOL: cpu_pool.name}} if cpu_pool else {}),
-        "containers": [_container(preparation, platform)],
+        "containers": [_container(need, platform)],
         "volumes": [
             {"name": "datasets", "persistentVolumeClaim": {"claimName": team.datasets_claim}},
             {"name": "tmp", "emptyDir": {}},
@@ -97,20 +114,23 @@ def _pod_spec(preparation: Preparation, platform: Platform) -> dict[str, Any]:
     }
 
 
-def job(preparation: Preparation, platform: Platform) -> Manifest:
+def job(need: Need, platform: Platform) -> Manifest:
     """Return the Job. It is kept when it has ended: its removal would be drift."""
-    labels = naming.object_labels("dataset-preparation", preparation.team)
-    labels[naming.DATASET] = preparation.dataset
-    namespace = platform.teams[preparation.team].namespace
+    if isinstance(need, WeightsFetch):
+        labels = naming.object_labels(naming.WEIGHTS_COMPONENT, need.team)
+    else:
+        labels = naming.object_labels(naming.DATASET_COMPONENT, need.team)
+        labels[naming.DATASET] = need.dataset
+    namespace = platform.teams[need.team].namespace
     rules = [
-        pod_failure_policy.exit_code_rule("FailJob", spec.EXIT_BAD_CONFIG, _CONTAINER),
+        pod_failure_policy.exit_code_rule("FailJob", spec.EXIT_BAD_CONFIG, _container_name(need)),
         pod_failure_policy.disruption_rule("Ignore"),
     ]
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": metadata(
-            preparation.name,
+            need.name,
             namespace=namespace,
             labels=labels,
             annotations={naming.REPLACE_UNREADY: "true", naming.SKIP_AWAIT: "true"},
@@ -120,30 +140,28 @@ def job(preparation: Preparation, platform: Platform) -> Manifest:
             "podFailurePolicy": {"rules": rules},
             "template": {
                 "metadata": {"labels": dict(labels)},
-                "spec": _pod_spec(preparation, platform),
+                "spec": _pod_spec(need, platform),
             },
         },
     }
 
 
 @dataclass(frozen=True, kw_only=True)
-class DatasetPreparationArgs:
-    """Arguments of DatasetPreparation."""
+class PreparationJobArgs:
+    """Arguments of PreparationJob."""
 
-    preparation: Preparation
+    need: Need
     platform: Platform
 
 
-class DatasetPreparation(pulumi.ComponentResource):
-    """One preparation Job. Runs that depend on it are created after it, and wait for its end themselves."""
+class PreparationJob(pulumi.ComponentResource):
+    """One Job. Runs that depend on it are created after it, and wait for its end themselves."""
 
-    def __init__(
-        self, name: str, args: DatasetPreparationArgs, opts: pulumi.ResourceOptions
-    ) -> None:
-        super().__init__(naming.training_type("DatasetPreparation"), name, None, opts)
+    def __init__(self, name: str, args: PreparationJobArgs, opts: pulumi.ResourceOptions) -> None:
+        fetches = isinstance(args.need, WeightsFetch)
+        kind = "WeightsFetch" if fetches else "DatasetPreparation"
+        super().__init__(naming.training_type(kind), name, None, opts)
         self.job = KubernetesObject(
-            f"{name}-job",
-            job(args.preparation, args.platform),
-            pulumi.ResourceOptions(parent=self),
+            f"{name}-job", job(args.need, args.platform), pulumi.ResourceOptions(parent=self)
         )
-        self.register_outputs({"dataset": args.preparation.dataset})
+        self.register_outputs({"path": args.need.path})

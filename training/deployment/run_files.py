@@ -36,6 +36,7 @@ from training.deployment import (
     program_checks,
     scheduler_checks,
     trainer_settings,
+    weights,
 )
 from training.deployment.run_schema import RunFile
 from training.spec import RunSpec
@@ -196,6 +197,7 @@ def resolve(
     problems += network_policy_checks.check_program(file, platform)
     # Invalid settings are left out, so that other issues of the run are found, too.
     settings = {} if found else settings
+    problems += weights.check_on_platform(settings, file.team, platform)
     dimensions = trainer_settings.dimensions(file, settings) if file.config else {}
     run = file.resolve(platform, references, settings, dimensions, program)
     problems += capacity_checks.check_capacity(file, run, platform)

@@ -30,6 +30,7 @@ from infra.config.types import (
 from infra.domain.platform import Platform
 from infra.domain.pools import Capacity
 from infra.domain.tier import TIERS
+from training.deployment import weights
 from training.deployment.program_schema import ProgramSection
 from training.deployment.sweep_schema import SweepSection
 from training.program import Program
@@ -179,11 +180,13 @@ class RunFile(_Keys):  # type: ignore[misc]
         """
         tier = TIERS[platform.teams[self.team].tier]
         spot = tier.spot_by_default if self.allow_spot is None else self.allow_spot
+        config, fetched = weights.separate(settings)
         kept = {one.name: getattr(self, one.name) for one in dataclasses.fields(RunKeys)}
         resolved = {
             "tier": tier.name,
             "image": images.get(self.image, self.image),
-            "config": dict(settings),
+            "config": config,
+            "weights": fetched,
             "seed": int(settings.get("seed", 0)),
             "parallelism": dict(dimensions),
             "capacity_types": tuple(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from infra.domain.platform import Platform
 from infra.kubernetes.objects import Manifest
-from training.deployment import job, preparation
-from training.deployment.dataset import Preparation
+from training.deployment import job, needs, preparation
 from training.spec import NOT_KNOWN, Launch, RunSpec
 
 
@@ -14,9 +13,8 @@ def manifests(
 ) -> list[Manifest]:
     """Return every object in the order of creation; an existing one is left as it is.
 
-    The first prepares the dataset, if it has a source; runs with the same data and code share it. The last is
-    the run itself.
+    The first prepare the dataset and fetch the model, if they have sources; runs with the same data, model and
+    code share them. The last is the run itself.
     """
-    needed = Preparation.for_run(run)
-    before = [preparation.job(needed, platform)] if needed else []
+    before = [preparation.job(need, platform) for need in needs.needs(run)]
     return [*before, *job.manifests(run, platform, git_commit, launch)]

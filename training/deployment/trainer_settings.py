@@ -10,6 +10,7 @@ from typing import Any, Final
 from infra.config.errors import ConfigError, ConfigIssue, did_you_mean, one_of, shown
 from infra.config.loader import read_yaml
 from training import config_errors
+from training.deployment import weights
 from training.deployment.run_schema import RunFile
 from training.spec import SCRATCH_MOUNT, Dataset, RunSpec
 from training.trainer import config as trainer_config
@@ -49,7 +50,12 @@ def load(file: RunFile, root: Path) -> tuple[dict[str, Any], list[ConfigIssue | 
         ]
     merged = _merged(_merged(content[0], file.overrides), _checkpoint_override(file))
     merged = _merged(merged, _parallel_override(file))
-    return merged, [*_read_elsewhere(file), *_staged_elsewhere(merged), *_issues(file, merged)]
+    return merged, [
+        *_read_elsewhere(file),
+        *_staged_elsewhere(merged),
+        *weights.check_reference(merged),
+        *_issues(file, merged),
+    ]
 
 
 def _read_elsewhere(file: RunFile) -> Iterator[ConfigIssue]:
@@ -102,7 +108,8 @@ def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 def _parse(file: RunFile, settings: Mapping[str, Any]) -> trainer_config.TrainerConfig:
     """Return what the run will read. Raises ConfigError of training.config_errors."""
     data = {"data": {"path": Dataset(name=file.dataset.name).path}}
-    return trainer_config.parse(_merged(settings, data), "config")
+    folders, _ = weights.separate(settings)
+    return trainer_config.parse(_merged(folders, data), "config")
 
 
 def _issues(file: RunFile, settings: Mapping[str, Any]) -> list[ConfigIssue | str]:

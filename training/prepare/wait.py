@@ -1,6 +1,6 @@
-"""`python -m training.prepare.wait`: an init container that ends when the run's dataset is prepared.
+"""`python -m training.prepare.wait`: an init container that ends when the run's dataset or model is there.
 
-Exit codes: 0 prepared; 78 the preparation has failed; 75 told to stop. It shows the Job's progress. While it
+Exit codes: 0 it is there; 78 its Job has failed; 75 told to stop. It shows the Job's progress. While it
 waits the gang is not ready, so Kueue returns a run that waits for long to its queue.
 """
 
@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -28,18 +29,46 @@ SILENT_S: Final = 1800.0
 """After so long without news an attempt was killed: 360 times as long as it takes to report."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Thing:
+    """What a run waits for, in messages."""
+
+    name: str
+    work: str
+    """What its Job does."""
+    ready: str
+    silent: str
+    """Why the Job may have reported nothing."""
+
+
+DATASET: Final = Thing(
+    name="dataset",
+    work="the preparation",
+    ready="version {} is prepared",
+    silent="its Job was removed or exceeded its memory: see dataset.resources",
+)
+MODEL: Final = Thing(
+    name="model", work="the download", ready="{} is fetched", silent="its Job was removed"
+)
+THINGS: Final = {one.name: one for one in (DATASET, MODEL)}
+
+
 def main() -> int:
-    """Wait for the dataset; returns the exit code."""
+    """Wait for it; returns the exit code."""
     arguments = _parse()
     stopped = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())
-    return Waiting(arguments.state, arguments.settle, arguments.silent).run(stopped)
+    things = THINGS[arguments.what]
+    return Waiting(arguments.state, arguments.settle, arguments.silent, things).run(stopped)
 
 
 class Waiting:
     """Follows the state file of a preparation."""
 
-    def __init__(self, file: Path, settle_s: float, silent_s: float) -> None:
+    def __init__(
+        self, file: Path, settle_s: float, silent_s: float, thing: Thing = DATASET
+    ) -> None:
+        self._thing = thing
         self._file, self._settle_s, self._silent_s = file, settle_s, silent_s
         self._first = self._last = read_state(file)
         self._began = self._changed = time.monotonic()
@@ -53,10 +82,10 @@ class Waiting:
             if found != self._last:
                 self._last, self._changed = found, now
             if found and found.state == READY:
-                print(f"dataset: version {found.text} is prepared", flush=True)
+                self._say(self._thing.ready.format(found.text))
                 return EXIT_DONE
             if found and (error := self._error(found, now)):
-                print(f"dataset: {error}", file=sys.stderr, flush=True)
+                print(f"{self._thing.name}: {error}", file=sys.stderr, flush=True)
                 return EXIT_BAD_CONFIG
             self._show(found, now)
             if stopped.wait(POLL_S):
@@ -65,11 +94,11 @@ class Waiting:
     def _error(self, found: PreparationState, now: float) -> str:
         fresh = found != self._first or now - self._began >= self._settle_s
         if found.state == FAILED and fresh:
-            return f"the preparation has failed: {found.text}"
+            return f"{self._thing.work} has failed: {found.text}"
         if now - self._changed >= self._silent_s:
             return (
-                f"the preparation has reported nothing for {self._silent_s / 60:.0f} minutes, its last activity: "
-                f"{found.text}; its Job was removed or exceeded its memory: see dataset.resources"
+                f"{self._thing.work} has reported nothing for {self._silent_s / 60:.0f} minutes, its last "
+                f"activity: {found.text}; {self._thing.silent}"
             )
         return ""
 
@@ -79,13 +108,19 @@ class Waiting:
         self._shown = now
         text = found.text if found else "its Job has not started"
         attempt = f" (attempt {found.attempt})" if found and found.attempt > 1 else ""
-        print(f"dataset: waits for the preparation: {text}{attempt}", flush=True)
+        self._say(f"waits for {self._thing.work}: {text}{attempt}")
+
+    def _say(self, text: str) -> None:
+        print(f"{self._thing.name}: {text}", flush=True)
 
 
 def _parse() -> argparse.Namespace:
     parser = Parser(
         prog="python -m training.prepare.wait",
-        description="Wait until a preparation Job has prepared the run's dataset.",
+        description="Wait until a Job has prepared the run's dataset, or fetched its model.",
+    )
+    parser.add_argument(
+        "--what", choices=sorted(THINGS), default=DATASET.name, help="default: %(default)s"
     )
     parser.add_argument("--state", required=True, type=Path, metavar="FILE", help="its state file")
     parser.add_argument(

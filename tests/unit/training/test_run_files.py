@@ -292,6 +292,18 @@ BAD: dict[str, tuple[Edit, str]] = {
         lambda r: r.update(overrides={"model": {"path": "meta-llama/Llama-3-8B"}}),
         "config: model.path: invalid-path",
     ),
+    "branch of a model": (
+        lambda r: r.update(overrides={"model": {"path": "hub:acme/tiny@main"}}),
+        "config: model.path: invalid-reference",
+    ),
+    "model of a bucket without a name": (
+        lambda r: r.update(overrides={"model": {"path": "s3://"}}),
+        "config: model.path: invalid-reference",
+    ),
+    "model of a hub behind network policies": (
+        lambda r: r.update(overrides={"model": {"path": "hub:acme/tiny@" + "c" * 40}}),
+        "config: model.path: unreachable",
+    ),
     "tracking server behind network policies": (
         lambda r: r.update(overrides={"report": {"mlflow": "http://mlflow.internal:5000"}}),
         "config: report.mlflow: unreachable",

@@ -10,7 +10,7 @@ from infra.domain.platform import Platform
 from infra.kubernetes import pod_security
 from infra.kubernetes.objects import Manifest, metadata
 from training import spec
-from training.deployment import dataset, placement
+from training.deployment import needs, placement
 from training.deployment.gangs import gang_backend
 from training.deployment.launchers import gate, program
 from training.spec import RunSpec
@@ -121,10 +121,14 @@ def secret_variables(
     names: Sequence[str], known: Mapping[str, tuple[str, ...]]
 ) -> list[dict[str, Any]]:
     """Return variables from these secrets of a team. `known`: the variables of each."""
+    return named_variables({key: name for name in names for key in known[name]})
+
+
+def named_variables(secrets: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return variables from secrets of a team. `secrets`: the secret of each variable."""
     return [
         {"name": key, "valueFrom": {"secretKeyRef": {"name": name, "key": key}}}
-        for name in names
-        for key in known[name]
+        for key, name in secrets.items()
     ]
 
 
@@ -268,7 +272,7 @@ def pod_spec(
     """Return the spec of a pod with the trainer's container."""
     pools = placement.eligible_pools(run, platform)
     sidecars = [one | {"image": run.image} for one in _added(platform, "initContainers")]
-    initial = [*sidecars, *dataset.init_containers(run, restricted())]
+    initial = [*sidecars, *needs.init_containers(run, restricted())]
     return {
         "restartPolicy": restart,
         "serviceAccountName": platform.teams[run.team].service_account,

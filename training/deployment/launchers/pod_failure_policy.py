@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from infra.domain import naming
 from training import spec
+from training.deployment import needs
 from training.deployment.launchers.pod import CONTAINER
 from training.spec import RunSpec
 
@@ -25,10 +25,9 @@ def disruption_rule(action: str) -> dict[str, Any]:
 
 
 def _unprepared(run: RunSpec) -> list[dict[str, Any]]:
-    """Return the rule for a dataset whose preparation has failed; none without a preparation."""
-    if not run.dataset.source:
-        return []
-    return [exit_code_rule("FailJob", spec.EXIT_BAD_CONFIG, naming.DATASET_CONTAINER)]
+    """Return a rule for each Job that a run waits for: its failure is the run's."""
+    names = map(needs.container_name, needs.needs(run))
+    return [exit_code_rule("FailJob", spec.EXIT_BAD_CONFIG, name) for name in names]
 
 
 def standalone(run: RunSpec) -> dict[str, Any]:

@@ -23,7 +23,8 @@ class ModelConfig:
 
     path: str = ""
     """Absolute path of a folder whose config.json describes a causal language model of transformers and
-    sets the shape; the fields below must be absent then. Empty: a Llama with the shape below."""
+    sets the shape; the fields below must be absent then. A run's configuration may name a model to fetch
+    instead: hub:ORG/NAME@COMMIT or s3://BUCKET/PREFIX. Empty: a Llama with the shape below."""
     weights: Literal["random", "safetensors"] = "random"
     """Initial weights: drawn by the model's own rules from the run's seed, or read from `path`."""
     vocab_size: int = 264
@@ -58,8 +59,9 @@ class ModelConfig:
                 yield ConfigIssue(
                     path="model.path",
                     problem=f"{self.path!r} is not an absolute path",
-                    valid="must be a folder such as /data/models/NAME; models are not downloaded",
-                    action="copy the model to such a folder, and set its path",
+                    valid="must be a folder such as /data/models/NAME, or in a run's configuration "
+                    "s3://BUCKET/PREFIX or hub:ORG/NAME@COMMIT",
+                    action=_hint(self.path),
                     code="invalid-path",
                 )
             yield from self._set_twice()
@@ -112,3 +114,10 @@ class ModelConfig:
                     action="remove it",
                     code="conflict",
                 )
+
+
+def _hint(path: str) -> str:
+    """Return what to write instead of a path that is not absolute."""
+    if path.count("/") == 1 and "@" not in path and all(path.split("/")):
+        return f"write hub:{path}@COMMIT for a model of the hub"
+    return "copy the model to such a folder, and set its path"

@@ -1,0 +1,248 @@
+"""A run whose model comes from a hub: fetched by a Job with the team's token, then trained from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from infra.config import arguments, parse, platform_record
+from infra.domain import naming
+from infra.domain.storage import Volume
+from infra.queueing import kueue, priorities
+from infra.sites.simulated import node_pools, storage
+from infra.tenancy import access, team, volumes
+from ops import __main__ as ops
+from tests.sandbox.conftest import Cluster
+from tests.sandbox.node_kit import platform_in, trainer_image, until
+from tests.unit.weights.hub_server import COMMIT, MODEL, HubServer, serve
+from training.deployment import run_files, submission
+from training.spec import RunSpec
+
+pytestmark = [pytest.mark.sandbox, pytest.mark.timeout(600)]
+
+TEAM = "weights"
+NAMESPACE = naming.namespace(TEAM)
+POOL, CPU_POOL = "weights-ondemand", "weights-cpu"
+CLASS = "weights-shared"
+TOKEN = "hf_live_token"
+END_S = 240.0
+"""A process that loads torch, on a machine that may be busy with other tests."""
+
+
+def _values() -> dict[str, Any]:
+    pool = {
+        "capacity": "on-demand",
+        "min": 1,
+        "max": 1,
+        "zone": "weights-zone",
+        "nodes": "process",
+    }
+    return {
+        "cluster": {"provider": "existing", "name": "weights"},
+        "taintKey": "dedicated",
+        "cohort": "weights",
+        "nodePools": [
+            {**pool, "name": POOL, "instanceTypes": ["g6.xlarge"]},
+            {**pool, "name": CPU_POOL, "instanceTypes": ["m6i.xlarge"], "workload": "cpu"},
+        ],
+        "storage": {"checkpoints": "1Gi", "datasets": "1Gi"},
+        "operators": {"kueue": {"provided": True}, "jobset": {"provided": True}},
+        "images": {"trainer": trainer_image()},
+        "egressCidrs": ["203.0.113.0/24"],
+        "teams": [
+            {
+                "name": TEAM,
+                "tier": "research",
+                "guaranteed": {POOL: 1},
+                "quota": {"cpu": "16", "memory": "64Gi", "gpus": 1},
+                "secrets": [{"name": "hub", "env": ["HF_TOKEN", "HF_ENDPOINT"]}],
+            }
+        ],
+    }
+
+
+def _renamed(manifest: dict[str, Any]) -> dict[str, Any]:
+    """Give cluster-wide objects names of their own: a stack on the same cluster has the usual ones."""
+    text = json.dumps(manifest)
+    for name in (naming.TOPOLOGY, *priorities.PRIORITIES):
+        text = text.replace(f'"{name}"', f'"weights-{name}"')
+    renamed: dict[str, Any] = json.loads(text)
+    return renamed
+
+
+def _platform_objects() -> list[dict[str, Any]]:
+    config = parse(_values())
+    queues = arguments.queues(config)
+    shared = storage.storage_class()
+    shared["metadata"]["name"] = CLASS
+    classes = [
+        build(name)
+        for name in priorities.PRIORITIES
+        for build in (priorities.priority_class, kueue.workload_priority_class)
+    ]
+    small = Volume(size="1Gi", storage_class=CLASS)
+    objects = [
+        *(node_pools.node(pool, i) for pool in config.pools for i in range(pool.max)),
+        *classes,
+        shared,
+        kueue.topology(),
+        *(kueue.flavor(pool) for pool in queues.pools),
+        kueue.cohort(queues.cohort, queues.pools, queues.teams),
+        *(kueue.cluster_queue(t, queues.cohort, queues.pools) for t in queues.teams),
+        team.namespace(TEAM),
+        access.service_account(TEAM),
+        team.local_queue(TEAM),
+        volumes.claim(TEAM, naming.CHECKPOINTS_CLAIM, small),
+        volumes.claim(TEAM, naming.DATASETS_CLAIM, small),
+    ]
+    return [_renamed(manifest) for manifest in objects]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The team on the cluster, and the hub that its secret names."""
+
+    cluster: Cluster
+    hub: HubServer
+
+    def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
+        return self.cluster.kubectl("-n", NAMESPACE, *arguments, stdin=stdin)
+
+    @property
+    def data(self) -> Path:
+        """The team's data volume on this machine."""
+        return self.cluster.state.volumes / NAMESPACE / naming.DATASETS_CLAIM
+
+    def start(self, folder: Path, name: str) -> RunSpec:
+        """Start a run of two steps from the hub's model."""
+        document = {
+            "name": name,
+            "version": 1,
+            "team": TEAM,
+            "nodes": 1,
+            "gpusPerNode": 1,
+            "image": "trainer",
+            "config": "tiny.yaml",
+            "dataset": {"name": "letters"},
+            "resources": {"cpu": "1", "memory": "2Gi", "shm": "256Mi"},
+        }
+        settings = {
+            "steps": 2,
+            "model": {"path": f"hub:{MODEL}@{COMMIT}", "weights": "safetensors"},
+            "data": {"sequence_length": 32},
+            "batch": {"global_samples": 2, "micro_samples": 2},
+            "schedule": {"warmup_steps": 1},
+        }
+        (folder / "tiny.yaml").write_text(yaml.safe_dump(settings))
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump(document))
+        config = parse(_values())
+        platform = platform_record.platform(config, "weights")
+        [run] = run_files.load((f"{name}.yaml",), platform, config.images, folder)
+        objects = [_renamed(one) for one in submission.manifests(run, platform, "c" * 40)]
+        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
+        assert TOKEN not in text
+        self.kubectl("apply", "--server-side", "-f", "-", stdin=text)
+        return run
+
+    def ended(self, run: RunSpec) -> str:
+        """Wait for the end of a run."""
+
+        def state() -> str:
+            found = json.loads(self.kubectl("get", "jobset", run.run_id, "-o", "json"))
+            return str(found.get("status", {}).get("terminalState", ""))
+
+        until(state, f"{run.name} has ended", END_S, every_s=0.5)
+        return state()
+
+    def logs(self, selector: str) -> str:
+        return self.kubectl(
+            "logs", "-l", selector, "--tail=-1", "--ignore-errors", "--all-containers"
+        )
+
+
+def _tiny_model(folder: Path) -> dict[str, bytes]:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    shape = LlamaConfig(
+        vocab_size=264,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        max_position_embeddings=64,
+    )
+    LlamaForCausalLM(shape).save_pretrained(folder)
+    return {one.name: one.read_bytes() for one in folder.iterdir()}
+
+
+@pytest.fixture(scope="module")
+def stage(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """The team with its volumes, its queue, nodes, a secret and a dataset; deleted at the end."""
+    from training.prepare.progress import no_progress
+    from training.prepare.source import open_source
+    from training.prepare.tokenizer_choice import parse_tokenizer_choice
+    from training.prepare.writer import Settings, prepare
+
+    files = _tiny_model(tmp_path_factory.mktemp("model"))
+    texts = tmp_path_factory.mktemp("texts")
+    for letter in "abcdefgh":
+        (texts / f"{letter}.txt").write_text(letter * 400)
+    queues, made = (naming.cluster_queue(TEAM),), {NAMESPACE: "jobsets,jobs"}
+    with (
+        serve(HubServer(files=files, token=TOKEN)) as hub,
+        platform_in(cluster, _platform_objects(), (POOL, CPU_POOL), queues, made) as ready,
+    ):
+        found = Stage(ready, hub)
+        secret = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": "hub"},
+            "stringData": {"HF_TOKEN": TOKEN, "HF_ENDPOINT": hub.address},
+        }
+        found.kubectl("apply", "-f", "-", stdin=json.dumps(secret))
+        prepare(
+            open_source(str(texts), ()),
+            found.data / "letters",
+            Settings(eval_fraction=0.2, shard_tokens=2048),
+            parse_tokenizer_choice("bytes", None),
+            no_progress,
+            1,
+        )
+        yield found
+
+
+def test_a_gated_model_is_the_failure_of_the_run(
+    stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stage.hub.gated = True
+    try:
+        run = stage.start(tmp_path, "gated")
+        assert stage.ended(run) == "Failed"
+    finally:
+        stage.hub.gated = False
+    ops.main(["why", run.run_id, "--kubeconfig", str(stage.cluster.kubeconfig)])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "its model could not be fetched" in said
+    assert "the model is gated: accept its terms" in said
+    assert TOKEN not in said + stage.logs(naming.RUN_ID) + stage.logs(naming.COMPONENT)
+    stage.kubectl("delete", "jobset", run.run_id)
+    stage.kubectl("delete", "jobs", "-l", f"{naming.COMPONENT}={naming.WEIGHTS_COMPONENT}")
+
+
+def test_a_run_trains_from_a_model_of_the_hub_that_is_fetched_once(
+    stage: Stage, tmp_path: Path
+) -> None:
+    run = stage.start(tmp_path, "tuned")
+    assert stage.ended(run) == "Completed", stage.logs(f"{naming.RUN_ID}={run.run_id}")
+    folder = stage.data / "models" / "hub" / MODEL / COMMIT
+    assert (folder / "model.safetensors").read_bytes() == stage.hub.files["model.safetensors"]
+    assert {one.token for one in stage.hub.asked} == {TOKEN}
+    assert len(stage.hub.paths("model.safetensors")) == 1
+    pods = json.loads(stage.kubectl("get", "pods", "-l", naming.RUN_ID, "-o", "json"))["items"]
+    assert "HF_TOKEN" not in json.dumps(pods)
