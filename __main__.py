@@ -81,7 +81,8 @@ def deploy_platform(planned: plan.Plan, site: ClusterTarget) -> dict[str, list[p
 def main() -> None:
     """Check everything, then deploy: a config issue ends the program before the first resource."""
     try:
-        planned = plan.make(engine_values(), pulumi.get_stack(), ROOT)
+        dry = pulumi.runtime.is_dry_run()
+        planned = plan.make(engine_values(), pulumi.get_stack(), ROOT, preview=dry)
     except ConfigError as error:
         raise pulumi.RunError(str(error)) from None
     site = provision_aws(planned.config) or attach_existing(planned.config)

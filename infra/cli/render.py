@@ -1,7 +1,7 @@
 """`python -m infra.render STACK`: print every resource that the program registers for a stack.
 
-The program runs with Pulumi's mocks, without engine, cloud or cluster. Prints one JSON line per resource,
-deterministic for a checkout, as input of golden files, policies and reviewers.
+The program runs as in a preview, with Pulumi's mocks, without engine, cloud or cluster. Prints one JSON line per
+resource, deterministic for a checkout, as input of golden files, policies and reviewers.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def render(stack: str, values: Mapping[str, Any]) -> list[Record]:
     asyncio.set_event_loop(loop)
     # Reset the stack of an earlier render.
     settings.set_root_resource(None)  # type: ignore[arg-type]
-    mocks.set_mocks(recorder.mocks, naming.PROJECT, stack, preview=False, monitor=recorder)
+    mocks.set_mocks(recorder.mocks, naming.PROJECT, stack, preview=True, monitor=recorder)
     pulumi.runtime.set_all_config(engine_config(values))
 
     def program() -> None:

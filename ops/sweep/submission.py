@@ -35,7 +35,7 @@ def load(file: Path, stack: str, root: Path = ROOT) -> Submission:
     """Return the sweep of a run file on a stack of the project at `root`. Raises SweepFileError."""
     try:
         values = {**stack_values(root / f"Pulumi.{stack}.yaml"), "runs": []}
-        planned = plan.make(values, stack, root)
+        planned = plan.make(values, stack, root, preview=False)
         sweep = sweep_files.load(file.resolve(), planned.platform, planned.images, root)
     except ConfigError as error:
         raise SweepFileError(str(error)) from None

@@ -4,19 +4,31 @@ from __future__ import annotations
 
 import json
 import runpy
-from typing import Any
+from typing import Any, Final
 
 import pulumi
 
 from infra.cli.render import ROOT, engine_config
-from infra.config import stack_values
+from infra.config import placeholders, stack_values
 from tests.aws.moto_cloud import ACCOUNT
+
+OWN: Final = {
+    placeholders.ACCOUNT: ACCOUNT,
+    placeholders.IMAGE_DIGEST: "5e" * 32,
+    "cr-0123456789abcdef0": "cr-0fedcba9876543210",
+    "training.acme.dev": "training.tests.dev",
+    "github.com/acme/training": "github.com/tests/training",
+    "acme-training": "tests-training",
+}
+"""What a user writes in place of each placeholder of the committed stack files."""
 
 
 def whole(stack: str, **changes: Any) -> Any:
-    """The program on a stack file, in the tests' own account, with top-level keys replaced."""
+    """The program on a stack file, with the tests' values for its placeholders, and top-level keys replaced."""
     text = json.dumps(stack_values(ROOT / f"Pulumi.{stack}.yaml") | changes)
-    values = json.loads(text.replace("111122223333", ACCOUNT))
+    for placeholder, own in OWN.items():
+        text = text.replace(placeholder, own)
+    values = json.loads(text)
 
     def program(_: pulumi.ResourceOptions) -> None:
         pulumi.runtime.set_all_config(engine_config(values))

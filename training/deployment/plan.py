@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from infra.config import ConfigError, ConfigIssue, StackConfig, parse, platform_record
+from infra.config import ConfigError, ConfigIssue, StackConfig, parse, placeholders, platform_record
 from infra.domain.platform import Platform
 from training.deployment import run_files
 from training.spec import RunSpec
@@ -24,16 +24,22 @@ class Plan:
     runs: list[RunSpec]
 
 
-def make(values: Mapping[str, Any], stack: str, root: Path) -> Plan:
+def make(values: Mapping[str, Any], stack: str, root: Path, *, preview: bool) -> Plan:
     """Return the plan for a stack file's values, in the project at `root`.
+
+    `preview`: placeholders of the committed files are valid.
 
     Raises ConfigError with the issues of the stack and of its runs. Runs of an invalid stack are checked as far
     as possible without the Platform record.
     """
+    unset = [] if preview else placeholders.find_placeholders(values)
     try:
         config = parse(values)
+        if unset:
+            raise ConfigError([])
     except ConfigError as error:
-        raise ConfigError([*error.issues, *_run_issues(values.get("runs"), root)]) from None
+        issues = [*error.issues, *unset, *_run_issues(values.get("runs"), root)]
+        raise ConfigError(issues) from None
     platform = platform_record.platform(config, stack)
     references = run_files.images(config.images, root)
     runs = run_files.load(config.runs, platform, references, root)

@@ -103,7 +103,7 @@ def on_local_stack(project: Path, text: str) -> list[RunSpec]:
     (project / source / "train.py").write_text("print('trains')\n")
     (project / "training/runs/short.yaml").write_text(text)
     values = {k.partition(":")[2]: v for k, v in _stack("local").items()}
-    return plan.make(values | {"runs": ["short"]}, "local", project).runs
+    return plan.make(values | {"runs": ["short"]}, "local", project, preview=True).runs
 
 
 def documented() -> str:
