@@ -41,6 +41,7 @@ def _expected_errors() -> tuple[type[Exception], ...]:
     from sandbox.cluster import ClusterError
     from sandbox.drill import DrillError
     from sandbox.engine import EngineError
+    from sandbox.example_environment import ExampleEnvironmentError
     from sandbox.monitoring import MonitoringError
     from sandbox.node.api import ApiError, ApiUnavailable
     from sandbox.node.reclaim import ReclaimError
@@ -53,6 +54,7 @@ def _expected_errors() -> tuple[type[Exception], ...]:
         ClusterError,
         DrillError,
         EngineError,
+        ExampleEnvironmentError,
         MonitoringError,
         SetupError,
         ApiError,

@@ -1,8 +1,9 @@
 """The examples' Python environment: the packages of examples/requirements.txt on top of the project's.
 
 It lies in the cache of this user and holds only what `.venv` lacks or has in another version; a `.pth` file
-adds the packages of `.venv` behind its own, so there is one copy of PyTorch. It is installed at first use:
-by `python -m sandbox examples`, by a test, or when a process node starts a container of the image `examples`.
+adds the packages of `.venv` behind its own, so there is one copy of PyTorch. It is installed before a deployment
+whose runs use the image `examples`, by a test, or when a process node starts a container of that image. The last
+works only where the package index needs none of the user's variables, which services of the sandbox do not have.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import shutil
 import site
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from sandbox import bootstrap, paths
@@ -22,6 +24,7 @@ from sandbox.reporting import Report
 REQUIREMENTS = "examples/requirements.txt"
 _STAMP = "installed"
 _LAYER = "layer.txt"
+_USES = re.compile(r"^image:\s*['\"]?examples\b", re.MULTILINE)
 
 
 class ExampleEnvironmentError(Exception):
@@ -58,6 +61,13 @@ def ensure(report: Report, project: Path = paths.PROJECT) -> Path:
             _install(venv, project)
             report(f"installed {REQUIREMENTS}")
     return venv
+
+
+def is_used(runs: Iterable[str], project: Path = paths.PROJECT) -> bool:
+    """Return whether one of the listed runs (stems of training/runs, or paths) uses the image `examples`."""
+    names = (n if n.endswith(".yaml") else f"training/runs/{n}.yaml" for n in map(str, runs))
+    files = (project / name for name in names)
+    return any(_USES.search(file.read_text()) for file in files if file.is_file())
 
 
 def layer(requirements: str, base: str) -> str:
@@ -99,7 +109,9 @@ def _install(venv: Path, project: Path) -> None:
 def _run(command: list[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        lines = [line for line in done.stderr.splitlines() if line.strip()]
+        told = [line for line in lines if not line.lstrip().startswith("hint:")]
+        last = (told or ["no reason given"])[-1]
         raise ExampleEnvironmentError(
             f"{REQUIREMENTS}: not installed: {last.strip()}; check the package index, run it again"
         )

@@ -43,8 +43,8 @@ class Progress:
 
     @property
     def total_steps(self) -> int | None:
-        """Steps of the whole run; None before it has started."""
-        totals = [e["total_steps"] for e in self.events if e.get("event") == "started"]
+        """Steps of the whole run; None before it has started, and of a program, which does not tell."""
+        totals = [e["total_steps"] for e in self.events if "total_steps" in e]
         return int(totals[-1]) if totals else None
 
     @property

@@ -9,7 +9,8 @@ from typing import Any
 
 from rich.console import Console
 
-from sandbox import cluster, environment, operators, paths, toolchain
+from infra.config import ConfigError, stack_values
+from sandbox import cluster, environment, example_environment, operators, paths, toolchain
 from sandbox.engine import Engine
 from sandbox.node import images, reclaim
 from sandbox.runs import RunReader
@@ -68,4 +69,15 @@ def open_cluster(console: Console) -> Session:
         report(f"node {node} restored after its interruption")
     engine = Engine(settings.state, os.environ | environment.variables(settings))
     engine.ensure_stack(report)
+    if example_environment.is_used(_listed_runs()):
+        example_environment.ensure(report)
     return Session(settings, engine, provider)
+
+
+def _listed_runs() -> list[str]:
+    """Return the runs of the local stack; none if its file is invalid, which the deployment reports."""
+    try:
+        runs = stack_values(paths.PROJECT / "Pulumi.local.yaml").get("runs")
+    except (ConfigError, OSError):
+        return []
+    return [str(one) for one in runs] if isinstance(runs, list) else []

@@ -87,8 +87,9 @@ def training_line(status: RunStatus) -> str:
     parts = [
         f"step {progress.step} / {total}" if total else f"step {progress.step}",
         f"loss {progress.metrics[-1]['loss']:.3f}",
-        f"{progress.tokens_per_second:,.0f} tokens/s",
     ]
+    if speed := progress.tokens_per_second:
+        parts.append(f"{speed:,.0f} tokens/s")
     left = progress.seconds_left
     if left is not None and not status.outcome:
         parts.append(f"{left // 60:.0f}:{left % 60:02.0f} left")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from trainyard.contract import LAUNCHERS, NODE_NAME_ENV
+from trainyard.contract import EXIT_DIR_ENV, LAUNCHERS, NODE_NAME_ENV
 
 JOIN_TIMEOUT_S: Final = 300
 """Time for all nodes to meet; pods of a gang may start minutes apart."""
@@ -168,7 +168,8 @@ def _mpirun(ranks: Ranks, rank: list[str], env: Mapping[str, str], own: Mapping[
     if not hostfile:
         return Start([*command, "--host", f"localhost:{ranks.world_size}", *rank], ranks.world_size)
     command += ["--map-by", f"ppr:{ranks.per_node}:node"]
-    for name in sorted(env):
+    # The folder of the results is made after this command, and ranks of other pods write into it, too.
+    for name in sorted({*env, EXIT_DIR_ENV}):
         # Ranks of other pods are on other nodes than mpirun.
         fact = name.startswith("TRAINYARD_") and name != NODE_NAME_ENV
         if fact or name in _EXPORTED or name in own:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from sandbox import example_environment, paths
-from sandbox.example_environment import ExampleEnvironmentError, ensure, folder, layer
+from sandbox.example_environment import ExampleEnvironmentError, ensure, folder, is_used, layer
 from training.source import digest
 
 
@@ -41,6 +42,24 @@ def test_changed_pins_name_another_folder(project: Path, file: str) -> None:
     before = folder(project)
     (project / file).write_text("c==3 \\\n    --hash=sha256:22\n")
     assert folder(project) != before
+
+
+def test_it_is_installed_for_stacks_whose_runs_use_the_image(project: Path) -> None:
+    (project / "training" / "runs").mkdir(parents=True)
+    (project / "training" / "runs" / "hello.yaml").write_text("name: hello\nimage: trainer\n")
+    (project / "examples" / "run.yaml").write_text("name: tuning\nimage: examples\n")
+    assert not is_used(["hello", "missing"], project)
+    assert is_used(["hello", "examples/run.yaml"], project)
+
+
+def test_the_reason_of_a_failed_installation_is_reported_and_not_the_hint(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = "error: no answer\n  cause: UnknownIssuer\n\nhint: use --system-certs\n"
+    failed = subprocess.CompletedProcess([], 1, "", lines)
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: failed)
+    with pytest.raises(ExampleEnvironmentError, match=r"not installed: cause: UnknownIssuer; "):
+        ensure(lambda _: None, project)
 
 
 def test_a_failed_installation_is_one_line_and_is_tried_again(

@@ -73,6 +73,13 @@ def test_the_time_left_follows_from_the_pace_of_the_last_steps() -> None:
     assert training_line(seen) == "step 2 / 122, loss 2.500, 200 tokens/s, 1:00 left"
 
 
+def test_of_a_program_that_tells_neither_steps_nor_tokens_step_and_loss_are_shown() -> None:
+    metrics = [one | {"tokens": 0} for one in _metrics(3.0, 2.5)]
+    progress = Progress(metrics, [{"event": "started", "world_size": 2}])
+    seen = build_status(RUN, {}, None, [{"status": {"phase": "Running"}}], progress)
+    assert training_line(seen) == "step 2, loss 2.500"
+
+
 def test_a_line_that_is_still_being_written_is_left_for_later(tmp_path: Path) -> None:
     (tmp_path / "m.jsonl").write_text(json.dumps({"step": 1}) + '\n{"ste')
     assert read_lines(tmp_path / "m.jsonl") == [{"step": 1}]

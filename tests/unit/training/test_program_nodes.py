@@ -85,3 +85,15 @@ def test_mpirun_does_not_give_its_own_node_to_ranks_of_other_pods(
     command = launchers.start_of("mpirun", ranks, ["train.py"], {}, env).command
     assert contract.POOL_ENV in command
     assert contract.NODE_NAME_ENV not in command
+
+
+def test_mpirun_tells_ranks_of_other_pods_where_to_leave_their_results(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("shutil.which", lambda *_, **__: "/usr/bin/mpirun")
+    ranks = launchers.Ranks(
+        run_id="r", nodes=2, node_rank=0, per_node=1, host="r-worker-0", port=29400
+    )
+    env = {launchers.MPI_HOSTFILES[0]: "/etc/mpi/hostfile"}
+    command = launchers.start_of("mpirun", ranks, ["train.py"], {}, env).command
+    assert command[command.index(contract.EXIT_DIR_ENV) - 1] == "-x"
