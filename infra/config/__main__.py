@@ -23,7 +23,7 @@ def check(file: Path) -> list[str]:
     """Return one line per issue; none when the stack can be deployed."""
     program = runpy.run_path(str(PROGRAM), run_name="check")
     try:
-        program["plan"].make(stack_values(file), stack_name(file), program["ROOT"])
+        program["plan"].make(stack_values(file), stack_name(file), program["ROOT"], preview=True)
     except ConfigError as error:
         return list(error.lines)
     return []

@@ -85,12 +85,15 @@ def test_ci_may_deploy_every_object_of_a_launcher(launcher: str) -> None:
         assert needed <= rules("deployer"), manifest["kind"]
 
 
-def test_cluster_scoped_access_is_read_only_and_policies_are_for_auditors() -> None:
+def test_cluster_scoped_access_is_read_only_and_policies_are_for_auditors_and_previews() -> None:
     found = [rule for rules in shared_view.RULES.values() for rule in rules]
     assert all(rule["verbs"] == ["get", "list", "watch"] for rule in found)
     resources = {resource for rule in found for resource in rule["resources"]}
     assert not resources & {"*", "secrets", "nodes/proxy", "persistentvolumes"}
-    assert shared_view.groups(shared_view.AUDIT, ("research",)) == ("trainyard:auditor",)
+    assert shared_view.groups(shared_view.AUDIT, ("research",)) == (
+        "trainyard:auditor",
+        "trainyard:viewer",
+    )
     assert "trainyard:research:researcher" in shared_view.groups(shared_view.FLEET, ("research",))
 
 
