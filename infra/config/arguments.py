@@ -180,7 +180,6 @@ def teams(
         team.name: TeamArgs(
             team=team.name,
             tier=team.tier,
-            rdma=team.rdma,
             signed_images=config.signatures is not None,
             quota=Quota(cpu=team.quota.cpu, memory=team.quota.memory, gpus=team.quota.gpus),
             volumes=storage.volumes(team.name),

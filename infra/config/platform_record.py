@@ -73,7 +73,6 @@ def platform(config: StackConfig, stack: str) -> Platform:
             local_queue=scheduler.queue(team.name, config.cohort),
             cluster_queue=scheduler.cluster_queue(team.name),
             gpu_quota=team.quota.gpus,
-            rdma=team.rdma,
             flavors=tuple(pool.name for pool in quotas.usable(queued[team.name], gpu_pools)),
             secrets={secret.name: secret.env for secret in team.secrets},
             most_nodes=quotas.most_nodes(queued[team.name], gpu_pools, tuple(queued.values())),

@@ -29,8 +29,6 @@ class TeamOutputs:
     """Pools that its queue may use, in order of preference."""
     gpu_quota: int
     """Most GPUs of its namespace at once."""
-    rdma: bool = False
-    """Whether its pods may lock memory."""
     secrets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Environment variables by name of a secret that its runs may use."""
     most_nodes: Mapping[str, int] = field(default_factory=dict)

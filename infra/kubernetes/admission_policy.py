@@ -47,16 +47,13 @@ def policy(
     variables: Mapping[str, str] | None = None,
     conditions: Mapping[str, str] | None = None,
     audited: Mapping[str, str] | None = None,
-    also_labelled: Mapping[str, str] | None = None,
 ) -> Manifest:
     """Return one policy.
 
     `conditions`: by name, CEL that must hold for the rules to apply. `audited`: by key, CEL of a text for the
-    audit log. `also_labelled`: labels that the namespace must have besides the team's.
+    audit log.
     """
-    selector: dict[str, Any] = {"matchExpressions": [{"key": naming.TEAM, "operator": "Exists"}]}
-    if also_labelled:
-        selector["matchLabels"] = dict(also_labelled)
+    selector = {"matchExpressions": [{"key": naming.TEAM, "operator": "Exists"}]}
     spec: dict[str, Any] = {
         "failurePolicy": "Fail",
         "matchConstraints": {

@@ -23,8 +23,6 @@ class TeamArgs:
 
     team: str
     tier: str = RESEARCH.name
-    rdma: bool = False
-    """Pods may lock memory, as RDMA does; see admission/pod_security.py for the policy then."""
     signed_images: bool = False
     """Images without an accepted signature are rejected; see infra/addons/signatures.py."""
     quota: limits.Quota
@@ -47,22 +45,16 @@ class TeamArgs:
     """None: no restore drill."""
 
 
-def namespace(
-    team: str, tier: str = RESEARCH.name, *, rdma: bool = False, signed: bool = False
-) -> Manifest:
+def namespace(team: str, tier: str = RESEARCH.name, *, signed: bool = False) -> Manifest:
     """Return the namespace; admission policies read the team's facts from its labels.
 
-    Pod Security enforces its strictest level; with `rdma` an admission policy does, and Pod Security only warns
-    and audits.
+    Pod Security enforces its strictest level.
     """
     levels: dict[str, str] = {}
     for mode in ("enforce", "audit", "warn"):
-        ours = rdma and mode == "enforce"
-        levels[f"pod-security.kubernetes.io/{mode}"] = "privileged" if ours else "restricted"
+        levels[f"pod-security.kubernetes.io/{mode}"] = "restricted"
         levels[f"pod-security.kubernetes.io/{mode}-version"] = "latest"
     labels = naming.object_labels("team", team) | {naming.TIER: tier} | levels
-    if rdma:
-        labels[naming.RDMA] = "true"
     if signed:
         labels[naming.SIGNED_IMAGES] = "true"
     return {
@@ -107,7 +99,7 @@ class Team(pulumi.ComponentResource):
         super().__init__(naming.infra_type("Team"), name, None, opts)
         home = KubernetesObject(
             f"{name}-namespace",
-            namespace(args.team, args.tier, rdma=args.rdma, signed=args.signed_images),
+            namespace(args.team, args.tier, signed=args.signed_images),
             pulumi.ResourceOptions(parent=self),
         )
 

@@ -75,10 +75,9 @@ def _team_problems(snapshot: ChecklistSnapshot, team: Team) -> Iterator[str]:
     hidden = snapshot.hidden
     home = _namespace_of(snapshot, team)
     if NAMESPACES.plural not in hidden:
-        rdma = objects.label(home or {}, naming.RDMA)
         if home is None:
             yield "the namespace is not found"
-        elif objects.label(home, POD_SECURITY_LABEL) != "restricted" and not rdma:
+        elif objects.label(home, POD_SECURITY_LABEL) != "restricted":
             yield f"Pod Security enforces {objects.label(home, POD_SECURITY_LABEL) or 'nothing'}"
     if NETWORK_POLICIES.plural not in hidden and not any(
         map(_is_default_deny, snapshot.team(NETWORK_POLICIES, team))

@@ -23,7 +23,6 @@ from tests.sandbox.conftest import Cluster
 from tests.sandbox.escape_objects import (
     KINDS,
     PRODUCTION,
-    RDMA,
     RESEARCH,
     Json,
     collection,
@@ -45,7 +44,7 @@ def home(name: str) -> list[Json]:
     config = next(t for t in parse(values()).teams if t.name == name)
     quota = limits.Quota(cpu=config.quota.cpu, memory=config.quota.memory, gpus=config.quota.gpus)
     return [
-        team.namespace(name, config.tier, rdma=config.rdma),
+        team.namespace(name, config.tier),
         limits.resource_quota(name, quota),
         limits.limit_range(name),
         access.service_account(name),
@@ -219,7 +218,7 @@ def standing(cluster: Cluster) -> Iterator[GuardedCluster]:
     }
     classes = [priorities.priority_class(name) for name in priorities.PRIORITIES]
     enforced = [*policies.values(), *(binding(policy) for policy in policies.values())]
-    homes = [manifest for name in (RESEARCH, PRODUCTION, RDMA) for manifest in home(name)]
+    homes = [manifest for name in (RESEARCH, PRODUCTION) for manifest in home(name)]
     everything = [*definitions(), *classes, *enforced, *homes]
     guarded = GuardedCluster(cluster, Asker(cluster.kubeconfig), policies)
     guarded.apply({"apiVersion": "v1", "kind": "List", "items": everything})
@@ -228,7 +227,7 @@ def standing(cluster: Cluster) -> Iterator[GuardedCluster]:
         kept = [webhook for webhook in one["webhooks"] if not _is_of_operators(webhook)]
         cluster.kubectl("replace", "-f", "-", stdin=json.dumps(one | {"webhooks": kept}))
     try:
-        for name in (RESEARCH, PRODUCTION, RDMA):
+        for name in (RESEARCH, PRODUCTION):
             guarded.await_refusal(create(pod(gpu=True, team=name)))
         for definition in definitions():
             crd = f"crd/{definition['metadata']['name']}"

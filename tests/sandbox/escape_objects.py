@@ -15,13 +15,13 @@ from training.spec import Resources
 
 Json = dict[str, Any]
 
-RESEARCH, PRODUCTION, RDMA = "esc", "esc-prod", "esc-rdma"
+RESEARCH, PRODUCTION = "esc", "esc-prod"
 IMAGE = "sandbox.trainyard.dev/host@sha256:" + "0" * 64
 GPU_TAINT = {"key": "dedicated", "value": naming.GPU_TRAINING, "effect": "NoSchedule"}
 
 
 def values() -> Json:
-    """A stack of three teams without nodes: queued runs stay pending."""
+    """A stack of two teams without nodes: queued runs stay pending."""
     pool = {"zone": "esc-zone", "nodes": "kwok", "min": 1, "max": 1}
     quota = {"cpu": "64", "memory": "128Gi", "gpus": 8}
     return {
@@ -45,7 +45,6 @@ def values() -> Json:
         "teams": [
             {"name": RESEARCH, "tier": "research", "quota": quota},
             {"name": PRODUCTION, "tier": "production", "quota": quota},
-            {"name": RDMA, "tier": "research", "quota": quota, "rdma": True},
         ],
         "registries": ["sandbox.trainyard.dev"],
     }

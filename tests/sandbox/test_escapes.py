@@ -16,7 +16,6 @@ from tests.sandbox import escape_attempts, escape_neighbours, escape_pods
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.escape_attempts import KUEUE, MASTERS, Attempt
 from tests.sandbox.escape_kit import (
-    Ask,
     GuardedCluster,
     create,
     delete,
@@ -26,7 +25,6 @@ from tests.sandbox.escape_kit import (
 )
 from tests.sandbox.escape_objects import (
     PRODUCTION,
-    RDMA,
     RESEARCH,
     job,
     jobset,
@@ -36,8 +34,6 @@ from tests.sandbox.escape_objects import (
 )
 from tests.sandbox.node_kit import until
 from tests.sandbox.pulumi_project import children_of
-from tests.sandbox.test_pod_security import ATTEMPTS as PRIVILEGES
-from tests.sandbox.test_pod_security import Edit
 from training.deployment.launchers import LAUNCHERS
 
 pytestmark = pytest.mark.sandbox
@@ -84,10 +80,9 @@ def test_each_attempt_passes_without_its_policies(
 
 
 def test_every_policy_has_an_attempt(guarded: GuardedCluster) -> None:
-    # Pod Security's own rules, and notes in the audit log, are tried apart.
+    # Notes in the audit log are tried apart.
     assert {name for policies in POLICIES for name in policies} == guarded.policies.keys() - {
-        "rdma-pods",
-        "audit",
+        "audit"
     }
 
 
@@ -142,51 +137,12 @@ def test_audit_log_records_user_run_config_queue_and_image(guarded: GuardedClust
     until(logged, "the audit log contains the run")
 
 
-def _rdma_pod(edit: Edit) -> Ask:
-    """A pod of a team with RDMA, which may lock memory."""
-    found = pod(team=RDMA)
-    found["spec"]["volumes"] = []
-    security = found["spec"]["containers"][0]["securityContext"]
-    security["capabilities"] = {"drop": ["ALL"], "add": ["IPC_LOCK"]}
-    edit(found["spec"])
-    return create(found)
-
-
-@pytest.mark.parametrize("attempt", PRIVILEGES)
-def test_rdma_team_may_lock_memory_and_has_no_other_privilege(
-    guarded: GuardedCluster, attempt: str
-) -> None:
-    forbidden, allowed, _ = PRIVILEGES[attempt]
-    refused = guarded.ask.refusal(_rdma_pod(forbidden))
-    assert f"'{naming.PROJECT}-rdma-pods' with binding" in refused
-    assert guarded.ask.refusal(_rdma_pod(allowed)) == ""
-
-
-def test_a_team_without_rdma_may_not_lock_memory(guarded: GuardedCluster) -> None:
+def test_no_team_may_lock_memory_by_a_capability(guarded: GuardedCluster) -> None:
+    """A process that is not root never holds an added capability: nodes raise the limit instead."""
     locking = pod()
+    assert guarded.ask.refusal(create(locking)) == ""
     locking["spec"]["containers"][0]["securityContext"]["capabilities"]["add"] = ["IPC_LOCK"]
     assert "violates PodSecurity" in guarded.ask.refusal(create(locking))
-    assert guarded.ask.refusal(_rdma_pod(lambda spec: None)) == ""
-
-
-def test_rendered_rdma_run_is_admitted(guarded: GuardedCluster) -> None:
-    run = launched("jobset", RDMA)
-    body = run["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
-    capabilities = body["containers"][0]["securityContext"]["capabilities"]
-    assert capabilities["add"] == ["IPC_LOCK"]
-    assert guarded.ask.refusal(create(run)) == ""
-    capabilities["add"] = ["IPC_LOCK", "SYS_ADMIN"]
-    refused = guarded.ask.refusal(create(run))
-    assert f"'{naming.PROJECT}-rdma-pods' with binding" in refused and "capabilities" in refused
-
-
-def test_rdma_attempts_are_admitted_without_the_policy(
-    guarded: GuardedCluster,
-) -> None:
-    asked = {name: _rdma_pod(forbidden) for name, (forbidden, _, _) in PRIVILEGES.items()}
-    with guarded.without("rdma-pods", proof=asked["privileged"]):
-        refused = {name: guarded.ask.refusal(ask) for name, ask in asked.items()}
-    assert {name: why for name, why in refused.items() if why} == {}
 
 
 @pytest.fixture(scope="module")

@@ -49,7 +49,7 @@ def test_every_policy_applies_to_all_team_namespaces_and_fails_closed(name: str)
     assert spec["failurePolicy"] == "Fail"
     selector = spec["matchConstraints"]["namespaceSelector"]
     assert selector["matchExpressions"] == [{"key": naming.TEAM, "operator": "Exists"}]
-    assert ("matchLabels" in selector) == (name == "trainyard-rdma-pods")
+    assert "matchLabels" not in selector
 
 
 @pytest.mark.parametrize("name", POLICIES)
@@ -78,7 +78,7 @@ def test_pod_rules_cover_every_workload_kind_that_creates_pods() -> None:
     }
     about_pods = (
         *("queue", "placement", "requests", "volumes"),
-        *("images", "environment", "priority", "rdma-pods", "labels"),
+        *("images", "environment", "priority", "labels"),
     )
     assert seen == {f"trainyard-{name}" for name in about_pods}
 
@@ -168,16 +168,7 @@ def test_team_namespace_has_the_labels_that_policies_read() -> None:
     labels = team.namespace("models", "production")["metadata"]["labels"]
     assert labels[naming.TEAM] == "models"
     assert labels[naming.TIER] == "production"
-    assert naming.RDMA not in labels
     assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
-
-
-def test_with_rdma_an_admission_policy_replaces_pod_security() -> None:
-    labels = team.namespace("models", rdma=True)["metadata"]["labels"]
-    assert labels[naming.RDMA] == "true"
-    assert labels[naming.TIER] == "research"
-    assert labels["pod-security.kubernetes.io/enforce"] == "privileged"
-    assert labels["pod-security.kubernetes.io/warn"] == "restricted"
 
 
 def test_policies_exempt_the_controllers_of_the_sandbox() -> None:

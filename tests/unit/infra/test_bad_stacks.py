@@ -171,12 +171,9 @@ BAD: dict[str, tuple[Edit, str]] = {
         lambda s: s.update(registries=["registry.example.com/train"]),
         "images.trainer: registry-not-allowed",
     ),
-    "rdma without a network for it": (
-        lambda s: (
-            [pool.update(network="tcp") for pool in s["nodePools"]],
-            s["teams"][0].update(rdma=True),
-        ),
-        "teams[0].rdma: rdma-unused",
+    "a team with the capability of locking memory": (
+        lambda s: s["teams"][0].update(rdma=True),
+        "teams[0].rdma: unknown-key",
     ),
     "secret without a variable": (
         lambda s: s["teams"][0].update(secrets=[{"name": "hub", "env": []}]),

@@ -164,15 +164,6 @@ def restricted() -> dict[str, Any]:
     }
 
 
-def _security(run: RunSpec, platform: Platform) -> dict[str, Any]:
-    """The trainer's securityContext; RDMA pins memory, which needs the team's `rdma`."""
-    found = restricted()
-    pools = placement.eligible_pools(run, platform)
-    if platform.teams[run.team].rdma and placement.network_devices(run, pools):
-        found["capabilities"]["add"] = ["IPC_LOCK"]
-    return found
-
-
 def _volumes(run: RunSpec, platform: Platform) -> list[dict[str, Any]]:
     team = platform.teams[run.team]
     shm = placement.pod_resources(run, placement.eligible_pools(run, platform)).shm
@@ -239,7 +230,7 @@ def container(
         "ports": [{"name": naming.METRICS_PORT_NAME, "containerPort": naming.METRICS_PORT}],
         "resources": resources(run, platform),
         "volumeMounts": [*_mounts(run), *_added(platform, "volumeMounts")],
-        "securityContext": _security(run, platform),
+        "securityContext": restricted(),
     }
 
 

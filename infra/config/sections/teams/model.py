@@ -198,8 +198,6 @@ class TeamConfig(StrictModel):
     """Share of unguaranteed nodes, relative to other teams. Default: 1, for production 10."""
     secrets: tuple[TeamSecretConfig, ...] = ()
     """Secrets that the team's runs may name."""
-    rdma: Bool = False
-    """Allow the team's pods the capability IPC_LOCK, which RDMA needs; everything else stays restricted."""
     restore_drill: RestoreDrillConfig = RestoreDrillConfig()
     """Scheduled test that the team's checkpoints can be restored."""
 

@@ -104,21 +104,6 @@ def check_production_guarantees(stack: PartialStack) -> Iterator[ConfigIssue]:
             )
 
 
-def check_rdma(stack: PartialStack) -> Iterator[ConfigIssue]:
-    """Allow IPC_LOCK only where a pool has an RDMA network."""
-    if any(pool.network.rdma for _, pool in read_pools(stack)):
-        return
-    for index, team in read_teams(stack):
-        if team.rdma:
-            yield ConfigIssue(
-                path=f"teams[{index}].rdma",
-                code="rdma-unused",
-                problem="no pool has an RDMA network",
-                valid="requires a pool with network: efa or roce",
-                action="remove it",
-            )
-
-
 def check_unique_team_names(stack: PartialStack) -> Iterator[ConfigIssue]:
     """Require unique names of teams."""
     return duplicates("teams", [(index, team.name) for index, team in read_teams(stack)])
@@ -130,5 +115,4 @@ CHECKS: Final[tuple[Check, ...]] = (
     check_guarantees,
     check_production_guarantees,
     check_gpu_quotas,
-    check_rdma,
 )
