@@ -112,6 +112,9 @@ class CheckpointSection(StrictModel):
     """Steps between checkpoints. Default: the trainer configuration's."""
     every_seconds: Number | None = Field(default=None, gt=0)
     """Seconds between checkpoints, such as 600. Default: the trainer configuration's."""
+    export: Bool | None = None
+    """Whether the run ends with its model written for transformers (safetensors and tokenizer), to `export` in its
+    directory. Default: the trainer configuration's."""
 
 
 class ParallelismSection(StrictModel):

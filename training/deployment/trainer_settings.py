@@ -88,7 +88,10 @@ def _staged_elsewhere(settings: Mapping[str, Any]) -> Iterator[ConfigIssue]:
 def _checkpoint_override(file: RunFile) -> dict[str, Any]:
     """Setting one interval switches the other off, unless both are set."""
     named = file.checkpoint.model_dump()
-    return {"checkpoint": named} if any(v is not None for v in named.values()) else {}
+    export = named.pop("export")
+    given = named if any(v is not None for v in named.values()) else {}
+    given |= {} if export is None else {"export": export}
+    return {"checkpoint": given} if given else {}
 
 
 def _parallel_override(file: RunFile) -> dict[str, Any]:

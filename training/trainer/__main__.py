@@ -43,7 +43,7 @@ def _train(arguments: argparse.Namespace, notice: Notice) -> int:
     request = check_request(
         arguments.config, arguments.set, arguments.run_dir, arguments.run_record
     )
-    from training.trainer import assembly, loop
+    from training.trainer import assembly, export, loop
     from training.trainer.metrics import reporting
     from training.trainer.parallel.world import fix_numerics, join_world
 
@@ -61,7 +61,9 @@ def _train(arguments: argparse.Namespace, notice: Notice) -> int:
             raise
         run.loader.close()
         run.metrics.close()
-        run.events.close()
+    if code == EXIT_DONE and request.config.checkpoint.export and run.world.is_leader:
+        export.write_export(run, request.run_dir, _exit)
+    run.events.close()
     reports.close(patient=code == EXIT_DONE)
     return code
 
@@ -85,6 +87,8 @@ def describe_error(error: Exception, *, raw: bool = False) -> str | None:
         "NoUsableCheckpoint",
         "LossNotFinite",
         "ObjectError",
+        "CorruptCheckpoint",
+        "RestoreError",
     }
     text = " ".join(str(error).split())
     if expected & {kind.__name__ for kind in type(error).__mro__}:

@@ -11,6 +11,7 @@ from training.trainer.data.prefetch import PrefetchLoader, PrefetchPlan
 from training.trainer.data.sampler import Sampler, baseline_loss, evaluation_windows
 from training.trainer.data.windows import TokenWindows
 from training.trainer.evaluation import Evaluator, to_device
+from training.trainer.export import check_export
 from training.trainer.loop import Run
 from training.trainer.metrics.progress import ProgressDisplay
 from training.trainer.optimizer import adamw
@@ -40,6 +41,8 @@ def assemble(request: RunRequest, world: World, notice: Notice) -> Run:
     progress = initial_progress(request, order)
     rng.seed_all(config.seed + 1_000_003 * (world.rank // world.layout.tensor))
     saver = make_checkpointer(request, world, fence, network.unwrapped, optimizer, events)
+    if config.checkpoint.export:
+        check_export(saver.attachments, progress.tokens)
     loaded = saver.load_newest(lambda found: check_same_run(found, progress))
     if loaded is None:
         network.init_weights()

@@ -117,6 +117,14 @@ def test_overrides_and_the_checkpoint_policy_are_merged_into_the_configuration(
     assert run.config["checkpoint"] == {"every_steps": None, "every_seconds": 1800.0}
 
 
+def test_a_run_that_asks_for_its_export_keeps_the_intervals_of_its_configuration(
+    project: Path,
+) -> None:
+    write_runs(project, RUN_FILE | {"checkpoint": {"export": True}})
+    [run] = load(project)
+    assert run.config["checkpoint"] == {"every_steps": 50, "export": True}
+
+
 def test_the_ranks_per_dimension_are_one_fact_for_the_trainer_and_the_record(
     project: Path,
 ) -> None:

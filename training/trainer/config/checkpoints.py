@@ -25,6 +25,9 @@ class CheckpointConfig:
     """s3://BUCKET/PREFIX for this run only; null: the run directory, which all ranks share."""
     deadline_s: float = 60.0
     """Seconds from a notice to a committed checkpoint; the grace budget of a run record overrides it."""
+    export: bool = False
+    """Whether the model is written for transformers (safetensors and tokenizer) once the last step is saved, to
+    `export` in the run directory. Needs memory for the whole model."""
 
     def validate(self) -> Issues:
         """Yield what cannot work."""
