@@ -64,7 +64,9 @@ def _pool_row(
         if not pool.gpu or pool.simulated:
             continue
         templates = _pool_templates(snapshot, kind, pool)
-        found = _add_evidence(snapshot, notes, stage, pool.subject, templates)
+        found = _add_evidence(
+            snapshot, notes, stage, pool.subject, templates, hardware=pool.hardware
+        )
         there = len([node for node in snapshot.nodes(pool) if is_schedulable(node)])
         if found:
             continue
@@ -79,7 +81,7 @@ def _pool_row(
 
 def _finish_row(notes: RowBuilder, stage: str, never: Sequence[str] = ()) -> Row:
     """Build the row. `never`: subjects that cannot be checked; unknown only if there are no others."""
-    if notes.good or notes.bad or notes.unknown:
+    if notes.good or notes.simulated or notes.bad or notes.unknown:
         notes.good.extend(never)
     elif never:
         for reason in never:
@@ -108,22 +110,27 @@ def _add_evidence(
     stage: str,
     subject: str,
     templates: Sequence[Json],
+    *,
+    hardware: bool = True,
 ) -> bool:
-    """Add the recent evidence of a subject; return whether there is any."""
+    """Add the recent evidence of a subject; return whether there is any. Without `hardware` it is simulated."""
     found = False
+    good = notes.good if hardware else notes.simulated
     result = snapshot.results.get(stage, {}).get(subject)
     if result and (age := _age(snapshot, result.at)) is not None:
         found = True
         evidence = f"{subject}, {age} ago: {result.seen}"
         if result.outcome is Outcome.FAILED:
             notes.add_failure(evidence, _stage_command(stage))
+        elif result.outcome is Outcome.SIMULATED:
+            notes.simulated.append(evidence)
         else:
-            notes.good.append(evidence)
+            good.append(evidence)
     for template in templates:
         succeeded = objects.status(template).get("lastSuccessfulTime")
         if (age := _age(snapshot, succeeded)) is not None:
             found = True
-            notes.good.append(f"{objects.reference(template)}: succeeded {age} ago")
+            good.append(f"{objects.reference(template)}: succeeded {age} ago")
     return found
 
 

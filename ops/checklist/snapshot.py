@@ -147,6 +147,8 @@ class RowBuilder:
     area: str
     check: str
     good: list[str] = field(default_factory=list)
+    simulated: list[str] = field(default_factory=list)
+    """Passed, but without the hardware."""
     unknown: list[str] = field(default_factory=list)
     bad: list[str] = field(default_factory=list)
     remedies: list[str] = field(default_factory=list)
@@ -164,15 +166,18 @@ class RowBuilder:
             self.remedies.append(remedy)
 
     def row(self) -> Row:
-        """Build the row: failed if anything failed, else unknown if anything is; worst first."""
-        outcome = (
-            Outcome.FAILED if self.bad else Outcome.UNKNOWN if self.unknown else Outcome.PASSED
-        )
+        """Build the row: failed if anything failed, else unknown or simulated if anything is; worst first."""
+        found = {
+            Outcome.FAILED: self.bad,
+            Outcome.UNKNOWN: self.unknown,
+            Outcome.SIMULATED: self.simulated,
+        }
+        outcome = next((one for one, lines in found.items() if lines), Outcome.PASSED)
         return Row(
             area=self.area,
             check=self.check,
             outcome=outcome,
-            evidence=(*_truncate(self.bad), *_truncate(self.unknown), *self.good),
+            evidence=(*_truncate(self.bad), *_truncate(self.unknown), *self.simulated, *self.good),
             remedy=tuple(self.remedies),
         )
 

@@ -7,8 +7,9 @@ from typing import Final
 
 from infra.domain import catalog
 from ops.ready.context import Session
-from ops.ready.outcome import Check, failed, passed, skipped
+from ops.ready.outcome import Check, failed, proven, skipped
 from ops.ready.pod_results import PodResult, format_value
+from ops.ready.probes import is_proven
 from ops.ready.stack_facts import Pool
 from ops.snapshot import pluralize
 
@@ -42,9 +43,10 @@ def check_pool(pool: Pool, lines: Sequence[PodResult]) -> Check:
         f"{name} {value}" for name in compared for value in _nodes_by_value(by_node, name)
     )
     note = "; its instance types have different GPU models" if _has_mixed_models(pool) else ""
-    return passed(
+    return proven(
         pool.subject,
         f"{pluralize(len(by_node), 'node')} homogeneous{f': {same}' if same else ''}{note}",
+        hardware=is_proven(pool, lines),
     )
 
 

@@ -10,8 +10,8 @@ from ops.ready.outcome import Outcome, Row, StageResult, stamp
 from ops.ready.report import Report, summary
 
 _STYLE: Final = """
-:root { color-scheme: light dark; --line: #8884; --good: #1a7f37; --bad: #cf222e; --open: #9a6700 }
-@media (prefers-color-scheme: dark) { :root { --good: #3fb950; --bad: #f85149; --open: #d29922 } }
+:root { color-scheme: light dark; --line: #8884; --good: #1a7f37; --bad: #cf222e; --open: #9a6700; --dry: #0969da }
+@media (prefers-color-scheme: dark) { :root { --good: #3fb950; --bad: #f85149; --open: #d29922; --dry: #58a6ff } }
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
 h1 { font-size: 1.5rem } h2 { font-size: 1.2rem; margin-top: 2.5rem } p, ul { margin: .2rem 0 }
 table { border-collapse: collapse; width: 100% }
@@ -19,7 +19,7 @@ th, td { text-align: left; vertical-align: top; padding: .5rem .8rem .5rem 0 }
 tr { border-top: 1px solid var(--line) } th { font-weight: 600 }
 ul { padding-left: 1.1rem } li, td { overflow-wrap: anywhere } td:first-child { white-space: nowrap }
 .remedy { font-style: italic } .passed { color: var(--good) } .failed { color: var(--bad); font-weight: 600 }
-.not-known { color: var(--open) } .skipped, .not-reached { opacity: .65 }
+.not-known { color: var(--open) } .simulated { color: var(--dry) } .skipped, .not-reached { opacity: .65 }
 """
 
 

@@ -15,6 +15,8 @@ class Outcome(StrEnum):
     """Outcome of a check, stage or row."""
 
     PASSED = "passed"
+    SIMULATED = "simulated"
+    """Passed, but on a CPU or on simulated nodes: proves the programs, not the hardware."""
     FAILED = "failed"
     SKIPPED = "skipped"
     """There was nothing to check, or nothing may be started; the text gives the reason."""
@@ -49,9 +51,9 @@ class StageResult:
 
     @property
     def outcome(self) -> Outcome:
-        """Failed if anything failed; passed if anything passed; not reached if nothing was tried."""
+        """Failed if anything failed, else simulated if anything was; not reached if nothing was tried."""
         outcomes = {check.outcome for check in self.checks}
-        for outcome in (Outcome.FAILED, Outcome.PASSED, Outcome.SKIPPED):
+        for outcome in (Outcome.FAILED, Outcome.SIMULATED, Outcome.PASSED, Outcome.SKIPPED):
             if outcome in outcomes:
                 return outcome
         return Outcome.UNREACHED
@@ -107,6 +109,12 @@ def stamp(when: dt.datetime) -> str:
 
 def passed(subject: str, seen: str, **facts: Any) -> Check:
     return Check(subject=subject, outcome=Outcome.PASSED, seen=seen, facts=facts)
+
+
+def proven(subject: str, seen: str, *, hardware: bool, **facts: Any) -> Check:
+    """Return a passed check of hardware; a simulated one where there was no `hardware`."""
+    outcome = Outcome.PASSED if hardware else Outcome.SIMULATED
+    return Check(subject=subject, outcome=outcome, seen=seen, facts=facts)
 
 
 def failed(subject: str, cause: str, remedy: str, **facts: Any) -> Check:

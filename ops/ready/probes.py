@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 from ops.logs import sanitize
 from ops.ready.context import Session, is_schedulable
 from ops.ready.jobs import JobResult, parallelism, with_parallelism
-from ops.ready.outcome import Check, failed, passed, skipped
+from ops.ready.outcome import Check, failed, proven, skipped
 from ops.ready.pod_results import PodResult, shared_facts
 from ops.ready.stack_facts import NAMESPACE, Pool
 from ops.snapshot import pluralize
@@ -51,7 +51,7 @@ class Probe:
             return skipped(pool.subject, "runs of higher priority preempted it: try again later")
         if self.kind == SMOKE_KIND:
             session.smoke[pool.name] = ended.lines
-        return check_result(pool.subject, ended, self.reported)
+        return check_result(pool.subject, ended, self.reported, of_gpus=pool)
 
     def _without(self, pool: Pool) -> Check | None:
         if pool.simulated:
@@ -93,8 +93,10 @@ def _too_few_nodes(session: Session, pool: Pool, least: int, free: int) -> str:
     return f"{pluralize(least, 'node')} required; {there - free} of {there} in use: try again later"
 
 
-def check_result(subject: str, ended: JobResult, reported: tuple[str, ...]) -> Check:
-    """Convert a Job's result to a check."""
+def check_result(
+    subject: str, ended: JobResult, reported: tuple[str, ...], *, of_gpus: Pool | None = None
+) -> Check:
+    """Convert a Job's result to a check. One of a pool's GPUs is simulated where none of them computed it."""
     if bad := [line for line in ended.lines if not line.ok]:
         return failed(
             subject,
@@ -117,7 +119,17 @@ def check_result(subject: str, ended: JobResult, reported: tuple[str, ...]) -> C
     where = sorted({line.node for line in ended.lines if line.node})
     seen = f"{pluralize(len(ended.lines), 'pod')} on {', '.join(where)}" if where else ""
     facts = shared.text(*reported)
-    return passed(subject, ": ".join(filter(None, (seen, facts))) or "passed", **shared.facts)
+    return proven(
+        subject,
+        ": ".join(filter(None, (seen, facts))) or "passed",
+        hardware=of_gpus is None or is_proven(of_gpus, ended.lines),
+        **shared.facts,
+    )
+
+
+def is_proven(pool: Pool, lines: Iterable[PodResult]) -> bool:
+    """Whether results are of the pool's GPUs: of machines, and of no pod that computed on its CPU."""
+    return pool.hardware and all(line.facts.get("device") != "cpu" for line in lines)
 
 
 def _failure_cause(bad: list[PodResult]) -> str:

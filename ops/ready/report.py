@@ -19,6 +19,7 @@ from ops.ready.stages import Stage
 
 _COLOURS: Final = {
     Outcome.PASSED: "green",
+    Outcome.SIMULATED: "cyan",
     Outcome.FAILED: "bold red",
     Outcome.SKIPPED: "dim",
     Outcome.UNKNOWN: "yellow",
@@ -58,7 +59,7 @@ class Report:
 
 
 def summary(outcomes: Sequence[Outcome]) -> str:
-    """Return `12 of 14 passed, 1 failed, 1 not known`."""
+    """Return `11 of 14 passed, 1 simulated, 1 failed, 1 not known`."""
     counts = Counter(outcomes)
     others = [
         f"{counts[outcome]} {outcome.value}"

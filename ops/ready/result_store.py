@@ -14,7 +14,7 @@ from ops.ready.stack_facts import CONFIG_MAPS, NAMESPACE
 
 NAME: Final = "trainyard-ready"
 KEY: Final = "results.json"
-_CONCLUSIVE: Final = (Outcome.PASSED, Outcome.FAILED)
+_CONCLUSIVE: Final = (Outcome.PASSED, Outcome.SIMULATED, Outcome.FAILED)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,6 +18,8 @@ CONFIG_MAPS: Final = Kind("v1", "configmaps", "ConfigMap")
 GPU_TRAINING: Final = naming.GPU_TRAINING
 SIMULATED: Final = "kwok"
 """Node provider of simulated nodes, which run no containers."""
+WITHOUT_HARDWARE: Final = (SIMULATED, "process")
+"""Node providers whose GPUs are only numbers in a node's status."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +49,11 @@ class Pool:
     def simulated(self) -> bool:
         """Whether its nodes are simulated."""
         return self.nodes == SIMULATED
+
+    @property
+    def hardware(self) -> bool:
+        """Whether its nodes are machines, whose GPUs a check can prove."""
+        return self.nodes not in WITHOUT_HARDWARE
 
     @property
     def no_gang_reason(self) -> str:

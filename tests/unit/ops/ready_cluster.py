@@ -167,7 +167,7 @@ def job_result(kind: str, *lines: Mapping[str, Any] | str, well: bool = False) -
     return run_job
 
 
-def pool(name: str, low: int = 2, high: int = 2, nodes: str = "process", **changes: Any) -> Json:
+def pool(name: str, low: int = 2, high: int = 2, nodes: str = "existing", **changes: Any) -> Json:
     """A pool as in stack.json."""
     return {
         "name": name,

@@ -24,7 +24,7 @@ from ops.checklist.snapshot import take_snapshot
 from ops.metrics import PrometheusClient
 from ops.objects import Json
 from ops.ready import result_store, stack_facts
-from ops.ready.outcome import Outcome, Row, StageResult, failed, passed
+from ops.ready.outcome import Outcome, Row, StageResult, failed, passed, proven
 from tests.unit.ops.ready_cluster import (
     TEAMS,
     LiveFake,
@@ -181,6 +181,30 @@ def test_a_healthy_stack_passes_every_row_with_evidence() -> None:
     assert {area: row.outcome.value for area, row in rows.items()} == dict.fromkeys(AREAS, "passed")
     assert all(row.evidence for row in rows.values())
     assert not any(row.remedy for row in rows.values())
+
+
+GPU_ROWS = ("GPU validation", "Single-node training", "Multi-node training", "NCCL readiness")
+
+
+def test_rows_of_gpus_are_simulated_on_nodes_that_have_none() -> None:
+    """Also by results that were stored as passed, and by scheduled Jobs."""
+    cluster = _sound()
+    cluster.put(facts(pool("spot", nodes="process")))
+    rows = _rows(cluster)
+    simulated = {area for area, row in rows.items() if row.outcome is Outcome.SIMULATED}
+    assert simulated == set(GPU_ROWS)
+    assert all(rows[area].evidence and not rows[area].remedy for area in GPU_ROWS)
+
+
+def test_a_simulated_result_is_kept_and_counts_as_simulated() -> None:
+    check = proven("pool spot", "device cpu", hardware=False, device="cpu")
+    found = StageResult(stage="gpu-smoke", title="", checks=(check,))
+    known = result_store.merge({}, [found], NOW, {"pool spot"})
+    assert known["gpu-smoke"]["pool spot"].outcome is Outcome.SIMULATED
+    assert found.outcome is Outcome.SIMULATED
+    real = proven("pool block", "device cuda", hardware=True)
+    both = StageResult(stage="gpu-smoke", title="", checks=(real, check))
+    assert both.outcome is Outcome.SIMULATED, "one pool is not proven"
 
 
 def test_evidence_names_objects_digests_and_results_with_their_age(text: Text) -> None:

@@ -49,6 +49,23 @@ def test_a_smoke_test_runs_on_all_nodes_and_reports_facts(text: Text) -> None:
     assert check.facts["nodes"] == ["spot-0", "spot-1"]
 
 
+@pytest.mark.parametrize("probe", [SMOKE, COLLECTIVE, SINGLE_NODE, MULTI_NODE])
+def test_what_passes_on_nodes_without_gpus_of_their_own_is_simulated(probe: Probe) -> None:
+    cluster = whole()
+    cluster.put(facts(pool("spot", nodes="process")))
+    check = _one(cluster, probe)
+    assert check.outcome is Outcome.SIMULATED and check.remedy == ""
+    assert _one(whole(), probe).outcome is Outcome.PASSED
+
+
+def test_what_one_pod_computed_on_its_cpu_is_simulated_on_machines_too() -> None:
+    def run_job(cluster: LiveFake, job: Json) -> None:
+        passes(cluster, job)
+        cluster.logs["smoke-spot-c1-1"] = cluster.logs["smoke-spot-c1-1"].replace("cuda", "cpu")
+
+    assert _one(whole(run_job), SMOKE).outcome is Outcome.SIMULATED
+
+
 def test_a_job_follows_its_template_and_is_deleted_afterwards() -> None:
     cluster = whole()
     _one(cluster, SINGLE_NODE)
