@@ -49,6 +49,8 @@ def _format_fact(name: str, value: Any) -> str:
         return pluralize(value, _COUNT_NOUNS[name])
     if whole and name == "bytes":
         return format_bytes(value)
+    if whole and name == "memlock":
+        return f"memlock {format_bytes(value)}"
     return _FACT_FORMATS.get(name, f"{name} {{}}").format(format_value(value))
 
 

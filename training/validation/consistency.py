@@ -26,6 +26,9 @@ _ALIKE: Final[Mapping[str, tuple[str, str]]] = {
 }
 """Facts that must be equal on all ranks: display name and remedy."""
 
+MEMLOCK_MIN: Final = 1 << 30
+"""Bytes that a rank must be able to lock on an RDMA network: NCCL registers hundreds of MiB of buffers, and
+containerd's default is 8 MiB."""
 _NETWORK_REMEDY: Final = (
     "compare the MTU of the nodes' interfaces and of what is between them: subnets, jumbo frames, "
     "CNI"
@@ -46,6 +49,7 @@ def _findings(ranks: Sequence[Facts], expected: Expected) -> Iterator[Finding]:
             yield Finding(cause=f"different {what}: {format_by_value(ranks, name)}", remedy=remedy)
     yield from _models(ranks, expected.models)
     yield from _fabric(ranks, expected.fabric_devices)
+    yield from _locked_memory(ranks, expected.fabric_devices)
 
 
 def format_by_value(ranks: Sequence[Facts], name: str) -> str:
@@ -127,4 +131,20 @@ def _fabric(ranks: Sequence[Facts], expected: int | None) -> Iterator[Finding]:
                 f"{expected}"
             ),
             remedy="check the device plugin of the fabric (EFA, RDMA), and the nodes' drivers",
+        )
+
+
+def _locked_memory(ranks: Sequence[Facts], expected: int | None) -> Iterator[Finding]:
+    """Require lockable memory where the pool has an RDMA network."""
+    low = [
+        one
+        for one in ranks
+        if isinstance(one["memlock"], int) and expected and one["memlock"] < MEMLOCK_MIN
+    ]
+    if low:
+        yield Finding(
+            cause=f"the limit of locked memory is {format_by_value(low, 'memlock')} (bytes); EFA and RDMA "
+            f"register more than {MEMLOCK_MIN}",
+            remedy="raise RLIMIT_MEMLOCK in containerd's base runtime spec of the nodes; a capability of the "
+            "pod does not help",
         )

@@ -1,4 +1,4 @@
-"""Facts of this node without torch: name, zone, interface, MTU and fabric devices."""
+"""Facts of this node without torch: name, zone, interface, MTU, fabric devices and locked memory."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import ipaddress
 import os
+import resource
 import socket
 import struct
 from collections.abc import Mapping, Sequence
@@ -104,6 +105,12 @@ def interface_setting(environment: Mapping[str, str]) -> str:
     )
 
 
+def locked_memory_limit() -> int | str:
+    """Return how many bytes a process here may lock, or `unlimited`: RLIMIT_MEMLOCK, as `ulimit -l`."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    return "unlimited" if soft == resource.RLIM_INFINITY else soft
+
+
 def host_facts(environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
     """Return facts of this node by their names in a check's result line."""
     interface = collective_interface(environment, interfaces())
@@ -114,5 +121,6 @@ def host_facts(environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
         "interface": interface.name if interface else "",
         "mtu": interface.mtu if interface else None,
         "fabric_devices": len(list(_FABRIC.iterdir())) if _FABRIC.is_dir() else 0,
+        "memlock": locked_memory_limit(),
         **({"unmatched_setting": wanted} if wanted else {}),
     }

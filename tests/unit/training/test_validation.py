@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,7 @@ def facts(node: str = "a", **changed: Any) -> dict[str, Any]:
         "interface": "eth0",
         "mtu": 9001,
         "fabric_devices": 4,
+        "memlock": 1 << 43,
         "device": "cuda",
         "model": "NVIDIA A100-SXM4-40GB",
         "driver": "580.95",
@@ -85,6 +88,27 @@ def test_nodes_that_are_not_what_the_stack_says_are_told(
     expected: dict[str, Any], words: str
 ) -> None:
     assert cause(facts("a"), **expected) == words
+
+
+def test_ranks_on_an_rdma_network_must_be_able_to_lock_memory() -> None:
+    """8 MiB is containerd's default."""
+    low = facts("b", memlock=8 << 20)
+    assert cause(facts("a"), low, fabric_devices=4).startswith(
+        "the limit of locked memory is 8388608 on b (bytes)"
+    )
+    assert cause(facts("a"), facts("b", memlock="unlimited"), fabric_devices=4) == ""
+    assert cause(facts("a"), low) == "", "TCP locks none"
+
+
+def test_the_limit_of_locked_memory_is_that_of_the_process() -> None:
+    code = (
+        "import resource as r; from training.validation import host;"
+        "hard = r.getrlimit(r.RLIMIT_MEMLOCK)[1];"
+        "r.setrlimit(r.RLIMIT_MEMLOCK, (65536, hard));"
+        "print(host.host_facts()['memlock'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "65536"
 
 
 def test_a_model_is_a_word_of_the_devices_name() -> None:
