@@ -1,4 +1,4 @@
-"""Restart policy of pods whose operator treats all exit codes alike.
+"""Restart policy of pods whose object treats all exit codes alike, or restarts too slowly.
 
 `python3 -m trainyard.restarts --job-kind KIND --max-restarts N --state FILE [--leader] -- COMMAND` is the parent
 of a pod's command. 75 restarts and does not count, 78 ends the run, other codes count up to N restarts. The count
@@ -6,6 +6,8 @@ is in FILE, since no pod lasts; only the leader's pod writes it, because the pod
 
 - pytorchjob: Training Operator replaces a pod that ends with 128 or more (restartPolicy ExitCode) and fails the
   job for lower codes. Codes are translated accordingly.
+- indexed-job: a Job delays the replacement of a failed pod by 10 s times two to the number of all failed pods, of
+  whatever cause. The command is repeated in the same pods, so that only a lost node costs a pod.
 - mpijob: the Job of MPI Operator's launcher counts every code. The command is repeated in the same pod, once
   every host of the hostfile accepts ssh.
 """
@@ -31,6 +33,8 @@ REPLACED: Final = 128
 """First exit code for which Training Operator replaces the pod."""
 HOSTFILE_ENV: Final = "OMPI_MCA_orte_default_hostfile"
 """Variable with MPI Operator's list of hosts."""
+INDEX_ENV: Final = "JOB_COMPLETION_INDEX"
+"""Variable with the index of an Indexed Job's pod."""
 _POLL_S: Final = 1.0
 _REPORT_S: Final = 60.0
 
@@ -69,13 +73,17 @@ def main(argv: Sequence[str]) -> int:
     parent = Parent(options.command)
     if options.job_kind == "mpijob":
         return _in_place(parent, options.state, options.max_restarts, options.port)
-    leads = options.state if options.leader else None
+    leads = options.state if options.leader or os.environ.get(INDEX_ENV) == "0" else None
+    if options.job_kind == "indexed-job":
+        return _repeated(parent, options.state, options.max_restarts, leads=leads is not None)
     return _translated(parent.run(), leads, options.max_restarts)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python3 -m trainyard.restarts")
-    parser.add_argument("--job-kind", choices=("pytorchjob", "mpijob"), required=True)
+    parser.add_argument(
+        "--job-kind", choices=("indexed-job", "pytorchjob", "mpijob"), required=True
+    )
     parser.add_argument("--max-restarts", type=int, required=True)
     parser.add_argument("--state", type=Path, required=True)
     parser.add_argument("--leader", action="store_true")
@@ -93,12 +101,37 @@ def _translated(code: int, state: Path | None, max_restarts: int) -> int:
     return code if code >= REPLACED else code + REPLACED
 
 
+def _repeated(parent: Parent, state: Path, max_restarts: int, *, leads: bool) -> int:
+    """Repeat the command on every node of the gang; the leader's pod ends the Job for all.
+
+    Pods that restart earlier than others meet no one and try again; only the leader counts.
+    """
+    failure = EXIT_DONE
+    while not parent.asked_to_stop:
+        if (ended := _ended(state)) is not None:
+            return ended or failure
+        code = parent.run()
+        if code in (EXIT_DONE, EXIT_BAD_CONFIG):
+            if leads:  # nobody is left for the others to meet
+                _write(state, _read(state) | {"ended": code})
+            return code
+        if parent.asked_to_stop:
+            break
+        if code != EXIT_PREEMPTED:
+            failure = code if code < REPLACED else EXIT_FAILED
+            if leads and not _may_restart(state, code, max_restarts):
+                _write(state, _read(state) | {"ended": failure})
+                return failure
+        _report(f"the ranks ended with {code}; starting them again")
+        time.sleep(_POLL_S)
+    return EXIT_PREEMPTED
+
+
 def _in_place(parent: Parent, state: Path, max_restarts: int, port: int) -> int:
     """Repeat the command until it is done, fails for good, or this pod is told to stop."""
     while True:
-        ended = _read(state).get("ended")
-        if ended is not None:  # in an earlier pod, which the Job has replaced
-            return int(ended)
+        if (ended := _ended(state)) is not None:  # in an earlier pod, which the Job has replaced
+            return ended
         if not _await_hosts(parent, port):
             return EXIT_PREEMPTED
         code = parent.run()
@@ -140,6 +173,15 @@ def _accepts(host: str, port: int) -> bool:
             return True
     except OSError:
         return False
+
+
+def _ended(state: Path) -> int | None:
+    """Return the code with which the run has ended for good; None while it may go on."""
+    ended = _read(state).get("ended")
+    if ended is None:
+        return None
+    _report(f"the run has ended with {ended}; to start it again, remove {state}")
+    return int(ended)
 
 
 def _may_restart(state: Path, code: int, max_restarts: int) -> bool:

@@ -196,7 +196,7 @@ def test_a_bad_configuration_is_never_retried() -> None:
 
 def test_a_preempted_gang_starts_again_without_counting() -> None:
     for launcher in ("job", "indexed-job"):
-        rules = failure_rules(launcher)
+        rules = failure_rules(launcher)[:4]
         assert [r["action"] for r in rules] == ["FailJob", "Ignore", "Ignore", "FailJob"]
     assert [r["action"] for r in failure_rules("jobset")] == ["FailJob"] * 4
     policy = manifests(run_of("jobset"), platform(), "c")[-1]["spec"]["failurePolicy"]
@@ -209,6 +209,19 @@ def test_any_other_failure_counts() -> None:
     job = manifests(run_of("jobset"), platform(), "c")[-1]["spec"]["replicatedJobs"][0]
     assert job["template"]["spec"]["backoffLimit"] == 0
     assert manifests(run_of("job"), platform(), "c")[-1]["spec"]["backoffLimit"] == 3
+
+
+def test_pods_that_restart_their_ranks_themselves_end_the_job_unless_killed() -> None:
+    last = failure_rules("indexed-job")[-1]
+    assert last["action"] == "FailJob"
+    assert last["onExitCodes"] == {
+        "containerName": "trainer",
+        "operator": "NotIn",
+        "values": [137, 143],
+    }
+    [pod] = workers("indexed-job")
+    command = pod["spec"]["containers"][0]["command"]
+    assert command[:4] == ["python3", "-m", "trainyard.restarts", "--job-kind=indexed-job"]
 
 
 def test_research_may_go_to_spot_and_on_demand_in_this_order() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from training import spec
 from training.deployment import needs
 from training.deployment.launchers.pod import CONTAINER
 from training.spec import RunSpec
+
+_KILLED: Final = [137, 143]
+"""Exit codes of a container that got SIGKILL, as for memory, or SIGTERM."""
 
 
 def exit_code_rule(action: str, code: int, container: str = CONTAINER) -> dict[str, Any]:
@@ -44,6 +47,17 @@ def standalone(run: RunSpec) -> dict[str, Any]:
             *_unprepared(run),
         ]
     }
+
+
+def in_place(run: RunSpec) -> dict[str, Any]:
+    """Return the policy of a gang whose pods restart their ranks themselves.
+
+    A pod that ends by a code of its own has given up for the gang; one that is killed counts against backoffLimit.
+    """
+    policy = standalone(run)
+    codes = {"containerName": CONTAINER, "operator": "NotIn", "values": _KILLED}
+    policy["rules"].append({"action": "FailJob", "onExitCodes": codes})
+    return policy
 
 
 def gang(run: RunSpec, container: str = CONTAINER) -> dict[str, Any]:

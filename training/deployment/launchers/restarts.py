@@ -12,8 +12,11 @@ STATE_FILE: Final = "restarts.json"
 """File of the run's directory with the count of failures."""
 
 
-def counted(run: RunSpec, command: Sequence[str], *, leader: bool) -> list[str]:
-    """Return the command under its parent process; the leader's pod is the one that counts failures."""
+def counted(run: RunSpec, command: Sequence[str], *, leader: bool = False) -> list[str]:
+    """Return the command under its parent process; the leader's pod is the one that counts failures.
+
+    Pods of an indexed-job know by their index which of them leads.
+    """
     return [
         *("python3", "-m", "trainyard.restarts"),
         f"--job-kind={run.job_kind}",

@@ -1,0 +1,170 @@
+"""Restarts by exit code of pytorchjob, mpijob and indexed-job, with real processes as pods."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+DEADLINE_S = 60
+
+PROGRAM = """
+import os, pathlib, signal, sys
+folder = pathlib.Path(sys.argv[1])
+codes = sys.argv[2:]
+starts = folder / "starts"
+number = int(starts.read_text()) if starts.exists() else 0
+starts.write_text(str(number + 1))
+word = codes[min(number, len(codes) - 1)]
+if word == "wait":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))
+    (folder / "waits").touch()
+    while True:
+        signal.pause()
+if word == "kill":
+    os.kill(os.getpid(), signal.SIGKILL)
+sys.exit(int(word))
+"""
+
+
+def pod(
+    folder: Path, kind: str, *codes: object, leader: bool = True, **variables: str
+) -> subprocess.Popen[str]:
+    """Start a pod whose ranks end with these codes, one a start; two failures are allowed."""
+    env = {k: v for k, v in os.environ.items() if k != "JOB_COMPLETION_INDEX"} | variables
+    index = {"JOB_COMPLETION_INDEX": "0" if leader else "1"} if kind == "indexed-job" else {}
+    leads = ["--leader"] if leader and kind == "pytorchjob" else []
+    command = [sys.executable, "-c", PROGRAM, str(folder), *map(str, codes)]
+    return subprocess.Popen(
+        [
+            *(sys.executable, "-m", "trainyard.restarts", f"--job-kind={kind}", "--max-restarts=2"),
+            *(f"--state={folder / 'restarts.json'}", *leads, "--", *command),
+        ],
+        env=env | index | {"PYTHONPATH": str(ROOT)},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def code_of(process: subprocess.Popen[str]) -> int:
+    """The pod's exit code."""
+    process.communicate(timeout=DEADLINE_S)
+    return process.returncode
+
+
+def starts(folder: Path) -> int:
+    return int((folder / "starts").read_text())
+
+
+def failures(folder: Path) -> int:
+    state = folder / "restarts.json"
+    return int(json.loads(state.read_text()).get("failures", 0)) if state.exists() else 0
+
+
+@pytest.mark.parametrize(
+    ("code", "ended", "counted"),
+    [(0, 0, 0), (78, 78, 0), (75, 203, 0), (1, 129, 1), (137, 137, 1), ("kill", 137, 1)],
+)
+def test_training_operator_replaces_pods_from_128_on(
+    tmp_path: Path, code: object, ended: int, counted: int
+) -> None:
+    assert code_of(pod(tmp_path, "pytorchjob", code)) == ended
+    assert failures(tmp_path) == counted
+
+
+def test_training_operator_ends_the_job_after_the_last_restart(tmp_path: Path) -> None:
+    codes = [code_of(pod(tmp_path, "pytorchjob", "kill")) for _ in range(3)]
+    assert codes == [137, 137, 1]
+    assert starts(tmp_path) == 3
+
+
+def test_pods_that_do_not_lead_count_nothing(tmp_path: Path) -> None:
+    codes = [code_of(pod(tmp_path, "pytorchjob", 1, leader=False)) for _ in range(4)]
+    assert codes == [129] * 4
+    assert failures(tmp_path) == 0
+
+
+@pytest.mark.parametrize("kind", ["indexed-job", "mpijob"])
+@pytest.mark.parametrize(
+    ("codes", "ended", "times"),
+    [
+        ((0,), 0, 1),
+        ((78,), 78, 1),
+        ((75, 75, 75, 75, 0), 0, 5),
+        ((1, 75, 3, 0), 0, 4),
+        ((1, 75, 3, 4, 0), 4, 4),
+    ],
+)
+def test_ranks_start_again_in_their_pod(
+    tmp_path: Path, kind: str, codes: tuple[int, ...], ended: int, times: int
+) -> None:
+    assert code_of(pod(tmp_path, kind, *codes)) == ended
+    assert starts(tmp_path) == times
+
+
+@pytest.mark.parametrize("kind", ["indexed-job", "mpijob"])
+def test_a_pod_that_is_told_to_stop_passes_it_on_and_ends_with_75(
+    tmp_path: Path, kind: str
+) -> None:
+    process = pod(tmp_path, kind, "wait")
+    limit = time.monotonic() + DEADLINE_S
+    while not (tmp_path / "waits").exists():
+        assert time.monotonic() < limit
+        time.sleep(0.01)
+    process.send_signal(signal.SIGTERM)
+    assert code_of(process) == 75
+    assert (starts(tmp_path), failures(tmp_path)) == (1, 0)
+
+
+@pytest.mark.parametrize("kind", ["indexed-job", "mpijob"])
+def test_a_replaced_pod_does_not_start_a_run_that_gave_up(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "restarts.json").write_text('{"failures": 3, "ended": 9}')
+    process = pod(tmp_path, kind, 0)
+    _, said = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 9
+    assert "remove" in said and "restarts.json" in said
+    assert not (tmp_path / "starts").exists()
+
+
+def test_the_other_nodes_end_once_the_first_is_done(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    assert code_of(pod(tmp_path, "indexed-job", 0)) == 0
+    (other / "restarts.json").symlink_to(tmp_path / "restarts.json")
+    assert code_of(pod(other, "indexed-job", 5, leader=False)) == 0, "it had not begun"
+
+
+@pytest.fixture
+def ssh_port() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server
+
+
+def test_mpirun_starts_once_every_host_accepts_ssh(tmp_path: Path, ssh_port: socket.socket) -> None:
+    hosts = tmp_path / "hosts"
+    hosts.write_text("127.0.0.1 slots=1\n")
+    port = ssh_port.getsockname()[1]
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path), "0"]
+    arguments = [f"--state={tmp_path / 'restarts.json'}", f"--port={port}", "--", *command]
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "trainyard.restarts", "--job-kind=mpijob", "--max-restarts=0"),
+            *arguments,
+        ],
+        env=os.environ | {"PYTHONPATH": str(ROOT), "OMPI_MCA_orte_default_hostfile": str(hosts)},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    ssh_port.settimeout(DEADLINE_S)
+    ssh_port.accept()[0].close()
+    assert code_of(process) == 0
+    assert starts(tmp_path) == 1
