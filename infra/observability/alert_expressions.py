@@ -70,15 +70,15 @@ _ATTEMPTS: Final = (
     f"max by ({_OF_RUN}) (max_over_time({series.ATTEMPT}[1h]))"
     f" - min by ({_OF_RUN}) (min_over_time({series.ATTEMPT}[1h]))"
 )
-_OF_JOBSET: Final = (
+_OWNER: Final = (
     f"max by (namespace, job_name, owner_name)"
-    f' (max_over_time({series.JOB_OWNER}{{owner_kind="JobSet", {_TEAMS}}}[5m]))'
+    f' (max_over_time({series.JOB_OWNER}{{owner_kind=~"JobSet|MPIJob", {_TEAMS}}}[5m]))'
 )
 
 
 def _of_gangs(jobs: str) -> str:
-    """Map series of Jobs to the runs whose JobSets created them."""
-    joined = f"{jobs} * on (namespace, job_name) group_left (owner_name) {_OF_JOBSET}"
+    """Map series of Jobs to the runs whose JobSets or MPIJobs created them."""
+    joined = f"{jobs} * on (namespace, job_name) group_left (owner_name) {_OWNER}"
     named = f'label_replace({_team_of(joined)}, "run_id", "$1", "owner_name", "(.+)")'
     return f"max by ({_OF_RUN}) ({named})"
 
@@ -90,8 +90,30 @@ RESTART_LOOP: Final = (
 """Container restarts, attempts reported by trainers, and starts of a JobSet's Job: the latter count attempts
 that end before their trainer is scraped."""
 
-RUN_FAILED: Final = _of_gangs(f'({series.JOB_FAILED}{{condition="true"}} == 1)')
-"""A JobSet that restarts a gang deletes its failed Job: a failed Job that remains is the end of the run."""
+_RUN_ID: Final = "[a-z0-9-]+-v[0-9]+-[0-9a-f]{8}"
+
+
+def _of_names(series_: str, label: str, suffix: str = "") -> str:
+    """Map series of objects that are named after their run."""
+    named = f'label_replace({_team_of(series_)}, "run_id", "$1", "{label}", "({_RUN_ID}){suffix}")'
+    return f"max by ({_OF_RUN}) ({named})"
+
+
+_REPLICA: Final = "-(?:master|worker)-[0-9]+"
+"""Follows the run id in names of a PyTorchJob's pods."""
+_FAILED_JOBS: Final = f'({series.JOB_FAILED}{{condition="true"}} == 1)'
+_OWN_JOBS: Final = (
+    f'({series.JOB_FAILED}{{condition="true", {_TEAMS}, job_name=~"{_RUN_ID}"}} == 1)'
+)
+_REPLICAS: Final = (
+    f'({series.POD_PHASE}{{phase="Failed", {_TEAMS}, pod=~"{_RUN_ID}{_REPLICA}"}} == 1)'
+)
+RUN_FAILED: Final = (
+    f"{_of_gangs(_FAILED_JOBS)} or {_of_names(_OWN_JOBS, 'job_name')}"
+    f" or {_of_names(_REPLICAS, 'pod', _REPLICA)}"
+)
+"""Of every job kind. A JobSet that restarts a gang deletes its failed Job, and Training Operator the pods that it
+replaces: what remains failed is the end of the run. `job` and `indexed-job` are Jobs with the id of the run."""
 
 PENDING_TOO_LONG: Final = (
     f'sum by (namespace, pod, run_id, team) (({series.POD_PHASE}{{phase="Pending"}} == 1)'

@@ -40,6 +40,7 @@ def _started(times: str) -> Series:
 _FAILED: Final = (
     f'kube_job_failed{{namespace="team-llm", job_name="{RUN}-worker-0", condition="true"}}'
 )
+_MPI_LAUNCHER: Final = f'namespace="team-llm", job_name="{RUN}-launcher"'
 _READY: Final = 'kube_node_status_condition{node="n0", condition="Ready", status="true"}'
 _EVENT: Final = f'trainyard_events_total{{{TRAINER}, event="%s"}}'
 
@@ -275,6 +276,47 @@ OF_RUNS: Final = (
         what="its last Job stays failed",
         series={**_started("60+0x600"), _FAILED: "0+0x50 1+0x600"},
         labels=OF_RUN,
+    ),
+    Case(
+        alert="RunFailed",
+        what="a run that is a Job itself",
+        series={
+            f'kube_job_failed{{namespace="team-llm", job_name="{RUN}", condition="true"}}': "1+0x600"
+        },
+        labels=OF_RUN,
+    ),
+    Case(
+        alert="RunFailed",
+        what="the launcher's Job of an MPIJob",
+        series={
+            f'kube_job_failed{{{_MPI_LAUNCHER}, condition="true"}}': "1+0x600",
+            f'kube_job_owner{{{_MPI_LAUNCHER}, owner_kind="MPIJob", owner_name="{RUN}"}}': "1+0x600",
+        },
+        labels=OF_RUN,
+    ),
+    Case(
+        alert="RunFailed",
+        what="a pod of a PyTorchJob that is not replaced",
+        series={
+            f'kube_pod_status_phase{{namespace="team-llm", pod="{RUN}-worker-11", phase="Failed"}}': (
+                "1+0x600"
+            )
+        },
+        labels=OF_RUN,
+    ),
+    quiet(
+        "RunFailed",
+        "a pod of a PyTorchJob that is replaced, one of a JobSet, and the preparation of a dataset",
+        {
+            f'kube_pod_status_phase{{namespace="team-llm", pod="{RUN}-master-0", phase="Failed"}}': (
+                "0+0x10 1+0x2 0+0x600"
+            ),
+            f'kube_pod_status_phase{{namespace="team-llm", pod="{RUN}-worker-0-0-ab1cd",'
+            ' phase="Failed"}': "1+0x600",
+            'kube_job_failed{namespace="team-llm", job_name="prepare-wiki-v1", condition="true"}': (
+                "1+0x600"
+            ),
+        },
     ),
     quiet(
         "RunFailed",
