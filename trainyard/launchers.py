@@ -15,7 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from trainyard.contract import EXIT_DIR_ENV, LAUNCHERS, NODE_NAME_ENV
+from trainyard.contract import (
+    EXIT_DIR_ENV,
+    EXPORTED_ENV,
+    LAUNCHERS,
+    METRICS_ADDRESS_ENV,
+    NODE_NAME_ENV,
+    POD_IP_ENV,
+)
 
 JOIN_TIMEOUT_S: Final = 300
 """Time for all nodes to meet; pods of a gang may start minutes apart."""
@@ -168,15 +175,17 @@ def _mpirun(ranks: Ranks, rank: list[str], env: Mapping[str, str], own: Mapping[
     if not hostfile:
         return Start([*command, "--host", f"localhost:{ranks.world_size}", *rank], ranks.world_size)
     command += ["--map-by", f"ppr:{ranks.per_node}:node"]
+    exported = {*_EXPORTED, *own, *env.get(EXPORTED_ENV, "").split(",")}
     # The folder of the results is made after this command, and ranks of other pods write into it, too.
     for name in sorted({*env, EXIT_DIR_ENV}):
-        # Ranks of other pods are on other nodes than mpirun.
-        fact = name.startswith("TRAINYARD_") and name != NODE_NAME_ENV
-        if fact or name in _EXPORTED or name in own:
+        fact = name.startswith("TRAINYARD_") and name not in _OF_THIS_POD
+        if fact or name in exported:
             command += ["-x", name]
     return Start([*command, *rank], ranks.world_size, shared=True)
 
 
+_OF_THIS_POD: Final = (EXPORTED_ENV, METRICS_ADDRESS_ENV, NODE_NAME_ENV, POD_IP_ENV)
+"""Ranks are in other pods than mpirun: rank 0 serves metrics at the address of its own host."""
 _EXPORTED: Final = ("HOME", "LD_LIBRARY_PATH", "OMP_NUM_THREADS", "PATH", "PYTHONPATH")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from infra.domain.platform import Platform
 from infra.domain.pools import Nodes
 from tests.golden.example_runs import platform, run
-from training.deployment.launchers import program
+from training.deployment.launchers import mpijob, program
 from training.program import Program
 from training.spec import RunSpec
 from trainyard import contract, launchers, lineage
@@ -70,7 +71,7 @@ def test_checkpoints_record_what_is_known(monkeypatch: pytest.MonkeyPatch) -> No
     }
 
 
-def test_mpirun_does_not_give_its_own_node_to_ranks_of_other_pods(
+def test_mpirun_gives_settings_and_secrets_but_nothing_of_its_own_pod_to_ranks_of_other_pods(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("shutil.which", lambda *_, **__: "/usr/bin/mpirun")
@@ -80,11 +81,37 @@ def test_mpirun_does_not_give_its_own_node_to_ranks_of_other_pods(
     env = {
         launchers.MPI_HOSTFILES[0]: "/etc/mpi/hostfile",
         contract.NODE_NAME_ENV: "cpu-0",
+        contract.METRICS_ADDRESS_ENV: "10.0.0.7",
+        contract.METRICS_PORT_ENV: "9400",
         contract.POOL_ENV: "spot",
+        contract.EXPORTED_ENV: "NCCL_DEBUG,HF_TOKEN,ABSENT",
+        "NCCL_DEBUG": "INFO",
+        "HF_TOKEN": "secret",
+        "KUBERNETES_PORT": "tcp://10.0.0.1",
     }
     command = launchers.start_of("mpirun", ranks, ["train.py"], {}, env).command
-    assert contract.POOL_ENV in command
-    assert contract.NODE_NAME_ENV not in command
+    exported = [name for option, name in pairwise(command) if option == "-x"]
+    assert exported == sorted(
+        [
+            contract.EXIT_DIR_ENV,
+            contract.METRICS_PORT_ENV,
+            contract.POOL_ENV,
+            "NCCL_DEBUG",
+            "HF_TOKEN",
+        ]
+    )
+    assert "secret" not in command
+
+
+def test_an_mpijob_names_what_its_ranks_need() -> None:
+    where = platform()
+    of_run = of_program(secrets=("hub",))
+    team = dataclasses.replace(where.teams[of_run.team], secrets={"hub": ("HF_TOKEN",)})
+    where = dataclasses.replace(where, teams={**where.teams, of_run.team: team})
+    job = mpijob.render(of_run, where)[0]
+    launcher = job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]
+    [names] = [v["value"] for v in launcher["env"] if v["name"] == contract.EXPORTED_ENV]
+    assert {"NCCL_DEBUG", "CUDA_DEVICE_MAX_CONNECTIONS", "HF_TOKEN"} <= set(names.split(","))
 
 
 def test_mpirun_tells_ranks_of_other_pods_where_to_leave_their_results(

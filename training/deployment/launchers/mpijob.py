@@ -12,6 +12,7 @@ from training import spec
 from training.deployment.gangs import gang_backend
 from training.deployment.launchers import pod, program, restarts
 from training.spec import RunSpec
+from trainyard import contract
 
 # The trainer reads torchrun's variables, Open MPI sets its own.
 _RANK_SHELL: Final = (
@@ -53,9 +54,11 @@ def _mpirun(run: RunSpec, exported: list[str]) -> list[str]:
 
 def _launcher(run: RunSpec, platform: Platform) -> dict[str, Any]:
     """mpirun's container."""
-    if run.program:
-        return pod.worker(run, platform, _first(run), name="launcher")
     variables = [*pod.environment(run, platform), *pod.secret_environment(run, platform)]
+    if run.program:
+        names = ",".join(one["name"] for one in variables)
+        more = [{"name": contract.EXPORTED_ENV, "value": names}]
+        return pod.worker(run, platform, _first(run), name="launcher", more_env=more)
     # Not the metrics address: the leading rank is in another pod and reads its own.
     # Sessions of sshd have another PATH than the image.
     exported = [*(one["name"] for one in variables), spec.METRICS_PORT_ENV, "PATH"]
