@@ -40,6 +40,8 @@ class Program:
     """None: the code is in the image."""
     tracking_uri: str = ""
     """MLflow tracking server; empty: none."""
+    progress_timeout_s: int | None = None
+    """Seconds without progress after which the ranks are ended; 0: never; None: the library's default."""
     files: Mapping[str, str] = field(default_factory=dict)
     """Texts of configuration files of the launcher, by their names in the run's ConfigMap."""
 
@@ -52,6 +54,8 @@ class Program:
             "source": self.source.sha256 if self.source else None,
             "tracking_uri": self.tracking_uri,
             "files": dict(self.files),
+            # Absent from the ids of runs that leave it out, as it was when they were launched.
+            **({} if self.progress_timeout_s is None else {"progress": self.progress_timeout_s}),
         }
 
     def record(self) -> dict[str, Any]:

@@ -34,6 +34,7 @@ from trainyard.contract import (
 )
 
 NOTICE_FILE: Final = "notice"
+_HANG_FILE: Final = "hang"
 _SHELL_SIGNAL: Final = 128
 """A shell reports a process that a signal ended as 128 plus the signal's number."""
 _SIGNALS_MAX: Final = 64
@@ -154,6 +155,14 @@ class ExitDir:
     def has_notice(self) -> bool:
         """Return whether the launcher asked all ranks to stop."""
         return (self.path / NOTICE_FILE).exists()
+
+    def write_hang(self, why: str) -> None:
+        """Record that the launcher stops all ranks because they make no progress."""
+        self._write(_HANG_FILE, why)
+
+    def hang(self) -> str:
+        """Return what `write_hang` recorded; empty without."""
+        return "".join(self._texts(_HANG_FILE))
 
     def write_request(self, rank: int) -> None:
         """Record that a rank was asked to stop, whoever asked."""

@@ -21,6 +21,7 @@ from trainyard.gang_notice import GangNotice
 from trainyard.launchers import LaunchError, Ranks, Start, start_of
 from trainyard.node import Node
 from trainyard.program import Program, ProgramError, program_environment, read_program
+from trainyard.progress import Progress
 from trainyard.rank import stop_deadline_s
 
 _FACTS: Final = {
@@ -86,6 +87,7 @@ def _run(program: Program, facts: dict[str, str]) -> int:
             expected_ranks=start.expected_ranks,
             deadline_s=stop_deadline_s(env),
             gang=gang,
+            progress=Progress.of_run(facts, program.settings),
             poll_s=1.0 if start.shared else 0.1,
         )
         env |= {

@@ -11,9 +11,16 @@ from pathlib import Path
 from typing import Final
 
 from trainyard import processes
-from trainyard.contract import EXIT_BAD_CONFIG, EXIT_DONE, EXIT_PREEMPTED, STEP_ALLOWANCE_S
+from trainyard.contract import (
+    EXIT_BAD_CONFIG,
+    EXIT_DONE,
+    EXIT_FAILED,
+    EXIT_PREEMPTED,
+    STEP_ALLOWANCE_S,
+)
 from trainyard.exit_codes import ExitDir, node_exit_code
 from trainyard.gang_notice import GangNotice
+from trainyard.progress import Progress
 
 _LAUNCHER_END_S: Final = 3.0
 """Time for the launcher to end after the last rank, where its ranks were stopped."""
@@ -30,6 +37,7 @@ class Node:
     deadline_s: float
     """From a request to stop to the SIGKILL of what still runs."""
     gang: GangNotice
+    progress: Progress
     poll_s: float = 0.1
     """Interval between two looks at the results."""
     notice: float | None = None
@@ -91,6 +99,8 @@ class Node:
                 self._signal_ranks()
             elif any(r.ended + STEP_ALLOWANCE_S < time.time() for r in results if r.code):
                 self._signal_ranks()  # not earlier: they may be saving the same state
+            elif (seconds := self.progress.stalled_s()) is not None:
+                self._end_hung_ranks(seconds)
             return
         now = time.monotonic()
         if len(results) >= self.expected_ranks:
@@ -98,6 +108,19 @@ class Node:
         late = now > self._stopping + self.deadline_s + _KILL_AFTER_S
         if late or (self._all_ended and now > self._all_ended + _LAUNCHER_END_S):
             self._kill()
+
+    def _end_hung_ranks(self, seconds: float) -> None:
+        """End ranks that report no more: one of them hangs, and the others wait for it."""
+        why = f"no progress for {seconds:.0f} s: a rank hangs"
+        limit = f"{self.progress.timeout_s:.0f} s is program.progressTimeoutSeconds"
+        self.results.write_hang(why)
+        self.results.write_notice(time.time())  # for ranks on other hosts
+        print(
+            f"launch: {why}; {limit}; ranks have {self.deadline_s:.0f} s to stop",
+            file=sys.stderr,
+            flush=True,
+        )
+        self._signal_ranks()
 
     def _kill(self) -> None:
         ended = {result.rank for result in self.results.results()}
@@ -127,6 +150,8 @@ class Node:
         code = code if code >= 0 else 128 - code
         requests = [t for t in (self.notice, self.results.first_request()) if t is not None]
         verdict = node_exit_code(results, self.expected_ranks, code, min(requests, default=None))
+        if self.results.hang() and verdict != EXIT_BAD_CONFIG:
+            verdict = EXIT_FAILED  # not 75, which would repeat it without end
         first = min((r for r in results if r.code != 0), key=lambda r: r.ended, default=None)
         if first and verdict:
             print(f"launch: rank {first.rank} ended first, with {first.exit_code}", file=sys.stderr)

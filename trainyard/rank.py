@@ -88,7 +88,7 @@ class _RankParent:
         self._end_leftovers()
         result = self._record(self.code)
         if self.rank == 0:
-            record_end(result)
+            record_end(result, self.folder.hang() if self.folder else "")
         self._wait_for_other_ranks()
         if self.tracking:
             left = self.deadline_s - (time.monotonic() - self.asked) if self.asked else math.inf

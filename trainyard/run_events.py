@@ -17,10 +17,11 @@ _TAIL_BYTES: Final = 65536
 """Longer than any line."""
 
 
-def record_end(result: RankResult) -> None:
+def record_end(result: RankResult, hang: str = "") -> None:
     """Add `finished` or `failed` to the run's events, unless the program did or reports nothing.
 
-    A failure to write is one line: the rank's result must not depend on it.
+    `hang`: why the launcher ended the ranks, if they made no progress. A failure to write is one line:
+    the rank's result must not depend on it.
     """
     folder = os.environ.get(RUN_DIR_ENV)
     if not folder:
@@ -31,7 +32,9 @@ def record_end(result: RankResult) -> None:
     step = (_last_line(Path(folder, METRICS_FILE)) or last).get("step", 0)
     try:
         events = EventLog(Path(folder, EVENTS_FILE), int(last["attempt"]), enabled=True)
-        if result.code == EXIT_DONE or result.stopped:
+        if hang:
+            events.write("failed", step, error=hang)
+        elif result.code == EXIT_DONE or result.stopped:
             reason = "done" if result.code == EXIT_DONE else "preempted"
             events.write("finished", step, reason=reason)
         else:

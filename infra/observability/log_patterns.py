@@ -36,6 +36,11 @@ def _compiled(expression: str) -> re.Pattern[str]:
 
 _ALL: Final = (
     LogPattern(
+        name="no-progress",
+        expression=r"launch: no progress for [0-9]+ s",
+        meaning="the run's ranks were ended because they reported nothing more",
+    ),
+    LogPattern(
         name="nccl-timeout",
         expression=r"Watchdog caught collective operation timeout"
         r"|NCCL (operation|communicator).{0,80}(timed out|timeout)"

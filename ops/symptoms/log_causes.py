@@ -33,6 +33,16 @@ class Cause:
 
 CAUSES: Final = (
     Cause(
+        symptom="hung",
+        patterns=("no-progress",),
+        what="a rank hung: its program reported nothing more, and all ranks were ended",
+        remedy=(
+            "find the rank that does not wait in a collective: py-spy dump --pid PID, or"
+            " faulthandler.register(signal.SIGTERM) in the program",
+            "if its steps take longer, raise program.progressTimeoutSeconds in the run file; 0 turns it off",
+        ),
+    ),
+    Cause(
         symptom="gpu-driver",
         patterns=("driver-mismatch",),
         what="its containers cannot use the GPU driver of their node",

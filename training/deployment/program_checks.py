@@ -93,6 +93,7 @@ def load(file: RunFile, root: Path) -> tuple[Program | None, list[ConfigIssue]]:
         env=dict(section.env),
         source=found.source,
         tracking_uri=section.tracking_uri or "",
+        progress_timeout_s=section.progress_timeout_seconds,
         files=found.files,
     )
     return program, []

@@ -32,3 +32,6 @@ class ProgramSection(StrictModel):
     """Number of the model's parameters, to check DeepSpeed's offload against the node's memory."""
     tracking_uri: Str | None = None
     """MLflow tracking server, http or https: what the program logs is sent there. Default: none."""
+    progress_timeout_seconds: Int | None = Field(default=None, ge=0)
+    """Seconds without a report of `trainyard.log` or a checkpoint after which the ranks are ended, as a failure:
+    one of them hangs. Only after the first report. 0: never. Default: 3600."""

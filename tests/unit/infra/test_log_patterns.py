@@ -41,6 +41,9 @@ LINES = {
         "checkpoint-failed",
         "no-space",
     ),
+    "launch: no progress for 3601 s: a rank hangs; 3600 s is program.progressTimeoutSeconds": (
+        "no-progress",
+    ),
     "rank 0: step 17: loss is nan; lower optimizer.learning_rate": ("loss-not-finite",),
     "rank 0: step 17: loss is -inf; lower optimizer.learning_rate": ("loss-not-finite",),
 }

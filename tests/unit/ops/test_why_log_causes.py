@@ -33,6 +33,7 @@ LINES = {
     "gpu-out-of-memory": "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB",
     "disk-full": "OSError: [Errno 28] No space left on device: '/checkpoints/x'",
     "restore-failed": "rank 0: /checkpoints/x: none of the 3 checkpoints can be loaded; move",
+    "hung": "launch: no progress for 3601 s: a rank hangs; 3600 s is program.progressTimeoutSeconds",
     "diverged": "rank 0: step 5: loss is nan; lower optimizer.learning_rate",
     "gpu-error": "RuntimeError: CUDA error: an illegal memory access was encountered",
     "rendezvous-failed": "launch: the nodes did not meet: timed out",

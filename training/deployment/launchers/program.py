@@ -64,6 +64,8 @@ def config_data(program: Program) -> dict[str, dict[str, str]]:
         "env": dict(program.env),
         "source": {"path": SOURCE_MOUNT, "sha256": source.sha256} if source else None,
     }
+    if program.progress_timeout_s is not None:
+        settings["progress_timeout_s"] = program.progress_timeout_s
     for name, key in ((DEEPSPEED_FILE, "deepspeed"), (ACCELERATE_FILE, "accelerate")):
         if name in program.files:
             settings[key] = f"{contract.CONFIG_MOUNT}/{name}"
