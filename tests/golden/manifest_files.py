@@ -8,6 +8,7 @@ run under Kueue. `RUN_ID` stands for the run's ID, which each file gives.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +17,8 @@ from tests.golden.differences import applied, difference
 Manifests = list[dict[str, Any]]
 
 _RUN_ID = "RUN_ID"
+_STANDS_FOR_ID = re.compile(rf"(?<!TRAINYARD_){_RUN_ID}")
+"""Not the variable of that name."""
 _EXAMPLE = "jobset"
 
 
@@ -91,9 +94,9 @@ def _edits(changes: dict[str, Any], removed: list[str]) -> dict[str, Any]:
 
 def _without_id(run_id: str, manifests: Manifests) -> Manifests:
     text = json.dumps(manifests)
-    assert _RUN_ID not in text
+    assert not _STANDS_FOR_ID.search(text)
     return json.loads(text.replace(run_id, _RUN_ID))  # type: ignore[no-any-return]
 
 
 def _with_id(run_id: str, manifests: Manifests) -> Manifests:
-    return json.loads(json.dumps(manifests).replace(_RUN_ID, run_id))  # type: ignore[no-any-return]
+    return json.loads(_STANDS_FOR_ID.sub(run_id, json.dumps(manifests)))  # type: ignore[no-any-return]

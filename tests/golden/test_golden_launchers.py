@@ -1,4 +1,4 @@
-"""Each launcher's manifests for the example runs."""
+"""Manifests of each job kind for the example run, and of some for programs."""
 
 from __future__ import annotations
 
@@ -9,14 +9,41 @@ import pytest
 from tests.golden.conftest import as_text, assert_same, read_folder, write_folder
 from tests.golden.example_runs import LAUNCHERS, platform, run_of
 from tests.golden.manifest_files import expanded, folded
+from training.deployment import runtime_archive
 from training.deployment.job import manifests
+from training.program import DEEPSPEED_FILE, Program, Source
 
 _COMMIT = "c" * 40
 
 
+_PROGRAM = Program(
+    launcher="deepspeed",
+    command=("train.py", "--out", "{checkpoints}", "--deepspeed_config={deepspeed_config}"),
+    env={"OMP_NUM_THREADS": "4"},
+    source=Source(folder="code", sha256="5" * 64, archive=b"packed"),
+    tracking_uri="https://mlflow.example.com",
+    progress_timeout_s=1800,
+    files={DEEPSPEED_FILE: "{}"},
+)
+_PROGRAMS = {
+    "jobset": _PROGRAM,
+    "mpijob": Program(launcher="mpirun", command=("train.py",)),
+    "pytorchjob": Program(launcher="torchrun", command=("-m", "package.train")),
+}
+NAMES = (*LAUNCHERS, *(f"{kind}-program" for kind in _PROGRAMS))
+
+
 def _rendered() -> dict[str, tuple[str, list[dict[str, Any]]]]:
-    runs = {launcher: run_of(launcher) for launcher in LAUNCHERS}
-    return {name: (run.run_id, manifests(run, platform(), _COMMIT)) for name, run in runs.items()}
+    runs = {kind: run_of(kind) for kind in LAUNCHERS}
+    runs |= {
+        f"{kind}-program": run_of(kind, config={}, program=program)
+        for kind, program in _PROGRAMS.items()
+    }
+    with pytest.MonkeyPatch.context() as patch:  # each change of the library would change the file
+        patch.setattr(runtime_archive, "package", lambda: b"trainyard")
+        return {
+            name: (run.run_id, manifests(run, platform(), _COMMIT)) for name, run in runs.items()
+        }
 
 
 @pytest.fixture(scope="module")
@@ -27,11 +54,11 @@ def committed(request: pytest.FixtureRequest) -> dict[str, list[dict[str, Any]]]
     return read_folder("launchers")
 
 
-@pytest.mark.parametrize("launcher", LAUNCHERS)
+@pytest.mark.parametrize("name", NAMES)
 def test_each_launcher_renders_its_committed_manifests(
-    launcher: str, committed: dict[str, list[dict[str, Any]]]
+    name: str, committed: dict[str, list[dict[str, Any]]]
 ) -> None:
-    assert_same(launcher, expanded(committed)[launcher], _rendered()[launcher][1])
+    assert_same(name, expanded(committed)[name], _rendered()[name][1])
 
 
 def test_committed_files_are_what_a_refresh_writes(

@@ -49,8 +49,12 @@ def checkpoint_deadline_s(record: dict[str, Any], config: TrainerConfig) -> floa
 
 def describe(config: TrainerConfig, record: dict[str, Any], dataset_version: str) -> dict[str, Any]:
     """Return the `trainer` section of a manifest."""
+    commit, dirty = record.get("git_commit"), record.get("dirty")
+    if not commit:
+        commit, dirty = _checkout()
     return {
-        "git_commit": record.get("git_commit") or _git_commit(),
+        "git_commit": commit,
+        "dirty": dirty,
         "hyperparameter_hash": content_hash(config.to_dict()),
         "config": config.to_dict(),
         "dataset": {"path": config.data.path, "version": dataset_version},
@@ -61,16 +65,22 @@ def describe(config: TrainerConfig, record: dict[str, Any], dataset_version: str
 
 
 @functools.cache
-def _git_commit() -> str:
-    """Return the commit of this file's checkout; `unknown` outside of one."""
+def _checkout() -> tuple[str, bool | None]:
+    """Return the commit of this file's checkout, and whether files differ from it; `unknown` outside of one."""
+    commit, changes = _git("rev-parse", "HEAD"), _git("status", "--porcelain")
+    return commit or "unknown", None if changes is None else bool(changes)
+
+
+def _git(*words: str) -> str | None:
+    """Return what git prints about this file's checkout; None if it fails."""
     try:
         done = subprocess.run(
-            ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"],
+            ["git", "-C", str(Path(__file__).parent), *words],
             capture_output=True,
             text=True,
             timeout=5,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
-        return "unknown"
-    return done.stdout.strip() if done.returncode == 0 else "unknown"
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
