@@ -107,7 +107,7 @@ def _repeated(parent: Parent, state: Path, max_restarts: int, *, leads: bool) ->
     Pods that restart earlier than others meet no one and try again; only the leader counts.
     """
     failure = EXIT_DONE
-    while not parent.asked_to_stop:
+    while True:
         if (ended := _ended(state)) is not None:
             return ended or failure
         code = parent.run()
@@ -116,7 +116,7 @@ def _repeated(parent: Parent, state: Path, max_restarts: int, *, leads: bool) ->
                 _write(state, _read(state) | {"ended": code})
             return code
         if parent.asked_to_stop:
-            break
+            return EXIT_PREEMPTED
         if code != EXIT_PREEMPTED:
             failure = code if code < REPLACED else EXIT_FAILED
             if leads and not _may_restart(state, code, max_restarts):
@@ -124,7 +124,6 @@ def _repeated(parent: Parent, state: Path, max_restarts: int, *, leads: bool) ->
                 return failure
         _report(f"the ranks ended with {code}; starting them again")
         time.sleep(_POLL_S)
-    return EXIT_PREEMPTED
 
 
 def _in_place(parent: Parent, state: Path, max_restarts: int, port: int) -> int:
