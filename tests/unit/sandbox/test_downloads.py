@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from sandbox.toolchain import download
+from sandbox.toolchain import download, lookup
 from sandbox.toolchain.builder import Builder, BuildError
 from sandbox.toolchain.download import DownloadError, reachable
 from sandbox.toolchain.ensure import ToolchainError, ensure
@@ -30,6 +30,9 @@ BY_NAME = {tool.name: tool for tool in TOOLS}
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Upstream]:
     monkeypatch.setenv("TRAINYARD_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    # One look and one `--version` are short on a machine that is not busy with other tests.
+    monkeypatch.setattr(download, "LOOK_TIMEOUT_S", 60.0)
+    monkeypatch.setattr(lookup, "VERSION_TIMEOUT_S", 60.0)
     for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
         monkeypatch.delenv(name, raising=False)
     with upstream(monkeypatch) as made:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -54,9 +55,11 @@ def published(tmp_path: Path, outside: socket.socket) -> Iterator[int]:
         *(f"--publish={port}={INNER}", f"--reach={reach}"),
         *("--", sys.executable, "-c", SERVER, str(reach)),
     ]
-    process = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(paths.PROJECT)})
+    environment = os.environ | {"PYTHONPATH": str(paths.PROJECT)}
+    # A session of its own, as the supervisor gives it: all its processes end with the group.
+    process = subprocess.Popen(command, env=environment, start_new_session=True)
     yield port
-    process.kill()
+    os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
 
