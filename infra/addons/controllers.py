@@ -32,6 +32,12 @@ def resources(cpu: str, memory: str) -> dict[str, Any]:
     return {"requests": {"cpu": cpu, "memory": memory}, "limits": {"memory": memory}}
 
 
+def chart_resources(cpu: str, memory: str) -> dict[str, Any]:
+    """Return `resources` for a chart that limits the CPU by default: Helm merges values, and null removes one."""
+    found = resources(cpu, memory)
+    return {**found, "limits": {**found["limits"], "cpu": None}}
+
+
 def anti_affinity(labels: Mapping[str, str]) -> dict[str, Any]:
     """Return an `affinity` that prefers separate nodes for replicas."""
     term = {"labelSelector": {"matchLabels": dict(labels)}, "topologyKey": naming.HOSTNAME}

@@ -22,10 +22,7 @@ def plan() -> Installable:
                 "replicas": controllers.REPLICAS,
                 "leaderElection": {"enable": True},
                 "podDisruptionBudget": controllers.DISRUPTION_BUDGET,
-                "resources": {
-                    "requests": {"cpu": "500m", "memory": "512Mi"},
-                    "limits": {"cpu": "2", "memory": "512Mi"},
-                },
+                "resources": controllers.chart_resources("500m", "512Mi"),
                 "tolerations": list(controllers.TOLERATIONS),
                 "affinity": controllers.anti_affinity(LABELS),
             },

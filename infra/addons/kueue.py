@@ -28,10 +28,7 @@ def plan() -> Installable:
                     "priorityClassName": controllers.PRIORITY,
                     "image": {"pullPolicy": "IfNotPresent"},
                     # It caches every Workload, pod and node of the cluster.
-                    "resources": {
-                        "requests": {"cpu": "500m", "memory": "1Gi"},
-                        "limits": {"cpu": "2", "memory": "1Gi"},
-                    },
+                    "resources": controllers.chart_resources("500m", "1Gi"),
                 },
             },
             "managerConfig": {

@@ -18,7 +18,7 @@ VALUES: Final[dict[str, Any]] = {
     "webhook": {
         "replicaCount": controllers.REPLICAS,
         "podDisruptionBudget": controllers.DISRUPTION_BUDGET,
-        "resources": controllers.resources("100m", "512Mi"),
+        "resources": controllers.chart_resources("100m", "512Mi"),
         # The container's security context, despite its name. The chart sets the rest of `restricted`.
         "podSecurityContext": {
             "runAsNonRoot": True,

@@ -26,10 +26,7 @@ def plan() -> Installable:
             "jobset": {"install": False},
             "manager": {
                 "replicas": controllers.REPLICAS,
-                "resources": {
-                    "requests": {"cpu": "100m", "memory": "256Mi"},
-                    "limits": {"cpu": "1", "memory": "256Mi"},
-                },
+                "resources": controllers.resources("100m", "256Mi"),
                 "tolerations": list(controllers.TOLERATIONS),
                 "affinity": controllers.anti_affinity(LABELS),
                 # The chart sets the rest of `restricted`.

@@ -33,6 +33,12 @@ def merged(values: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]
     return found
 
 
+def _has_null(values: Any) -> bool:
+    if isinstance(values, Mapping):
+        return any(_has_null(value) for value in values.values())
+    return values is None
+
+
 def release(
     name: str,
     chart: Chart,
@@ -44,6 +50,7 @@ def release(
     skip_crds: bool | None = None,
 ) -> k8s.helm.v3.Release:
     """Create an atomic release with a timeout of ten minutes."""
+    complete = merged(values, chart.image_values)
     repository = k8s.helm.v3.RepositoryOptsArgs(repo=chart.repository) if chart.repository else None
     return k8s.helm.v3.Release(
         name,
@@ -52,7 +59,9 @@ def release(
         version=chart.version,
         namespace=namespace,
         repository_opts=repository,
-        values=merged(values, chart.image_values),
+        values=complete,
+        # Without it the plugin drops null, which removes a chart's default.
+        allow_null_values=True if _has_null(complete) else None,
         skip_crds=skip_crds,
         atomic=True,
         timeout=600,

@@ -135,7 +135,15 @@ def kueue(scrape_seconds: int) -> Manifest:
                     "interval": f"{scrape_seconds}s",
                     "bearerTokenFile": _KUEUE_TOKEN,
                     "tlsConfig": {"insecureSkipVerify": True},
-                    "relabelings": [_job(series.KUEUE_JOB)],
+                    "relabelings": [
+                        # The Services of webhook and visibility server have the same labels.
+                        {
+                            "sourceLabels": ["__meta_kubernetes_service_name"],
+                            "regex": ".*-metrics-service",
+                            "action": "keep",
+                        },
+                        _job(series.KUEUE_JOB),
+                    ],
                     # From 0.16 on, followers export queue metrics too: a sum would count each queue twice.
                     "metricRelabelings": [
                         {"sourceLabels": ["replica_role"], "regex": "follower", "action": "drop"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import json
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -21,6 +22,7 @@ from infra.addons.model import Installable
 from infra.addons.registry import ADD_ONS, CHART_SOURCES
 from infra.config import add_ons, parse
 from infra.kubernetes.helm import merged
+from infra.observability import monitors
 from sandbox import toolchain
 from tests.unit.infra.example_eks import stack_values
 
@@ -150,6 +152,39 @@ def test_all_images_come_from_the_mirror(helm: Helm, tmp_path: Path) -> None:
     values = merged(plans()[helm.add_on].values, mirror.chart(helm.add_on, MIRROR).image_values)
     images = set(images_of(helm.render(values, tmp_path)))
     assert images and all(image.startswith(f"{MIRROR}/") for image in images)
+
+
+def pods_of(objects: list[Json]) -> Iterator[Json]:
+    """Specs of the pods that these objects make."""
+    for one in objects:
+        if pod := one.get("spec", {}).get("template", {}).get("spec"):
+            yield pod
+
+
+def test_controllers_have_a_memory_limit_and_no_cpu_limit(helm: Helm, tmp_path: Path) -> None:
+    pods = list(pods_of(helm.render(values_of(helm.add_on), tmp_path)))
+    limits = [c["resources"]["limits"] for pod in pods for c in pod["containers"]]
+    assert limits and all(list(one) == ["memory"] for one in limits)
+
+
+@pytest.mark.parametrize("helm", ["kueue"], indirect=True)
+def test_kueues_monitor_keeps_the_service_of_its_metrics_only(helm: Helm, tmp_path: Path) -> None:
+    spec = monitors.kueue(15)["spec"]
+    (endpoint,) = spec["endpoints"]
+    keep = next(one for one in endpoint["relabelings"] if one.get("action") == "keep")
+    wanted = spec["selector"]["matchLabels"].items()
+    kept = [
+        [
+            port["targetPort"]
+            for port in one["spec"]["ports"]
+            if port.get("name") == endpoint["port"]
+        ]
+        for one in helm.render(values_of(helm.add_on), tmp_path)
+        if one["kind"] == "Service"
+        and wanted <= one["metadata"]["labels"].items()
+        and re.fullmatch(keep["regex"], one["metadata"]["name"])
+    ]
+    assert kept == [[8443]]
 
 
 def images_of(tree: Any) -> Iterator[str]:
