@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import socket
 from collections.abc import Collection
@@ -12,7 +13,7 @@ LOOPBACK = "127.0.0.1"
 
 RANGE = range(20000, 29400)
 """Below the kernel's ephemeral ports, which would take a stopped service's port, and below the rendezvous
-ports of runs."""
+ports of runs. `TRAINYARD_PORTS=FIRST-LAST` keeps all that a command starts to a part of it."""
 
 NAMES = (
     "etcd",
@@ -89,12 +90,29 @@ def free_port(*, taken: Collection[int] = ()) -> int:
     """Return a port on which a server can listen, now and after a slow start; none of `taken`.
 
     The port is not held. It lies below the kernel's own range, from which any outgoing connection may take
-    one before a slow program binds it. Raise OSError when none is free.
+    one before a slow program binds it. Raise OSError when none is free, ValueError for a wrong
+    TRAINYARD_PORTS.
     """
-    for port in random.sample(RANGE, len(RANGE)):
+    ports = _ports()
+    for port in random.sample(ports, len(ports)):
         if port not in taken and is_free(port):
             return port
-    raise OSError(f"no free loopback port from {RANGE.start} to {RANGE.stop - 1}")
+    raise OSError(f"no free loopback port from {ports.start} to {ports.stop - 1}")
+
+
+def _ports() -> range:
+    wanted = os.environ.get("TRAINYARD_PORTS", "")
+    if not wanted:
+        return RANGE
+    first, _, last = wanted.partition("-")
+    if first.isdecimal() and last.isdecimal() and int(first) <= int(last):
+        ports = range(int(first), int(last) + 1)
+        if ports.start in RANGE and ports[-1] in RANGE:
+            return ports
+    raise ValueError(
+        f"TRAINYARD_PORTS: {wanted} is no range of ports; valid: FIRST-LAST between {RANGE.start} and "
+        f"{RANGE.stop - 1}; correct it or unset it"
+    )
 
 
 def _load(file: Path) -> dict[str, int]:

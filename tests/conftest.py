@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from sandbox.ports import RANGE
 from tests import committed
 from tests.s3.bucket import Bucket, environment, serve
 
@@ -17,6 +18,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="rewrite golden and generated files"
     )
+
+
+def pytest_configure() -> None:
+    """Give each worker ports of its own: a port is chosen seconds before a program listens on it."""
+    count = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    share = len(RANGE) // count
+    first = RANGE.start + number * share
+    os.environ["TRAINYARD_PORTS"] = f"{first}-{first + share - 1}"
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -6,6 +6,8 @@ import json
 import socket
 from pathlib import Path
 
+import pytest
+
 from sandbox import ports
 
 
@@ -44,3 +46,17 @@ def test_a_damaged_port_file_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "ports.json").write_text("{nonsense")
     chosen, _ = ports.choose_ports(tmp_path / "ports.json", frozenset())
     assert json.loads((tmp_path / "ports.json").read_text()) == chosen
+
+
+def test_a_command_keeps_to_the_ports_it_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINYARD_PORTS", "20100-20102")
+    assert {ports.free_port(taken={20100}) for _ in range(20)} <= {20101, 20102}
+    with pytest.raises(OSError, match="20100 to 20102"):
+        ports.free_port(taken={20100, 20101, 20102})
+
+
+@pytest.mark.parametrize("wanted", ["20100", "20102-20100", "1-20000", "20000-40000", "a-b"])
+def test_no_range_of_ports(wanted: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINYARD_PORTS", wanted)
+    with pytest.raises(ValueError, match="TRAINYARD_PORTS"):
+        ports.free_port()
