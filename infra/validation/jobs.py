@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from infra.domain import fabric, naming, quantity
-from infra.domain.pools import NodePool, Nodes, Workload
+from infra.domain.pools import Network, NodePool, Nodes, Workload
 from infra.kubernetes.objects import Manifest, metadata
 from infra.validation import pods
 
@@ -41,6 +41,9 @@ _NODES_ENV: Final = "TRAINYARD_NODES"
 _JOB_ENV: Final = "TRAINYARD_JOB"
 _CPU_PER_GPU: Final = 2000
 """Millicores, for a rank and NCCL's polling threads."""
+
+_TRANSPORTS = {Network.EFA: "efa", Network.ROCE: "ib"}
+"""What NCCL must report to use, as training/validation/transport.py names it: RoCE is `ib` to NCCL."""
 _MEMORY_PER_GPU: Final = 6 * quantity.GIB
 """Bytes, for torch, the CUDA context and /dev/shm."""
 
@@ -123,6 +126,8 @@ def expected(kind: Kind, pool: NodePool, around: TemplateContext) -> dict[str, A
             found["fabric_devices"] = adapters
     if (mtu := fabric.expected_mtu(pool)) is not None:
         found["mtu"] = mtu
+    if kind.name == "collective" and pool.network in _TRANSPORTS and not pool.nodes.simulated:
+        found["transport"] = _TRANSPORTS[pool.network]
     if kind.name == "collective" and pool.name in around.min_gbps:
         found["gbps"] = around.min_gbps[pool.name]
     return found

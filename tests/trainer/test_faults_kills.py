@@ -111,7 +111,7 @@ def test_a_save_longer_than_the_notice_leaves_the_checkpoint_before_it_intact(
     ):
         run, step = f"run{number}", trials.chance.randrange(INTERVAL + 2, STEPS - 6)
         files, flag = trainer.files(run), trainer.root / f"{run}.slow"
-        deadline = f"checkpoint.deadline_s={NOTICE_S * 110 / 120}"
+        deadline = f"checkpoint.deadline_s={NOTICE_S * 90 / 120}"
         ranks = trainer.start(run, deadline, hook=slow_once(flag, NOTICE_S * 130 / 120))
         files.until_step(step)
         flag.touch()

@@ -52,6 +52,18 @@ def _findings(ranks: Sequence[Facts], expected: Expected) -> Iterator[Finding]:
     yield from _locked_memory(ranks, expected.fabric_devices)
 
 
+def transport_finding(ranks: Sequence[Facts], expected: str) -> Finding | None:
+    """Return a finding if a rank's collectives used another network than expected; empty expects none."""
+    if not expected or all(one["transport"] == expected for one in ranks):
+        return None
+    shown = [{**one, "transport": one["transport"] or "not named in NCCL's log"} for one in ranks]
+    return Finding(
+        cause=f"transport is {format_by_value(shown, 'transport')}; the pool's network is {expected}",
+        remedy="read NCCL's lines in the pods' logs: the plugin or libfabric is missing in the image, the pod "
+        "has no adapter, or the security group does not allow all traffic within itself",
+    )
+
+
 def format_by_value(ranks: Sequence[Facts], name: str) -> str:
     """Return `VALUE on NODE, NODE; VALUE on NODE`."""
     nodes: dict[str, list[str]] = {}

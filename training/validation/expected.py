@@ -18,6 +18,8 @@ class Expected:
     zone: str = ""
     fabric_devices: int | None = None
     """Minimum number of EFA or RDMA devices in a pod."""
+    transport: str = ""
+    """Network that collectives between nodes must use, as transport.transport_of names it: `efa`."""
     gbps: float | None = None
     """Minimum bus bandwidth of the collective check in GB/s (10^9 bytes)."""
 

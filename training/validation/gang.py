@@ -21,7 +21,7 @@ from types import FrameType
 from typing import IO, Any, Final
 
 from training.spec import EXIT_PREEMPTED
-from training.validation import host
+from training.validation import host, transport
 from training.validation.verdict import Finding, Verdict
 
 _LAST_LINES: Final = 20
@@ -185,7 +185,7 @@ def _lost(said: str) -> Finding:
 
 
 def _launch(gang: Gang, command: list[str], results: Path) -> LaunchResult:
-    environment = os.environ | {RESULTS_ENV: str(results)}
+    environment = os.environ | {RESULTS_ENV: str(results)} | transport.log_environment(results)
     lines: collections.deque[str] = collections.deque(maxlen=_LAST_LINES)
     ended, children = LaunchResult(code=1), list[subprocess.Popen[str]]()
     # Before there is a child: as PID 1 of a container this process ignores SIGTERM by default.

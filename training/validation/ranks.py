@@ -19,7 +19,7 @@ from training.cli import Parser
 from training.trainer import config as trainer_config
 from training.trainer.config import TrainerConfig
 from training.trainer.parallel.world import World, join_world
-from training.validation import bandwidth, consistency, device, host, short_training
+from training.validation import bandwidth, consistency, device, host, short_training, transport
 from training.validation.expected import Expected
 from training.validation.gang import FAILED, OUTCOME, RESULTS_ENV
 from training.validation.verdict import Finding
@@ -59,7 +59,10 @@ def _collective(world: World, _: TrainerConfig, expected: Expected) -> Found:
     wrong = consistency.first_finding(ranks, expected)
     measured = bandwidth.measure_all_reduce(world)
     best = bandwidth.best_gbps(measured)
+    used = _of_all(world, {"node": own["node"], "transport": transport.used_here()})
+    wrong = wrong or consistency.transport_finding(used, expected.transport)
     facts = own | {
+        "transport": used[0]["transport"] or "not known",
         "bandwidth_gbps": round(best, 3),
         "sizes_gbps": {f"{one.mib}Mi": round(one.gbps, 3) for one in measured},
     }
@@ -114,7 +117,7 @@ CHECKS: Final[Mapping[str, Callable[[World, TrainerConfig, Expected], Found]]] =
 def _facts(world: World) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Return the facts of every rank in order, and those of this node's result line."""
     mine = host.host_facts() | device.device_facts(world.device)
-    gathered = [mine] if world.size == 1 else _gather_facts(world, mine)
+    gathered = _of_all(world, mine)
     nodes = sorted({str(one["node"]) for one in gathered})
     about = {
         "world_size": world.size,
@@ -124,7 +127,9 @@ def _facts(world: World) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     return gathered, mine | about
 
 
-def _gather_facts(world: World, mine: dict[str, Any]) -> list[dict[str, Any]]:
+def _of_all(world: World, mine: dict[str, Any]) -> list[dict[str, Any]]:
+    if world.size == 1:
+        return [mine]
     return [json.loads(content) for content in world.gather_bytes(json.dumps(mine).encode())]
 
 

@@ -156,6 +156,7 @@ def test_ranks_compare_with_the_facts_of_the_pool() -> None:
     expected = json.loads(option(found["collective-spot"], "expect"))
     assert expected["models"] == ["a100"] and expected["zone"] == "us-east-1a"
     assert expected["fabric_devices"] == 4 and expected["gbps"] == 40
+    assert expected["transport"] == "efa"
     assert "gbps" not in json.loads(option(found["collective-ondemand"], "expect"))
     assert "fabric_devices" not in json.loads(option(found["smoke-spot"], "expect"))
 
@@ -196,7 +197,7 @@ def test_collective_transport_follows_the_network_of_the_pool() -> None:
     assert variables(roce)["NCCL_IB_HCA"] == "=mlx5_0,mlx5_1"
     assert pod(roce)["containers"][0]["resources"]["limits"]["rdma/hca"] == "1"
     wanted = json.loads(option(roce, "expect"))
-    assert wanted["mtu"] == 9000 and wanted["fabric_devices"] == 2
+    assert wanted["mtu"] == 9000 and wanted["fabric_devices"] == 2 and wanted["transport"] == "ib"
 
 
 @pytest.mark.parametrize("pool", [SLICED, SERVED, CUT], ids=lambda pool: str(pool.name))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from training.spec import EXIT_PREEMPTED, rendezvous_port
-from training.validation import consistency, gang, gate, host, smoke
+from training.validation import consistency, gang, gate, host, smoke, transport
 from training.validation.__main__ import main
 from training.validation.expected import Expected
 from training.validation.gang import FAILED, OUTCOME, Gang, LaunchResult
@@ -98,6 +99,56 @@ def test_ranks_on_an_rdma_network_must_be_able_to_lock_memory() -> None:
     )
     assert cause(facts("a"), facts("b", memlock="unlimited"), fabric_devices=4) == ""
     assert cause(facts("a"), low) == "", "TCP locks none"
+
+
+NODE = "h200-2:6831:6840 [0] NCCL INFO "
+
+
+@pytest.mark.parametrize(
+    ("lines", "used"),
+    [
+        (["NET/OFI Selected Provider is efa (found 16 nics)", "Using network Libfabric"], "efa"),
+        (
+            [
+                "NET/OFI Selected provider is efa, fabric is efa-direct",
+                "Using network AWS Libfabric",
+            ],
+            "efa",
+        ),
+        (
+            ["NET/OFI Selected Provider is tcp;ofi_rxm", "Using network AWS Libfabric"],
+            "libfabric over tcp;ofi_rxm",
+        ),
+        (["Using network AWS Libfabric"], "libfabric over an unknown provider"),
+        (["NET/Plugin: Could not find: libnccl-net.so.", "Using network Socket"], "socket"),
+        (["Using network IBext_v8"], "ib"),
+        (["Using network IB", "Using network Socket"], "socket"),
+        (["Bootstrap : Using eth0:10.0.3.7<0>"], ""),
+    ],
+)
+def test_the_transport_is_read_from_nccl_s_log(lines: list[str], used: str) -> None:
+    assert transport.transport_of("".join(f"{NODE}{line}\n" for line in lines)) == used
+
+
+def test_the_log_of_this_process_is_read_and_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    environment = transport.log_environment(tmp_path)
+    assert transport.used_here(environment) == "" == transport.used_here({})
+    line = f"{NODE}Using network Socket\n"
+    (tmp_path / f"nccl-{os.getpid()}.log").write_text(line)
+    assert transport.used_here(environment) == "socket"
+    assert capsys.readouterr().err == line
+
+
+def test_ranks_that_use_another_network_than_the_pool_s_are_told() -> None:
+    ranks = [{"node": "a", "transport": "efa"}, {"node": "b", "transport": "socket"}]
+    assert consistency.transport_finding(ranks[:1], "efa") is None
+    assert consistency.transport_finding(ranks, "") is None
+    found = consistency.transport_finding(ranks, "efa")
+    assert found and found.cause == "transport is efa on a; socket on b; the pool's network is efa"
+    found = consistency.transport_finding([{"node": "a", "transport": ""}], "efa")
+    assert found and "not named in NCCL's log on a" in found.cause
 
 
 def test_the_limit_of_locked_memory_is_that_of_the_process() -> None:
