@@ -39,7 +39,7 @@ reference: env ## write docs/schemas and docs/reference from the models
 check: env ## run lint, type checks, unit, golden and policy tests (about a minute)
 	@$(VENV) -m ruff check .
 	@$(VENV) -m ruff format --check .
-	@$(VENV) -m mypy infra training trainyard sandbox ops bench tools tests __main__.py
+	@$(VENV) -m mypy bootstrap infra training trainyard sandbox ops bench tools tests __main__.py
 	@cd policies && ../$(VENV) -m mypy --config-file ../pyproject.toml --python-executable .venv/bin/python .
 	@$(PYTEST) tests/unit tests/golden tests/policy
 

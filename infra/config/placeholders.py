@@ -19,7 +19,7 @@ _KINDS: Final[Mapping[str, re.Pattern[str]]] = {
     # RFC 2606 reserves the first.
     "domain": re.compile(r"(?<![\w-])(?:example\.(?:com|net|org)|training\.acme\.dev)(?![\w-])"),
     "repository": re.compile(r"\bgithub\.com/acme/training\b"),
-    "name": re.compile(r"^acme-training\b"),
+    "name": re.compile(r"^acme[-/]train(?:ing|yard)\b"),
 }
 """What a placeholder is, by its kind."""
 

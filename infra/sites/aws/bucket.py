@@ -17,7 +17,7 @@ from infra.sites.aws.policy_documents import Document
 ABANDONED_UPLOAD_DAYS: Final = 7
 """Parts of abandoned uploads cost as much as objects and appear in no listing."""
 NONCURRENT_DAYS: Final = 30
-"""Days in which an overwritten or deleted object can be restored."""
+"""Default of `PrivateBucketArgs.noncurrent_days`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,9 +33,11 @@ class PrivateBucketArgs:
     logs: str | None = None
     """Name of the bucket for access logs; None: no access logs."""
     protect: bool = True
+    noncurrent_days: int = NONCURRENT_DAYS
+    """Days in which an overwritten or deleted object can be restored."""
 
 
-def housekeeping_rule() -> s3.BucketLifecycleConfigurationRuleArgs:
+def housekeeping_rule(noncurrent_days: int) -> s3.BucketLifecycleConfigurationRuleArgs:
     """Return the rule that removes abandoned uploads, old versions and orphaned delete markers."""
     return s3.BucketLifecycleConfigurationRuleArgs(
         id="housekeeping",
@@ -48,7 +50,7 @@ def housekeeping_rule() -> s3.BucketLifecycleConfigurationRuleArgs:
         ),
         noncurrent_version_expiration=(
             s3.BucketLifecycleConfigurationRuleNoncurrentVersionExpirationArgs(
-                noncurrent_days=NONCURRENT_DAYS
+                noncurrent_days=noncurrent_days
             )
         ),
         expiration=s3.BucketLifecycleConfigurationRuleExpirationArgs(
@@ -81,7 +83,7 @@ class PrivateBucket(pulumi.ComponentResource):
         s3.BucketLifecycleConfiguration(
             f"{name}-lifecycle",
             bucket=bucket.id,
-            rules=[housekeeping_rule(), *args.rules],
+            rules=[housekeeping_rule(args.noncurrent_days), *args.rules],
             opts=self._kept(args, self._versioning(name, args, bucket)),
         )
         if args.logs is not None:

@@ -59,6 +59,14 @@ def role(inputs: Inputs, cloud: Cloud) -> tuple[str, Outputs]:
     return name, {"arn": made["Arn"], "name": name, "uniqueId": made["RoleId"]}
 
 
+@creates("aws:iam/openIdConnectProvider:OpenIdConnectProvider")
+def open_id_connect_provider(inputs: Inputs, cloud: Cloud) -> tuple[str, Outputs]:
+    made = cloud.iam.create_open_id_connect_provider(
+        Url=inputs["url"], ClientIDList=inputs["clientIdLists"], Tags=tags_of(inputs)
+    )
+    return made["OpenIDConnectProviderArn"], {"arn": made["OpenIDConnectProviderArn"]}
+
+
 @creates("aws:iam/policy:Policy")
 def policy(inputs: Inputs, cloud: Cloud) -> tuple[str, Outputs]:
     text = _text(inputs["policy"])

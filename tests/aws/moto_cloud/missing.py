@@ -81,6 +81,11 @@ def _log_group(inputs: Inputs, cloud: Cloud) -> None:
     cloud.log_group(f"arn:aws:logs:{REGION}:{ACCOUNT}:log-group:{inputs['logGroupName']}")
 
 
+def _quota(inputs: Inputs, cloud: Cloud) -> None:
+    if inputs["serviceCode"] != "ec2":
+        raise LookupError(f"no quotas of {inputs['serviceCode']}")
+
+
 _EKS: Final = f"arn:aws:eks:{REGION}:{ACCOUNT}"
 
 MISSING: Final[Mapping[str, Missing]] = {
@@ -112,6 +117,9 @@ MISSING: Final[Mapping[str, Missing]] = {
     ),
     "aws:cloudwatch/logDataProtectionPolicy:LogDataProtectionPolicy": Missing(
         why="moto's CloudWatch Logs has no data protection policies", check=_log_group
+    ),
+    "aws:servicequotas/serviceQuota:ServiceQuota": Missing(
+        why="moto's Service Quotas knows few quotas and requests none", check=_quota
     ),
     "aws:efs/backupPolicy:BackupPolicy": Missing(
         why="moto's EFS describes backup policies, but sets none", check=check_backup_policy

@@ -2,6 +2,7 @@
 
 from tests.aws.moto_cloud import (
     ec2,
+    ecr,
     efs,
     eks,
     events,
@@ -17,6 +18,7 @@ from tests.aws.moto_cloud import (
 
 __all__ = [
     "ec2",
+    "ecr",
     "efs",
     "eks",
     "events",

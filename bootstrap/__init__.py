@@ -1,0 +1,1 @@
+"""What an AWS account needs once, before the first stack."""

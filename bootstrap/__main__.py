@@ -1,0 +1,83 @@
+"""Compose what one AWS account needs before its first stack."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import pulumi
+import pulumi_aws.provider as aws
+import pulumi_aws.servicequotas as servicequotas
+
+from bootstrap.images import Images, ImagesArgs
+from bootstrap.permissions import Target
+from bootstrap.roles import Roles, RolesArgs
+from bootstrap.settings import Settings, parse
+from bootstrap.state import KEY_ALIAS, State, StateArgs
+from infra.config import ConfigError
+from infra.domain import naming
+
+
+def deploy(settings: Settings) -> None:
+    """Create everything, and export what the next steps need."""
+    provider = aws.Provider(
+        "aws",
+        region=settings.region,
+        allowed_account_ids=[settings.account],
+        default_tags=aws.ProviderDefaultTagsArgs(
+            tags={naming.PART_OF: naming.PROJECT, naming.MANAGED_BY: "pulumi"}
+        ),
+    )
+    opts = pulumi.ResourceOptions(providers=[provider])
+    state = State("state", StateArgs(account=settings.account, bucket=settings.state_bucket), opts)
+    images = Images("images", ImagesArgs(repository=settings.image_repository), opts)
+    roles = Roles(
+        "roles",
+        RolesArgs(
+            account=settings.account,
+            region=settings.region,
+            repository=settings.repository,
+            bucket=settings.state_bucket,
+            key_arn=state.key_arn,
+            image_repository_arn=images.arn,
+            targets=tuple(
+                Target(stack=one.name, cluster=one.cluster, bucket_prefix=one.bucket_prefix)
+                for one in settings.stacks
+            ),
+            github_provider=settings.github_provider,
+        ),
+        opts,
+    )
+    for code, value in settings.quotas.items():
+        servicequotas.ServiceQuota(
+            f"quota-{code}",
+            service_code="ec2",
+            quota_code=code,
+            value=value,
+            opts=pulumi.ResourceOptions(provider=provider, retain_on_delete=True),
+        )
+    backend = f"s3://{settings.state_bucket}?region={settings.region}&awssdk=v2"
+    pulumi.export("backendUrl", backend)
+    pulumi.export("secretsProvider", f"awskms://{KEY_ALIAS}?region={settings.region}")
+    pulumi.export(
+        "githubVariables",
+        {
+            "AWS_REGION": settings.region,
+            "PULUMI_BACKEND_URL": backend,
+            "IMAGE_REPOSITORY": images.url,
+            **roles.variables,
+        },
+    )
+
+
+def main() -> None:
+    """Check the settings, then deploy; every mistake is one line of the engine's error."""
+    values = pulumi.Config("trainyard-bootstrap").require_object("settings")
+    try:
+        settings = parse(values, placeholders=pulumi.runtime.is_dry_run())
+    except ConfigError as error:
+        raise pulumi.RunError(str(error)) from None
+    deploy(settings)
+
+
+main()
