@@ -13,7 +13,17 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
-ROOMS = ("bootstrap", "infra", "training", "trainyard", "policies", "sandbox", "ops", "bench", "tools")
+ROOMS = (
+    "bootstrap",
+    "infra",
+    "training",
+    "trainyard",
+    "policies",
+    "sandbox",
+    "ops",
+    "bench",
+    "tools",
+)
 
 
 def imports(path: Path, root: Path = ROOT) -> Iterator[tuple[str, list[str]]]:
