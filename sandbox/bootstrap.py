@@ -2,7 +2,8 @@
 
 `.venv` holds requirements.txt; `policies/.venv` holds the policy pack's pins (pulumi-policy requires an
 older protobuf). An environment is reinstalled when its pins change; an up-to-date one costs a few
-milliseconds. Standard library only: this runs before anything is installed.
+milliseconds. `.venv/bin/trainyard` runs the project's commands from any folder. Standard library only:
+this runs before anything is installed.
 """
 
 import fcntl
@@ -16,6 +17,15 @@ from pathlib import Path
 PROJECT = Path(__file__).resolve().parent.parent
 PYTHON_MINIMUM = (3, 11)
 UV = "uv==0.13.9"
+COMMAND = """\
+#!/bin/sh
+# Runs `python -m ops` of this project, from any folder. Written by sandbox/bootstrap.py.
+bin=$(dirname "$(readlink -f "$0")")
+code='import sys; sys.path.insert(0, sys.argv.pop(1)); from ops.__main__ import main; sys.exit(main())'
+exec "$bin/python" -P -c "$code" "${bin%/.venv/bin}" "$@"
+"""
+"""The command `trainyard`. No PYTHONPATH, which programs that it starts would inherit; -P: a folder named
+like one of the project's packages must not take its place."""
 BYTES_NEEDED = 8 * 1024**3
 """Free disk space for both environments and their downloads (torch alone unpacks to 5 GB)."""
 
@@ -36,6 +46,7 @@ def main() -> int:
         with (PROJECT / ".bootstrap.lock").open("w") as lock:
             _wait_for(lock)
             _environment(PROJECT / ".venv", PROJECT / "requirements.txt")
+            write_command(PROJECT / ".venv")
             _environment(PROJECT / "policies" / ".venv", PROJECT / "policies" / "requirements.txt")
     except BootstrapError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -103,6 +114,17 @@ def _environment(venv: Path, requirements: Path) -> None:
         f"installing {requirements.name} failed",
     )
     stamp.write_text(wanted)
+
+
+def write_command(venv: Path) -> None:
+    """Write the command `trainyard` into an environment, unless it is there."""
+    path = venv / "bin" / "trainyard"
+    if path.exists() and path.read_text() == COMMAND:
+        return
+    fresh = path.with_name(".trainyard.new")
+    fresh.write_text(COMMAND)
+    fresh.chmod(0o755)
+    fresh.replace(path)
 
 
 def _works(python: Path) -> bool:

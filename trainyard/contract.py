@@ -41,7 +41,7 @@ EVENTS_FILE: Final = "events.jsonl"
 CHECKPOINTS_DIR: Final = "checkpoints"
 METRIC_LINE: Final = "trainyard-metric "
 """What a line in the log of a run's first pod begins with that reports metrics: then a JSON object with `step`
-and numbers by name. `ops sweep` reads these lines; any program may print them."""
+and numbers by name. `trainyard sweep` reads these lines; any program may print them."""
 RUN_NOTICE_FILE: Final = "notice"
 """An operator's request to stop; removed once it is acknowledged."""
 

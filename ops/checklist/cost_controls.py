@@ -68,7 +68,9 @@ def _check_queue(snapshot: ChecklistSnapshot, notes: RowBuilder, team: Team) -> 
         notes.add_failure(f"{team.subject}: clusterqueue/{name} not found", _REMEDY)
     elif not objects.condition_is_true(queue, "Active"):
         reason = objects.condition(queue, "Active").get("message") or "it is not active"
-        notes.add_failure(f"clusterqueue/{name}: {reason}", "python -m ops resume, or `pulumi up`")
+        notes.add_failure(
+            f"clusterqueue/{name}: {reason}", "trainyard stack resume, or `pulumi up`"
+        )
     else:
         notes.good.append(f"clusterqueue/{name}: {_owned_gpus(queue)}")
 

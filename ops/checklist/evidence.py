@@ -92,7 +92,7 @@ def _finish_row(notes: RowBuilder, stage: str, never: Sequence[str] = ()) -> Row
 
 
 def _stage_command(stage: str) -> str:
-    return f"python -m ops ready --until {stage}"
+    return f"trainyard stack ready --until {stage}"
 
 
 def _pool_templates(snapshot: ChecklistSnapshot, kind: str, pool: Pool) -> list[Json]:

@@ -27,7 +27,7 @@ def gpu_nodes(snapshot: ChecklistSnapshot) -> Row:
         found = f"pool {pool.name}: {pluralize(len(nodes), 'node')} of {pool.min} to {pool.max}"
         types = ", ".join(pool.instance_types)
         if not nodes and pool.min and collect.NODES.plural not in snapshot.hidden:
-            notes.add_failure(found, "run python -m ops ready --until capacity for the cause")
+            notes.add_failure(found, "run trainyard stack ready --until capacity for the cause")
         else:
             each = f"{pool.gpus_per_node} {naming.GPU} each"
             notes.good.append(f"{found} ({pool.nodes}), {types}, {each}")

@@ -1,1 +1,1 @@
-"""`python -m ops ready`: readiness check in stages, from capacity to preemption, and a checklist."""
+"""`trainyard stack ready`: readiness check in stages, from capacity to preemption, and a checklist."""

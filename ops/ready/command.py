@@ -1,4 +1,4 @@
-"""Options and execution of `python -m ops ready`."""
+"""Options and execution of `trainyard stack ready`."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from ops.checklist.prometheus_inventory import read_inventory
 from ops.checklist.snapshot import take_snapshot
 from ops.cluster import Cluster, ClusterError
 from ops.collect import JOBS
+from ops.commands import Group, add_prometheus, add_timeout
 from ops.ready import html_report, queueing, result_store, stack_facts
 from ops.ready.context import Session
 from ops.ready.jobs import Jobs, leftover_jobs
@@ -33,8 +34,20 @@ TIMEOUT_S: Final = 900.0
 """Default time limit per Job in seconds: it may wait for a new node and an image pull."""
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options specific to this command."""
+def add(commands: Group) -> None:
+    """Add the command to the group `stack`."""
+    parser = commands.add(
+        "ready",
+        run,
+        "check the stack in stages, then evaluate the checklist",
+        [
+            "stack ready                      # run the stages, then the checklist",
+            "stack ready --look --json        # start nothing: last results",
+            "stack ready --until collective   # check capacity, GPUs and collectives",
+        ],
+    )
+    add_timeout(parser, TIMEOUT_S, "time limit of each Job")
+    add_prometheus(parser)
     parser.add_argument(
         "--until",
         choices=[stage.name for stage in STAGES],

@@ -1,4 +1,4 @@
-"""`python -m ops sweep check|run|show|stop|delete`."""
+"""`trainyard sweep check|run|show|stop|delete`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.console import Console
 
 from ops.cluster import Cluster, ClusterError
+from ops.commands import Group, printer
 from ops.sweep import chart, driver, observe, report, store
 from ops.sweep.driver import Driver
 from training.sweep import state as states
@@ -20,51 +21,41 @@ from training.sweep.state import SweepState
 if TYPE_CHECKING:
     from ops.sweep.submission import Submission
 
-EXAMPLES: Final = """\
-examples:
-  python -m ops sweep check training/runs/lr.yaml --stack local   # check the file, list its runs
-  python -m ops sweep run training/runs/lr.yaml --stack local     # submit, follow, stop the worse ones
-  python -m ops sweep show lr --png lr.png --csv lr.csv           # table, picture, values
-  python -m ops sweep stop lr                                     # end what runs, submit nothing more
-  python -m ops sweep delete lr                                   # remove its objects; checkpoints stay
-"""
-
-Run = Callable[[argparse.Namespace, Cluster, Console], int]
+EXAMPLES: Final = (
+    "sweep check training/runs/lr.yaml --stack local   # check the file, list its runs",
+    "sweep run training/runs/lr.yaml --stack local     # submit, follow, stop the worse ones",
+    "sweep show lr --png lr.png --csv lr.csv           # table, picture, values",
+    "sweep stop lr                                     # end what runs, submit nothing more",
+    "sweep delete lr                                   # remove its objects; checkpoints stay",
+)
 
 
-def add_options(parser: argparse.ArgumentParser, everywhere: argparse.ArgumentParser) -> None:
-    """Add the commands to the parser of `sweep`."""
-    parser.epilog, parser.formatter_class = EXAMPLES, argparse.RawDescriptionHelpFormatter
-    commands = parser.add_subparsers(required=True, metavar="COMMAND", title="commands")
-
-    def add(name: str, run: Run, text: str) -> argparse.ArgumentParser:
-        command = commands.add_parser(name, help=text, parents=[everywhere])
-        command.set_defaults(run=run)
-        return command
-
-    check = commands.add_parser("check", help="check a file and list its runs, without a cluster")
-    check.set_defaults(offline=_check)
-    go = add("run", _run, "submit the runs of a file and follow them; continues an interrupted one")
+def add(commands: Group) -> None:
+    """Add the commands to the group `sweep`."""
+    check = commands.add_offline(
+        "check", _check, "check a file and list its runs, without a cluster", EXAMPLES[:1]
+    )
+    go = commands.add(
+        "run",
+        _run,
+        "submit the runs of a file and follow them; continues an interrupted one",
+        EXAMPLES[1:2],
+    )
     for one in (check, go):
         one.add_argument("file", type=Path, metavar="FILE", help="run file with a section sweep")
         one.add_argument(
             "--stack", required=True, help="stack whose Pulumi.STACK.yaml the runs are for"
         )
-    show = add("show", _show, "show the result: a table, CSV, a picture")
+    show = commands.add("show", _show, "show the result: a table, CSV, a picture", EXAMPLES[2:3])
     show.add_argument("--csv", type=Path, metavar="FILE", help="write one row per run")
     show.add_argument("--png", type=Path, metavar="FILE", help="write curves and parameters")
     show.add_argument("--json", action="store_true", help="print the whole state as JSON")
-    stop = add("stop", _stop, "stop what runs, and submit nothing more")
-    gone = add("delete", _delete, "delete the objects of an ended sweep; checkpoints stay")
+    stop = commands.add("stop", _stop, "stop what runs, and submit nothing more", EXAMPLES[3:4])
+    gone = commands.add(
+        "delete", _delete, "delete the objects of an ended sweep; checkpoints stay", EXAMPLES[4:]
+    )
     for one in (show, stop, gone):
         one.add_argument("sweep", metavar="NAME", help="NAME-vVERSION, or NAME for the newest one")
-
-
-def _printer(console: Console) -> Callable[[str], None]:
-    def show(text: str) -> None:
-        console.print(text, highlight=False, soft_wrap=True, markup=False)
-
-    return show
 
 
 def _load(args: argparse.Namespace) -> Submission | None:
@@ -80,7 +71,7 @@ def _load(args: argparse.Namespace) -> Submission | None:
 
 
 def _check(args: argparse.Namespace, console: Console) -> int:
-    show = _printer(console)
+    show = printer(console)
     planned = _load(args)
     if planned is None:
         return 1
@@ -91,7 +82,7 @@ def _check(args: argparse.Namespace, console: Console) -> int:
 
 
 def _run(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
-    show = _printer(console)
+    show = printer(console)
     planned = _load(args)
     if planned is None:
         return 1
@@ -141,13 +132,13 @@ def _write(file: Path | None, write: Callable[[Path], Any]) -> None:
 
 def _print_table(state: SweepState, console: Console) -> None:
     console.print(report.table(state), highlight=False)
-    _printer(console)(driver.progress_line(state))
+    printer(console)(driver.progress_line(state))
 
 
 def _stop(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
     stored = store.find_sweep(cluster, args.sweep, args.team)
     stored = driver.stop(cluster, stored, dt.datetime.now(dt.UTC))
-    _printer(console)(driver.progress_line(stored.state))
+    printer(console)(driver.progress_line(stored.state))
     return 0
 
 
@@ -156,8 +147,8 @@ def _delete(args: argparse.Namespace, cluster: Cluster, console: Console) -> int
     if not stored.state.ended:
         raise ClusterError(
             f"sweep {stored.state.sweep}: has not ended; stop it first: "
-            f"python -m ops sweep stop {stored.state.sweep}"
+            f"trainyard sweep stop {stored.state.sweep}"
         )
     count = driver.delete(cluster, stored)
-    _printer(console)(f"Deleted {count} runs of {stored.state.sweep}; their checkpoints stay.")
+    printer(console)(f"Deleted {count} runs of {stored.state.sweep}; their checkpoints stay.")
     return 0

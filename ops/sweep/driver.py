@@ -31,7 +31,7 @@ from training.sweep.state import SweepState, Trial
 POLL_S: Final = 5.0
 UNREACHABLE_S: Final = 300.0
 """Give up on an API server after this time without an answer."""
-STOPPED_BY_USER: Final = "stopped by `ops sweep stop`"
+STOPPED_BY_USER: Final = "stopped by `trainyard sweep stop`"
 
 Print = Callable[[str], None]
 

@@ -102,7 +102,7 @@ def save(cluster: Cluster, stored: StoredSweep, state: SweepState) -> StoredSwee
         )
     except ConflictError:
         raise ClusterError(
-            f"sweep {state.sweep}: another `ops sweep` command changed it; run the command again when that "
+            f"sweep {state.sweep}: another `trainyard sweep` command changed it; run the command again when that "
             "one has ended"
         ) from None
 

@@ -193,7 +193,7 @@ def _slower_per_gpu(snapshot: Snapshot, vitals: Vitals) -> Verdict | None:
         remedy=(
             "communication may cost more than it gains: raise batch.global_samples with the nodes, or"
             " use fewer nodes",
-            "measure the pool's bandwidth: python -m ops ready --until collective; fastest are pools with"
+            "measure the pool's bandwidth: trainyard stack ready --until collective; fastest are pools with"
             " EFA, one zone and one placement group",
         ),
     )

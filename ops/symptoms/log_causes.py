@@ -113,7 +113,7 @@ CAUSES: Final = (
         what="a collective timed out: ranks waited for each other",
         remedy=(
             "if a rank failed first, it is the cause: check the pod that ended first",
-            "else test the pool's interfaces, MTU and bandwidth: python -m ops ready --until collective;"
+            "else test the pool's interfaces, MTU and bandwidth: trainyard stack ready --until collective;"
             " docs/runbooks/NcclTimeout.md",
         ),
     ),

@@ -71,7 +71,7 @@ def held(snapshot: Snapshot) -> Verdict | None:
 
 def _resume_command(queue: Json, snapshot: Snapshot) -> str:
     if queue.get("kind") == "ClusterQueue":
-        return f"python -m ops resume --team {snapshot.team}, when the maintenance is over"
+        return f"trainyard stack resume --team {snapshot.team}, when the maintenance is over"
     return f"kubectl patch {objects.reference(queue)} --type merge -p '" + (
         '{"spec":{"stopPolicy":"None"}}' + "'"
     )

@@ -194,7 +194,7 @@ class Live:
         return code, self.capsys.readouterr().out
 
     def why(self, run: str, *options: str) -> Json:
-        code, text = self.command("why", run, "--json", *options)
+        code, text = self.command("run", "why", run, "--json", *options)
         assert code == 0, text
         answer: Json = json.loads(text)
         return answer

@@ -183,7 +183,7 @@ def test_wait_exits_with_the_exit_code_of_a_failed_run(
     assert run_seen.restarts == 0
     waited = _sandbox(cluster, "wait", "unprepared")
     assert waited.returncode == 78, waited.stdout + waited.stderr
-    why = _ops(cluster, "why", "unprepared").stdout
+    why = _ops(cluster, "run", "why", "unprepared").stdout
     assert "its dataset could not be prepared" in why
     assert "/data/missing/texts is not a folder" in " ".join(why.split())
 
@@ -286,12 +286,12 @@ def _ops(cluster: Cluster, *args: str) -> subprocess.CompletedProcess[str]:
 
 def _drained_and_resumed(cluster: Cluster, reader: RunReader, run: Run) -> None:
     """The run saves and stops when its queue is drained, and goes on from there."""
-    assert "has trained for" in _ops(cluster, "why", "last").stdout
-    drained = _ops(cluster, "drain", "--timeout", "100")
+    assert "has trained for" in _ops(cluster, "run", "why", "last").stdout
+    drained = _ops(cluster, "stack", "drain", "--timeout", "100")
     assert drained.returncode == 0, drained.stdout + drained.stderr
     saved = reader.progress(run).step
-    assert "its queue is stopped" in _ops(cluster, "why", "last").stdout
-    assert _ops(cluster, "resume").returncode == 0
+    assert "its queue is stopped" in _ops(cluster, "run", "why", "last").stdout
+    assert _ops(cluster, "stack", "resume").returncode == 0
     until(lambda: reader.progress(run).step > saved, "the run goes on", 180.0)
     resumed = [e for e in reader.progress(run).events if e.get("event") == "resumed"]
     assert resumed[-1]["from_step"] == saved, resumed

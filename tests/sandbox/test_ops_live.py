@@ -86,20 +86,20 @@ def test_gang_not_ready_in_time_is_reported_as_requeued(live: Live) -> None:
 def test_drain_stops_all_runs_and_resume_readmits_them(live: Live) -> None:
     live.start("drained", WORK, nodes=2)
     live.await_symptom("drained", "running")
-    code, text = live.command("drain", "--team", TEAM, "--timeout", "60")
+    code, text = live.command("stack", "drain", "--team", TEAM, "--timeout", "60")
     assert code == 0, text
-    assert f"python -m ops resume --team {TEAM}" in text
+    assert f"trainyard stack resume --team {TEAM}" in text
     assert live.pods() == []
     answer = live.why("drained")
     assert answer["symptom"] == "queue-held"
     assert "evicted once: its queue was drained" in answer["history"]
-    assert live.command("drain", "--team", TEAM)[0] == 0
+    assert live.command("stack", "drain", "--team", TEAM)[0] == 0
     # The queue is not reopened by accident: other field managers get a conflict.
     with pytest.raises(ClusterError, match="conflict"):
         live.apply(STAGE.queue())
 
-    assert live.command("resume", "--team", TEAM) == (0, f"Open: team-{TEAM}\n")
-    assert live.command("resume", "--team", TEAM)[1] == "Open: no queue was stopped\n"
+    assert live.command("stack", "resume", "--team", TEAM) == (0, f"Open: team-{TEAM}\n")
+    assert live.command("stack", "resume", "--team", TEAM)[1] == "Open: no queue was stopped\n"
     live.apply(STAGE.queue())
     live.await_symptom("drained", "running")
     live.stop("drained")
@@ -131,17 +131,17 @@ def test_researcher_sees_the_own_team_and_which_data_is_hidden(
     live.await_symptom("late", "quota-exhausted")
 
     options = ["--kubeconfig", str(researcher)]
-    assert ops.main(["why", "late", *options]) == 2
+    assert ops.main(["run", "why", "late", *options]) == 2
     assert "--team" in live.capsys.readouterr().err
-    assert ops.main(["why", "late", "--team", TEAM, "--json", *options]) == 0
+    assert ops.main(["run", "why", "late", "--team", TEAM, "--json", *options]) == 0
     answer = json.loads(live.capsys.readouterr().out)
     assert answer["symptom"] == "quota-exhausted"
     assert {"clusterqueues", "nodes"} <= set(answer["hidden"])
     assert "insufficient unused quota" in answer["evidence"][0]
-    assert ops.main(["drain", *options]) == 2
+    assert ops.main(["stack", "drain", *options]) == 2
     live.stop("mine", "late")
 
 
 def test_unknown_run_is_exit_code_1(live: Live) -> None:
     kubeconfig: Path = live.cluster.kubeconfig
-    assert ops.main(["why", "nothing-like-it", "--kubeconfig", str(kubeconfig)]) == 1
+    assert ops.main(["run", "why", "nothing-like-it", "--kubeconfig", str(kubeconfig)]) == 1

@@ -1,4 +1,4 @@
-"""`python -m ops ready` on the real API server and Kueue, with the platform's templates on process nodes.
+"""`trainyard stack ready` on the real API server and Kueue, with the platform's templates on process nodes.
 
 test_validation_live.py tests the programs inside them; here a shell prints their result lines.
 """
@@ -111,7 +111,7 @@ def _left(cluster: Cluster) -> list[str]:
 def _ready(cluster: Cluster, capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, Json]:
     """Return exit code and JSON output of a call."""
     capsys.readouterr()
-    code = ops.main(["ready", "--json", *argv, "--kubeconfig", str(cluster.kubeconfig)])
+    code = ops.main(["stack", "ready", "--json", *argv, "--kubeconfig", str(cluster.kubeconfig)])
     captured = capsys.readouterr()
     assert captured.out, captured.err
     answer: Json = json.loads(captured.out)

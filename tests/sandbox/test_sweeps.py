@@ -173,7 +173,7 @@ def test_a_sweep_is_continued_by_another_process_and_never_exceeds_its_parallel_
     assert {one.state for one in state.trials} == {states.DONE}
     assert sorted(family.created) == sorted(one.run_id for one in planned.trials)
     # The process that was thought dead finds out, and does not write over the other's state.
-    with pytest.raises(ClusterError, match="another `ops sweep` command changed it"):
+    with pytest.raises(ClusterError, match="another `trainyard sweep` command changed it"):
         store.save(first.cluster, stored, dataclasses.replace(stored.state, closed=True))
     assert len(report.csv_text(state).splitlines()) == 1 + len(planned.trials)
     assert driver.delete(second.cluster, found[0]) == len(planned.trials)

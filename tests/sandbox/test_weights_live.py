@@ -226,7 +226,7 @@ def test_a_gated_model_is_the_failure_of_the_run(
         assert stage.ended(run) == "Failed"
     finally:
         stage.hub.gated = False
-    ops.main(["why", run.run_id, "--kubeconfig", str(stage.cluster.kubeconfig)])
+    ops.main(["run", "why", run.run_id, "--kubeconfig", str(stage.cluster.kubeconfig)])
     said = " ".join(capsys.readouterr().out.split())
     assert "its model could not be fetched" in said
     assert "the model is gated: accept its terms" in said

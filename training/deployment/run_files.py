@@ -156,7 +156,7 @@ def _sweep_issue() -> ConfigIssue:
         code="sweep-in-stack",
         problem="a stack does not deploy the runs of a sweep",
         valid="must be absent from files in a stack's runs",
-        action="remove the file from runs, and submit it with python -m ops sweep run FILE",
+        action="remove the file from runs, and submit it with trainyard sweep run FILE",
     )
 
 

@@ -166,7 +166,7 @@ class RunFile(_Keys):  # type: ignore[misc]
     require: RequireSection = RequireSection()
     """Conditions that must hold on the assigned nodes before the trainer starts."""
     sweep: SweepSection | None = None
-    """Makes the file a family of runs, which `python -m ops sweep run FILE` submits; absent: one run."""
+    """Makes the file a family of runs, which `trainyard sweep run FILE` submits; absent: one run."""
 
     def resolve(
         self,

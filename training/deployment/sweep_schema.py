@@ -35,7 +35,7 @@ class RangeSection(StrictModel):
 
 
 class SweepSection(StrictModel):
-    """Makes the file a family of runs with different hyperparameters; see `python -m ops sweep`."""
+    """Makes the file a family of runs with different hyperparameters; see `trainyard sweep`."""
 
     method: Literal["grid", "random", "asha"] = Field(description="grid, random or asha")
     """grid: all combinations of listed values. random: samples. asha: samples, the worse of which stop early."""

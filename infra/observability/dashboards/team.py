@@ -36,7 +36,7 @@ NOW: Final = Row(
             "Waiting runs",
             Unit.COUNT,
             f"sum({series.PENDING}{{{_QUEUE}}})",
-            "Workloads in its queue that are not admitted. `python -m ops why RUN` explains each.",
+            "Workloads in its queue that are not admitted. `trainyard run why RUN` explains each.",
         ),
         number(
             "Current cost per hour",

@@ -60,7 +60,7 @@ def test_drill_jobs_without_owner_are_listed_with_their_delete_command(
     text: Text,
 ) -> None:
     monkeypatch.setattr(front_door, "Cluster", lambda *_: Drained())
-    assert front_door.main(["drain", *arguments]) == 0
+    assert front_door.main(["stack", "drain", *arguments]) == 0
     lines = capsys.readouterr().out.splitlines()
     named = [line for line in lines if "kubectl delete" in line]
     assert [drill in line for drill, line in zip(drills, named, strict=True)] == [True] * len(

@@ -107,7 +107,7 @@ def test_an_unknown_run_lists_the_existing_ones(
     capsys: pytest.CaptureFixture[str],
     text: Text,
 ) -> None:
-    assert call(monkeypatch, stack(), "why", "helo") == 1
+    assert call(monkeypatch, stack(), "run", "why", "helo") == 1
     output = capsys.readouterr().err
     text(output)
     with pytest.raises(NoSuchRunError, match=r"^run 'hello': not found"):
@@ -119,7 +119,7 @@ def test_an_answer_has_a_headline_evidence_and_a_remedy(
     capsys: pytest.CaptureFixture[str],
     text: Text,
 ) -> None:
-    assert call(monkeypatch, stack(), "why", "hello") == 0
+    assert call(monkeypatch, stack(), "run", "why", "hello") == 0
     output = capsys.readouterr().out.splitlines()
     text(output[0])
     text(output[1])
@@ -129,7 +129,7 @@ def test_an_answer_has_a_headline_evidence_and_a_remedy(
 def test_explain_prints_json(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert call(monkeypatch, stack(), "why", "hello", "--json") == 0
+    assert call(monkeypatch, stack(), "run", "why", "hello", "--json") == 0
     answer = json.loads(capsys.readouterr().out)
     assert (answer["run"], answer["symptom"]) == (RUN_ID, "queue-missing")
     assert answer["hidden"] == []
@@ -142,9 +142,9 @@ def test_access_to_one_namespace_only_requires_the_team_flag(
 ) -> None:
     forbidden = ("jobsets", "jobs", "workloads", "clusterqueues", "resourceflavors", "nodes")
     cluster = FakeCluster(forbidden, jobsets=[run()], workloads=[workload(waits("insufficient"))])
-    assert call(monkeypatch, cluster, "why", "hello") == 2
+    assert call(monkeypatch, cluster, "run", "why", "hello") == 2
     text(capsys.readouterr().err)
-    assert call(monkeypatch, cluster, "why", "hello", "--team", "research", "--json") == 0
+    assert call(monkeypatch, cluster, "run", "why", "hello", "--team", "research", "--json") == 0
     answer = json.loads(capsys.readouterr().out)
     assert {"nodes", "clusterqueues"} <= set(answer["hidden"])
     assert "workloads" not in answer["hidden"]
@@ -165,7 +165,7 @@ def why(
     *argv: str,
 ) -> Any:
     monkeypatch.delenv("PROMETHEUS_URL", raising=False)
-    assert call(monkeypatch, cluster, "why", "hello", "--json", *argv) == 0
+    assert call(monkeypatch, cluster, "run", "why", "hello", "--json", *argv) == 0
     return json.loads(capsys.readouterr().out)
 
 
@@ -217,7 +217,7 @@ def test_an_invalid_metrics_url_is_rejected(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
-        call(monkeypatch, stack(), "why", "hello", "--prometheus", "file:///etc/passwd")
+        call(monkeypatch, stack(), "run", "why", "hello", "--prometheus", "file:///etc/passwd")
     assert "argument --prometheus: got file:///etc/passwd" in capsys.readouterr().err
 
 
@@ -248,7 +248,7 @@ def test_drain_stops_the_queue_and_waits_for_its_pods(
     text: Text,
 ) -> None:
     cluster = stack()
-    assert call(monkeypatch, cluster, "drain", "--team", "research") == 0
+    assert call(monkeypatch, cluster, "stack", "drain", "--team", "research") == 0
     assert cluster.patched == [("team-research", {"spec": {"stopPolicy": "HoldAndDrain"}})]
     text(capsys.readouterr().out)
 
@@ -259,7 +259,7 @@ def test_drain_that_times_out_lists_remaining_pods(
     text: Text,
 ) -> None:
     cluster = stack(workloads=[runs_on()], pods=[pod("a")])
-    assert call(monkeypatch, cluster, "drain", "--timeout", "0") == 1
+    assert call(monkeypatch, cluster, "stack", "drain", "--timeout", "0") == 1
     output = capsys.readouterr().out
     text(output)
 
@@ -277,7 +277,7 @@ def test_a_team_without_queue_gets_the_list_of_queues(
     capsys: pytest.CaptureFixture[str],
     text: Text,
 ) -> None:
-    assert call(monkeypatch, stack(), "drain", "--team", "reserch") == 2
+    assert call(monkeypatch, stack(), "stack", "drain", "--team", "reserch") == 2
     text(capsys.readouterr().err)
 
 
@@ -300,7 +300,10 @@ def test_an_unknown_team_is_an_error(
     text: Text,
 ) -> None:
     home = {"kind": "Namespace", "metadata": {"name": "team-research"}}
-    assert call(monkeypatch, FakeCluster(namespaces=[home]), "why", "hello", "--team", team) == code
+    assert (
+        call(monkeypatch, FakeCluster(namespaces=[home]), "run", "why", "hello", "--team", team)
+        == code
+    )
     text(capsys.readouterr().err)
 
 
@@ -309,7 +312,7 @@ def test_forbidden_requests_name_who_has_access(
     capsys: pytest.CaptureFixture[str],
     text: Text,
 ) -> None:
-    assert call(monkeypatch, FakeCluster(("clusterqueues",)), "resume") == 2
+    assert call(monkeypatch, FakeCluster(("clusterqueues",)), "stack", "resume") == 2
     text(capsys.readouterr().err)
 
 

@@ -57,7 +57,7 @@ def test_an_invalid_kubeconfig_is_reported_in_one_line(
     text: Text,
 ) -> None:
     path = written(tmp_path, content)
-    assert front_door.main(["why", "hello", "--kubeconfig", str(path)]) == 2
+    assert front_door.main(["run", "why", "hello", "--kubeconfig", str(path)]) == 2
     message = capsys.readouterr().err
     assert message.count("\n") == 1
     text(message.replace(str(tmp_path), "FOLDER"))

@@ -1,4 +1,4 @@
-"""The pages of `ops why` and `ops ready` document every symptom, stage and area."""
+"""The pages of `trainyard run why` and `trainyard stack ready` document every symptom, stage and area."""
 
 from __future__ import annotations
 

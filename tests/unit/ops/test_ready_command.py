@@ -1,4 +1,4 @@
-"""`python -m ops ready`: exit codes, what scripts read, the page."""
+"""`trainyard stack ready`: exit codes, what scripts read, the page."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def no_prometheus(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def call(monkeypatch: pytest.MonkeyPatch, cluster: LiveFake, *argv: str) -> int:
     monkeypatch.setattr(front_door, "Cluster", lambda *_: cluster)
-    return front_door.main(["ready", *argv])
+    return front_door.main(["stack", "ready", *argv])
 
 
 def test_text_output_lists_each_stage_and_then_the_checklist(

@@ -1,4 +1,4 @@
-"""`python -m ops sweep`: what a round decides, what it costs, and how the result is shown."""
+"""`trainyard sweep`: what a round decides, what it costs, and how the result is shown."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ def test_two_processes_on_one_sweep_do_not_overwrite_each_other() -> None:
     work = make_driver(cluster, state)
     first = store.open_sweep(work.cluster, state)
     driver.run_round(work, store.open_sweep(work.cluster, state))
-    with pytest.raises(ClusterError, match="another `ops sweep` command changed it"):
+    with pytest.raises(ClusterError, match="another `trainyard sweep` command changed it"):
         store.save(work.cluster, first, dataclasses.replace(state, closed=True))
 
 

@@ -32,7 +32,7 @@ class ReportConfig:
     every_seconds: float = 5.0
     """Seconds between progress lines."""
     metric_lines_every: int | None = None
-    """Steps between lines `trainyard-metric {...}` on standard output, which `ops sweep` reads; the last
+    """Steps between lines `trainyard-metric {...}` on standard output, which `trainyard sweep` reads; the last
     step and evaluations are always among them. null: none."""
     prometheus_port: int | None = None
     """Port on which the leading rank serves /metrics, 1 to 65535; null: none. On the platform every run

@@ -1,0 +1,1 @@
+"""Runs of a stack: list, show, follow and compare them."""

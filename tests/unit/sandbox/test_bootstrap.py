@@ -1,0 +1,37 @@
+"""The command `trainyard`, which the bootstrap writes into the environment."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from sandbox import bootstrap
+
+
+def test_command_runs_the_project_s_ops_from_any_folder(tmp_path: Path) -> None:
+    project, elsewhere = tmp_path / "a project", tmp_path / "elsewhere"
+    for folder, text in ((project, "the project's"), (elsewhere, "another")):
+        (folder / "ops").mkdir(parents=True)
+        (folder / "ops" / "__init__.py").touch()
+        program = f"import sys\ndef main():\n    print({text!r}, sys.argv[1:])\n    return 3\n"
+        (folder / "ops" / "__main__.py").write_text(program)
+    venv = project / ".venv"
+    (venv / "bin").mkdir(parents=True)
+    (venv / "bin" / "python").symlink_to(sys.executable)
+    bootstrap.write_command(venv)
+    link = tmp_path / "trainyard"
+    link.symlink_to(venv / "bin" / "trainyard")
+    for command in (venv / "bin" / "trainyard", link):
+        done = subprocess.run(
+            [command, "run", "why", "a b"], cwd=elsewhere, capture_output=True, text=True
+        )
+        assert (done.stdout, done.returncode) == ("the project's ['run', 'why', 'a b']\n", 3), done
+
+
+def test_command_is_written_once(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    bootstrap.write_command(tmp_path)
+    before = (tmp_path / "bin" / "trainyard").stat().st_ino
+    bootstrap.write_command(tmp_path)
+    assert (tmp_path / "bin" / "trainyard").stat().st_ino == before
