@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from infra.domain import naming
 from sandbox import paths
+from sandbox.cluster import ClusterError
 from sandbox.node.api import (
     ApiError,
     ApiUnavailable,
@@ -59,7 +60,27 @@ def platform_in(
     yield cluster
     for namespace, kind in made.items():
         cluster.kubectl("delete", kind, "-n", namespace, "--all", "--timeout=180s")
-    delete(cluster, everything | {"items": list(reversed(objects))})
+    topologies = [one for one in objects if one["kind"] == "Topology"]
+    others = [one for one in reversed(objects) if one["kind"] != "Topology"]
+    delete(cluster, everything | {"items": others})
+    document = json.dumps(everything | {"items": topologies})
+    cluster.kubectl("delete", "--ignore-not-found", "--wait=false", "-f", "-", stdin=document)
+    names = {one["metadata"]["name"] for one in topologies}
+    until(lambda: not names & wake_topologies(cluster) or None, "no topology is left", every_s=1.0)
+
+
+def wake_topologies(cluster: Cluster) -> set[str]:
+    """Have Kueue look again at topologies that are being deleted; return the names of all that are left.
+
+    Kueue 0.19.2 looks once, a second after the last flavor is gone, and not again if its cache still has it.
+    """
+    found = json.loads(cluster.kubectl("get", "topologies", "-o", "json"))["items"]
+    for one in found:
+        if "deletionTimestamp" in (about := one["metadata"]):
+            wake = f"tests.trainyard.dev/wake={time.monotonic_ns()}"
+            with contextlib.suppress(ClusterError):  # it may be gone by now
+                cluster.kubectl("annotate", "--overwrite", "topology", about["name"], wake)
+    return {one["metadata"]["name"] for one in found}
 
 
 def delete(cluster: Cluster, manifest: Json) -> None:

@@ -17,7 +17,7 @@ from infra.tenancy import access, team
 from sandbox.node.api import ApiError, Client, object_path
 from tests.golden.example_runs import PREPARED, run
 from tests.sandbox.conftest import Cluster
-from tests.sandbox.node_kit import until
+from tests.sandbox.node_kit import until, wake_topologies
 from training.deployment.launchers import LAUNCHERS
 from training.spec import Resources
 
@@ -131,10 +131,11 @@ class Fleet:
             # Namespaces are slow to delete and do not disturb other tests.
             options = ("--ignore-not-found", "--wait=false", "-f", "-")
             self.cluster.kubectl("delete", *options, stdin=document)
-            until(lambda: not self._left(objects), "no queue is left")
+            until(lambda: not self._left(objects), "no queue is left", _GONE_S, every_s=1.0)
 
     def _left(self, objects: Sequence[Json]) -> list[str]:
         """Kueue's cluster-wide objects that are still there: each waits for those that name it."""
+        wake_topologies(self.cluster)
         found = []
         for plural in ("clusterqueues", "cohorts", "resourceflavors", "topologies"):
             path = object_path(f"/apis/{naming.KUEUE_API}", None, plural)
