@@ -20,7 +20,7 @@ from rich.table import Table
 
 from infra.config import ConfigError, parse, platform_record, stack_values
 from infra.domain.platform import Platform
-from infra.domain.pools import Capacity
+from infra.domain.pools import Capacity, Fallback, NodePool
 from training.deployment import placement, run_files
 from training.deployment.advice import Advice, Market, Outlook, Work, advise
 from training.spec import RunSpec
@@ -61,6 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _usd_hour(run, platform, Capacity.ON_DEMAND),
     )
     _print(run, work, market, found)
+    _print_fallbacks(_fitting(run, platform, Capacity.SPOT))
     return 0
 
 
@@ -76,10 +77,17 @@ def _work(run: RunSpec, chosen: argparse.Namespace) -> Work:
 
 
 def _usd_hour(run: RunSpec, platform: Platform, capacity: Capacity) -> float | None:
-    """Highest price in USD/h among the pools of this capacity that fit the run; None: no pool, or unknown."""
-    pools = tuple(p for p in platform.gpu_pools(run.team) if p.capacity is capacity)
-    fitting = tuple(p for p in pools if placement.fits(run, p))
+    """Highest price in USD/h among the pools of this capacity that fit the run; None: no pool, or unknown.
+
+    A spot pool that falls back counts at the on-demand price, which its nodes may cost, as in costCapUsd.
+    """
+    fitting = _fitting(run, platform, capacity)
     return placement.usd_per_hour(run, fitting) if fitting else None
+
+
+def _fitting(run: RunSpec, platform: Platform, capacity: Capacity) -> tuple[NodePool, ...]:
+    pools = tuple(p for p in platform.gpu_pools(run.team) if p.capacity is capacity)
+    return tuple(p for p in pools if placement.fits(run, p))
 
 
 def _print(run: RunSpec, work: Work, market: Market, found: Advice) -> None:
@@ -100,6 +108,15 @@ def _print(run: RunSpec, work: Work, market: Market, found: Advice) -> None:
         console.print(f"A checkpoint every {best:.0f} s minimizes lost work.")
     if found.capacity not in run.capacity_types:
         console.print("The run file has the other capacity; set allowSpot to follow the advice.")
+
+
+def _print_fallbacks(pools: Sequence[NodePool]) -> None:
+    """Say which spot pools may buy on-demand nodes."""
+    names = [pool.name for pool in pools if pool.fallback is Fallback.ON_DEMAND]
+    if names:
+        Console(highlight=False).print(
+            f"Spot is counted at the on-demand price: pools with fallback: on-demand are {', '.join(names)}."
+        )
 
 
 def _cells(outlook: Outlook) -> tuple[str, str, str]:

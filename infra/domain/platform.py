@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from infra.domain import naming
+from infra.domain import naming, prices
 from infra.domain.pools import Capacity, NodePool, Workload
 from infra.domain.scheduler import DEFAULT_SCHEDULER, Scheduler
 
@@ -119,6 +119,6 @@ def _pool_output(pool: NodePool) -> dict[str, Any]:
         "max": pool.max,
         "zone": pool.zone,
         "gpusPerNode": pool.gpus_per_node,
-        "usdPerNodeHour": pool.usd_per_node_hour,
+        "usdPerNodeHour": prices.per_node(pool),
         "spot": pool.capacity is Capacity.SPOT,
     }

@@ -40,6 +40,15 @@ class PurchaseModel(Enum):
         return Capacity.SPOT if self is PurchaseModel.SPOT else Capacity.ON_DEMAND
 
 
+class Fallback(StrEnum):
+    """What a spot pool does where the cloud has no spot capacity."""
+
+    NONE = "none"
+    """Its runs wait, or are admitted to another pool."""
+    ON_DEMAND = "on-demand"
+    """It buys on-demand nodes."""
+
+
 class Workload(StrEnum):
     """Workload of a pool."""
 
@@ -91,6 +100,8 @@ class Reservation:
     kind: ReservationKind
     id: str
     """`cr-` and 17 hexadecimal digits."""
+    usd_per_node_hour: float | None = None
+    """What was paid for an hour of one node; None: the on-demand price."""
 
 
 class Network(StrEnum):
@@ -168,6 +179,8 @@ class NodePool:
     """Use a cluster placement group. EC2 nodes only."""
     reservation: Reservation | None = None
     """Capacity reservation; None: none. EC2 nodes only."""
+    fallback: Fallback = Fallback.NONE
+    """Whether on-demand nodes are bought where there is no spot capacity. Spot pools of Karpenter only."""
     max_unavailable: int = 1
     """Nodes that an update may replace concurrently. Managed node groups only."""
     sharing: GpuSharing | None = None
@@ -285,17 +298,6 @@ class NodePool:
             naming.EFA: self.efa_per_node,
             **self.fabric_devices,
         }
-
-    @property
-    def usd_per_node_hour(self) -> float | None:
-        """Price of the pool's most expensive type in its region; None: not known.
-
-        Capacity blocks are paid for in advance, at another price.
-        """
-        prices = [catalog.price(name, self.region) for name in self.instance_types]
-        spot = self.capacity is Capacity.SPOT
-        known = [p.spot_usd_hour if spot else p.on_demand_usd_hour for p in prices]
-        return max((usd for usd in known if usd is not None), default=None)
 
     def tolerations(self) -> list[dict[str, Any]]:
         """Return tolerations of the pool's taints."""

@@ -27,7 +27,7 @@ class NodePrice:
 
     instance_type: str
     capacity: str
-    """`spot` or `on-demand`."""
+    """How it was bought: `spot`, `on-demand` or `reserved`."""
     usd_per_hour: float
 
 
@@ -38,6 +38,12 @@ class Facts:
     prices: tuple[NodePrice, ...] = ()
     """Spot and on-demand prices of the pools' instance types; the difference is the saving. A node without a price
     counts as free."""
+    purchase_labels: Mapping[str, Mapping[str, str]] = field(
+        default_factory=lambda: {naming.CAPACITY: {"spot": "spot", "on-demand": "on-demand"}}
+    )
+    """By label key, how a node with this value was bought; the most reliable label last."""
+    reserved_pools: tuple[str, ...] = ()
+    """Pools whose nodes are all reserved, whatever their labels say."""
     team_budgets: Mapping[str, float] = field(default_factory=dict)
     """USD per hour that a team's on-demand runs may cost, by team."""
     stack_budget: float | None = None
@@ -52,7 +58,7 @@ def groups(facts: Facts | None = None) -> list[Group]:
         _group("trainyard-gpus", list(_gpus())),
         _group("trainyard-training", list(_training())),
         _group("trainyard-volumes", [_volumes()]),
-        _group("trainyard-nodes", [_node_info(), _reclaimed()]),
+        _group("trainyard-nodes", [_node_info(known), _reclaimed()]),
         _group("trainyard-cost", [*_prices(known), *_costs()]),
     ]
     return [group for group in found if group["rules"]]
@@ -91,16 +97,23 @@ def _run_pod() -> Rule:
     )
 
 
-def _node_info() -> Rule:
+def _node_info(facts: Facts) -> Rule:
     named = _named(
         f'{series.NODE_LABEL_INFO}{{{state_label(naming.POOL)}!=""}}',
         {
             naming.POOL: "pool",
-            naming.CAPACITY: "capacity",
             naming.INSTANCE_TYPE: "instance_type",
             naming.WORKLOAD_TYPE: "workload",
         },
     )
+    # A spot pool may buy on-demand nodes, so the labels of who bought the node are used after the pool's.
+    for key, values in facts.purchase_labels.items():
+        for value, bought in values.items():
+            copied = f'"capacity", "{bought}", "{state_label(key)}", "{value}"'
+            named = f"label_replace({named}, {copied})"
+    if facts.reserved_pools:
+        pools = "|".join(facts.reserved_pools)
+        named = f'label_replace({named}, "capacity", "reserved", "pool", "{pools}")'
     return _rule(
         series.NODE_INFO, f"max by (node, pool, capacity, instance_type, workload) ({named})"
     )

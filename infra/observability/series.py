@@ -34,6 +34,7 @@ POD_LABELS: Final = (naming.RUN_ID, naming.RUN, naming.TEAM)
 NODE_LABELS: Final = (
     *(naming.POOL, naming.CAPACITY, naming.WORKLOAD_TYPE),
     *(naming.INSTANCE_TYPE, naming.ZONE),
+    *(naming.KARPENTER_CAPACITY, naming.EKS_CAPACITY),
 )
 """Labels in kube-state-metrics' `--metric-labels-allowlist`."""
 STATE_RESOURCES: Final = ("cronjobs", "jobs", "nodes", "persistentvolumeclaims", "pods")
@@ -45,7 +46,9 @@ TEAM_NAMESPACES: Final = naming.namespace(".+")
 
 def state_label(key: str) -> str:
     """Return kube-state-metrics' name for a label key, such as `label_trainyard_dev_run_id`."""
-    return "label_" + re.sub(r"[^a-zA-Z0-9_]", "_", key)
+    plain = re.sub(r"[^a-zA-Z0-9_]", "_", key)
+    # It writes capacityType as capacity_type.
+    return "label_" + re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", plain).lower()
 
 
 def allowlist() -> str:
@@ -205,13 +208,14 @@ VOLUME_FREE_RATIO: Final = Series(
 NODE_INFO: Final = Series(
     name="trainyard:node:info", labels=("node", "pool", "capacity", "instance_type", "workload")
 )
-"""1 for every node of a pool. `workload` is `gpu-training`, or absent on CPU nodes."""
+"""1 for every node of a pool. `capacity` is how it was bought: spot, on-demand or reserved. `workload` is
+`gpu-training`, or absent on CPU nodes."""
 NODE_PRICE: Final = Series(
     name="trainyard:node_price:usd_per_hour",
     unit="USD/h",
     labels=("instance_type", "capacity"),
 )
-"""From the catalog, for the instance types of the stack's pools, spot and on-demand."""
+"""For the instance types of the stack's pools, spot, on-demand and reserved; see infra/domain/prices."""
 NODE_COST: Final = Series(
     name="trainyard:node_cost:usd_per_hour",
     unit="USD/h",

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from infra.domain.pools import NodePool, PurchaseModel
+from infra.domain import prices
+from infra.domain.pools import NodePool
 from infra.domain.tier import TIERS
 
 _ROUNDING: Final = 1e-9
@@ -34,7 +35,7 @@ class QueueTeam:
     lending: Mapping[str, int] = field(default_factory=dict)
     """Most guaranteed nodes that others may borrow while idle, by pool; without an entry, all."""
     on_demand_usd_per_hour: float | None = None
-    """Cost limit of its runs on on-demand pools; None: unlimited."""
+    """Cost limit of its runs on pools that may buy on-demand nodes; None: unlimited."""
     fair_weight: int = 1
     quota: Amounts = field(default_factory=dict)
     """Most that it may hold at once; resources without an entry are limited by the pools only."""
@@ -70,17 +71,12 @@ def flavor_order(tier: str, pools: Sequence[NodePool]) -> list[NodePool]:
     return sorted(pools, key=lambda pool: order.index(pool.purchase_model))
 
 
-def is_hourly(pool: NodePool) -> bool:
-    """Return whether nodes are paid per hour on demand: neither spot nor reserved."""
-    return pool.purchase_model is PurchaseModel.HOURLY
-
-
 def guaranteed_usd_per_hour(team: QueueTeam, pools: Sequence[NodePool]) -> float:
-    """Return the price of a team's guaranteed on-demand nodes; unknown prices count as 0."""
+    """Return the highest price of a team's guaranteed nodes that may be on-demand; unknown prices count as 0."""
     return sum(
-        team.guaranteed.get(pool.name, 0) * (pool.usd_per_node_hour or 0.0)
+        team.guaranteed.get(pool.name, 0) * (prices.per_node(pool) or 0.0)
         for pool in pools
-        if is_hourly(pool)
+        if prices.paid_on_demand(pool)
     )
 
 
@@ -91,9 +87,9 @@ def _affordable(team: QueueTeam, pools: Sequence[NodePool]) -> dict[str, int]:
     left = team.on_demand_usd_per_hour - guaranteed_usd_per_hour(team, pools)
     found: dict[str, int] = {}
     for pool in flavor_order(team.tier, pools):
-        if not is_hourly(pool):
+        if not prices.paid_on_demand(pool):
             continue
-        usd = pool.usd_per_node_hour
+        usd = prices.per_node(pool)
         nodes = math.floor(left / usd + _ROUNDING) if usd else 0
         found[pool.name] = max(0, min(nodes, pool.max - team.guaranteed.get(pool.name, 0)))
         left -= found[pool.name] * (usd or 0.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from infra.config.errors import ConfigIssue, one_of, shown
-from infra.domain import quantity
+from infra.domain import prices, quantity
 from infra.domain.catalog import SPOT_NOTICE_S
 from infra.domain.platform import Platform
 from infra.domain.pools import Capacity, NodePool
@@ -242,7 +242,7 @@ def _cost(run: RunSpec, pools: tuple[NodePool, ...]) -> Iterator[ConfigIssue]:
         return
     hourly = placement.usd_per_hour(run, pools)
     if hourly is None:
-        names = [pool.name for pool in pools if pool.usd_per_node_hour is None]
+        names = [pool.name for pool in pools if prices.per_node(pool) is None]
         yield ConfigIssue(
             path="costCapUsd",
             code="price-unknown",

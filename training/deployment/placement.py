@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from infra.domain import fabric, naming, quantity
+from infra.domain import fabric, naming, prices, quantity
 from infra.domain.platform import Platform
 from infra.domain.pools import NodePool
 from training.spec import Resources, RunSpec
@@ -186,5 +186,5 @@ def _rounded(amount: float, step: int) -> int:
 
 def usd_per_hour(spec: RunSpec, pools: tuple[NodePool, ...]) -> float | None:
     """Return the highest price in USD per hour among the pools; None: unknown."""
-    known = [usd for pool in pools if (usd := pool.usd_per_node_hour) is not None]
+    known = [usd for pool in pools if (usd := prices.per_node(pool)) is not None]
     return round(spec.nodes * max(known), 4) if len(known) == len(pools) else None

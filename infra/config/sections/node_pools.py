@@ -10,7 +10,17 @@ from pydantic import AfterValidator, Field
 from infra.config.aws_types import ReservationId
 from infra.config.errors import ConfigIssue, did_you_mean, invalid, one_of, shown
 from infra.config.partial import UNKNOWN, UNNAMED, Check, PartialStack, duplicates
-from infra.config.types import Bool, DnsLabel, Int, LabelKey, LabelValue, Str, StrictModel, matching
+from infra.config.types import (
+    Bool,
+    DnsLabel,
+    Int,
+    LabelKey,
+    LabelValue,
+    Number,
+    Str,
+    StrictModel,
+    matching,
+)
 from infra.domain import catalog, naming
 from infra.domain.catalog import ec2
 from infra.domain.naming import RDMA_RESOURCES
@@ -20,6 +30,7 @@ from infra.domain.pools import (
     UNKNOWN_FABRIC,
     Capacity,
     Fabric,
+    Fallback,
     Network,
     NodePool,
     Nodes,
@@ -36,11 +47,13 @@ class ReservationConfig(StrictModel):
     """Kind of the reservation."""
     id: ReservationId = Field(description="cr- and 17 hexadecimal digits")
     """ID of the reservation."""
+    usd_per_node_hour: Annotated[Number, Field(gt=0)] | None = None
+    """What was paid for an hour of one node, for reports of cost. Default: the on-demand price."""
 
     @property
     def reservation(self) -> Reservation:
         """Return the reservation that a node pool launches into."""
-        return Reservation(kind=self.kind, id=self.id)
+        return Reservation(kind=self.kind, id=self.id, usd_per_node_hour=self.usd_per_node_hour)
 
 
 def _rdma_resource(value: str) -> str:
@@ -131,6 +144,10 @@ class PoolConfig(StrictModel):
     """Place the nodes of the pool in one cluster placement group."""
     reservation: ReservationConfig | None = None
     """Capacity reservation that the pool launches into. Default: none."""
+    fallback: Fallback = Fallback.NONE
+    """What a spot pool of Karpenter does where there is no spot capacity: `none`, its runs wait or use another
+    pool; `on-demand`, it buys on-demand nodes, which count against `onDemandUsdPerHour` and cost caps at the
+    on-demand price, and against EC2's on-demand quota."""
     max_unavailable: Int = Field(default=1, ge=1, le=100)
     """Nodes of a managed node group that an update or a repair may replace at once."""
 
@@ -152,6 +169,7 @@ class PoolConfig(StrictModel):
             root_gib=self.root_gib,
             placement_group=self.placement_group,
             reservation=self.reservation.reservation if self.reservation else None,
+            fallback=self.fallback,
             max_unavailable=self.max_unavailable,
             fabric=self.fabric.fabric if self.fabric else UNKNOWN_FABRIC,
         )

@@ -12,8 +12,8 @@ from infra.config.errors import ConfigIssue, did_you_mean, one_of, shown
 from infra.config.partial import Check, PartialStack
 from infra.config.sections.teams.model import read_teams, teams_named
 from infra.config.types import DnsLabel, Int, Number, Size, Str, StrictModel, matching
-from infra.domain import catalog, quantity
-from infra.domain.pools import Capacity, NodePool
+from infra.domain import prices, quantity
+from infra.domain.pools import NodePool
 from infra.observability.component import ObservabilityArgs
 from infra.observability.monitors import GPU_EXPORTERS
 from infra.observability.recording import Facts, NodePrice
@@ -243,7 +243,18 @@ def component_args(
     from infra.observability.rules import rule_file
 
     facts = Facts(
-        prices=_prices(pools), team_budgets=team_budgets, stack_budget=section.budget_usd_per_hour
+        prices=tuple(
+            NodePrice(
+                instance_type=price.instance_type,
+                capacity=price.purchase.value,
+                usd_per_hour=price.usd_per_hour,
+            )
+            for price in prices.price_list(pools)
+        ),
+        purchase_labels=prices.PURCHASE_LABELS,
+        reserved_pools=tuple(pool.name for pool in pools if pool.reservation),
+        team_budgets=team_budgets,
+        stack_budget=section.budget_usd_per_hour,
     )
     exporters = [name for name in GPU_EXPORTERS if name in present]
     return ObservabilityArgs(
@@ -254,22 +265,6 @@ def component_args(
         kueue="kueue" in present,
         isolated=isolated,
     )
-
-
-def _prices(pools: Sequence[NodePool]) -> tuple[NodePrice, ...]:
-    """Return on-demand and spot prices of each instance type, in the region of its pool."""
-    found: dict[tuple[str, str], NodePrice] = {}
-    for pool in pools:
-        for name in pool.instance_types:
-            price = catalog.price(name, pool.region)
-            for capacity, usd in (
-                (Capacity.ON_DEMAND, price.on_demand_usd_hour),
-                (Capacity.SPOT, price.spot_usd_hour),
-            ):
-                if usd is not None:
-                    one = NodePrice(instance_type=name, capacity=capacity.value, usd_per_hour=usd)
-                    found[name, capacity.value] = one
-    return tuple(found[key] for key in sorted(found))
 
 
 CHECKS: Final[tuple[Check, ...]] = (

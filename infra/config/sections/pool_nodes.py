@@ -12,7 +12,15 @@ from infra.config.sections.node_pools import (
     read_pools,
 )
 from infra.domain import catalog
-from infra.domain.pools import Autoscaler, Capacity, Network, Nodes, ReservationKind, Workload
+from infra.domain.pools import (
+    Autoscaler,
+    Capacity,
+    Fallback,
+    Network,
+    Nodes,
+    ReservationKind,
+    Workload,
+)
 
 _BY_PROVIDER: Final = {
     "eks": (Nodes.MANAGED, Nodes.KARPENTER),
@@ -27,6 +35,7 @@ _OPTIONS: Final = {
     "root_gib": ("rootGiB", _ON_EC2),
     "placement_group": ("placementGroup", _ON_EC2),
     "reservation": ("reservation", _ON_EC2),
+    "fallback": ("fallback", (Nodes.KARPENTER,)),
     "max_unavailable": ("maxUnavailable", (Nodes.MANAGED,)),
 }
 """Options of a pool, and the nodes that can have them."""
@@ -106,6 +115,19 @@ def check_reservations(stack: PartialStack) -> Iterator[ConfigIssue]:
                 problem=f"{len(pool.instance_types)} types with a reservation",
                 valid="must be the one reserved type",
                 action="remove the others",
+            )
+
+
+def check_fallbacks(stack: PartialStack) -> Iterator[ConfigIssue]:
+    """Allow a fallback to on-demand in spot pools only."""
+    for index, pool in read_pools(stack):
+        if pool.fallback is Fallback.ON_DEMAND and pool.capacity is not Capacity.SPOT:
+            yield ConfigIssue(
+                path=f"nodePools[{index}].fallback",
+                code="fallback-capacity",
+                problem="a fallback in a pool that is on-demand already",
+                valid="requires capacity: spot",
+                action="remove it, or set capacity: spot",
             )
 
 
@@ -240,6 +262,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     check_node_options,
     check_placement_groups,
     check_reservations,
+    check_fallbacks,
     check_architectures,
     check_autoscaler,
     check_fixed_size_pools,

@@ -1,7 +1,7 @@
 """A pool as Karpenter objects: an EC2NodeClass (properties of a node) and a NodePool (types, limits, lifetime).
 
-A spot pool falls back to on-demand where EC2 has no spot capacity. Such a node keeps the pool's labels and
-taints, so runs admitted to the pool fit it, and costs the on-demand price; its label
+A spot pool with `fallback: on-demand` buys on-demand nodes where EC2 has no spot capacity. Such a node keeps the
+pool's labels and taints, so runs admitted to the pool fit it, and costs the on-demand price; its label
 `karpenter.sh/capacity-type` shows the difference. On-demand pools never use spot, and a pool with a reservation
 only launches into that.
 """
@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import pulumi
 
-from infra.domain import naming
-from infra.domain.pools import Capacity, Network, NodePool
+from infra.domain import naming, prices
+from infra.domain.pools import Network, NodePool
 from infra.kubernetes.objects import Manifest, metadata
 from infra.sites.aws import efa, machine_images, node_config
 from infra.sites.aws.pool_nodes import (
@@ -27,7 +27,7 @@ from infra.sites.aws.pool_nodes import (
 
 NODE_CLASS_API: Final = naming.KARPENTER_NODE_CLASS_API
 NODE_POOL_API: Final = naming.KARPENTER_NODE_POOL_API
-CAPACITY_TYPE: Final = "karpenter.sh/capacity-type"
+CAPACITY_TYPE: Final = naming.KARPENTER_CAPACITY
 
 IMAGE: Final = f"al2023@v{machine_images.DATE}"
 """Karpenter selects the variant with NVIDIA's driver for GPU types."""
@@ -49,10 +49,8 @@ run's grace period."""
 
 
 def capacity_types(pool: NodePool) -> list[str]:
-    """Return the pool's capacity types; Karpenter prefers the cheapest."""
-    if pool.reservation:
-        return ["reserved"]
-    return ["spot", "on-demand"] if pool.capacity is Capacity.SPOT else ["on-demand"]
+    """Return the pool's capacity types, whose names Purchase shares; Karpenter prefers the cheapest."""
+    return [purchase.value for purchase in prices.purchases(pool)]
 
 
 def limits(pool: NodePool) -> dict[str, str]:

@@ -10,7 +10,7 @@ import pytest
 from infra.config import parse
 from infra.config.sections.cluster import EksClusterConfig
 from infra.config.sections.storage import StorageKind
-from infra.domain import catalog
+from infra.domain import catalog, prices
 from infra.domain.pools import Nodes, ReservationKind
 from tests.golden.example_runs import stack_values as existing
 from tests.unit.infra.config_issues import check_issues, codes, issues
@@ -504,7 +504,7 @@ def test_pool_takes_its_reservation_and_prices_of_its_region() -> None:
     assert reserved.reservation and reserved.reservation.kind is ReservationKind.CAPACITY_BLOCK
     assert (reserved.placement_group, reserved.max_unavailable) == (True, 2)
     assert reserved.region == "us-east-1"
-    assert reserved.usd_per_node_hour == catalog.price("p4d.24xlarge").on_demand_usd_hour
+    assert prices.per_node(reserved) == catalog.price("p4d.24xlarge").on_demand_usd_hour
 
 
 def test_capacity_block_pool_may_have_a_minimum_of_zero() -> None:

@@ -10,7 +10,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from infra.config.types import Cores, Size
-from infra.domain import catalog, naming, quantity
+from infra.domain import catalog, naming, prices, quantity
 from infra.domain.pools import Capacity, Network, NodePool, Nodes, Workload
 from infra.sites.simulated.node_pools import node
 from tests.unit.infra.gpu_pools import gpu_pool
@@ -79,19 +79,19 @@ def test_mixed_pool_capacity_is_that_of_its_smallest_type() -> None:
 
 def test_pool_price_is_that_of_its_most_expensive_type() -> None:
     spot = [catalog.price(name).spot_usd_hour for name in pool().instance_types]
-    assert pool().usd_per_node_hour == max(usd for usd in spot if usd)
-    assert pool(capacity=Capacity.ON_DEMAND).usd_per_node_hour == 24.48
+    assert prices.per_node(pool()) == max(usd for usd in spot if usd)
+    assert prices.per_node(pool(capacity=Capacity.ON_DEMAND)) == 24.48
 
 
 def test_pool_price_is_that_of_its_region() -> None:
     on_demand = pool(capacity=Capacity.ON_DEMAND, region="eu-west-1")
-    assert on_demand.usd_per_node_hour == 26.44
-    assert pool(region="eu-west-1").usd_per_node_hour == 13.06
+    assert prices.per_node(on_demand) == 26.44
+    assert prices.per_node(pool(region="eu-west-1")) == 13.06
 
 
 def test_pool_without_offered_types_has_no_price() -> None:
-    assert pool(instance_types=("p5.48xlarge",), region="eu-west-1").usd_per_node_hour is None
-    assert pool(region="ap-south-1").usd_per_node_hour is None
+    assert prices.per_node(pool(instance_types=("p5.48xlarge",), region="eu-west-1")) is None
+    assert prices.per_node(pool(region="ap-south-1")) is None
 
 
 @pytest.mark.parametrize("instance", catalog.load().types.values(), ids=lambda t: t.name)

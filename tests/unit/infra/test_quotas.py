@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from infra.config import arguments, parse
-from infra.domain import naming
+from infra.domain import naming, prices
 from infra.domain.pools import Capacity, NodePool, Reservation, ReservationKind
 from infra.queueing import kueue, quotas
 from infra.queueing.quotas import QueueTeam, Share
@@ -196,9 +196,9 @@ def _within_its_cap(found: QueueTeam, pools: list[NodePool]) -> None:
         return
     shares = quotas.shares(found, pools)
     borrowed = sum(
-        (shares[p.name].borrowing or 0) * (p.usd_per_node_hour or 0.0)
+        (shares[p.name].borrowing or 0) * (prices.per_node(p) or 0.0)
         for p in pools
-        if quotas.is_hourly(p)
+        if prices.paid_on_demand(p)
     )
     own = quotas.guaranteed_usd_per_hour(found, pools)
     assert borrowed == 0 or own + borrowed <= cap + 1e-6

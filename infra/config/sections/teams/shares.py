@@ -14,7 +14,7 @@ from infra.config.sections.node_pools import (
     read_pools,
 )
 from infra.config.sections.teams.model import TeamConfig, read_teams
-from infra.domain import catalog
+from infra.domain import catalog, prices
 from infra.domain.pools import NodePool, Workload
 from infra.domain.tier import TIERS
 from infra.queueing import quotas
@@ -80,14 +80,16 @@ def _cents(usd: float) -> float:
 def _on_demand_pools(stack: PartialStack) -> list[NodePool]:
     pools = [pool.pool(UNKNOWN) for _, pool in read_pools(stack)]
     return [
-        pool for pool in pools if pool.workload is Workload.GPU_TRAINING and quotas.is_hourly(pool)
+        pool
+        for pool in pools
+        if pool.workload is Workload.GPU_TRAINING and prices.paid_on_demand(pool)
     ]
 
 
 def _affordable(
     path: str, cap: float, team: TeamConfig, pools: Sequence[NodePool]
 ) -> Iterator[ConfigIssue]:
-    unknown = [pool.name for pool in pools if pool.usd_per_node_hour is None]
+    unknown = [pool.name for pool in pools if prices.per_node(pool) is None]
     if unknown:
         yield ConfigIssue(
             path=path,
@@ -100,7 +102,7 @@ def _affordable(
     own = quotas.guaranteed_usd_per_hour(
         QueueTeam(name=team.name, tier=team.tier, guaranteed=team.guaranteed), pools
     )
-    cheapest = min((pool.usd_per_node_hour or 0.0 for pool in pools), default=0.0)
+    cheapest = min((prices.per_node(pool) or 0.0 for pool in pools), default=0.0)
     if cap < _cents(own):
         yield ConfigIssue(
             path=path,

@@ -1,0 +1,210 @@
+"""One price model: nodes by their actual purchase, pools, quotas, services; and all who use it agree."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+
+from infra.config import ConfigError, arguments, parse, platform_record, stack_values
+from infra.domain import catalog, naming, prices
+from infra.domain.pools import Capacity, Fallback, NodePool, Nodes, Reservation, ReservationKind
+from infra.domain.prices import Ec2Quota, Purchase, services
+from infra.observability import recording, series
+from infra.queueing import quotas
+from infra.queueing.quotas import QueueTeam
+from infra.sites.aws.karpenter_manifests import capacity_types
+from tests import committed
+from tests.golden.example_runs import run
+from tests.unit.infra.test_pools import pool
+from training.deployment import placement
+
+ROOT = Path(__file__).resolve().parents[3]
+STACKS = ("local", "dev", "prod")
+P4D = ("p4d.24xlarge",)
+SPOT, ON_DEMAND = 12.5, 21.957642
+"""USD per hour of p4d.24xlarge in us-east-1."""
+
+BLOCK = Reservation(kind=ReservationKind.CAPACITY_BLOCK, id="cr-0123456789abcdef0")
+PLAIN = pool(instance_types=P4D, nodes=Nodes.KARPENTER)
+FALLS_BACK = dataclasses.replace(PLAIN, fallback=Fallback.ON_DEMAND)
+
+
+def labels(**changes: str) -> dict[str, str]:
+    """A node of a spot pool; keyword arguments are the labels' last parts."""
+    found = {
+        naming.INSTANCE_TYPE: "p4d.24xlarge",
+        naming.ZONE: "us-east-1a",
+        naming.CAPACITY: "spot",
+    }
+    names = {"karpenter": naming.KARPENTER_CAPACITY, "eks": naming.EKS_CAPACITY}
+    names |= {"type_": naming.INSTANCE_TYPE, "zone": naming.ZONE}
+    return found | {names[key]: value for key, value in changes.items()}
+
+
+@pytest.mark.parametrize(
+    ("found", "usd"),
+    [
+        (labels(), SPOT),
+        (labels(karpenter="spot"), SPOT),
+        (labels(karpenter="on-demand"), ON_DEMAND),
+        (labels(eks="ON_DEMAND"), ON_DEMAND),
+        (labels(eks="SPOT", karpenter="on-demand"), ON_DEMAND),
+        (labels(zone="eu-west-1b"), catalog.price("p4d.24xlarge", "eu-west-1").spot_usd_hour),
+        (labels(type_="g6.12xlarge"), catalog.price("g6.12xlarge").on_demand_usd_hour),
+        (labels(type_="unknown.large"), None),
+    ],
+)
+def test_a_node_costs_what_it_was_bought_for(found: dict[str, str], usd: float | None) -> None:
+    assert prices.node_usd_per_hour(found) == usd
+
+
+def test_a_node_that_does_not_say_how_it_was_bought_has_no_price() -> None:
+    assert prices.node_usd_per_hour({naming.INSTANCE_TYPE: "p4d.24xlarge"}) is None
+
+
+def test_nodes_of_a_reservation_cost_what_was_paid_whatever_their_labels_say() -> None:
+    reserved = pool(capacity=Capacity.ON_DEMAND, instance_types=P4D, reservation=BLOCK)
+    paid = dataclasses.replace(BLOCK, usd_per_node_hour=11.5)
+    cheap = dataclasses.replace(reserved, reservation=paid)
+    found = labels(eks="ON_DEMAND")
+    assert prices.purchase_of(found, reserved) is Purchase.RESERVED
+    assert prices.node_usd_per_hour(found, reserved) == ON_DEMAND
+    assert prices.node_usd_per_hour(found, cheap) == prices.per_node(cheap) == 11.5
+    assert prices.hourly(cheap).idle == 11.5 * cheap.max
+
+
+def test_a_pool_buys_on_demand_only_if_its_stack_file_says_so() -> None:
+    assert capacity_types(PLAIN) == ["spot"] and capacity_types(FALLS_BACK) == ["spot", "on-demand"]
+    assert prices.per_node(PLAIN) == SPOT and prices.per_node(FALLS_BACK) == ON_DEMAND
+    assert prices.hourly(FALLS_BACK, nodes=2) == prices.Hourly(
+        now=2 * SPOT, at_max=50 * ON_DEMAND, idle=0.0, at_max_preferred=50 * SPOT
+    )
+
+
+def test_a_team_without_on_demand_money_is_kept_out_of_a_pool_that_falls_back() -> None:
+    team = QueueTeam(name="a", tier="research", on_demand_usd_per_hour=0)
+    other = dataclasses.replace(PLAIN, name="other")
+    assert [p.name for p in quotas.usable(team, [FALLS_BACK, other])] == ["other"]
+    rich = dataclasses.replace(team, on_demand_usd_per_hour=2 * ON_DEMAND)
+    assert quotas.shares(rich, [FALLS_BACK, other])["spot"].borrowing == 2
+    assert quotas.shares(rich, [FALLS_BACK, other])["other"].borrowing is None
+
+
+def test_a_cost_cap_covers_nodes_of_a_fallback() -> None:
+    one = run(nodes=2)
+    assert placement.usd_per_hour(one, (PLAIN,)) == 2 * SPOT
+    assert placement.usd_per_hour(one, (FALLS_BACK,)) == round(2 * ON_DEMAND, 4)
+
+
+def prod(pool_name: str, **changes: object) -> dict[str, object]:
+    values = stack_values(ROOT / "Pulumi.prod.yaml")
+    for one in values["nodePools"]:
+        if one["name"] == pool_name:
+            one.update(changes)
+    return dict(values)
+
+
+def test_a_guarantee_in_a_pool_that_falls_back_must_be_within_the_teams_money() -> None:
+    with pytest.raises(ConfigError) as found:
+        parse(prod("spot", fallback="on-demand"))
+    (issue,) = found.value.issues
+    assert (issue.path, issue.code) == ("teams[1].onDemandUsdPerHour", "cost-cap-below-guarantee")
+
+
+@pytest.mark.parametrize(
+    ("pool_name", "code"), [("ondemand", "fallback-capacity"), ("block", "pool-option")]
+)
+def test_only_spot_pools_of_karpenter_fall_back(pool_name: str, code: str) -> None:
+    with pytest.raises(ConfigError) as found:
+        parse(prod(pool_name, fallback="on-demand"))
+    assert code in {issue.code for issue in found.value.issues}
+
+
+def test_a_fallback_needs_both_quotas_of_ec2() -> None:
+    both = {Ec2Quota.ON_DEMAND_P: 96 * 50, Ec2Quota.SPOT_P: 96 * 50}
+    assert prices.ec2_quotas([FALLS_BACK]) == both
+    assert prices.ec2_quotas([PLAIN]) == {Ec2Quota.SPOT_P: 96 * 50}
+    block = dataclasses.replace(PLAIN, capacity=Capacity.ON_DEMAND, reservation=BLOCK)
+    assert prices.ec2_quotas([block]) == {}
+
+
+def test_documented_quotas_are_those_of_the_committed_stacks() -> None:
+    text = (ROOT / "docs/aws/bootstrap.md").read_text(encoding="utf-8")
+    for column, stack in ((2, "dev"), (3, "prod")):
+        config = parse(stack_values(ROOT / f"Pulumi.{stack}.yaml"))
+        for quota, vcpu in prices.ec2_quotas(config.pools).items():
+            if quota is Ec2Quota.ON_DEMAND_STANDARD:
+                continue  # The page adds the system nodes.
+            (row,) = [line for line in text.splitlines() if line.startswith(f"| {quota} ")]
+            assert f"{vcpu:,}" in row.split("|")[column + 1]
+
+
+def rules_of(stack: str) -> list[dict[str, object]]:
+    """Return the recording rules of a stack; of one without Prometheus, those that it would have."""
+    values = stack_values(ROOT / f"Pulumi.{stack}.yaml")
+    values["operators"].setdefault("kubePrometheusStack", {"provided": True})
+    found = arguments.observability(parse(values))
+    assert found
+    return [rule for group in found.groups for rule in group["rules"]]
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_caps_rules_budgets_and_the_platform_record_agree(stack: str) -> None:
+    config = parse(stack_values(ROOT / f"Pulumi.{stack}.yaml"))
+    recorded = {
+        (rule["labels"]["instance_type"], rule["labels"]["capacity"]): rule["expr"]  # type: ignore[index]
+        for rule in rules_of(stack)
+        if rule.get("record") == series.NODE_PRICE.name
+    }
+    exported = platform_record.platform(config, stack).export()["pools"]
+    for one in config.pools:
+        usd = prices.per_node(one)
+        assert usd is not None
+        ways = [(name, way.value) for name in one.instance_types for way in prices.purchases(one)]
+        assert max(float(re.sub(r"[^\d.]", "", recorded[way])) for way in ways) == pytest.approx(
+            usd
+        )
+        assert exported[one.name]["usdPerNodeHour"] == usd
+        assert placement.usd_per_hour(run(nodes=1), (one,)) == round(usd, 4)
+
+
+def test_recording_rules_price_a_node_by_who_bought_it() -> None:
+    (rule,) = [r for r in rules_of("prod") if r.get("record") == series.NODE_INFO.name]
+    text = str(rule["expr"])
+    order = [text.index(recording.state_label(key)) for key in prices.PURCHASE_LABELS]
+    assert order == sorted(order)
+    assert '"capacity", "reserved", "pool", "block"' in text
+    assert set(prices.PURCHASE_LABELS) <= set(series.NODE_LABELS)
+
+
+def test_services_of_a_stack_have_prices() -> None:
+    found = dict(services.monthly(committed.rendered("prod"), "us-east-1"))
+    assert found["aws-cluster-eks"].usd_per_month == pytest.approx(73.0)
+    files = found["aws-storage-research-files"]
+    assert files.usd_per_month == pytest.approx(7200 * 0.21) and files.stateful
+    assert found["aws-network-endpoints-ec2"].usd_per_month == pytest.approx(3 * 7.3)
+    assert "aws-network-endpoints-s3" not in found
+    assert found["aws-system-group"].usd_per_month == pytest.approx(3 * 0.768 * 730)
+    kinds = [price.what for _, price in services.monthly(committed.rendered("prod"), "us-east-1")]
+    assert kinds.count("NAT gateway") == kinds.count("public address") == 3
+    assert all(price.usd_per_month is not None for price in found.values())
+
+
+def test_services_of_another_region_are_not_known() -> None:
+    price = services.of_resource("aws:ec2/natGateway:NatGateway", {}, "ap-south-1")
+    assert price and price.usd_per_month is None and price.usage == ""
+    assert services.volume_usd_per_month(300, region="ap-south-1") is None
+
+
+def test_a_volume_costs_its_size_and_what_exceeds_the_included_performance() -> None:
+    assert services.volume_usd_per_month(100) == pytest.approx(8.0)
+    assert services.volume_usd_per_month(100, 6_000, 500) == pytest.approx(8 + 15 + 15)
+
+
+def test_a_total_with_an_unknown_part_is_unknown() -> None:
+    unknown: NodePool = dataclasses.replace(PLAIN, region="ap-south-1")
+    assert prices.total_hourly([PLAIN, unknown]).at_max is None
+    assert prices.total_hourly([PLAIN, unknown]).idle == 0.0
