@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from infra.domain.prices import PURCHASE_LABELS
 from infra.observability.alerts import ALERTS
 from infra.observability.recording import Facts, NodePrice
 
@@ -19,6 +20,7 @@ FACTS: Final = Facts(
         NodePrice(instance_type="p5.48xlarge", capacity="on-demand", usd_per_hour=40.0),
         NodePrice(instance_type="p5.48xlarge", capacity="spot", usd_per_hour=16.0),
     ),
+    purchase_labels=PURCHASE_LABELS,
     team_budgets={"llm": 10.0},
     stack_budget=100.0,
 )

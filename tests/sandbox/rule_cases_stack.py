@@ -55,6 +55,16 @@ _ON_DEMAND: Final[Series] = {
 }
 
 
+_FELL_BACK: Final[Series] = {
+    next(iter(_ON_DEMAND))
+    .replace('"ondemand"', '"spot"')
+    .replace(
+        'label_trainyard_dev_capacity="on-demand"',
+        'label_trainyard_dev_capacity="spot", label_karpenter_sh_capacity_type="on-demand"',
+    ): "1+0x600"
+}
+
+
 def _job(namespace: str, name: str, *, failed: bool, start: int = 60) -> Series:
     job = f'namespace="{namespace}", job_name="{name}"'
     return {
@@ -187,6 +197,13 @@ OF_STACK: Final = (
         alert="BudgetBurn",
         what="a team with three of eight GPUs on demand",
         series={**POD, **_ON_DEMAND, **holds(3)},
+        labels={"scope": "team llm", "team": "llm"},
+        value="150%",
+    ),
+    Case(
+        alert="BudgetBurn",
+        what="a team with three of eight GPUs that a spot pool of Karpenter bought on demand",
+        series={**POD, **_FELL_BACK, **holds(3)},
         labels={"scope": "team llm", "team": "llm"},
         value="150%",
     ),
