@@ -151,10 +151,10 @@ def _service(inputs: Inputs, known: Rates, region: str) -> ResourcePrice | None:
 def _lustre(inputs: Inputs, known: Rates, _: str) -> ResourcePrice:
     each = (known.get("lustreGBMonth") or {}).get(int(inputs.get("perUnitStorageThroughput") or 0))
     size = inputs.get("storageCapacity")
-    sized = isinstance(size, int | float)
+    known_size = isinstance(size, int | float) and each is not None
     return ResourcePrice(
         what="FSx for Lustre",
-        usd_per_month=float(size) * each if sized and each is not None else None,
+        usd_per_month=float(size or 0) * float(each or 0) if known_size else None,
         stateful=True,
     )
 
