@@ -60,7 +60,7 @@ class Agent:
             address = place.load().get("ip")
             if address and any(a.alive() for a in place.all_attempts()):
                 self.shared.addresses.claim(address, place.uid)
-        server = LogServer(self.state, self._port)
+        server = LogServer(client, self.state, self._port)
         self._heartbeat = Heartbeat(
             client,
             self.state,

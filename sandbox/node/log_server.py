@@ -1,4 +1,6 @@
-"""The kubelet's HTTPS endpoint for `kubectl logs`; only the API server is authorized."""
+"""The kubelet's HTTPS endpoint: `kubectl logs`, and of dev pods `exec` and `port-forward`.
+
+Only the API server is authorized."""
 
 from __future__ import annotations
 
@@ -12,16 +14,20 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from infra.domain import naming
 from sandbox import paths
-from sandbox.node import logs
-from sandbox.node.records import Attempt, pod_folders
+from sandbox.node import logs, port_forward, remote_command, spdy
+from sandbox.node.api import ApiError, ApiUnavailable, Client, pod_path
+from sandbox.node.records import Attempt, PodFolder, pod_folder, pod_folders
 from sandbox.node.status import stamp_seconds
 
 log = logging.getLogger("logs")
 
 API_SERVER = "kube-apiserver-kubelet-client"
 """Common name of the API server's client certificate."""
-_NOT_IMPLEMENTED = ("exec", "attach", "portForward", "run")
+_NOT_IMPLEMENTED = ("attach", "run")
+_STREAMED = {"exec": remote_command.PROTOCOL, "portForward": port_forward.PROTOCOL}
+"""Paths that are upgraded to SPDY, with the protocol of their streams."""
 HANDSHAKE_S = 10.0
 
 
@@ -36,10 +42,12 @@ class RequestError(Exception):
 class LogServer(threading.Thread):
     """Serves on a loopback port, kept across restarts while it is free."""
 
-    def __init__(self, state: paths.State, port: int | None = None) -> None:
+    def __init__(self, client: Client, state: paths.State, port: int | None = None) -> None:
         """`port`: required port (OSError if taken); None: the previous one, else a free one."""
         super().__init__(name="logs server", daemon=True)
         self._server = _listen(state, port)
+        if self._server:
+            self._server.client = client
         self.port: int = self._server.server_address[1] if self._server else 0
 
     def run(self) -> None:
@@ -50,6 +58,7 @@ class LogServer(threading.Thread):
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     state: paths.State
+    client: Client
     context: ssl.SSLContext
 
     def get_request(self) -> tuple[socket.socket, tuple[str, int]]:
@@ -80,7 +89,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self) -> None:
         try:
-            blocks = self._route()
+            parts = self._parts()
+            if parts[0] in _STREAMED:
+                self._stream(parts)
+                return
+            blocks = self._route(parts)
         except RequestError as error:
             self._text(error.status, f"{error}\n")
             return
@@ -105,12 +118,17 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
         self.close_connection = True
 
-    def _route(self) -> Iterator[bytes]:
+    def _parts(self) -> list[str]:
+        """Return the parts of the path of a request that the caller may make."""
+        parts = [unquote(part) for part in urlsplit(self.path).path.strip("/").split("/")]
+        if parts[0] != "healthz":
+            self._authenticate()
+        return parts
+
+    def _route(self, parts: list[str]) -> Iterator[bytes]:
         address = urlsplit(self.path)
-        parts = [unquote(part) for part in address.path.strip("/").split("/")]
         if parts[0] == "healthz":
             return iter([b"ok"])
-        self._authenticate()
         if parts[0] in _NOT_IMPLEMENTED:
             raise RequestError(
                 501,
@@ -121,6 +139,53 @@ class _Handler(BaseHTTPRequestHandler):
             raise RequestError(404, f"{address.path}: not served by a process node")
         query = {key: values[-1] for key, values in parse_qs(address.query).items()}
         return self._logs(parts[1], parts[2], parts[3], query)
+
+    def _stream(self, parts: list[str]) -> None:
+        """Serve `/exec/NAMESPACE/POD/CONTAINER` and `/portForward/NAMESPACE/POD` of a dev pod."""
+        kind = parts[0]
+        if len(parts) != (4 if kind == "exec" else 3):
+            raise RequestError(404, f"{self.path}: not served by a process node")
+        place = self._dev_pod(parts[1], parts[2])
+        attempts = [a for a in place.all_attempts() if a.exit() is None]
+        mine = [a for a in attempts if kind != "exec" or a.path.parent.name == parts[3]]
+        if not mine:
+            raise RequestError(400, f"no container of pod {parts[2]} runs that could serve this")
+        self._upgrade(_STREAMED[kind])
+        if kind == "exec":
+            query = parse_qs(urlsplit(self.path).query, keep_blank_values=True)
+            remote_command.serve(self.connection, mine[-1], remote_command.parse_request(query))
+        else:
+            port_forward.serve(self.connection, mine, str(place.load().get("ip")))
+
+    def _dev_pod(self, namespace: str, name: str) -> PodFolder:
+        """Return the folder of a dev pod; any other pod is refused, whoever asks."""
+        try:
+            pod = self.server.client.get(pod_path(namespace, name))
+        except (ApiError, ApiUnavailable) as error:
+            raise RequestError(404, f"pod {namespace}/{name}: {error}") from None
+        labels = pod["metadata"].get("labels") or {}
+        if labels.get(naming.DEV) != "true":
+            raise RequestError(
+                403, f"pod {name} is not a dev pod; exec and port-forward work in dev pods only"
+            )
+        return pod_folder(self.server.state, pod)
+
+    def _upgrade(self, protocol: str) -> None:
+        offered = [
+            one.strip()
+            for line in self.headers.get_all("X-Stream-Protocol-Version") or []
+            for one in line.split(",")
+        ]
+        if self.headers.get("Upgrade", "").upper() != spdy.PROTOCOL:
+            raise RequestError(400, f"the connection must be upgraded to {spdy.PROTOCOL}")
+        if protocol not in offered:
+            raise RequestError(403, f"streams must use {protocol}; offered are {offered}")
+        self.send_response(101)
+        self.send_header("Connection", "Upgrade")
+        self.send_header("Upgrade", spdy.PROTOCOL)
+        self.send_header("X-Stream-Protocol-Version", protocol)
+        self.end_headers()
+        self.close_connection = True
 
     def _authenticate(self) -> None:
         """Check the common name of the client certificate, which TLS has verified."""

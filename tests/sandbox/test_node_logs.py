@@ -59,9 +59,8 @@ def test_unsupported_log_requests_return_an_error(kit: Kit) -> None:
     kit.await_phase("silent", "Running")
     previous = kit.kubectl("logs", "silent", "--previous")
     assert previous.returncode and "previous terminated container" in previous.stderr
-    assert kit.kubectl("exec", "silent", "--", "true").returncode
-    status, text = _ask(kit, "/exec/a/b/c", "apiserver-kubelet-client")
-    assert status == 501 and "exec is not implemented on process nodes" in text
+    status, text = _ask(kit, "/attach/a/b/c", "apiserver-kubelet-client")
+    assert status == 501 and "attach is not implemented on process nodes" in text
     kit.delete("silent", 1)
 
 
