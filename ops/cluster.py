@@ -227,6 +227,17 @@ _WEBHOOK: Final = (
 )
 
 
+def context_namespace(kubeconfig: Path | None, context: str | None = None) -> str:
+    """Return the namespace of a kubeconfig's context; empty if it has none or cannot be read."""
+    path = None if kubeconfig is None else str(kubeconfig)
+    try:
+        contexts, current = config.list_kube_config_contexts(path)  # type: ignore[no-untyped-call]
+    except (config.ConfigException, OSError, yaml.YAMLError, TypeError, KeyError):
+        return ""
+    chosen = current if context is None else next((c for c in contexts if c["name"] == context), {})
+    return str((chosen.get("context") or {}).get("namespace") or "")
+
+
 def _kubeconfig_error(why: str) -> ClusterError:
     # The client quotes the faulty entry, which may include a token.
     text = re.sub(r"/\{.*\}", "", why)

@@ -4,25 +4,19 @@ from __future__ import annotations
 
 from ops import objects
 from ops.objects import Json
+from ops.runs import states
 from ops.snapshot import Snapshot
 
 
 def live_pods(snapshot: Snapshot) -> list[Json]:
     """Return the pods that have not ended and are not being deleted."""
-    return [
-        pod
-        for pod in snapshot.pods
-        if objects.status(pod).get("phase") in ("Pending", "Running", None)
-        and "deletionTimestamp" not in objects.meta(pod)
-    ]
+    return states.live_pods(snapshot.pods)
 
 
 def expected_size(snapshot: Snapshot) -> int:
     """Return the requested number of pods, which may exceed the existing ones; 0 if unknown."""
-    sets = ((snapshot.workload or {}).get("spec") or {}).get("podSets") or []
-    if sets:
-        return sum(int(one.get("count", 1)) for one in sets)
-    return sum(int(job["spec"].get("parallelism") or 1) for job in snapshot.jobs)
+    planned = states.planned_pods(snapshot.workload)
+    return planned or sum(int(job["spec"].get("parallelism") or 1) for job in snapshot.jobs)
 
 
 def is_training(snapshot: Snapshot) -> bool:

@@ -1,4 +1,4 @@
-"""`trainyard run why`."""
+"""Commands of the group `run`."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ import datetime as dt
 
 from rich.console import Console
 
-from infra.domain import naming
 from ops import collect, metrics, report
-from ops.checklist.snapshot import NAMESPACES
-from ops.cluster import Cluster, ClusterError, ForbiddenError
+from ops.cluster import Cluster
 from ops.commands import Group, add_prometheus
+from ops.runs import list_command
+from ops.runs.scope import read_in_scope
 
 
 def add(commands: Group) -> None:
     """Add the commands to the group `run`."""
+    list_command.add(commands)
     why = commands.add(
         "why",
         _why,
@@ -31,17 +32,7 @@ def add(commands: Group) -> None:
 
 
 def _why(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
-    namespace = naming.namespace(args.team) if args.team else None
-    try:
-        known = collect.list_runs(cluster, namespace)
-    except ForbiddenError as error:
-        if namespace is not None:
-            raise
-        raise ClusterError(f"{error}; select your team with --team") from None
-    if not known and namespace is not None and not _namespace_exists(cluster, namespace):
-        raise ClusterError(
-            f"--team: got {args.team!r}; namespace {namespace} not found; pass an existing team"
-        )
+    known = read_in_scope(args, cluster, lambda space: collect.list_runs(cluster, space))
     run = collect.find_run(known, args.run_name)
     prometheus = metrics.connect(args.prometheus, cluster)
     taken = collect.take_snapshot(cluster, run, dt.datetime.now(dt.UTC), prometheus)
@@ -50,11 +41,3 @@ def _why(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
     else:
         report.print_report(taken, console)
     return 0
-
-
-def _namespace_exists(cluster: Cluster, namespace: str) -> bool:
-    """Whether a namespace exists; true if the caller may not read it."""
-    try:
-        return cluster.get(NAMESPACES, namespace) is not None
-    except ForbiddenError:
-        return True

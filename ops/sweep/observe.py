@@ -13,12 +13,11 @@ from ops import concurrent, objects
 from ops.cluster import Cluster, ClusterError
 from ops.collect import PODS
 from ops.objects import Json
+from ops.runs import states as run_states
 from training.spec import METRIC_LINE
 from training.sweep import state as states
 from training.sweep.state import Trial
 
-_SUCCESS: Final = ("Completed", "Complete", "Succeeded")
-"""Success conditions of JobSet, of Job and TrainJob, of Training Operator and MPI Operator."""
 LOG_LINES: Final = 3000
 LOG_BYTES: Final = 1024 * 1024
 DEADLINE_S: Final = 20.0
@@ -37,7 +36,7 @@ def observe(
         return _ended(trial, states.DELETED, "its object was deleted", _stamp(now), now, max_hours)
     admitted = trial.admitted or _admitted(run, workload)
     trial = dataclasses.replace(trial, admitted=admitted)
-    for name in _SUCCESS:
+    for name in run_states.SUCCESS:
         if objects.condition_is_true(run, name):
             return _ended(trial, states.DONE, "", _since(run, name), now, max_hours)
     if objects.condition_is_true(run, "Failed"):

@@ -7,6 +7,7 @@ from typing import Final
 
 from ops import objects
 from ops.objects import Json
+from ops.runs import states
 from ops.snapshot import Snapshot, format_duration, pluralize
 from ops.verdict import Verdict
 
@@ -146,25 +147,14 @@ def queue_position(snapshot: Snapshot) -> str:
 
 
 def _queue_order(snapshot: Snapshot) -> list[Json]:
-    waiting = [
-        w
-        for w in snapshot.workloads
-        if objects.meta(w).get("namespace") == snapshot.namespace
-        and w["spec"].get("queueName") == snapshot.queue_name
-        and w["spec"].get("active", True)
-        and not objects.condition_is_true(w, "QuotaReserved")
-        and not objects.condition_is_true(w, "Finished")
-    ]
-    return sorted(waiting, key=lambda w: (-int(w["spec"].get("priority") or 0), _queued_at(w)))
-
-
-def _queued_at(workload: Json) -> str:
-    """Queue time: of the eviction for a run that could not start, else of its creation."""
-    evicted = objects.condition(workload, "Evicted")
-    back = evicted.get("reason") in ("PodsReadyTimeout", "AdmissionCheck")
-    if evicted.get("status") == "True" and back:
-        return str(evicted["lastTransitionTime"])
-    return str(objects.meta(workload).get("creationTimestamp"))
+    return states.queue_order(
+        [
+            w
+            for w in snapshot.workloads
+            if objects.meta(w).get("namespace") == snapshot.namespace
+            and w["spec"].get("queueName") == snapshot.queue_name
+        ]
+    )
 
 
 def is_pending(snapshot: Snapshot) -> bool:

@@ -9,12 +9,11 @@ from typing import Final
 
 from ops import gang, logs, objects
 from ops.objects import Json
+from ops.runs import states
 from ops.snapshot import Snapshot, pluralize
 from ops.verdict import Verdict
 from training import spec
 
-_SUCCESS_CONDITIONS: Final = ("Completed", "Complete", "Succeeded")
-"""Success conditions of JobSet, of Job and TrainJob, of Training Operator and MPI Operator."""
 _EXIT_CODE: Final = re.compile(r"exit code (\d+)")
 _MAX_TIME: Final = "MaximumExecutionTimeExceeded"
 OUT_OF_MEMORY: Final = "OOMKilled"
@@ -85,7 +84,7 @@ def failure_mode(snapshot: Snapshot) -> str:
 
 def finished(snapshot: Snapshot) -> Verdict | None:
     """The run completed all its steps."""
-    for kind in _SUCCESS_CONDITIONS:
+    for kind in states.SUCCESS:
         condition = objects.condition(snapshot.run, kind)
         if condition.get("status") == "True":
             when = snapshot.ago(condition.get("lastTransitionTime"))

@@ -1,0 +1,209 @@
+"""All runs that the caller may see, each as one record, in a constant number of requests.
+
+One list per kind of run, one of Workloads, one of pods, and the queries of `progress`, however many runs
+there are.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from infra.domain import naming
+from ops import collect, objects
+from ops.cluster import Cluster, ForbiddenError, Kind
+from ops.collect import PODS, WORKLOADS
+from ops.metrics import MetricsUnknownError, PrometheusClient
+from ops.objects import Json
+from ops.runs import progress, states
+from ops.runs.progress import Progress
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSummary:
+    """One run. Times are RFC 3339, empty if unknown."""
+
+    run_id: str
+    name: str
+    version: int | None
+    team: str
+    namespace: str
+    kind: str
+    """Of its object: `JobSet`, `Job`, ..."""
+    state: str
+    """One of `states.STATES`."""
+    message: str
+    """Why it waits, or how it ended, in the cluster's words; often empty."""
+    queue: str
+    place: int | None
+    """Place in its queue, from 1; None unless it is queued."""
+    queued: int | None
+    """How many runs are queued there."""
+    priority: int | None
+    nodes: int
+    """Pods that it has when it runs, one per node; 0: not known."""
+    ready: int
+    """Pods that are ready."""
+    pools: tuple[str, ...]
+    """Pools that it is admitted to."""
+    attempt: int
+    """Start of the gang, from 1; 0: not started."""
+    created: str
+    admitted: str
+    """Of the current attempt."""
+    ended: str
+    sweep: str
+    progress: Progress
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended."""
+        return self.state in states.ENDED
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the record with the fields of `progress` in one mapping."""
+        return dataclasses.asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listing:
+    """Runs, newest first, and what could not be read."""
+
+    runs: tuple[RunSummary, ...]
+    hidden: tuple[str, ...] = ()
+    """Plurals that the caller may not list."""
+    gap: str = ""
+    """Why there are no metrics; empty if there are."""
+
+    def __bool__(self) -> bool:
+        return bool(self.runs)
+
+
+NO_PROGRESS: Final = Progress()
+
+
+def read_listing(
+    cluster: Cluster, namespace: str | None, prometheus: PrometheusClient | None = None
+) -> Listing:
+    """Read all runs of a namespace, or of all. `prometheus` None: without progress.
+
+    Raises ForbiddenError if the caller may not list runs there.
+    """
+    runs = collect.list_runs(cluster, namespace)
+    hidden: list[str] = []
+
+    def items(kind: Kind, selector: str = "") -> list[Json]:
+        try:
+            return cluster.items(kind, namespace, selector)
+        except ForbiddenError:
+            hidden.append(kind.plural)
+            return []
+
+    known: Mapping[str, Progress] = {}
+    gap = ""
+    workloads = items(WORKLOADS) if runs else []
+    pods = items(PODS, naming.RUN_ID) if runs else []
+    if prometheus is not None and runs:
+        try:
+            known = progress.from_prometheus(prometheus, namespace)
+        except MetricsUnknownError as error:
+            gap = f"no progress: {error}"
+    return Listing(
+        runs=tuple(summarize(runs, workloads, pods, known)), hidden=tuple(hidden), gap=gap
+    )
+
+
+def summarize(
+    runs: Sequence[Json],
+    workloads: Sequence[Json],
+    pods: Sequence[Json],
+    known: Mapping[str, Progress],
+) -> list[RunSummary]:
+    """Return one record per run, in their order. `known`: progress by run id. Pure."""
+    owned = _by_owner(workloads)
+    mine: dict[tuple[str, str], list[Json]] = defaultdict(list)
+    for pod in pods:
+        mine[_namespace(pod), objects.label(pod, naming.RUN_ID)].append(pod)
+    places = _places(workloads)
+    found = []
+    for run in runs:
+        workload = owned.get(str(objects.meta(run).get("uid")))
+        key = (_namespace(run), objects.run_id_of(run))
+        at = known.get(key[1], NO_PROGRESS)
+        found.append(_summary(run, workload, mine.get(key, []), places, at))
+    return found
+
+
+def _summary(
+    run: Json,
+    workload: Json | None,
+    pods: Sequence[Json],
+    places: Mapping[str, tuple[int, int]],
+    at: Progress,
+) -> RunSummary:
+    planned = states.planned_pods(workload)
+    state = states.state_of(run, workload, pods, planned)
+    place, queued = places.get(str(objects.meta(workload or {}).get("uid")), (None, None))
+    version = objects.label(run, naming.RUN_VERSION)
+    priority = ((workload or {}).get("spec") or {}).get("priority")
+    admitted = objects.condition(workload, "Admitted")
+    return RunSummary(
+        run_id=objects.run_id_of(run),
+        name=objects.label(run, naming.RUN),
+        version=int(version) if version.isdigit() else None,
+        team=objects.label(run, naming.TEAM),
+        namespace=_namespace(run),
+        kind=str(run.get("kind", "")),
+        state=state,
+        message=states.message_of(run, workload, state),
+        queue=objects.label(run, naming.QUEUE_NAME),
+        place=place if state == states.QUEUED else None,
+        queued=queued if state == states.QUEUED else None,
+        priority=None if priority is None else int(priority),
+        nodes=planned or len(states.live_pods(pods)),
+        ready=states.ready_pods(pods),
+        pools=_pools(workload),
+        attempt=at.attempt or states.attempt_of(run, workload),
+        created=str(objects.meta(run).get("creationTimestamp") or ""),
+        admitted=str(admitted.get("lastTransitionTime") or "")
+        if admitted.get("status") == "True"
+        else "",
+        ended=states.ended_at(run, workload),
+        sweep=objects.label(run, naming.SWEEP),
+        progress=at,
+    )
+
+
+def _by_owner(workloads: Iterable[Json]) -> dict[str, Json]:
+    """Return the newest Workload by the uid of its owner: an older one may still be terminating."""
+    found: dict[str, Json] = {}
+    for workload in objects.newest_first(workloads):
+        for owner in objects.meta(workload).get("ownerReferences") or []:
+            found.setdefault(str(owner["uid"]), workload)
+    return found
+
+
+def _places(workloads: Sequence[Json]) -> dict[str, tuple[int, int]]:
+    """Return place and length of the queue by the uid of each pending Workload."""
+    queues: dict[tuple[str, str], list[Json]] = defaultdict(list)
+    for one in workloads:
+        queues[_namespace(one), str((one.get("spec") or {}).get("queueName"))].append(one)
+    found = {}
+    for mine in queues.values():
+        order = states.queue_order(mine)
+        for place, one in enumerate(order, 1):
+            found[str(objects.meta(one).get("uid"))] = (place, len(order))
+    return found
+
+
+def _pools(workload: Json | None) -> tuple[str, ...]:
+    admission = objects.status(workload).get("admission") or {}
+    sets = admission.get("podSetAssignments") or []
+    return tuple(sorted({str(f) for one in sets for f in (one.get("flavors") or {}).values()}))
+
+
+def _namespace(item: Json) -> str:
+    return str(objects.meta(item).get("namespace") or "")

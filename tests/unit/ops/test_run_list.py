@@ -1,0 +1,218 @@
+"""`trainyard run list`: states, places in the queue, progress, and what a role may not see."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from infra.domain import naming
+from ops.cluster import Kind, UnreachableError, context_namespace
+from ops.objects import Json
+from ops.runs import following, list_command, states
+from ops.runs.listing import Listing, read_listing
+from tests.unit.ops.run_fixtures import (
+    NOW,
+    at,
+    condition,
+    ended,
+    pod,
+    run,
+    runs_on,
+    waits,
+    workload,
+)
+from tests.unit.ops.test_ops_commands import FakeCluster, call
+from tests.unit.snapshots import Text
+
+
+def another(name: str, *, age_s: float = 100, **changes: Any) -> Json:
+    """A run of its own name, with a uid that is its id."""
+    found = run(**changes)
+    run_id = f"{name}-v1-bbbbbbbb"
+    labels = found["metadata"]["labels"] | {naming.RUN: name, naming.RUN_ID: run_id}
+    found["metadata"] = found["metadata"] | {
+        "name": run_id,
+        "uid": run_id,
+        "labels": labels,
+        "creationTimestamp": at(age_s),
+    }
+    return found
+
+
+def of(one: Json, *conditions: Json, **more: Any) -> Json:
+    """The Workload of such a run."""
+    name = one["metadata"]["name"]
+    return workload(*conditions, run_id=name, uid=name, **more)
+
+
+def pod_of(one: Json, name: str, phase: str = "Running", **status: Any) -> Json:
+    found = pod(name, phase, **status)
+    found["metadata"]["labels"] = found["metadata"]["labels"] | {
+        naming.RUN_ID: one["metadata"]["name"]
+    }
+    return found
+
+
+def every_state() -> FakeCluster:
+    """A cluster with a run in each state."""
+    first, second = another("first", age_s=90), another("second", age_s=80)
+    starting = another("starting", age_s=70)
+    stopping = another("stopping", age_s=60)
+    stopping["metadata"]["deletionTimestamp"] = at(5)
+    stopped = another("stopped", age_s=50)
+    finished = another("finished", age_s=40, status={"conditions": [condition("Completed")]})
+    failed = another(
+        "failed", age_s=30, status={"conditions": [condition("Failed", message="exit code 78")]}
+    )
+    admitted = [condition("QuotaReserved"), condition("Admitted")]
+    gone = condition("Evicted", reason="Deactivated", message="exceeded the maximum execution time")
+    restarted = run(status={"restarts": 2})
+    cluster = FakeCluster(
+        jobsets=[restarted, first, second, starting, stopping, stopped, finished, failed],
+        workloads=[
+            runs_on(),
+            of(first, waits(), age_s=90),
+            of(second, waits(), age_s=80, priority=2000),
+            of(starting, *admitted, flavor="spot"),
+            of(stopped, gone, active=False),
+        ],
+        pods=[pod("a"), pod("b"), pod_of(starting, "c"), pod_of(starting, "d", "Pending")],
+    )
+    at_step = {"metric": {"run_id": restarted["metadata"]["name"]}, "value": [0, "120"]}
+    answer = {"status": "success", "data": {"result": [at_step]}}
+    cluster.texts["prometheus-operated"] = json.dumps(answer)
+    return cluster
+
+
+def listed(cluster: FakeCluster, namespace: str | None = None) -> Listing:
+    return read_listing(cluster, namespace)  # type: ignore[arg-type]
+
+
+def test_each_state_is_recognised() -> None:
+    found = {one.name: one.state for one in listed(every_state()).runs}
+    assert found.pop("hello") == states.RUNNING
+    queued = {found.pop("first"), found.pop("second")}
+    assert queued == {states.QUEUED}
+    assert found == {
+        name: name for name in ("starting", "stopping", "stopped", "finished", "failed")
+    }
+
+
+def test_the_place_in_the_queue_follows_priority_and_age() -> None:
+    found = {one.name: (one.place, one.queued) for one in listed(every_state()).runs}
+    assert (found["second"], found["first"]) == ((1, 2), (2, 2))
+    assert found["hello"] == (None, None)
+
+
+def test_table(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], text: Text
+) -> None:
+    monkeypatch.setattr(list_command, "_now", lambda: NOW)
+    assert call(monkeypatch, every_state(), "run", "list") == 0
+    text(capsys.readouterr().out)
+
+
+def test_json_names_the_fields_that_scripts_read(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, every_state(), "run", "list", "--json", "--state", "running") == 0
+    answer = json.loads(capsys.readouterr().out)
+    [one] = answer["runs"]
+    assert (one["run_id"], one["attempt"], one["nodes"], one["ready"]) == (
+        *("hello-v1-aaaaaaaa", 120),
+        *(2, 2),
+    )
+    assert one["progress"]["step"] == 120
+    assert (answer["hidden"], answer["gap"]) == ([], "")
+
+
+def test_without_metrics_the_attempt_is_counted_by_the_objects() -> None:
+    evictions = {"evictions": [{"reason": "Preempted", "count": 3}]}
+    one = run(status={"restarts": 2})
+    cluster = FakeCluster(jobsets=[one], workloads=[runs_on(schedulingStats=evictions)])
+    assert listed(cluster).runs[0].attempt == 6
+
+
+class CountingCluster(FakeCluster):
+    """Counts lists."""
+
+    requests = 0
+
+    def items(self, kind: Kind, namespace: str | None = None, selector: str = "") -> list[Json]:
+        self.requests += 1
+        return super().items(kind, namespace, selector)
+
+
+def test_requests_do_not_grow_with_the_number_of_runs() -> None:
+    counts = []
+    for number in (1, 300):
+        runs = [another(f"run-{one}") for one in range(number)]
+        workloads = [of(one, waits()) for one in runs]
+        cluster = CountingCluster(jobsets=runs, workloads=workloads)
+        assert len(listed(cluster).runs) == number
+        counts.append(cluster.requests)
+    assert counts[0] == counts[1]
+
+
+def test_a_role_that_may_not_read_workloads_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], text: Text
+) -> None:
+    cluster = FakeCluster(("workloads",), jobsets=[run()], pods=[pod("a", "Failed", **ended(1))])
+    assert call(monkeypatch, cluster, "run", "list") == 0
+    text(capsys.readouterr().err)
+
+
+def test_a_team_role_lists_the_namespace_of_its_context(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    text: Text,
+) -> None:
+    cluster = FakeCluster(("jobsets", "jobs"), jobsets=[run()], workloads=[runs_on()])
+    path = tmp_path / "config"
+    where = {"cluster": "c", "user": "u", "namespace": "team-research"}
+    elsewhere = {"cluster": "c", "user": "u"}
+    config = {
+        "contexts": [{"name": "a", "context": where}, {"name": "b", "context": elsewhere}],
+        "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:9"}}],
+        "users": [{"name": "u", "user": {}}],
+        "current-context": "a",
+    }
+    path.write_text(yaml.safe_dump(config))
+    assert call(monkeypatch, cluster, "run", "list", "--kubeconfig", str(path)) == 0
+    assert "hello-v1-aaaaaaaa" in capsys.readouterr().out
+    assert (
+        call(monkeypatch, cluster, "run", "list", "--kubeconfig", str(path), "--context", "b") == 2
+    )
+    text(capsys.readouterr().err)
+    assert context_namespace(tmp_path / "none") == ""
+
+
+def test_no_runs_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, FakeCluster(), "run", "list") == 0
+    assert capsys.readouterr().out == "no runs\n"
+
+
+def test_a_lost_connection_is_said_once_and_does_not_end_a_watch() -> None:
+    said: list[str] = []
+    pauses: list[float] = []
+    answers: list[Any] = [UnreachableError("no answer")] * 6 + ["runs"]
+
+    def read() -> str:
+        found = answers.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return str(found)
+
+    assert following.read_again(read, said.append, pauses.append) == "runs"
+    assert said == [
+        "connection lost: no answer; trying again until it is back (Ctrl-C ends)",
+        "connected again",
+    ]
+    assert pauses == [2, 4, 8, 16, 30, 30]
