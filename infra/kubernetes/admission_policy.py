@@ -47,11 +47,13 @@ def policy(
     variables: Mapping[str, str] | None = None,
     conditions: Mapping[str, str] | None = None,
     audited: Mapping[str, str] | None = None,
+    params: tuple[str, str] | None = None,
 ) -> Manifest:
     """Return one policy.
 
     `conditions`: by name, CEL that must hold for the rules to apply. `audited`: by key, CEL of a text for the
-    audit log.
+    audit log. `params`: API version and kind of objects of the request's namespace: the rules must hold for each
+    of them as `params`; without any the request is denied.
     """
     selector = {"matchExpressions": [{"key": naming.TEAM, "operator": "Exists"}]}
     spec: dict[str, Any] = {
@@ -62,6 +64,8 @@ def policy(
             "resourceRules": [dict(rule) for rule in matches],
         },
     }
+    if params:
+        spec["paramKind"] = {"apiVersion": params[0], "kind": params[1]}
     if conditions:
         spec["matchConditions"] = _named(conditions)
     if variables:
@@ -86,11 +90,13 @@ def policy(
 def binding(manifest: Mapping[str, Any]) -> Manifest:
     """Return the binding, without which a policy has no effect."""
     name = manifest["metadata"]["name"]
+    every: dict[str, Any] = {"selector": {}, "parameterNotFoundAction": "Deny"}
+    params = {"paramRef": every} if "paramKind" in manifest["spec"] else {}
     return {
         "apiVersion": _API,
         "kind": "ValidatingAdmissionPolicyBinding",
         "metadata": metadata(name, labels=naming.object_labels("admission")),
-        "spec": {"policyName": name, "validationActions": ["Deny", "Audit"]},
+        "spec": {"policyName": name, "validationActions": ["Deny", "Audit"], **params},
     }
 
 

@@ -49,11 +49,14 @@ _VIEW: Final = [
 ]
 """Everything that explains a run; no Secrets."""
 
+_SHELLS: Final = [_rule("", ["pods/exec", "pods/portforward"], ["create", "get"])]
+"""Connections to pods. An admission policy admits only those to one's own dev pods: admission/dev_pods.py."""
+
 ROLE_RULES: Final[Mapping[str, list[dict[str, Any]]]] = {
     # Runs are files in the repository; everyone sees the queue, logs and events.
-    "researcher": _VIEW,
+    "researcher": [*_VIEW, *_SHELLS],
     # Leads can stop runs.
-    "lead": [*_VIEW, *_run_rules(["delete"]), _rule("", ["pods"], ["delete"])],
+    "lead": [*_VIEW, *_SHELLS, *_run_rules(["delete"]), _rule("", ["pods"], ["delete"])],
     "auditor": [
         *_VIEW,
         _rule("rbac.authorization.k8s.io", ["roles", "rolebindings"], _READ),
@@ -66,7 +69,7 @@ ROLE_RULES: Final[Mapping[str, list[dict[str, Any]]]] = {
         _rule("", ["configmaps", "services"], _WRITE),
     ],
 }
-"""Rules by role in each team's namespace. No role reads Secrets, opens a shell, or changes a role; without
+"""Rules by role in each team's namespace. No role reads Secrets or changes a role; without
 wildcards, an add-on's resources are inaccessible until they are listed here."""
 
 

@@ -57,10 +57,7 @@ GUARDED = [
             ("secrets", "get"),
             ("secrets", "list"),
             ("pods", "create"),
-            ("pods/exec", "create"),
-            ("pods/exec", "get"),
             ("pods/attach", "create"),
-            ("pods/portforward", "create"),
             ("pods/proxy", "get"),
             ("services/proxy", "get"),
             ("pods/ephemeralcontainers", "patch"),
@@ -207,6 +204,21 @@ def test_guarded_verbs_are_denied_to_all_subjects_and_a_granting_role_is_detecte
         lambda: not any(answers(client, SUBJECTS["researcher"], cells).values()),
         "every guarded cell is closed again",
     )
+
+
+def test_researchers_and_leads_alone_connect_to_pods_and_only_in_their_namespace(
+    teams: Cluster,
+) -> None:
+    client = Client(teams.kubeconfig)
+    for name, subject in SUBJECTS.items():
+        for place in (NAMESPACE, naming.namespace(OTHER), "kube-system"):
+            cells = [
+                Cell(place, "", f"pods/{way}", verb)
+                for way in ("exec", "portforward")
+                for verb in ("create", "get")
+            ]
+            expected = place == NAMESPACE and name in ("researcher", "lead")
+            assert set(answers(client, subject, cells).values()) == {expected}, (name, place)
 
 
 def test_requests_are_answered_according_to_the_matrix(teams: Cluster) -> None:

@@ -6,16 +6,18 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 
 from infra.domain import naming
 from sandbox import process
-from tests.sandbox import escape_attempts, escape_neighbours, escape_pods
+from tests.sandbox import escape_attempts, escape_dev, escape_neighbours, escape_pods
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.escape_attempts import KUEUE, MASTERS, Attempt
 from tests.sandbox.escape_kit import (
+    Ask,
     GuardedCluster,
     create,
     delete,
@@ -26,6 +28,7 @@ from tests.sandbox.escape_kit import (
 from tests.sandbox.escape_objects import (
     PRODUCTION,
     RESEARCH,
+    collection,
     job,
     jobset,
     launched,
@@ -42,7 +45,10 @@ ATTEMPTS: list[Attempt] = [
     *escape_attempts.every(),
     *escape_pods.every(),
     *escape_neighbours.every(),
+    *escape_dev.every(),
 ]
+HOST = "does not have a host"
+"""Error of a connection to a pod that is not on a node: admission has passed it."""
 POLICIES = sorted({attempt.policies for attempt in ATTEMPTS})
 
 
@@ -80,10 +86,71 @@ def test_each_attempt_passes_without_its_policies(
 
 
 def test_every_policy_has_an_attempt(guarded: GuardedCluster) -> None:
-    # Notes in the audit log are tried apart.
-    assert {name for policies in POLICIES for name in policies} == guarded.policies.keys() - {
-        "audit"
-    }
+    # Notes in the audit log and connections to pods are tried apart.
+    apart = {"audit", "dev-shells"}
+    assert {name for policies in POLICIES for name in policies} == guarded.policies.keys() - apart
+
+
+def _is_admitted(guarded: GuardedCluster, ask: Ask) -> bool:
+    return HOST in guarded.ask.refusal(ask)
+
+
+@pytest.fixture(scope="module")
+def dev_pod(guarded: GuardedCluster) -> dict[str, Any]:
+    """Alice's dev pod, made by the Job controller; it waits for a node that does not exist."""
+    made = escape_dev.dev_job()
+    made["metadata"]["name"] = "devpod-alice"
+    made["spec"]["template"]["spec"]["nodeSelector"] = {naming.POOL: "none"}
+    guarded.ask(create(made).by(escape_dev.ALICE, MASTERS).for_real())
+
+    def found() -> dict[str, Any] | None:
+        pods = guarded.ask(Ask("GET", collection(pod()), query={}))["items"]
+        return next((p for p in pods if p["metadata"]["name"].startswith("devpod-alice")), None)
+
+    one = until(found, "the Job controller has made the dev pod")
+    return {"apiVersion": "v1", "kind": "Pod", **one}
+
+
+def test_users_connect_to_their_own_dev_pods_only(
+    guarded: GuardedCluster, dev_pod: dict[str, Any]
+) -> None:
+    own, run = dev_pod["metadata"]["name"], escape_dev.RUNS_POD
+    by_policy = "'trainyard-dev-shells' with binding"
+    for groups in ((MASTERS,), (naming.group(RESEARCH, "researcher"),)):
+        for kind in ("exec", "portforward"):
+            mine = escape_dev.connect(own, kind, escape_dev.ALICE, *groups)
+            # It passes admission; there is nothing to connect to.
+            until(partial(_is_admitted, guarded, mine), "it is admitted")
+            theirs = escape_dev.connect(own, kind, escape_dev.BOB, *groups)
+            assert by_policy in guarded.ask.refusal(theirs), kind
+            of_run = escape_dev.connect(run, kind, escape_dev.ALICE, *groups)
+            assert by_policy in guarded.ask.refusal(of_run), kind
+            none = escape_dev.connect("devpod-none", kind, escape_dev.ALICE, *groups)
+            assert guarded.ask.refusal(none)
+    attached = escape_dev.connect(own, "attach", escape_dev.ALICE, MASTERS)
+    assert by_policy in guarded.ask.refusal(attached)
+    stranger = escape_dev.connect(own, "exec", escape_dev.ALICE, naming.group(PRODUCTION, "lead"))
+    assert "cannot create resource" in guarded.ask.refusal(stranger)
+    theirs = escape_dev.connect(own, "exec", escape_dev.BOB, MASTERS)
+    with guarded.without(
+        "dev-shells", proof=escape_dev.connect(run, "exec", escape_dev.BOB, MASTERS), passed=HOST
+    ):
+        assert HOST in guarded.ask.refusal(theirs)
+
+
+def test_a_dev_pod_keeps_its_owner_and_has_no_host_paths(
+    guarded: GuardedCluster, dev_pod: dict[str, Any]
+) -> None:
+    for taken in escape_dev.taken_over(dev_pod):
+        assert "'trainyard-dev-pods' with binding" in guarded.ask.refusal(taken)
+    mounting = {k: v for k, v in dev_pod.items() if k != "status"}
+    mounting["metadata"] = {
+        k: v for k, v in dev_pod["metadata"].items() if k not in ("uid", "resourceVersion", "name")
+    } | {"name": "devpod-alice-other"}
+    volumes = [{"name": "host", "hostPath": {"path": "/"}}]
+    mounting["spec"] = dev_pod["spec"] | {"volumes": volumes}
+    refused = guarded.ask.refusal(create(mounting).by(escape_attempts.JOB, MASTERS))
+    assert "violates PodSecurity" in refused
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)

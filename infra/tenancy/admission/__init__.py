@@ -13,6 +13,7 @@ from infra.kubernetes.controller_accounts import KUBE_SCHEDULER
 from infra.kubernetes.objects import KubernetesObject, Manifest
 from infra.tenancy.admission import (
     attribution,
+    dev_pods,
     images,
     immutability,
     placement,
@@ -60,6 +61,8 @@ def policies(args: AdmissionPoliciesArgs) -> list[Manifest]:
         programs.run_files_immutable(),
         priorities.priority_within_tier(args.priorities, args.ceilings),
         services.forbid_external_services(),
+        dev_pods.dev_pods_are_owned(args.priorities),
+        dev_pods.shells_of_owners(),
         attribution.team_label_matches(),
         attribution.audit_launches(),
     ]

@@ -55,6 +55,10 @@ def test_every_policy_applies_to_all_team_namespaces_and_fails_closed(name: str)
 @pytest.mark.parametrize("name", POLICIES)
 def test_every_policy_is_bound(name: str) -> None:
     spec = binding(POLICIES[name])["spec"]
+    params = spec.pop("paramRef", None)
+    # A policy about other objects denies where there are none.
+    of_objects = {"selector": {}, "parameterNotFoundAction": "Deny"}
+    assert params == (of_objects if "paramKind" in POLICIES[name]["spec"] else None)
     assert spec == {"policyName": name, "validationActions": ["Deny", "Audit"]}
 
 
@@ -78,7 +82,7 @@ def test_pod_rules_cover_every_workload_kind_that_creates_pods() -> None:
     }
     about_pods = (
         *("queue", "placement", "requests", "volumes"),
-        *("images", "environment", "priority", "labels"),
+        *("images", "environment", "priority", "labels", "dev-pods"),
     )
     assert seen == {f"trainyard-{name}" for name in about_pods}
 
