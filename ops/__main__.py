@@ -12,6 +12,7 @@ from ops import drain_command
 from ops.cluster import Cluster, ClusterError, ForbiddenError
 from ops.collect import NoSuchRunError
 from ops.commands import PROGRAM, Group, epilog
+from ops.ledger import command as costs
 from ops.ready import command as ready
 from ops.runs import command as runs
 from ops.sweep import command as sweep
@@ -76,10 +77,13 @@ def parser() -> argparse.ArgumentParser:
     tree = Group(top)
     run = tree.group("run", "look at runs and explain them")
     runs.add(run)
+    costs.add_to_run(run)
     sweep.add(tree.group("sweep", "submit a family of runs, and show its result", sweep.EXAMPLES))
     stack = tree.group("stack", "check the stack; drain and resume its queues")
     ready.add(stack)
     drain_command.add(stack)
+    costs.add_to_stack(stack)
+    costs.add_group(tree.group("cost", "record what nodes and runs do, and report a month"))
     return top
 
 

@@ -1,0 +1,280 @@
+"""Turn what a cluster and its Prometheus show at one moment into facts. Pure, except for `look`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from infra.domain import naming, prices, quantity
+from infra.observability import series
+from ops import objects, placement
+from ops.cluster import Cluster, ForbiddenError, Kind
+from ops.collect import NODES, PODS, WORKLOADS
+from ops.ledger.model import Bucket, Cause, Fact, Fault, Hold, Node, Phase, Wait
+from ops.metrics import MetricsUnknownError, PrometheusClient
+from ops.objects import Json
+
+_GONE_TYPES: Final = (Node, Hold, Wait, Fault)
+
+_EVICTED: Final[Mapping[str, Cause]] = {
+    "Preempted": Cause.PREEMPTION,
+    "NodeFailures": Cause.NODE,
+    "ClusterQueueStopped": Cause.STOP,
+    "LocalQueueStopped": Cause.STOP,
+    "Deactivated": Cause.STOP,
+    "MaximumExecutionTimeExceeded": Cause.STOP,
+}
+"""By reason of a Workload's condition Evicted."""
+
+_HEALTH: Final = ("Ready", "AcceleratedHardwareReady")
+"""Conditions of a node that can run training: the kubelet's, and that of EKS' node monitoring agent."""
+
+_COUNTERS: Final[Mapping[str, series.Series]] = {
+    "steps": series.STEPS,
+    "tokens": series.TOKENS,
+    "step_s": series.STEP_SECONDS,
+    "loader_s": series.LOADER_SECONDS,
+    "collective_s": series.COLLECTIVE_SECONDS,
+    "stall_s": series.CHECKPOINT_STALL_SECONDS,
+    "step": series.STEP,
+    "attempt": series.ATTEMPT,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sight:
+    """What is there at one moment."""
+
+    now: float
+    """Unix seconds."""
+    nodes: Sequence[Json] = ()
+    pods: Sequence[Json] = ()
+    """Of runs."""
+    workloads: Sequence[Json] = ()
+    counters: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """By run id, the counters of its current attempt by the keys above."""
+    hidden: frozenset[str] = frozenset()
+    """Plurals of what may not be read."""
+    gap: str = ""
+    """What else is not known, and why."""
+
+
+def look(cluster: Cluster, prometheus: PrometheusClient | None, now: float) -> Sight:
+    """Read the cluster and its metrics. What may not be read is left out."""
+    hidden: set[str] = set()
+
+    def items(kind: Kind, selector: str = "") -> list[Json]:
+        try:
+            return cluster.items(kind, None, selector)
+        except ForbiddenError:
+            hidden.add(kind.plural)
+            return []
+
+    nodes, pods, workloads = items(NODES), items(PODS, naming.RUN_ID), items(WORKLOADS)
+    counters: dict[str, dict[str, float]] = {}
+    gap = "" if prometheus else "no Prometheus"
+    try:
+        for key, one in _COUNTERS.items() if prometheus else ():
+            assert prometheus
+            for sample in prometheus.query(f'max by (run_id) ({one}{{run_id!=""}})'):
+                counters.setdefault(sample.labels["run_id"], {})[key] = sample.value
+    except MetricsUnknownError as error:
+        gap = f"no metrics: {error}"
+    return Sight(
+        now=now,
+        nodes=nodes,
+        pods=pods,
+        workloads=workloads,
+        counters=counters,
+        hidden=frozenset(hidden),
+        gap=gap,
+    )
+
+
+def facts(sight: Sight, known: Iterable[Fact] = ()) -> list[Fact]:
+    """Return the facts of a sight, and the ends of known ones that are no longer to be seen."""
+    before = {fact.identity: fact for fact in known}
+    seen: list[Fact] = [*_nodes(sight), *_faults(sight), *_holds(sight), *_waits(sight)]
+    seen += _phases(sight, before)
+    there = {fact.identity for fact in seen}
+    return [*seen, *_gone(sight, before, there)]
+
+
+def _gone(
+    sight: Sight, before: Mapping[tuple[str, ...], Fact], there: set[tuple[str, ...]]
+) -> Iterator[Fact]:
+    """End what was there and is not: between two looks, so at the later one."""
+    sources = {Node: "nodes", Fault: "nodes", Hold: "pods", Wait: "workloads"}
+    for identity, fact in before.items():
+        if not isinstance(fact, _GONE_TYPES) or fact.end is not None or identity in there:
+            continue
+        if sources[type(fact)] not in sight.hidden:
+            yield dataclasses.replace(fact, end=max(sight.now, fact.start))
+
+
+def _nodes(sight: Sight) -> Iterator[Node]:
+    for node in sight.nodes:
+        pool = objects.label(node, naming.POOL)
+        if not pool:
+            continue
+        labels = objects.meta(node).get("labels") or {}
+        yield Node(
+            uid=_uid(node),
+            pool=pool,
+            start=_time(objects.meta(node).get("creationTimestamp"), sight.now),
+            purchase=(prices.purchase_of(labels) or ""),
+            usd_per_hour=prices.node_usd_per_hour(labels),
+        )
+
+
+def _faults(sight: Sight) -> Iterator[Fault]:
+    for node in sight.nodes:
+        for kind in _HEALTH if objects.label(node, naming.POOL) else ():
+            found = objects.condition(node, kind)
+            if found and found.get("status") != "True":
+                start = _time(found.get("lastTransitionTime"), sight.now)
+                cause = str(found.get("reason") or f"not {kind}")
+                yield Fault(node=_uid(node), start=start, cause=cause)
+                break
+
+
+def _holds(sight: Sight) -> Iterator[Hold]:
+    nodes = {objects.name(node): node for node in sight.nodes}
+    for pod in sight.pods:
+        node = nodes.get(str((pod.get("spec") or {}).get("nodeName") or ""))
+        if node is None or not objects.label(node, naming.POOL):
+            continue
+        scheduled = objects.condition(pod, "PodScheduled").get("lastTransitionTime")
+        start = _time(scheduled or objects.meta(pod).get("creationTimestamp"), sight.now)
+        yield Hold(
+            uid=_uid(pod),
+            node=_uid(node),
+            run=objects.label(pod, naming.RUN_ID),
+            team=_team(pod),
+            start=start,
+            end=_pod_end(pod, start, sight.now),
+            share=_share(pod, node),
+        )
+
+
+def _pod_end(pod: Json, start: float, now: float) -> float | None:
+    """Return when an ended pod's last container ended; None while it runs."""
+    if objects.status(pod).get("phase") not in ("Succeeded", "Failed"):
+        return None
+    ended = [
+        (one.get("state") or {}).get("terminated", {}).get("finishedAt")
+        for one in objects.status(pod).get("containerStatuses") or []
+    ]
+    return max([start, *(_time(text, now) for text in ended if text)]) if any(ended) else now
+
+
+def _share(pod: Json, node: Json) -> float:
+    """Return the pod's part of the node: of its GPUs; of its cores, where it has none."""
+    requests = objects.requests(pod["spec"])
+    there = objects.status(node).get("allocatable") or {}
+    for resource in (naming.GPU, "cpu"):
+        whole = float(quantity.parse(there.get(resource, 0)))
+        if whole > 0 and (requests.get(resource) or resource == "cpu"):
+            return min(1.0, float(requests.get(resource, 0)) / whole)
+    return 0.0
+
+
+def _waits(sight: Sight) -> Iterator[Wait]:
+    pools = {
+        objects.label(node, naming.POOL): objects.meta(node).get("labels") or {}
+        for node in sight.nodes
+        if objects.label(node, naming.POOL)
+    }
+    for workload in sight.workloads:
+        created = _time(objects.meta(workload).get("creationTimestamp"), sight.now)
+        evicted = objects.condition(workload, "Evicted").get("lastTransitionTime")
+        admitted = objects.condition(workload, "Admitted")
+        if objects.condition_is_true(workload, "Finished"):
+            continue
+        ended = None
+        if admitted.get("status") == "True":
+            if evicted:
+                continue  # When it began to wait again is known only from an earlier look.
+            ended = _time(admitted.get("lastTransitionTime"), sight.now)
+        sets = (workload.get("spec") or {}).get("podSets") or []
+        specs = [(one.get("template") or {}).get("spec") or {} for one in sets]
+        yield Wait(
+            run=objects.run_id_of(workload),
+            team=_team(workload),
+            start=_time(evicted, created) if ended is None else created,
+            end=ended,
+            pools=tuple(
+                sorted(
+                    name
+                    for name, labels in pools.items()
+                    if specs
+                    and all(placement.matches(s, labels, known_keys_only=True) for s in specs)
+                )
+            ),
+            nodes=float(sum(int(one.get("count", 1)) for one in sets)),
+        )
+
+
+def _phases(sight: Sight, before: Mapping[tuple[str, ...], Fact]) -> Iterator[Phase]:
+    """Return the current attempt of each run that reports steps, and the causes of ended ones."""
+    ended = {
+        objects.run_id_of(one): cause
+        for one in sight.workloads
+        if (cause := _cause(one)) is not None
+    }
+    for run, counters in sight.counters.items():
+        if not counters.get("steps") or "step_s" not in counters:
+            continue
+        attempt = max(1, int(counters.get("attempt", 1)))
+        old = before.get(("phase", run, str(attempt)))
+        loader, collective, stall = (
+            counters.get(k, 0.0) for k in ("loader_s", "collective_s", "stall_s")
+        )
+        made = int(counters["steps"])
+        begun = sight.now - counters["step_s"] - stall
+        step = int(counters.get("step", made))
+        yield Phase(
+            run=run,
+            attempt=attempt,
+            start=min(old.start, begun) if isinstance(old, Phase) else begun,
+            end=sight.now,
+            seconds={
+                Bucket.PRODUCTIVE.value: max(0.0, counters["step_s"] - loader - collective),
+                Bucket.COLLECTIVES.value: collective,
+                Bucket.SAVE.value: stall,
+            },
+            steps=made,
+            tokens=counters.get("tokens", 0.0),
+            first_step=step - made + 1,
+        )
+    for fact in before.values():
+        over = isinstance(fact, Phase) and not fact.ended and fact.run not in sight.counters
+        if over and isinstance(fact, Phase) and fact.run in ended:
+            yield dataclasses.replace(fact, ended=ended[fact.run].value)
+
+
+def _cause(workload: Json) -> Cause | None:
+    """Return why the last attempt of a run ended; None while it runs."""
+    finished = objects.condition(workload, "Finished")
+    if finished.get("status") == "True":
+        return Cause.DONE if finished.get("reason") == "Succeeded" else Cause.FAILURE
+    evicted = objects.condition(workload, "Evicted")
+    if evicted.get("status") == "True":
+        return _EVICTED.get(str(evicted.get("reason")), Cause.UNKNOWN)
+    return None
+
+
+def _team(item: Json) -> str:
+    namespace = str(objects.meta(item).get("namespace") or "")
+    return objects.label(item, naming.TEAM) or namespace.removeprefix(naming.namespace(""))
+
+
+def _uid(item: Json) -> str:
+    return str(objects.meta(item).get("uid") or objects.name(item))
+
+
+def _time(text: str | None, default: float) -> float:
+    found = objects.time(text)
+    return found.timestamp() if found else default

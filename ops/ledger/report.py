@@ -1,0 +1,232 @@
+"""Amounts as tables, CSV, JSON and a picture."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from rich.table import Table
+
+from ops.ledger.accounting import with_replays
+from ops.ledger.model import Account, Amount, Book, Bucket, Fact, Phase
+
+LOST: Final = (
+    *(Bucket.REPLAYED, Bucket.SAVE, Bucket.STARTING, Bucket.ENDING),
+    *(Bucket.FAULTY, Bucket.WAITING),
+)
+"""Buckets of time that interruptions, saves and waiting cost."""
+UNUSED: Final = "(no run)"
+COLUMNS: Final = (
+    *("pool", "purchase", "team", "run", "attempt", "bucket", "cause"),
+    *("node_hours", "usd", "unpriced_node_hours"),
+)
+
+Key = Callable[[Account], str]
+
+
+def total(book: Mapping[Account, Amount]) -> Amount:
+    """Return the sum of all amounts."""
+    found = Amount()
+    for amount in book.values():
+        found.merge(amount)
+    return found
+
+
+def grouped(book: Mapping[Account, Amount], key: Key) -> dict[str, Amount]:
+    """Return sums by a key, the most expensive first."""
+    found: dict[str, Amount] = defaultdict(Amount)
+    for account, amount in book.items():
+        found[key(account)].merge(amount)
+    return dict(sorted(found.items(), key=lambda item: (-item[1].usd, -item[1].seconds, item[0])))
+
+
+def of_run(book: Mapping[Account, Amount], run: str) -> Book:
+    """Return what is booked on a run."""
+    return {account: amount for account, amount in book.items() if account.run == run}
+
+
+def team_of(account: Account) -> str:
+    """Return the team of an account."""
+    return account.team or UNUSED
+
+
+def money(amount: Amount) -> str:
+    """Return USD; `?` where no price is known."""
+    if amount.unpriced and not amount.usd:
+        return "?"
+    return f"{amount.usd:,.2f}" + ("+?" if amount.unpriced > 1 else "")
+
+
+def hours(seconds: float) -> str:
+    """Return node-hours."""
+    return f"{seconds / 3600:,.1f}"
+
+
+def bucket_table(book: Mapping[Account, Amount], title: str) -> Table:
+    """Return node-hours, USD and share by bucket."""
+    table = Table("bucket", title=title, title_justify="left")
+    for name in ("node-hours", "share", "USD"):
+        table.add_column(name, justify="right")
+    whole = total(book)
+    by_bucket = grouped(book, lambda a: a.bucket.value)
+    for bucket in Bucket:
+        amount = by_bucket.get(bucket.value)
+        if amount:
+            share = f"{amount.seconds / whole.seconds:.1%}" if whole.seconds else ""
+            table.add_row(bucket.value, hours(amount.seconds), share, money(amount))
+    table.add_section()
+    table.add_row("total", hours(whole.seconds), "", money(whole))
+    return table
+
+
+def cross_table(book: Mapping[Account, Amount], key: Key, name: str) -> Table:
+    """Return USD by a key and bucket, with node-hours and the total."""
+    present = [b for b in Bucket if any(a.bucket is b for a in book)]
+    table = Table(name, title=f"USD by {name} and bucket", title_justify="left")
+    for one in (*(b.value for b in present), "USD", "node-hours"):
+        table.add_column(one, justify="right")
+    cells: dict[tuple[str, Bucket], Amount] = defaultdict(Amount)
+    for account, amount in book.items():
+        cells[key(account), account.bucket].merge(amount)
+    for row, amount in grouped(book, key).items():
+        parts = [cells.get((row, bucket)) for bucket in present]
+        texts = ["" if part is None else money(part) for part in parts]
+        table.add_row(row, *texts, money(amount), hours(amount.seconds))
+    return table
+
+
+def cause_table(book: Mapping[Account, Amount]) -> Table:
+    """Return what was lost, by cause."""
+    lost = {a: amount for a, amount in book.items() if a.bucket in LOST}
+    return cross_table(lost, lambda a: a.cause or "-", "cause of loss")
+
+
+def rows(book: Mapping[Account, Amount]) -> list[dict[str, Any]]:
+    """Return one row per account, in a stable order."""
+    found = []
+    for a, amount in book.items():
+        values = (a.pool, a.purchase, a.team, a.run, a.attempt, a.bucket.value, a.cause)
+        numbers = (amount.seconds / 3600, amount.usd, amount.unpriced / 3600)
+        found.append(dict(zip(COLUMNS, (*values, *(round(n, 6) for n in numbers)), strict=True)))
+    return sorted(found, key=lambda row: tuple(str(row[name]) for name in COLUMNS[:7]))
+
+
+def to_csv(book: Mapping[Account, Amount]) -> str:
+    """Return the rows as CSV."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows(book))
+    return text.getvalue()
+
+
+def useful(facts: Iterable[Fact], run: str) -> tuple[int, float]:
+    """Return the steps and tokens of a run that count."""
+    found = sorted(
+        (f for f in facts if isinstance(f, Phase) and f.run == run), key=lambda p: p.start
+    )
+    counted = with_replays(found)
+    return sum(p.steps for p in counted), sum(p.tokens for p in counted)
+
+
+def run_json(book: Mapping[Account, Amount], run: str, steps: int, tokens: float) -> dict[str, Any]:
+    """Return the cost of a run as values."""
+    whole = total(book)
+    return {
+        "run": run,
+        "usd": round(whole.usd, 6),
+        "nodeHours": round(whole.seconds / 3600, 6),
+        "unpricedNodeHours": round(whole.unpriced / 3600, 6),
+        "usefulSteps": steps,
+        "usdPerUsefulStep": whole.usd / steps if steps else None,
+        "usdPerBillionTokens": whole.usd / tokens * 1e9 if tokens else None,
+        "buckets": {
+            name: {"usd": round(a.usd, 6), "nodeHours": round(a.seconds / 3600, 6)}
+            for name, a in grouped(book, lambda one: one.bucket.value).items()
+        },
+        "rows": rows(book),
+    }
+
+
+_COLORS: Final = {
+    Bucket.PRODUCTIVE: "#2e7d4f",
+    Bucket.COLLECTIVES: "#8bbf9f",
+    Bucket.OTHER: "#c9d6c5",
+    Bucket.SAVE: "#3f6fb0",
+    Bucket.STARTING: "#8fb3de",
+    Bucket.ENDING: "#c3d5ec",
+    Bucket.REPLAYED: "#c1272d",
+    Bucket.FAULTY: "#7a1f1f",
+    Bucket.WAITING: "#e3a33b",
+    Bucket.IDLE: "#b9b9b9",
+}
+
+
+def draw(book: Mapping[Account, Amount], title: str, file: Path) -> None:
+    """Write the picture: USD by team and by pool, divided by bucket. Raises OSError or ValueError."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(12.0, 5.0), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    _bars(left, book, team_of, "by team")
+    _bars(right, book, _pool_of, "by pool")
+    handles, labels = left.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=5, frameon=False)
+    figure.suptitle(title)
+    figure.savefig(file, dpi=120)
+
+
+def _pool_of(account: Account) -> str:
+    other = account.purchase not in ("", account.pool)
+    return f"{account.pool} ({account.purchase})" if other else account.pool
+
+
+_MOST_BARS: Final = 15
+
+
+def _bars(panel: Any, book: Mapping[Account, Amount], key: Key, name: str) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    names = list(grouped(book, key))
+    shown, rest = names[:_MOST_BARS], set(names[_MOST_BARS:])
+    order = [*shown, *(["others"] if rest else [])]
+    cells: dict[tuple[str, Bucket], float] = defaultdict(float)
+    for account, amount in book.items():
+        one = key(account)
+        cells["others" if one in rest else one, account.bucket] += amount.usd
+    starts = [0.0] * len(order)
+    for bucket in _COLORS:
+        widths = [cells[one, bucket] for one in order]
+        if any(account.bucket is bucket for account in book):
+            panel.barh(order, widths, left=starts, color=_COLORS[bucket], label=bucket.value)
+        starts = [a + b for a, b in zip(starts, widths, strict=True)]
+    panel.invert_yaxis()
+    panel.set_title(name, loc="left")
+    panel.set_xlabel("USD")
+    panel.margins(x=0.05)
+    panel.xaxis.set_major_locator(MaxNLocator(5))
+    panel.xaxis.set_major_formatter("{x:,.0f}")
+    for side in ("top", "right"):
+        panel.spines[side].set_visible(False)
+
+
+def sentences(book: Mapping[Account, Amount], steps: int, tokens: float) -> Sequence[str]:
+    """Return the cost of a run per unit of work."""
+    whole = total(book)
+    lost = sum(a.usd for account, a in book.items() if account.bucket in LOST)
+    found = []
+    if steps:
+        found.append(f"{whole.usd / steps:,.6g} USD per useful step ({steps:,} steps)")
+    if tokens:
+        found.append(f"{whole.usd / tokens * 1e9:,.2f} USD per billion tokens")
+    if whole.usd:
+        found.append(
+            f"{lost:,.2f} USD ({lost / whole.usd:.1%}) for interruptions, saves and waiting"
+        )
+    if whole.unpriced > 1:
+        found.append(f"{hours(whole.unpriced)} node-hours have no known price and are not included")
+    return found

@@ -1,0 +1,65 @@
+"""What a stack file costs: its pools now, at maximum and idle, and its services."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from infra.config import ConfigError, parse, stack_values
+from infra.domain import catalog, prices
+from infra.domain.pools import NodePool
+from infra.domain.prices.services import ResourcePrice, monthly
+from ops.cluster import ClusterError
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StackPrices:
+    """The pools and services of a stack file."""
+
+    name: str
+    pools: tuple[NodePool, ...]
+    services: Sequence[tuple[str, ResourcePrice]]
+    """Priced resources by name; none outside AWS."""
+
+    @property
+    def services_usd_per_hour(self) -> float | None:
+        """USD per hour of all services while nothing runs; None: one is not known."""
+        return prices.total(price.usd_per_hour for _, price in self.services)
+
+    @property
+    def idle_usd_per_month(self) -> float | None:
+        """USD per month of nodes and services while nothing runs; None: a price is not known."""
+        idle = prices.total_hourly(self.pools).idle
+        both = prices.total([idle, self.services_usd_per_hour])
+        return None if both is None else both * prices.HOURS_PER_MONTH
+
+
+def read(stack: str) -> StackPrices:
+    """Read the file of a stack, and render its resources for their prices. Raises ClusterError for a bad one."""
+    file = ROOT / f"Pulumi.{stack}.yaml"
+    if not file.is_file():
+        known = sorted(path.stem.removeprefix("Pulumi.") for path in ROOT.glob("Pulumi.*.yaml"))
+        raise ClusterError(f"--stack: got {stack!r}; expected one of {', '.join(known)}")
+    try:
+        config = parse(stack_values(file))
+    except ConfigError as error:
+        raise ClusterError(f"{file}: {error}") from None
+    region = config.aws.region if config.aws else catalog.DEFAULT_REGION
+    services = monthly(_rendered(stack), region) if config.on_aws else []
+    return StackPrices(name=stack, pools=config.pools, services=services)
+
+
+def _rendered(stack: str) -> list[dict[str, object]]:
+    """Return the resources that the program registers for a stack."""
+    command = [sys.executable, "-m", "infra.render", stack]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ClusterError(f"stack {stack}: cannot be rendered: {done.stderr.strip()[-500:]}")
+    return [json.loads(line) for line in done.stdout.splitlines() if line]
