@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.trainer import fault_table
+from tests.trainer.elastic_groups import start_run
 from tests.trainer.fault_table import Trials
 from tests.trainer.ranks import RunFiles
 from tests.trainer.runs import CONFIG, Trainer
@@ -87,3 +88,11 @@ def trials(full: bool, fault_rows: list[Trials]) -> Trials:
     print(f"TRAINYARD_TEST_SEED={made.seed}")
     fault_rows.append(made)
     return made
+
+
+@pytest.fixture(scope="session")
+def alone(make_trainer: Callable[[], Trainer]) -> RunFiles:
+    """The undisturbed elastic run of one group."""
+    run = start_run(make_trainer(), "alone", 1)
+    assert run.wait() == [0], run.output()
+    return run.files

@@ -143,8 +143,9 @@ def _load() -> None:
     import torch._dynamo
 
     from training.trainer import assembly, launch, loop, preflight
+    from training.trainer.elastic import start as groups
 
-    assert assembly and launch and loop and preflight and torch
+    assert assembly and groups and launch and loop and preflight and torch
 
 
 def _fork(

@@ -50,6 +50,10 @@ def _train(arguments: argparse.Namespace, notice: Notice) -> int:
     fix_numerics(request.config)
     with join_world(request.config) as world:
         notice.work_started()
+        if request.config.groups.enabled:
+            from training.trainer.elastic.start import run_group
+
+            return run_group(request, world, notice)
         run = assembly.assemble(request, world, notice)
         reports = reporting.Reports(run, request)
         try:

@@ -71,12 +71,12 @@ def train(run: Run) -> int:
     """Train to the last step or a notice; return the exit code, the same on every rank."""
     run.saved_at = time.monotonic()
     notice = agree(run, 0.0).notice
-    if notice is None and _evaluation_is_due(run):
+    if notice is None and evaluation_is_due(run):
         notice = evaluate(run)
     while notice is None and run.progress.step < run.config.steps:
         agreed = train_step(run)
         notice = agreed.notice
-        if notice is None and _evaluation_is_due(run):
+        if notice is None and evaluation_is_due(run):
             notice = evaluate(run)
         if notice is None:
             save_if_due(run, agreed.time_due)
@@ -138,6 +138,12 @@ def evaluate(run: Run) -> str | None:
     loss = run.evaluator.loss(run.network, run.world, run.notice)
     if loss is None:
         return agree(run, 0.0).notice
+    record_evaluation(run, loss, time.perf_counter() - begun)
+    return None
+
+
+def record_evaluation(run: Run, loss: float, seconds: float) -> None:
+    """Record the held-out loss of the current step."""
     step = run.progress.step
     run.progress = replace(run.progress, evaluated_step=step, evaluation_loss=loss)
     baseline = run.evaluator.unigram_loss
@@ -146,10 +152,9 @@ def evaluate(run: Run) -> str | None:
         step,
         loss=loss,
         unigram_loss=baseline,
-        seconds=time.perf_counter() - begun,
+        seconds=seconds,
     )
     run.display.evaluated(step, loss, baseline)
-    return None
 
 
 def save_if_due(run: Run, time_due: bool) -> None:
@@ -203,7 +208,8 @@ def stop_on_notice(run: Run, notice: str) -> int:
     return code
 
 
-def _evaluation_is_due(run: Run) -> bool:
+def evaluation_is_due(run: Run) -> bool:
+    """Return whether the current step has to be evaluated, and was not."""
     step, every = run.progress.step, run.config.evaluation.every_steps
     scheduled = step == run.config.steps or (every is not None and step > 0 and step % every == 0)
     return scheduled and run.progress.evaluated_step != step

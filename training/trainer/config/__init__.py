@@ -23,6 +23,7 @@ from training.config_errors import ConfigError, ConfigIssue, within
 from training.trainer.config.batch import BatchConfig
 from training.trainer.config.checkpoints import CheckpointConfig
 from training.trainer.config.data import DataConfig
+from training.trainer.config.groups import GroupsConfig
 from training.trainer.config.limits import Issues, not_negative, out_of_range, positive
 from training.trainer.config.loader import build, merge_assignments
 from training.trainer.config.model import ModelConfig
@@ -53,6 +54,7 @@ class TrainerConfig:
     blocks: BlocksConfig = field(default_factory=BlocksConfig)
     data: DataConfig = field(default_factory=DataConfig)
     batch: BatchConfig = field(default_factory=BatchConfig)
+    groups: GroupsConfig = field(default_factory=GroupsConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
@@ -91,6 +93,7 @@ class TrainerConfig:
             self.blocks,
             self.data,
             self.batch,
+            self.groups,
             self.optimizer,
             self.schedule,
             self.evaluation,
@@ -100,12 +103,51 @@ class TrainerConfig:
             yield from section.validate()
         if not self.model.path:
             yield from self.parallel.model_issues(self.model.shape())
+        yield from self._elastic_issues()
         if self.schedule.warmup_steps >= self.steps > 0:
             yield out_of_range(
                 "schedule.warmup_steps",
                 self.schedule.warmup_steps,
                 f"must be below steps = {self.steps}",
             )
+
+    def _elastic_issues(self) -> Issues:
+        """Yield what an elastic run cannot do."""
+        if not self.groups.enabled:
+            return
+        samples, workers = self.batch.global_samples, self.groups.workers
+        if workers > 0 and samples % workers:
+            yield out_of_range(
+                "batch.global_samples",
+                samples,
+                f"must be a multiple of groups.workers = {workers}",
+            )
+        elif workers > 0 < self.batch.micro_samples:
+            each, micro = samples // workers, self.batch.micro_samples
+            if each > micro and each % micro:
+                yield out_of_range(
+                    "batch.micro_samples",
+                    micro,
+                    f"must be a divisor of the {each} samples of a logical worker, or above them",
+                )
+        unsupported = {
+            "deterministic": (self.deterministic, True),
+            "parallel.replicate": (self.parallel.replicate or 1, 1),
+            **{
+                f"parallel.{name}": (getattr(self.parallel, name), 1)
+                for name in ("shard", "tensor", "pipeline")
+            },
+            "checkpoint.store": (self.checkpoint.store, None),
+        }
+        for path, (value, only) in unsupported.items():
+            if value != only:
+                yield ConfigIssue(
+                    path=path,
+                    problem=f"{str(value).lower()} in an elastic run",
+                    valid=f"must be {'null' if only is None else str(only).lower()} with groups.max above 0",
+                    action="change it, or remove groups",
+                    code="conflict",
+                )
 
 
 def parse(values: Mapping[str, Any], source: str = "config") -> TrainerConfig:
@@ -150,6 +192,15 @@ def _unreadable(file: Path, problem: str) -> ConfigIssue:
 def world_issues(config: TrainerConfig, world_size: int) -> list[ConfigIssue]:
     """Return what is wrong with the mesh and the batch for this many ranks; empty when both fit."""
     issues = list(config.parallel.world_issues(world_size))
+    if config.groups.enabled and world_size > 1:
+        issues.append(
+            out_of_range(
+                "groups",
+                f"{world_size} ranks in one group",
+                "must be 1: each group of an elastic run is one process",
+                "start each group by itself, with the same --run-dir",
+            )
+        )
     if issues:
         return issues
     batch, data_ranks = config.batch, config.parallel.layout(world_size).data
@@ -164,6 +215,7 @@ __all__ = [
     "CheckpointConfig",
     "DataConfig",
     "EvaluationConfig",
+    "GroupsConfig",
     "ModelConfig",
     "OptimizerConfig",
     "ParallelConfig",

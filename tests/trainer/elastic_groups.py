@@ -1,0 +1,88 @@
+"""Groups of an elastic run as forked processes, and what they did."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.trainer.ranks import DEADLINE_S, Hook, Ranks, RunFiles
+from tests.trainer.runs import Trainer
+
+
+@dataclass
+class ElasticRun:
+    """One run and its groups, in the order in which they were started."""
+
+    trainer: Trainer
+    name: str
+    settings: tuple[str, ...]
+    groups: list[Ranks] = field(default_factory=list)
+
+    @property
+    def files(self) -> RunFiles:
+        """What the run has written."""
+        return self.trainer.files(self.name)
+
+    @property
+    def observed(self) -> Path:
+        """`EVENT STEP VIEW FIRST STOP` of every group."""
+        return self.trainer.root / f"{self.name}.observed"
+
+    def add(self, hook: Hook | None = None) -> Ranks:
+        """Start one more group."""
+
+        def prepare(rank: int) -> None:
+            observe_to(self.observed)
+            if hook:
+                hook(rank)
+
+        started = self.trainer.start(self.name, *self.settings, world=1, hook=prepare)
+        self.groups.append(started)
+        return started
+
+    def wait(self, deadline_s: float = DEADLINE_S) -> list[int]:
+        """Wait for all groups; return their exit codes."""
+        return [group.wait(40)[0] for group in self.groups]
+
+    def output(self) -> str:
+        """What all groups printed."""
+        return "\n".join(f"{n}: {group.output()}" for n, group in enumerate(self.groups))
+
+
+def start_run(
+    trainer: Trainer,
+    name: str,
+    groups: int,
+    *settings: str,
+    minimum: int = 1,
+    hook: Hook | None = None,
+) -> ElasticRun:
+    """Start a run with so many groups."""
+    run = ElasticRun(trainer, name, ("groups.max=4", f"groups.min={minimum}", *settings))
+    for _ in range(groups):
+        run.add(hook)
+    return run
+
+
+def observe_to(file: Path) -> None:
+    """Have the group of this process append what it sums and applies."""
+    from training.trainer.elastic import start
+
+    def observe(event: str, step: int, view: int, leaves: range) -> None:
+        with file.open("a") as stream:
+            stream.write(f"{event} {step} {view} {leaves.start} {leaves.stop}\n")
+
+    plain = start.run_group
+    pytest.MonkeyPatch().setattr(start, "run_group", partial(plain, observe=observe))
+
+
+def final_weights(run_dir: Path) -> str:
+    """Return the hash of the newest checkpoint's tensors."""
+    folder = max((run_dir / "checkpoints").glob("step-*"))
+    files = sorted(folder.glob("*.safetensors"))
+    content = b"".join(f.read_bytes() for f in files if not f.name.startswith("rng"))
+    return hashlib.sha256(content).hexdigest()

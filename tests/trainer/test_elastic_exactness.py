@@ -1,0 +1,19 @@
+"""Losses and weights of an elastic run are the same bits for every number of groups."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.trainer.elastic_groups import final_weights, start_run
+from tests.trainer.ranks import RunFiles
+from tests.trainer.runs import Trainer, assert_same
+
+
+@pytest.mark.parametrize("groups", [2, 3, 4])
+def test_losses_and_weights_do_not_depend_on_the_number_of_groups(
+    trainer: Trainer, alone: RunFiles, groups: int
+) -> None:
+    run = start_run(trainer, "run", groups, minimum=groups)
+    assert run.wait() == [0] * groups, run.output()
+    assert_same(run.files, alone)
+    assert final_weights(run.files.path) == final_weights(alone.path)

@@ -1,0 +1,115 @@
+"""The membership of a run as a log of numbered views in the run directory.
+
+A view is one file, created exclusively under the next number: the first to create it decides, all others follow.
+So two parts of a divided run cannot both go on, and there is no coordinator to lose. A view without members ends
+the run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+FOLDER: Final = "groups"
+_LEASE: Final = "lease"
+_TOKEN: Final = "token"
+TOKEN_BYTES: Final = 32
+
+
+@dataclass(frozen=True)
+class Member:
+    """One replica group, as the others reach it."""
+
+    id: str
+    """16 hexadecimal digits, new for each time that a process joins."""
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """Who takes part from one step on; the first member, the longest in the run, leads."""
+
+    number: int
+    members: tuple[Member, ...]
+    formed: bool
+    """Whether `min` groups were present in this view or an earlier one since the run was started."""
+    reason: str
+    """What changed: for people."""
+
+    def position(self, member_id: str) -> int | None:
+        """Return the index of a member; None when it is not in this view."""
+        ids = [member.id for member in self.members]
+        return ids.index(member_id) if member_id in ids else None
+
+    @property
+    def ended(self) -> bool:
+        """Whether the run has ended: the next to come starts it again."""
+        return not self.members
+
+
+class ViewLog:
+    """The views of one run directory; needs only that creating a link is exclusive."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self.folder = run_dir / FOLDER
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    def create(self, view: View) -> View:
+        """Record this view, or return the one that has its number already."""
+        file, temporary = self._file(view.number), self.folder / f".{secrets.token_hex(8)}"
+        temporary.write_text(json.dumps(asdict(view)) + "\n", encoding="utf-8")
+        try:
+            os.link(temporary, file)
+        except FileExistsError:
+            return self.read(view.number)
+        finally:
+            temporary.unlink()
+        return view
+
+    def read(self, number: int) -> View:
+        """Return one view. Raises OSError."""
+        values = json.loads(self._file(number).read_text(encoding="utf-8"))
+        members = tuple(Member(**member) for member in values.pop("members"))
+        return View(members=members, **values)
+
+    def newest(self) -> View | None:
+        """Return the view with the highest number; None for a run that never began."""
+        numbers = [name[5:13] for name in os.listdir(self.folder) if name.startswith("view-")]
+        return self.read(max(map(int, numbers))) if numbers else None
+
+    def exists(self, number: int) -> bool:
+        """Return whether a view has this number already."""
+        return self._file(number).exists()
+
+    def token(self) -> bytes:
+        """Return the secret that members of this run show each other; the first to ask makes it."""
+        file, temporary = self.folder / _TOKEN, self.folder / f".{secrets.token_hex(8)}"
+        if not file.exists():
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "wb") as stream:
+                stream.write(secrets.token_bytes(TOKEN_BYTES))
+            with contextlib.suppress(FileExistsError):
+                os.link(temporary, file)
+            temporary.unlink()
+        return file.read_bytes()
+
+    def renew_lease(self) -> None:
+        """Show newcomers that the run is alive; its leader does so about once a second. Raises OSError."""
+        temporary = self.folder / f".{secrets.token_hex(8)}"
+        temporary.write_text(secrets.token_hex(8))
+        temporary.replace(self.folder / _LEASE)
+
+    def lease(self) -> str:
+        """Return a text that changes with every renewal; compare it, clocks differ between nodes."""
+        with contextlib.suppress(FileNotFoundError):
+            return (self.folder / _LEASE).read_text()
+        return ""
+
+    def _file(self, number: int) -> Path:
+        return self.folder / f"view-{number:08d}.json"
