@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import signal
 import sys
 from collections.abc import Callable
@@ -14,6 +15,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from bench import ablation, admission, embedded, report, storm, trainer
+from bench.trainer import elastic
+from bench.trainer.schedules import TRACES
 
 Notify = Callable[[str, int, int], None]
 Section = tuple[str, bool]
@@ -51,7 +54,11 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     if unknown := sorted(set(args.names) - set(NAMES)):
         parser.error(f"NAME: got {', '.join(unknown)}; expected {', '.join(NAMES)}")
+    if issue := _elastic_issue(args):
+        parser.error(issue)
     signal.signal(signal.SIGTERM, _interrupted)
+    if args.json:
+        return _elastic_json(args)
     console = Console(width=None if sys.stdout.isatty() else 150)
     console.print(f"seed {args.seed}")
     try:
@@ -66,6 +73,28 @@ def main(argv: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0 if all(good) else 1
+
+
+def _elastic_issue(args: argparse.Namespace) -> str | None:
+    """Return what is wrong with the options of the benchmark `elastic`."""
+    if args.names != ["elastic"] and (args.json or args.traces or args.changes is not None):
+        return "--traces, --changes and --json: expected with the one benchmark elastic"
+    if args.changes is not None and args.changes < 1:
+        return f"--changes: got {args.changes}; expected 1 or more"
+    if args.traces and not any(args.traces.glob("*.json")):
+        return f"--traces: no trace in {args.traces}; expected a folder with NAME.json files"
+    return None
+
+
+def _elastic_json(args: argparse.Namespace) -> int:
+    found = elastic.measure(_elastic_sizes(args), args.seed, args.traces or TRACES, lambda *_: None)
+    print(json.dumps(found, indent=1))
+    return 0 if found["exact"] else 1
+
+
+def _elastic_sizes(args: argparse.Namespace) -> dict[str, int]:
+    given = {} if args.changes is None else {"changes": args.changes}
+    return {**elastic.SIZES[args.scale], **given}
 
 
 def _interrupted(_number: int, _frame: object) -> None:
@@ -103,6 +132,10 @@ def _run(name: str, args: argparse.Namespace, console: Console) -> bool:
 
 def _run_benchmark(name: str, args: argparse.Namespace, notify: Notify) -> Section:
     """Run a benchmark, on a new cluster if it requires one."""
+    if name == "elastic":
+        traces = args.traces or TRACES
+        measured = elastic.measure(_elastic_sizes(args), args.seed, traces, notify)
+        return report.trainer_section(elastic.section(measured)), measured["exact"]
     if name in trainer.MODULES:
         found = cast(trainer.Benchmark, importlib.import_module(trainer.MODULES[name]))
         text, good = found.run(found.SIZES[args.scale], args.seed, notify)
@@ -168,6 +201,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--results", type=Path, help="Markdown file whose sections are replaced")
     for name in ("nodes", "workloads", "pairs", "low", "high", "kills"):
         parser.add_argument(f"--{name}", type=int, help="override the scale")
+    parser.add_argument("--traces", type=Path, help="elastic: folder with recorded traces (JSON)")
+    parser.add_argument("--changes", type=int, help="elastic: changes of the membership to play")
+    parser.add_argument("--json", action="store_true", help="elastic: print the result as JSON")
     return parser
 
 

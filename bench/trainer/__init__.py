@@ -32,5 +32,6 @@ MODULES: dict[str, str] = {
     "host": "bench.trainer.host",
     "loader": "bench.trainer.loader",
     "gpu": "bench.trainer.gpu",
+    "elastic": "bench.trainer.elastic",
 }
 """Module by the benchmark's name."""

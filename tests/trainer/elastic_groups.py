@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import os
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.trainer.ranks import DEADLINE_S, Hook, Ranks, RunFiles
+from tests.trainer.ranks import DEADLINE_S, Hook, Ranks, RunFiles, until
 from tests.trainer.runs import Trainer
+
+ENDLESS = (
+    "steps=1000000",
+    "schedule.kind=constant",
+    "evaluation.every_steps=40",
+    "groups.max=4",
+    "groups.silent_after_s=1.5",
+)
+"""Settings of a run that is stopped by its test."""
 
 
 @dataclass
@@ -29,7 +41,7 @@ class ElasticRun:
 
     @property
     def observed(self) -> Path:
-        """`EVENT STEP VIEW FIRST STOP` of every group."""
+        """`PID EVENT STEP VIEW FIRST STOP` of every group."""
         return self.trainer.root / f"{self.name}.observed"
 
     def add(self, hook: Hook | None = None) -> Ranks:
@@ -44,9 +56,18 @@ class ElasticRun:
         self.groups.append(started)
         return started
 
+    def view(self) -> dict[str, Any]:
+        """Return the newest view; without members before the first."""
+        names = sorted((self.files.path / "groups").glob("view-*.json"))
+        return json.loads(names[-1].read_text()) if names else {"members": []}
+
+    def until_groups(self, count: int) -> None:
+        """Wait until so many groups take steps together."""
+        until(lambda: len(self.view()["members"]) == count, f"{count} groups: {self.output()}")
+
     def wait(self, deadline_s: float = DEADLINE_S) -> list[int]:
         """Wait for all groups; return their exit codes."""
-        return [group.wait(40)[0] for group in self.groups]
+        return [group.wait(deadline_s)[0] for group in self.groups]
 
     def output(self) -> str:
         """What all groups printed."""
@@ -68,13 +89,21 @@ def start_run(
     return run
 
 
+def stop_run(run: ElasticRun) -> None:
+    """Stop a run as an operator does, and check that every group agrees."""
+    (run.files.path / "notice").touch()
+    until(lambda: not run.view()["members"], f"the end: {run.output()}")
+    for group in run.groups:
+        assert group.wait()[0] in (75, -9), run.output()
+
+
 def observe_to(file: Path) -> None:
     """Have the group of this process append what it sums and applies."""
     from training.trainer.elastic import start
 
     def observe(event: str, step: int, view: int, leaves: range) -> None:
         with file.open("a") as stream:
-            stream.write(f"{event} {step} {view} {leaves.start} {leaves.stop}\n")
+            stream.write(f"{os.getpid()} {event} {step} {view} {leaves.start} {leaves.stop}\n")
 
     plain = start.run_group
     pytest.MonkeyPatch().setattr(start, "run_group", partial(plain, observe=observe))

@@ -91,7 +91,7 @@ class Computation:
         device = self.run.world.device
         for _ in range(2):
             flat = torch.zeros(self.length, device=device)
-            parts = flat[:-1].split([p.numel() for p in self._parameters])
+            parts = torch.split(flat[:-1], [p.numel() for p in self._parameters])
             self._flats.append(flat)
             pairs = zip(parts, self._parameters, strict=True)
             self._views.append([part.view_as(p) for part, p in pairs])
@@ -177,7 +177,7 @@ class Computation:
         rows = to_device(run.loader.take(first, len(leaves) * each), run.world.device)
         seconds = time.perf_counter() - begun
         sums = SubtreeSums()
-        for leaf, samples in zip(leaves, rows.split(each), strict=True):
+        for leaf, samples in zip(leaves, torch.split(rows, each), strict=True):
             rng.seed_all(worker_seed(run.config.seed, step, leaf))
             losses = run.network.passes.forward_backward(samples)
             gradients = [

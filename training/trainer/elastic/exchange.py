@@ -11,7 +11,7 @@ import math
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import torch
 
@@ -84,7 +84,10 @@ class Note:
 
 def buffer_of(tensor: torch.Tensor) -> memoryview:
     """Return the bytes of a contiguous CPU tensor."""
-    return memoryview(tensor.numpy()).cast("B") if tensor.numel() else memoryview(b"")
+    if not tensor.numel():
+        return memoryview(b"")
+    array: Any = tensor.numpy()
+    return memoryview(array).cast("B")
 
 
 class Exchange:

@@ -1,0 +1,224 @@
+"""Seeded changes of the membership of a real run, and what they did to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Final
+
+from bench.trainer.elastic_groups import GroupRun
+
+MOST_GROUPS: Final = 4
+WORKERS: Final = 8
+KINDS: Final = ("announced", "killed", "silent", "joined")
+_SETTLE_STEPS: Final = 4
+"""Undisturbed steps between two changes."""
+CONFIG: Final = """
+steps: 1000000
+seed: {seed}
+collective_timeout_s: 60
+model: {{hidden_size: {hidden}, intermediate_size: {wide}, layers: 2, heads: 2, kv_heads: 1}}
+data: {{path: {data}, sequence_length: {length}}}
+batch: {{global_samples: 16, micro_samples: 2}}
+schedule: {{kind: constant, warmup_steps: 3}}
+evaluation: {{every_steps: 50, samples: 13}}
+checkpoint: {{every_steps: 200, keep_latest: 2}}
+groups: {{min: 1, max: {most}, workers: {workers}, silent_after_s: {silent_after_s}}}
+"""
+
+
+@dataclass
+class Changes:
+    """What a series of changes did."""
+
+    stalls: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    """Seconds by kind: the longest time between two steps around a change, less the median step."""
+    steps: int = 0
+    different_losses: int = 0
+    sample_faults: list[str] = field(default_factory=list)
+    step_s: float = 0.0
+    """Median time between two steps."""
+    false_losses: int = 0
+    """Groups that were alive, counted as lost and joined again: the machine was too slow."""
+
+    @property
+    def count(self) -> int:
+        """Changes in all."""
+        return sum(len(found) for found in self.stalls.values())
+
+
+def plan_changes(count: int, seed: int, traces: Iterable[Path] = ()) -> list[str]:
+    """Return kinds of changes: half as in recorded traces, if there are any, the rest at random.
+
+    The number of groups stays between 1 and MOST_GROUPS.
+    """
+    chance, groups, plan = random.Random(seed), 1, list[str]()
+    wanted = _trace_targets(sorted(traces), chance)
+    while len(plan) < count:
+        target = wanted.pop(0) if wanted and len(plan) < count // 2 else None
+        while target == groups:
+            target = wanted.pop(0) if wanted else None
+        up = groups == 1 or (groups < MOST_GROUPS and chance.random() < 0.5)
+        if target is not None:
+            up = target > groups
+        plan.append("joined" if up else chance.choice(KINDS[:3]))
+        groups += 1 if up else -1
+    return plan
+
+
+def _trace_targets(traces: Sequence[Path], chance: random.Random) -> list[int]:
+    """Return numbers of groups, one step apart, that follow the capacity of the traces."""
+    found = [1]
+    for file in chance.sample(list(traces), len(traces)):
+        capacity = json.loads(file.read_text())["data"]
+        most = max(capacity) or 1
+        for value in capacity:
+            target = max(1, round(MOST_GROUPS * value / most))
+            while found[-1] != target:
+                found.append(found[-1] + (1 if target > found[-1] else -1))
+    return found[1:]
+
+
+def play_changes(
+    folder: Path,
+    data: Path,
+    plan: Sequence[str],
+    seed: int,
+    notify: Callable[[str, int, int], None],
+) -> Changes:
+    """Play changes on a real run, and compare it with an undisturbed run of one group."""
+    folder.mkdir(exist_ok=True)
+    config = CONFIG.format(
+        seed=seed, data=data, hidden=32, wide=64, length=32, most=MOST_GROUPS, workers=WORKERS,
+        silent_after_s=1.5,
+    )  # fmt: skip
+    runs = []
+    for name in ("changed", "undisturbed"):
+        (folder / name).mkdir()
+        (folder / name / "config.yaml").write_text(config)
+        runs.append(GroupRun(folder / name, []))
+    changed, undisturbed = runs
+    try:
+        moments = _Player(changed, random.Random(seed)).play(plan, notify)
+        last = _stop(changed)
+        notify("undisturbed run", 0, 0)
+        undisturbed.start()
+        undisturbed.reach(last)
+        _stop(undisturbed)
+        return _judge(changed, undisturbed, moments)
+    finally:
+        for run in runs:
+            run.kill()
+
+
+def _stop(run: GroupRun) -> int:
+    """Stop a run as an operator does; return its last step."""
+    (run.run_dir / "notice").touch()
+    run.until(lambda: not run.view()["members"], "the run to stop")
+    return run.last_step()
+
+
+@dataclass
+class _Player:
+    run: GroupRun
+    chance: random.Random
+    alive: list[BaseProcess] = field(default_factory=list)
+
+    def play(
+        self, plan: Sequence[str], notify: Callable[[str, int, int], None]
+    ) -> list[tuple[str, float, float]]:
+        """Return kind, beginning and end of each change, in Unix seconds."""
+        self.alive.append(self.run.start())
+        self.run.reach(_SETTLE_STEPS)
+        moments = []
+        for number, kind in enumerate(plan):
+            notify("changes", len(plan), number)
+            begun = time.time()
+            self._change(kind)
+            self._settled()
+            moments.append((kind, begun, time.time()))
+            self.run.reach(self.run.last_step() + _SETTLE_STEPS)
+        return moments
+
+    def _change(self, kind: str) -> None:
+        if kind == "joined":
+            self.alive.append(self.run.start())
+            return
+        victim = self.alive.pop(self.chance.randrange(len(self.alive)))
+        number = {"announced": signal.SIGTERM, "killed": signal.SIGKILL, "silent": signal.SIGSTOP}[
+            kind
+        ]
+        assert victim.pid
+        before = self.run.view()["number"]
+        os.kill(victim.pid, number)
+        if kind == "silent":  # it is ended only once the others went on without it
+            self.run.until(lambda: self.run.view()["number"] > before, "a view without it")
+            os.kill(victim.pid, signal.SIGKILL)
+
+    def _settled(self) -> None:
+        """Wait until the groups that live, and no others, take steps together."""
+        wanted = len(self.alive)
+        self.run.until(lambda: len(self.run.view()["members"]) == wanted, f"{wanted} groups")
+        number = self.run.view()["number"]
+        self.run.until(
+            lambda: any(e.get("view", 0) >= number for e in self.run.events()), "the event"
+        )
+
+
+def _judge(
+    changed: GroupRun, undisturbed: GroupRun, moments: Sequence[tuple[str, float, float]]
+) -> Changes:
+    found = Changes()
+    steps = changed.steps()
+    expected = {line["step"]: line["loss"] for line in undisturbed.steps()}
+    numbers = [line["step"] for line in steps]
+    if numbers != list(range(1, len(steps) + 1)):
+        found.sample_faults.append("metrics.jsonl does not have each step once")
+    found.steps = len(steps)
+    found.different_losses = sum(line["loss"] != expected[line["step"]] for line in steps)
+    found.sample_faults += sample_faults(changed.observed.read_text().splitlines())
+    gaps = [(b["time"], b["time"] - a["time"]) for a, b in pairwise(steps)]
+    found.step_s = statistics.median(gap for _, gap in gaps)
+    for kind, begun, ended in moments:
+        around = [(at, gap) for at, gap in gaps if begun < at < ended + 10 * found.step_s]
+        usual = statistics.median([gap for at, gap in gaps if at < begun][-20:])
+        found.stalls[kind].append(max(gap for _, gap in around) - usual)
+    changes = sum(event["event"] == "membership" for event in changed.events()) - 1
+    found.false_losses = max(0, changes - len(moments)) // 2
+    return found
+
+
+def sample_faults(lines: Sequence[str]) -> list[str]:
+    """Return steps whose samples were not used exactly once, from what the groups observed.
+
+    The logical workers that were summed for a step, in the view in which it was completed, must be all, each
+    once; and no process may apply a step twice.
+    """
+    summed: dict[tuple[int, int], list[int]] = defaultdict(list)
+    applied: dict[int, set[int]] = defaultdict(set)
+    twice, last = list[str](), dict[str, int]()
+    for line in lines:
+        pid, event, step, view, first, stop = line.split()
+        if event == "summed":
+            summed[int(step), int(view)] += range(int(first), int(stop))
+            continue
+        applied[int(step)].add(int(view))
+        if int(step) == last.get(pid):
+            twice.append(f"process {pid} applied step {step} twice")
+        last[pid] = int(step)
+    return twice + [
+        f"step {step} in view {view}: logical workers {sorted(summed[step, view])}"
+        for step, views in sorted(applied.items())
+        for view in views
+        if sorted(summed[step, view]) != list(range(WORKERS))
+    ]

@@ -1,0 +1,20 @@
+"""Random changes of the membership, as `python -m bench elastic` plays them: no loss differs in any bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bench.trainer.elastic_changes import plan_changes, play_changes
+from tests.trainer.fault_table import Trials
+
+
+def test_changes_of_the_membership_change_no_bit(
+    trials: Trials, dataset: Path, tmp_path: Path
+) -> None:
+    count = len(trials.numbers("elastic groups leave, die, fall silent and join", 6, 200))
+    plan = plan_changes(count, trials.seed)
+    found = play_changes(tmp_path / "run", dataset, plan, trials.seed, lambda *_: None)
+    assert found.count == count
+    assert found.different_losses == 0
+    assert found.sample_faults == []
+    trials.passed = True

@@ -1,0 +1,225 @@
+"""Each rule of docs/elastic.md on real groups: whatever happens, the losses are those of the undisturbed run."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.trainer.elastic_changes import sample_faults
+from tests.trainer.elastic_groups import ENDLESS, ElasticRun, stop_run
+from tests.trainer.ranks import Hook, until
+from tests.trainer.runs import Trainer
+
+
+@pytest.fixture(scope="module")
+def undisturbed(make_trainer: Any) -> Iterator[ElasticRun]:
+    """A run of one group, continued as far as a test needs it."""
+    run = ElasticRun(make_trainer(), "undisturbed", ENDLESS)
+    yield run
+
+
+@pytest.fixture
+def elastic(trainer: Trainer, undisturbed: ElasticRun) -> Iterator[ElasticRun]:
+    """A run for one test; stopped and compared at its end."""
+    run = ElasticRun(trainer, "run", ENDLESS)
+    yield run
+    if run.view()["members"]:
+        stop_run(run)
+    losses = run.files.losses()
+    if len(undisturbed.files.metrics()) < len(losses):
+        undisturbed.add()
+        undisturbed.files.until_step(len(losses))
+        stop_run(undisturbed)
+    assert losses == undisturbed.files.losses()[: len(losses)], run.output()
+    assert sample_faults(run.observed.read_text().splitlines()) == []
+
+
+def grown(run: ElasticRun, groups: int, hook: Hook | None = None) -> None:
+    """Start so many groups, one after the other, so that their order is known."""
+    for number in range(1, groups + 1):
+        run.add(hook)
+        run.until_groups(number)
+    advance(run)
+
+
+def advance(run: ElasticRun, steps: int = 3) -> None:
+    """Wait for further steps."""
+    run.files.until_step(run.files.last_step() + steps)
+
+
+def test_an_announced_leave_ends_that_group_alone(elastic: ElasticRun) -> None:
+    grown(elastic, 2)
+    elastic.groups[0].signal(signal.SIGTERM)
+    assert elastic.groups[0].wait() == [75]
+    elastic.until_groups(1)
+    advance(elastic)
+    assert elastic.groups[1].pids and not elastic.groups[1].all_ended()
+    assert "left" in elastic.view()["reason"]
+
+
+def test_the_leader_and_another_are_killed_at_once(elastic: ElasticRun) -> None:
+    grown(elastic, 4)
+    for victim in (0, 2):
+        elastic.groups[victim].signal(signal.SIGKILL)
+    elastic.until_groups(2)
+    advance(elastic)
+    assert not elastic.groups[1].all_ended()
+    assert not elastic.groups[3].all_ended()
+
+
+def test_a_leader_that_falls_silent_and_comes_back_joins_again(elastic: ElasticRun) -> None:
+    grown(elastic, 2)
+    elastic.groups[0].signal(signal.SIGSTOP)
+    elastic.until_groups(1)
+    advance(elastic)
+    elastic.groups[0].signal(signal.SIGCONT)
+    elastic.until_groups(2)
+    advance(elastic)
+    assert "joins again" in elastic.groups[0].output()
+
+
+def test_below_the_smallest_number_the_run_saves_and_ends_with_75(elastic: ElasticRun) -> None:
+    elastic.settings = (*ENDLESS, "groups.min=2")
+    for _ in range(2):
+        elastic.add()
+    elastic.files.until_step(3)
+    elastic.groups[1].signal(signal.SIGKILL)
+    assert elastic.groups[0].wait() == [75]
+    commits = elastic.files.events("checkpoint_commit")
+    assert commits[-1]["step"] == elastic.files.last_step()
+    for _ in range(2):
+        elastic.add()
+    advance(elastic)
+    assert elastic.files.events("resumed")[-1]["from_step"] == commits[-1]["step"]
+
+
+def test_after_the_loss_of_all_groups_the_next_one_starts_from_the_checkpoint(
+    elastic: ElasticRun,
+) -> None:
+    grown(elastic, 2)
+    until(lambda: elastic.files.events("checkpoint_commit"), "a checkpoint")
+    for group in elastic.groups:
+        group.signal(signal.SIGKILL)
+        group.wait()
+    elastic.add()
+    until(lambda: elastic.files.events("resumed"), "the resumed run")
+    advance(elastic)
+
+
+def stuck_once(file: Path) -> Hook:
+    """Have a group not compute while `file` exists, though it answers."""
+
+    def hook(_: int) -> None:
+        from training.trainer.elastic.computation import Computation
+
+        plain = Computation._sum_leaves
+
+        def stuck(computation: Computation, *arguments: Any) -> float:
+            until(lambda: not file.exists(), "the end of the hang")
+            return plain(computation, *arguments)
+
+        pytest.MonkeyPatch().setattr(Computation, "_sum_leaves", stuck)
+
+    return hook
+
+
+def test_a_group_that_answers_but_does_not_compute_is_left_behind(elastic: ElasticRun) -> None:
+    file = elastic.trainer.root / "stuck"
+    elastic.settings = (*ENDLESS, "collective_timeout_s=2")
+    elastic.add()
+    elastic.add(stuck_once(file))
+    elastic.until_groups(2)
+    file.touch()
+    elastic.until_groups(1)
+    advance(elastic)
+    file.unlink()
+    elastic.until_groups(2)
+
+
+def held_in_join(folder: Path) -> Hook:
+    """Have a joining group say that it has the state, and wait with the next step until it may go on."""
+
+    def hook(_: int) -> None:
+        from training.trainer.elastic import membership, transfer
+
+        plain = transfer.follow
+
+        def held(*arguments: Any) -> int | None:
+            (folder / "joining").touch()
+            until((folder / "go").exists, "the test")
+            return plain(*arguments)
+
+        pytest.MonkeyPatch().setattr(membership, "follow", held)
+
+    return hook
+
+
+@pytest.mark.parametrize("victim", ["leader", "joiner"])
+def test_a_loss_during_a_join(elastic: ElasticRun, victim: str) -> None:
+    folder = elastic.trainer.root
+    grown(elastic, 2)
+    elastic.add(held_in_join(folder))
+    until((folder / "joining").exists, "the join")
+    elastic.groups[0 if victim == "leader" else 2].signal(signal.SIGKILL)
+    (folder / "go").touch()
+    elastic.until_groups(2)
+    advance(elastic)
+
+
+def divided_by(file: Path) -> Hook:
+    """Have a group exchange nothing with those on the other side while `file` lists one side's ids."""
+
+    def hook(_: int) -> None:
+        from training.trainer.elastic.links import Listener, Mesh
+
+        patch = pytest.MonkeyPatch()
+        here: list[Listener] = []
+
+        def cut(peer: str) -> bool:
+            side = json.loads(file.read_text()) if file.exists() else []
+            return bool(side) and (peer in side) != (here[0].member.id in side)
+
+        def wrap(kind: type, name: str, peer: Any, result: Any) -> None:
+            plain = getattr(kind, name)
+
+            def wrapped(self: Any, first: Any, *rest: Any) -> Any:
+                if isinstance(self, Listener):
+                    here[:] = [self]
+                if cut(peer(first)):
+                    time.sleep(0.01)
+                    return result()
+                return plain(self, first, *rest)
+
+            patch.setattr(kind, name, wrapped)
+
+        def unreachable() -> None:
+            raise TimeoutError("no answer")
+
+        wrap(Listener, "dial", lambda member: member.id, unreachable)
+        wrap(Listener, "_hear", lambda control: control.peer, lambda: None)
+        wrap(Mesh, "_send", lambda peer: peer, lambda: None)
+        wrap(Mesh, "_fill", lambda peer: peer, lambda: None)
+
+    return hook
+
+
+def test_only_one_part_of_a_divided_network_goes_on(elastic: ElasticRun) -> None:
+    file = elastic.trainer.root / "divided"
+    grown(elastic, 3, divided_by(file))
+    members = [member["id"] for member in elastic.view()["members"]]
+    temporary = file.with_suffix(".new")
+    temporary.write_text(json.dumps(members[:1]))
+    temporary.rename(file)
+    until(lambda: len(elastic.view()["members"]) < 3, "a view of one part")
+    advance(elastic)
+    kept = {member["id"] for member in elastic.view()["members"]}
+    assert kept in ({members[0]}, set(members[1:]))
+    file.unlink()
+    elastic.until_groups(3)
+    advance(elastic)
