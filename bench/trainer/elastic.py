@@ -198,7 +198,7 @@ def _median_step(
         steps = run.steps()
     finally:
         run.kill()
-    return statistics.median(float(b["time"]) - a["time"] for a, b in pairwise(steps[_WARM_UP:]))
+    return statistics.median(float(b["time"] - a["time"]) for a, b in pairwise(steps[_WARM_UP:]))
 
 
 def _restart_seconds(folder: Path, data: Path, seed: int) -> float:
