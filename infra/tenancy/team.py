@@ -28,7 +28,7 @@ class TeamArgs:
     quota: limits.Quota
     volumes: TeamVolumes
     protect_volumes: bool = False
-    """Protect the claims from deletion, and keep them when they are removed from the program."""
+    """Protect the claims and their namespace from deletion, and keep them when they are removed from the program."""
     egress_cidrs: tuple[str, ...] = ()
     node_services: tuple[str, ...] = ()
     """Addresses of services on its node that a pod may reach; see `Cloud.node_services`."""
@@ -97,10 +97,12 @@ class Team(pulumi.ComponentResource):
 
     def __init__(self, name: str, args: TeamArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__(naming.infra_type("Team"), name, None, opts)
+        # The namespace, too: its deletion would delete the claims in it.
+        keep = args.protect_volumes
         home = KubernetesObject(
             f"{name}-namespace",
             namespace(args.team, args.tier, signed=args.signed_images),
-            pulumi.ResourceOptions(parent=self),
+            pulumi.ResourceOptions(parent=self, protect=keep, retain_on_delete=keep),
         )
 
         def own(*needs: pulumi.Resource, **more: Any) -> pulumi.ResourceOptions:
@@ -119,7 +121,6 @@ class Team(pulumi.ComponentResource):
             (naming.CHECKPOINTS_CLAIM, args.volumes.checkpoints),
             (naming.DATASETS_CLAIM, args.volumes.datasets),
         ):
-            keep = args.protect_volumes
             claims[claim] = KubernetesObject(
                 f"{name}-{claim}",
                 volumes.claim(args.team, claim, volume),

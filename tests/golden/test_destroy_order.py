@@ -327,6 +327,20 @@ def test_stateful_resources_are_protected_and_retained_on_delete(
     assert [r["name"] for r in kept if not (r["protect"] and r.get("retainOnDelete"))] == []
 
 
+@pytest.mark.parametrize("stack", ["dev", "prod"])
+def test_what_contains_protected_claims_is_kept_with_them(
+    stack: str, graphs: dict[str, Graph]
+) -> None:
+    """Deleting a namespace deletes the claims in it, whatever Pulumi does with them."""
+    records = graphs[stack].records.values()
+    claims = [r for r in records if r["type"].endswith(":PersistentVolumeClaim")]
+    homes = {
+        r["inputs"]["metadata"]["name"]: r for r in records if r["type"].endswith(":Namespace")
+    }
+    of_claims = [homes[claim["inputs"]["metadata"]["namespace"]] for claim in claims]
+    assert of_claims and all(home["protect"] and home["retainOnDelete"] for home in of_claims)
+
+
 def test_unenforced_deletion_order_is_found(graphs: dict[str, Graph]) -> None:
     found = graphs["local"].wrong(NODES, of_type("Namespace"), any_pair)
     assert any("may go before kubernetes:core/v1:Node::" in line for line in found)
