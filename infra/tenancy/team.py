@@ -28,7 +28,7 @@ class TeamArgs:
     quota: limits.Quota
     volumes: TeamVolumes
     protect_volumes: bool = False
-    """Protect the claims and their namespace from deletion, and keep them when they are removed from the program."""
+    """Protect claims and namespace from deletion, and keep them when they are removed from the program."""
     egress_cidrs: tuple[str, ...] = ()
     node_services: tuple[str, ...] = ()
     """Addresses of services on its node that a pod may reach; see `Cloud.node_services`."""
