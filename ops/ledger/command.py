@@ -18,7 +18,7 @@ from rich.console import Console
 
 from infra.domain import naming
 from ops import metrics
-from ops.cluster import Cluster, ClusterError
+from ops.cluster import Cluster, ClusterError, UnreachableError
 from ops.collect import NoSuchRunError
 from ops.commands import Group, add_prometheus, printer
 from ops.ledger import observe, report, run_files, stack_cost
@@ -171,15 +171,27 @@ def _collect(args: argparse.Namespace, cluster: Cluster, console: Console) -> in
     prometheus = metrics.connect(args.prometheus, cluster)
     while True:
         now = time.time()
-        sight = observe.look(cluster, prometheus, now)
-        changed = record.write(observe.facts(sight, record.read()), now)
         stamp = dt.datetime.fromtimestamp(now, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        gaps = [*(f"may not read {name}" for name in sorted(sight.hidden)), sight.gap]
-        note = "".join(f"; {gap}" for gap in gaps if gap)
-        show(f"{stamp} {len(sight.nodes)} nodes, {len(sight.pods)} pods, {changed} facts{note}")
+        try:
+            show(f"{stamp} {_look_once(record, cluster, prometheus, now)}")
+        except UnreachableError as error:
+            if args.once:
+                raise
+            show(f"{stamp} nothing recorded: {error}")
         if args.once:
             return 0
         time.sleep(args.every)
+
+
+def _look_once(
+    record: Record, cluster: Cluster, prometheus: metrics.PrometheusClient, now: float
+) -> str:
+    """Record what is there now; return a line about it."""
+    sight = observe.look(cluster, prometheus, now)
+    changed = record.write(observe.facts(sight, record.read()), now)
+    gaps = [*(f"may not read {name}" for name in sorted(sight.hidden)), sight.gap]
+    note = "".join(f"; {gap}" for gap in gaps if gap)
+    return f"{len(sight.nodes)} nodes, {len(sight.pods)} pods, {changed} facts{note}"
 
 
 def _report(args: argparse.Namespace, console: Console) -> int:

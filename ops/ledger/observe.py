@@ -218,52 +218,79 @@ def _waits(sight: Sight) -> Iterator[Wait]:
 
 
 def _phases(sight: Sight, before: Mapping[tuple[str, ...], Fact]) -> Iterator[Phase]:
-    """Return the current attempt of each run that reports steps, and the causes of ended ones."""
-    ended = {
-        objects.run_id_of(one): cause
-        for one in sight.workloads
-        if (cause := _cause(one)) is not None
-    }
+    """Return the current attempt of each run that reports steps, and why earlier ones ended."""
     for run, counters in sight.counters.items():
-        if not counters.get("steps") or "step_s" not in counters:
-            continue
-        attempt = max(1, int(counters.get("attempt", 1)))
-        old = before.get(("phase", run, str(attempt)))
-        loader, collective, stall = (
-            counters.get(k, 0.0) for k in ("loader_s", "collective_s", "stall_s")
-        )
-        made = int(counters["steps"])
-        begun = sight.now - counters["step_s"] - stall
-        step = int(counters.get("step", made))
-        yield Phase(
-            run=run,
-            attempt=attempt,
-            start=min(old.start, begun) if isinstance(old, Phase) else begun,
-            end=sight.now,
-            seconds={
-                Bucket.PRODUCTIVE.value: max(0.0, counters["step_s"] - loader - collective),
-                Bucket.COLLECTIVES.value: collective,
-                Bucket.SAVE.value: stall,
-            },
-            steps=made,
-            tokens=counters.get("tokens", 0.0),
-            first_step=step - made + 1,
-        )
+        if counters.get("steps") and "step_s" in counters:
+            attempt = max(1, int(counters.get("attempt", 1)))
+            old = before.get((Phase.KIND, run, str(attempt)))
+            yield _phase(run, attempt, counters, sight.now, old if isinstance(old, Phase) else None)
+    workloads = {objects.run_id_of(one): one for one in sight.workloads}
     for fact in before.values():
-        over = isinstance(fact, Phase) and not fact.ended and fact.run not in sight.counters
-        if over and isinstance(fact, Phase) and fact.run in ended:
-            yield dataclasses.replace(fact, ended=ended[fact.run].value)
+        if isinstance(fact, Phase) and not fact.ended:
+            cause = _cause(fact, workloads.get(fact.run), sight, before)
+            if cause is not None:
+                yield dataclasses.replace(fact, ended=cause.value)
 
 
-def _cause(workload: Json) -> Cause | None:
-    """Return why the last attempt of a run ended; None while it runs."""
+def _phase(
+    run: str, attempt: int, counters: Mapping[str, float], now: float, old: Phase | None
+) -> Phase:
+    collective, stall = (counters.get(key, 0.0) for key in ("collective_s", "stall_s"))
+    work = counters["step_s"] - counters.get("loader_s", 0.0) - collective
+    made = int(counters["steps"])
+    begun = now - counters["step_s"] - stall
+    return Phase(
+        run=run,
+        attempt=attempt,
+        start=min(old.start, begun) if old else begun,
+        # Without a further step it may hang, be saving for the last time, or have ended.
+        end=old.end if old and old.steps == made else now,
+        seconds={
+            Bucket.PRODUCTIVE.value: max(0.0, work),
+            Bucket.COLLECTIVES.value: collective,
+            Bucket.SAVE.value: stall,
+        },
+        steps=made,
+        tokens=counters.get("tokens", 0.0),
+        first_step=int(counters.get("step", made)) - made + 1,
+    )
+
+
+def _cause(
+    phase: Phase,
+    workload: Json | None,
+    sight: Sight,
+    before: Mapping[tuple[str, ...], Fact],
+) -> Cause | None:
+    """Return why an attempt ended; None while it goes on, or where that is not known."""
+    attempt = sight.counters.get(phase.run, {}).get("attempt")
+    if attempt is not None and attempt <= phase.attempt:
+        return None
+    if _lost_spot_node(phase, sight, before):
+        return Cause.RECLAIM
     finished = objects.condition(workload, "Finished")
-    if finished.get("status") == "True":
+    if attempt is None and finished.get("status") == "True":
         return Cause.DONE if finished.get("reason") == "Succeeded" else Cause.FAILURE
     evicted = objects.condition(workload, "Evicted")
-    if evicted.get("status") == "True":
+    if evicted and _time(evicted.get("lastTransitionTime"), 0.0) >= phase.start:
         return _EVICTED.get(str(evicted.get("reason")), Cause.UNKNOWN)
-    return None
+    return None if attempt is None else Cause.UNKNOWN
+
+
+def _lost_spot_node(phase: Phase, sight: Sight, before: Mapping[tuple[str, ...], Fact]) -> bool:
+    """Whether a spot node that the run held during this attempt no longer exists."""
+    if "nodes" in sight.hidden:
+        return False
+    there = {_uid(node) for node in sight.nodes}
+    for fact in before.values():
+        if not isinstance(fact, Hold) or fact.run != phase.run:
+            continue
+        node = before.get((Node.KIND, fact.node))
+        during = fact.start <= phase.end and (fact.end is None or fact.end >= phase.end)
+        spot = isinstance(node, Node) and node.purchase == prices.Purchase.SPOT
+        if during and spot and fact.node not in there:
+            return True
+    return False
 
 
 def _team(item: Json) -> str:

@@ -6,6 +6,7 @@ import copy
 import json
 import subprocess
 import sys
+import time
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
@@ -17,6 +18,9 @@ import pytest
 
 from infra.domain import naming
 from infra.observability import series
+from ops.__main__ import main as ops_main
+from ops.ledger.model import Hold
+from ops.ledger.record import Record
 from sandbox import cluster as embedded
 from sandbox import environment, monitoring, paths, process, toolchain
 from sandbox.monitoring import late_start, prometheus_client
@@ -194,6 +198,29 @@ def test_gpu_metrics_follow_the_processes_of_the_run(watched: Watched) -> None:
     assert gpu["metric"]["node"] == NODE
     assert gpu["metric"]["team"] == TEAM
     assert gpu["metric"]["modelName"].startswith("NVIDIA")
+
+
+def test_the_ledger_books_a_run_by_what_it_does(
+    watched: Watched, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def ask(*command: str) -> Any:
+        where = ["--kubeconfig", str(watched.cluster.kubeconfig), "--prometheus", watched.url]
+        assert ops_main([*command, "--record", str(tmp_path), *where]) == 0
+        return capsys.readouterr().out
+
+    watched.await_series(f'{series.STEPS}{{run_id="{watched.run_id}"}} > 3', TRAIN_S)
+    for _ in range(2):
+        ask("cost", "collect", "--once")
+    before = time.time()
+    cost = json.loads(ask("run", "cost", "seen", "--json"))
+    after = time.time()
+    assert cost["run"] == watched.run_id and cost["usefulSteps"] > 3
+    assert cost["buckets"]["productive"]["nodeHours"] > 0 < cost["buckets"]["starting"]["usd"]
+    assert cost["usdPerBillionTokens"] > 0
+    assert {(row["pool"], row["team"]) for row in cost["rows"]} == {(POOL, TEAM)}
+    (hold,) = [f for f in Record(tmp_path).read() if isinstance(f, Hold) and f.team == TEAM]
+    booked = sum(one["nodeHours"] for one in cost["buckets"].values())
+    assert before - hold.start - 1 <= booked * 3600 <= after - hold.start + 1
 
 
 @pytest.mark.parametrize("job", series.JOBS)

@@ -7,7 +7,9 @@ import dataclasses
 import io
 import json
 import random
+import time
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ import pytest
 
 from infra.domain import naming
 from ops.__main__ import main
-from ops.cluster import ClusterError
+from ops.cluster import ClusterError, UnreachableError
 from ops.ledger import observe, report, run_files
 from ops.ledger.accounting import account, with_replays
 from ops.ledger.command import month_bounds
@@ -311,10 +313,70 @@ def test_counters_of_attempts_become_phases_with_replays() -> None:
     merged = {f.identity: f for f in (*one, *later)}
     again = counters(steps=5, step=50, step_s=10, attempt=2)
     last = observe.facts(Sight(now=300, counters=again), list(merged.values()))
-    first, second = with_replays([f for f in (*later, *last) if isinstance(f, Phase)])
+    merged |= {f.identity: f for f in last}
+    first, second = with_replays([f for f in merged.values() if isinstance(f, Phase)])
     assert (first.start, first.end, first.steps) == (18, 150, 45)
     assert first.seconds["replayed"] == pytest.approx(102 * 15 / 60)
     assert (second.attempt, second.first_step) == (2, 46)
+
+
+def test_time_without_a_further_step_is_not_training() -> None:
+    (one,) = observe.facts(Sight(now=100, counters=counters()))
+    (hung,) = observe.facts(Sight(now=400, counters=counters()), [one])
+    assert hung == one
+
+
+def ended(*workloads: dict[str, Any], nodes: Sequence[str] = ("a",), attempt: int = 0) -> str:
+    """Why the first attempt of a run on the spot node `a` ended, by a later look."""
+    first = Sight(now=100, nodes=[node_object("a")], pods=[pod_object("a")], counters=counters())
+    then = counters(attempt=attempt, steps=1, step=41, step_s=2) if attempt else {}
+    there = [node_object(name) for name in nodes]
+    later = Sight(now=200, nodes=there, workloads=workloads, counters=then)
+    found = [f for f in observe.facts(later, observe.facts(first)) if isinstance(f, Phase)]
+    return next((f.ended for f in found if f.attempt == 1), "")
+
+
+def test_an_attempt_ends_for_a_cause_that_the_cluster_shows() -> None:
+    def condition(kind: str, reason: str, status: str = "True", at: int = 150) -> dict[str, str]:
+        return {
+            "type": kind,
+            "status": status,
+            "reason": reason,
+            "lastTransitionTime": stamp(at),
+        }
+
+    assert ended(workload_object()) == ""
+    assert ended(workload_object(condition("Finished", "Succeeded"))) == "done"
+    assert ended(workload_object(condition("Finished", "Failed"))) == "failure"
+    assert ended(workload_object(condition("Evicted", "Preempted"))) == "preemption"
+    assert ended(workload_object(condition("Evicted", "NodeFailures"))) == "node"
+    assert ended(workload_object(condition("Evicted", "NodeFailures")), nodes=()) == "reclaim"
+    assert ended(workload_object(condition("Evicted", "Preempted", at=5))) == ""
+    assert ended(workload_object(), attempt=2) == "unknown"
+    assert ended(workload_object(), attempt=1) == ""
+    assert ended(workload_object(), attempt=2, nodes=("b",)) == "reclaim"
+
+
+def test_the_collector_outlives_an_unreachable_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    looks = iter((False, True))
+
+    def look(*_: Any) -> Sight:
+        if not next(looks):
+            raise UnreachableError("no answer")
+        return Sight(now=1, nodes=[node_object("a")])
+
+    def sleep(_: float) -> None:
+        if (tmp_path / FILE).exists():
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(observe, "look", look)
+    monkeypatch.setattr("ops.__main__.Cluster", lambda *_: None)
+    monkeypatch.setattr(time, "sleep", sleep)
+    assert main(["cost", "collect", "--record", str(tmp_path)]) == 130
+    assert "nothing recorded: no answer" in capsys.readouterr().out
+    assert [fact.KIND for fact in Record(tmp_path).read()] == ["node"]
 
 
 LINES = [
