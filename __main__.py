@@ -72,7 +72,9 @@ def deploy_platform(planned: plan.Plan, site: ClusterTarget) -> dict[str, list[p
         needs = [*base, priorities, *queues.cluster_queues.values()]
         inside = pulumi.ResourceOptions(provider=site.kubernetes, depends_on=needs)
         Validation("validation", checks, inside)
-    teams = arguments.teams(config, planned.images, queues.cluster_queues, site.storage)
+    teams = arguments.teams(
+        config, planned.platform, planned.images, queues.cluster_queues, site.storage
+    )
     shared = [priorities, policies, *queues.named_by_runs]
     inside = pulumi.ResourceOptions(provider=site.kubernetes, depends_on=[*base, policies])
     return {name: [Team(f"team-{name}", team, inside), *shared] for name, team in teams.items()}

@@ -21,7 +21,7 @@ from infra.config.sections.observability import ObservabilityConfig
 from infra.config.sections.storage import named_storage, volume_sizes
 from infra.config.sections.teams.model import TeamConfig, queue_teams
 from infra.config.types import repository_of
-from infra.domain import naming
+from infra.domain import naming, published_record
 from infra.domain.platform import Platform
 from infra.domain.pools import Autoscaler, Workload
 from infra.domain.storage import NamedStorageClass, SharedStorage
@@ -170,6 +170,7 @@ def simulated_storage(config: StackConfig) -> SimulatedStorageArgs:
 
 def teams(
     config: StackConfig,
+    platform: Platform,
     images: Mapping[str, str],
     cluster_queues: Mapping[str, pulumi.Resource],
     storage: SharedStorage,
@@ -192,6 +193,7 @@ def teams(
             cluster_queue=cluster_queues.get(team.name),
             pod_groups=scheduler.pod_group_api,
             queue_holds_quota=scheduler.has_queues and not scheduler.holds_pods_back,
+            record=published_record.to_text(platform, team.name, images),
         )
         for team in config.teams
     }

@@ -8,9 +8,12 @@ from typing import Any, Final
 from infra.domain import naming
 from infra.domain.launcher_support import resources_by_group
 from infra.kubernetes.objects import Manifest, metadata
+from infra.tenancy.admission import ownership
 
 _READ: Final = ["get", "list", "watch"]
 _WRITE: Final = ["create", "update", "patch", "delete"]
+_SUBMIT: Final = ["create", "patch", "delete"]
+"""Verbs on the parts of a run: `patch` names the run as the owner of its parts."""
 
 
 def _rule(group: str, resources: list[str], verbs: list[str]) -> dict[str, Any]:
@@ -52,11 +55,23 @@ _VIEW: Final = [
 _SHELLS: Final = [_rule("", ["pods/exec", "pods/portforward"], ["create", "get"])]
 """Connections to pods. An admission policy admits only those to one's own dev pods: admission/dev_pods.py."""
 
+_LAUNCH: Final = [
+    *_run_rules(["create", "delete"]),
+    _rule("", ["configmaps", "services"], _SUBMIT),
+]
+"""Create runs, and stop one's own: infra/tenancy/admission/ownership.py decides whose a run is."""
+
 ROLE_RULES: Final[Mapping[str, list[dict[str, Any]]]] = {
-    # Runs are files in the repository; everyone sees the queue, logs and events.
-    "researcher": [*_VIEW, *_SHELLS],
-    # Leads can stop runs.
-    "lead": [*_VIEW, *_SHELLS, *_run_rules(["delete"]), _rule("", ["pods"], ["delete"])],
+    # Everyone sees the queue, logs and events, and submits runs.
+    "researcher": [*_VIEW, *_SHELLS, *_LAUNCH],
+    # Leads can stop all runs of the team.
+    "lead": [
+        *_VIEW,
+        *_SHELLS,
+        *_LAUNCH,
+        _rule("", ["pods"], ["delete"]),
+        _rule(naming.DOMAIN, [ownership.RUNS], [ownership.STOP]),
+    ],
     "auditor": [
         *_VIEW,
         _rule("rbac.authorization.k8s.io", ["roles", "rolebindings"], _READ),
@@ -67,6 +82,7 @@ ROLE_RULES: Final[Mapping[str, list[dict[str, Any]]]] = {
         *_VIEW,
         *_run_rules(_WRITE),
         _rule("", ["configmaps", "services"], _WRITE),
+        _rule(naming.DOMAIN, [ownership.RUNS], [ownership.DEPLOY, ownership.STOP]),
     ],
 }
 """Rules by role in each team's namespace. No role reads Secrets or changes a role; without
@@ -87,7 +103,8 @@ def role(name: str, team: str, pod_groups: str = "") -> Manifest:
 
     `pod_groups`: API group of the PodGroups of runs, if the scheduler needs them.
     """
-    verbs = [*_READ, *_WRITE] if name == "deployer" else _READ
+    written = {"deployer": _WRITE, "lead": _SUBMIT, "researcher": _SUBMIT}
+    verbs = [*_READ, *written.get(name, [])]
     more = [_rule(pod_groups, ["podgroups"], verbs)] if pod_groups else []
     return {
         "apiVersion": "rbac.authorization.k8s.io/v1",

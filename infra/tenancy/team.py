@@ -9,6 +9,7 @@ from typing import Any
 import pulumi
 
 from infra.domain import naming
+from infra.domain.published_record import RECORD_KEY
 from infra.domain.storage import TeamVolumes
 from infra.domain.tier import RESEARCH
 from infra.kubernetes.objects import KubernetesObject, Manifest, metadata
@@ -43,6 +44,8 @@ class TeamArgs:
     """API group of the runs' PodGroups; empty: runs have none."""
     restore_drill: RestoreDrill | None = None
     """None: no restore drill."""
+    record: str = ""
+    """The Platform record of the team's members as text; see infra/domain/published_record.py."""
 
 
 def namespace(team: str, tier: str = RESEARCH.name, *, signed: bool = False) -> Manifest:
@@ -78,12 +81,28 @@ def local_queue(team: str) -> Manifest:
     }
 
 
+def platform_record(team: str, record: str) -> Manifest:
+    """Return the ConfigMap that publishes the Platform record; admission lets no member of the team change it."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": metadata(
+            naming.PLATFORM_RECORD,
+            namespace=naming.namespace(team),
+            labels=naming.object_labels("platform", team),
+        ),
+        "data": {RECORD_KEY: record},
+    }
+
+
 def _guardrail_manifests(args: TeamArgs) -> Iterator[tuple[str, Manifest]]:
     """Yield suffix and manifest of what must exist before the first pod: limits, policies, roles."""
     team = args.team
     yield "quota", limits.resource_quota(team, args.quota, of_pods=not args.queue_holds_quota)
     yield "limits", limits.limit_range(team)
     yield "service-account", access.service_account(team)
+    if args.record:
+        yield "platform", platform_record(team, args.record)
     for role in access.ROLE_RULES:
         yield f"role-{role}", access.role(role, team, args.pod_groups)
     for policy in network_policies.policies(team, args.egress_cidrs, args.node_services):

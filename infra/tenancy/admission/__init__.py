@@ -16,6 +16,7 @@ from infra.tenancy.admission import (
     dev_pods,
     images,
     immutability,
+    ownership,
     placement,
     priorities,
     programs,
@@ -63,6 +64,9 @@ def policies(args: AdmissionPoliciesArgs) -> list[Manifest]:
         services.forbid_external_services(),
         dev_pods.dev_pods_are_owned(args.priorities),
         dev_pods.shells_of_owners(),
+        ownership.owned_by_their_launcher(),
+        ownership.submitted_as_rendered(),
+        ownership.platform_record_protected(),
         attribution.team_label_matches(),
         attribution.audit_launches(),
     ]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from infra.config import arguments, parse
+from infra.config import arguments, parse, platform_record
 from infra.domain import naming
 from infra.domain.scheduler import Scheduler
 from infra.queueing import yunikorn
@@ -69,7 +69,7 @@ def test_only_deployers_may_create_pod_groups(scheduler: Scheduler) -> None:
     for role in access.ROLE_RULES:
         [rule] = rules(role, scheduler)
         assert rule["apiGroups"] == [backend(scheduler).pod_group_api]
-        assert ("create" in rule["verbs"]) == (role == "deployer")
+        assert ("create" in rule["verbs"]) == (role != "auditor")
         assert "get" in rule["verbs"]
 
 
@@ -84,7 +84,9 @@ def test_namespace_quota_bounds_pods_unless_pending_pods_wait_in_a_queue(
 ) -> None:
     config = parse(scheduler_values(scheduler))
     without_identity: Any = {}
-    team = arguments.teams(config, {}, without_identity, _NoStorage())["research"]
+    team = arguments.teams(
+        config, platform_record.platform(config, "s"), {}, without_identity, _NoStorage()
+    )["research"]
     hard = limits.resource_quota("research", team.quota, of_pods=not team.queue_holds_quota)
     counts = f"requests.{naming.GPU}" in hard["spec"]["hard"]
     assert counts == (scheduler in (Scheduler.KUEUE, Scheduler.NATIVE))

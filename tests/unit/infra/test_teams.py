@@ -11,6 +11,7 @@ from infra.domain.storage import NamedStorageClass, Volume, VolumeSizes
 from infra.tenancy import access, limits, network_policies, shared_view, team, volumes
 from tests.golden.example_runs import platform, run_of
 from training import spec
+from training.deployment import job
 from training.deployment.launchers import LAUNCHERS
 
 
@@ -71,13 +72,29 @@ def test_every_role_can_see_why_a_run_is_pending(role: str) -> None:
     assert seen <= rules(role)
 
 
-def test_researchers_are_read_only_leads_delete_runs_and_ci_deploys_runs() -> None:
+def test_researchers_and_leads_launch_runs_and_ci_deploys_them() -> None:
     writes = {"create", "update", "patch", "delete"}
-    written = {r for _, r, v in rules("researcher") | rules("auditor") if v in writes}
-    assert written == {"pods/exec", "pods/portforward"}
-    assert ("jobset.x-k8s.io", "jobsets", "delete") in rules("lead")
-    assert ("jobset.x-k8s.io", "jobsets", "create") not in rules("lead")
-    assert ("jobset.x-k8s.io", "jobsets", "create") in rules("deployer")
+    assert not {v for _, _, v in rules("auditor")} & writes
+    for role in ("researcher", "lead"):
+        assert {("jobset.x-k8s.io", "jobsets", verb) for verb in ("create", "delete")} <= rules(
+            role
+        )
+        # A run is immutable; only Kueue starts it.
+        assert not {("jobset.x-k8s.io", "jobsets", verb) for verb in ("update", "patch")} & rules(
+            role
+        )
+        assert ("", "pods", "create") not in rules(role)
+    assert ("jobset.x-k8s.io", "jobsets", "patch") in rules("deployer")
+
+
+def test_only_leads_and_ci_act_on_the_runs_of_others() -> None:
+    own = {role: {v for g, _, v in rules(role) if g == naming.DOMAIN} for role in access.ROLE_RULES}
+    assert own == {
+        "researcher": set(),
+        "lead": {"stop"},
+        "auditor": set(),
+        "deployer": {"deploy", "stop"},
+    }
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
@@ -87,6 +104,16 @@ def test_ci_may_deploy_every_object_of_a_launcher(launcher: str) -> None:
         resource = f"{manifest['kind'].lower()}s"
         needed = {(group, resource, verb) for verb in ("create", "get", "patch", "delete")}
         assert needed <= rules("deployer"), manifest["kind"]
+
+
+@pytest.mark.parametrize("role", ["researcher", "lead"])
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_a_member_may_create_every_object_of_a_launcher(launcher: str, role: str) -> None:
+    for manifest in job.manifests(run_of(launcher), platform(), "c" * 40):
+        group = manifest["apiVersion"].rpartition("/")[0]
+        resource = f"{manifest['kind'].lower()}s"
+        needed = {(group, resource, verb) for verb in ("create", "get", "delete")}
+        assert needed <= rules(role), manifest["kind"]
 
 
 def test_cluster_scoped_access_is_read_only_and_policies_are_for_auditors_and_previews() -> None:

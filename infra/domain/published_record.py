@@ -1,0 +1,115 @@
+"""The Platform record as a text that each team may read, so that its members render runs as `pulumi up` does.
+
+A client must understand all of it, or it would render other objects. Defaults are therefore left out, and a reader
+rejects a text that it does not reproduce exactly: a fact that only a newer release knows is such a difference.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+import pydantic
+
+from infra.domain import catalog
+from infra.domain.platform import Platform
+
+RECORD_KEY: Final = "platform.json"
+"""Key of the ConfigMap's data."""
+FORMAT: Final = 1
+"""Incremented when the meaning of something in the text changes; additions do not need that."""
+
+
+class RecordError(ValueError):
+    """The text cannot be used by this client; says why and what to do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedRecord:
+    """What one team's runs are rendered for."""
+
+    platform: Platform
+    """With this team only."""
+    images: Mapping[str, str]
+    """References by digest, by the names of the stack file."""
+
+
+@cache
+def _adapter() -> pydantic.TypeAdapter[Platform]:
+    return pydantic.TypeAdapter(Platform)
+
+
+def _plain(platform: Platform) -> dict[str, Any]:
+    found: dict[str, Any] = _adapter().dump_python(platform, mode="json", exclude_defaults=True)
+    # The order of a set differs from process to process.
+    return found | {"launchers": sorted(found["launchers"])}
+
+
+def _instance_types(platform: Platform) -> dict[str, dict[str, Any]]:
+    """Return the catalog's facts that decide sizes and placement, by type; prices may differ."""
+    found = {}
+    for name in sorted({name for pool in platform.pools for name in pool.instance_types}):
+        facts = dataclasses.asdict(catalog.load().types[name])
+        del facts["prices"]
+        found[name] = facts
+    return found
+
+
+def to_text(platform: Platform, team: str, images: Mapping[str, str]) -> str:
+    """Return the record of one team: no other team's name, queue or quota is in it."""
+    own = dataclasses.replace(platform, teams={team: platform.teams[team]})
+    record = {
+        "format": FORMAT,
+        "platform": _plain(own),
+        "images": dict(sorted(images.items())),
+        "instanceTypes": _instance_types(own),
+    }
+    return json.dumps(record, sort_keys=True, default=str)
+
+
+def from_text(text: str) -> PublishedRecord:
+    """Return the record of a text. Raises RecordError if this client does not understand all of it."""
+    try:
+        record = json.loads(text)
+        written = int(record["format"])
+    except (ValueError, TypeError, KeyError):
+        raise RecordError("it is not a Platform record; deploy the stack again") from None
+    if written != FORMAT:
+        raise RecordError(
+            _other_release(f"it has format {written}, and this client reads {FORMAT}")
+        )
+    try:
+        platform = _adapter().validate_python(record["platform"])
+        images = {str(name): str(image) for name, image in record["images"].items()}
+        understood = json.loads(json.dumps(_plain(platform)))
+        types = json.loads(json.dumps(_instance_types(platform), default=str))
+    except (pydantic.ValidationError, KeyError, TypeError, AttributeError):
+        raise RecordError(_other_release("it has facts that this client does not know")) from None
+    if unknown := sorted(_differences(record["platform"], understood, "")):
+        raise RecordError(
+            _other_release(f"this client does not understand {', '.join(unknown[:5])}")
+        )
+    if types != record.get("instanceTypes"):
+        raise RecordError(_other_release("it was made with another catalog of instance types"))
+    return PublishedRecord(platform=platform, images=images)
+
+
+def _other_release(why: str) -> str:
+    return f"{why}; client and stack must be of the same release; update the checkout, or deploy the stack again"
+
+
+def _differences(written: Any, understood: Any, path: str) -> set[str]:
+    """Return the paths at which two values differ."""
+    if isinstance(written, dict) and isinstance(understood, dict):
+        return {
+            found
+            for key in written.keys() | understood.keys()
+            for found in _differences(
+                written.get(key), understood.get(key), f"{path}.{key}" if path else str(key)
+            )
+        }
+    return set() if written == understood else {path}
