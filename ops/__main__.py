@@ -15,6 +15,7 @@ from ops.commands import PROGRAM, Group, epilog
 from ops.ledger import command as costs
 from ops.ready import command as ready
 from ops.runs import command as runs
+from ops.submission import command as submission
 from ops.sweep import command as sweep
 
 _PERMISSION_HINT: Final = (
@@ -78,6 +79,7 @@ def parser() -> argparse.ArgumentParser:
     run = tree.group("run", "look at runs and explain them")
     runs.add(run)
     costs.add_to_run(run)
+    submission.add(run)
     sweep.add(tree.group("sweep", "submit a family of runs, and show its result", sweep.EXAMPLES))
     stack = tree.group("stack", "check the stack; drain and resume its queues")
     ready.add(stack)

@@ -116,10 +116,13 @@ class Cluster:
             raise _http_error(status, data, f"GET {path}")
         return bytes(data).decode(errors="replace")
 
-    def create(self, kind: Kind, manifest: Json) -> Json:
-        """Create an object. Raises ForbiddenError, also for an admission denial, and ConflictError."""
+    def create(self, kind: Kind, manifest: Json, *, dry_run: bool = False) -> Json:
+        """Create an object. Raises ForbiddenError, also for an admission denial, and ConflictError.
+
+        `dry_run`: admit and check it, without creating it.
+        """
         path = kind.path(objects.meta(manifest).get("namespace"))
-        return self._write("POST", path, manifest)
+        return self._write("POST", path, manifest, dry_run=dry_run)
 
     def patch(
         self, kind: Kind, name: str, change: Mapping[str, Any], namespace: str | None = None
@@ -132,8 +135,9 @@ class Cluster:
         options = {"propagationPolicy": "Background"}
         self._call("DELETE", kind.path(namespace, name), body=options)
 
-    def _write(self, method: str, path: str, body: Json) -> Json:
-        answer = self._call(method, path, [("fieldManager", FIELD_MANAGER)], body)
+    def _write(self, method: str, path: str, body: Json, *, dry_run: bool = False) -> Json:
+        query = [("fieldManager", FIELD_MANAGER), *([("dryRun", "All")] if dry_run else [])]
+        answer = self._call(method, path, query, body)
         if answer is None:
             raise ClusterError(f"{method} {path}: object or kind not found")
         return answer

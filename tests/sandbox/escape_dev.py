@@ -124,7 +124,8 @@ def forged() -> Iterator[Attempt]:
     """Owners other than the user who creates the dev pod."""
     only = ("dev-pods",)
     good = _by_alice(dev_job())
-    yield Attempt("a dev pod of another user", only, _by_alice(dev_job(BOB)), good)
+    forged_by = ("dev-pods", "ownership")
+    yield Attempt("a dev pod of another user", forged_by, _by_alice(dev_job(BOB)), good)
     inside = dev_job()
     inside["spec"]["template"]["metadata"]["annotations"] = {naming.LAUNCHED_BY: BOB}
     yield Attempt("a dev pod whose pod is another user's", only, _by_alice(inside), good)

@@ -48,6 +48,7 @@ def home(name: str) -> list[Json]:
         limits.resource_quota(name, quota),
         limits.limit_range(name),
         access.service_account(name),
+        team.platform_record(name, "{}"),
         *(access.role(role, name) for role in access.ROLE_RULES),
         *(access.role_binding(role, name) for role in access.ROLE_RULES),
     ]

@@ -10,8 +10,9 @@ from infra.config import parse, platform_record
 from infra.domain import naming
 from infra.domain.platform import Platform
 from tests.golden.example_runs import PREPARED, run
+from training.deployment import job as job_objects
 from training.deployment.launchers import LAUNCHERS
-from training.spec import Resources
+from training.spec import Launch, Resources
 
 Json = dict[str, Any]
 
@@ -195,6 +196,11 @@ def other_run(kind: str, *, gpu: bool, meta: Json, suspend: bool = True) -> Json
 
 def launched(launcher: str, team: str = RESEARCH) -> Json:
     """Return a rendered run, suspended as by Kueue's webhooks."""
+    return launched_objects(launcher, team)[-1]
+
+
+def launched_objects(launcher: str, team: str = RESEARCH, by: str = "") -> list[Json]:
+    """Return all objects of a rendered run; the run itself is suspended as by Kueue's webhooks."""
     spec = run(
         dataset=PREPARED,
         name="launched",
@@ -204,12 +210,15 @@ def launched(launcher: str, team: str = RESEARCH) -> Json:
         capacity_types=("on-demand",),
         image=IMAGE,
     )
-    manifest: Json = copy.deepcopy(LAUNCHERS[launcher].render(spec, platform())[-1])
+    found: list[Json] = copy.deepcopy(
+        job_objects.manifests(spec, platform(), "c" * 40, Launch(by=by))
+    )
+    manifest = found[-1]
     if manifest["kind"] in ("PyTorchJob", "MPIJob"):
         manifest["spec"]["runPolicy"]["suspend"] = True
     elif manifest["kind"] == "TrainJob":
         manifest["spec"]["suspend"] = True
-    return manifest
+    return found
 
 
 def controller(kind: str, *, gpu: bool, **spec: Any) -> Json:

@@ -13,7 +13,13 @@ import pytest
 
 from infra.domain import naming
 from sandbox import process
-from tests.sandbox import escape_attempts, escape_dev, escape_neighbours, escape_pods
+from tests.sandbox import (
+    escape_attempts,
+    escape_dev,
+    escape_neighbours,
+    escape_pods,
+    escape_submissions,
+)
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.escape_attempts import KUEUE, MASTERS, Attempt
 from tests.sandbox.escape_kit import (
@@ -46,6 +52,7 @@ ATTEMPTS: list[Attempt] = [
     *escape_pods.every(),
     *escape_neighbours.every(),
     *escape_dev.every(),
+    *escape_submissions.every(),
 ]
 HOST = "does not have a host"
 """Error of a connection to a pod that is not on a node: admission has passed it."""
@@ -62,6 +69,8 @@ def guarded(cluster: Cluster) -> Iterator[GuardedCluster]:
         guarded.ask(create(escape_attempts.STANDING_POD).for_real())
         guarded.ask(create(escape_neighbours.STANDING_TORCH).for_real())
         guarded.ask(create(escape_neighbours.STANDING_RUNTIME).for_real())
+        for ask in escape_submissions.STANDING_OBJECTS:
+            guarded.ask(ask.for_real())
         workload = create(escape_attempts.STANDING_WORKLOAD).by(KUEUE, MASTERS)
         guarded.ask(workload.for_real())
         yield guarded
@@ -156,6 +165,15 @@ def test_a_dev_pod_keeps_its_owner_and_has_no_host_paths(
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_rendered_run_of_every_launcher_is_admitted(guarded: GuardedCluster, launcher: str) -> None:
     assert guarded.ask.refusal(create(launched(launcher))) == ""
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_rendered_run_of_every_launcher_is_admitted_from_a_member(
+    guarded: GuardedCluster, launcher: str
+) -> None:
+    for manifest in escape_submissions.launched_by_member(launcher):
+        ask = escape_submissions.by_member(create(manifest))
+        assert guarded.ask.refusal(ask) == "", manifest["kind"]
 
 
 def test_queued_gpu_run_completes(guarded: GuardedCluster) -> None:

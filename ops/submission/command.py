@@ -1,0 +1,237 @@
+"""`trainyard run submit|stop|resume|clone`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import yaml
+from rich.console import Console
+
+from infra.domain import naming
+from ops import collect, objects
+from ops.cluster import Cluster, ClusterError, ForbiddenError
+from ops.commands import Group, printer
+from ops.objects import Json
+from ops.runs.scope import read_in_scope
+from ops.submission import create, record, stopping, watch
+
+if TYPE_CHECKING:
+    from ops.submission.render import RenderedRun, RunDocument
+
+_EXAMPLES: Final = (
+    "run submit training/runs/hello.yaml                    # check, create, show place in the queue",
+    "run submit training/runs/hello.yaml --set nodes=2      # with another value",
+    "run submit training/runs/hello.yaml --render           # print the manifests only",
+)
+_ENDINGS: Final = ("Complete", "Completed", "Succeeded")
+
+
+def add(commands: Group) -> None:
+    """Add the commands to the group `run`."""
+    submit = commands.add("submit", _submit, "check a run file and submit its run", _EXAMPLES)
+    submit.add_argument("file", type=Path, metavar="FILE", help="run file; its newest version")
+    submit.add_argument(
+        "--render", action="store_true", help="print the manifests as YAML, and end"
+    )
+    _add_settings(submit)
+    clone = commands.add(
+        "clone",
+        _clone,
+        "submit a run again as its next version, with other settings",
+        ["run clone hello --set overrides.optimizer.learning_rate=1e-4"],
+    )
+    _add_run(clone)
+    clone.add_argument("--render", action="store_true", help="print the manifests as YAML, and end")
+    _add_settings(clone)
+    stop = commands.add(
+        "stop",
+        _stop,
+        "let a run save, and stop it",
+        [
+            "run stop hello              # trainyard run resume hello continues it",
+            "run stop hello --delete     # and delete its objects; checkpoints stay",
+        ],
+    )
+    _add_run(stop)
+    stop.add_argument("--delete", action="store_true", help="delete its objects, too")
+    stop.add_argument(
+        "--no-wait", action="store_true", help="do not wait until its pods have ended"
+    )
+    again = commands.add(
+        "resume", _resume, "continue a stopped run at its newest checkpoint", ["run resume hello"]
+    )
+    _add_run(again)
+    for one in (submit, clone, again):
+        one.add_argument("--watch", action="store_true", help="follow it until it has ended")
+
+
+def _add_run(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run_name", metavar="RUN", help="run id, or run name for its newest run")
+
+
+def _add_settings(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--set",
+        dest="settings",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="replace a key of the run file; dotted below sections; may be repeated",
+    )
+
+
+def _submit(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
+    # Rendering imports Pulumi, which the other commands do without.
+    from ops.submission import render
+
+    try:
+        document = render.read(args.file, args.settings)
+    except render.RunFileError as error:
+        print(error, file=sys.stderr)
+        return 1
+    if args.team and args.team != document.team:
+        raise ClusterError(
+            f"--team: got {args.team!r}, and the run file has team {document.team}; they must be equal; "
+            "remove --team, or correct the file"
+        )
+    return _launch(args, cluster, console, document)
+
+
+def _clone(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
+    from ops.submission import render
+
+    known = read_in_scope(args, cluster, lambda space: collect.list_runs(cluster, space))
+    run = collect.find_run(known, args.run_name)
+    values = stopping.run_file_of(cluster, str(objects.meta(run)["namespace"]), objects.name(run))
+    if values is None:
+        raise ClusterError(
+            f"run {objects.name(run)}: was deployed by a stack, which keeps no copy of its run file in the "
+            "cluster; submit its run file with --set and another version"
+        )
+    name = objects.label(run, naming.RUN)
+    versions = [
+        int(objects.label(one, naming.RUN_VERSION) or 0)
+        for one in known
+        if objects.label(one, naming.RUN) == name
+    ]
+    try:
+        document = render.changed(
+            f"clone of {objects.name(run)}",
+            values | {"version": max(versions, default=0) + 1},
+            args.settings,
+        )
+    except render.RunFileError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return _launch(args, cluster, console, document)
+
+
+def _launch(
+    args: argparse.Namespace, cluster: Cluster, console: Console, document: RunDocument
+) -> int:
+    from ops.submission import render
+
+    show = printer(console)
+    published = record.read_record(cluster, document.team)
+    user = record.caller(cluster)
+    try:
+        rendered = render.render(document, published, user)
+    except render.RunFileError as error:
+        print(error, file=sys.stderr)
+        return 1
+    if args.render:
+        print(yaml.safe_dump_all(rendered.manifests, sort_keys=False), end="")
+        return 0
+    for line in (*rendered.warnings, *_facts(rendered)):
+        show(line)
+    objects_of_run = create.with_source(rendered.manifests, document.values)
+    created = create.create(cluster, objects_of_run, user)
+    if not created.new:
+        by = create.launched_by(created.run)
+        owner = f"{by} submitted it" if by else "a stack deployed it"
+        show(f"{rendered.run_id} exists already: {owner}; it was not changed")
+    else:
+        show(f"{rendered.run_id}: submitted as {user}")
+    show(_queue_line(cluster, created.run))
+    return _follow(args, cluster, created.run, show)
+
+
+def _facts(run: RenderedRun) -> list[str]:
+    """Nodes, cost and limits of a run."""
+    price = "cost per hour unknown"
+    if run.usd_per_hour is not None:
+        price = f"{run.usd_per_hour:.2f} USD per hour at most"
+    limit = ""
+    if run.max_hours is not None:
+        limit = f"; ends after {run.max_hours:g} hours"
+        if run.usd_per_hour is not None:
+            limit += f", so at most {run.usd_per_hour * run.max_hours:.2f} USD"
+    cap = "" if run.cost_cap_usd is None else f" of its cap of {run.cost_cap_usd:g} USD"
+    return [f"{run.run_id}: {run.nodes} nodes of {', '.join(run.pools)}; {price}{limit}{cap}"]
+
+
+def _queue_line(cluster: Cluster, run: Json) -> str:
+    """How many runs of the team wait, this one included; one request."""
+    queue = objects.label(run, naming.QUEUE_NAME)
+    if not queue:
+        return "it has no queue; its pods start when nodes have room for them"
+    try:
+        found = cluster.get(collect.LOCAL_QUEUES, queue, str(objects.meta(run)["namespace"]))
+    except ForbiddenError:
+        found = None
+    status = objects.status(found)
+    if "pendingWorkloads" not in status:
+        return f"queue {queue}; trainyard run why {objects.name(run)} explains why it waits"
+    return (
+        f"queue {queue}: {status['pendingWorkloads']} of the team's runs wait, "
+        f"{status.get('admittedWorkloads', 0)} are admitted; trainyard run why {objects.name(run)} "
+        "explains why it waits"
+    )
+
+
+def _follow(
+    args: argparse.Namespace, cluster: Cluster, run: Json, show: Callable[[str], None]
+) -> int:
+    if not args.watch:
+        return 0
+    ended = watch.until_ended(cluster, run, show)
+    return 0 if any(objects.condition_is_true(ended, name) for name in _ENDINGS) else 1
+
+
+def _stop(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
+    show = printer(console)
+    known = read_in_scope(args, cluster, lambda space: collect.list_runs(cluster, space))
+    run = collect.find_run(known, args.run_name)
+    namespace, run_id = str(objects.meta(run)["namespace"]), objects.name(run)
+    if args.delete and stopping.has_ended(run):
+        cluster.delete(create.kind_of(run), run_id, namespace)
+        resumable = False
+    else:
+        resumable = stopping.stop(cluster, run)
+    if not args.no_wait:
+        stopping.wait_for_pods(cluster, namespace, run_id, show)
+    if args.delete:
+        stopping.remove(cluster, namespace, run_id)
+        show(f"{run_id}: stopped and deleted; its checkpoints stay")
+    elif resumable:
+        show(f"{run_id}: stopped; trainyard run resume {run_id} continues it")
+    else:
+        show(
+            f"{run_id}: stopped; a stack deployed it: after `pulumi refresh`, `pulumi up` starts it again "
+            "unless its file is removed from `runs`"
+        )
+    return 0
+
+
+def _resume(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
+    show = printer(console)
+    known = read_in_scope(args, cluster, lambda space: stopping.stopped_runs(cluster, space))
+    stopped = stopping.find_stopped(known, args.run_name)
+    run = stopping.resume(cluster, stopped, record.caller(cluster))
+    show(f"{objects.name(run)}: resumed")
+    show(_queue_line(cluster, run))
+    return _follow(args, cluster, run, show)

@@ -1,0 +1,142 @@
+"""Read a run file and the Platform record of its team, and render the run as `pulumi up` does."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from infra.config import ConfigError, ConfigIssue
+from infra.config.errors import shown, within
+from infra.config.loader import read_yaml
+from infra.domain.published_record import PublishedRecord
+from ops.objects import Json
+from training.deployment import (
+    lineage,
+    placement,
+    run_files,
+    scheduler_checks,
+    submission,
+    trainer_settings,
+)
+from training.spec import Launch
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class RunFileError(Exception):
+    """A run file or a setting of the command line has issues; the text has one line for each."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunDocument:
+    """One version of a run, as its file and the command line state it."""
+
+    where: str
+    """The file, as messages name it."""
+    values: Mapping[str, Any]
+    team: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class RenderedRun:
+    """A run that has passed all checks of a preview."""
+
+    run_id: str
+    team: str
+    namespace: str
+    nodes: int
+    pools: tuple[str, ...]
+    usd_per_hour: float | None
+    max_hours: float | None
+    cost_cap_usd: float | None
+    manifests: list[Json]
+    """In the order of creation; the last is the run itself."""
+    warnings: tuple[str, ...] = ()
+
+
+def read(file: Path, settings: Sequence[str], root: Path = ROOT) -> RunDocument:
+    """Return the document of a run file with the highest version, with settings `KEY=VALUE` of the command line.
+
+    Raises RunFileError.
+    """
+    path = file.resolve()
+    where = path.relative_to(root).as_posix() if path.is_relative_to(root) else str(file)
+    try:
+        documents = [one for one in read_yaml(path, where) if isinstance(one, dict)]
+    except ConfigError as error:
+        raise RunFileError(str(error)) from None
+    if not documents:
+        raise RunFileError(
+            f"{where}: has no run; must be a run: name, version, ...; docs/submit-a-run.md has an example"
+        )
+    newest = max(documents, key=lambda one: one["version"] if _is_number(one) else 0)
+    return changed(where, newest, settings)
+
+
+def changed(where: str, document: Mapping[str, Any], settings: Sequence[str]) -> RunDocument:
+    """Return a document with settings `KEY=VALUE`. Raises RunFileError."""
+    values = copy.deepcopy(dict(document))
+    for setting in settings:
+        _assign(values, setting)
+    team = values.get("team")
+    if not isinstance(team, str) or not team:
+        raise RunFileError(f"{where}: team: got {shown(team)}; must be a team of the stack; add it")
+    return RunDocument(where=where, values=values, team=team)
+
+
+def _is_number(document: Mapping[str, Any]) -> bool:
+    return isinstance(document.get("version"), int)
+
+
+def _assign(values: dict[str, Any], setting: str) -> None:
+    """Set one key, dotted below sections, to a value in YAML: nodes=4, overrides.optimizer.learning_rate=1e-4."""
+    path, separator, text = setting.partition("=")
+    keys = path.split(".")
+    if not separator or not all(keys):
+        raise RunFileError(
+            f"--set: got {shown(setting)}; must be KEY=VALUE, such as nodes=4; correct it"
+        )
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise RunFileError(
+            f"--set: {path}: got {shown(text)}; must be a value in YAML; quote it"
+        ) from None
+    for key in keys[:-1]:
+        if not isinstance(values.get(key), dict):
+            values[key] = {}
+        values = values[key]
+    values[keys[-1]] = value
+
+
+def render(
+    document: RunDocument, record: PublishedRecord, user: str, root: Path = ROOT
+) -> RenderedRun:
+    """Return the run for `user`, with all checks that a preview makes. Raises RunFileError."""
+    platform = record.platform
+    run, found = run_files.resolve(document.values, platform, record.images, root)
+    if run is not None:
+        found = [*found, *scheduler_checks.check_quota_of_all([(document.where, run)], platform)]
+    if run is None or found:
+        issues = within(document.where, (one for one in found if isinstance(one, ConfigIssue)))
+        texts = [f"{document.where}: {one}" for one in found if isinstance(one, str)]
+        raise RunFileError(str(ConfigError([*issues, *texts])))
+    launch = Launch(dirty=lineage.launch(root).dirty, by=user)
+    pools = placement.eligible_pools(run, platform)
+    return RenderedRun(
+        run_id=run.run_id,
+        team=run.team,
+        namespace=platform.teams[run.team].namespace,
+        nodes=run.nodes,
+        pools=tuple(pool.name for pool in pools),
+        usd_per_hour=placement.usd_per_hour(run, pools),
+        max_hours=run.max_hours,
+        cost_cap_usd=run.cost_cap_usd,
+        manifests=submission.manifests(run, platform, lineage.git_commit(root), launch),
+        warnings=tuple(trainer_settings.config_warnings(run)),
+    )

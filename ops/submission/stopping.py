@@ -1,0 +1,151 @@
+"""Stop a run so that it saves, and start it again where it stopped.
+
+Stopping deletes the run's object: its pods get SIGTERM and save within their grace period, and its queue place is
+free. What the run consists of besides stays, if it was submitted, and with it all that `resume` needs.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from infra.domain import naming
+from ops import objects
+from ops.cluster import Cluster, ClusterError, ConflictError, Kind
+from ops.collect import PODS, NoSuchRunError
+from ops.objects import Json
+from ops.submission import create
+from ops.submission.create import kind_of
+from ops.submission.record import CONFIG_MAPS
+
+POLL_S: Final = 1.0
+_SERVICES: Final = Kind("v1", "services", "Service")
+_RUNTIMES: Final = Kind("trainer.kubeflow.org/v1alpha1", "trainingruntimes", "TrainingRuntime")
+_ENDED: Final = ("Complete", "Completed", "Succeeded", "Failed")
+
+
+def has_ended(run: Json) -> bool:
+    """Whether a run is done or has failed."""
+    return any(objects.condition_is_true(run, name) for name in _ENDED)
+
+
+def stop(cluster: Cluster, run: Json) -> bool:
+    """Stop a run; return whether `resume` can continue it. Raises ClusterError.
+
+    The parts of a submitted run lose their owner first, or they would be deleted with it.
+    """
+    if has_ended(run):
+        raise ClusterError(
+            f"run {objects.name(run)}: has ended already; there is nothing to stop; trainyard run show "
+            f"{objects.name(run)} shows its result"
+        )
+    namespace = str(objects.meta(run)["namespace"])
+    parts = parts_of(cluster, namespace, objects.name(run))
+    resumable = _manifest_of(parts, objects.name(run)) is not None
+    for part in parts if resumable else ():
+        labels = {naming.STOPPED: "true", naming.UNFINISHED: None}
+        change = {"metadata": {"labels": labels, "ownerReferences": None}}
+        cluster.patch(kind_of(part), objects.name(part), change, namespace)
+    cluster.delete(kind_of(run), objects.name(run), namespace)
+    return resumable
+
+
+def parts_of(cluster: Cluster, namespace: str, run_id: str) -> list[Json]:
+    """Return the objects that name the run as their owner."""
+    selector = f"{naming.RUN_ID}={run_id}"
+    return [
+        item
+        for kind in (CONFIG_MAPS, _SERVICES)
+        for item in cluster.items(kind, namespace, selector)
+        if objects.name(item) == run_id or objects.name(item).startswith(f"{run_id}-")
+    ]
+
+
+def _manifest_of(parts: Sequence[Json], run_id: str) -> Json | None:
+    """Return the run's object as it was submitted; None for a run of a stack."""
+    text = _note(parts, run_id, naming.RUN_MANIFEST)
+    return None if text is None else json.loads(text)
+
+
+def run_file_of(cluster: Cluster, namespace: str, run_id: str) -> Json | None:
+    """Return the document that a run was submitted from; None for a run of a stack."""
+    text = _note(parts_of(cluster, namespace, run_id), run_id, naming.RUN_FILE)
+    return None if text is None else json.loads(text)
+
+
+def _note(parts: Sequence[Json], run_id: str, name: str) -> str | None:
+    for part in parts:
+        if part["kind"] == "ConfigMap" and objects.name(part) == run_id:
+            found = (objects.meta(part).get("annotations") or {}).get(name)
+            return None if found is None else str(found)
+    return None
+
+
+def stopped_runs(cluster: Cluster, namespace: str | None) -> list[Json]:
+    """Return the ConfigMaps of stopped runs, newest first."""
+    found = cluster.items(CONFIG_MAPS, namespace, f"{naming.STOPPED}=true")
+    return objects.newest_first(
+        one for one in found if objects.name(one) == objects.label(one, naming.RUN_ID)
+    )
+
+
+def find_stopped(known: Sequence[Json], wanted: str) -> Json:
+    """Return the stopped run with this id, else the newest of this name. Raises NoSuchRunError."""
+    for key in (naming.RUN_ID, naming.RUN):
+        for item in known:
+            if objects.label(item, key) == wanted:
+                return item
+    names = ", ".join(objects.name(one) for one in known) or "none"
+    raise NoSuchRunError(
+        f"run {wanted!r}: is not stopped; stopped runs: {names}; `pulumi up` starts those of a stack again"
+    )
+
+
+def resume(cluster: Cluster, stopped: Json, user: str) -> Json:
+    """Start a stopped run again; it continues from its newest checkpoint. Raises ClusterError."""
+    namespace, run_id = str(objects.meta(stopped)["namespace"]), objects.name(stopped)
+    parts = parts_of(cluster, namespace, run_id)
+    manifest = _manifest_of(parts, run_id)
+    if manifest is None:
+        raise ClusterError(
+            f"run {run_id}: its ConfigMap has no {naming.RUN_MANIFEST}; submit its run file again"
+        )
+    try:
+        run = cluster.create(kind_of(manifest), create.as_user(manifest, user))
+    except ConflictError:
+        raise ClusterError(
+            f"run {run_id}: exists, or its pods have not ended yet; wait, and run the command again"
+        ) from None
+    for part in parts:
+        create.adopt(cluster, part, run)
+    return run
+
+
+def remove(cluster: Cluster, namespace: str, run_id: str) -> None:
+    """Delete the parts of a run whose object is gone; its checkpoints stay."""
+    for part in parts_of(cluster, namespace, run_id):
+        cluster.delete(kind_of(part), objects.name(part), namespace)
+    for item in cluster.items(_RUNTIMES, namespace, f"{naming.RUN_ID}={run_id}"):
+        cluster.delete(_RUNTIMES, objects.name(item), namespace)
+
+
+def wait_for_pods(
+    cluster: Cluster,
+    namespace: str,
+    run_id: str,
+    report: Callable[[str], None],
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Return when the run has no more pods that run: all have saved, or their grace period is over."""
+    said = -1
+    while True:
+        pods = cluster.items(PODS, namespace, f"{naming.RUN_ID}={run_id}")
+        left = [p for p in pods if objects.status(p).get("phase") in ("Pending", "Running")]
+        if len(left) != said:
+            report(f"{len(left)} pods left")
+            said = len(left)
+        if not left:
+            return
+        sleep(POLL_S)
