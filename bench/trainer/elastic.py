@@ -98,16 +98,20 @@ def section(found: Mapping[str, Any]) -> str:
         )
     lines += [
         "",
-        "Median step, plain DDP with as many processes / elastic:",
+        "A step without changes, plain DDP with as many processes / elastic: time, and processor time of all "
+        "processes, which other programs on the machine disturb less:",
         "",
-        "| processes | ms | ratio | |",
-        "|---|---|---|---|",
+        "| processes | what | ms | ratio | |",
+        "|---|---|---|---|---|",
     ]
     for count, steady in found["steady"].items():
-        lines.append(
-            f"| {count} | {1000 * steady['plain_s']:.1f} / {1000 * steady['elastic_s']:.1f} | "
-            f"{steady['ratio']:.3f} | {_verdict(steady['ratio'], OVERHEAD_GOAL, 'x')} |"
-        )
+        for name in ("step", "processor"):
+            plain, elastic = (1000 * steady[f"{arm}_{name}_s"] for arm in ("plain", "elastic"))
+            ratio = steady[f"{name}_ratio"]
+            lines.append(
+                f"| {count} | {name} | {plain:.1f} / {elastic:.1f} | {ratio:.3f} | "
+                f"{_verdict(ratio, OVERHEAD_GOAL, 'x')} |"
+            )
     lines += [
         "",
         f"Useful share of the paid group time, elastic / stop and resume, by the measured stalls and a restart of "
@@ -167,20 +171,28 @@ def _replay_file(file: Path, changes: Changes, restart_s: float) -> dict[str, An
 def _steady_state(
     folder: Path, data: Path, count: int, sizes: Mapping[str, int], seed: int
 ) -> dict[str, float]:
-    """Compare the median step of plain DDP and of as many groups, in alternating pairs."""
+    """Compare a step of plain DDP and of as many groups, in alternating pairs."""
     folder.mkdir()
-    times: dict[str, list[float]] = {"plain": [], "elastic": []}
+    found: dict[str, list[tuple[float, float]]] = {"plain": [], "elastic": []}
     for pair in range(sizes["pairs"]):
-        for arm in sorted(times, reverse=bool(pair % 2)):
-            times[arm].append(_median_step(folder / f"{arm}{pair}", data, arm, count, sizes, seed))
-    plain, elastic = (statistics.median(times[arm]) for arm in ("plain", "elastic"))
-    ratios = [e / p for p, e in zip(times["plain"], times["elastic"], strict=True)]
-    return {"plain_s": plain, "elastic_s": elastic, "ratio": statistics.median(ratios)}
+        for arm in sorted(found, reverse=bool(pair % 2)):
+            found[arm].append(_step_cost(folder / f"{arm}{pair}", data, arm, count, sizes, seed))
+    result: dict[str, float] = {}
+    for index, name in enumerate(("step", "processor")):
+        plain, elastic = ([pair[index] for pair in found[arm]] for arm in ("plain", "elastic"))
+        ratios = [e / p for p, e in zip(plain, elastic, strict=True)]
+        result |= {
+            f"plain_{name}_s": statistics.median(plain),
+            f"elastic_{name}_s": statistics.median(elastic),
+            f"{name}_ratio": statistics.median(ratios),
+        }
+    return result
 
 
-def _median_step(
+def _step_cost(
     folder: Path, data: Path, arm: str, count: int, sizes: Mapping[str, int], seed: int
-) -> float:
+) -> tuple[float, float]:
+    """Return the median seconds of a step, and the mean processor seconds of a step over all processes."""
     settings = ["groups.max=0"] if arm == "plain" else [f"groups.min={count}"]
     run = _new_run(folder, data, seed, settings)
     port = str(free_port())
@@ -194,11 +206,15 @@ def _median_step(
                 "MASTER_PORT": port,
             }
             run.start(environment if arm == "plain" else {})
+        run.reach(_WARM_UP)
+        first, before = run.last_step(), run.processor_seconds()
         run.reach(_WARM_UP + sizes["steps"])
+        last, after = run.last_step(), run.processor_seconds()
         steps = run.steps()
     finally:
         run.kill()
-    return statistics.median(float(b["time"] - a["time"]) for a, b in pairwise(steps[_WARM_UP:]))
+    gaps = [float(b["time"] - a["time"]) for a, b in pairwise(steps[_WARM_UP:])]
+    return statistics.median(gaps), (after - before) / (last - first)
 
 
 def _restart_seconds(folder: Path, data: Path, seed: int) -> float:

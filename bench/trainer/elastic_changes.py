@@ -42,7 +42,8 @@ class Changes:
     """What a series of changes did."""
 
     stalls: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
-    """Seconds by kind: the longest time between two steps around a change, less the median step."""
+    """Seconds by kind: the longest time between two steps around a change, less the median step before or after
+    it, whichever is longer."""
     steps: int = 0
     different_losses: int = 0
     sample_faults: list[str] = field(default_factory=list)
@@ -191,7 +192,10 @@ def _judge(
     found.step_s = statistics.median(gap for _, gap in gaps)
     for kind, begun, ended in moments:
         around = [(at, gap) for at, gap in gaps if begun < at < ended + 10 * found.step_s]
-        usual = statistics.median([gap for at, gap in gaps if at < begun][-20:])
+        # A step takes longer with fewer groups: that is no stall.
+        before = [gap for at, gap in gaps if at < begun][-20:]
+        after = [gap for at, gap in gaps if at > ended][:_SETTLE_STEPS]
+        usual = max(statistics.median(before), statistics.median(after or before))
         found.stalls[kind].append(max(gap for _, gap in around) - usual)
     changes = sum(event["event"] == "membership" for event in changed.events()) - 1
     found.false_losses = max(0, changes - len(moments)) // 2

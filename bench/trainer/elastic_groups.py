@@ -101,6 +101,14 @@ class GroupRun:
         """Wait until a step is done."""
         self.until(lambda: self.last_step() >= step, f"step {step}")
 
+    def processor_seconds(self) -> float:
+        """Return the processor time that all processes have used so far."""
+        ticks = 0
+        for process in self.processes:
+            stat = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+            ticks += int(stat[11]) + int(stat[12])
+        return ticks / os.sysconf("SC_CLK_TCK")
+
     def kill(self) -> None:
         """End all processes."""
         for process in self.processes:

@@ -63,6 +63,20 @@ def test_an_announced_leave_ends_that_group_alone(elastic: ElasticRun) -> None:
     assert "left" in elastic.view()["reason"]
 
 
+def test_a_spare_waits_until_there_is_room(elastic: ElasticRun) -> None:
+    elastic.settings = (*ENDLESS, "groups.max=2")
+    grown(elastic, 2)
+    elastic.add()
+    advance(elastic, 20)
+    assert len(elastic.view()["members"]) == 2
+    elastic.groups[1].signal(signal.SIGKILL)
+    until(
+        lambda: "joined" in elastic.view()["reason"] and elastic.view()["number"] > 3, "the spare"
+    )
+    elastic.until_groups(2)
+    advance(elastic)
+
+
 def test_the_leader_and_another_are_killed_at_once(elastic: ElasticRun) -> None:
     grown(elastic, 4)
     for victim in (0, 2):
@@ -176,7 +190,8 @@ def divided_by(file: Path) -> Hook:
     """Have a group exchange nothing with those on the other side while `file` lists one side's ids."""
 
     def hook(_: int) -> None:
-        from training.trainer.elastic.links import Listener, Mesh
+        from training.trainer.elastic.links import Listener
+        from training.trainer.elastic.mesh import Mesh
 
         patch = pytest.MonkeyPatch()
         here: list[Listener] = []

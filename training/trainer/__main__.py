@@ -53,7 +53,7 @@ def _train(arguments: argparse.Namespace, notice: Notice) -> int:
         if request.config.groups.enabled:
             from training.trainer.elastic.start import run_group
 
-            return run_group(request, world, notice)
+            return run_group(request, world, notice, describe=describe_error, leave=_exit)
         run = assembly.assemble(request, world, notice)
         reports = reporting.Reports(run, request)
         try:

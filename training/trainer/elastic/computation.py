@@ -187,8 +187,11 @@ class Computation:
             for parameter in self._parameters:
                 parameter.grad = None
         for node, tensors in sums:
-            flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
-            exchange.rows[node].copy_(flat)
+            parts, row = [tensor.reshape(-1) for tensor in tensors], exchange.rows[node]
+            if row.device == parts[0].device:
+                torch.cat(parts, out=row)
+            else:
+                row.copy_(torch.cat(parts))
         return seconds
 
     def _set_gradients(self, number: int) -> None:

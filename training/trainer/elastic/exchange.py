@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final
 
 import torch
 
-from training.trainer.elastic.links import Mesh
+from training.trainer.elastic.mesh import Mesh
 from training.trainer.elastic.reduction import (
     Node,
     leaf_range,
@@ -152,7 +152,7 @@ class Exchange:
         parts = {node: row[begin:end] for node, row in self.rows.items()}
         for peer in others:
             parts |= zip(self._nodes[peer], self._received[peer], strict=True)
-        out[begin:end] = tree_sum(parts, (0, self._workers))
+        tree_sum(parts, (0, self._workers), out[begin:end])
         own = buffer_of(out[begin:end])
         self.mesh.swap(
             {peer: [own] for peer in others},

@@ -18,7 +18,7 @@ from training.trainer.elastic import exchange as rounds
 from training.trainer.elastic.computation import Computation
 from training.trainer.elastic.exchange import Exchange, Note, buffer_of
 from training.trainer.elastic.leader import Leadership
-from training.trainer.elastic.links import Listener, MemberLost, Mesh
+from training.trainer.elastic.links import Listener, MemberLost
 from training.trainer.elastic.membership import (
     Excluded,
     RunEnded,
@@ -26,6 +26,7 @@ from training.trainer.elastic.membership import (
     next_view,
     read_member,
 )
+from training.trainer.elastic.mesh import Mesh
 from training.trainer.elastic.transfer import AppliedStep
 from training.trainer.elastic.views import View, ViewLog
 
@@ -93,7 +94,7 @@ class Group:
     def _form(self) -> None:
         """Connect with the members of the view, and bring all to the same step."""
         view = self._current()
-        self.mesh = self.listener.form(view, self._patience())
+        self.mesh = Mesh(self.listener, view, self.listener.connect(view, self._patience()))
         workers = self.run.config.groups.workers
         self.exchange = Exchange(
             self.mesh, self.listener.member.id, workers, self.computation.length
@@ -117,13 +118,9 @@ class Group:
             donor = next(m.id for m in self._current().members if found[m.id].step == newest)
             self._catch_up(donor, behind)
         self.stop = self.stop or any(note.flags & rounds.STOP for note in found.values())
-        for note in found.values():
-            if note.evaluated_step > run.progress.evaluated_step:
-                run.progress = replace(
-                    run.progress,
-                    evaluated_step=note.evaluated_step,
-                    evaluation_loss=note.evaluation_loss,
-                )
+        latest = max(found.values(), key=lambda note: note.evaluated_step)
+        if latest.evaluated_step > run.progress.evaluated_step:
+            loop.record_evaluation(run, latest.evaluation_loss, 0.0)
 
     def _catch_up(self, donor: str, behind: list[str]) -> None:
         """Send or receive the last update."""

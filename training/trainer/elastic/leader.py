@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,8 +13,10 @@ from training.checkpoint.factory import claim_attempt, open_store
 from training.spec import EVENTS_FILE, METRICS_FILE
 from training.trainer.elastic.computation import Computation, RecentMetrics
 from training.trainer.elastic.links import Listener
+from training.trainer.elastic.membership import Excluded
 from training.trainer.elastic.transfer import Donor
 from training.trainer.elastic.views import View
+from training.trainer.export import check_export
 from training.trainer.loop import Run, save_if_due
 from training.trainer.metrics.progress import ProgressDisplay
 from training.trainer.metrics.reporting import Reports
@@ -39,10 +42,17 @@ class Leadership:
     _open: ExitStack = field(default_factory=ExitStack)
 
     @contextmanager
-    def reporting(self) -> Iterator[None]:
-        """Close what `take` opened, and record a failure."""
+    def reporting(self, run: Run, describe: Callable[[Exception], str | None]) -> Iterator[None]:
+        """Close what `take` opens, and record a failure."""
         with self._open:
-            yield
+            try:
+                yield
+            except Excluded:
+                raise
+            except Exception as error:
+                text = describe(error) or f"{type(error).__name__}: {error}"
+                run.events.write("failed", run.progress.step, error=" ".join(text.split())[:300])
+                raise
 
     def take(self, run: Run, *, load: bool = False) -> None:
         """Open the logs and claim the checkpoints, which fences out the former leader.
@@ -60,6 +70,8 @@ class Leadership:
         saver = make_checkpointer(
             request, run.world, fence, run.network.unwrapped, run.optimizer, run.events
         )
+        if config.checkpoint.export:
+            check_export(saver.attachments, run.progress.tokens)
         resumed = False
         if load:
             found = saver.load_newest(lambda progress: check_same_run(progress, run.progress))
@@ -83,11 +95,22 @@ class Leadership:
             )
         )
         log_start(run, request, resumed=resumed)
+        if not load:
+            self._record_last_evaluation(run)
         reports = Reports(run, request)
         self._open.callback(lambda: reports.close(patient=run.progress.step == config.steps))
         self._open.callback(run.events.close)
         self._open.callback(file.close)
         run.notice.watch_run_dir()
+
+    def _record_last_evaluation(self, run: Run) -> None:
+        """Record the last evaluation, if the former leader was lost before it did."""
+        step, loss = run.progress.evaluated_step, run.progress.evaluation_loss
+        events = (self.request.run_dir / EVENTS_FILE).read_text(encoding="utf-8")
+        line = f'"event": "evaluated", "time": [0-9.]+, "step": {step},'
+        if step and loss is not None and not re.search(line, events):
+            baseline = run.evaluator.unigram_loss
+            run.events.write("evaluated", step, loss=loss, unigram_loss=baseline, seconds=0.0)
 
     def view_changed(self, view: View) -> None:
         """Let the joining group take part, if it is in the view."""

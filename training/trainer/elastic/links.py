@@ -16,7 +16,6 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -29,8 +28,6 @@ _HEARTBEAT_S: Final = 0.2
 _HELLO_S: Final = 0.5
 """Limit for a caller that does not say who it is: heartbeats wait so long."""
 _BUFFER: Final = 4 << 20
-
-Buffers = Mapping[str, Sequence[memoryview]]
 
 
 class MemberLost(Exception):
@@ -108,8 +105,11 @@ class Listener:
         )
         return _tuned(connection)
 
-    def form(self, view: View, timeout_s: float) -> Mesh:
-        """Connect with all members of a view; from now on their heartbeats count. Raises MemberLost."""
+    def connect(self, view: View, timeout_s: float) -> dict[str, socket.socket]:
+        """Connect with all members of a view, whose heartbeats count from now on; return the data links.
+
+        Raises MemberLost.
+        """
         me = view.position(self.member.id)
         assert me is not None
         self._adopt(view)
@@ -125,7 +125,7 @@ class Listener:
             for link in links.values():
                 link.close()
             raise
-        return Mesh(self, view, links)
+        return links
 
     def lost(self) -> set[str]:
         """Return the members of the view that are lost."""
@@ -287,119 +287,6 @@ class Listener:
                 self._controls.append(_Control(peer, view, connection))
                 self._heard[peer] = time.monotonic()
             self._notify() if view > self._view.number else self._changed.notify_all()
-
-
-class Mesh:
-    """The data links of one view; for one thread."""
-
-    def __init__(self, listener: Listener, view: View, links: Mapping[str, socket.socket]) -> None:
-        self._listener = listener
-        self.view = view
-        self._links = dict(links)
-        for link in self._links.values():
-            link.setblocking(False)
-
-    @property
-    def others(self) -> list[str]:
-        """Ids of the other members, in their order."""
-        return [member.id for member in self.view.members if member.id in self._links]
-
-    def close(self) -> None:
-        """Close the links, which shows the others that this member has left the view."""
-        for link in self._links.values():
-            link.close()
-
-    def swap(self, outgoing: Buffers, incoming: Buffers, timeout_s: float) -> None:
-        """Send and fill all buffers, by member. Raises MemberLost.
-
-        A member whose bytes have not come within `timeout_s` counts as lost, though it may be alive.
-        """
-        sending = {peer: [part for part in parts if part] for peer, parts in outgoing.items()}
-        waiting = {peer: [part for part in parts if part] for peer, parts in incoming.items()}
-        for peer in list(sending):
-            self._send(peer, sending)
-        for peer in list(waiting):
-            self._fill(peer, waiting)
-        if not sending and not waiting:
-            return
-        self._swap_rest(sending, waiting, time.monotonic() + timeout_s)
-
-    def _swap_rest(
-        self,
-        sending: dict[str, list[memoryview]],
-        waiting: dict[str, list[memoryview]],
-        limit: float,
-    ) -> None:
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._listener.wake, selectors.EVENT_READ)
-            for peer in {*sending, *waiting}:
-                selector.register(self._links[peer], _events(peer, sending, waiting), peer)
-            while sending or waiting:
-                ready = selector.select(max(0.0, limit - time.monotonic()))
-                if not ready:
-                    for peer in waiting or sending:
-                        self._listener.report_lost(peer)
-                for key, events in ready:
-                    if key.data is None:
-                        self._check()
-                        continue
-                    if events & selectors.EVENT_WRITE:
-                        self._send(key.data, sending)
-                    if events & selectors.EVENT_READ:
-                        self._fill(key.data, waiting)
-                    if wanted := _events(key.data, sending, waiting):
-                        selector.modify(key.fileobj, wanted, key.data)
-                    else:
-                        selector.unregister(key.fileobj)
-                if not ready:
-                    self._check()
-
-    def _check(self) -> None:
-        lost = self._listener.lost()
-        if lost or self._listener.superseded():
-            raise MemberLost(lost)
-        with contextlib.suppress(BlockingIOError):
-            self._listener.wake.recv(4096)
-
-    def _send(self, peer: str, sending: dict[str, list[memoryview]]) -> None:
-        parts, link = sending[peer], self._links[peer]
-        try:
-            while parts:
-                sent = link.send(parts[0])
-                parts[0] = parts[0][sent:]
-                if not parts[0]:
-                    parts.pop(0)
-        except BlockingIOError:
-            return
-        except OSError:
-            self._broken(peer)
-        del sending[peer]
-
-    def _fill(self, peer: str, waiting: dict[str, list[memoryview]]) -> None:
-        parts, link = waiting.get(peer, []), self._links[peer]
-        try:
-            while parts:
-                got = link.recv_into(parts[0])
-                if not got:
-                    self._broken(peer)
-                parts[0] = parts[0][got:]
-                if not parts[0]:
-                    parts.pop(0)
-        except BlockingIOError:
-            return
-        except OSError:
-            self._broken(peer)
-        waiting.pop(peer, None)
-
-    def _broken(self, peer: str) -> None:
-        self._listener.report_lost(peer)
-        raise MemberLost(self._listener.lost())
-
-
-def _events(peer: str, sending: Buffers, waiting: Buffers) -> int:
-    return (selectors.EVENT_WRITE if peer in sending else 0) | (
-        selectors.EVENT_READ if peer in waiting else 0
-    )
 
 
 def _tuned(connection: socket.socket) -> socket.socket:

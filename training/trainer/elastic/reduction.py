@@ -36,13 +36,19 @@ def nodes_of(leaves: range) -> list[Node]:
     return found
 
 
-def tree_sum(parts: Mapping[Node, torch.Tensor], node: Node) -> torch.Tensor:
-    """Return the sum below `node` from the sums of the subtrees in `parts`, which cover it."""
+def tree_sum(
+    parts: Mapping[Node, torch.Tensor], node: Node, out: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Return the sum below `node` from the sums of the subtrees in `parts`, which cover it.
+
+    In `out`, if it is given; else it may be one of the parts.
+    """
     if node in parts:
-        return parts[node]
+        return parts[node] if out is None else out.copy_(parts[node])
     first, size = node
     half = size // 2
-    return tree_sum(parts, (first, half)) + tree_sum(parts, (first + half, half))
+    left, right = tree_sum(parts, (first, half)), tree_sum(parts, (first + half, half))
+    return torch.add(left, right, out=out)
 
 
 @dataclass

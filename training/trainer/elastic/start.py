@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
+from typing import NoReturn
 
 from training.checkpoint import rng
 from training.spec import EVENTS_FILE, EXIT_DONE
@@ -31,10 +33,17 @@ from trainyard.store.policy import SavePolicy
 
 
 def run_group(
-    request: RunRequest, world: World, notice: Notice, observe: Observer | None = None
+    request: RunRequest,
+    world: World,
+    notice: Notice,
+    *,
+    describe: Callable[[Exception], str | None],
+    leave: Callable[[int], NoReturn],
+    observe: Observer | None = None,
 ) -> int:
     """Take part in the run until it ends or this group leaves; return the exit code.
 
+    `describe` returns one line for an expected error; `leave` ends the process with an exit code.
     Raises ConfigError, DatasetError, NoUsableCheckpoint, LossNotFinite.
     """
     log = ViewLog(request.run_dir)
@@ -44,10 +53,10 @@ def run_group(
         while True:
             group = _assemble(request, world, notice, log, listener, observe)
             try:
-                with group.leadership.reporting():
+                with group.leadership.reporting(group.run, describe):
                     code = group.take_part()
                     if code == EXIT_DONE and request.config.checkpoint.export and group.leads:
-                        export.write_export(group.run, request.run_dir, os._exit)
+                        export.write_export(group.run, request.run_dir, leave)
                     return code
             except Excluded as error:
                 print(f"this group joins again: {error}", file=sys.stderr, flush=True)
