@@ -9,6 +9,7 @@ from typing import Final
 from rich.console import Console
 
 from ops import drain_command
+from ops.budgets import command as budgets
 from ops.cluster import Cluster, ClusterError, ForbiddenError
 from ops.collect import NoSuchRunError
 from ops.commands import PROGRAM, Group, epilog
@@ -85,7 +86,9 @@ def parser() -> argparse.ArgumentParser:
     ready.add(stack)
     drain_command.add(stack)
     costs.add_to_stack(stack)
-    costs.add_group(tree.group("cost", "record what nodes and runs do, and report a month"))
+    cost = tree.group("cost", "record what nodes and runs do, report a month, enforce budgets")
+    costs.add_group(cost)
+    budgets.add(cost)
     return top
 
 

@@ -139,7 +139,7 @@ def _book(
         attempt=attempt,
         cause=cause,
     )
-    book[key].add(seconds, node.usd_per_hour)
+    book[key].add(seconds, node.usd_per_hour, node.gpus)
 
 
 def with_replays(phases: Sequence[Phase]) -> list[Phase]:

@@ -48,7 +48,7 @@ def add_to_run(commands: Group) -> None:
         "--run-dir", type=Path, metavar="FOLDER", help="folder with the run's metrics.jsonl"
     )
     cost.add_argument("--json", action="store_true", help="print one JSON object")
-    _add_record(cost)
+    add_record(cost)
     add_prometheus(cost)
 
 
@@ -68,7 +68,7 @@ def add_to_stack(commands: Group) -> None:
     cost.add_argument("--kubeconfig", type=Path, metavar="FILE", help="default as kubectl")
     cost.add_argument("--context", metavar="NAME", help="default the current one")
     cost.add_argument("--json", action="store_true", help="print one JSON object")
-    _add_record(cost)
+    add_record(cost)
 
 
 def _stack_cost(args: argparse.Namespace, console: Console) -> int:
@@ -107,7 +107,7 @@ def add_group(commands: Group) -> None:
     collect.add_argument(
         "--every", type=float, default=EVERY_S, metavar="SECONDS", help="default %(default)g"
     )
-    _add_record(collect)
+    add_record(collect)
     add_prometheus(collect)
     monthly = commands.add_offline(
         "report",
@@ -123,7 +123,7 @@ def add_group(commands: Group) -> None:
     monthly.add_argument("--csv", type=Path, metavar="FILE", help="write one row per account")
     monthly.add_argument("--png", type=Path, metavar="FILE", help="write a picture")
     monthly.add_argument("--json", action="store_true", help="print the rows as JSON")
-    _add_record(monthly)
+    add_record(monthly)
 
 
 _KEYS: Final = {
@@ -134,7 +134,8 @@ _KEYS: Final = {
 }
 
 
-def _add_record(parser: argparse.ArgumentParser) -> None:
+def add_record(parser: argparse.ArgumentParser) -> None:
+    """Add --record."""
     default = os.environ.get(RECORD_ENV)
     parser.add_argument(
         "--record",
@@ -158,7 +159,8 @@ def month_bounds(first: dt.date) -> tuple[float, float]:
     return begin.timestamp(), (begin + dt.timedelta(days=days)).timestamp()
 
 
-def _required(record: Path | None) -> Record:
+def required(record: Path | None) -> Record:
+    """Return the record in a folder. Raises ClusterError without one."""
     if record is None:
         raise ClusterError(
             f"--record: missing; expected the folder of `trainyard cost collect`, or ${RECORD_ENV}"
@@ -167,7 +169,7 @@ def _required(record: Path | None) -> Record:
 
 
 def _collect(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
-    record, show = _required(args.record), printer(console)
+    record, show = required(args.record), printer(console)
     prometheus = metrics.connect(args.prometheus, cluster)
     while True:
         now = time.time()
@@ -199,7 +201,7 @@ def _report(args: argparse.Namespace, console: Console) -> int:
     first = args.month or dt.datetime.now(dt.UTC).date().replace(day=1)
     since, until = month_bounds(first)
     try:
-        facts = _required(args.record).read()
+        facts = required(args.record).read()
         book = account(facts, since, min(until, max(now, since)))
         _write_files(args, book, f"{first:%Y-%m}")
     except ClusterError as error:

@@ -70,6 +70,8 @@ class Node:
     """spot, on-demand or reserved; empty: not known."""
     usd_per_hour: float | None = None
     """None: not known."""
+    gpus: float = 0.0
+    """GPUs, or shares of them, that runs can hold."""
 
     @property
     def identity(self) -> tuple[str, ...]:
@@ -190,10 +192,12 @@ class Amount:
     usd: float = 0.0
     unpriced: float = 0.0
     """Node-seconds without a known price, which `usd` lacks."""
+    gpu_seconds: float = 0.0
 
-    def add(self, seconds: float, usd_per_hour: float | None) -> None:
+    def add(self, seconds: float, usd_per_hour: float | None, gpus: float = 0.0) -> None:
         """Add time at a price."""
         self.seconds += seconds
+        self.gpu_seconds += seconds * gpus
         if usd_per_hour is None:
             self.unpriced += seconds
         else:
@@ -204,6 +208,7 @@ class Amount:
         self.seconds += other.seconds
         self.usd += other.usd
         self.unpriced += other.unpriced
+        self.gpu_seconds += other.gpu_seconds
 
 
 Book = dict[Account, Amount]

@@ -11,9 +11,13 @@ from pathlib import Path
 from typing import Final
 
 from infra.config import ConfigError, parse, stack_values
+from infra.config.model import StackConfig
 from infra.domain import catalog, prices
-from infra.domain.pools import NodePool
+from infra.domain.pools import Capacity, NodePool
 from infra.domain.prices.services import ResourcePrice, monthly
+from infra.domain.tier import DEFAULT_PRIORITIES
+from infra.queueing.priorities import PRIORITIES
+from ops.budgets.decision import Budget, Level
 from ops.cluster import ClusterError
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -43,17 +47,53 @@ class StackPrices:
 
 def read(stack: str) -> StackPrices:
     """Read the file of a stack, and render its resources for their prices. Raises ClusterError for a bad one."""
+    config = _config(stack)
+    region = config.aws.region if config.aws else catalog.DEFAULT_REGION
+    services = monthly(_rendered(stack), region) if config.on_aws else []
+    return StackPrices(name=stack, pools=config.pools, services=services)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TeamBudget:
+    """A team's budget, and which of its runs a drain stops."""
+
+    budget: Budget
+    spot_flavors: tuple[str, ...]
+    """Pools whose runs are stopped."""
+    usual_priority: int
+    """Runs below it are stopped on every pool."""
+
+
+def team_budgets(stack: str) -> list[TeamBudget]:
+    """Return the teams of a stack that have a budget. Raises ClusterError for a bad file."""
+    config = _config(stack)
+    spot = tuple(p.name for p in config.pools if p.capacity is Capacity.SPOT)
+    return [
+        TeamBudget(
+            budget=Budget(
+                team=team.name,
+                usd_per_month=team.budget.usd_per_month,
+                gpu_hours_per_month=team.budget.gpu_hours_per_month,
+                warn_at=team.budget.warn_at,
+                action=Level[team.budget.action.upper()],
+            ),
+            spot_flavors=spot,
+            usual_priority=PRIORITIES[DEFAULT_PRIORITIES[team.tier]],
+        )
+        for team in config.teams
+        if team.budget
+    ]
+
+
+def _config(stack: str) -> StackConfig:
     file = ROOT / f"Pulumi.{stack}.yaml"
     if not file.is_file():
         known = sorted(path.stem.removeprefix("Pulumi.") for path in ROOT.glob("Pulumi.*.yaml"))
         raise ClusterError(f"--stack: got {stack!r}; expected one of {', '.join(known)}")
     try:
-        config = parse(stack_values(file))
+        return parse(stack_values(file))
     except ConfigError as error:
         raise ClusterError(f"{file}: {error}") from None
-    region = config.aws.region if config.aws else catalog.DEFAULT_REGION
-    services = monthly(_rendered(stack), region) if config.on_aws else []
-    return StackPrices(name=stack, pools=config.pools, services=services)
 
 
 def _rendered(stack: str) -> list[dict[str, object]]:

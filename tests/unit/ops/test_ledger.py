@@ -26,6 +26,7 @@ from ops.ledger.observe import Sight
 from ops.ledger.record import FILE, Record
 from tests.unit.ops.ledger_world import MONTH_S, shuffled, simulate
 
+ROOT = Path(__file__).resolve().parents[3]
 NODE = Node(uid="n", pool="spot", start=0, end=1000, purchase="spot", usd_per_hour=3.6)
 HOLD = Hold(uid="p", node="n", run="r", team="a", start=100, end=900)
 PHASE = Phase(run="r", attempt=1, start=200, end=700, seconds={"productive": 400, "save": 50})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -171,6 +171,20 @@ class QuotaConfig(StrictModel):
     """GPUs of all pods in the namespace."""
 
 
+class BudgetConfig(StrictModel):
+    """Limits of a team in a calendar month (UTC), at catalog prices; `trainyard cost enforce` holds them."""
+
+    usd_per_month: Annotated[Number, Field(gt=0)] | None = None
+    """USD of the nodes that its runs hold. Default: no limit."""
+    gpu_hours_per_month: Annotated[Number, Field(gt=0)] | None = None
+    """GPU-hours that its runs hold. Default: no limit."""
+    warn_at: Annotated[Number, Field(gt=0, le=1)] = 0.8
+    """Part of a limit from which is warned."""
+    action: Literal["warn", "hold", "drain"] = "warn"
+    """At the limit: `warn` only; `hold`, admit no further run; `drain`, also stop runs on spot nodes and of low
+    priority, which save first."""
+
+
 class TeamConfig(StrictModel):
     """One team."""
 
@@ -194,6 +208,8 @@ class TeamConfig(StrictModel):
     on_demand_usd_per_hour: Annotated[Number, Field(ge=0)] | None = None
     """Most that a research team's runs on on-demand pools may cost, its own nodes there included; 0: never
     on demand. Default: no bound but the pools."""
+    budget: BudgetConfig | None = None
+    """Monthly budget. Default: none."""
     fair_weight: Annotated[Int, Field(ge=1, le=1000)] | None = None
     """Share of unguaranteed nodes, relative to other teams. Default: 1, for production 10."""
     secrets: tuple[TeamSecretConfig, ...] = ()

@@ -72,6 +72,20 @@ def check_cost_cap(stack: PartialStack) -> Iterator[ConfigIssue]:
             yield from _affordable(path, cap, team, _on_demand_pools(stack))
 
 
+def check_budgets(stack: PartialStack) -> Iterator[ConfigIssue]:
+    """Require a limit in every budget."""
+    for index, team in read_teams(stack):
+        budget = team.budget
+        if budget and budget.usd_per_month is None and budget.gpu_hours_per_month is None:
+            yield ConfigIssue(
+                path=f"teams[{index}].budget",
+                code="budget-without-limit",
+                problem="no limit is set",
+                valid="requires usdPerMonth, gpuHoursPerMonth or both",
+                action="add one, or remove budget",
+            )
+
+
 def _cents(usd: float) -> float:
     """Round up to cents, so that the value in a message is enough."""
     return math.ceil(round(usd * 100, 4)) / 100
@@ -125,4 +139,5 @@ CHECKS: Final[tuple[Check, ...]] = (
     check_lending,
     check_borrowing,
     check_cost_cap,
+    check_budgets,
 )

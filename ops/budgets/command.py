@@ -1,0 +1,203 @@
+"""`trainyard cost enforce` and `trainyard cost override`."""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from rich.console import Console
+
+from ops import metrics, objects
+from ops.budgets import control
+from ops.budgets.decision import Level, Override, Reading, decide
+from ops.cluster import Cluster, ClusterError, ConflictError, Kind, UnreachableError
+from ops.commands import Group, add_prometheus, printer
+from ops.ledger import observe
+from ops.ledger.accounting import account
+from ops.ledger.command import EVERY_S, add_record, month_bounds, required
+from ops.ledger.model import Bucket, Fact, Hold, Node
+from ops.ledger.record import Record
+
+if TYPE_CHECKING:
+    from ops.ledger.stack_file import TeamBudget
+
+REVIEWS: Final = Kind("authentication.k8s.io/v1", "selfsubjectreviews", "SelfSubjectReview")
+_FORESEEN: Final = 0.5
+"""Share of the time until a limit after which it is looked at again: rates change."""
+_LEAST_S: Final = 1.0
+
+
+def add(commands: Group) -> None:
+    """Add the commands to the group `cost`."""
+    enforce = commands.add(
+        "enforce",
+        _enforce,
+        "record as `cost collect` does, and hold teams to the budgets of the stack file",
+        ["cost enforce --stack dev --record ledger", "cost enforce --stack dev --once --dry-run"],
+    )
+    enforce.add_argument("--stack", required=True, metavar="STACK", help="such as dev")
+    enforce.add_argument("--once", action="store_true", help="decide once and end")
+    enforce.add_argument("--dry-run", action="store_true", help="say what would be done")
+    enforce.add_argument(
+        "--every", type=float, default=EVERY_S, metavar="SECONDS", help="default %(default)g"
+    )
+    add_record(enforce)
+    add_prometheus(enforce)
+    allow = commands.add(
+        "override",
+        _override,
+        "allow a team to exceed its budget for a time",
+        [
+            'cost override --team research --hours 24 --reason "paper deadline"',
+            "cost override --team research --withdraw",
+        ],
+    )
+    allow.add_argument("--hours", type=float, metavar="HOURS", help="how long it holds")
+    allow.add_argument("--reason", default="", metavar="TEXT", help="why; kept with your user name")
+    allow.add_argument("--withdraw", action="store_true", help="end it now")
+
+
+def readings_of(
+    facts: Iterable[Fact], teams: Iterable[str], since: float, now: float, *, complete: bool
+) -> dict[str, Reading]:
+    """Return what each team has spent since a time, and spends now. Pure.
+
+    Only nodes that its runs hold count: neither idle ones nor those that could not start its waiting runs.
+    """
+    known = list({fact.identity: fact for fact in facts}.values())
+    nodes = {f.uid: f for f in known if isinstance(f, Node)}
+    usd, gpu_hours = defaultdict[str, float](float), defaultdict[str, float](float)
+    for one, amount in account(known, since, now).items():
+        if one.bucket not in (Bucket.WAITING, Bucket.IDLE):
+            usd[one.team] += amount.usd
+            gpu_hours[one.team] += amount.gpu_seconds / 3600
+    rate, gpus = defaultdict[str, float](float), defaultdict[str, float](float)
+    for fact in known:
+        node = nodes.get(fact.node) if isinstance(fact, Hold) and fact.end is None else None
+        if isinstance(fact, Hold) and node is not None and node.end is None:
+            rate[fact.team] += fact.share * (node.usd_per_hour or 0.0)
+            gpus[fact.team] += fact.share * node.gpus
+    return {
+        team: Reading(
+            at=now,
+            usd=usd[team],
+            gpu_hours=gpu_hours[team],
+            usd_per_hour=rate[team],
+            gpus=gpus[team],
+            complete=complete,
+        )
+        for team in teams
+    }
+
+
+class Controller:
+    """Holds teams to their budgets. All that it must remember is in the record and on the queues."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        record: Record,
+        budgets: Sequence[TeamBudget],
+        show: Callable[[str], None],
+        *,
+        dry_run: bool = False,
+    ) -> None:
+        self._cluster, self._record, self._budgets = cluster, record, budgets
+        self._show, self._dry_run = show, dry_run
+        self._readings: dict[str, list[Reading]] = {}
+        self._month = ""
+        self._said: dict[str, str] = {}
+
+    def step(self, prometheus: metrics.PrometheusClient | None, now: float) -> float:
+        """Look, record, decide and act once; return the seconds until a limit can be reached."""
+        sight = observe.look(self._cluster, prometheus, now)
+        self._record.write(observe.facts(sight, self._record.read()), now)
+        first = dt.datetime.fromtimestamp(now, dt.UTC).date().replace(day=1)
+        month = f"{first:%Y-%m}"
+        if month != self._month:
+            self._month, self._readings = month, {}
+        since, _ = month_bounds(first)
+        complete = not sight.hidden & {"nodes", "pods"}
+        teams = [one.budget.team for one in self._budgets]
+        found = readings_of(self._record.read(), teams, since, now, complete=complete)
+        return min(
+            (self._of_team(one, found[one.budget.team], sight) for one in self._budgets),
+            default=float("inf"),
+        )
+
+    def _of_team(self, one: TeamBudget, reading: Reading, sight: observe.Sight) -> float:
+        budget, team = one.budget, one.budget.team
+        kept = [*self._readings.get(team, []), reading][-2:]
+        self._readings[team] = kept
+        queue = control.queue_of(self._cluster, team)
+        state = control.read_state(queue)
+        # A level of another month is no longer in force; nothing has to be confirmed to end it.
+        current = state.level if state.month == self._month else Level.NONE
+        decision = decide(budget, kept, current, control.read_override(queue))
+        self._say(team, f"{decision.level.name.lower()}: {decision.reason}")
+        if not self._dry_run:
+            stops = control.drainable(queue, sight.workloads, one.spot_flavors, one.usual_priority)
+            try:
+                control.apply(self._cluster, queue, decision.level, self._month, stops, self._show)
+            except ConflictError:
+                return 0.0
+        return decision.look_again_s
+
+    def _say(self, team: str, text: str) -> None:
+        level = text.partition(":")[0]
+        if self._said.get(team) != level:
+            self._show(f"team {team}: {text}")
+            self._said[team] = level
+
+
+def _enforce(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
+    from ops.ledger import stack_file  # Imports the whole configuration, and Pulumi.
+
+    show = printer(console)
+    budgets = [
+        one for one in stack_file.team_budgets(args.stack) if args.team in (None, one.budget.team)
+    ]
+    if not budgets:
+        raise ClusterError(f"stack {args.stack}: no team has a budget; add teams[].budget")
+    controller = Controller(cluster, required(args.record), budgets, show, dry_run=args.dry_run)
+    prometheus = metrics.connect(args.prometheus, cluster)
+    looks = 0
+    while True:
+        try:
+            left = controller.step(prometheus, time.time())
+            looks += 1
+        except UnreachableError as error:
+            if args.once:
+                raise
+            show(f"nothing done: {error}")
+            left = float("inf")
+        # One look decides nothing that stops a run.
+        if args.once and looks == 2:
+            return 0
+        time.sleep(_LEAST_S if args.once else max(_LEAST_S, min(args.every, left * _FORESEEN)))
+
+
+def _override(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
+    if not args.team:
+        raise ClusterError("--team: missing; expected the team that may spend more")
+    if args.withdraw:
+        control.override(cluster, args.team, None)
+        printer(console)(f"team {args.team}: its budget holds again")
+        return 0
+    if not args.hours or args.hours <= 0 or not args.reason.strip():
+        raise ClusterError(
+            "--hours, --reason: missing; expected a number of hours above 0, and why; or --withdraw"
+        )
+    review = cluster.create(REVIEWS, {"apiVersion": REVIEWS.api, "kind": REVIEWS.kind})
+    who = (objects.status(review).get("userInfo") or {}).get("username") or "unknown"
+    until = time.time() + args.hours * 3600
+    control.override(
+        cluster, args.team, Override(until=until, by=str(who), reason=args.reason.strip())
+    )
+    end = dt.datetime.fromtimestamp(until, dt.UTC).strftime("%Y-%m-%dT%H:%MZ")
+    printer(console)(f"team {args.team}: may exceed its budget until {end}, by {who}")
+    return 0

@@ -1,0 +1,188 @@
+"""Put decisions about budgets into force, on the ClusterQueues and Workloads of a live cluster.
+
+What is in force is written on the team's ClusterQueue before anything is stopped, so that a restarted controller,
+on any machine, continues and later undoes exactly this. A queue that somebody else has stopped is left as it is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from infra.domain import naming
+from ops import objects
+from ops.budgets.decision import Level, Override
+from ops.cluster import Cluster, ClusterError, ConflictError
+from ops.collect import CLUSTER_QUEUES, WORKLOADS
+from ops.drain import OPEN, queues
+from ops.objects import Json
+from ops.snapshot import pluralize
+
+STATE: Final = f"{naming.DOMAIN}/budget"
+"""Annotation of a ClusterQueue: what is in force, as JSON."""
+OVERRIDE: Final = f"{naming.DOMAIN}/budget-override"
+"""Annotation of a ClusterQueue: permission to spend more, as JSON."""
+HOLD: Final = "Hold"
+
+Print = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class State:
+    """What is in force for a team."""
+
+    month: str = ""
+    level: Level = Level.NONE
+    held: bool = False
+    """Whether the controller stopped the queue."""
+    stopped: tuple[str, ...] = ()
+    """`NAMESPACE/WORKLOAD` of runs that the controller deactivated."""
+
+
+def read_state(queue: Json) -> State:
+    """Return what is in force; nothing if the annotation is missing or not the controller's."""
+    found = _annotation(queue, STATE)
+    try:
+        return State(
+            month=str(found["month"]),
+            level=Level(int(found["level"])),
+            held=bool(found["held"]),
+            stopped=tuple(map(str, found["stopped"])),
+        )
+    except (KeyError, TypeError, ValueError):
+        return State()
+
+
+def read_override(queue: Json) -> Override | None:
+    """Return the permission to spend more; None without a valid one."""
+    found = _annotation(queue, OVERRIDE)
+    try:
+        return Override(
+            until=float(found["until"]), by=str(found["by"]), reason=str(found["reason"])
+        )
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _annotation(queue: Json, key: str) -> dict[str, Any]:
+    text = (objects.meta(queue).get("annotations") or {}).get(key, "")
+    try:
+        found = json.loads(text) if text else {}
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def queue_of(cluster: Cluster, team: str) -> Json:
+    """Return the team's ClusterQueue. Raises ClusterError if there is none."""
+    return queues(cluster, team)[0]
+
+
+def apply(
+    cluster: Cluster,
+    queue: Json,
+    wanted: Level,
+    month: str,
+    drainable: Collection[str],
+    show: Print,
+) -> State:
+    """Put a level into force for a month; return what is in force. Idempotent.
+
+    `drainable`: `NAMESPACE/WORKLOAD` of runs that a drain stops. Raises ConflictError if the queue has changed
+    since it was read; the next look decides again.
+    """
+    before = read_state(queue)
+    if wanted < Level.HOLD and before.level >= Level.HOLD:
+        return _release(cluster, queue, before, wanted, month, show)
+    policy = queue["spec"].get("stopPolicy", OPEN)
+    held = before.held or (wanted >= Level.HOLD and policy == OPEN)
+    stopped = before.stopped
+    if wanted is Level.DRAIN:
+        stopped = tuple(sorted({*stopped, *drainable}))
+    after = State(month=month, level=wanted, held=held, stopped=stopped)
+    if after != before:
+        stop = wanted >= Level.HOLD and policy == OPEN
+        _write(cluster, queue, after, HOLD if stop else None)
+        show(f"{_team(queue)}: {wanted.name.lower()}" + (", queue held" if stop else ""))
+    for name in drainable if wanted is Level.DRAIN else ():
+        _activate(cluster, name, active=False)
+        show(f"{_team(queue)}: {name} saves and stops")
+    return after
+
+
+def _release(
+    cluster: Cluster, queue: Json, before: State, wanted: Level, month: str, show: Print
+) -> State:
+    """Undo what the controller did: runs first, so that a crash in between loses none."""
+    for name in before.stopped:
+        _activate(cluster, name, active=True)
+    ours = before.held and queue["spec"].get("stopPolicy") == HOLD
+    after = State(month=month, level=wanted)
+    _write(cluster, queue, after, OPEN if ours else None)
+    runs = pluralize(len(before.stopped), "run")
+    show(f"{_team(queue)}: open again, {runs} may be admitted again")
+    return after
+
+
+def _write(cluster: Cluster, queue: Json, state: State, policy: str | None) -> None:
+    text = json.dumps(dataclasses.asdict(state) | {"level": int(state.level)})
+    change: Json = {
+        "metadata": {
+            "annotations": {STATE: text},
+            "resourceVersion": objects.meta(queue).get("resourceVersion"),
+        }
+    }
+    if policy is not None:
+        change["spec"] = {"stopPolicy": policy}
+    cluster.patch(CLUSTER_QUEUES, objects.name(queue), change)
+
+
+def _activate(cluster: Cluster, workload: str, *, active: bool) -> None:
+    """Let a run be admitted, or stop it; nothing if it no longer exists."""
+    namespace, _, name = workload.partition("/")
+    if cluster.get(WORKLOADS, name, namespace) is not None:
+        cluster.patch(WORKLOADS, name, {"spec": {"active": active}}, namespace)
+
+
+def drainable(
+    queue: Json, workloads: Sequence[Json], spot_flavors: Collection[str], usual_priority: int
+) -> tuple[str, ...]:
+    """Return the admitted runs of a queue that hold spot nodes only or have a low priority. Pure."""
+    found = []
+    for workload in workloads:
+        admission = objects.status(workload).get("admission") or {}
+        spec = workload.get("spec") or {}
+        if admission.get("clusterQueue") != objects.name(queue) or spec.get("active") is False:
+            continue
+        if objects.condition_is_true(workload, "Finished"):
+            continue
+        flavors = {
+            flavor
+            for one in admission.get("podSetAssignments") or []
+            for flavor in (one.get("flavors") or {}).values()
+        }
+        on_spot = bool(flavors) and flavors <= set(spot_flavors)
+        if on_spot or int(spec.get("priority") or 0) < usual_priority:
+            found.append(f"{objects.meta(workload)['namespace']}/{objects.name(workload)}")
+    return tuple(sorted(found))
+
+
+def override(cluster: Cluster, team: str, granted: Override | None) -> None:
+    """Write a permission on the team's queue; None: withdraw it. The API server's audit log records who did."""
+    text = None if granted is None else json.dumps(dataclasses.asdict(granted))
+    queue = queue_of(cluster, team)
+    try:
+        cluster.patch(
+            CLUSTER_QUEUES, objects.name(queue), {"metadata": {"annotations": {OVERRIDE: text}}}
+        )
+    except ConflictError:
+        raise ClusterError(
+            f"{objects.name(queue)}: changed meanwhile; run the command again"
+        ) from None
+
+
+def _team(queue: Json) -> str:
+    return f"team {objects.label(queue, naming.TEAM)}"
