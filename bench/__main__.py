@@ -15,6 +15,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from bench import ablation, admission, embedded, report, storm, trainer
+from bench.spot import measure as spot
+from bench.spot import synthetic
+from bench.spot.traces import Trace, TraceError
+from bench.spot.traces import load as load_traces
 from bench.trainer import elastic
 from bench.trainer.schedules import TRACES
 
@@ -54,11 +58,11 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     if unknown := sorted(set(args.names) - set(NAMES)):
         parser.error(f"NAME: got {', '.join(unknown)}; expected {', '.join(NAMES)}")
-    if issue := _elastic_issue(args):
+    if issue := _trace_issue(args):
         parser.error(issue)
     signal.signal(signal.SIGTERM, _interrupted)
     if args.json:
-        return _elastic_json(args)
+        return _spot_json(args) if args.names == ["spot"] else _elastic_json(args)
     console = Console(width=None if sys.stdout.isatty() else 150)
     console.print(f"seed {args.seed}")
     try:
@@ -75,15 +79,31 @@ def main(argv: list[str] | None = None) -> int:
     return 0 if all(good) else 1
 
 
-def _elastic_issue(args: argparse.Namespace) -> str | None:
-    """Return what is wrong with the options of the benchmark `elastic`."""
+def _trace_issue(args: argparse.Namespace) -> str | None:
+    """Return what is wrong with the options of the benchmarks `elastic` and `spot`."""
+    if args.names == ["spot"] and args.changes is None:
+        try:
+            _spot_traces(args)
+        except (TraceError, OSError) as error:
+            return f"--traces: {error}"
+        return None
     if args.names != ["elastic"] and (args.json or args.traces or args.changes is not None):
-        return "--traces, --changes and --json: expected with the one benchmark elastic"
+        return "--traces, --changes and --json: expected with the one benchmark elastic, the others also with spot"
     if args.changes is not None and args.changes < 1:
         return f"--changes: got {args.changes}; expected 1 or more"
     if args.traces and not any(args.traces.glob("*.json")):
         return f"--traces: no trace in {args.traces}; expected a folder with NAME.json files"
     return None
+
+
+def _spot_traces(args: argparse.Namespace) -> list[Trace]:
+    return load_traces(args.traces, args.nodes) if args.traces else synthetic.traces(args.seed)
+
+
+def _spot_json(args: argparse.Namespace) -> int:
+    found = spot.measure(_spot_traces(args), args.scale, lambda *_: None)
+    print(json.dumps(spot.as_json(found), indent=1))
+    return 0 if spot.in_time(found) else 1
 
 
 def _elastic_json(args: argparse.Namespace) -> int:
@@ -136,6 +156,9 @@ def _run_benchmark(name: str, args: argparse.Namespace, notify: Notify) -> Secti
         traces = args.traces or TRACES
         measured = elastic.measure(_elastic_sizes(args), args.seed, traces, notify)
         return report.trainer_section(elastic.section(measured)), measured["exact"]
+    if name == "spot":
+        replayed = spot.measure(_spot_traces(args), args.scale, notify)
+        return spot.section(replayed), spot.in_time(replayed)
     if name in trainer.MODULES:
         found = cast(trainer.Benchmark, importlib.import_module(trainer.MODULES[name]))
         text, good = found.run(found.SIZES[args.scale], args.seed, notify)
@@ -179,7 +202,7 @@ CLUSTER_BENCHMARKS: Final[
     "ablation": _ablation,
     "storm": _storm,
 }
-NAMES: Final = [*trainer.MODULES, *CLUSTER_BENCHMARKS]
+NAMES: Final = [*trainer.MODULES, "spot", *CLUSTER_BENCHMARKS]
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -201,9 +224,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--results", type=Path, help="Markdown file whose sections are replaced")
     for name in ("nodes", "workloads", "pairs", "low", "high", "kills"):
         parser.add_argument(f"--{name}", type=int, help="override the scale")
-    parser.add_argument("--traces", type=Path, help="elastic: folder with recorded traces (JSON)")
+    parser.add_argument(
+        "--traces", type=Path, help="elastic, spot: folder with recorded traces (JSON)"
+    )
     parser.add_argument("--changes", type=int, help="elastic: changes of the membership to play")
-    parser.add_argument("--json", action="store_true", help="elastic: print the result as JSON")
+    parser.add_argument(
+        "--json", action="store_true", help="elastic, spot: print the result as JSON"
+    )
     return parser
 
 

@@ -1,0 +1,1 @@
+"""Replay of spot traces: what each policy costs, against an omniscient optimum."""

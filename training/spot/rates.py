@@ -1,0 +1,60 @@
+"""How often a pool's spot capacity is lost and how long it is missing, learnt while it is observed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+INTERRUPTIONS_PER_NODE_HOUR: Final = 0.2
+"""Prior: between the extremes of recorded traces of 2022 and 2023 (SkyPilot's spot-traces: 0.06 to 1.4)."""
+OUTAGES_END_PER_HOUR: Final = 0.2
+"""Prior: capacity of one node is missing as long as it is there; recorded traces hold both extremes."""
+HALF_LIFE_S: Final = 7 * 24 * 3600.0
+"""Age at which an observation counts half: markets have weekly cycles and change over months."""
+
+
+def prior_losses_per_hour(nodes: int) -> float:
+    """Losses per hour of a gang that stops when any of its nodes is reclaimed."""
+    return nodes * INTERRUPTIONS_PER_NODE_HOUR
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outages:
+    """Rates of a pool's losses and returns, per second."""
+
+    lost: float
+    """While capacity is available."""
+    back: float
+    """While it is not."""
+
+
+class Observed:
+    """Losses and returns of one pool in one zone, or of several zones taken together.
+
+    The estimate is the mean of a Gamma posterior whose prior weighs as much as one event; older observations
+    fade with `HALF_LIFE_S`.
+    """
+
+    def __init__(self, nodes: int, losses_per_hour: float | None = None) -> None:
+        rate = prior_losses_per_hour(nodes) if losses_per_hour is None else losses_per_hour
+        self._prior = Outages(lost=rate / 3600, back=OUTAGES_END_PER_HOUR / 3600)
+        self._there_s = self._missing_s = 0.0
+        self._losses = self._returns = 0.0
+        self._was: bool | None = None
+
+    def add(self, there: bool, seconds: float) -> None:
+        """Add an interval, in order of time, in which the gang's capacity was there or was not."""
+        fade = math.exp(-math.log(2) * seconds / HALF_LIFE_S)
+        self._there_s = self._there_s * fade + (seconds if there else 0)
+        self._missing_s = self._missing_s * fade + (0 if there else seconds)
+        self._losses = self._losses * fade + (self._was is True and not there)
+        self._returns = self._returns * fade + (self._was is False and there)
+        self._was = there
+
+    def rates(self) -> Outages:
+        """Return the rates as known now."""
+        return Outages(
+            lost=(1 + self._losses) / (1 / self._prior.lost + self._there_s),
+            back=(1 + self._returns) / (1 / self._prior.back + self._missing_s),
+        )
