@@ -61,6 +61,7 @@ def test_an_announced_leave_ends_that_group_alone(elastic: ElasticRun) -> None:
     advance(elastic)
     assert elastic.groups[1].pids and not elastic.groups[1].all_ended()
     assert "left" in elastic.view()["reason"]
+    assert "lacks" not in elastic.groups[1].output()
 
 
 def test_a_spare_waits_until_there_is_room(elastic: ElasticRun) -> None:

@@ -46,12 +46,15 @@ class RecentMetrics(MetricsLog):
         if self._file:
             self._file.append(metrics)
 
-    def write_to(self, file: MetricsLog, written_step: int, attempt: int) -> None:
-        """Write to this file from now on, and first what was not written after `written_step`."""
+    def write_to(self, file: MetricsLog, step: int, attempt: int) -> None:
+        """Write to this file from now on, and first the last lines up to `step` that it lacks."""
         self._file = file
-        for metrics in self._recent:
-            if metrics.step > written_step:
-                file.append(replace(metrics, attempt=attempt))
+        lacking = [
+            metrics for metrics in self._recent if step - file.missing < metrics.step <= step
+        ]
+        for metrics in lacking:
+            file.append(replace(metrics, attempt=attempt))
+        file.missing -= len(lacking)
 
     def sync(self) -> None:
         """Fsync the file."""

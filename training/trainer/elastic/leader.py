@@ -81,7 +81,7 @@ class Leadership:
             run.progress = found or run.progress
         file = MetricsLog(request.run_dir / METRICS_FILE, run.progress.step, enabled=True)
         run.metrics = file
-        self.recent.write_to(file, run.progress.step - file.missing, fence.attempt)
+        self.recent.write_to(file, run.progress.step, fence.attempt)
         saver.metrics = file
         saver.allocate()
         run.checkpointer, run.saved_at = saver, time.monotonic()
