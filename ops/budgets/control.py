@@ -103,8 +103,8 @@ def apply(
     if wanted is Level.DRAIN:
         stopped = tuple(sorted({*stopped, *drainable}))
     after = State(month=month, level=wanted, held=held, stopped=stopped)
-    if after != before:
-        stop = wanted >= Level.HOLD and policy == OPEN
+    stop = wanted >= Level.HOLD and policy == OPEN
+    if after != before or stop:
         _write(cluster, queue, after, HOLD if stop else None)
         show(f"{_team(queue)}: {wanted.name.lower()}" + (", queue held" if stop else ""))
     for name in drainable if wanted is Level.DRAIN else ():

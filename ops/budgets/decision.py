@@ -14,6 +14,8 @@ from typing import Final
 
 CONFIRM_S: Final = 2.0
 """Seconds between a reading above the limit and the one that confirms it."""
+KEPT: Final = 5
+"""Readings to pass to `decide`, if there are as many."""
 TOLERANCE: Final = 1.02
 """A reading may exceed the last one by what the team's nodes cost since, times this."""
 
@@ -137,7 +139,9 @@ def decide(
     stops = max(wanted, current) > Level.WARN and wanted != current
     if stops and not _confirmed(budget, readings, wanted):
         return Decision(level=current, reason=f"{text}; to be confirmed", look_again_s=CONFIRM_S)
-    again = seconds_to_limit(budget, last) if part < 1 else math.inf
+    # The highest of the last readings: a month's spending does not fall.
+    waits = [seconds_to_limit(budget, one) for one in readings if one.complete]
+    again = min(waits) if part < 1 else math.inf
     if len(readings) < 2 or not plausible(*readings[-2:]):
         again = CONFIRM_S  # This reading may be wrong, and the limit near.
     return Decision(level=wanted, reason=text, look_again_s=again)

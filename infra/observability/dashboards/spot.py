@@ -24,7 +24,7 @@ NOW: Final = Row(
             "Spot nodes",
             Unit.COUNT,
             f"count({series.NODE_INFO}{{{_SPOT}}}) or vector(0)",
-            "Running nodes of spot pools.",
+            "Running nodes that were bought as spot.",
         ),
         number(
             "GPUs on spot",

@@ -13,7 +13,7 @@ from infra.domain import naming
 from ops.budgets import control
 from ops.budgets.command import readings_of
 from ops.budgets.control import OVERRIDE, STATE, State
-from ops.budgets.decision import CONFIRM_S, Budget, Level, Override, Reading, decide
+from ops.budgets.decision import CONFIRM_S, KEPT, Budget, Level, Override, Reading, decide
 from ops.cluster import Kind
 from ops.ledger.model import Hold, Node, Wait
 from tests.unit.infra.config_issues import issues
@@ -101,7 +101,7 @@ def spend_a_month(seed: int, every_s: float) -> tuple[float, float, float, float
             if wrong
             else right
         )
-        kept = [*kept, shown][-2:]
+        kept = [*kept, shown][-KEPT:]
         if chance.random() < 0.05:
             kept = kept[-1:]  # the controller was started again
         found = decide(budget, kept, current)
@@ -120,15 +120,17 @@ def spend_a_month(seed: int, every_s: float) -> tuple[float, float, float, float
     return stopped_at, usd, budget.usd_per_month, highest * (save_s + 30) / 3600
 
 
-def test_overspending_is_at_most_a_save_and_nothing_stops_early() -> None:
+def test_overspending_is_at_most_a_save_and_nothing_stops_early(
+    request: pytest.FixtureRequest,
+) -> None:
     stops = 0
-    for seed in range(12):
+    for seed in range(100 if request.config.getoption("--full") else 6):
         stopped_at, spent, limit, allowed = spend_a_month(seed, 300.0)
         if stopped_at >= 0:
             stops += 1
             assert stopped_at >= limit, f"seed {seed}"
         assert spent <= limit + allowed, f"seed {seed}"
-    assert stops > 3
+    assert stops > 2
 
 
 def test_readings_count_what_a_team_holds() -> None:
@@ -207,6 +209,14 @@ def test_a_queue_that_somebody_else_stopped_stays_stopped() -> None:
     api.apply(Level.HOLD)
     api.apply(Level.NONE)
     assert api.queue["spec"]["stopPolicy"] == "HoldAndDrain"
+
+
+def test_a_queue_that_is_opened_by_hand_is_held_again() -> None:
+    api = Api()
+    api.apply(Level.HOLD)
+    api.queue["spec"]["stopPolicy"] = "None"
+    api.apply(Level.HOLD)
+    assert api.queue["spec"]["stopPolicy"] == "Hold"
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"level": 9}', '{"until": "soon"}'])
