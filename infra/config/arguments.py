@@ -21,7 +21,7 @@ from infra.config.sections.observability import ObservabilityConfig
 from infra.config.sections.storage import named_storage, volume_sizes
 from infra.config.sections.teams.model import TeamConfig, queue_teams
 from infra.config.types import repository_of
-from infra.domain import naming, published_record
+from infra.domain import naming, prices, published_record
 from infra.domain.platform import Platform
 from infra.domain.pools import Autoscaler, Workload
 from infra.domain.storage import NamedStorageClass, SharedStorage
@@ -34,6 +34,7 @@ from infra.sites.aws import run_log_access
 from infra.sites.simulated.node_pools import SimulatedNodePoolsArgs
 from infra.sites.simulated.storage import SimulatedStorageArgs
 from infra.tenancy.admission import AdmissionPoliciesArgs
+from infra.tenancy.admission.caps import Caps
 from infra.tenancy.limits import Quota
 from infra.tenancy.restore_drill import RestoreDrill
 from infra.tenancy.shared_view import SharedViewArgs
@@ -182,7 +183,13 @@ def teams(
             team=team.name,
             tier=team.tier,
             signed_images=config.signatures is not None,
-            quota=Quota(cpu=team.quota.cpu, memory=team.quota.memory, gpus=team.quota.gpus),
+            quota=Quota(
+                cpu=team.quota.cpu,
+                memory=team.quota.memory,
+                gpus=team.quota.gpus,
+                objects=team.quota.objects,
+            ),
+            caps=_caps(team, platform),
             volumes=storage.volumes(team.name),
             protect_volumes=config.protected,
             egress_cidrs=config.egress_cidrs,
@@ -197,6 +204,16 @@ def teams(
         )
         for team in config.teams
     }
+
+
+def _caps(team: TeamConfig, platform: Platform) -> Caps:
+    per_hour = [prices.per_node(pool) for pool in platform.gpu_pools(team.name)]
+    return Caps(
+        nodes=team.caps.nodes,
+        hours=team.caps.hours,
+        usd=team.caps.usd,
+        usd_per_node_hour=max((usd for usd in per_hour if usd is not None), default=None),
+    )
 
 
 def shared_view(config: StackConfig) -> SharedViewArgs:

@@ -15,6 +15,14 @@ class Quota:
     cpu: str
     memory: str
     gpus: int
+    objects: int = 5000
+    """ConfigMaps, Services and Jobs, each kind by itself."""
+
+
+def _counts(objects: int) -> dict[str, str]:
+    """Kinds of operators are left out: until the quota's controller has discovered a kind it rejects all of it,
+    for minutes after the operator was installed. JobSets are bounded by their Jobs."""
+    return {f"count/{kind}": str(objects) for kind in ("configmaps", "services", "jobs.batch")}
 
 
 def resource_quota(team: str, quota: Quota, *, of_pods: bool = True) -> Manifest:
@@ -40,6 +48,7 @@ def resource_quota(team: str, quota: Quota, *, of_pods: bool = True) -> Manifest
         "spec": {
             "hard": {
                 **(pods if of_pods else {}),
+                **_counts(quota.objects),
                 # Pods of runs talk to each other; nothing of a team is reachable from outside.
                 "services.loadbalancers": "0",
                 "services.nodeports": "0",

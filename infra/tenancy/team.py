@@ -14,6 +14,7 @@ from infra.domain.storage import TeamVolumes
 from infra.domain.tier import RESEARCH
 from infra.kubernetes.objects import KubernetesObject, Manifest, metadata
 from infra.tenancy import access, limits, network_policies, restore_drill, secrets, volumes
+from infra.tenancy.admission.caps import NO_CAPS, Caps
 from infra.tenancy.restore_drill import RestoreDrill
 from infra.tenancy.secrets import TeamSecret
 
@@ -44,11 +45,15 @@ class TeamArgs:
     """API group of the runs' PodGroups; empty: runs have none."""
     restore_drill: RestoreDrill | None = None
     """None: no restore drill."""
+    caps: Caps = NO_CAPS
+    """Caps of one run that a member submits."""
     record: str = ""
     """The Platform record of the team's members as text; see infra/domain/published_record.py."""
 
 
-def namespace(team: str, tier: str = RESEARCH.name, *, signed: bool = False) -> Manifest:
+def namespace(
+    team: str, tier: str = RESEARCH.name, *, signed: bool = False, capped: Caps = NO_CAPS
+) -> Manifest:
     """Return the namespace; admission policies read the team's facts from its labels.
 
     Pod Security enforces its strictest level.
@@ -63,7 +68,9 @@ def namespace(team: str, tier: str = RESEARCH.name, *, signed: bool = False) -> 
     return {
         "apiVersion": "v1",
         "kind": "Namespace",
-        "metadata": metadata(naming.namespace(team), labels=labels),
+        "metadata": metadata(
+            naming.namespace(team), labels=labels, annotations=capped.annotations()
+        ),
     }
 
 
@@ -120,7 +127,7 @@ class Team(pulumi.ComponentResource):
         keep = args.protect_volumes
         home = KubernetesObject(
             f"{name}-namespace",
-            namespace(args.team, args.tier, signed=args.signed_images),
+            namespace(args.team, args.tier, signed=args.signed_images, capped=args.caps),
             pulumi.ResourceOptions(parent=self, protect=keep, retain_on_delete=keep),
         )
 

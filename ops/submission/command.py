@@ -1,4 +1,4 @@
-"""`trainyard run submit|stop|resume|clone`."""
+"""`trainyard run submit|stop|resume|clone|adopt`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ops.cluster import Cluster, ClusterError, ForbiddenError
 from ops.commands import Group, printer
 from ops.objects import Json
 from ops.runs.scope import read_in_scope
-from ops.submission import create, record, stopping, watch
+from ops.submission import adoption, create, record, stopping, watch
 
 if TYPE_CHECKING:
     from ops.submission.render import RenderedRun, RunDocument
@@ -65,6 +65,19 @@ def add(commands: Group) -> None:
         "resume", _resume, "continue a stopped run at its newest checkpoint", ["run resume hello"]
     )
     _add_run(again)
+    adopt = commands.add(
+        "adopt",
+        _adopt,
+        "print the import file with which a stack takes over a submitted run",
+        ["run adopt hello --stack local   # then: pulumi import --file"],
+    )
+    _add_run(adopt)
+    adopt.add_argument("--stack", required=True, help="stack whose `runs` get the run's file")
+    adopt.add_argument(
+        "--provider",
+        metavar="URN",
+        help="URN of the stack's Kubernetes provider; default that of a stack on an existing cluster",
+    )
     for one in (submit, clone, again):
         one.add_argument("--watch", action="store_true", help="follow it until it has ended")
 
@@ -167,7 +180,7 @@ def _facts(run: RenderedRun) -> list[str]:
         price = f"{run.usd_per_hour:.2f} USD per hour at most"
     limit = ""
     if run.max_hours is not None:
-        limit = f"; ends after {run.max_hours:g} hours"
+        limit = f"; ends after {run.max_hours:g} h"
         if run.usd_per_hour is not None:
             limit += f", so at most {run.usd_per_hour * run.max_hours:.2f} USD"
     cap = "" if run.cost_cap_usd is None else f" of its cap of {run.cost_cap_usd:g} USD"
@@ -235,3 +248,11 @@ def _resume(args: argparse.Namespace, cluster: Cluster, console: Console) -> int
     show(f"{objects.name(run)}: resumed")
     show(_queue_line(cluster, run))
     return _follow(args, cluster, run, show)
+
+
+def _adopt(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
+    known = read_in_scope(args, cluster, lambda space: collect.list_runs(cluster, space))
+    run = collect.find_run(known, args.run_name)
+    provider = args.provider or adoption.provider_urn(args.stack)
+    print(adoption.import_file(adoption.objects_of(cluster, run), provider))
+    return 0

@@ -18,6 +18,7 @@ from infra.kubernetes.admission_policy import binding
 from infra.queueing import kueue, priorities
 from infra.sites.simulated import node_pools
 from infra.tenancy import access, admission, limits, team
+from infra.tenancy.admission.caps import Caps
 from sandbox.node.api import ApiError, Client
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.escape_objects import (
@@ -39,12 +40,16 @@ def admission_policies() -> list[Json]:
     return admission.policies(arguments.admission(parse(values())))
 
 
+CAPS = Caps(nodes=4, hours=2.0, usd=100.0, usd_per_node_hour=30.0)
+"""Of a run that a member submits."""
+
+
 def home(name: str) -> list[Json]:
     """A team's namespace with what bounds it."""
     config = next(t for t in parse(values()).teams if t.name == name)
     quota = limits.Quota(cpu=config.quota.cpu, memory=config.quota.memory, gpus=config.quota.gpus)
     return [
-        team.namespace(name, config.tier),
+        team.namespace(name, config.tier, capped=CAPS),
         limits.resource_quota(name, quota),
         limits.limit_range(name),
         access.service_account(name),

@@ -209,6 +209,7 @@ def launched_objects(launcher: str, team: str = RESEARCH, by: str = "") -> list[
         job_kind=launcher,
         capacity_types=("on-demand",),
         image=IMAGE,
+        max_hours=1.0,
     )
     found: list[Json] = copy.deepcopy(
         job_objects.manifests(spec, platform(), "c" * 40, Launch(by=by))

@@ -32,7 +32,12 @@ def by_member(ask: Ask, user: str = ADA) -> Ask:
 
 
 def _meta(by: str, run_id: str, team_name: str = RESEARCH, **labels: str) -> Json:
-    own = {naming.QUEUE_NAME: team_name, naming.RUN_ID: run_id, **labels}
+    own = {
+        naming.QUEUE_NAME: team_name,
+        naming.RUN_ID: run_id,
+        naming.MAX_EXEC_SECONDS: "3600",
+        **labels,
+    }
     return {
         "labels": {key: value for key, value in own.items() if value},
         "annotations": {naming.LAUNCHED_BY: by} if by else {},
@@ -48,7 +53,8 @@ def part(by: str = ADA, name: str = "escape", run_id: str = "escape", claimed: s
     """The ConfigMap of a run."""
     record = json.dumps({"launched_by": claimed, "run_id": run_id}, indent=2)
     meta = _meta(by, run_id) | {"name": name}
-    meta["labels"].pop(naming.QUEUE_NAME)
+    for name in (naming.QUEUE_NAME, naming.MAX_EXEC_SECONDS):
+        meta["labels"].pop(name)
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -87,6 +93,7 @@ def every() -> Iterator[Attempt]:
     yield from _of_submissions()
     yield from _of_other_walls()
     yield from _of_the_record()
+    yield from _of_caps()
 
 
 def _of_ownership() -> Iterator[Attempt]:
@@ -206,3 +213,28 @@ def _of_the_record() -> Iterator[Attempt]:
     change = patch(RECORD, {"data": {"platform.json": "{}", "more": "x"}})
     yield Attempt("a Platform record changed by CI", rule, change.by(*ci), change)
     yield Attempt("a Platform record deleted by CI", rule, delete(RECORD).by(*ci), delete(RECORD))
+
+
+def _of_caps() -> Iterator[Attempt]:
+    """Runs beyond the caps of the team: 4 nodes, 2 hours, 100 USD."""
+    rule = ("caps",)
+    mine = by_member(create(submitted()))
+    many = {"parallelism": 5, "completions": 5}
+    wide = submitted()
+    wide["spec"] |= many
+    yield Attempt("more nodes than the cap", rule, by_member(create(wide)), mine)
+    child = {"replicas": 5}
+    gang = jobset(gpu=True, meta=_meta(ADA, "escape"))
+    few = copy.deepcopy(gang)
+    gang["spec"]["replicatedJobs"][0] |= child
+    yield Attempt("a gang beyond the cap", rule, by_member(create(gang)), by_member(create(few)))
+    for name, seconds in (("longer than the cap", "7201"), ("without a time limit", "")):
+        longer = submitted(**{naming.MAX_EXEC_SECONDS: seconds})
+        yield Attempt(f"a run {name}", rule, by_member(create(longer)), mine)
+    costly = submitted()
+    costly["spec"] |= {"parallelism": 4, "completions": 4}
+    yield Attempt("a run beyond the cost cap", rule, by_member(create(costly)), mine)
+    deployed = copy.deepcopy(wide)
+    del deployed["metadata"]["annotations"]
+    by_ci = create(deployed).by(CI, naming.DEPLOYER_GROUP)
+    yield Attempt("more nodes than the cap, not by CI", rule, by_member(create(wide)), by_ci)

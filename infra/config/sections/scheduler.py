@@ -105,6 +105,9 @@ def check_team_options(stack: PartialStack) -> Iterator[ConfigIssue]:
             "borrowing": bool(team.borrowing),
             "lending": bool(team.lending),
             "onDemandUsdPerHour": team.on_demand_usd_per_hour is not None,
+            # Only Kueue ends a run at its time limit.
+            "caps.hours": team.caps.hours is not None,
+            "caps.usd": team.caps.usd is not None,
         }
         for option in (name for name, given in kueues.items() if given):
             yield ConfigIssue(

@@ -13,6 +13,7 @@ from infra.kubernetes.controller_accounts import KUBE_SCHEDULER
 from infra.kubernetes.objects import KubernetesObject, Manifest
 from infra.tenancy.admission import (
     attribution,
+    caps,
     dev_pods,
     images,
     immutability,
@@ -67,6 +68,7 @@ def policies(args: AdmissionPoliciesArgs) -> list[Manifest]:
         ownership.owned_by_their_launcher(),
         ownership.submitted_as_rendered(),
         ownership.platform_record_protected(),
+        caps.submitted_within_caps(),
         attribution.team_label_matches(),
         attribution.audit_launches(),
     ]

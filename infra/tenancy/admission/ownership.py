@@ -48,13 +48,18 @@ def _launched_by(of: str) -> str:
     return f"{annotations_of(of)}[?{text(naming.LAUNCHED_BY)}].orValue('')"
 
 
-_PEOPLE: Final = {
+PEOPLE: Final = {
     "not-a-controller": (
         f"!({is_one_of((*OWNERS, *GARBAGE_COLLECTOR))}) && "
         "!('system:serviceaccounts:kube-system' in request.userInfo.groups)"
     )
 }
 """Match condition: controllers create and delete parts of runs for their owners."""
+
+
+def without_deployers() -> dict[str, str]:
+    """Return the match condition: the user is held to what a submission is."""
+    return {"not-deployed": f"!({_may(DEPLOY)})"}
 
 
 def _objects(*operations: str) -> list[dict[str, Any]]:
@@ -74,7 +79,7 @@ def owned_by_their_launcher() -> Manifest:
     return policy(
         "ownership",
         matches=_objects(*_EVERY),
-        conditions=_PEOPLE,
+        conditions=PEOPLE,
         variables={
             "by": f"request.operation == 'DELETE' ? '' : {_launched_by('object')}",
             "was": f"request.operation == 'CREATE' ? '' : {_launched_by('oldObject')}",
@@ -115,7 +120,7 @@ def submitted_as_rendered() -> Manifest:
     return policy(
         "submissions",
         matches=_objects("CREATE"),
-        conditions=_PEOPLE | {"not-deployed": f"!({_may(DEPLOY)})"},
+        conditions=PEOPLE | without_deployers(),
         variables={
             "run": f"request.kind.kind in {texts(pod_templates.RUN_KINDS)}",
             "pods": (

@@ -9,6 +9,7 @@ import pytest
 from infra.domain import naming
 from infra.domain.storage import NamedStorageClass, Volume, VolumeSizes
 from infra.tenancy import access, limits, network_policies, shared_view, team, volumes
+from infra.tenancy.admission.caps import Caps
 from tests.golden.example_runs import platform, run_of
 from training import spec
 from training.deployment import job
@@ -23,12 +24,30 @@ def test_restricted_pod_security_is_enforced() -> None:
 
 def test_quota_covers_the_resources_of_runs() -> None:
     quota = limits.Quota(cpu="512", memory="4Ti", gpus=32)
-    assert limits.resource_quota("research", quota)["spec"]["hard"] == {
+    hard = limits.resource_quota("research", quota)["spec"]["hard"]
+    assert {key: hard[key] for key in hard if not key.startswith("count/")} == {
         "requests.cpu": "512",
         "requests.memory": "4Ti",
         "requests.nvidia.com/gpu": "32",
         "services.loadbalancers": "0",
         "services.nodeports": "0",
+    }
+
+
+def test_objects_that_members_may_create_are_counted() -> None:
+    quota = limits.Quota(cpu="512", memory="4Ti", gpus=32, objects=7)
+    hard = limits.resource_quota("research", quota)["spec"]["hard"]
+    assert {hard[f"count/{kind}"] for kind in ("configmaps", "services", "jobs.batch")} == {"7"}
+
+
+def test_caps_are_annotations_of_the_namespace_only_where_the_stack_file_has_them() -> None:
+    assert "annotations" not in team.namespace("research")["metadata"]
+    capped = Caps(nodes=8, hours=1.5, usd=200.0, usd_per_node_hour=32.77)
+    assert team.namespace("research", capped=capped)["metadata"]["annotations"] == {
+        "trainyard.dev/cap-nodes": "8",
+        "trainyard.dev/cap-seconds": "5400",
+        "trainyard.dev/cap-usd": "200.0",
+        "trainyard.dev/cap-usd-per-node-hour": "32.77",
     }
 
 

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
+import pulumi
 import pytest
 import yaml
 
 from infra.config import parse, stack_values
 from infra.domain.published_record import PublishedRecord, from_text, to_text
-from infra.kubernetes.objects import Manifest
-from ops.submission import create, render
-from tests.golden.example_runs import IMAGE, RUN_FILE, platform, project_in, write_runs
-from training.deployment import lineage, plan, run_files, submission
+from infra.kubernetes.objects import Manifest, type_token
+from ops.submission import adoption, create, render
+from tests.golden.example_runs import (
+    IMAGE,
+    LAUNCHERS,
+    RUN_FILE,
+    platform,
+    project_in,
+    run_of,
+    write_runs,
+)
+from training.deployment import job, lineage, plan, run_files, submission
 from training.spec import Launch
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -138,3 +148,28 @@ def test_what_clone_and_resume_need_is_on_the_runs_own_config_map(tmp_path: Path
     with_notes = [one for one in noted if "trainyard.dev/run-file" in str(one["metadata"])]
     assert [one["metadata"]["name"] for one in with_notes] == [found.run_id]
     assert _text(noted[-1:]) == _text(found.manifests[-1:])
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_an_import_file_names_every_object_as_the_stack_does(
+    launcher: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = run_of(launcher)
+    registered: list[tuple[str, str]] = []
+    monkeypatch.setattr(pulumi.ComponentResource, "__init__", lambda *_: None)
+    monkeypatch.setattr(job.TrainingJob, "register_outputs", lambda *_: None)
+    monkeypatch.setattr(pulumi, "ResourceOptions", lambda **_: None)
+    monkeypatch.setattr(
+        job,
+        "KubernetesObject",
+        lambda name, manifest, opts: registered.append((type_token(manifest), name)),
+    )
+    args = job.TrainingJobArgs(run=run, platform=platform(), git_commit="c")
+    job.TrainingJob(run.run_id, args, None)  # type: ignore[arg-type]
+
+    parts = job.manifests(run, platform(), "c")
+    found = json.loads(adoption.import_file(parts, adoption.provider_urn("local")))
+    component, *imported = found["resources"]
+    assert [(one["type"], one["name"]) for one in imported] == registered
+    assert {one["parent"] for one in imported} == {component["name"]} == {run.run_id}
+    assert {one["provider"] for one in imported} <= found["nameTable"].keys()

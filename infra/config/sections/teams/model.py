@@ -169,6 +169,19 @@ class QuotaConfig(StrictModel):
     """Memory of all pods in the namespace."""
     gpus: Int = Field(ge=0, description="a number of GPUs")
     """GPUs of all pods in the namespace."""
+    objects: Int = Field(default=5000, ge=10, le=100_000)
+    """ConfigMaps, Services and Jobs of the namespace, each kind by itself; the Jobs of JobSets count."""
+
+
+class CapsConfig(StrictModel):
+    """Caps of one run that a member of the team submits; runs that the stack deploys have none."""
+
+    nodes: Annotated[Int, Field(ge=1)] | None = None
+    """Most nodes. Default: what the queue and the quota allow."""
+    hours: Annotated[Number, Field(gt=0)] | None = None
+    """Longest `maxHours`, which a run must then have. Default: any."""
+    usd: Annotated[Number, Field(gt=0)] | None = None
+    """Most that it may cost in its `maxHours`, at the highest price of the team's pools. Default: any."""
 
 
 class BudgetConfig(StrictModel):
@@ -201,6 +214,8 @@ class TeamConfig(StrictModel):
     """Guaranteed nodes by pool; the rest of a pool is shared."""
     quota: QuotaConfig = Field(description="cpu, memory and gpus")
     """Limit of everything in the namespace of the team, regardless of its queue."""
+    caps: CapsConfig = CapsConfig()
+    """Caps of one run that a member of the team submits."""
     borrowing: dict[DnsLabel, Annotated[Int, Field(ge=0)]] = Field(default={})
     """Most nodes per pool beyond its own. A pool that is not named: all that others leave."""
     lending: dict[DnsLabel, Annotated[Int, Field(ge=0)]] = Field(default={})

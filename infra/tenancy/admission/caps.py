@@ -1,0 +1,115 @@
+"""Caps of one run that members of a team submit. Runs that a stack deploys were reviewed, and have none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from infra.domain import naming
+from infra.domain.launcher_support import KINDS
+from infra.kubernetes import pod_templates
+from infra.kubernetes.admission_policy import Rule, policy, text
+from infra.kubernetes.objects import Manifest
+from infra.tenancy.admission.ownership import PEOPLE, without_deployers
+
+_NODES: Final = f"{naming.DOMAIN}/cap-nodes"
+_SECONDS: Final = f"{naming.DOMAIN}/cap-seconds"
+_USD: Final = f"{naming.DOMAIN}/cap-usd"
+_PRICE: Final = f"{naming.DOMAIN}/cap-usd-per-node-hour"
+"""Annotations of the team's namespace, which only the platform writes."""
+
+_SPEC: Final = "dyn(object).spec"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Caps:
+    """Most of one submitted run; None: no cap."""
+
+    nodes: int | None = None
+    hours: float | None = None
+    usd: float | None = None
+    usd_per_node_hour: float | None = None
+    """The highest price among the team's pools, at which `usd` is checked."""
+
+    def annotations(self) -> dict[str, str]:
+        """Return the annotations of the namespace from which the policy reads them."""
+        seconds = None if self.hours is None else round(self.hours * 3600)
+        found = {_NODES: self.nodes, _SECONDS: seconds, _USD: self.usd}
+        if self.usd is not None:
+            found[_PRICE] = self.usd_per_node_hour or 0.0
+        return {name: str(value) for name, value in found.items() if value is not None}
+
+
+NO_CAPS: Final = Caps()
+
+
+def _pods() -> str:
+    """Return CEL for the number of pods of a run, each of which has a node."""
+    jobs = f"{_SPEC}.?replicatedJobs.orValue([])"
+    cases = []
+    for one in KINDS:
+        if one.replicated_jobs:
+            each = "j.?replicas.orValue(1) * j.template.spec.?parallelism.orValue(1)"
+            cases.append((one.kind, f"{jobs}.map(j, {each}).sum()"))
+        elif one.runtime:
+            cases.append((one.kind, f"{_SPEC}.trainer.numNodes"))
+        elif one.replica_specs:
+            every = f"{_SPEC}.?{one.replica_specs}.orValue({{}})"
+            cases.append((one.kind, f"{every}.map(k, {every}[k].?replicas.orValue(1)).sum()"))
+    chosen = "".join(f"request.kind.kind == {text(kind)} ? int({n}) : " for kind, n in cases)
+    return f"{chosen}int({_SPEC}.?parallelism.orValue(1))"
+
+
+def _cap(name: str) -> str:
+    found = f"namespaceObject.metadata.?annotations[?{text(name)}].orValue('0')"
+    return f"double({found})"
+
+
+def submitted_within_caps() -> Manifest:
+    """Bound nodes, hours and cost of a submitted run."""
+    limit = pod_templates.label(naming.MAX_EXEC_SECONDS)
+    return policy(
+        "caps",
+        matches=pod_templates.runs(operations=("CREATE",)),
+        conditions=PEOPLE
+        | without_deployers()
+        | {"run": f"{pod_templates.label(naming.RUN_ID)} != ''"},
+        variables={
+            "nodes": f"double({_pods()})",
+            "seconds": f"{limit} == '' ? 0.0 : double({limit})",
+            "capNodes": _cap(_NODES),
+            "capSeconds": _cap(_SECONDS),
+            "capUsd": _cap(_USD),
+            "price": _cap(_PRICE),
+        },
+        rules=[
+            Rule(
+                holds="variables.capNodes == 0.0 || variables.nodes <= variables.capNodes",
+                message=(
+                    "the run has more nodes than caps.nodes of the team allows a submitted run; "
+                    "request fewer, or deploy it by the stack"
+                ),
+            ),
+            Rule(
+                holds=(
+                    "variables.capSeconds == 0.0 || "
+                    "(variables.seconds > 0.0 && variables.seconds <= variables.capSeconds)"
+                ),
+                message=(
+                    "the run's time limit is absent or longer than caps.hours of the team allows a submitted "
+                    "run; set maxHours, or deploy it by the stack"
+                ),
+            ),
+            Rule(
+                holds=(
+                    "variables.capUsd == 0.0 || (variables.seconds > 0.0 && variables.nodes * "
+                    "variables.seconds / 3600.0 * variables.price <= variables.capUsd)"
+                ),
+                message=(
+                    "the run may cost more than caps.usd of the team allows a submitted run, at the highest "
+                    "price of the team's pools; set or lower maxHours, request fewer nodes, or deploy it by "
+                    "the stack"
+                ),
+            ),
+        ],
+    )
