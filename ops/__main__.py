@@ -13,6 +13,7 @@ from ops.budgets import command as budgets
 from ops.cluster import Cluster, ClusterError, ForbiddenError
 from ops.collect import NoSuchRunError
 from ops.commands import PROGRAM, Group, epilog
+from ops.dev import command as dev
 from ops.ledger import command as costs
 from ops.ready import command as ready
 from ops.runs import command as runs
@@ -82,6 +83,7 @@ def parser() -> argparse.ArgumentParser:
     costs.add_to_run(run)
     submission.add(run)
     sweep.add(tree.group("sweep", "submit a family of runs, and show its result", sweep.EXAMPLES))
+    dev.add(tree.group("dev", "work interactively in a pod of your own", dev.EXAMPLES))
     stack = tree.group("stack", "check the stack; drain and resume its queues")
     ready.add(stack)
     drain_command.add(stack)

@@ -14,6 +14,7 @@ import urllib3
 
 from infra.config import arguments, parse
 from infra.domain import naming
+from infra.domain.topology import pool_topology
 from infra.kubernetes.admission_policy import binding
 from infra.queueing import kueue, priorities
 from infra.sites.simulated import node_pools
@@ -261,15 +262,21 @@ def standing(cluster: Cluster) -> Iterator[GuardedCluster]:
 
 
 @contextlib.contextmanager
-def queue_of(guarded: GuardedCluster, name: str) -> Iterator[None]:
-    """A queue for one team, and the only node of its pool; deleted at the end."""
-    config = parse(values())
+def queue_of(guarded: GuardedCluster, name: str, nodes: str = "kwok") -> Iterator[None]:
+    """A queue for one team, and the only node of its pool, a simulated one; deleted at the end.
+
+    On a process node Kueue chooses it by the topology, as in a stack.
+    """
+    stack = values()
+    stack["nodePools"][0]["nodes"] = nodes
+    config = parse(stack)
     queues = arguments.queues(config)
     [pool] = config.pools
     own = next(t for t in queues.teams if t.name == name)
     objects = [
         node_pools.node(pool, 0),
-        kueue.flavor(pool, by_topology=False),
+        *([kueue.topology(pool_topology(pool))] if nodes == "process" else []),
+        kueue.flavor(pool, by_topology=nodes == "process"),
         kueue.cohort(queues.cohort, queues.pools, queues.teams),
         kueue.cluster_queue(own, queues.cohort, queues.pools),
         team.local_queue(name),

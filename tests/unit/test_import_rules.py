@@ -192,7 +192,9 @@ def test_the_trainer_never_imports_pulumi_nor_the_platform() -> None:
     assert offenders(trainer, *deploying) == []
 
 
-@pytest.mark.parametrize("module", ["spec.py", "program.py", "source.py", "config_errors.py"])
+@pytest.mark.parametrize(
+    "module", ["spec.py", "program.py", "source.py", "config_errors.py", "dev_session.py"]
+)
 def test_run_contract_imports_the_standard_library_only(module: str) -> None:
     found = {
         name
@@ -213,9 +215,15 @@ def test_ops_imports_tables_and_the_contract_only() -> None:
         "infra.observability",
         "training.spec",
         "training.sweep",
+        # Standard library only: the program of a dev pod.
+        "training.dev_session",
     }
     # The modules that submit runs render them as `pulumi up` does.
-    submits = {ROOT / "ops/sweep/submission.py", ROOT / "ops/submission/render.py"}
+    submits = {
+        ROOT / "ops/sweep/submission.py",
+        ROOT / "ops/submission/render.py",
+        ROOT / "ops/dev/command.py",
+    }
     # The one module that prices a stack reads its file.
     prices = ROOT / "ops" / "ledger" / "stack_file.py"
     found = {

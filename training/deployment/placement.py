@@ -160,23 +160,32 @@ def pod_resources(spec: RunSpec, pools: Sequence[NodePool]) -> Resources:
     own = spec.resources
     if own.cpu and own.memory and own.shm:
         return own
+    share = share_of_node(spec.processes_per_node, pools)
+    memory = own.memory or share.memory
+    return Resources(
+        cpu=own.cpu or share.cpu, memory=memory, shm=own.shm or _part_of_memory(memory)
+    )
+
+
+def share_of_node(gpus: int, pools: Sequence[NodePool]) -> Resources:
+    """Return the share that so many GPUs have of the smallest node of these pools."""
     shares = [
-        {
-            name: pool.node_quota[name] * spec.processes_per_node / pool.gpus_per_node
-            for name in _SHARED
-        }
+        {name: pool.node_quota[name] * gpus / pool.gpus_per_node for name in _SHARED}
         for pool in pools
     ]
     least = {
         name: _NODE_SHARE * min((one[name] for one in shares), default=0.0) for name in _SHARED
     }
-    memory = own.memory or quantity.memory(_rounded(least["memory"], _MEMORY_STEP))
+    memory = quantity.memory(_rounded(least["memory"], _MEMORY_STEP))
     return Resources(
-        cpu=own.cpu or quantity.cpu(_rounded(least["cpu"], _CPU_STEP)),
+        cpu=quantity.cpu(_rounded(least["cpu"], _CPU_STEP)),
         memory=memory,
-        shm=own.shm
-        or quantity.memory(_rounded(quantity.bytes_(memory) / _SHM_SHARE, _MEMORY_STEP)),
+        shm=_part_of_memory(memory),
     )
+
+
+def _part_of_memory(memory: str) -> str:
+    return quantity.memory(_rounded(quantity.bytes_(memory) / _SHM_SHARE, _MEMORY_STEP))
 
 
 def _rounded(amount: float, step: int) -> int:

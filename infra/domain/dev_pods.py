@@ -1,0 +1,28 @@
+"""Names of a user's dev pods and home folder."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Final
+
+from infra.domain import naming
+
+NAME_MAX: Final = 20
+
+
+def user_key(user: str) -> str:
+    """Return a user's part of names: readable, and different for each user."""
+    readable = re.sub(r"[^a-z0-9]+", "-", re.split(r"[/:]", user)[-1].partition("@")[0].lower())
+    digest = hashlib.sha256(user.encode()).hexdigest()[:6]
+    return f"{readable.strip('-')[:NAME_MAX].strip('-') or 'user'}-{digest}"
+
+
+def job_name(user: str, name: str) -> str:
+    """Return the name of a dev pod's Job."""
+    return f"{naming.DEV_PREFIX}{user_key(user)}-{name}"
+
+
+def home(user: str) -> str:
+    """Return a user's home folder on the team's volume, relative to its root."""
+    return f"home/{user_key(user)}"

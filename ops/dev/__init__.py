@@ -1,0 +1,1 @@
+"""Interactive pods: `trainyard dev`."""

@@ -1,0 +1,172 @@
+"""`trainyard dev` on the real API server, Kueue and a process node, as members of a team."""
+
+from __future__ import annotations
+
+import base64
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+
+from infra.domain import naming
+from infra.domain.published_record import to_text
+from infra.domain.storage import Volume
+from infra.queueing import kueue, priorities
+from infra.sites.simulated import storage
+from infra.tenancy import team, volumes
+from ops import __main__ as ops
+from sandbox.certificates import CertificateAuthority, Identity
+from tests.sandbox.conftest import Cluster
+from tests.sandbox.escape_kit import GuardedCluster, queue_of, standing
+from tests.sandbox.escape_objects import IMAGE, RESEARCH, platform
+from tests.sandbox.node_kit import until
+
+pytestmark = pytest.mark.sandbox
+
+NAMESPACE = naming.namespace(RESEARCH)
+
+
+@dataclass
+class Member:
+    """A user with a kubeconfig of their own."""
+
+    kubeconfig: Path
+    capfd: pytest.CaptureFixture[str]
+
+    def trainyard(self, *words: str) -> tuple[int, str]:
+        """Run `trainyard dev ...`; return exit code and output."""
+        group, *rest = words
+        own = ["--kubeconfig", str(self.kubeconfig), "--team", RESEARCH]
+        self.capfd.readouterr()
+        code = ops.main(["dev", group, *own, *rest])
+        found = self.capfd.readouterr()
+        return code, found.out + found.err
+
+    def kubectl(self, *words: str) -> subprocess.CompletedProcess[str]:
+        command = ["kubectl", f"--kubeconfig={self.kubeconfig}", "-n", NAMESPACE, *words]
+        return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+@pytest.fixture(scope="module")
+def guarded(cluster: Cluster) -> Iterator[GuardedCluster]:
+    with standing(cluster) as guarded:
+        guarded.apply(
+            team.platform_record(RESEARCH, to_text(platform(), RESEARCH, {"trainer": IMAGE}))
+        )
+        # Objects of a stack that runs without volumes and their own priority do not need.
+        for manifest in (
+            storage.storage_class(),
+            *(kueue.workload_priority_class(name) for name in priorities.PRIORITIES),
+        ):
+            guarded.apply(manifest)
+        volume = Volume(size="1Gi", storage_class=naming.SIMULATED_STORAGE_CLASS)
+        for claim in (naming.CHECKPOINTS_CLAIM, naming.DATASETS_CLAIM):
+            guarded.apply(volumes.claim(RESEARCH, claim, volume))
+        with queue_of(guarded, RESEARCH, nodes="process"):
+            yield guarded
+            cluster.kubectl("delete", "jobs", "-n", NAMESPACE, "--all", "--timeout=180s")
+        shared = f"storageclass/{naming.SIMULATED_STORAGE_CLASS}"
+        own = [f"workloadpriorityclass/{name}" for name in priorities.PRIORITIES]
+        cluster.kubectl("delete", shared, *own, "--timeout=180s")
+
+
+@pytest.fixture
+def member(
+    guarded: GuardedCluster,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Callable[[str], Member]:
+    """A researcher of the team by name."""
+    monkeypatch.setenv("PATH", guarded.cluster.env["PATH"])
+    authority = CertificateAuthority(guarded.cluster.state.pki)
+
+    def make(name: str) -> Member:
+        group = naming.group(RESEARCH, "researcher")
+        pair = authority.issue(Identity(f"member-{name}", name, organization=group))
+        config = yaml.safe_load(guarded.cluster.kubeconfig.read_text())
+        for key, path in (("certificate", pair.certificate), ("key", pair.key)):
+            data = base64.b64encode(path.read_bytes()).decode()
+            config["users"][0]["user"][f"client-{key}-data"] = data
+        file = tmp_path / f"{name}.yaml"
+        file.write_text(yaml.safe_dump(config))
+        return Member(file, capfd)
+
+    return make
+
+
+def _listed(one: Member) -> str:
+    code, text = one.trainyard("list")
+    assert code == 0, text
+    return text
+
+
+def test_a_dev_pod_runs_is_its_owners_and_keeps_the_home(
+    guarded: GuardedCluster, member: Callable[[str], Member]
+) -> None:
+    ada, bob = member("ada"), member("bob")
+    code, text = ada.trainyard("start", "--gpus", "1", "--hours", "1")
+    assert code == 0 and "main: running" in text, text
+    code, text = ada.trainyard(
+        "shell", "--", "sh", "-c", "cd; echo made > kept; pwd; id -u; exit 3"
+    )
+    assert code == 3 and "/checkpoints/home/ada-" in text and "\n1000\n" in text, text
+    code, text = ada.trainyard("start", "--no-wait")
+    assert code == 2 and "dev pod main: exists" in text
+
+    listed = _listed(bob)
+    assert "main" in listed and "ada" in listed and "running" in listed
+    assert bob.trainyard("shell")[0] == 2
+    [pod] = bob.kubectl("get", "pods", "-l", f"{naming.DEV}=true", "-o", "name").stdout.split()
+    refused = bob.kubectl("exec", pod, "--", "true")
+    assert refused.returncode and "this dev pod is another user's" in refused.stderr
+    refused = bob.kubectl("delete", "job", _job(ada))
+    assert refused.returncode and "launched by another user" in refused.stderr
+
+    # What Kueue does to make room for a run.
+    workloads = guarded.cluster.kubectl("get", "workloads", "-n", NAMESPACE, "-o", "name").split()
+    for workload in workloads:
+        guarded.cluster.kubectl(
+            "patch", workload, "-n", NAMESPACE, "--type=merge", "-p", '{"spec":{"active":false}}'
+        )
+    until(lambda: "ended" in _listed(ada) and "preempted" in _listed(ada), "it has ended")
+    for workload in workloads:
+        guarded.cluster.kubectl(
+            "patch", workload, "-n", NAMESPACE, "--type=merge", "-p", '{"spec":{"active":true}}'
+        )
+    until(lambda: "preempted by a run" in _listed(ada), "it does not come back unattended")
+
+    code, text = ada.trainyard("start", "--hours", "1", "--idle-minutes", "0.1")
+    assert code == 0, text
+    code, text = ada.trainyard("shell", "--", "sh", "-c", "cat $HOME/kept")
+    assert (code, text) == (0, "made\n")
+    until(lambda: "idle for 6 seconds" in _listed(ada), "it ends when it is idle")
+
+    code, text = ada.trainyard("start", "--hours", "1", "--no-wait")
+    assert code == 0, text
+    code, text = ada.trainyard("stop")
+    assert code == 0 and "home folder is kept" in text
+    until(lambda: "no dev pods" in _listed(ada), "it is gone")
+
+
+def _job(one: Member) -> str:
+    return (
+        one.kubectl("get", "jobs", "-l", f"{naming.DEV}=true", "-o", "name")
+        .stdout.strip()
+        .rpartition("/")[2]
+    )
+
+
+def test_bad_requests_are_named(member: Callable[[str], Member]) -> None:
+    ada = member("ada")
+    code, text = ada.trainyard("start", "No", "--gpus", "9", "--hours", "25", "--image", "x:latest")
+    assert code == 1
+    assert [line.partition(":")[0] for line in text.splitlines()] == [
+        "NAME",
+        "--hours",
+        "--gpus",
+        "--image",
+    ]
