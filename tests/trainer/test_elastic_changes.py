@@ -11,7 +11,7 @@ from tests.trainer.fault_table import Trials
 def test_changes_of_the_membership_change_no_bit(
     trials: Trials, dataset: Path, tmp_path: Path
 ) -> None:
-    count = len(trials.numbers("elastic groups leave, die, fall silent and join", 6, 200))
+    count = len(trials.numbers("elastic groups leave, die, fall silent and join", 4, 200))
     plan = plan_changes(count, trials.seed)
     found = play_changes(tmp_path / "run", dataset, plan, trials.seed, lambda *_: None)
     assert found.count == count

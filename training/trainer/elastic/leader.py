@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -40,6 +41,7 @@ class Leadership:
     _leader: bool = False
     """Whether this group is the first of its view."""
     _open: ExitStack = field(default_factory=ExitStack)
+    _writer: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1))
 
     @contextmanager
     def reporting(self, run: Run, describe: Callable[[Exception], str | None]) -> Iterator[None]:
@@ -101,6 +103,7 @@ class Leadership:
         self._open.callback(lambda: reports.close(patient=run.progress.step == config.steps))
         self._open.callback(run.events.close)
         self._open.callback(file.close)
+        self._open.callback(self._writer.shutdown)
         run.notice.watch_run_dir()
 
     def _record_last_evaluation(self, run: Run) -> None:
@@ -141,7 +144,8 @@ class Leadership:
             return
         self.take(run)
         for details in self._pending:
-            run.events.write("membership", run.progress.step, **details)
+            # An event is fsynced: in a thread, so that a slow disk does not stall all groups.
+            self._writer.submit(run.events.write, "membership", run.progress.step, **details)
         self._pending.clear()
         run.checkpointer.raise_if_replaced()
         if run.progress.step > 0:
