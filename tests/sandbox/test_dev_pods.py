@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import base64
+import contextlib
+import signal
 import subprocess
+import sys
+import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,10 +23,13 @@ from infra.sites.simulated import storage
 from infra.tenancy import team, volumes
 from ops import __main__ as ops
 from sandbox.certificates import CertificateAuthority, Identity
+from sandbox.paths import PROJECT
+from sandbox.ports import free_port
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.escape_kit import GuardedCluster, queue_of, standing
 from tests.sandbox.escape_objects import IMAGE, RESEARCH, platform
 from tests.sandbox.node_kit import until
+from training.dev_session import ACTIVITY
 
 pytestmark = pytest.mark.sandbox
 
@@ -117,6 +124,7 @@ def test_a_dev_pod_runs_is_its_owners_and_keeps_the_home(
     code, text = ada.trainyard("start", "--no-wait")
     assert code == 2 and "dev pod main: exists" in text
 
+    _port_is_forwarded(ada)
     listed = _listed(bob)
     assert "main" in listed and "ada" in listed and "running" in listed
     assert bob.trainyard("shell")[0] == 2
@@ -150,6 +158,28 @@ def test_a_dev_pod_runs_is_its_owners_and_keeps_the_home(
     code, text = ada.trainyard("stop")
     assert code == 0 and "home folder is kept" in text
     until(lambda: "no dev pods" in _listed(ada), "it is gone")
+
+
+def _port_is_forwarded(one: Member) -> None:
+    """A server on the pod's loopback answers through `dev port`, and that counts as use."""
+    served, local = free_port(), free_port()
+    server = f"nohup python3 -m http.server {served} --bind 127.0.0.1 >/dev/null 2>&1 &"
+    assert one.trainyard("shell", "--", "sh", "-c", f"cd; {server}")[0] == 0
+    options = ["--kubeconfig", str(one.kubeconfig), "--team", RESEARCH, f"{local}:{served}"]
+    command = [sys.executable, "-m", "ops", "dev", "port", *options]
+    with subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE, text=True) as client:
+
+        def answer() -> str:
+            address = f"http://127.0.0.1:{local}/"
+            with contextlib.suppress(OSError), urllib.request.urlopen(address, timeout=60) as page:
+                return str(page.read().decode())
+            return ""
+
+        assert "kept" in until(answer, "the forwarded port answers")
+        used = ("shell", "--", "test", "-e", ACTIVITY)
+        until(lambda: one.trainyard(*used)[0] == 0, "the pod is in use")
+        client.send_signal(signal.SIGINT)
+        assert client.wait(120) == 130
 
 
 def _job(one: Member) -> str:
