@@ -16,6 +16,7 @@ from ops.commands import PROGRAM, Group, epilog
 from ops.dev import command as dev
 from ops.ledger import command as costs
 from ops.ready import command as ready
+from ops.review import command as review
 from ops.runs import command as runs
 from ops.submission import command as submission
 from ops.sweep import command as sweep
@@ -88,6 +89,7 @@ def parser() -> argparse.ArgumentParser:
     ready.add(stack)
     drain_command.add(stack)
     costs.add_to_stack(stack)
+    review.add(stack)
     cost = tree.group("cost", "record what nodes and runs do, report a month, enforce budgets")
     costs.add_group(cost)
     budgets.add(cost)

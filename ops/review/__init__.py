@@ -1,0 +1,1 @@
+"""What a change of a stack does: money, quotas, data and runs, from the engine's preview."""

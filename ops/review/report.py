@@ -1,0 +1,112 @@
+"""A review as the text of a comment on a pull request, and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from ops.review.consequences import Consequence, Review
+
+LINES_MAX: Final = 30
+"""Lines of the text."""
+
+_SHOWN: Final = 3
+"""Lines of each section before the rest is counted; --json has all."""
+
+_SECTIONS: Final = (
+    ("data", "Data replaced or deleted"),
+    ("protection", "Protection"),
+    ("run", "Runs"),
+    ("pool", "Pools"),
+    ("quota", "Quotas"),
+)
+
+
+def marker(stack: str) -> str:
+    """Return the line by which the comment of a stack is found and edited."""
+    return f"<!-- trainyard-review {stack} -->"
+
+
+def text(review: Review) -> str:
+    """Return the review as Markdown, at most LINES_MAX lines."""
+    counts = ", ".join(f"{number} {change}" for change, number in sorted(review.steps.items()))
+    outcome = "passes" if review.passes else "fails"
+    lines = [
+        marker(review.stack),
+        f"**{review.stack}**: {outcome}; {counts or 'no changes'}",
+        f"USD: {_money(review.usd_per_hour_at_max)} per hour at full scale,"
+        f" {_money(review.usd_per_month_idle)} per month idle",
+    ]
+    if review.unpriced:
+        lines.append(f"Price not known: {_some(review.unpriced)}")
+    if review.edited_runs:
+        lines.append(
+            f"Edited in place: {_some(review.edited_runs)}; a new document requires a new `version`"
+        )
+    lines += _findings(review)
+    for what, title in _SECTIONS:
+        found = [one for one in review.consequences if one.what == what]
+        if found:
+            lines += _section(title, found)
+    if any(one.does in ("stopped", "restarted") for one in review.consequences):
+        lines.append("GPU-hours that stopped runs lose since their last checkpoint: not known")
+    lines.append("Nodes that run now and drift: not known; a preview reads the recorded state")
+    return "\n".join(lines[:LINES_MAX]) + "\n"
+
+
+def _section(title: str, found: Sequence[Consequence]) -> list[str]:
+    """Return one line that shows the names, with the details folded into it."""
+    names = _some([f"{one.name} {one.does}" for one in found])
+    details = [f"{one.name} {one.does}: {one.detail}" for one in found if one.detail]
+    if not details:
+        return [f"{title}: {names}"]
+    folded = "<br>".join(_escaped(one) for one in details)
+    return [f"<details><summary>{title}: {_escaped(names)}</summary>{folded}</details>"]
+
+
+def _findings(review: Review) -> list[str]:
+    """Return the errors, then the number of warnings."""
+    fails = [one.text for one in review.findings if one.fails]
+    warnings = [one.text for one in review.findings if not one.fails]
+    lines = [f"Error: {_escaped(one[:300])}" for one in fails[:_SHOWN]]
+    if len(fails) > _SHOWN:
+        lines.append(f"Errors that are not shown: {len(fails) - _SHOWN}")
+    if warnings:
+        folded = "<br>".join(_escaped(one[:300]) for one in warnings)
+        lines.append(f"<details><summary>{len(warnings)} warnings</summary>{folded}</details>")
+    return lines
+
+
+def _some(names: Iterable[str]) -> str:
+    every = list(names)
+    rest = f" and {len(every) - _SHOWN} more" if len(every) > _SHOWN else ""
+    return ", ".join(every[:_SHOWN]) + rest
+
+
+def _escaped(value: str) -> str:
+    return value.replace("&", "&amp;").replace("<", "&lt;").replace("-&gt;", "->")
+
+
+def _money(usd: float | None) -> str:
+    if usd is None:
+        return "not known"
+    return "no change" if abs(usd) < 0.005 else f"{usd:+,.2f}"
+
+
+def to_json(review: Review) -> dict[str, Any]:
+    """Return the review with the keys that docs/previews.md lists."""
+    return {
+        "stack": review.stack,
+        "passes": review.passes,
+        "steps": dict(review.steps),
+        "usdPerHourAtMax": review.usd_per_hour_at_max,
+        "usdPerHourIdle": review.usd_per_hour_idle,
+        "usdPerMonthIdle": review.usd_per_month_idle,
+        "unpriced": list(review.unpriced),
+        "consequences": [
+            {"what": one.what, "name": one.name, "does": one.does, "detail": one.detail}
+            for one in review.consequences
+        ],
+        "editedRuns": list(review.edited_runs),
+        "findings": [{"fails": one.fails, "text": one.text} for one in review.findings],
+    }

@@ -1,0 +1,189 @@
+"""The changes that a preview lists: what `pulumi preview --json` wrote, one record per resource."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+from infra.domain import catalog
+from ops.cluster import ClusterError
+
+UNKNOWN: Final = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
+"""What the engine writes for a value that only the update will know."""
+
+
+_FAILED: Final = "preview failed"
+"""All that the engine writes as JSON of the violations of policies."""
+
+
+class Change(StrEnum):
+    """What happens to a resource."""
+
+    CREATE = "create"
+    UPDATE = "update"
+    REPLACE = "replace"
+    DELETE = "delete"
+    IMPORT = "import"
+    SAME = "same"
+
+
+_CHANGES: Final[Mapping[str, Change]] = {
+    "create": Change.CREATE,
+    "update": Change.UPDATE,
+    "delete": Change.DELETE,
+    "same": Change.SAME,
+    "import": Change.IMPORT,
+    "replace": Change.REPLACE,
+    "create-replacement": Change.REPLACE,
+    "delete-replaced": Change.REPLACE,
+    "import-replacement": Change.REPLACE,
+}
+"""By the engine's operation; others (`read`, `refresh`, ...) change nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One resource before and after. A replacement, which the engine lists three times, is one step."""
+
+    urn: str
+    change: Change
+    old: Mapping[str, Any] = field(default_factory=dict)
+    """Its inputs before; empty if it is new."""
+    new: Mapping[str, Any] = field(default_factory=dict)
+    """Its inputs afterwards; empty if it is deleted."""
+    reasons: tuple[str, ...] = ()
+    """Properties that cause a replacement."""
+    was_protected: bool = False
+    is_protected: bool = False
+    retained: bool = False
+    """Whether the resource itself stays when the stack drops it."""
+
+    @property
+    def kind(self) -> str:
+        """Its Pulumi type."""
+        return self.urn.split("::")[2].rsplit("$", 1)[-1]
+
+    @property
+    def name(self) -> str:
+        """Its name in the program."""
+        return self.urn.split("::", 3)[3]
+
+    @property
+    def ancestors(self) -> tuple[str, ...]:
+        """Types of the components that it is part of, outermost first."""
+        return tuple(self.urn.split("::")[2].split("$")[:-1])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """A diagnostic of the preview: a violation of a policy, a warning or an error."""
+
+    fails: bool
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preview:
+    """A preview of one stack."""
+
+    stack: str
+    region: str
+    steps: tuple[Step, ...]
+    findings: tuple[Finding, ...]
+
+
+def parse(text: str, place: str, stack: str) -> Preview:
+    """Read what `pulumi preview --json` wrote. Raises ClusterError for other text, or for another stack."""
+    try:
+        found = json.loads(text)
+        listed = found.get("steps") or []
+        steps = _steps(listed)
+        findings = _findings(found.get("diagnostics") or [])
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError):
+        raise ClusterError(
+            f"{place}: not a preview; expected what `pulumi preview --stack {stack} --json` writes"
+        ) from None
+    if not steps and not findings:
+        raise ClusterError(
+            f"{place}: has no steps; expected a whole preview; run the preview again"
+        )
+    others = {step.urn.split("::")[0].removeprefix("urn:pulumi:") for step in steps} - {stack}
+    if others:
+        raise ClusterError(
+            f"{place}: is a preview of {', '.join(sorted(others))}; expected {stack}; pass its --stack"
+        )
+    region = _region(found.get("config") or {})
+    return Preview(stack=stack, region=region, steps=tuple(steps), findings=tuple(findings))
+
+
+def _region(config: Mapping[str, Any]) -> str:
+    """Return the region of the stack; the default one outside AWS."""
+    try:
+        aws = json.loads(config.get("trainyard:aws") or "{}")
+        return str(aws.get("region") or catalog.DEFAULT_REGION)
+    except (ValueError, TypeError, AttributeError):
+        return catalog.DEFAULT_REGION
+
+
+def _steps(listed: list[dict[str, Any]]) -> list[Step]:
+    """Return one step per resource and kind of change, in the order of the preview."""
+    found: dict[str, Step] = {}
+    for one in listed:
+        change = _CHANGES.get(one["op"])
+        if change is None:
+            continue
+        step = _step(one, change)
+        known = found.get(step.urn)
+        found[step.urn] = _merged(known, step) if known else step
+    return list(found.values())
+
+
+def _step(one: Mapping[str, Any], change: Change) -> Step:
+    old, new = one.get("oldState") or {}, one.get("newState") or {}
+    return Step(
+        urn=one["urn"],
+        change=change,
+        old=old.get("inputs") or {},
+        new={} if change is Change.DELETE else new.get("inputs") or {},
+        reasons=tuple(one.get("replaceReasons") or ()),
+        was_protected=bool(old.get("protect")),
+        is_protected=bool(new.get("protect")),
+        retained=bool(old.get("retainOnDelete")),
+    )
+
+
+def _merged(a: Step, b: Step) -> Step:
+    """Return both steps of one resource as one: a deletion and a creation are a replacement."""
+    change = a.change if a.change is b.change else Change.REPLACE
+    return Step(
+        urn=a.urn,
+        change=change,
+        old=a.old or b.old,
+        new=a.new or b.new,
+        reasons=a.reasons or b.reasons,
+        was_protected=a.was_protected or b.was_protected,
+        is_protected=a.is_protected or b.is_protected,
+        retained=a.retained or b.retained,
+    )
+
+
+def _findings(diagnostics: list[dict[str, Any]]) -> list[Finding]:
+    """Return warnings and errors, without those of the engine's progress."""
+    return [
+        Finding(fails=one["severity"] == "error", text=" ".join(_texts(one)))
+        for one in diagnostics
+        if one.get("severity") in ("error", "warning")
+    ]
+
+
+def _texts(one: Mapping[str, Any]) -> list[str]:
+    name = str(one.get("urn") or "").rsplit("::", 1)[-1]
+    message = " ".join(str(one.get("message") or "").split()).removeprefix("error: ")
+    if message == _FAILED:
+        message = (
+            "a policy is violated, or the program failed; `pulumi preview` without --json names it"
+        )
+    return [f"{name}:", message] if name else [message]
