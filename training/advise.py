@@ -2,6 +2,8 @@
 
 Example: python -m training.advise hello --stack Pulumi.dev.yaml --hours 40
 
+The deadline is the run file's, unless --deadline gives another.
+
 Exit code 0 with the advice, or 1 and one line per configuration issue on stderr. Of several versions of a run the
 highest is used.
 """
@@ -12,6 +14,7 @@ import argparse
 import math
 import sys
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -24,11 +27,11 @@ from infra.domain.pools import Capacity, Fallback, NodePool
 from training.deployment import placement, run_files
 from training.deployment.advice import Advice, Market, Outlook, Work, advise
 from training.spec import RunSpec
+from training.spot.decide import Decision, Gang, Now, Prices, decide
+from training.spot.rates import INTERRUPTIONS_PER_NODE_HOUR, outages
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 
-INTERRUPTIONS_PER_NODE_HOUR: Final = 0.2
-"""Between the extremes of recorded traces of 2022 and 2023 (SkyPilot's spot-traces: 0.06 to 1.4)."""
 NOTICED: Final = 0.9
 """AWS announces most reclaims two minutes ahead, hardware failures never."""
 CHECKPOINT_EVERY_S: Final = 1800.0
@@ -61,6 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _usd_hour(run, platform, Capacity.ON_DEMAND),
     )
     _print(run, work, market, found)
+    _print_moves(_moves(run, platform, work, market))
     _print_fallbacks(_fitting(run, platform, Capacity.SPOT))
     return 0
 
@@ -72,8 +76,64 @@ def _work(run: RunSpec, chosen: argparse.Namespace) -> Work:
         nodes=run.nodes,
         save_s=run.save_seconds,
         checkpoint_every_s=every or CHECKPOINT_EVERY_S,
-        deadline_h=chosen.deadline,
+        deadline_h=_deadline_h(run) if chosen.deadline is None else chosen.deadline,
     )
+
+
+def _deadline_h(run: RunSpec) -> float | None:
+    """Hours from now to the run file's deadline, 0 if it has passed; None: it has none."""
+    if not run.deadline:
+        return None
+    left = datetime.fromisoformat(run.deadline) - datetime.now(UTC)
+    return max(0.0, left.total_seconds() / 3600)
+
+
+def _moves(
+    run: RunSpec, platform: Platform, work: Work, market: Market
+) -> tuple[Gang, Decision, Decision]:
+    """Return the run as training.spot counts it, and what it decides at the start with spot and without."""
+    replay_s = (1 - market.noticed) * work.checkpoint_every_s / 2
+    gang = Gang(
+        work_s=work.hours * 3600 * (1 + work.save_s / work.checkpoint_every_s),
+        restart_s=market.restart_s + replay_s,
+        deadline_s=None if work.deadline_h is None else work.deadline_h * 3600,
+    )
+    spot_usd = _usd_hour(run, platform, Capacity.SPOT)
+    on_demand = tuple(p for p in _fitting(run, platform, Capacity.ON_DEMAND) if not p.reservation)
+    reserved = any(p.reservation for p in _fitting(run, platform, Capacity.ON_DEMAND))
+    prices = Prices(
+        on_demand=placement.usd_per_hour(run, on_demand) if on_demand else None,
+        spot={} if spot_usd is None else {"spot": spot_usd},
+    )
+    rates = outages(work.nodes * market.interruptions_per_node_hour)
+    first, second = (
+        decide(
+            gang,
+            Now(
+                elapsed_s=0,
+                work_left_s=gang.work_s,
+                available=frozenset(prices.spot) if there else frozenset(),
+                reserved=reserved and work.deadline_h is not None,
+            ),
+            prices,
+            {"spot": rates},
+            rates,
+        )
+        for there in (True, False)
+    )
+    return gang, first, second
+
+
+def _print_moves(found: tuple[Gang, Decision, Decision]) -> None:
+    """Explain the decision that may change at every loss and return of capacity."""
+    gang, there, missing = found
+    limit = f"a deadline of {gang.limit_s / 3600:.1f} h"
+    if gang.deadline_s is None:
+        limit = f"no deadline, so counted with {gang.limit_s / 3600:.1f} h"
+    console = Console(highlight=False)
+    console.print(f"A run that moves between them, with {limit}, now takes")
+    console.print(f"  while spot is available: [bold]{there.place}[/bold]: {there.reason}")
+    console.print(f"  while it is not: [bold]{missing.place}[/bold]: {missing.reason}")
 
 
 def _usd_hour(run: RunSpec, platform: Platform, capacity: Capacity) -> float | None:
@@ -166,7 +226,7 @@ def _parser() -> argparse.ArgumentParser:
         "--deadline",
         type=_positive,
         metavar="HOURS",
-        help="latest end, in hours from now (default: none)",
+        help="latest end, in hours from now (default: the run file's deadline)",
     )
     add(
         "--checkpoint-every",

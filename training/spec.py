@@ -317,6 +317,15 @@ class RunKeys:
         default=None,
         metadata=key("limit in USD of maxHours at the highest price the run can be charged", gt=0),
     )
+    deadline: str = field(
+        default="",
+        metadata=key(
+            'time by which the run must have ended, in UTC, in quotes, such as "2027-03-01T09:00:00Z"; '
+            "`training.advise` counts with it",
+            kind="Instant",
+            added_later=True,
+        ),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

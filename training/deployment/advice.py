@@ -12,6 +12,8 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
+from training.spot.decide import best_interval_s
+
 _LATE: Final = 1.645
 """Standard deviations below which 95 % of a normal distribution lies; counts of interruptions are near one."""
 
@@ -107,8 +109,8 @@ def _on_spot(work: Work, market: Market, usd_hour: float | None) -> Outlook:
 
 
 def _best_interval(work: Work, market: Market) -> float:
-    unnoticed = work.nodes * market.interruptions_per_node_hour * (1 - market.noticed) / 3600
-    return math.sqrt(2 * work.save_s / unnoticed) if unnoticed else math.inf
+    unnoticed = work.nodes * market.interruptions_per_node_hour * (1 - market.noticed)
+    return best_interval_s(work.save_s, unnoticed)
 
 
 def _choice(work: Work, spot: Outlook, steady: Outlook) -> tuple[str, str]:

@@ -7,9 +7,11 @@ has another form in the file is declared here, next to `RunFile.resolve`.
 from __future__ import annotations
 
 import dataclasses
+import re
 import types
 import typing
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import pydantic
@@ -49,6 +51,20 @@ def _null_is_empty(value: Any, check: Callable[[Any], Any]) -> Any:
     return "" if value is None else check(value)
 
 
+def _instant(value: str) -> str:
+    """Check a time in UTC; the pattern alone admits a 30th of February."""
+    try:
+        if not _INSTANT.fullmatch(value):
+            raise ValueError
+        datetime.fromisoformat(value)
+    except ValueError:
+        raise invalid(
+            "deadline", "must be a time in UTC such as 2027-03-01T09:00:00Z, in quotes"
+        ) from None
+    return value
+
+
+_INSTANT: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
 _STRICT: Final[Mapping[Any, Any]] = {str: Str, int: Int, float: Number, bool: Bool}
 _KINDS: Final[Mapping[str, Any]] = {
     "RunName": Annotated[DnsLabel, AfterValidator(_run_name)],
@@ -68,6 +84,7 @@ _KINDS: Final[Mapping[str, Any]] = {
         Str,
         AfterValidator(matching("interface", r"[A-Za-z0-9_.-]{1,15}", "the name of an interface")),
     ],
+    "Instant": Annotated[Str, AfterValidator(_instant)],
     "DataFormat": Literal["parquet", "jsonl", "text"],
 }
 

@@ -20,6 +20,7 @@ _WORK_STEPS: Final = 64
 _SLACK_STEPS: Final = 64
 _MISSED: Final = 100.0
 """Cost of a missed deadline, in on-demand prices of the whole work."""
+_EXPONENT_MAX: Final = 50.0
 _STEPS_PER_E: Final = 4
 """Rates are rounded to this many steps per factor e, so that one plan serves until they change noticeably."""
 
@@ -85,12 +86,15 @@ def _solve(
     return_run, return_wait = -math.expm1(-back * dw), -math.expm1(-back * ds)
     vanish = -math.expm1(-gone * dw)
     missed = _MISSED * work_s
-    shift, part = divmod(restart_s / ds, 1)
-    down = int(shift)
+    # A restart on spot may be lost, too: the mean time until one of this length goes through.
+    spot_restart = min(math.expm1(min(lost * restart_s, _EXPONENT_MAX)) / lost, work_s + slack_s)
+    # Losses in a step of work beyond the first, each with its restart.
+    again_s = (lost * dw - fail) * spot_restart
 
-    def restarted(row: Row, s: int) -> float:
-        """Value of a row after a restart, between two steps of slack."""
-        low = s - down - 1
+    def later(row: Row, s: int, seconds: float) -> float:
+        """Value of a row with less slack, between two steps of it."""
+        shift, part = divmod(seconds / ds, 1)
+        low = s - int(shift) - 1
         if low + (part == 0) < 0:
             return missed
         above = row[low + 1]
@@ -102,25 +106,24 @@ def _solve(
     rows = [Thresholds(wait=0, leave=0, move=0, start=0)]
     for _ in range(_WORK_STEPS):
         old = spot, none_up, none_down, steady_up, steady_down
-        spot = [
-            k * dw
-            + (1 - fail) * old[0][s]
-            + fail * ((1 - all_gone) * old[1][s] + all_gone * old[2][s])
+        kept_spot = [
+            (1 - fail) * old[0][s] + fail * ((1 - all_gone) * old[1][s] + all_gone * old[2][s])
             for s in range(count)
         ]
+        spot = [k * (dw + again_s) + later(kept_spot, s, again_s) for s in range(count)]
         none_up, none_down, steady_up, steady_down = [], [], [], []
         wait, leave, move, start = 0, 0, 0, 0
         for s in range(count):
             idle = missed
             if s:
                 idle = (1 - return_wait) * none_down[s - 1] + return_wait * none_up[s - 1]
-            moved = k * restart_s + restarted(spot, s)
+            moved = k * spot_restart + later(spot, s, spot_restart)
             kept_up = dw + (1 - vanish) * old[3][s] + vanish * old[4][s]
             kept_down = dw + (1 - return_run) * old[4][s] + return_run * old[3][s]
             steady_up.append(min(kept_up, moved))
             steady_down.append(min(kept_down, idle))
-            from_up = restart_s + restarted(steady_up, s)
-            from_down = restart_s + restarted(steady_down, s)
+            from_up = restart_s + later(steady_up, s, restart_s)
+            from_down = restart_s + later(steady_down, s, restart_s)
             none_up.append(min(from_up, moved))
             none_down.append(min(from_down, idle))
             wait = wait if idle < from_down else s + 1

@@ -29,6 +29,11 @@ class Outages:
     """While it is not."""
 
 
+def outages(losses_per_hour: float) -> Outages:
+    """Return the rates of a pool that was not observed yet, above 0 losses per hour of the gang."""
+    return Outages(lost=losses_per_hour / 3600, back=OUTAGES_END_PER_HOUR / 3600)
+
+
 class Observed:
     """Losses and returns of one pool in one zone, or of several zones taken together.
 
@@ -38,7 +43,7 @@ class Observed:
 
     def __init__(self, nodes: int, losses_per_hour: float | None = None) -> None:
         rate = prior_losses_per_hour(nodes) if losses_per_hour is None else losses_per_hour
-        self._prior = Outages(lost=rate / 3600, back=OUTAGES_END_PER_HOUR / 3600)
+        self._prior = outages(rate)
         self._there_s = self._missing_s = 0.0
         self._losses = self._returns = 0.0
         self._was: bool | None = None

@@ -23,6 +23,7 @@ EVERY_KEY: dict[str, Any] = RUN_FILE | {
     "maxRestarts": 7,
     "maxHours": 12.5,
     "costCapUsd": 9000,
+    "deadline": "2027-03-01T09:00:00Z",
 }
 
 
@@ -49,6 +50,7 @@ def test_every_kept_key_reaches_the_spec_as_it_stands() -> None:
         "max_restarts": 7,
         "max_hours": 12.5,
         "cost_cap_usd": 9000.0,
+        "deadline": "2027-03-01T09:00:00Z",
     }
 
 
@@ -82,6 +84,20 @@ def test_the_default_of_a_key_that_was_added_later_leaves_the_id_of_a_run() -> N
     before["dataset"] = {key: values["dataset"][key] for key in ("name", "version", "source")}
     before["launcher"] = before.pop("job_kind")  # its name when the first runs were launched
     assert run.spec_hash == spec.content_hash(before)
+
+
+@pytest.mark.parametrize(
+    "text", ["2027-02-30T09:00:00Z", "2027-03-01", "2027-03-01T09:00:00+01:00", "tomorrow", ""]
+)
+def test_a_deadline_is_a_time_in_utc(text: str) -> None:
+    with pytest.raises(pydantic.ValidationError):
+        resolve(RUN_FILE | {"deadline": text})
+
+
+def test_a_deadline_is_part_of_the_id_only_of_runs_that_set_it() -> None:
+    assert resolve(RUN_FILE | {"deadline": None}).spec_hash == resolve(RUN_FILE).spec_hash
+    dated = resolve(RUN_FILE | {"deadline": "2027-03-01T09:00:00Z"})
+    assert dated.spec_hash != resolve(RUN_FILE).spec_hash
 
 
 def test_runs_and_pools_have_one_limit_of_nodes() -> None:
