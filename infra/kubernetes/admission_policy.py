@@ -91,7 +91,7 @@ def binding(manifest: Mapping[str, Any]) -> Manifest:
     """Return the binding, without which a policy has no effect."""
     name = manifest["metadata"]["name"]
     every: dict[str, Any] = {"selector": {}, "parameterNotFoundAction": "Deny"}
-    params = {"paramRef": every} if "paramKind" in manifest["spec"] else {}
+    params = {"paramRef": every} if "paramKind" in manifest.get("spec", {}) else {}
     return {
         "apiVersion": _API,
         "kind": "ValidatingAdmissionPolicyBinding",
