@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -130,3 +131,23 @@ def test_ci_uses_the_tested_pulumi_version() -> None:
         if step.get("uses", "").startswith("pulumi/actions@")
     ]
     assert named and set(named) == {PULUMI_VERSION}
+
+
+@pytest.mark.parametrize(
+    ("results", "code"),
+    [
+        ("success skipped", 0),
+        ("skipped success", 0),
+        ("failure skipped", 1),
+        ("skipped failure", 1),
+        ("cancelled skipped", 1),
+        ("skipped skipped", 1),
+    ],
+)
+def test_the_gate_of_previews_passes_if_one_kind_of_preview_did(results: str, code: int) -> None:
+    jobs = workflow(ROOT / ".github/workflows/preview.yml")["jobs"]
+    gate = jobs.pop("gate")
+    assert gate["if"] == "always()" and sorted(gate["needs"]) == sorted(jobs)
+    script = gate["steps"][0]["run"]
+    done = subprocess.run(["bash", "-ec", script], env={"RESULTS": results}, check=False)
+    assert done.returncode == code
