@@ -188,7 +188,12 @@ def log_tail(logs: Sequence[Log], pod: str, container: str, count: int = 3) -> l
     return [f"pod/{pod}: log of {container}: {sanitize(line.text)}" for line in lines]
 
 
+def printable(text: str) -> str:
+    """Return a line without control characters, which could change the reader's terminal."""
+    return _NOT_TEXT.sub("", text.replace("\t", " "))
+
+
 def sanitize(text: str) -> str:
     """Return a printable line: no control characters, at most SHOWN_CHARS long."""
-    plain = _NOT_TEXT.sub("", text.replace("\t", " ")).strip()
+    plain = printable(text).strip()
     return plain if len(plain) <= SHOWN_CHARS else f"{plain[: SHOWN_CHARS - 3]}..."

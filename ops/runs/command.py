@@ -10,13 +10,17 @@ from rich.console import Console
 from ops import collect, metrics, report
 from ops.cluster import Cluster
 from ops.commands import Group, add_prometheus
-from ops.runs import list_command
+from ops.runs import compare_command, list_command, logs_command, show_command, wait_command
 from ops.runs.scope import read_in_scope
 
 
 def add(commands: Group) -> None:
     """Add the commands to the group `run`."""
     list_command.add(commands)
+    show_command.add(commands)
+    logs_command.add(commands)
+    wait_command.add(commands)
+    compare_command.add(commands)
     why = commands.add(
         "why",
         _why,
@@ -26,7 +30,7 @@ def add(commands: Group) -> None:
             "run why hello-v2-a1b2 --json",
         ],
     )
-    why.add_argument("run_name", metavar="RUN", help="run id, or run name for its newest run")
+    show_command.add_run(why)
     why.add_argument("--json", action="store_true", help="print one JSON object")
     add_prometheus(why)
 

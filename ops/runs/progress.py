@@ -92,17 +92,18 @@ def from_log(lines: Sequence[Line]) -> Progress:
     """Return the progress by the last lines of a rank 0's log that have it. Pure."""
     found = Progress()
     for line in reversed(lines):
-        found = _merge(found, _of_line(line.text))
+        found = newer(found, _of_line(line.text))
         if found.step is not None and found.loss is not None and found.steps is not None:
             break
     return found
 
 
-def _merge(newer: Progress, older: Progress) -> Progress:
+def newer(latest: Progress, older: Progress) -> Progress:
+    """Return the latest values, and the older ones where there is no newer."""
     mine = {
         field.name: value
-        for field in dataclasses.fields(newer)
-        if (value := getattr(newer, field.name)) is not None
+        for field in dataclasses.fields(latest)
+        if (value := getattr(latest, field.name)) is not None
     }
     return dataclasses.replace(older, **mine)
 

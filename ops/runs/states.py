@@ -95,14 +95,19 @@ def attempt_of(run: Json, workload: Json | None) -> int:
 
     0 before its first admission. As far as the objects record it; the metrics of a run have its own count.
     """
-    stats = objects.status(workload).get("schedulingStats") or {}
-    evictions = sum(int(one.get("count", 1)) for one in stats.get("evictions") or [])
+    evictions = eviction_count(workload)
     restarts = int(objects.status(run).get("restarts") or 0)
     admitted = not objects.label(run, naming.QUEUE_NAME) or objects.condition_is_true(
         workload, "Admitted"
     )
     started = evictions + restarts
     return started + 1 if admitted else started
+
+
+def eviction_count(workload: Json | None) -> int:
+    """Return how often Kueue has stopped the run after its admission."""
+    stats = objects.status(workload).get("schedulingStats") or {}
+    return sum(int(one.get("count", 1)) for one in stats.get("evictions") or [])
 
 
 def queue_order(workloads: Sequence[Json]) -> list[Json]:

@@ -36,7 +36,11 @@ def test_completed_run_is_finished_and_exit_code_78_is_invalid_configuration(
     live: Live,
 ) -> None:
     live.start("good", "true", nodes=1)
-    live.start("bad", "echo no such dataset; exit 78", nodes=1)
+    live.start("bad", "echo no such dataset; echo step 3/9 loss 5.5; exit 78", nodes=1)
+    code, text = live.command("run", "wait", "bad")
+    assert (code, text.splitlines()[-1].startswith("bad: failed")) == (78, True), text
+    assert live.command("run", "wait", "good")[0] == 0
+    assert live.command("run", "logs", "bad") == (0, "no such dataset\nstep 3/9 loss 5.5\n")
     live.await_symptom("good", "finished")
     answer = live.await_symptom("bad", "bad-configuration")
     assert any(line.startswith(f"kubectl logs -n {NAMESPACE} bad-") for line in answer["remedy"])
@@ -145,6 +149,24 @@ def test_researcher_sees_the_own_team_and_which_data_is_hidden(
     assert {"clusterqueues", "nodes"} <= set(answer["hidden"])
     assert "insufficient unused quota" in answer["evidence"][0]
     assert ops.main(["stack", "drain", *options]) == 2
+    assert ops.main(["run", "list", *options]) == 2
+    assert "--team" in live.capsys.readouterr().err
+
+    options += ["--team", TEAM]
+    assert ops.main(["run", "list", "--json", *options]) == 0
+    rows = {one["run_id"]: one for one in json.loads(live.capsys.readouterr().out)["runs"]}
+    assert (rows["mine"]["state"], rows["mine"]["ready"], rows["mine"]["nodes"]) == (
+        "running",
+        2,
+        2,
+    )
+    assert (rows["late"]["state"], rows["late"]["place"]) == ("queued", 1)
+    assert ops.main(["run", "show", "mine", "--json", *options]) == 0
+    shown = json.loads(live.capsys.readouterr().out)
+    assert [pod["node"] for pod in shown["pods"]] == STAGE.nodes()
+    assert {pod["pool"] for pod in shown["pods"]} == {STAGE.real}
+    assert ops.main(["run", "list", "--team", "nobody-s", *options[:2]]) == 2
+    assert "you have no role in team-nobody-s" in live.capsys.readouterr().err
     live.stop("mine", "late")
 
 

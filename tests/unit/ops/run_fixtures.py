@@ -89,7 +89,7 @@ def workload(
             "namespace": namespace,
             "uid": f"workload-of-{uid}",
             "creationTimestamp": at(age_s),
-            "labels": {naming.RUN_ID: run_id},
+            "labels": {naming.RUN_ID: run_id, "kueue.x-k8s.io/job-uid": uid},
             "ownerReferences": [{"uid": uid, "name": run_id, "controller": True}],
         },
         "spec": {

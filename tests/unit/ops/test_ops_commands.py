@@ -60,7 +60,7 @@ class FakeCluster:
             and all(item["metadata"].get("labels", {}).get(k) == v for k, v in wanted)
         ]
 
-    def get(self, kind: Kind, name: str) -> Json | None:
+    def get(self, kind: Kind, name: str, namespace: str | None = None) -> Json | None:
         found = self._items.get(kind.plural, [])
         return next((item for item in found if item["metadata"]["name"] == name), None)
 

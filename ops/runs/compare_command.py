@@ -1,0 +1,182 @@
+"""`trainyard run compare`."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from rich.console import Console
+
+from infra.domain import naming
+from infra.observability import series
+from ops import collect, concurrent, logs, metrics, objects
+from ops.cluster import Cluster, ClusterError, ForbiddenError
+from ops.collect import PODS
+from ops.commands import Group, add_prometheus, printer
+from ops.metrics import MetricsUnknownError, PrometheusClient
+from ops.objects import Json
+from ops.runs import progress, record
+from ops.runs.list_command import table
+from ops.runs.record import RunRecordView
+from ops.runs.scope import read_in_scope
+
+RUNS_MAX: Final = 20
+"""More do not fit into a table."""
+_DEADLINE_S: Final = 15.0
+_SHOWN: Final = 60
+"""Characters of a value in the table; JSON has all of it."""
+
+
+def add(commands: Group) -> None:
+    """Add the command to the group `run`."""
+    command = commands.add(
+        "compare",
+        run,
+        "compare runs: settings, origin and last losses",
+        [
+            "run compare hello-v1-0a1b2c3d hello-v2-4e5f6a7b",
+            "run compare base wide deep --json",
+        ],
+    )
+    command.add_argument(
+        "run_names", nargs="+", metavar="RUN", help="run ids or names; at least two"
+    )
+    command.add_argument("--json", action="store_true", help="print one JSON object")
+    add_prometheus(command)
+
+
+def run(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
+    """Print in what runs differ. Return 0."""
+    if not 2 <= len(args.run_names) <= RUNS_MAX:
+        raise ClusterError(f"RUN: got {len(args.run_names)} runs; 2 to {RUNS_MAX} can be compared")
+    known = read_in_scope(args, cluster, lambda space: collect.list_runs(cluster, space))
+    runs = [collect.find_run(known, name) for name in args.run_names]
+    ids = [objects.run_id_of(one) for one in runs]
+    if twice := sorted({one for one in ids if ids.count(one) > 1}):
+        raise ClusterError(f"RUN: {', '.join(twice)} is named twice; name different runs")
+    records = _records(cluster, runs)
+    losses = _losses(cluster, runs, metrics.connect(args.prometheus, cluster))
+    if args.json:
+        print(to_json(records, losses))
+        return 0
+    show = printer(console)
+    for line in lines(records, losses):
+        show(line)
+    return 0
+
+
+def _records(cluster: Cluster, runs: Sequence[Json]) -> dict[str, RunRecordView]:
+    ids = {objects.run_id_of(one): one for one in runs}
+    came = concurrent.gather_with_deadline(
+        {
+            run_id: functools.partial(record.read_record, cluster, one)
+            for run_id, one in ids.items()
+        },
+        _DEADLINE_S,
+    )
+    found = {}
+    for run_id in ids:
+        answer = came.get(run_id, ClusterError("no answer in time"))
+        missing = RunRecordView(gap=f"configuration: {answer}")
+        found[run_id] = missing if isinstance(answer, ClusterError) else answer
+    return found
+
+
+def _losses(
+    cluster: Cluster, runs: Sequence[Json], prometheus: PrometheusClient
+) -> dict[str, tuple[int | None, float]]:
+    """Return step and last loss by run id, by the metrics of the last days, else by the pods' logs."""
+    ids = [objects.run_id_of(one) for one in runs]
+    found = _recorded_losses(ids, prometheus)
+    for one in runs:
+        run_id = objects.run_id_of(one)
+        if run_id not in found and (at := _log_progress(cluster, one)) and at.loss is not None:
+            found[run_id] = (at.step, at.loss)
+    return found
+
+
+def _recorded_losses(
+    ids: Sequence[str], prometheus: PrometheusClient
+) -> dict[str, tuple[int | None, float]]:
+    where = f'{{run_id=~"{"|".join(ids)}"}}[{metrics.HISTORY}]'
+    try:
+        losses = prometheus.query(f"max by (run_id) (last_over_time({series.LOSS}{where}))")
+        steps = prometheus.query(f"max by (run_id) (last_over_time({series.STEP}{where}))")
+    except MetricsUnknownError:
+        return {}
+    at = {one.labels.get("run_id"): int(one.value) for one in steps}
+    return {
+        run_id: (at.get(run_id), one.value)
+        for one in losses
+        if (run_id := one.labels.get("run_id", "")) in ids
+    }
+
+
+def _log_progress(cluster: Cluster, one: Json) -> progress.Progress | None:
+    run_id, namespace = objects.run_id_of(one), str(objects.meta(one)["namespace"])
+    try:
+        pods = cluster.items(PODS, namespace, f"{naming.RUN_ID}={run_id}")
+    except ForbiddenError:
+        return None
+    first = [pod for pod in pods if objects.label(pod, naming.JOB_INDEX) in ("", "0")]
+    reading = logs.read_logs(cluster, namespace, objects.newest_first(first)[:1]) if first else None
+    lines_ = [line for log in (reading.logs if reading else ()) for line in log.lines]
+    return progress.from_log(lines_) if lines_ else None
+
+
+def to_json(
+    records: Mapping[str, RunRecordView], losses: Mapping[str, tuple[int | None, float]]
+) -> str:
+    """Return one JSON object: runs, differences (configuration, lineage), losses, gaps."""
+    configuration, lineage = _differences(records)
+    found = {
+        "runs": list(records),
+        "configuration": configuration,
+        "lineage": lineage,
+        "losses": {run_id: {"step": step, "loss": loss} for run_id, (step, loss) in losses.items()},
+        "gaps": [f"{run_id}: {one.gap}" for run_id, one in records.items() if one.gap],
+    }
+    return json.dumps(found, indent=2)
+
+
+def _differences(
+    records: Mapping[str, RunRecordView],
+) -> tuple[dict[str, dict[str, str]], dict[str, dict[str, str]]]:
+    known = {run_id: one for run_id, one in records.items() if not one.gap}
+    return (
+        record.differences({run_id: one.configuration for run_id, one in known.items()}),
+        record.differences({run_id: one.lineage for run_id, one in known.items()}),
+    )
+
+
+def lines(
+    records: Mapping[str, RunRecordView], losses: Mapping[str, tuple[int | None, float]]
+) -> list[str]:
+    """Return a table with one column per run: what differs, and the last losses."""
+    configuration, lineage = _differences(records)
+    ids = list(records)
+    rows = [("", *ids)]
+    for title, found in (("configuration", configuration), ("lineage", lineage)):
+        rows += [(f"{title} differs:" if found else f"{title}: the same", *[""] * len(ids))]
+        rows += [
+            (f"  {key}", *(_short(values.get(run_id, "?")) for run_id in ids))
+            for key, values in found.items()
+        ]
+    rows.append(("last loss", *(_loss(losses.get(run_id)) for run_id in ids)))
+    gaps = [f"{run_id}: {one.gap}" for run_id, one in records.items() if one.gap]
+    return [*table(rows), *gaps]
+
+
+def _short(text: str) -> str:
+    one_line = " ".join(text.split())
+    return one_line if len(one_line) <= _SHOWN else f"{one_line[: _SHOWN - 3]}..."
+
+
+def _loss(found: tuple[int | None, float] | None) -> str:
+    if found is None:
+        return "not known"
+    step, loss = found
+    return f"{loss:.4f}" + (f" at step {step}" if step is not None else "")

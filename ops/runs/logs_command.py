@@ -1,0 +1,172 @@
+"""`trainyard run logs`."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from rich.console import Console
+
+from ops import collect, objects
+from ops.cluster import Cluster, ClusterError
+from ops.commands import Group, printer
+from ops.logs import Line, printable
+from ops.objects import Json
+from ops.runs import following, record, states
+from ops.runs.log_reader import LogReader, attempt_of_pod, main_container, pod_of_node
+from ops.runs.one_run import OneRun, read_run
+from ops.runs.scope import read_in_scope
+from ops.runs.show_command import add_run
+
+POLL_S: Final = 1.0
+TAIL: Final = 1000
+_FIRST_PODS: Final = 10
+"""Pods that a refusal lists."""
+
+Print = Callable[[str], None]
+
+
+def add(commands: Group) -> None:
+    """Add the command to the group `run`."""
+    command = commands.add(
+        "logs",
+        run,
+        "print the log of a rank; follow it over restarts",
+        [
+            "run logs hello                   # rank 0 of the newest run of this name",
+            "run logs hello -f --rank 12      # until the run ends",
+            "run logs hello --attempt 2       # if its pods still exist",
+        ],
+    )
+    add_run(command)
+    command.add_argument(
+        "-f", "--follow", action="store_true", help="print new lines until the run ends"
+    )
+    command.add_argument(
+        "--rank",
+        type=_whole,
+        default=0,
+        metavar="N",
+        help="rank whose node's log is printed, which has all ranks of that node; default 0",
+    )
+    command.add_argument(
+        "--attempt", type=_whole, metavar="A", help="attempt, from 1; default the last one"
+    )
+    command.add_argument(
+        "--tail",
+        type=_whole,
+        default=TAIL,
+        metavar="LINES",
+        help=f"begin with at most so many lines; default {TAIL}",
+    )
+
+
+def _whole(text: str) -> int:
+    if not text.isdigit():
+        raise argparse.ArgumentTypeError(f"got {text}; expected a whole number from 0")
+    return int(text)
+
+
+def run(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
+    """Print a log. Return 0; 1 if the rank has none."""
+    known = read_in_scope(args, cluster, lambda space: collect.list_runs(cluster, space))
+    found = collect.find_run(known, args.run_name)
+    node_rank = _node_rank(cluster, found, args.rank)
+    now = read_run(cluster, found)
+    show, note = printer(console), printer(Console(stderr=True))
+    pod = _pod(now, node_rank, args)
+    if args.follow and args.attempt is None:
+        return _follow(cluster, found, node_rank, args.tail, show, note)
+    if pod is None:
+        raise ClusterError(_no_pod(now, args))
+    _print(_reader(cluster, pod, args.tail).read() or [], show)
+    return 0
+
+
+def _node_rank(cluster: Cluster, found: Json, rank: int) -> int:
+    if rank == 0:
+        return 0
+    recorded = record.read_record(cluster, found)
+    if recorded.gap:
+        raise ClusterError(f"--rank: {recorded.gap}; without it only rank 0 can be found")
+    world = int(recorded.record.get("world_size") or 1)
+    if rank >= world:
+        raise ClusterError(f"--rank: got {rank}; the run has ranks 0 to {world - 1}")
+    return rank // recorded.ranks_per_node
+
+
+def _pod(now: OneRun, node_rank: int, args: argparse.Namespace) -> Json | None:
+    pods = [
+        pod
+        for pod in now.pods
+        if args.attempt is None or attempt_of_pod(pod, now.evictions) == args.attempt
+    ]
+    return pod_of_node(pods, node_rank)
+
+
+def _no_pod(now: OneRun, args: argparse.Namespace) -> str:
+    kept = sorted({attempt_of_pod(pod, now.evictions) for pod in now.pods})
+    state = now.summary().state
+    waits = ""
+    if args.attempt is not None and kept:
+        have = ", ".join(map(str, kept))
+        problem = f"--attempt: got {args.attempt}; pods exist of attempt {have}"
+    else:
+        problem = f"run {now.run_id}: is {state} and has no pod of rank {args.rank}"
+        waits = "; --follow waits for it" if state in (states.QUEUED, states.STARTING) else ""
+    return (
+        f"{problem}{waits}; logs of deleted pods are where the stack ships them: docs/logs.md;"
+        f" trainyard run why {now.run_id} says how it is"
+    )
+
+
+def _reader(cluster: Cluster, pod: Json, tail: int) -> LogReader:
+    return LogReader(
+        cluster=cluster,
+        namespace=str(objects.meta(pod)["namespace"]),
+        pod=objects.name(pod),
+        container=main_container(pod),
+        tail=tail,
+    )
+
+
+def _follow(
+    cluster: Cluster, found: Json, node_rank: int, tail: int, show: Print, note: Print
+) -> int:
+    """Print the logs of one node's pods, one attempt after the other, until the run ends."""
+    reader: LogReader | None = None
+    told = ""
+    while True:
+        now = following.read_again(lambda: read_run(cluster, found), note)
+        over = now.summary().over
+        pod = pod_of_node(now.pods, node_rank)
+        if pod is not None and (
+            reader is None
+            or (reader.pod, reader.container) != (objects.name(pod), main_container(pod))
+        ):
+            if reader is not None:
+                _print_new(reader, show, note)
+            reader = _reader(cluster, pod, tail)
+            note(f"-- {objects.name(pod)}, container {reader.container}")
+        if reader is not None:
+            _print_new(reader, show, note)
+        state = now.summary().state
+        if pod is None and not over and state != told:
+            note(f"-- {now.run_id} is {state}; waiting for its pods")
+        told = state
+        if over:
+            note(f"-- {now.run_id} is {state}")
+            return 0
+        time.sleep(POLL_S)
+
+
+def _print_new(reader: LogReader, show: Print, note: Print) -> None:
+    found = following.read_again(reader.read, note)
+    _print(found or [], show)
+
+
+def _print(lines: Sequence[Line], show: Print) -> None:
+    for line in lines:
+        show(printable(line.text))

@@ -1,0 +1,100 @@
+"""What a run's ConfigMap records: its configuration and its origin."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import yaml
+
+from ops import objects
+from ops.cluster import Cluster, ForbiddenError
+from ops.objects import Json
+from ops.ready.stack_facts import CONFIG_MAPS
+from training.spec import RUN_RECORD_FILE, TRAINER_CONFIG_FILE
+
+_LINEAGE: Final = (
+    *("git_commit", "dirty", "launched_by", "stack", "image_digest", "config_hash"),
+    *("hyperparameter_hash", "job_spec_revision", "program.source"),
+)
+"""Keys of run.json that say where a run comes from, not what it does."""
+_IDENTITY: Final = ("run_id", "name", "version", "team", "checkpoint_path", "grace", "image")
+"""Keys that are neither: in the run's id, or derived from others."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRecordView:
+    """Flat settings by dotted key: `config.batch.global_samples`, `nodes`, `program.command`."""
+
+    record: Mapping[str, Any] = field(default_factory=dict)
+    """run.json as it is."""
+    configuration: Mapping[str, str] = field(default_factory=dict)
+    lineage: Mapping[str, str] = field(default_factory=dict)
+    gap: str = ""
+    """Why it is not known; empty if it is."""
+
+    @property
+    def store(self) -> str:
+        """`s3://BUCKET/PREFIX` that its checkpoints go to; empty: the team's volume."""
+        return self.configuration.get("config.checkpoint.store", "")
+
+    @property
+    def ranks_per_node(self) -> int:
+        return int(self.record.get("processes_per_node") or 1)
+
+
+def read_record(cluster: Cluster, run: Json) -> RunRecordView:
+    """Read the ConfigMap of a run; what cannot be read is in `gap`."""
+    name, namespace = objects.run_id_of(run), str(objects.meta(run).get("namespace"))
+    try:
+        found = cluster.get(CONFIG_MAPS, name, namespace)
+    except ForbiddenError:
+        return RunRecordView(gap="configuration: ConfigMaps are not readable with your role")
+    if found is None:
+        return RunRecordView(gap=f"configuration: configmap/{name} does not exist")
+    return parse(found.get("data") or {})
+
+
+def parse(data: Mapping[str, str]) -> RunRecordView:
+    """Build the view from a ConfigMap's data. Pure."""
+    try:
+        record = json.loads(data.get(RUN_RECORD_FILE, "{}"))
+        config = yaml.safe_load(data.get(TRAINER_CONFIG_FILE, "{}"))
+    except (ValueError, yaml.YAMLError) as error:
+        why = " ".join(str(error).split())
+        return RunRecordView(gap=f"configuration: the run's ConfigMap is not readable: {why}")
+    if not isinstance(record, dict):
+        return RunRecordView(gap=f"configuration: {RUN_RECORD_FILE} is not a mapping")
+    flat = dict(_flat("", record)) | dict(_flat("config", config or {}))
+    return RunRecordView(
+        record=record,
+        configuration={k: v for k, v in flat.items() if not _in(k, (*_LINEAGE, *_IDENTITY))},
+        lineage={k: v for k, v in flat.items() if _in(k, _LINEAGE)},
+    )
+
+
+def _in(key: str, prefixes: tuple[str, ...]) -> bool:
+    return any(key == one or key.startswith(f"{one}.") for one in prefixes)
+
+
+def _flat(prefix: str, value: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict) and value:
+        for name, inner in value.items():
+            yield from _flat(f"{prefix}.{name}" if prefix else str(name), inner)
+    elif isinstance(value, str):
+        yield prefix, value
+    else:
+        yield prefix, json.dumps(value)
+
+
+def differences(
+    records: Mapping[str, Mapping[str, str]],
+) -> dict[str, dict[str, str]]:
+    """Return by key the value of each run, for keys in which they differ; `-` where it is not set."""
+    keys = dict.fromkeys(key for one in records.values() for key in one)
+    found = {
+        key: {run_id: one.get(key, "-") for run_id, one in records.items()} for key in sorted(keys)
+    }
+    return {key: values for key, values in found.items() if len(set(values.values())) > 1}

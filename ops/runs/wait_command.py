@@ -1,0 +1,148 @@
+"""`trainyard run wait`."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from rich.console import Console
+
+from infra.domain import naming
+from ops import collect, objects
+from ops.cluster import Cluster, ClusterError
+from ops.collect import JOBS
+from ops.commands import Group, printer
+from ops.objects import Json
+from ops.runs import following, progress, states
+from ops.runs.list_command import progress_text
+from ops.runs.listing import NO_PROGRESS, RunSummary
+from ops.runs.log_reader import LogReader, main_container, pod_of_node
+from ops.runs.one_run import OneRun, read_run
+from ops.runs.progress import Progress
+from ops.runs.scope import read_in_scope
+from ops.runs.show_command import add_run
+from training.spec import EXIT_PREEMPTED
+
+PROGRESS_EVERY_S: Final = 10.0
+"""At most one line of progress in so many seconds."""
+_TAIL: Final = 200
+_EXIT_CODE: Final = re.compile(r"exit code (\d+)")
+
+Print = Callable[[str], None]
+
+
+def add(commands: Group) -> None:
+    """Add the command to the group `run`."""
+    command = commands.add(
+        "wait",
+        run,
+        "follow a run until it ends; exit with its exit code",
+        ["run wait hello                   # then $? is the exit code of its program"],
+    )
+    add_run(command)
+
+
+def run(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
+    """Follow a run. Return its exit code; 1 if it was deleted, 75 if it was stopped."""
+    known = read_in_scope(args, cluster, lambda space: collect.list_runs(cluster, space))
+    found = collect.find_run(known, args.run_name)
+    show = printer(console)
+    shown, told_at, at = "", 0.0, NO_PROGRESS
+    reader: LogReader | None = None
+    while True:
+        now = following.read_again(lambda: read_run(cluster, found), show)
+        reader = _reader(cluster, now, reader)
+        newer = _progress(reader, show, at)
+        one = now.summary(newer)
+        line = describe(one)
+        moved = newer.step != at.step and time.monotonic() - told_at >= PROGRESS_EVERY_S
+        if line != shown or moved or (one.over and newer != at):
+            show(f"{one.run_id}: {line}{_step_text(one)}")
+            shown, told_at = line, time.monotonic()
+            at = newer
+        if one.over:
+            return exit_code(now, _jobs(cluster, now))
+        time.sleep(following.POLL_S)
+
+
+def describe(one: RunSummary) -> str:
+    """Return state, attempt and pods in one line, without what changes with each step."""
+    parts = [one.state]
+    if one.state == states.STARTING:
+        parts.append(f"{one.ready} of {one.nodes} pods ready")
+    if one.pools and not one.over:
+        parts.append(f"on {', '.join(one.pools)}")
+    if one.attempt > 1:
+        parts.append(f"attempt {one.attempt}")
+    if one.message and (one.over or one.state == states.QUEUED):
+        parts.append(one.message)
+    return ", ".join(parts)
+
+
+def _step_text(one: RunSummary) -> str:
+    if one.progress.step is None:
+        return ""
+    loss = f", loss {one.progress.loss:.3f}" if one.progress.loss is not None else ""
+    return f"; step {progress_text(one)}{loss}"
+
+
+def _reader(cluster: Cluster, now: OneRun, reader: LogReader | None) -> LogReader | None:
+    pod = pod_of_node(now.pods, 0)
+    if pod is None or (reader is not None and reader.pod == objects.name(pod)):
+        return reader
+    if objects.status(pod).get("phase") == "Pending":
+        return reader
+    return LogReader(
+        cluster=cluster,
+        namespace=str(objects.meta(pod)["namespace"]),
+        pod=objects.name(pod),
+        container=main_container(pod),
+        tail=_TAIL,
+    )
+
+
+def _progress(reader: LogReader | None, show: Print, at: Progress) -> Progress:
+    """Return the progress by the newest lines of rank 0's log; a log that cannot be read changes nothing."""
+    if reader is None:
+        return at
+    try:
+        lines = following.read_again(reader.read, show)
+    except ClusterError:
+        return at
+    return progress.newer(progress.from_log(lines or []), at)
+
+
+def _jobs(cluster: Cluster, now: OneRun) -> Sequence[Json]:
+    namespace = str(objects.meta(now.run)["namespace"])
+    try:
+        return cluster.items(JOBS, namespace, f"{naming.RUN_ID}={now.run_id}")
+    except ClusterError:
+        return []
+
+
+def exit_code(now: OneRun, jobs: Sequence[Json]) -> int:
+    """Return the exit code of a run that has ended: by its pods, else by the conditions of its objects.
+
+    A failed run whose code is not recorded any more returns 1.
+    """
+    state = now.summary().state
+    if state == states.FINISHED:
+        return 0
+    if state == states.STOPPED:
+        return EXIT_PREEMPTED
+    codes = [
+        (str(ended.get("finishedAt", "")), int(ended["exitCode"]))
+        for pod in now.pods
+        for one in objects.status(pod).get("containerStatuses") or []
+        if (ended := (one.get("state") or {}).get("terminated") or {}).get("exitCode")
+    ]
+    own = [code for _, code in sorted(codes) if code != EXIT_PREEMPTED]
+    if own:
+        return own[0]
+    for item in (*jobs, now.run):
+        if found := _EXIT_CODE.search(str(objects.condition(item, "Failed").get("message", ""))):
+            return int(found[1])
+    return 1
