@@ -38,7 +38,11 @@ def state(record: Record) -> Record:
 
 def preview_of(stack: str, edit: Edit, replaced: str = "") -> dict[str, Any]:
     """The preview of an edit of a stack's resources, in the engine's format."""
-    old = rendered(stack)
+    old = copy.deepcopy(rendered(stack))
+    if replaced.startswith("RUN"):
+        replaced = replaced.replace("RUN", run_of(old))
+    for record in old:
+        record["parent"] = record.get("parent") or ""
     new = copy.deepcopy(old)
     edit(new)
     before, after = ({urn(r, stack): r for r in side} for side in (old, new))
@@ -108,25 +112,32 @@ def nothing(records: Records) -> None:
     """Change nothing."""
 
 
+def run_of(records: Records) -> str:
+    """The run of the local stack; its id follows the files of the trainer's image."""
+    return str(next(r["name"] for r in records if r["type"] == consequences.RUN))
+
+
+def naming_the_run(records: Records, new: str) -> None:
+    run = run_of(records)
+    for record in records:
+        record["name"] = record["name"].replace(run, new)
+        record["parent"] = (record.get("parent") or "").replace(run, new)
+
+
 def editing_a_run(records: Records) -> None:
     """Give a run's objects another id, as an edit of its document does."""
-    for record in records:
-        if RUN in record["name"]:
-            record["name"] = record["name"].replace(RUN, RUN[:-8] + "00000000")
-        if RUN in (record.get("parent") or ""):
-            record["parent"] = record["parent"].replace(RUN, RUN[:-8] + "00000000")
+    naming_the_run(records, run_of(records)[:-8] + "00000000")
 
 
 def removing_the_run(records: Records) -> None:
-    records[:] = [r for r in records if RUN not in r["name"]]
+    run = run_of(records)
+    records[:] = [record for record in records if run not in record["name"]]
 
 
 def raising_the_version(records: Records) -> None:
-    for record in records:
-        record["name"] = record["name"].replace(RUN, "hello-v2-00000000")
+    naming_the_run(records, "hello-v2-00000000")
 
 
-RUN = "hello-v1-5066318c"
 P4D = prices.usd_per_hour("p4d.24xlarge", prices.Purchase.ON_DEMAND) or 0.0
 P4D_SPOT = prices.usd_per_hour("p4d.24xlarge", prices.Purchase.SPOT) or 0.0
 M6I = prices.usd_per_hour("m6i.4xlarge", prices.Purchase.ON_DEMAND) or 0.0
@@ -177,7 +188,7 @@ CHANGES: list[tuple[str, str, Edit, str, list[tuple[str, str]], float, float]] =
     ("claim removed", "prod", removing(PVC), "", [("data", "deleted")], 0, 0),
     ("claim grows", "prod", setting(PVC, "spec.resources", {"requests": {"storage": "9Ti"}}), "", [], 0, 0),
     ("run removed", "local", removing_the_run, "", [("run", "stopped")], 0, 0),
-    ("run restarted", "local", nothing, f"{RUN}-jobset", [("run", "restarted")], 0, 0),
+    ("run restarted", "local", nothing, "RUN-jobset", [("run", "restarted")], 0, 0),
     ("run's version raised", "local", raising_the_version, "", [("run", "started"), ("run", "stopped")], 0, 0),
     ("run edited", "local", editing_a_run, "", [("run", "started"), ("run", "stopped")], 0, 0),
 ]  # fmt: skip
