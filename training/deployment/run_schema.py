@@ -29,6 +29,7 @@ from infra.config.types import (
     StrictModel,
     matching,
 )
+from infra.domain import naming
 from infra.domain.platform import Platform
 from infra.domain.pools import Capacity
 from infra.domain.tier import TIERS
@@ -43,6 +44,13 @@ def _run_name(value: str) -> str:
     if not value[:1].isalpha():
         raise invalid(
             "run-name", "must start with a letter: Services are named after it", "rename it"
+        )
+    # A run's objects are named NAME-vVERSION-...: admission refuses this prefix in other pods' names.
+    if f"{value}-".startswith(naming.DEV_PREFIX):
+        raise invalid(
+            "run-name",
+            f"must not be devpod or begin with {naming.DEV_PREFIX}: names of dev pods begin so",
+            "rename it",
         )
     return value
 

@@ -52,6 +52,14 @@ BAD: dict[str, tuple[Callable[[Run], object], str]] = {
         lambda r: r.update(name="7b-chat"),
         "name: run-name",
     ),
+    "a name of dev pods": (
+        lambda r: r.update(name="devpod-ada"),
+        "name: run-name",
+    ),
+    "a name whose run ids are names of dev pods": (
+        lambda r: r.update(name="devpod"),
+        "name: run-name",
+    ),
     "nodes without an end": (
         lambda r: r.update(nodes=10**400),
         "nodes: out-of-range",
