@@ -13,11 +13,11 @@ from rich.console import Console
 
 from infra.domain import naming
 from ops import collect, objects
-from ops.cluster import Cluster, ClusterError, ForbiddenError
+from ops.cluster import Cluster, ClusterError
 from ops.commands import Group, printer
 from ops.objects import Json
 from ops.runs.scope import read_in_scope
-from ops.submission import adoption, create, record, stopping, watch
+from ops.submission import adoption, create, queue_place, record, stopping, watch
 
 if TYPE_CHECKING:
     from ops.submission.render import RenderedRun, RunDocument
@@ -169,7 +169,7 @@ def _launch(
         show(f"{rendered.run_id} exists already: {owner}; it was not changed")
     else:
         show(f"{rendered.run_id}: submitted as {user}")
-    show(_queue_line(cluster, created.run))
+    show(queue_place.queue_line(cluster, created.run))
     return _follow(args, cluster, created.run, show)
 
 
@@ -185,25 +185,6 @@ def _facts(run: RenderedRun) -> list[str]:
             limit += f", so at most {run.usd_per_hour * run.max_hours:.2f} USD"
     cap = "" if run.cost_cap_usd is None else f" of its cap of {run.cost_cap_usd:g} USD"
     return [f"{run.run_id}: {run.nodes} nodes of {', '.join(run.pools)}; {price}{limit}{cap}"]
-
-
-def _queue_line(cluster: Cluster, run: Json) -> str:
-    """How many runs of the team wait, this one included; one request."""
-    queue = objects.label(run, naming.QUEUE_NAME)
-    if not queue:
-        return "it has no queue; its pods start when nodes have room for them"
-    try:
-        found = cluster.get(collect.LOCAL_QUEUES, queue, str(objects.meta(run)["namespace"]))
-    except ForbiddenError:
-        found = None
-    status = objects.status(found)
-    if "pendingWorkloads" not in status:
-        return f"queue {queue}; trainyard run why {objects.name(run)} explains why it waits"
-    return (
-        f"queue {queue}: {status['pendingWorkloads']} of the team's runs wait, "
-        f"{status.get('admittedWorkloads', 0)} are admitted; trainyard run why {objects.name(run)} "
-        "explains why it waits"
-    )
 
 
 def _follow(
@@ -246,7 +227,7 @@ def _resume(args: argparse.Namespace, cluster: Cluster, console: Console) -> int
     stopped = stopping.find_stopped(known, args.run_name)
     run = stopping.resume(cluster, stopped, record.caller(cluster))
     show(f"{objects.name(run)}: resumed")
-    show(_queue_line(cluster, run))
+    show(queue_place.queue_line(cluster, run))
     return _follow(args, cluster, run, show)
 
 
