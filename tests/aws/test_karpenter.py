@@ -10,7 +10,7 @@ import pytest
 
 from infra.addons import chart_values, mirror
 from infra.domain import naming
-from infra.domain.pools import NodePool, Nodes
+from infra.domain.pools import Fallback, NodePool, Nodes
 from infra.sites.aws import karpenter_manifests
 from infra.sites.aws.karpenter import Karpenter, KarpenterArgs
 from infra.sites.aws.karpenter_manifests import node_pool
@@ -94,9 +94,11 @@ def test_nodepool_limits_are_the_pool_maximum() -> None:
     assert node_pool(CPU)["spec"]["limits"] == {"nodes": "4"}
 
 
-def test_spot_pools_may_fall_back_to_on_demand_but_not_vice_versa() -> None:
+def test_only_spot_pools_with_a_fallback_buy_on_demand_nodes() -> None:
     capacity = "karpenter.sh/capacity-type"
-    assert requirement(SPOT, capacity) == ["spot", "on-demand"]
+    falling_back = dataclasses.replace(SPOT, fallback=Fallback.ON_DEMAND)
+    assert requirement(falling_back, capacity) == ["spot", "on-demand"]
+    assert requirement(SPOT, capacity) == ["spot"]
     assert requirement(ONDEMAND, capacity) == ["on-demand"]
     assert requirement(CPU, capacity) == ["on-demand"]
 
