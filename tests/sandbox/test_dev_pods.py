@@ -167,7 +167,11 @@ def _port_is_forwarded(one: Member) -> None:
     assert one.trainyard("shell", "--", "sh", "-c", f"cd; {server}")[0] == 0
     options = ["--kubeconfig", str(one.kubeconfig), "--team", RESEARCH, f"{local}:{served}"]
     command = [sys.executable, "-m", "ops", "dev", "port", *options]
-    with subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE, text=True) as client:
+    with contextlib.ExitStack() as stack:
+        client = stack.enter_context(
+            subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE, text=True)
+        )
+        stack.callback(client.terminate)
 
         def answer() -> str:
             address = f"http://127.0.0.1:{local}/"
