@@ -299,7 +299,11 @@ def _ops(cluster: Cluster, *args: str) -> subprocess.CompletedProcess[str]:
 
 def _drained_and_resumed(cluster: Cluster, reader: RunReader, run: Run) -> None:
     """The run saves and stops when its queue is drained, and goes on from there."""
-    assert "has trained for" in _ops(cluster, "run", "why", "last").stdout
+    until(
+        lambda: "has trained for" in _ops(cluster, "run", "why", "last").stdout,
+        "its pods are ready",
+        180.0,
+    )
     drained = _ops(cluster, "stack", "drain", "--timeout", "300")
     assert drained.returncode == 0, drained.stdout + drained.stderr
     saved = reader.progress(run).step

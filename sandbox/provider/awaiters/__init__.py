@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,6 +23,13 @@ FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 1.0
 DELETION_SECONDS = 300.0
 """Default timeout of a deletion."""
+
+WAKE_SECONDS = 5.0
+WAKE = "trainyard.dev/wake"
+"""Annotation whose change has the controller of an object look at it again."""
+OVERLOOKED = frozenset({("kueue.x-k8s.io", "Topology")})
+"""Kinds whose controller may keep a deleted object for ever: Kueue 0.19.2 looks at a topology when it is
+deleted and a second after its last flavor is gone, and not again where its cache lags behind."""
 
 Report = Callable[[str], None]
 """Shows what a resource is waiting for; an empty text clears it."""
@@ -100,6 +108,7 @@ def until_gone(cluster: Cluster, obj: Object, seconds: float | None, report: Rep
     limit = DELETION_SECONDS if seconds is None else seconds
     deadline = time.monotonic() + limit
     pause = FIRST_PAUSE_SECONDS
+    woken = time.monotonic()
     uid = at(obj, ("metadata", "uid"))
     while True:
         live = _get_live(cluster, obj)
@@ -108,11 +117,27 @@ def until_gone(cluster: Cluster, obj: Object, seconds: float | None, report: Rep
             return
         holding = deletion_blockers(live)
         report(holding[0])
+        if time.monotonic() - woken > WAKE_SECONDS:
+            woken = time.monotonic()
+            _wake(cluster, live)
         if time.monotonic() + pause > deadline:
             raise NotInitialized(live, [f"not gone after {limit:g} s", *holding])
         if cluster.cancelled.wait(pause):
             raise Cancelled(live, ["cancelled while waiting until it is gone", *holding])
         pause = min(pause * 1.5, LONGEST_PAUSE_SECONDS)
+
+
+def _wake(cluster: Cluster, live: Object) -> None:
+    """Change an annotation of a deleted object that its controller may have overlooked."""
+    kind = kind_of(live)
+    if (kind.group, kind.kind) not in OVERLOOKED:
+        return
+    # With the uid, an object that is gone by now is not created again.
+    meta = {key: at(live, ("metadata", key)) for key in ("name", "uid")}
+    meta["annotations"] = {WAKE: str(time.time_ns())}
+    manifest = {"apiVersion": live["apiVersion"], "kind": live["kind"], "metadata": meta}
+    with contextlib.suppress(ApiError, Unreachable):
+        cluster.apply(manifest, "trainyard-wake", force=True)
 
 
 def deletion_blockers(obj: Object) -> list[str]:
