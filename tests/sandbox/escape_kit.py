@@ -45,9 +45,9 @@ CAPS = Caps(nodes=4, hours=2.0, usd=100.0, usd_per_node_hour=30.0)
 """Of a run that a member submits."""
 
 
-def home(name: str) -> list[Json]:
-    """A team's namespace with what bounds it."""
-    config = next(t for t in parse(values()).teams if t.name == name)
+def home(name: str, like: str = "") -> list[Json]:
+    """A team's namespace with what bounds it. `like`: the team of the stack whose bounds it gets."""
+    config = next(t for t in parse(values()).teams if t.name == (like or name))
     quota = limits.Quota(cpu=config.quota.cpu, memory=config.quota.memory, gpus=config.quota.gpus)
     return [
         team.namespace(name, config.tier, capped=CAPS),

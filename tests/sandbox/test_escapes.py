@@ -28,6 +28,7 @@ from tests.sandbox.escape_kit import (
     create,
     delete,
     get,
+    home,
     queue_of,
     standing,
 )
@@ -98,6 +99,15 @@ def test_every_policy_has_an_attempt(guarded: GuardedCluster) -> None:
     # Notes in the audit log and connections to pods are tried apart.
     apart = {"audit", "dev-shells"}
     assert {name for policies in POLICIES for name in policies} == guarded.policies.keys() - apart
+
+
+def test_a_team_is_removed_while_the_policies_are_in_force(guarded: GuardedCluster) -> None:
+    """As in a destroy: the namespace controller deletes whole collections, in requests without a name."""
+    name = "leaving"
+    namespace, *rest = home(name, like=RESEARCH)
+    for manifest in (namespace, *rest):
+        guarded.apply(manifest)
+    guarded.cluster.kubectl("delete", "--timeout=180s", "-f", "-", stdin=json.dumps(namespace))
 
 
 def _is_admitted(guarded: GuardedCluster, ask: Ask) -> bool:

@@ -167,6 +167,7 @@ def test_ctrl_c_deletes_the_jobs_of_the_readiness_check(checked_cluster: Cluster
         sys.executable,
         "-m",
         "ops",
+        "stack",
         "ready",
         "--kubeconfig",
         str(checked_cluster.kubeconfig),

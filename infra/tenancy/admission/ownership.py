@@ -176,12 +176,14 @@ def platform_record_protected() -> Manifest:
         ".check('update').allowed()"
     )
     name = text(naming.PLATFORM_RECORD)
-    # A deletion has no object, and a creation need not have a name in its request.
-    named = f"request.operation != 'DELETE' && object.metadata.?name.orValue('') == {name}"
+    # Neither a creation nor the deletion of a collection has a name in its request.
+    named = (
+        f"(request.operation == 'DELETE' ? oldObject : object).metadata.?name.orValue('') == {name}"
+    )
     return policy(
         "platform-record",
         matches=[resources("", "configmaps", operations=_EVERY)],
-        conditions={"platform-record": f"request.name == {name} || ({named})"},
+        conditions={"platform-record": named},
         rules=[
             Rule(
                 holds=f"{allowed} || 'system:serviceaccounts:kube-system' in request.userInfo.groups",
