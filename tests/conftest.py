@@ -21,12 +21,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure() -> None:
-    """Give each worker ports of its own: a port is chosen seconds before a program listens on it."""
+    """Set the environment of each worker.
+
+    It has ports of its own, because a port is chosen seconds before a program listens on it.
+    """
     count = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     share = len(RANGE) // count
     first = RANGE.start + number * share
     os.environ["TRAINYARD_PORTS"] = f"{first}-{first + share - 1}"
+    # The caller's own cluster is neither rendered nor touched.
+    os.environ.pop("KUBECONFIG", None)
 
 
 @pytest.fixture(scope="session", autouse=True)
