@@ -48,6 +48,15 @@ class Sample:
     value: float
 
 
+@dataclass(frozen=True, kw_only=True)
+class History:
+    """Values of one series over time, oldest first; never NaN."""
+
+    labels: Mapping[str, str]
+    points: Sequence[tuple[float, float]]
+    """Unix seconds and value."""
+
+
 @dataclass(frozen=True)
 class PrometheusClient:
     """A Prometheus server. `place`: its name in messages."""
@@ -59,6 +68,13 @@ class PrometheusClient:
     def query(self, expression: str) -> list[Sample]:
         """Run an instant query. Raises MetricsUnknownError."""
         return _samples(self._text("/api/v1/query", [("query", expression)]), self.place)
+
+    def range(self, expression: str, start: float, end: float, step_s: float) -> list[History]:
+        """Run a range query; times in Unix seconds. Raises MetricsUnknownError."""
+        span = [("start", f"{start:.3f}"), ("end", f"{end:.3f}"), ("step", f"{step_s:.3f}")]
+        return _histories(
+            self._text("/api/v1/query_range", [("query", expression), *span]), self.place
+        )
 
     def alerts(self) -> dict[str, str]:
         """Return the state of each loaded alert by name; `firing` if any instance fires.
@@ -124,6 +140,24 @@ def _samples(text: str, place: str) -> list[Sample]:
     except (ValueError, TypeError, KeyError, AttributeError, IndexError):
         raise MetricsUnknownError(f"{place}: the response is not Prometheus's") from None
     return [sample for sample in found if not math.isnan(sample.value)]
+
+
+def _histories(text: str, place: str) -> list[History]:
+    try:
+        answer: Any = json.loads(text)
+        if answer.get("status") != "success":
+            raise MetricsUnknownError(f"{place}: {answer.get('error', 'no success')}")
+        return [
+            History(labels=dict(one["metric"]), points=_finite(one["values"]))
+            for one in answer["data"]["result"]
+        ]
+    except (ValueError, TypeError, KeyError, AttributeError, IndexError):
+        raise MetricsUnknownError(f"{place}: the response is not Prometheus's") from None
+
+
+def _finite(values: Sequence[Sequence[Any]]) -> list[tuple[float, float]]:
+    found = [(float(time), float(value)) for time, value in values]
+    return [(time, value) for time, value in found if math.isfinite(value)]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -13,26 +14,28 @@ from ops.symptoms import explain, health, history
 
 
 def to_json(snapshot: Snapshot) -> str:
-    """Return one JSON object: run, kind, namespace, team, symptom, headline, evidence, health, history,
-    remedy, hidden (plurals that may not be read), gaps (what else could not be read, and why)."""
+    """Return `values` as one JSON object."""
+    return json.dumps(values(snapshot), indent=2)
+
+
+def values(snapshot: Snapshot) -> dict[str, Any]:
+    """Return run, kind, namespace, team, symptom, headline, evidence, health, history, remedy, hidden
+    (plurals that may not be read), gaps (what else could not be read, and why)."""
     verdict = explain(snapshot)
-    return json.dumps(
-        {
-            "run": snapshot.run_id,
-            "kind": snapshot.run.get("kind"),
-            "namespace": snapshot.namespace,
-            "team": snapshot.team,
-            "symptom": verdict.symptom,
-            "headline": verdict.headline,
-            "evidence": list(verdict.evidence),
-            "health": health.notes(snapshot),
-            "history": history(snapshot),
-            "remedy": list(verdict.remedy),
-            "hidden": sorted(snapshot.hidden),
-            "gaps": list(snapshot.gaps),
-        },
-        indent=2,
-    )
+    return {
+        "run": snapshot.run_id,
+        "kind": snapshot.run.get("kind"),
+        "namespace": snapshot.namespace,
+        "team": snapshot.team,
+        "symptom": verdict.symptom,
+        "headline": verdict.headline,
+        "evidence": list(verdict.evidence),
+        "health": health.notes(snapshot),
+        "history": history(snapshot),
+        "remedy": list(verdict.remedy),
+        "hidden": sorted(snapshot.hidden),
+        "gaps": list(snapshot.gaps),
+    }
 
 
 def print_report(snapshot: Snapshot, console: Console) -> None:

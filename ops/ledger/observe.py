@@ -61,24 +61,33 @@ class Sight:
     """What else is not known, and why."""
 
 
-def look(cluster: Cluster, prometheus: PrometheusClient | None, now: float) -> Sight:
-    """Read the cluster and its metrics. What may not be read is left out."""
+def look(
+    cluster: Cluster,
+    prometheus: PrometheusClient | None,
+    now: float,
+    namespace: str | None = None,
+) -> Sight:
+    """Read the cluster and its metrics. What may not be read is left out.
+
+    `namespace`: read the runs of this one only; None: of all.
+    """
     hidden: set[str] = set()
 
     def items(kind: Kind, selector: str = "") -> list[Json]:
         try:
-            return cluster.items(kind, None, selector)
+            return cluster.items(kind, None if kind is NODES else namespace, selector)
         except ForbiddenError:
             hidden.add(kind.plural)
             return []
 
     nodes, pods, workloads = items(NODES), items(PODS, naming.RUN_ID), items(WORKLOADS)
+    where = f'namespace="{namespace}"' if namespace else 'run_id!=""'
     counters: dict[str, dict[str, float]] = {}
     gap = "" if prometheus else "no Prometheus"
     try:
         for key, one in _COUNTERS.items() if prometheus else ():
             assert prometheus
-            for sample in prometheus.query(f'max by (run_id) ({one}{{run_id!=""}})'):
+            for sample in prometheus.query(f"max by (run_id) ({one}{{{where}}})"):
                 counters.setdefault(sample.labels["run_id"], {})[key] = sample.value
     except MetricsUnknownError as error:
         gap = f"no metrics: {error}"

@@ -16,8 +16,8 @@ from ops.logs import Log
 from ops.metrics import MetricsUnknownError, PrometheusClient
 from ops.objects import Json
 from ops.runs import progress, record
-from ops.runs.listing import NO_PROGRESS, RunSummary, summarize
-from ops.runs.progress import Progress
+from ops.runs.listing import RunSummary, summarize
+from ops.runs.progress import NO_PROGRESS, Progress
 from ops.runs.record import RunRecordView
 from ops.snapshot import Snapshot
 from ops.symptoms import history
@@ -81,14 +81,18 @@ def read_details(
     cluster: Cluster, run: Json, prometheus: PrometheusClient, now: dt.datetime
 ) -> Details:
     """Read everything about a run that the caller may read."""
-    taken = collect.take_snapshot(cluster, run, now, prometheus)
-    recorded = record.read_record(cluster, run)
+    return details_of(cluster, collect.take_snapshot(cluster, run, now, prometheus), prometheus)
+
+
+def details_of(cluster: Cluster, taken: Snapshot, prometheus: PrometheusClient) -> Details:
+    """Read what a snapshot of a run lacks: its record, progress and checkpoints."""
+    recorded = record.read_record(cluster, taken.run)
     at, checkpoint = _measured(prometheus, taken)
     at = progress.newer(at, progress.from_log(_leading_lines(taken)))
     place = recorded.store or f"{_path(recorded, taken.run_id)} {ON_THE_VOLUME}"
     gaps = [gap for gap in (recorded.gap, *taken.gaps) if gap]
     return Details(
-        summary=summarize([run], taken.workloads, taken.pods, {taken.run_id: at})[0],
+        summary=summarize([taken.run], taken.workloads, taken.pods, {taken.run_id: at})[0],
         record=recorded,
         pods=pod_rows(taken.pods, taken.nodes),
         checkpoints=dataclasses.replace(checkpoint, place=place),

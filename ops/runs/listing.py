@@ -10,7 +10,7 @@ import dataclasses
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from infra.domain import naming
 from ops import collect, objects
@@ -18,8 +18,8 @@ from ops.cluster import Cluster, ForbiddenError, Kind
 from ops.collect import PODS, WORKLOADS
 from ops.metrics import MetricsUnknownError, PrometheusClient
 from ops.objects import Json
-from ops.runs import progress, states
-from ops.runs.progress import Progress
+from ops.runs import log_progress, progress, states
+from ops.runs.progress import NO_PROGRESS, Progress
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,9 +82,6 @@ class Listing:
         return bool(self.runs)
 
 
-NO_PROGRESS: Final = Progress()
-
-
 def read_listing(
     cluster: Cluster, namespace: str | None, prometheus: PrometheusClient | None = None
 ) -> Listing:
@@ -102,7 +99,7 @@ def read_listing(
             hidden.append(kind.plural)
             return []
 
-    known: Mapping[str, Progress] = {}
+    known: dict[str, Progress] = {}
     gap = ""
     workloads = items(WORKLOADS) if runs else []
     pods = items(PODS, naming.RUN_ID) if runs else []
@@ -110,7 +107,11 @@ def read_listing(
         try:
             known = progress.from_prometheus(prometheus, namespace)
         except MetricsUnknownError as error:
-            gap = f"no progress: {error}"
+            gap = f"no metrics: {error}"
+        unmeasured = [pod for pod in pods if objects.run_id_of(pod) not in known]
+        known |= log_progress.read_progress(cluster, unmeasured)
+        if gap and log_progress.is_limited(unmeasured):
+            gap += f"; progress is read from the logs of {log_progress.RUNS_MAX} runs only"
     return Listing(
         runs=tuple(summarize(runs, workloads, pods, known)), hidden=tuple(hidden), gap=gap
     )

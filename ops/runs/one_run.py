@@ -12,8 +12,8 @@ from ops.cluster import Cluster, ForbiddenError, Kind
 from ops.collect import PODS, WORKLOADS, NoSuchRunError
 from ops.objects import Json
 from ops.runs import states
-from ops.runs.listing import NO_PROGRESS, RunSummary, summarize
-from ops.runs.progress import Progress
+from ops.runs.listing import RunSummary, summarize
+from ops.runs.progress import NO_PROGRESS, Progress
 
 _JOB_UID: Final = "kueue.x-k8s.io/job-uid"
 """Label that Kueue puts on Workloads: the uid of the object that they are for."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from infra.observability import series
-from ops import concurrent
+from ops import concurrent, objects
 from ops.cluster import ClusterError
 from ops.logs import Line
 from ops.metrics import DEADLINE_S, MetricsUnknownError, PrometheusClient, Sample
@@ -21,6 +21,10 @@ from training.spec import METRIC_LINE
 _STEP_LINE: Final = re.compile(r"\bstep (\d+)(?:/(\d+))?\b")
 """A line of progress of the trainer: `step 120/1000  loss 5.4 ...`."""
 _LOSS: Final = re.compile(r"\bloss ([-+0-9.e]+)")
+_TOKENS: Final = re.compile(r"([0-9][0-9,]*) tokens/s")
+_MFU: Final = re.compile(r"\bMFU ([0-9.]+) %")
+_RATE_POINTS: Final = 20
+"""Last lines with a step from which the speed is measured."""
 
 _SERIES: Final[Mapping[str, series.Series]] = {
     "step": series.STEP,
@@ -42,6 +46,32 @@ class Progress:
     attempt: int | None = None
     loss: float | None = None
     tokens_per_s: float | None = None
+    steps_per_s: float | None = None
+    """Over the last minutes."""
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Time that the remaining steps take at this speed; None where that is not known."""
+        if self.step is None or not self.steps or not self.steps_per_s:
+            return None
+        return max(0, self.steps - self.step) / self.steps_per_s
+
+
+NO_PROGRESS: Final = Progress()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """What a line of a log says about one step; None where it does not."""
+
+    time: str
+    """RFC 3339; empty if unknown."""
+    step: int
+    steps: int | None = None
+    loss: float | None = None
+    tokens_per_s: float | None = None
+    mfu: float | None = None
+    """0 to 1."""
 
 
 def from_prometheus(
@@ -56,6 +86,8 @@ def from_prometheus(
         name: functools.partial(prometheus.query, f"max by (run_id) ({one}{where})")
         for name, one in _SERIES.items()
     }
+    rate = f"sum by (run_id) (rate({series.STEPS}{where}[5m]))"
+    questions["steps_per_s"] = functools.partial(prometheus.query, rate)
     came = concurrent.gather_with_deadline(questions, DEADLINE_S)
     answers = {name: found for name, found in came.items() if not isinstance(found, ClusterError)}
     if not answers:
@@ -85,17 +117,40 @@ def _progress(values: Mapping[str, float]) -> Progress:
         attempt=whole("attempt"),
         loss=values.get("loss"),
         tokens_per_s=values.get("tokens_per_s"),
+        steps_per_s=values.get("steps_per_s"),
     )
 
 
 def from_log(lines: Sequence[Line]) -> Progress:
     """Return the progress by the last lines of a rank 0's log that have it. Pure."""
+    points = points_from_log(lines)
     found = Progress()
-    for line in reversed(lines):
-        found = newer(found, _of_line(line.text))
-        if found.step is not None and found.loss is not None and found.steps is not None:
+    for point in reversed(points):
+        older = Progress(
+            step=point.step,
+            steps=point.steps,
+            loss=point.loss,
+            tokens_per_s=point.tokens_per_s,
+        )
+        found = newer(found, older)
+        if None not in (found.step, found.loss, found.steps, found.tokens_per_s):
             break
-    return found
+    return newer(found, Progress(steps_per_s=_speed(points[-_RATE_POINTS:])))
+
+
+def _speed(points: Sequence[Point]) -> float | None:
+    """Return steps per second between the first and the last of these points."""
+    timed = [(time, one.step) for one in points if (time := objects.time(one.time))]
+    if len(timed) < 2:
+        return None
+    (start, first), (end, last) = timed[0], timed[-1]
+    seconds = (end - start).total_seconds()
+    return (last - first) / seconds if seconds > 0 and last > first else None
+
+
+def points_from_log(lines: Sequence[Line]) -> list[Point]:
+    """Return the steps that a rank 0's log names, oldest first. Pure."""
+    return [point for line in lines if (point := _point(line))]
 
 
 def newer(latest: Progress, older: Progress) -> Progress:
@@ -108,36 +163,48 @@ def newer(latest: Progress, older: Progress) -> Progress:
     return dataclasses.replace(older, **mine)
 
 
-def _of_line(text: str) -> Progress:
-    _, marker, rest = text.partition(METRIC_LINE)
+def _point(line: Line) -> Point | None:
+    _, marker, rest = line.text.partition(METRIC_LINE)
     if marker:
-        return _of_metric_line(rest)
-    step = _STEP_LINE.search(text)
-    if step is None or "held-out" in text:
-        return Progress()
-    loss = _LOSS.search(text)
-    return Progress(
+        return _metric_point(line.time, rest)
+    step = _STEP_LINE.search(line.text)
+    if step is None or "held-out" in line.text:
+        return None
+    percent = _number(_MFU.search(line.text))
+    return Point(
+        time=line.time,
         step=int(step[1]),
         steps=int(step[2]) if step[2] else None,
-        loss=_number(loss[1]) if loss else None,
+        loss=_number(_LOSS.search(line.text)),
+        tokens_per_s=_number(_TOKENS.search(line.text)),
+        mfu=None if percent is None else percent / 100,
     )
 
 
-def _of_metric_line(text: str) -> Progress:
+def _metric_point(time: str, text: str) -> Point | None:
     try:
         values = json.loads(text)
         step = values.get("step")
-        loss = values.get("loss")
     except (ValueError, AttributeError):
-        return Progress()
-    return Progress(
-        step=step if isinstance(step, int) else None,
-        loss=float(loss) if isinstance(loss, int | float) else None,
+        return None
+
+    def number(name: str) -> float | None:
+        value = values.get(name)
+        return float(value) if isinstance(value, int | float) else None
+
+    if not isinstance(step, int):
+        return None
+    return Point(
+        time=time,
+        step=step,
+        loss=number("loss"),
+        tokens_per_s=number("tokens_per_s"),
+        mfu=number("mfu"),
     )
 
 
-def _number(text: str) -> float | None:
+def _number(found: re.Match[str] | None) -> float | None:
     try:
-        return float(text)
+        return float(found[1].replace(",", "")) if found else None
     except ValueError:
         return None

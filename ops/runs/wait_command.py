@@ -18,10 +18,10 @@ from ops.commands import Group, printer
 from ops.objects import Json
 from ops.runs import following, progress, states
 from ops.runs.list_command import progress_text
-from ops.runs.listing import NO_PROGRESS, RunSummary
+from ops.runs.listing import RunSummary
 from ops.runs.log_reader import LogReader, main_container, pod_of_node
 from ops.runs.one_run import OneRun, read_run
-from ops.runs.progress import Progress
+from ops.runs.progress import NO_PROGRESS, Progress
 from ops.runs.scope import read_in_scope
 from ops.runs.show_command import add_run
 from training.spec import EXIT_PREEMPTED

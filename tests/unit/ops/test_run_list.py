@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from infra.domain import naming
+from ops import metrics
 from ops.cluster import Kind, UnreachableError, context_namespace
 from ops.objects import Json
 from ops.runs import following, list_command, states
@@ -145,6 +146,14 @@ class CountingCluster(FakeCluster):
     def items(self, kind: Kind, namespace: str | None = None, selector: str = "") -> list[Json]:
         self.requests += 1
         return super().items(kind, namespace, selector)
+
+
+def test_without_prometheus_progress_is_read_from_the_log_of_rank_0() -> None:
+    cluster = FakeCluster(jobsets=[run()], workloads=[runs_on()], pods=[pod("hello-0")])
+    cluster.texts["/pods/hello-0/log"] = "2026-11-21T11:59:00Z step 7/20  loss 5.0  3 tokens/s"
+    found = read_listing(cluster, None, metrics.connect("", cluster))  # type: ignore[arg-type]
+    assert (found.runs[0].progress.step, found.runs[0].progress.steps) == (7, 20)
+    assert found.gap.startswith("no metrics: no Prometheus")
 
 
 def test_requests_do_not_grow_with_the_number_of_runs() -> None:

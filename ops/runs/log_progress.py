@@ -1,0 +1,62 @@
+"""Progress of running runs by the last lines of their logs, where no metrics are found.
+
+A team's role may read the logs of its runs, but not the cluster's Prometheus.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from typing import Final
+
+from infra.domain import naming
+from ops import concurrent, objects
+from ops.cluster import Cluster
+from ops.objects import Json
+from ops.runs import progress
+from ops.runs.log_reader import LogReader, main_container
+from ops.runs.progress import NO_PROGRESS, Progress
+
+RUNS_MAX: Final = 16
+"""Runs whose logs one listing reads, the newest pods first: the requests of a listing stay bounded."""
+_LINES: Final = 60
+_DEADLINE_S: Final = 5.0
+
+
+def read_progress(cluster: Cluster, pods: Iterable[Json]) -> dict[str, Progress]:
+    """Return the progress by run id, of at most RUNS_MAX runs with a running pod of rank 0 among `pods`."""
+    questions = {
+        objects.run_id_of(pod): functools.partial(_read, cluster, pod)
+        for pod in objects.newest_first(_leading(pods))[:RUNS_MAX]
+    }
+    came = concurrent.gather_with_deadline(questions, _DEADLINE_S)
+    return {
+        run_id: found
+        for run_id, found in came.items()
+        if isinstance(found, Progress) and found != NO_PROGRESS
+    }
+
+
+def is_limited(pods: Iterable[Json]) -> bool:
+    """Whether there are more runs than `read_progress` reads."""
+    return len({objects.run_id_of(pod) for pod in _leading(pods)}) > RUNS_MAX
+
+
+def _leading(pods: Iterable[Json]) -> list[Json]:
+    return [
+        pod
+        for pod in pods
+        if objects.status(pod).get("phase") == "Running"
+        and objects.label(pod, naming.JOB_INDEX) in ("", "0")
+    ]
+
+
+def _read(cluster: Cluster, pod: Json) -> Progress:
+    reader = LogReader(
+        cluster=cluster,
+        namespace=str(objects.meta(pod)["namespace"]),
+        pod=objects.name(pod),
+        container=main_container(pod),
+        tail=_LINES,
+    )
+    return progress.from_log(reader.read() or [])
