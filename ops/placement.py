@@ -107,6 +107,24 @@ def node_rejections(pod_spec: Json, nodes: Iterable[Json], *more: Json) -> Count
     )
 
 
+def places(pod_spec: Json, nodes: Iterable[Json], *more: Json) -> int:
+    """Return how many such pods the nodes could hold together, if they were idle.
+
+    `more`: tolerations added at admission.
+    """
+    return sum(
+        _places_on(pod_spec, node) for node in nodes if not _node_rejection(pod_spec, node, more)
+    )
+
+
+def _places_on(pod_spec: Json, node: Json) -> int:
+    room = objects.status(node).get("allocatable") or {}
+    wanted = {r: value for r, value in objects.requests(pod_spec).items() if value}
+    return min(
+        (int(quantity.parse(room.get(r, "0")) // value) for r, value in wanted.items()), default=0
+    )
+
+
 def has_gpus(node: Json) -> bool:
     """Whether it has allocatable GPUs."""
     offered = objects.status(node).get("allocatable") or {}

@@ -9,7 +9,7 @@ from typing import Final
 from infra.domain import naming
 from ops import objects, quota
 from ops.objects import Json
-from ops.placement import format_amount, node_rejections
+from ops.placement import format_amount, node_rejections, places
 from ops.quota import FlavorCapacity
 from ops.snapshot import Snapshot, pluralize
 from ops.symptoms.pending import (
@@ -21,6 +21,8 @@ from ops.symptoms.pending import (
 )
 from ops.verdict import Verdict
 
+REJECTED: Final = "couldn't assign flavors"
+"""Part of Kueue's message about a run that it has tried to admit."""
 _SHOWN: Final = 6
 """Runs listed individually."""
 
@@ -119,10 +121,12 @@ def _by_message(snapshot: Snapshot) -> Verdict | None:
 def no_nodes(snapshot: Snapshot) -> Verdict | None:
     """Quota is free, but the whole gang fits on no set of nodes."""
     message = kueue_message(snapshot)
-    if snapshot.workload is None or not is_pending(snapshot) or not lacks_topology_fit(snapshot):
+    if snapshot.workload is None or not is_pending(snapshot):
         return None
     spec = quota.pod_specs(snapshot.workload)[0]
     pools = [room.flavor for room in _capacities(snapshot)]
+    if not lacks_topology_fit(snapshot) and not _nodes_are_too_few(snapshot):
+        return None
     return Verdict(
         symptom="no-nodes",
         headline="waits for nodes: quota is free, but the gang does not fit on the existing nodes",
@@ -134,23 +138,49 @@ def no_nodes(snapshot: Snapshot) -> Verdict | None:
     )
 
 
+def _nodes_are_too_few(snapshot: Snapshot) -> bool:
+    """Whether no pool with free quota could hold the gang, even if its nodes were idle.
+
+    Kueue's message is about the flavor that it tried last, which need not be the one that lacks nodes.
+    """
+    assert snapshot.workload is not None
+    if "nodes" in snapshot.hidden or REJECTED not in kueue_message(snapshot):
+        return False
+    free = [room.flavor for room in _capacities(snapshot) if room.fits_now]
+    [spec, *others] = quota.pod_specs(snapshot.workload)
+    if not free or others:
+        return False
+    wanted = int(snapshot.workload["spec"]["podSets"][0].get("count", 1))
+    return all(
+        places(spec, _nodes(snapshot, [flavor]), *_gained(snapshot, [flavor])) < wanted
+        for flavor in free
+    )
+
+
 def node_lines(snapshot: Snapshot, spec: Json, pools: Sequence[str]) -> list[str]:
     """Return the pools' nodes counted by rejection reason; empty if nodes may not be read."""
     if "nodes" in snapshot.hidden:
         return []
-    gained = [
-        toleration
-        for flavor in snapshot.flavors
-        if objects.name(flavor) in pools
-        for toleration in (flavor.get("spec") or {}).get("tolerations") or []
-    ]
-    nodes = [n for n in snapshot.nodes if not pools or objects.label(n, naming.POOL) in pools]
-    counts = node_rejections(spec, nodes, *gained)
+    counts = node_rejections(spec, _nodes(snapshot, pools), *_gained(snapshot, pools))
     lines = [
         f"nodes: {count} of {counts.total()} {reason or 'would fit one of its pods if idle'}"
         for reason, count in sorted(counts.items(), key=lambda item: item[0] == "")
     ]
     return lines or [f"nodes: none in {', '.join(pools) or 'the cluster'}"]
+
+
+def _nodes(snapshot: Snapshot, pools: Sequence[str]) -> list[Json]:
+    return [n for n in snapshot.nodes if not pools or objects.label(n, naming.POOL) in pools]
+
+
+def _gained(snapshot: Snapshot, pools: Sequence[str]) -> list[Json]:
+    """Return the tolerations that admission to these pools adds."""
+    return [
+        toleration
+        for flavor in snapshot.flavors
+        if objects.name(flavor) in pools
+        for toleration in (flavor.get("spec") or {}).get("tolerations") or []
+    ]
 
 
 def _capacities(snapshot: Snapshot) -> list[FlavorCapacity]:

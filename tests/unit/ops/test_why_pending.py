@@ -30,6 +30,11 @@ from tests.unit.snapshots import Text
 
 NO_PLACE = "couldn't assign flavors: topology \"zone-host\" doesn't allow to fit any of 2 pod(s)"
 
+OTHER_FLAVOR = (
+    'couldn\'t assign flavors to pod set worker: Flavor "ondemand" does not support '
+    "TopologyAwareScheduling"
+)
+
 
 def queues(own: Json, *others: Json, **shared: Any) -> dict[str, Any]:
     """A cohort of these queues."""
@@ -170,6 +175,17 @@ def test_quota_without_nodes_counts_nodes_by_problem(text: Text) -> None:
     verdict = explain(snapshot(workload=workload(waits(NO_PLACE)), nodes=nodes))
     assert verdict.symptom == "no-nodes"
     text(set(verdict.evidence[:3]))
+
+
+@pytest.mark.parametrize(("cordoned", "symptom"), [(True, "no-nodes"), (False, "queued")])
+def test_nodes_are_counted_where_kueue_reports_on_another_flavor(
+    cordoned: bool, symptom: str
+) -> None:
+    """Kueue goes on with the next flavor, and its message is about the last one."""
+    mine = workload(waits(OTHER_FLAVOR))
+    own = queues(cluster_queue(spot=16, ondemand=0))
+    nodes = [node("spot-0"), node("spot-1", unschedulable=cordoned)]
+    assert explain(snapshot(workload=mine, nodes=nodes, **own)).symptom == symptom
 
 
 def test_a_pool_without_nodes_is_reported_if_nodes_are_readable(text: Text) -> None:
