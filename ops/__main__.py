@@ -20,6 +20,7 @@ from ops.review import command as review
 from ops.runs import command as runs
 from ops.submission import command as submission
 from ops.sweep import command as sweep
+from ops.ui import command as ui
 
 _PERMISSION_HINT: Final = (
     "commands of `run` require a role in the team, those of `stack` the role of a platform engineer;"
@@ -85,6 +86,7 @@ def parser() -> argparse.ArgumentParser:
     submission.add(run)
     sweep.add(tree.group("sweep", "submit a family of runs, and show its result", sweep.EXAMPLES))
     dev.add(tree.group("dev", "work interactively in a pod of your own", dev.EXAMPLES))
+    ui.add(tree)
     stack = tree.group("stack", "check the stack; drain and resume its queues")
     ready.add(stack)
     drain_command.add(stack)

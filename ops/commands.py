@@ -74,6 +74,12 @@ def epilog(examples: Sequence[str]) -> str | None:
 
 def _cluster_options() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(add_help=False)
+    add_cluster(options)
+    return options
+
+
+def add_cluster(options: argparse.ArgumentParser) -> None:
+    """Add --kubeconfig, --context and --team."""
     options.add_argument(
         "--kubeconfig", type=Path, metavar="FILE", help="kubeconfig file; default as kubectl"
     )
@@ -81,7 +87,6 @@ def _cluster_options() -> argparse.ArgumentParser:
         "--context", metavar="NAME", help="context of the kubeconfig; default the current one"
     )
     options.add_argument("--team", metavar="TEAM", help="limit the command to one team")
-    return options
 
 
 def add_timeout(parser: argparse.ArgumentParser, default: float, what: str) -> None:

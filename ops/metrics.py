@@ -23,6 +23,11 @@ from training.spec import ids_of_runs
 PROMETHEUS_ENV: Final = "PROMETHEUS_URL"
 DEADLINE_S: Final = 8.0
 """Time limit for all queries of one command together, in seconds."""
+HOW_TO_PASS: Final = (
+    f"pass a Prometheus that you may query with --prometheus or {PROMETHEUS_ENV},"
+    " or ask a platform engineer"
+)
+"""What to do where there are no metrics."""
 RECENT: Final = "1h"
 """Lookback for deleted pods."""
 HISTORY: Final = "7d"

@@ -31,7 +31,7 @@ _EVICTED: Final[Mapping[str, Cause]] = {
 _HEALTH: Final = ("Ready", "AcceleratedHardwareReady")
 """Conditions of a node that can run training: the kubelet's, and that of EKS' node monitoring agent."""
 
-_COUNTERS: Final[Mapping[str, series.Series]] = {
+COUNTERS: Final[Mapping[str, series.Series]] = {
     "steps": series.STEPS,
     "tokens": series.TOKENS,
     "step_s": series.STEP_SECONDS,
@@ -41,6 +41,7 @@ _COUNTERS: Final[Mapping[str, series.Series]] = {
     "step": series.STEP,
     "attempt": series.ATTEMPT,
 }
+"""Series of the leading rank from which a phase follows, by the key that `phase_of` reads."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +86,7 @@ def look(
     counters: dict[str, dict[str, float]] = {}
     gap = "" if prometheus else "no Prometheus"
     try:
-        for key, one in _COUNTERS.items() if prometheus else ():
+        for key, one in COUNTERS.items() if prometheus else ():
             assert prometheus
             for sample in prometheus.query(f"max by (run_id) ({one}{{{where}}})"):
                 counters.setdefault(sample.labels["run_id"], {})[key] = sample.value
@@ -235,7 +236,9 @@ def _phases(sight: Sight, before: Mapping[tuple[str, ...], Fact]) -> Iterator[Ph
         if counters.get("steps") and "step_s" in counters:
             attempt = max(1, int(counters.get("attempt", 1)))
             old = before.get((Phase.KIND, run, str(attempt)))
-            yield _phase(run, attempt, counters, sight.now, old if isinstance(old, Phase) else None)
+            yield phase_of(
+                run, attempt, counters, sight.now, old if isinstance(old, Phase) else None
+            )
     workloads = {objects.run_id_of(one): one for one in sight.workloads}
     for fact in before.values():
         if isinstance(fact, Phase) and not fact.ended:
@@ -244,9 +247,13 @@ def _phases(sight: Sight, before: Mapping[tuple[str, ...], Fact]) -> Iterator[Ph
                 yield dataclasses.replace(fact, ended=cause.value)
 
 
-def _phase(
-    run: str, attempt: int, counters: Mapping[str, float], now: float, old: Phase | None
+def phase_of(
+    run: str, attempt: int, counters: Mapping[str, float], now: float, old: Phase | None = None
 ) -> Phase:
+    """Return the phase of an attempt by its counters at a time. `old`: as it was known before.
+
+    `counters` has the keys of COUNTERS, at least `steps` and `step_s`.
+    """
     collective, stall = (counters.get(key, 0.0) for key in ("collective_s", "stall_s"))
     work = counters["step_s"] - counters.get("loader_s", 0.0) - collective
     made = int(counters["steps"])

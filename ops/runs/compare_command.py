@@ -57,8 +57,8 @@ def run(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
     ids = [objects.run_id_of(one) for one in runs]
     if twice := sorted({one for one in ids if ids.count(one) > 1}):
         raise ClusterError(f"RUN: {', '.join(twice)} is named twice; name different runs")
-    records = _records(cluster, runs)
-    losses = _losses(cluster, runs, metrics.connect(args.prometheus, cluster))
+    records = read_records(cluster, runs)
+    losses = read_losses(cluster, runs, metrics.connect(args.prometheus, cluster))
     if args.json:
         print(to_json(records, losses))
         return 0
@@ -68,7 +68,8 @@ def run(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
     return 0
 
 
-def _records(cluster: Cluster, runs: Sequence[Json]) -> dict[str, RunRecordView]:
+def read_records(cluster: Cluster, runs: Sequence[Json]) -> dict[str, RunRecordView]:
+    """Return what the ConfigMaps of runs record, by run id; what cannot be read is in `gap`."""
     ids = {objects.run_id_of(one): one for one in runs}
     came = concurrent.gather_with_deadline(
         {
@@ -85,7 +86,7 @@ def _records(cluster: Cluster, runs: Sequence[Json]) -> dict[str, RunRecordView]
     return found
 
 
-def _losses(
+def read_losses(
     cluster: Cluster, runs: Sequence[Json], prometheus: PrometheusClient
 ) -> dict[str, tuple[int | None, float]]:
     """Return step and last loss by run id, by the metrics of the last days, else by the pods' logs."""
@@ -131,7 +132,7 @@ def to_json(
     records: Mapping[str, RunRecordView], losses: Mapping[str, tuple[int | None, float]]
 ) -> str:
     """Return one JSON object: runs, differences (configuration, lineage), losses, gaps."""
-    configuration, lineage = _differences(records)
+    configuration, lineage = differences_between(records)
     found = {
         "runs": list(records),
         "configuration": configuration,
@@ -142,9 +143,10 @@ def to_json(
     return json.dumps(found, indent=2)
 
 
-def _differences(
+def differences_between(
     records: Mapping[str, RunRecordView],
 ) -> tuple[dict[str, dict[str, str]], dict[str, dict[str, str]]]:
+    """Return by key and run id in what configuration and lineage differ. Pure."""
     known = {run_id: one for run_id, one in records.items() if not one.gap}
     return (
         record.differences({run_id: one.configuration for run_id, one in known.items()}),
@@ -156,7 +158,7 @@ def lines(
     records: Mapping[str, RunRecordView], losses: Mapping[str, tuple[int | None, float]]
 ) -> list[str]:
     """Return a table with one column per run: what differs, and the last losses."""
-    configuration, lineage = _differences(records)
+    configuration, lineage = differences_between(records)
     ids = list(records)
     rows = [("", *ids)]
     for title, found in (("configuration", configuration), ("lineage", lineage)):

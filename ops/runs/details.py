@@ -88,7 +88,7 @@ def details_of(cluster: Cluster, taken: Snapshot, prometheus: PrometheusClient) 
     """Read what a snapshot of a run lacks: its record, progress and checkpoints."""
     recorded = record.read_record(cluster, taken.run)
     at, checkpoint = _measured(prometheus, taken)
-    at = progress.newer(at, progress.from_log(_leading_lines(taken)))
+    at = progress.newer(at, progress.from_log(leading_lines(taken)))
     place = recorded.store or f"{_path(recorded, taken.run_id)} {ON_THE_VOLUME}"
     gaps = [gap for gap in (recorded.gap, *taken.gaps) if gap]
     return Details(
@@ -126,7 +126,7 @@ def _measured(prometheus: PrometheusClient, taken: Snapshot) -> tuple[Progress, 
     )
 
 
-def _leading_lines(taken: Snapshot) -> Sequence[Any]:
+def leading_lines(taken: Snapshot) -> Sequence[Any]:
     """Return the newest log of the pod with rank 0."""
     first = {
         objects.name(pod) for pod in taken.pods if objects.label(pod, naming.JOB_INDEX) in ("", "0")

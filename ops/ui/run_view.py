@@ -1,0 +1,339 @@
+"""Everything that the page of one run shows."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from infra.domain import naming
+from infra.observability import series
+from ops import collect, metrics, objects, report
+from ops.cluster import Cluster
+from ops.ledger import observe
+from ops.ledger.model import Cause, Fact, Phase
+from ops.metrics import MetricsUnknownError, PrometheusClient
+from ops.objects import Json
+from ops.runs import record, states
+from ops.runs.details import Details, details_of, leading_lines
+from ops.snapshot import Snapshot
+from ops.symptoms import terminal_states
+from ops.ui import curves, spending
+from ops.ui.curves import Measured
+from ops.ui.spending import Division, Spending
+
+NOTICE: Final = "notice"
+"""Cause of the end of an attempt that saved and ended after a notice, of whatever kind."""
+SAVES_SHOWN: Final = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Span:
+    """A part of the time axis of a run, in Unix seconds."""
+
+    kind: str
+    """`waiting`, `starting`, `training`, `interrupted`, `ending`."""
+    start: float
+    end: float
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rank:
+    """The ranks of one pod."""
+
+    pod: str
+    ranks: str
+    node: str
+    pool: str
+    capacity: str
+    phase: str
+    ready: bool
+    restarts: int
+    first_rank: int
+    gpu_busy: float | None
+    """Mean utilization of its GPUs, 0 to 1; None: not measured."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunView:
+    """One run."""
+
+    details: Details
+    why: Mapping[str, Any]
+    """As in `run why --json`."""
+    measured: Measured
+    spans: Sequence[Span]
+    division: Division | None
+    division_note: str
+    """How `division` is known, or why it is not."""
+    spent: Spending | None
+    ranks: Sequence[Rank]
+    ranks_note: str
+    previous: str
+    """Run id of the version before it; empty without one."""
+    changes: Mapping[str, Mapping[str, str]]
+    """By key, the values of the previous version and of this one."""
+    changes_gap: str
+    now: float
+
+    @property
+    def ended(self) -> float | None:
+        """When it ended; None while it goes on."""
+        return seconds(self.details.summary.ended)
+
+    @property
+    def saves(self) -> Sequence[tuple[float, int]]:
+        """The last checkpoints, newest first."""
+        return list(reversed(self.measured.saves))[:SAVES_SHOWN]
+
+
+def read_run_view(
+    cluster: Cluster,
+    known: Sequence[Json],
+    run: Json,
+    prometheus: PrometheusClient,
+    recorded: Sequence[Fact],
+    now: dt.datetime,
+) -> RunView:
+    """Read all of it. `known`: the runs that the caller may list; `recorded`: facts of a ledger's record."""
+    taken = collect.take_snapshot(cluster, run, now, prometheus)
+    details = details_of(cluster, taken, prometheus)
+    measured = _measured(taken, details, prometheus)
+    phases = _with_causes(measured.phases, taken)
+    sight = observe.look(cluster, prometheus, now.timestamp(), taken.namespace)
+    merged = {f.identity: f for f in (*recorded, *observe.facts(sight, recorded))}
+    facts = list(merged.values())
+    spent = spending.spending_by_run(facts, now.timestamp()).get(taken.run_id)
+    division, note = _division(taken, details, phases, facts if recorded else (), spent)
+    before = _previous(known, run)
+    changes, changes_gap = _changes(cluster, details, before)
+    ranks, ranks_note = _ranks(details, taken, prometheus)
+    return RunView(
+        details=details,
+        why=report.values(taken),
+        measured=dataclasses.replace(measured, phases=phases),
+        spans=spans_of(details, phases, now.timestamp()),
+        division=division,
+        division_note=note,
+        spent=spent,
+        ranks=ranks,
+        ranks_note=ranks_note,
+        previous=objects.run_id_of(before) if before else "",
+        changes=changes,
+        changes_gap=changes_gap,
+        now=now.timestamp(),
+    )
+
+
+def seconds(stamp: str) -> float | None:
+    """Return an RFC 3339 time in Unix seconds; None for an empty one."""
+    found = objects.time(stamp)
+    return found.timestamp() if found else None
+
+
+def _measured(taken: Snapshot, details: Details, prometheus: PrometheusClient) -> Measured:
+    found, why = read_curves(prometheus, taken.run, details.summary.ended, taken.now)
+    return found if found else curves.from_log(leading_lines(taken), why)
+
+
+def read_curves(
+    prometheus: PrometheusClient, run: Json, ended: str, now: dt.datetime
+) -> tuple[Measured | None, str]:
+    """Return what a run measured by its metrics; None and the reason without any."""
+    start = seconds(str(objects.meta(run).get("creationTimestamp") or "")) or now.timestamp()
+    end = seconds(ended) or now.timestamp()
+    namespace = str(objects.meta(run)["namespace"])
+    try:
+        found = curves.from_prometheus(
+            prometheus, objects.run_id_of(run), namespace, start, max(end, start + 1)
+        )
+    except MetricsUnknownError as error:
+        return None, f"no metrics: {error}; {metrics.HOW_TO_PASS}"
+    if not found.moments:
+        return None, f"no metrics: {prometheus.place} has no series of this run"
+    return found, ""
+
+
+def _with_causes(phases: Sequence[Phase], taken: Snapshot) -> list[Phase]:
+    """Add why each attempt but the last ended, as far as the objects say so."""
+    restarts = terminal_states.restarts(taken)
+    failed = int(objects.status(taken.run).get("restartsCountTowardsMax") or 0)
+    preempted = objects.condition(taken.workload, "Preempted").get("status") == "True"
+    cause = Cause.UNKNOWN.value
+    if restarts and not failed:
+        cause = NOTICE
+    elif restarts and failed >= len(phases) - 1:
+        cause = Cause.FAILURE.value
+    elif preempted and len(phases) == 2:
+        cause = Cause.PREEMPTION.value
+    last = len(phases) - 1
+    return [
+        dataclasses.replace(phase, ended=cause if index < last else "")
+        for index, phase in enumerate(phases)
+    ]
+
+
+def _division(
+    taken: Snapshot,
+    details: Details,
+    phases: Sequence[Phase],
+    facts: Sequence[Fact],
+    spent: Spending | None,
+) -> tuple[Division | None, str]:
+    now = taken.now.timestamp()
+    if facts:
+        found = spending.by_record(facts, taken.run_id, now)
+        if found.parts:
+            return found, "of its node-time, by the record of trainyard cost collect"
+    if not phases:
+        return None, (
+            "not known: it needs the run's metrics or a record of trainyard cost collect"
+            f" (--record); {metrics.HOW_TO_PASS}"
+        )
+    summary = details.summary
+    price = spent.usd_per_hour if spent else None
+    if price is None and spent and spent.usd and spent.hours and len(details.pods):
+        price = spent.usd / spent.hours * len(details.pods)
+    admitted = seconds(summary.admitted)
+    start = min(admitted or phases[0].start, phases[0].start)
+    end = seconds(summary.ended) or now
+    found = spending.by_wall_clock(taken.run_id, phases, start, end, admitted, price)
+    return found, (
+        "of the time since its first start, by its metrics; money at the price of the nodes that it holds or held"
+        " last; --record FOLDER counts each node"
+    )
+
+
+def spans_of(details: Details, phases: Sequence[Phase], now: float) -> list[Span]:
+    """Return the time axis of a run, without gaps. Pure."""
+    one = details.summary
+    created, admitted = seconds(one.created), seconds(one.admitted)
+    end = seconds(one.ended) or now
+    if created is None:
+        return []
+    found: list[Span] = []
+
+    def add(kind: str, start: float, stop: float, text: str) -> None:
+        if stop > start:
+            found.append(Span(kind=kind, start=start, end=stop, text=text))
+
+    first = phases[0].start if phases else end
+    if one.state == states.QUEUED and not phases:
+        add("waiting", created, end, "waits in its queue")
+        return found
+    if len(phases) <= 1 and admitted and created <= admitted <= first:
+        add("waiting", created, admitted, "waited in its queue")
+        add("starting", admitted, first, "started: image, rendezvous, loading")
+    else:
+        add("starting", created, first, "waited and started")
+    for index, phase in enumerate(phases):
+        steps = f"{phase.steps} steps from step {phase.first_step}" if phase.first_step else ""
+        add("training", phase.start, phase.end, f"attempt {phase.attempt}: {steps}")
+        if index + 1 < len(phases):
+            why = f" ({phase.ended})" if phase.ended else ""
+            add(
+                "interrupted",
+                phase.end,
+                phases[index + 1].start,
+                f"attempt {phase.attempt} ended{why}; until attempt {phases[index + 1].attempt} trained",
+            )
+    if phases:
+        over = one.state in states.ENDED
+        add(
+            "ending" if over else "training",
+            phases[-1].end,
+            end,
+            "saved and ended" if over else "since the last step that was measured",
+        )
+    return found
+
+
+def _ranks(
+    details: Details, taken: Snapshot, prometheus: PrometheusClient
+) -> tuple[list[Rank], str]:
+    per_node = details.record.ranks_per_node
+    busy: dict[str, float] = {}
+    where = f'{{run_id="{taken.run_id}",namespace="{taken.namespace}"}}'
+    if taken.vitals is not None:
+        try:
+            samples = prometheus.query(f"avg by (pod) ({series.GPU_UTILIZATION}{where})")
+            busy = {one.labels.get("pod", ""): one.value for one in samples}
+        except MetricsUnknownError:
+            busy = {}
+    found = []
+    for row in details.pods:
+        first = (row.rank or 0) * per_node
+        found.append(
+            Rank(
+                pod=row.name,
+                ranks=str(first) if per_node == 1 else f"{first} to {first + per_node - 1}",
+                node=row.node,
+                pool=row.pool,
+                capacity=row.capacity,
+                phase=row.phase,
+                ready=row.ready,
+                restarts=row.restarts,
+                first_rank=first,
+                gpu_busy=busy.get(row.name),
+            )
+        )
+    return found, _ranks_note(found, taken)
+
+
+def _ranks_note(ranks: Sequence[Rank], taken: Snapshot) -> str:
+    waits = taken.vitals.collective if taken.vitals else None
+    known = {rank.ranks: rank.gpu_busy for rank in ranks if rank.gpu_busy is not None}
+    parts = []
+    if waits is not None:
+        parts.append(
+            f"Rank 0 waits {waits:.0%} of its step time for the others"
+            + ("; another rank is slower" if waits > 0.2 else "; no other rank holds it up")
+        )
+    if len(known) > 1:
+        lowest, highest = min(known, key=lambda r: known[r]), max(known, key=lambda r: known[r])
+        low, high = known[lowest], known[highest]
+        if high - low > 0.1:
+            parts.append(
+                f"GPUs of ranks {lowest} are busy {low:.0%}, of ranks {highest} {high:.0%}:"
+                " look at the one that differs from the rest"
+            )
+        else:
+            parts.append("the GPUs of all ranks are equally busy")
+    if parts:
+        return ". ".join(parts)
+    return "Which rank is slow is not known without metrics; all ranks of a step wait for the slowest one."
+
+
+def _previous(known: Sequence[Json], run: Json) -> Json | None:
+    """Return the newest run of the same name and namespace that is older than this one."""
+    created = str(objects.meta(run).get("creationTimestamp"))
+    mine = [
+        one
+        for one in known
+        if objects.label(one, naming.RUN) == objects.label(run, naming.RUN)
+        and objects.meta(one).get("namespace") == objects.meta(run).get("namespace")
+        and str(objects.meta(one).get("creationTimestamp")) < created
+    ]
+    return next(iter(objects.newest_first(mine)), None)
+
+
+def _changes(
+    cluster: Cluster, details: Details, before: Json | None
+) -> tuple[Mapping[str, Mapping[str, str]], str]:
+    if before is None:
+        return {}, ""
+    old, new = record.read_record(cluster, before), details.record
+    if old.gap or new.gap:
+        return {}, old.gap or new.gap
+    return (
+        record.differences(
+            {
+                objects.run_id_of(before): {**old.configuration, **old.lineage},
+                details.summary.run_id: {**new.configuration, **new.lineage},
+            }
+        ),
+        "",
+    )
