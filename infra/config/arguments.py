@@ -19,6 +19,7 @@ from infra.config.sections.cluster import ExistingClusterConfig, provider_args
 from infra.config.sections.logs import CloudWatchConfig
 from infra.config.sections.observability import ObservabilityConfig
 from infra.config.sections.storage import named_storage, volume_sizes
+from infra.config.sections.teams import members
 from infra.config.sections.teams.model import TeamConfig, queue_teams
 from infra.config.types import repository_of
 from infra.domain import naming, prices, published_record
@@ -190,6 +191,7 @@ def teams(
                 objects=team.quota.objects,
             ),
             caps=_caps(team, platform),
+            groups=members.groups(team),
             volumes=storage.volumes(team.name),
             protect_volumes=config.protected,
             egress_cidrs=config.egress_cidrs,
@@ -218,7 +220,12 @@ def _caps(team: TeamConfig, platform: Platform) -> Caps:
 
 def shared_view(config: StackConfig) -> SharedViewArgs:
     """Return the teams that may read the cluster and its queues."""
-    return SharedViewArgs(teams=tuple(team.name for team in config.teams))
+    own = {
+        name for team in config.teams for names in members.groups(team).values() for name in names
+    }
+    return SharedViewArgs(
+        teams=tuple(team.name for team in config.teams), groups=tuple(sorted(own))
+    )
 
 
 def admission(config: StackConfig) -> AdmissionPoliciesArgs:

@@ -9,6 +9,7 @@ from infra.config.model import OnAws, StackConfig
 from infra.config.sections.cluster import cluster_choice
 from infra.config.sections.network import network_args
 from infra.config.sections.storage import storage_choice, volume_sizes
+from infra.config.sections.teams.members import access_groups
 from infra.domain.pools import Nodes
 from infra.sites.aws.args import (
     AwsStackArgs,
@@ -30,7 +31,7 @@ def foundation(config: StackConfig, on: OnAws, stack: str) -> AwsStackArgs:
             tags=on.aws.tags,
         ),
         network=network_args(on.network, on.cluster.name, on.aws.account, on.aws.region),
-        cluster=cluster_choice(on.cluster),
+        cluster=cluster_choice(on.cluster, access_groups(config.teams)),
         pools=config.pools_of(Nodes.MANAGED, Nodes.KARPENTER),
         autoscaler=config.autoscaler,
         charts={

@@ -130,16 +130,12 @@ AccountId = Annotated[
     AfterValidator(matching("account-id", r"[0-9]{12}", "12 digits in quotes")),
     BeforeValidator(_quoted_account),
 ]
-RoleArn = Annotated[
-    Str,
-    AfterValidator(
-        matching(
-            "role-arn",
-            r"arn:aws:iam::[0-9]{12}:role/([\w+=,.@-]+/)*[\w+=,.@-]{1,64}",
-            "the ARN of a role such as arn:aws:iam::111122223333:role/platform-admin",
-        )
-    ),
-]
+role_arn = matching(
+    "role-arn",
+    r"arn:aws:iam::[0-9]{12}:role/([\w+=,.@-]+/)*[\w+=,.@-]{1,64}",
+    "the ARN of a role such as arn:aws:iam::111122223333:role/platform-admin",
+)
+RoleArn = Annotated[Str, AfterValidator(role_arn)]
 VpcId = Annotated[
     Str, AfterValidator(matching("vpc-id", r"vpc-[0-9a-f]{8,17}", "an id such as vpc-0a1b2c3d"))
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from infra.domain import naming
@@ -116,9 +116,10 @@ def role(name: str, team: str, pod_groups: str = "") -> Manifest:
     }
 
 
-def role_binding(name: str, team: str) -> Manifest:
-    """Return the RoleBinding to its group."""
+def role_binding(name: str, team: str, groups: Sequence[str] = ()) -> Manifest:
+    """Return the RoleBinding to its group, and to `groups` of the identity provider."""
     api_group = "rbac.authorization.k8s.io"
+    names = [group_of(name, team), *groups]
     return {
         "apiVersion": f"{api_group}/v1",
         "kind": "RoleBinding",
@@ -126,7 +127,7 @@ def role_binding(name: str, team: str) -> Manifest:
             name, namespace=naming.namespace(team), labels=naming.object_labels("access", team)
         ),
         "roleRef": {"apiGroup": api_group, "kind": "Role", "name": name},
-        "subjects": [{"apiGroup": api_group, "kind": "Group", "name": group_of(name, team)}],
+        "subjects": [{"apiGroup": api_group, "kind": "Group", "name": one} for one in names],
     }
 
 

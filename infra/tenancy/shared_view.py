@@ -54,12 +54,12 @@ RULES: Final[Mapping[str, list[dict[str, Any]]]] = {
 """Rules by ClusterRole: read-only, by name, without secrets."""
 
 
-def groups(name: str, teams: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the groups that are bound to a ClusterRole."""
+def groups(name: str, teams: tuple[str, ...], own: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """Return the groups that are bound to a ClusterRole. `own`: members' groups of the identity provider."""
     if name == AUDIT:
         return (naming.AUDITOR_GROUP, naming.VIEWER_GROUP)
     people = [naming.group(team, role) for team in teams for role in ("researcher", "lead")]
-    return (*people, naming.AUDITOR_GROUP, naming.DEPLOYER_GROUP, naming.VIEWER_GROUP)
+    return (*people, *own, naming.AUDITOR_GROUP, naming.DEPLOYER_GROUP, naming.VIEWER_GROUP)
 
 
 def cluster_role(name: str) -> Manifest:
@@ -72,7 +72,7 @@ def cluster_role(name: str) -> Manifest:
     }
 
 
-def cluster_role_binding(name: str, teams: tuple[str, ...]) -> Manifest:
+def cluster_role_binding(name: str, teams: tuple[str, ...], own: tuple[str, ...] = ()) -> Manifest:
     """Return the ClusterRoleBinding of its groups."""
     return {
         "apiVersion": f"{_API_GROUP}/v1",
@@ -81,7 +81,7 @@ def cluster_role_binding(name: str, teams: tuple[str, ...]) -> Manifest:
         "roleRef": {"apiGroup": _API_GROUP, "kind": "ClusterRole", "name": name},
         "subjects": [
             {"apiGroup": _API_GROUP, "kind": "Group", "name": group}
-            for group in groups(name, teams)
+            for group in groups(name, teams, own)
         ],
     }
 
@@ -91,6 +91,8 @@ class SharedViewArgs:
     """The teams whose members have read access."""
 
     teams: tuple[str, ...]
+    groups: tuple[str, ...] = ()
+    """Members' groups of the identity provider."""
 
 
 class SharedView(pulumi.ComponentResource):
@@ -105,7 +107,7 @@ class SharedView(pulumi.ComponentResource):
             )
             KubernetesObject(
                 f"{name}-{suffix}-binding",
-                cluster_role_binding(role, args.teams),
+                cluster_role_binding(role, args.teams, args.groups),
                 pulumi.ResourceOptions(parent=self, depends_on=[made]),
             )
         self.register_outputs({})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pulumi
@@ -47,6 +47,8 @@ class TeamArgs:
     """None: no restore drill."""
     caps: Caps = NO_CAPS
     """Caps of one run that a member submits."""
+    groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Groups of the identity provider by role, such as `researcher`, besides the platform's own."""
     record: str = ""
     """The Platform record of the team's members as text; see infra/domain/published_record.py."""
 
@@ -140,7 +142,7 @@ class Team(pulumi.ComponentResource):
             for suffix, manifest in _guardrail_manifests(args)
         }
         for role in access.ROLE_RULES:
-            binding = access.role_binding(role, args.team)
+            binding = access.role_binding(role, args.team, args.groups.get(role, ()))
             KubernetesObject(f"{name}-binding-{role}", binding, own(held[f"role-{role}"]))
         claims: dict[str, pulumi.Resource] = {}
         for claim, volume in (

@@ -22,6 +22,7 @@ from tests.aws.networks import existing_vpc
 ADMIN: Final = f"arn:aws:iam::{ACCOUNT}:role/platform-admin"
 VIEWER: Final = f"arn:aws:iam::{ACCOUNT}:role/ci/trainyard-preview"
 DRIFT: Final = f"arn:aws:iam::{ACCOUNT}:role/ci/trainyard-drift"
+MEMBER: Final = f"arn:aws:iam::{ACCOUNT}:role/research"
 DEPLOYER: Final = f"arn:aws:iam::{ACCOUNT}:role/ci/trainyard-deployer"
 
 
@@ -84,6 +85,7 @@ def cluster_args(on: Base, *, public_cidrs: tuple[str, ...] = ()) -> ClusterArgs
         deployers=(DEPLOYER,),
         viewers=(VIEWER,),
         drift_detectors=(DRIFT,),
+        members={MEMBER: ("trainyard:research:researcher", "trainyard:vision:lead")},
         log_retention_days=90,
     )
 

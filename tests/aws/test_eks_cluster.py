@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.aws.clusters import ADMIN, DEPLOYER, DRIFT, VIEWER, program
+from tests.aws.clusters import ADMIN, DEPLOYER, DRIFT, MEMBER, VIEWER, program
 from tests.aws.moto_cloud import Cloud, Deployed, deployed_once
 from tests.aws.moto_cloud.deploying import DEFAULT_TAGS
 
@@ -144,6 +144,7 @@ def test_access_uses_entries_instead_of_the_aws_auth_config_map(stack: Deployed)
         DEPLOYER: (None, ["trainyard:deployer"]),
         VIEWER: (None, ["trainyard:viewer"]),
         DRIFT: (None, None),
+        MEMBER: (None, ["trainyard:research:researcher", "trainyard:vision:lead"]),
         role: ("EC2_LINUX", None),
     }
 

@@ -155,8 +155,10 @@ def provider_args(cluster: ExistingClusterConfig) -> k8s.ProviderArgs:
     )
 
 
-def cluster_choice(cluster: EksClusterConfig) -> ClusterChoice:
-    """Return the arguments of the EKS cluster."""
+def cluster_choice(
+    cluster: EksClusterConfig, members: Mapping[str, tuple[str, ...]]
+) -> ClusterChoice:
+    """Return the arguments of the EKS cluster. `members`: Kubernetes groups by the ARN of a member of teams."""
     from infra.sites.aws.args import ClusterChoice  # imports pulumi_aws
 
     return ClusterChoice(
@@ -166,6 +168,7 @@ def cluster_choice(cluster: EksClusterConfig) -> ClusterChoice:
         deployers=cluster.deployers,
         viewers=cluster.viewers,
         drift_detectors=cluster.drift_detectors,
+        members=members,
         log_retention_days=cluster.log_retention_days,
         system_types=cluster.system_nodes.instance_types,
         system_min=cluster.system_nodes.min,

@@ -24,11 +24,11 @@ from infra.config.sections import (
     storage,
     validation,
 )
-from infra.config.sections.teams import quotas, restore_drill, secrets, shares
+from infra.config.sections.teams import members, quotas, restore_drill, secrets, shares
 
 SECTIONS: Final = (
     *(aws, cluster, network, pool_zones, node_pools, pool_nodes, storage),
-    *(quotas, shares, secrets, restore_drill),
+    *(members, quotas, shares, secrets, restore_drill),
     *(scheduler, operators, gpus, images, egress, signatures, logs, observability, validation),
 )
 

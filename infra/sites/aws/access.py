@@ -12,6 +12,8 @@ with ResourceInUseException. Other principals:
 - a viewer is in the group `trainyard:viewer`, which reads nodes, queues, roles and admission policies, and
   nothing in a namespace: no Secret, no log. Anyone who can open a branch can run its program as this role.
   Kubernetes' `view` and EKS's view policies are wider: they read the logs of every team.
+- a member of teams is in their groups, such as `trainyard:research:researcher`. The API server knows each
+  person by the name of the role's session, which is what `launched-by` records.
 - a drift detector may read everything in the cluster, including Secrets, since `pulumi refresh` reads every object
   of the stack. Its role must trust the main branch only.
 - a node's role may only register nodes.
@@ -19,8 +21,8 @@ with ResourceInUseException. Other principals:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 import pulumi
@@ -46,6 +48,8 @@ class AccessArgs:
     deployers: tuple[str, ...]
     viewers: tuple[str, ...] = ()
     drift_detectors: tuple[str, ...] = ()
+    members: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Groups of teams by principal: `trainyard:TEAM:researcher`."""
     node_role_arn: pulumi.Input[str]
 
 
@@ -61,23 +65,24 @@ class Access(pulumi.ComponentResource):
     def __init__(self, name: str, args: AccessArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__(naming.infra_type("AwsAccess"), name, None, opts)
         reject_duplicate_principals(
-            (*args.admins, *args.deployers, *args.viewers, *args.drift_detectors)
+            (*args.admins, *args.deployers, *args.viewers, *args.drift_detectors, *args.members)
         )
         child = pulumi.ResourceOptions(parent=self)
         for arn in args.admins:
             _with_policy(f"{name}-admin-{principal(arn)}", arn, ADMIN_POLICY, args.cluster, child)
         for arn in args.drift_detectors:
             _with_policy(f"{name}-drift-{principal(arn)}", arn, VIEW_POLICY, args.cluster, child)
-        for role, group, arns in (
-            ("deployer", naming.DEPLOYER_GROUP, args.deployers),
-            ("viewer", naming.VIEWER_GROUP, args.viewers),
+        for role, groups in (
+            ("deployer", dict.fromkeys(args.deployers, (naming.DEPLOYER_GROUP,))),
+            ("viewer", dict.fromkeys(args.viewers, (naming.VIEWER_GROUP,))),
+            ("member", args.members),
         ):
-            for arn in arns:
+            for arn, names in groups.items():
                 aws_eks.AccessEntry(
                     f"{name}-{role}-{principal(arn)}",
                     cluster_name=args.cluster,
                     principal_arn=arn,
-                    kubernetes_groups=[group],
+                    kubernetes_groups=list(names),
                     opts=child,
                 )
         self.nodes = aws_eks.AccessEntry(
@@ -93,6 +98,7 @@ class Access(pulumi.ComponentResource):
                 "deployers": list(args.deployers),
                 "viewers": list(args.viewers),
                 "drift_detectors": list(args.drift_detectors),
+                "members": {arn: list(names) for arn, names in args.members.items()},
             }
         )
 
@@ -108,7 +114,8 @@ def reject_duplicate_principals(arns: Sequence[str]) -> None:
     for place, arn in enumerate(arns):
         if arn in arns[:place]:
             raise ValueError(
-                f"{arn} is listed in two of admins, deployers, viewers and drift detectors; keep it in one of them"
+                f"{arn} is listed in two of admins, deployers, viewers, drift detectors and members; "
+                "keep it in one of them"
             )
 
 

@@ -24,6 +24,7 @@ class ClusterChoice:
     deployers: tuple[str, ...]
     viewers: tuple[str, ...]
     drift_detectors: tuple[str, ...]
+    members: Mapping[str, tuple[str, ...]]
     log_retention_days: int
     system_types: tuple[str, ...]
     system_min: int

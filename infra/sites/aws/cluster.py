@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 import pulumi
@@ -43,6 +43,8 @@ class ClusterArgs:
     viewers: tuple[str, ...] = ()
     drift_detectors: tuple[str, ...] = ()
     """ARNs of IAM principals that may read everything."""
+    members: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Kubernetes groups by the ARN of an IAM principal that is a member of teams."""
     log_key_arn: pulumi.Input[str] | None = None
     """KMS key of the control plane's log group, with `run_log_access.key_statement`. None: CloudWatch's own."""
     log_retention_days: int
@@ -93,6 +95,7 @@ class Cluster(pulumi.ComponentResource):
                 deployers=args.deployers,
                 viewers=args.viewers,
                 drift_detectors=args.drift_detectors,
+                members=args.members,
                 node_role_arn=role.arn,
             ),
             child,

@@ -145,6 +145,7 @@ class AwsStack(pulumi.ComponentResource):
             deployers=choice.deployers,
             viewers=choice.viewers,
             drift_detectors=choice.drift_detectors,
+            members=choice.members,
             log_retention_days=choice.log_retention_days,
             protect=args.protect,
         )

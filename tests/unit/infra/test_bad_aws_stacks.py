@@ -32,6 +32,11 @@ def cluster(**changes: Any) -> Edit:
     return lambda s: s["cluster"].update(changes)
 
 
+def member(name: str) -> Edit:
+    """Add a researcher to the first team."""
+    return lambda s: s["teams"][0].update(members={"researchers": [name]})
+
+
 def aws(**changes: Any) -> Edit:
     """Change the section `aws`."""
     return lambda s: s["aws"].update(changes)
@@ -114,6 +119,18 @@ CLUSTER: dict[str, tuple[Edit, str]] = {
     "role that is admin and deployer": (
         cluster(deployers=[f"{ROLE}platform-admin"]),
         "cluster.deployers[0]: duplicate",
+    ),
+    "member of another account": (
+        member("arn:aws:iam::444455556666:role/research"),
+        "teams[0].members.researchers[0]: role-account",
+    ),
+    "member who is an account's root": (
+        member("arn:aws:iam::111122223333:root"),
+        "teams[0].members.researchers[0]: role-arn",
+    ),
+    "member who is an admin": (
+        member(f"{ROLE}platform-admin"),
+        "teams[0].members.researchers[0]: duplicate",
     ),
     "log retention that CloudWatch does not know": (
         cluster(logRetentionDays=100),

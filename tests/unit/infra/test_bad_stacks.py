@@ -189,6 +189,22 @@ BAD: dict[str, tuple[Edit, str]] = {
         ),
         "teams[0].secrets[1].name: duplicate",
     ),
+    "member in a group of the cluster's own": (
+        lambda s: s["teams"][0].update(members={"leads": ["system:masters"]}),
+        "teams[0].members.leads[0]: reserved-group",
+    ),
+    "two members in one": (
+        lambda s: s["teams"][0].update(members={"leads": ["ml,ops"]}),
+        "teams[0].members.leads[0]: member",
+    ),
+    "member who is researcher and lead": (
+        lambda s: s["teams"][0].update(members={"researchers": ["ml"], "leads": ["ml"]}),
+        "teams[0].members.leads[0]: duplicate",
+    ),
+    "IAM role on another cluster": (
+        lambda s: s["teams"][0].update(members={"leads": ["arn:aws:iam::111122223333:role/ml"]}),
+        "teams[0].members.leads[0]: role-without-eks",
+    ),
     "two secrets in one variable": (
         lambda s: s["teams"][0].update(
             secrets=[{"name": "hub", "env": ["A"]}, {"name": "bus", "env": ["B", "A"]}]

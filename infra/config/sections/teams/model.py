@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, Field
 
+from infra.config.aws_types import role_arn
 from infra.config.errors import invalid
 from infra.config.partial import UNNAMED, PartialStack
 from infra.config.types import (
@@ -184,6 +185,47 @@ class CapsConfig(StrictModel):
     """Most that it may cost in its `maxHours`, at the highest price of the team's pools. Default: any."""
 
 
+_GROUP: Final = re.compile(r"[\w.@/+=-][\w.@/+=: -]{0,252}", re.ASCII)
+_RESERVED_GROUPS: Final = ("system:", f"{naming.PROJECT}:")
+
+
+def _member(value: str) -> str:
+    if value.startswith("arn:"):
+        return role_arn(value)
+    if value.startswith(_RESERVED_GROUPS):
+        raise invalid(
+            "reserved-group",
+            "must be a group of your identity provider; system: and trainyard: are the cluster's own",
+            "name another group",
+            "is reserved",
+        )
+    if not _GROUP.fullmatch(value):
+        raise invalid(
+            "member",
+            "must be the ARN of an IAM role, or a group as the identity provider names it",
+            "name one",
+        )
+    return value
+
+
+Member = Annotated[Str, AfterValidator(_member)]
+
+
+class MembersConfig(StrictModel):
+    """Who belongs to a team: IAM roles (EKS only), and groups of the cluster's identity provider."""
+
+    researchers: tuple[Member, ...] = Field(
+        default=(), description="a list of role ARNs and group names"
+    )
+    """May see everything of the team but Secrets, submit runs, and stop their own."""
+    leads: tuple[Member, ...] = Field(default=(), description="a list of role ARNs and group names")
+    """As researchers; may also stop all runs of the team."""
+
+    def by_role(self) -> dict[str, tuple[str, ...]]:
+        """Return the members by the role that infra/tenancy/access.py defines."""
+        return {"researcher": self.researchers, "lead": self.leads}
+
+
 class BudgetConfig(StrictModel):
     """Limits of a team in a calendar month (UTC), at catalog prices; `trainyard cost enforce` holds them."""
 
@@ -216,6 +258,8 @@ class TeamConfig(StrictModel):
     """Limit of everything in the namespace of the team, regardless of its queue."""
     caps: CapsConfig = CapsConfig()
     """Caps of one run that a member of the team submits."""
+    members: MembersConfig = MembersConfig()
+    """Who may submit the team's runs. Default: those whom the cluster's administrators put into its groups."""
     borrowing: dict[DnsLabel, Annotated[Int, Field(ge=0)]] = Field(default={})
     """Most nodes per pool beyond its own. A pool that is not named: all that others leave."""
     lending: dict[DnsLabel, Annotated[Int, Field(ge=0)]] = Field(default={})
