@@ -19,6 +19,10 @@ LOST: Final = (
     *(Bucket.FAULTY, Bucket.WAITING),
 )
 """Buckets of time that interruptions, saves and waiting cost."""
+OF_STEPS: Final = frozenset(
+    {Bucket.PRODUCTIVE, Bucket.REPLAYED, Bucket.COLLECTIVES, Bucket.SAVE, Bucket.OTHER}
+)
+"""Buckets that are known only if steps are."""
 UNUSED: Final = "(no run)"
 COLUMNS: Final = (
     *("pool", "purchase", "team", "run", "attempt", "bucket", "cause"),
@@ -223,7 +227,12 @@ def sentences(book: Mapping[Account, Amount], steps: int, tokens: float) -> Sequ
         found.append(f"{whole.usd / steps:,.6g} USD per useful step ({steps:,} steps)")
     if tokens:
         found.append(f"{whole.usd / tokens * 1e9:,.2f} USD per billion tokens")
-    if whole.usd:
+    if whole.usd and not any(account.bucket in OF_STEPS for account in book):
+        found.append(
+            "what its time was spent on is not known: no step of it was found; pass a Prometheus that has its "
+            "metrics, or its folder with --run-dir"
+        )
+    elif whole.usd:
         found.append(
             f"{lost:,.2f} USD ({lost / whole.usd:.1%}) for interruptions, saves and waiting"
         )

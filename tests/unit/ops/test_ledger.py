@@ -450,3 +450,11 @@ def test_a_planned_stack_has_prices_without_a_cluster(capsys: pytest.CaptureFixt
     assert found["usdPerHour"]["atMax"] == pytest.approx(190.448168)
     assert main(["stack", "cost", "--stack", "nowhere", "--planned"]) == 2
     assert "expected one of dev, local, prod" in capsys.readouterr().err
+
+
+def test_what_interruptions_cost_is_said_only_where_steps_are_known() -> None:
+    with_steps = report.of_run(account([NODE, HOLD, PHASE], 0, 1000), "r")
+    without = report.of_run(account([NODE, HOLD], 0, 1000), "r")
+    assert any("for interruptions" in line for line in report.sentences(with_steps, 10, 0.0))
+    [line] = report.sentences(without, 0, 0.0)
+    assert "not known" in line and "--run-dir" in line
