@@ -8,7 +8,7 @@ from typing import Final
 
 from rich.console import Console
 
-from ops import drain_command
+from ops import completion, drain_command
 from ops.budgets import command as budgets
 from ops.cluster import Cluster, ClusterError, ForbiddenError
 from ops.collect import NoSuchRunError
@@ -95,6 +95,7 @@ def parser() -> argparse.ArgumentParser:
     cost = tree.group("cost", "record what nodes and runs do, report a month, enforce budgets")
     costs.add_group(cost)
     budgets.add(cost)
+    completion.add(tree, parser)
     return top
 
 
