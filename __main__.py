@@ -6,13 +6,7 @@ import pulumi
 import pulumi_kubernetes as k8s
 
 from infra.addons.component import AddOns
-from infra.config import (
-    ConfigError,
-    StackConfig,
-    add_ons,
-    arguments,
-    engine_values,
-)
+from infra.config import ConfigError, StackConfig, add_ons, arguments, engine_values, placeholders
 from infra.domain.cluster_target import ClusterTarget
 from infra.observability.component import Observability
 from infra.queueing.backends import backend
@@ -87,6 +81,8 @@ def main() -> None:
         planned = plan.make(engine_values(), pulumi.get_stack(), ROOT, preview=dry)
     except ConfigError as error:
         raise pulumi.RunError(str(error)) from None
+    if planned.placeholders:
+        pulumi.log.warn(placeholders.warning(planned.placeholders))
     site = provision_aws(planned.config) or attach_existing(planned.config)
     ready = deploy_platform(planned, site)
     jobs = runs.deploy(planned.runs, planned.platform, ready, site.kubernetes, ROOT)

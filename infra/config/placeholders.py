@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from infra.config.errors import ConfigIssue
@@ -41,6 +41,14 @@ def find_placeholders(values: Mapping[str, Any]) -> list[ConfigIssue]:
         for kind, pattern in _KINDS.items()
         if (found := pattern.search(text))
     ]
+
+
+def warning(found: Sequence[ConfigIssue]) -> str:
+    """Return what a preview says of the placeholders that it found."""
+    lines = [f"  {one.path}: {one.problem}" for one in found]
+    return "\n".join(
+        ["`pulumi up` would refuse these values of the stack file; replace them first:", *lines]
+    )
 
 
 def _texts(value: Any, path: str) -> Iterator[tuple[str, str]]:

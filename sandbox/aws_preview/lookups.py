@@ -129,6 +129,11 @@ def _addon_version(arguments: Mapping[str, Any], place: Place) -> Answer:
     }
 
 
+def _clusters(_arguments: Mapping[str, Any], place: Place) -> Answer:
+    # A preview as if the stack were new.
+    return {"id": place.region, "region": place.region, "names": []}
+
+
 _ANSWERS: Final[Mapping[str, Callable[[Mapping[str, Any], Place], Answer]]] = MappingProxyType(
     {
         "aws:index/getAvailabilityZones:getAvailabilityZones": _availability_zones,
@@ -136,5 +141,6 @@ _ANSWERS: Final[Mapping[str, Callable[[Mapping[str, Any], Place], Answer]]] = Ma
         "aws:index/getRegion:getRegion": _region,
         "aws:index/getPartition:getPartition": _partition,
         "aws:eks/getAddonVersion:getAddonVersion": _addon_version,
+        "aws:eks/getClusters:getClusters": _clusters,
     }
 )

@@ -22,6 +22,8 @@ class Plan:
     images: Mapping[str, str]
     """References by digest, by the names of the stack file."""
     runs: list[RunSpec]
+    placeholders: tuple[ConfigIssue, ...] = ()
+    """Placeholders of the committed files that are left; only a preview has any."""
 
 
 def make(values: Mapping[str, Any], stack: str, root: Path, *, preview: bool) -> Plan:
@@ -32,18 +34,24 @@ def make(values: Mapping[str, Any], stack: str, root: Path, *, preview: bool) ->
     Raises ConfigError with the issues of the stack and of its runs. Runs of an invalid stack are checked as far
     as possible without the Platform record.
     """
-    unset = [] if preview else placeholders.find_placeholders(values)
+    unset = placeholders.find_placeholders(values)
     try:
         config = parse(values)
-        if unset:
+        if unset and not preview:
             raise ConfigError([])
     except ConfigError as error:
-        issues = [*error.issues, *unset, *_run_issues(values.get("runs"), root)]
+        issues = [
+            *error.issues,
+            *(() if preview else unset),
+            *_run_issues(values.get("runs"), root),
+        ]
         raise ConfigError(issues) from None
     platform = platform_record.platform(config, stack)
     references = run_files.images(config.images, root)
     runs = run_files.load(config.runs, platform, references, root)
-    return Plan(config=config, platform=platform, images=references, runs=runs)
+    return Plan(
+        config=config, platform=platform, images=references, runs=runs, placeholders=tuple(unset)
+    )
 
 
 def _run_issues(listed: Any, root: Path) -> tuple[ConfigIssue | str, ...]:

@@ -23,6 +23,7 @@ from infra.sites.aws.block_volumes import EBS, BlockVolumes
 from infra.sites.aws.bucket_access import lustre_key_statement, team_buckets
 from infra.sites.aws.buckets import Buckets, BucketsArgs
 from infra.sites.aws.cluster import Cluster, ClusterArgs
+from infra.sites.aws.creator import check_creator
 from infra.sites.aws.elastic_files import EfsStorage, EfsStorageArgs
 from infra.sites.aws.existing_network import ExistingNetwork
 from infra.sites.aws.identity import TeamIdentity, TeamIdentityArgs
@@ -304,4 +305,5 @@ class AwsStack(pulumi.ComponentResource):
 def deploy(name: str, args: AwsStackArgs) -> ClusterTarget:
     """Deploy all AWS resources through their own provider."""
     aws = aws_provider(f"{name}-provider", args.site)
+    check_creator(args.site.cluster, args.cluster, aws)
     return AwsStack(name, args, pulumi.ResourceOptions(providers=[aws])).site

@@ -67,6 +67,11 @@ def addon_version(args: Inputs, cloud: Cloud) -> Outputs:
     }
 
 
+@answers("aws:eks/getClusters:getClusters")
+def clusters(args: Inputs, cloud: Cloud) -> Outputs:
+    return {"id": REGION, "names": cloud.client("eks").list_clusters()["clusters"]}
+
+
 @answers("aws:ssm/getParameter:getParameter")
 def parameter(args: Inputs, cloud: Cloud) -> Outputs:
     found = cloud.client("ssm").get_parameter(Name=args["name"])["Parameter"]

@@ -36,12 +36,16 @@ def test_an_update_lists_every_placeholder_and_a_preview_accepts_them(stack: str
         "images.trainer: placeholder",
         "registries[0]: placeholder",
     }
+    dev = {
+        "teams[0].members.researchers[0]: placeholder",
+        "teams[0].members.leads[0]: placeholder",
+    }
     prod = {
         "nodePools[1].reservation.id: placeholder",
         "observability.grafana.url: placeholder",
         "signatures.keyless.subject: placeholder",
     }
-    assert set(found) == expected | (prod if stack == "prod" else set())
+    assert set(found) == expected | (prod if stack == "prod" else dev)
     assert plan.make(values, stack, ROOT, preview=True).config.on_aws
 
 
@@ -51,6 +55,23 @@ def test_the_program_refuses_them_before_the_first_resource(
     monkeypatch.setattr(pulumi.runtime, "is_dry_run", lambda: False)
     with pytest.raises(pulumi.RunError, match=r"aws\.account: .111122223333. is a placeholder"):
         render("dev", _values("dev"))
+
+
+def test_a_preview_warns_of_every_placeholder(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(pulumi.log, "warn", said.append)
+    render("dev", _values("dev"))
+    [warning] = said
+    assert warning.startswith("`pulumi up` would refuse these values of the stack file;")
+    for issue in placeholders.find_placeholders(_values("dev")):
+        assert f"  {issue.path}: {issue.problem}\n" in warning + "\n"
+
+
+def test_a_preview_of_the_local_stack_warns_of_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(pulumi.log, "warn", said.append)
+    render("local", _values("local"))
+    assert said == []
 
 
 def test_an_update_of_the_local_stack_has_no_placeholders() -> None:
