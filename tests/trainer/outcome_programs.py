@@ -25,7 +25,10 @@ folder = Path(sys.argv[1])
 starts = folder / f"starts-{rank}"
 with starts.open("a") as stream:
     stream.write("x")
-if word == "exit":
+if word == "last":  # after rank 1 is ready
+    while not (folder / "pid-1").exists():
+        time.sleep(0.01)
+if word in ("exit", "last"):
     sys.exit(int(code))
 if word == "once" and starts.stat().st_size == 1:
     sys.exit(int(code))

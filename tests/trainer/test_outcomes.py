@@ -93,7 +93,7 @@ def test_one_rank_gets_a_signal(
 
 
 def test_no_process_is_left(gang: Gang) -> None:
-    gang.launch("exit=1,ignores", 2, DEADLINE_NOTICE_S)
+    gang.launch("last=1,ignores", 2, DEADLINE_NOTICE_S)
     assert gang.wait() == 1
     [pid] = gang.folder.glob("pid-1")
     assert not Path("/proc", pid.read_text()).exists()
