@@ -16,6 +16,7 @@ from infra.kubernetes.objects import Manifest
 from sandbox.cluster import ClusterError
 from tests.golden import manifest_files
 from tests.golden.conftest import read_folder
+from tests.sandbox.node_kit import until
 
 if TYPE_CHECKING:
     from tests.sandbox.conftest import Cluster
@@ -52,11 +53,29 @@ def run(launcher: str) -> Manifest:
     return found
 
 
+def _kueue_answers(cluster: Cluster) -> bool:
+    container = {"name": "main", "image": IMAGE}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "example", "namespace": "default"},
+        "spec": {"containers": [container]},
+    }
+    try:
+        applied(cluster, [pod], "--dry-run=server")
+    except ClusterError as error:
+        if "webhook" in str(error):
+            return False
+        raise
+    return True
+
+
 @pytest.fixture(scope="module")
 def installed(cluster: Cluster) -> Iterator[Cluster]:
     """The cluster with both APIs and all of their controllers' objects; no pods run, because there is no node."""
     for plan in PLANS:
         applied(cluster, manifests(plan))
+    until(lambda: _kueue_answers(cluster), "Kueue's webhook of pods is served")
     cluster.kubectl("wait", "--for=condition=Established", "--timeout=120s", *APIS)
     cluster.kubectl("create", "namespace", TEAM)
     try:
