@@ -33,5 +33,6 @@ MODULES: dict[str, str] = {
     "loader": "bench.trainer.loader",
     "gpu": "bench.trainer.gpu",
     "elastic": "bench.trainer.elastic",
+    "page": "bench.page",
 }
 """Module by the benchmark's name."""

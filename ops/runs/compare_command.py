@@ -104,7 +104,10 @@ def _recorded_losses(
 ) -> dict[str, tuple[int | None, float]]:
     where = f'{{run_id=~"{"|".join(ids)}"}}[{metrics.HISTORY}]'
     try:
-        losses = prometheus.query(f"max by (run_id) (last_over_time({series.LOSS}{where}))")
+        # Each attempt has series of its own: the loss is that of the one that came furthest.
+        furthest = f"topk by (run_id) (1, last_over_time({series.STEP}{where}))"
+        last = f"last_over_time({series.LOSS}{where}) and on (run_id, pod) {furthest}"
+        losses = prometheus.query(f"max by (run_id) ({last})")
         steps = prometheus.query(f"max by (run_id) (last_over_time({series.STEP}{where}))")
     except MetricsUnknownError:
         return {}

@@ -143,6 +143,8 @@ def from_log(lines: Sequence[Line], why: str) -> Measured:
         Moment(time=time, step=one.step, loss=one.loss, tokens_per_s=one.tokens_per_s, mfu=one.mfu)
         for time, one in points
     ]
+    if not moments:
+        return Measured(gap=f"{gap}no step was measured yet")
     return Measured(
         moments=_distinct(moments),
         gap=f"{gap}the curves are the end of rank 0's log, of its last attempt only",

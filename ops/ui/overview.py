@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -145,7 +146,9 @@ def read_overview(
 
     sight = observe.look(cluster, None, now.timestamp(), namespace)
     hidden |= sight.hidden
-    merged = {f.identity: f for f in (*recorded, *observe.facts(sight, recorded))}
+    # Who waits decides what idle nodes are booked on, and that is not shown.
+    facts = observe.facts(dataclasses.replace(sight, workloads=()), recorded)
+    merged = {f.identity: f for f in (*recorded, *facts)}
     events = [e for e in items(EVENTS) if (e.get("involvedObject") or {}).get("kind") == "Node"]
     return Overview(
         now=now,

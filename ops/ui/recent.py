@@ -12,7 +12,11 @@ from ops.cluster import Cluster, Kind
 from ops.objects import Json
 
 FRESH_S: Final = 2.0
-"""Age up to which an answer is returned without reading again."""
+"""Age up to which an answer is returned without reading again, if reading is quick."""
+FRESH_MAX_S: Final = 10.0
+"""The same where reading is slow, such as with thousands of runs."""
+_READING_SHARE: Final = 0.05
+"""Share of the time that may be spent reading one answer: decoding keeps pages from being served."""
 STALE_S: Final = 20.0
 """Age up to which an answer is returned at once while it is read again."""
 KEPT: Final = 200
@@ -21,11 +25,17 @@ KEPT: Final = 200
 T = TypeVar("T")
 
 
+def fresh_s(took_s: float) -> float:
+    """Return how long an answer that took so long to read is not read again."""
+    return max(FRESH_S, min(FRESH_MAX_S, took_s / _READING_SHARE))
+
+
 @dataclass
 class _Entry(Generic[T]):
     value: T | None = None
     error: Exception | None = None
     read_at: float = float("-inf")
+    took_s: float = 0.0
     reading: bool = False
 
 
@@ -40,17 +50,18 @@ class Recent(Generic[T]):
     def get(self, key: Hashable, read: Callable[[], T]) -> T:
         """Return the value of a key: a recent one, or what `read` returns. Raises what `read` raised.
 
-        A value that is older than FRESH_S is returned, and read again in the background; one that is older than
+        A value that is older than `fresh_s` is returned, and read again in the background; one that is older than
         STALE_S is not returned.
         """
         with self._changed:
             entry = self._entries.setdefault(key, _Entry())
             age = self._clock() - entry.read_at
-            if age > FRESH_S and not entry.reading:
+            old = age > (FRESH_S if entry.error else fresh_s(entry.took_s))
+            if old and not entry.reading:
                 entry.reading = True
                 self._drop_old()
                 threading.Thread(target=self._read, args=(entry, read), daemon=True).start()
-            if age > STALE_S or (entry.error and age > FRESH_S):
+            if age > STALE_S or (entry.error and old):
                 self._changed.wait_for(lambda: not entry.reading)
             if entry.error is not None:
                 raise entry.error
@@ -60,6 +71,7 @@ class Recent(Generic[T]):
     def _read(self, entry: _Entry[T], read: Callable[[], T]) -> None:
         value: T | None = None
         error: Exception | None = None
+        begun = self._clock()
         try:
             value = read()
         except Exception as raised:
@@ -67,6 +79,7 @@ class Recent(Generic[T]):
         with self._changed:
             entry.value, entry.error = value, error
             entry.read_at, entry.reading = self._clock(), False
+            entry.took_s = entry.read_at - begun
             self._changed.notify_all()
 
     def _drop_old(self) -> None:
@@ -77,23 +90,24 @@ class Recent(Generic[T]):
 
 
 class SharedLists(Cluster):
-    """A cluster whose lists are shared by all that read within FRESH_S seconds."""
+    """A cluster whose lists are shared by all that read within `fresh_s` seconds."""
 
     def __init__(self, cluster: Cluster, clock: Callable[[], float] = time.monotonic) -> None:
         self._cluster = cluster
         self._clock = clock
         self._lists: dict[Hashable, tuple[float, list[Json]]] = {}
+        """Until when a list is shared, and the list."""
 
     def items(self, kind: Kind, namespace: str | None = None, selector: str = "") -> list[Json]:
         """As of `Cluster`."""
         key = (kind, namespace, selector)
-        at, found = self._lists.get(key, (float("-inf"), []))
-        if self._clock() - at > FRESH_S:
+        until, found = self._lists.get(key, (float("-inf"), []))
+        begun = self._clock()
+        if begun > until:
             found = self._cluster.items(kind, namespace, selector)
-            self._lists = {
-                k: one for k, one in self._lists.items() if self._clock() - one[0] <= FRESH_S
-            }
-            self._lists[key] = (self._clock(), found)
+            now = self._clock()
+            self._lists = {k: one for k, one in self._lists.items() if now <= one[0]}
+            self._lists[key] = (now + fresh_s(now - begun), found)
         return found
 
     def get(self, kind: Kind, name: str, namespace: str | None = None) -> Json | None:

@@ -104,8 +104,10 @@ def read_run_view(
     measured = _measured(taken, details, prometheus)
     phases = _with_causes(measured.phases, taken)
     sight = observe.look(cluster, prometheus, now.timestamp(), taken.namespace)
+    mine = [one for one in sight.workloads if objects.run_id_of(one) == taken.run_id]
+    sight = dataclasses.replace(sight, workloads=mine)
     merged = {f.identity: f for f in (*recorded, *observe.facts(sight, recorded))}
-    facts = list(merged.values())
+    facts = spending.facts_of_run(list(merged.values()), taken.run_id)
     spent = spending.spending_by_run(facts, now.timestamp()).get(taken.run_id)
     division, note = _division(taken, details, phases, facts if recorded else (), spent)
     before = _previous(known, run)

@@ -13,7 +13,7 @@ from typing import Final
 
 from ops.ledger import report
 from ops.ledger.accounting import account
-from ops.ledger.model import Account, Amount, Book, Bucket, Cause, Fact, Hold, Node, Phase
+from ops.ledger.model import Account, Amount, Book, Bucket, Cause, Fact, Fault, Hold, Node, Phase
 
 _WALL_CLOCK: Final = "wall-clock"
 
@@ -58,11 +58,15 @@ class Division:
 
 
 def spending_by_run(facts: Sequence[Fact], now: float) -> dict[str, Spending]:
-    """Return the cost of each run whose node-time is known."""
+    """Return the cost of each run whose node-time is known.
+
+    Idle nodes that a run could have used while it waited are not part of it; `run cost` names them.
+    """
     since = min((f.start for f in facts if isinstance(f, Node)), default=now)
     books: dict[str, Book] = defaultdict(dict)
     for one, amount in account(facts, since, now).items():
-        books[one.run][one] = amount
+        if one.bucket is not Bucket.WAITING:
+            books[one.run][one] = amount
     hourly = usd_per_hour_by_run(facts)
     found = {}
     for run, book in books.items():
@@ -71,6 +75,21 @@ def spending_by_run(facts: Sequence[Fact], now: float) -> dict[str, Spending]:
             usd=_usd(whole), usd_per_hour=hourly.get(run), hours=whole.seconds / 3600
         )
     return found
+
+
+def facts_of_run(facts: Sequence[Fact], run: str) -> list[Fact]:
+    """Return the facts about a run and about the nodes that it held.
+
+    With these alone the accounting of the run is the same: time of other runs on its nodes becomes idle.
+    """
+    mine = [f for f in facts if isinstance(f, Hold | Phase) and f.run == run]
+    held = {f.node for f in mine if isinstance(f, Hold)}
+    around = [
+        f
+        for f in facts
+        if (isinstance(f, Node) and f.uid in held) or (isinstance(f, Fault) and f.node in held)
+    ]
+    return [*mine, *around]
 
 
 def usd_per_hour_by_run(facts: Iterable[Fact]) -> dict[str, float | None]:
@@ -130,7 +149,9 @@ def _sum_usd(parts: Sequence[Part]) -> float | None:
 def by_record(facts: Sequence[Fact], run: str, now: float) -> Division:
     """Return the division of a run's node-time by recorded facts."""
     since = min((f.start for f in facts if isinstance(f, Node)), default=now)
-    return divide_book(_by_cause(report.of_run(account(facts, since, now), run)))
+    book = report.of_run(account(facts, since, now), run)
+    held = {one: amount for one, amount in book.items() if one.bucket is not Bucket.WAITING}
+    return divide_book(_by_cause(held))
 
 
 def by_wall_clock(
