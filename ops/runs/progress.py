@@ -47,7 +47,7 @@ class Progress:
     loss: float | None = None
     tokens_per_s: float | None = None
     steps_per_s: float | None = None
-    """Over the last minutes."""
+    """Of the time spent on steps, over the last minutes."""
 
     @property
     def seconds_left(self) -> float | None:
@@ -86,8 +86,11 @@ def from_prometheus(
         name: functools.partial(prometheus.query, f"max by (run_id) ({one}{where})")
         for name, one in _SERIES.items()
     }
-    rate = f"sum by (run_id) (rate({series.STEPS}{where}[5m]))"
-    questions["steps_per_s"] = functools.partial(prometheus.query, rate)
+    # Both rates of a run that has just started are too low, by the same factor.
+    made, spent = (
+        f"sum by (run_id) (rate({one}{where}[5m]))" for one in (series.STEPS, series.STEP_SECONDS)
+    )
+    questions["steps_per_s"] = functools.partial(prometheus.query, f"{made} / {spent}")
     came = concurrent.gather_with_deadline(questions, DEADLINE_S)
     answers = {name: found for name, found in came.items() if not isinstance(found, ClusterError)}
     if not answers:

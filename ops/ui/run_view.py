@@ -27,6 +27,8 @@ from ops.ui.spending import Division, Spending
 NOTICE: Final = "notice"
 """Cause of the end of an attempt that saved and ended after a notice, of whatever kind."""
 SAVES_SHOWN: Final = 8
+_BETWEEN_MEASUREMENTS_S: Final = 60.0
+"""Longest usual time between two scrapes, and between two points of a curve."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,7 +203,7 @@ def _division(
         price = spent.usd / spent.hours * len(details.pods)
     admitted = seconds(summary.admitted)
     start = min(admitted or phases[0].start, phases[0].start)
-    end = seconds(summary.ended) or now
+    end = seconds(summary.ended) or _seen_until(phases, now)
     found = spending.by_wall_clock(taken.run_id, phases, start, end, admitted, price)
     return found, (
         "of the time since its first start, by its metrics; money at the price of the nodes that it holds or held"
@@ -209,11 +211,17 @@ def _division(
     )
 
 
+def _seen_until(phases: Sequence[Phase], now: float) -> float:
+    """Return now, or the last measured step if that is as recent as measurements are."""
+    last = phases[-1].end
+    return last if now - last < _BETWEEN_MEASUREMENTS_S else now
+
+
 def spans_of(details: Details, phases: Sequence[Phase], now: float) -> list[Span]:
     """Return the time axis of a run, without gaps. Pure."""
     one = details.summary
     created, admitted = seconds(one.created), seconds(one.admitted)
-    end = seconds(one.ended) or now
+    end = seconds(one.ended) or (_seen_until(phases, now) if phases else now)
     if created is None:
         return []
     found: list[Span] = []
@@ -299,11 +307,11 @@ def _ranks_note(ranks: Sequence[Rank], taken: Snapshot) -> str:
         low, high = known[lowest], known[highest]
         if high - low > 0.1:
             parts.append(
-                f"GPUs of ranks {lowest} are busy {low:.0%}, of ranks {highest} {high:.0%}:"
+                f"The GPUs of ranks {lowest} are busy {low:.0%}, of ranks {highest} {high:.0%}:"
                 " look at the one that differs from the rest"
             )
         else:
-            parts.append("the GPUs of all ranks are equally busy")
+            parts.append("The GPUs of all ranks are equally busy")
     if parts:
         return ". ".join(parts)
     return "Which rank is slow is not known without metrics; all ranks of a step wait for the slowest one."
