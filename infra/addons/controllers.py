@@ -14,6 +14,9 @@ REPLICAS: Final = 2
 PRIORITY: Final = "system-cluster-critical"
 """A webhook that cannot be scheduled blocks all requests that it reviews."""
 
+NODE_PRIORITY: Final = "system-node-critical"
+"""For what runs on each node."""
+
 TOLERATIONS: Final = ({"key": "CriticalAddonsOnly", "operator": "Exists"},)
 """Taint of nodes reserved for cluster services."""
 

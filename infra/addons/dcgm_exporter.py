@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from infra.addons import controllers, gpu_nodes
 from infra.addons.gpu_nodes import GpuNodesArgs
+from infra.addons.isolation import isolation
 from infra.addons.model import WHOLE, AddOn, Image, Installable
 from infra.domain import naming
 from infra.observability import dcgm
@@ -18,6 +19,8 @@ NAME: Final = "dcgmExporter"
 
 ENGINE_PORT: Final = 5555
 """DCGM's default port, on the node."""
+
+METRICS_PORT: Final = 9400
 
 _ENGINE_OF_NODE: Final[list[dict[str, Any]]] = [
     {"name": "HOST_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.hostIP"}}},
@@ -39,6 +42,14 @@ def plan(args: GpuNodesArgs) -> Installable:
             "serviceMonitor": {"enabled": False},
             **({"extraEnv": _ENGINE_OF_NODE} if args.engine_on_nodes else {}),
         },
+        before=(
+            isolation(
+                "dcgm-exporter",
+                naming.GPU_OPERATOR_NAMESPACE,
+                metrics=(METRICS_PORT,),
+                egress=False,
+            ),
+        ),
         namespace_labels=gpu_nodes.PRIVILEGED,
     )
 

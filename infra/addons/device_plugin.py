@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from infra.addons import controllers, gpu_nodes
 from infra.addons.gpu_nodes import GpuNodesArgs
+from infra.addons.isolation import isolation
 from infra.addons.model import WHOLE, AddOn, ChartSource, Image, Installable
 from infra.domain import naming
 
@@ -27,6 +28,7 @@ def plan(args: GpuNodesArgs) -> Installable:
     return Installable(
         add_on=NAME,
         values=values | {"migStrategy": "none"},
+        before=(isolation("device-plugin", naming.GPU_OPERATOR_NAMESPACE, egress=False),),
         namespace_labels=gpu_nodes.PRIVILEGED,
     )
 

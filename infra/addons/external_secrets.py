@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from infra.addons import controllers
+from infra.addons.isolation import isolation
 from infra.addons.model import WHOLE, AddOn, Image, Installable
 from infra.domain import naming
 
@@ -15,7 +16,11 @@ def plan() -> Installable:
     It never writes to stores, and creates Secrets only in namespaces with an ExternalSecret.
     """
     requests = controllers.resources("50m", "256Mi")
-    common = {"resources": requests, "tolerations": list(controllers.TOLERATIONS)}
+    common = {
+        "resources": requests,
+        "tolerations": list(controllers.TOLERATIONS),
+        "priorityClassName": controllers.PRIORITY,
+    }
     twice = {
         "replicaCount": controllers.REPLICAS,
         "podDisruptionBudget": controllers.DISRUPTION_BUDGET,
@@ -34,6 +39,16 @@ def plan() -> Installable:
             "webhook": {**twice, **common},
             "certController": common,
         },
+        # A store may listen on any port.
+        before=(
+            isolation(
+                "external-secrets",
+                naming.EXTERNAL_SECRETS,
+                called=(10250,),
+                metrics=(8080,),
+                egress=False,
+            ),
+        ),
         namespace_labels=controllers.pod_security("restricted"),
     )
 

@@ -18,6 +18,7 @@ from infra.addons.fluent_bit_pipeline import Destination as Destination
 from infra.addons.fluent_bit_pipeline import Endpoint as Endpoint
 from infra.addons.fluent_bit_pipeline import Http as Http
 from infra.addons.fluent_bit_pipeline import Loki as Loki
+from infra.addons.isolation import API_SERVER_PORTS
 from infra.addons.model import WHOLE, AddOn, Image, Installable
 from infra.domain import naming
 from infra.kubernetes import network_policy
@@ -30,8 +31,6 @@ ACCOUNT: Final = naming.LOG_SHIPPER
 NAMESPACE: Final = "logging"
 _LABELS: Final[Mapping[str, str]] = {"app.kubernetes.io/name": "fluent-bit"}
 """Pod labels of the chart."""
-_API_SERVER: Final = (443, 6443)
-"""Ports on EKS and elsewhere. The first is CloudWatch's, too."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +76,7 @@ def _values(args: FluentBitArgs) -> dict[str, Any]:
         },
         "resources": controllers.resources("50m", "256Mi"),
         # Logs still ship from a node that is short of memory.
-        "priorityClassName": "system-node-critical",
+        "priorityClassName": controllers.NODE_PRIORITY,
         "tolerations": [dict(toleration) for toleration in args.tolerations],
         "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "10%"}},
         "terminationGracePeriodSeconds": 30,
@@ -147,7 +146,7 @@ def _allowed(destination: Destination) -> Manifest:
             "ingress": [{"from": [prometheus], "ports": [_tcp(pipeline.METRICS_PORT)]}],
             "egress": [
                 network_policy.name_resolution(),
-                {"ports": [_tcp(port) for port in _API_SERVER]},
+                {"ports": [_tcp(port) for port in API_SERVER_PORTS]},
                 *_sending(destination),
             ],
         },

@@ -19,6 +19,7 @@ import yaml
 
 from infra.addons import controllers, dcgm_exporter, gpu_nodes
 from infra.addons.gpu_nodes import GpuNodesArgs
+from infra.addons.isolation import isolation
 from infra.addons.model import PARENT, WHOLE, AddOn, Image, Installable
 from infra.domain import naming
 from infra.domain.gpu_sharing import SharingMode
@@ -69,7 +70,17 @@ def plan(args: GpuNodesArgs) -> Installable:
             "dcgmExporter": _exporter(),
             **{part: {"enabled": False} for part in _UNUSED},
         },
-        before=tuple(_config_maps(shared, cut)),
+        # Drivers are fetched from anywhere, exporters ask the engine of their node.
+        before=(
+            isolation(
+                "gpu-operator",
+                naming.GPU_OPERATOR_NAMESPACE,
+                metrics=(8080, dcgm_exporter.METRICS_PORT),
+                each_other=True,
+                egress=False,
+            ),
+            *_config_maps(shared, cut),
+        ),
         namespace_labels=gpu_nodes.PRIVILEGED,
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from infra.addons import controllers
+from infra.addons.isolation import isolation
 from infra.addons.model import WHOLE, AddOn, ChartSource, Image, Installable
 from infra.domain import naming
 
@@ -27,6 +28,7 @@ def plan() -> Installable:
                 "affinity": controllers.anti_affinity(LABELS),
             },
         },
+        before=(isolation("jobset", naming.JOBSET_NAMESPACE, called=(9443,), metrics=(8443,)),),
         namespace_labels=controllers.pod_security("restricted"),
     )
 

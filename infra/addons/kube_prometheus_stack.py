@@ -111,6 +111,7 @@ def _prometheus(args: KubePrometheusStackArgs) -> dict[str, Any]:
     return {
         "replicas": 2,
         "podAntiAffinity": "hard",
+        "priorityClassName": controllers.PRIORITY,
         "externalLabels": {"cluster": args.cluster},
         "scrapeInterval": f"{args.scrape_seconds}s",
         "evaluationInterval": f"{args.scrape_seconds}s",
@@ -133,6 +134,7 @@ def _alertmanager(args: KubePrometheusStackArgs) -> dict[str, Any]:
         "alertmanagerSpec": {
             "replicas": 2,
             "podAntiAffinity": "hard",
+            "priorityClassName": controllers.PRIORITY,
             "secrets": routing.secrets(args.receivers),
             "storage": _claim(args, "2Gi"),
             "resources": controllers.resources("50m", "128Mi"),
@@ -191,6 +193,7 @@ def _kube_state_metrics() -> dict[str, Any]:
     return {
         "metricLabelsAllowlist": [f"{kind}=[{','.join(keys)}]" for kind, keys in shown.items()],
         "resources": controllers.resources("50m", "512Mi"),
+        "priorityClassName": controllers.PRIORITY,
     }
 
 
@@ -199,6 +202,7 @@ def _node_exporter() -> dict[str, Any]:
         # Runs on all nodes, whatever their taints.
         "tolerations": [{"operator": "Exists", "effect": "NoSchedule"}],
         "resources": controllers.resources("50m", "64Mi"),
+        "priorityClassName": controllers.NODE_PRIORITY,
     }
 
 

@@ -7,6 +7,7 @@ from typing import Final
 import yaml
 
 from infra.addons import controllers, kueue_config
+from infra.addons.isolation import isolation
 from infra.addons.model import WHOLE, AddOn, ChartSource, Image, Installable
 from infra.domain import naming
 
@@ -38,6 +39,8 @@ def plan() -> Installable:
                 )
             },
         },
+        # Webhook and visibility API.
+        before=(isolation("kueue", naming.KUEUE_NAMESPACE, called=(9443, 8082), metrics=(8443,)),),
         namespace_labels=controllers.pod_security("restricted"),
     )
 

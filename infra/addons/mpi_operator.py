@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from infra.addons import controllers, manifests
+from infra.addons.isolation import isolation
 from infra.addons.manifests import READ, WRITE, Kind, rule
 from infra.addons.model import AddOn, ControllerImage, Image, Installable
 
@@ -66,6 +67,7 @@ def plan(image: ControllerImage) -> Installable:
     return Installable(
         add_on="mpiOperator",
         before=(
+            isolation(NAME, _NAMESPACE),
             manifests.crd(kind),
             *manifests.access(NAME, _NAMESPACE, _EVERYWHERE, [manifests.LEADING]),
         ),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from infra.addons import controllers
+from infra.addons.isolation import isolation
 from infra.addons.model import WHOLE, AddOn, Image, Installable, Section
 from infra.addons.signatures import API, Signer, image_policy
 from infra.domain import naming
@@ -46,6 +47,16 @@ def plan(signer: Signer) -> Installable:
     return Installable(
         add_on="policyController",
         values=VALUES,
+        # A registry may listen on any port.
+        before=(
+            isolation(
+                "policy-controller",
+                naming.SIGNATURES_NAMESPACE,
+                called=(8443,),
+                metrics=(9090,),
+                egress=False,
+            ),
+        ),
         objects=(image_policy(signer),),
         namespace_labels=controllers.pod_security("baseline"),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from infra.addons import controllers
+from infra.addons.isolation import isolation
 from infra.addons.model import AddOn, ChartSource, Image, Installable
 
 LABELS: Final = {
@@ -33,6 +34,7 @@ def plan() -> Installable:
                 "securityContext": {"readOnlyRootFilesystem": True},
             },
         },
+        before=(isolation("kubeflow-trainer", _NAMESPACE, called=(9443,), metrics=(8443,)),),
         # The chart has no PodDisruptionBudget.
         objects=(controllers.disruption_budget("kubeflow-trainer", _NAMESPACE, LABELS),),
         namespace_labels=controllers.pod_security("restricted"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from infra.addons import controllers, manifests
+from infra.addons.isolation import isolation
 from infra.addons.manifests import READ, WRITE, Kind, rule
 from infra.addons.model import AddOn, ControllerImage, Image, Installable
 from infra.domain import naming
@@ -48,6 +49,7 @@ def plan(image: ControllerImage) -> Installable:
     return Installable(
         add_on="trainingOperator",
         before=(
+            isolation(NAME, _NAMESPACE, called=(9443,), metrics=(8080,)),
             manifests.crd(kind),
             *manifests.access(NAME, _NAMESPACE, _EVERYWHERE, at_home),
             _certificate(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from infra.addons import controllers
+from infra.addons.isolation import isolation
 from infra.addons.model import AddOn, ChartSource, Image, Installable
 from infra.queueing.volcano import API, SCHEDULER_CONFIG
 
@@ -41,6 +42,7 @@ def plan() -> Installable:
                 "default_tolerations": list(controllers.TOLERATIONS),
             },
         },
+        before=(isolation("volcano", _NAMESPACE, called=(8443,), metrics=(8080, 8081)),),
         objects=tuple(
             controllers.disruption_budget(f"volcano-{part}", _NAMESPACE, {"app": f"volcano-{part}"})
             for part in PARTS

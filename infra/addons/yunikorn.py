@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from infra.addons import controllers
+from infra.addons.isolation import isolation
 from infra.addons.model import WHOLE, AddOn, Image, Installable
 from infra.queueing.yunikorn import NAMESPACE, PLACEHOLDER
 
@@ -26,6 +27,7 @@ def plan() -> Installable:
                 "limits": {"cpu": "4", "memory": "2Gi"},
             },
         },
+        before=(isolation("yunikorn", NAMESPACE, metrics=(9080,)),),
         namespace_labels=controllers.pod_security("baseline"),
     )
 

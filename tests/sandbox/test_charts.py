@@ -25,6 +25,7 @@ from infra.kubernetes.helm import merged
 from infra.observability import monitors
 from sandbox import toolchain
 from tests.unit.infra.example_eks import stack_values
+from tests.unit.infra.network_model import Peer, admits
 
 if TYPE_CHECKING:
     from tests.sandbox.conftest import Cluster
@@ -185,6 +186,41 @@ def test_kueues_monitor_keeps_the_service_of_its_metrics_only(helm: Helm, tmp_pa
         and re.fullmatch(keep["regex"], one["metadata"]["name"])
     ]
     assert kept == [[8443]]
+
+
+def called_ports(objects: list[Json]) -> set[int]:
+    """Ports of pods behind the Services that webhooks and APIs of these objects name."""
+    services = {one["metadata"]["name"]: one["spec"] for one in objects if one["kind"] == "Service"}
+    named = {
+        port["name"]: port["containerPort"]
+        for pod in pods_of(objects)
+        for container in pod["containers"]
+        for port in container.get("ports", [])
+    }
+    found: set[int] = set()
+    for one in objects:
+        hooks = [hook["clientConfig"] for hook in one.get("webhooks", [])]
+        if one["kind"] == "APIService":
+            hooks = [one["spec"]]
+        if "conversion" in one.get("spec", {}):
+            hooks = [one["spec"]["conversion"]["webhook"]["clientConfig"]]
+        for hook in hooks:
+            asked = hook["service"].get("port", 443)
+            ports = services[hook["service"]["name"]]["ports"]
+            [target] = [port["targetPort"] for port in ports if port["port"] == asked]
+            found.add(named.get(target, target))
+    return found
+
+
+def test_the_network_policy_opens_what_the_api_server_calls(helm: Helm, tmp_path: Path) -> None:
+    ports = called_ports(helm.render(values_of(helm.add_on), tmp_path))
+    assert bool(ports) == (helm.add_on != "devicePlugin")
+    policies = [one for one in plans()[helm.add_on].before if one["kind"] == "NetworkPolicy"]
+    pod = Peer(namespace=ADD_ONS[helm.add_on].namespace)
+    run = Peer(namespace="team-research")
+    for port in ports:
+        assert admits(policies, pod, Peer(), port, "Ingress"), port
+    assert not admits(policies, pod, run, 8081, "Ingress")
 
 
 def images_of(tree: Any) -> Iterator[str]:

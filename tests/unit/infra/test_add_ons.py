@@ -118,8 +118,14 @@ def test_trainer_depends_on_jobset_and_nothing_depends_on_trainer(
     records: dict[str, Record],
 ) -> None:
     assert "operators-jobset" in needs(records, "operators-kubeflowTrainer")
-    assert needs(records, "operators-jobset") == {"operators-jobset-namespace"}
-    assert needs(records, "operators-kueue") == {"operators-kueue-namespace"}
+    assert needs(records, "operators-jobset") == {
+        "operators-jobset-namespace",
+        "operators-jobset-networkpolicy-jobset",
+    }
+    assert needs(records, "operators-kueue") == {
+        "operators-kueue-namespace",
+        "operators-kueue-networkpolicy-kueue",
+    }
 
 
 def test_releases_that_run_jobs_depend_on_the_webhook_for_jobs(

@@ -110,7 +110,7 @@ def test_exporter_has_no_rbac_for_pod_labels() -> None:
 
 def test_no_device_plugin_config_without_sharing() -> None:
     plan = operator()
-    assert names_before(plan) == ["dcgm-counters"]
+    assert names_before(plan) == ["gpu-operator", "dcgm-counters"]
     assert "config" not in plan.values["devicePlugin"]
     assert plan.values["migManager"] == {"enabled": False}
 
