@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 from pathlib import Path
 from typing import Final
@@ -25,6 +26,7 @@ def add(commands: Group) -> None:
         [
             "stack review --stack dev                          # runs pulumi preview",
             "stack review --stack dev --preview preview.json   # of pulumi preview --json",
+            "stack review --stack dev --comment 12             # in a GitHub workflow",
         ],
     )
     review.add_argument("--stack", required=True, metavar="STACK", help="such as dev")
@@ -34,13 +36,30 @@ def add(commands: Group) -> None:
         metavar="FILE",
         help="what `pulumi preview --json` wrote; default: run it",
     )
+    review.add_argument(
+        "--comment",
+        type=_number,
+        metavar="NUMBER",
+        help="also write it as the stack's one comment on this pull request; reads "
+        "GITHUB_REPOSITORY, GITHUB_TOKEN and GITHUB_API_URL",
+    )
     review.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not the number of a pull request, such as 12"
+        )
+    return int(text)
 
 
 def _review(args: argparse.Namespace, console: Console) -> int:
     """Return 0, or 1 if a policy is violated, the preview fails or a run is edited in place."""
-    from ops.review import consequences, report, steps  # Imports the catalog.
+    from ops.review import comment, consequences, report, steps  # Imports the catalog.
 
+    # Before the preview, which takes minutes.
+    to = comment.github(os.environ) if args.comment else None
     if args.preview:
         place, text = str(args.preview), _read(args.preview)
     else:
@@ -48,6 +67,8 @@ def _review(args: argparse.Namespace, console: Console) -> int:
     found = consequences.review(steps.parse(text, place, args.stack))
     show = printer(console)
     show(json.dumps(report.to_json(found)) if args.json else report.text(found).rstrip("\n"))
+    if to:
+        comment.post(to, args.comment, found.stack, report.text(found))
     return 0 if found.passes else 1
 
 
@@ -65,8 +86,18 @@ def _preview(stack: str) -> str:
     command += ["--policy-pack", "policies"]
     if settings.is_file():
         command += ["--policy-pack-config", str(settings)]
+    # The program that is previewed does not need the token that writes comments.
+    rest = {name: value for name, value in os.environ.items() if name != "GITHUB_TOKEN"}
     try:
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command,
+            cwd=ROOT,
+            env=rest,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
     except FileNotFoundError:
         raise ClusterError(
             "pulumi: not found on the PATH; install it, or pass --preview FILE"

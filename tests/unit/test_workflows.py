@@ -111,8 +111,10 @@ def test_previews_and_drift_detection_use_different_roles() -> None:
 def test_preview_updates_one_comment_per_stack_and_checks_policies() -> None:
     previews = workflow(ROOT / ".github/workflows/preview.yml")["jobs"]["account"]["steps"]
     options = next(step["with"] for step in previews if step.get("with", {}).get("command"))
-    assert options["comment-on-pr"] is True and options["edit-pr-comment"] is True
-    assert options["policyPacks"] == "policies"
+    assert options["policyPacks"] == "policies" and "comment-on-pr" not in options
+    review = next(step for step in previews if "stack review" in step.get("run", ""))
+    assert "--comment" in review["run"] and review["if"] == "!cancelled()"
+    assert review["env"]["GITHUB_TOKEN"] == "${{ github.token }}"
 
 
 def test_stack_updates_are_serialized_and_prod_waits_for_dev() -> None:
