@@ -32,7 +32,7 @@ NOTICE_S = 120.0
 """The notice of an EC2 spot instance."""
 INTERRUPT_AT_STEP = 14
 """Not a multiple of the checkpoint interval, so that lost steps show."""
-RESUME_TIMEOUT_S = 240.0
+RESUME_TIMEOUT_S = 600.0
 POLL_S = 0.1
 
 

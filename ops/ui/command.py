@@ -16,6 +16,7 @@ from ops.cluster import Cluster, ClusterError
 from ops.commands import Group, add_cluster, add_prometheus, printer
 from ops.ledger.command import add_record
 from ops.runs.scope import read_in_scope
+from ops.snapshot import pluralize
 from ops.ui.server import create_app
 from ops.ui.source import Source
 
@@ -74,7 +75,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     address = f"http://127.0.0.1:{port}/login?key={key}"
     try:
         runs = source.overview().listing.runs
-        show(f"{len(runs)} runs")
+        show(pluralize(len(runs), "run"))
     except ClusterError as error:
         show(f"the page shows this until it is mended: {error}")
     show(
