@@ -23,11 +23,12 @@ def plan(args: GpuNodesArgs) -> Installable:
         "failOnInitError": True,
     }
     if shared:
-        # MIG support requires SYS_ADMIN, and geometries that only the GPU operator configures.
         values["config"] = {"map": shared, "default": gpu_nodes.WHOLE_GPUS}
     return Installable(
         add_on=NAME,
-        values=values | {"migStrategy": "none"},
+        # MIG requires geometries that only the GPU operator configures. Beside a configuration the chart adds the
+        # capability SYS_ADMIN unless both of these are set; the second is the plugin's default.
+        values=values | {"migStrategy": "none", "deviceListStrategy": "envvar"},
         before=(isolation("device-plugin", naming.GPU_OPERATOR_NAMESPACE, egress=False),),
         namespace_labels=gpu_nodes.PRIVILEGED,
     )

@@ -17,7 +17,8 @@ import pytest
 import yaml
 from rich.console import Console
 
-from infra.addons import mirror
+from infra.addons import device_plugin, mirror
+from infra.addons.gpu_nodes import GpuNodesArgs
 from infra.addons.model import Installable
 from infra.addons.registry import ADD_ONS, CHART_SOURCES
 from infra.config import add_ons, parse
@@ -25,6 +26,7 @@ from infra.kubernetes.helm import merged
 from infra.observability import monitors
 from sandbox import toolchain
 from tests.unit.infra.example_eks import stack_values
+from tests.unit.infra.gpu_pools import SLICED, gpu_pool
 from tests.unit.infra.network_model import Peer, admits
 
 if TYPE_CHECKING:
@@ -186,6 +188,20 @@ def test_kueues_monitor_keeps_the_service_of_its_metrics_only(helm: Helm, tmp_pa
         and re.fullmatch(keep["regex"], one["metadata"]["name"])
     ]
     assert kept == [[8443]]
+
+
+@pytest.mark.parametrize("helm", ["devicePlugin"], indirect=True)
+def test_a_device_plugin_that_shares_gpus_gets_no_capability(helm: Helm, tmp_path: Path) -> None:
+    gpus = GpuNodesArgs(
+        pools=(gpu_pool(), SLICED), operator_brings_driver=False, engine_on_nodes=False
+    )
+    pods = list(pods_of(helm.render(device_plugin.plan(gpus).values, tmp_path)))
+    added = [
+        container.get("securityContext", {}).get("capabilities", {}).get("add")
+        for pod in pods
+        for container in pod["containers"]
+    ]
+    assert added and not any(added)
 
 
 def called_ports(objects: list[Json]) -> set[int]:
