@@ -14,9 +14,9 @@ from rich.console import Console
 from ops import metrics, objects
 from ops.budgets import control
 from ops.budgets.decision import Level, Override, Reading, decide
-from ops.cluster import Cluster, ClusterError, ConflictError, Kind, UnreachableError
+from ops.cluster import Cluster, ClusterError, ConflictError, UnreachableError
 from ops.commands import Group, add_prometheus, printer
-from ops.ledger import observe
+from ops.ledger import clock, observe
 from ops.ledger.accounting import account
 from ops.ledger.command import EVERY_S, add_record, month_bounds, required
 from ops.ledger.model import Bucket, Fact, Hold, Node
@@ -25,7 +25,6 @@ from ops.ledger.record import Record
 if TYPE_CHECKING:
     from ops.ledger.stack_file import TeamBudget
 
-REVIEWS: Final = Kind("authentication.k8s.io/v1", "selfsubjectreviews", "SelfSubjectReview")
 _FORESEEN: Final = 0.5
 """Share of the time until a limit after which it is looked at again: rates change."""
 _LEAST_S: Final = 1.0
@@ -113,7 +112,11 @@ class Controller:
         self._said: dict[str, str] = {}
 
     def step(self, prometheus: metrics.PrometheusClient | None, now: float) -> float:
-        """Look, record, decide and act once; return the seconds until a limit can be reached."""
+        """Look, record, decide and act once; return the seconds until a limit can be reached.
+
+        Raises WrongClockError, UnreachableError: nothing was recorded or decided.
+        """
+        clock.check(self._cluster)
         sight = observe.look(self._cluster, prometheus, now)
         self._record.write(observe.facts(sight, self._record.read()), now)
         first = dt.datetime.fromtimestamp(now, dt.UTC).date().replace(day=1)
@@ -192,7 +195,9 @@ def _override(args: argparse.Namespace, cluster: Cluster, console: Console) -> i
         raise ClusterError(
             "--hours, --reason: missing; expected a number of hours above 0, and why; or --withdraw"
         )
-    review = cluster.create(REVIEWS, {"apiVersion": REVIEWS.api, "kind": REVIEWS.kind})
+    review = cluster.create(
+        clock.REVIEWS, {"apiVersion": clock.REVIEWS.api, "kind": clock.REVIEWS.kind}
+    )
     who = (objects.status(review).get("userInfo") or {}).get("username") or "unknown"
     until = time.time() + args.hours * 3600
     control.override(

@@ -21,7 +21,7 @@ from ops import metrics
 from ops.cluster import Cluster, ClusterError, UnreachableError
 from ops.collect import NoSuchRunError
 from ops.commands import Group, add_prometheus, printer
-from ops.ledger import observe, report, run_files, stack_cost
+from ops.ledger import clock, observe, report, run_files, stack_cost
 from ops.ledger.accounting import account
 from ops.ledger.model import Book, Fact, Hold, Node, Phase, Wait
 from ops.ledger.record import Record
@@ -189,6 +189,7 @@ def _look_once(
     record: Record, cluster: Cluster, prometheus: metrics.PrometheusClient, now: float
 ) -> str:
     """Record what is there now; return a line about it."""
+    clock.check(cluster)
     sight = observe.look(cluster, prometheus, now)
     changed = record.write(observe.facts(sight, record.read()), now)
     gaps = [*(f"may not read {name}" for name in sorted(sight.hidden)), sight.gap]

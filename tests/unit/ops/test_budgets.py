@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,11 +12,13 @@ import pytest
 from infra.config import parse, stack_values
 from infra.domain import naming
 from ops.budgets import control
-from ops.budgets.command import readings_of
+from ops.budgets.command import Controller, readings_of
 from ops.budgets.control import OVERRIDE, STATE, State
 from ops.budgets.decision import CONFIRM_S, KEPT, Budget, Level, Override, Reading, decide
 from ops.cluster import Kind
+from ops.ledger import clock
 from ops.ledger.model import Hold, Node, Wait
+from ops.ledger.record import Record
 from tests.unit.infra.config_issues import issues
 from tests.unit.ops.test_ledger import ROOT
 
@@ -259,3 +262,52 @@ def test_a_budget_of_the_stack_file_needs_a_limit() -> None:
     assert "teams[0].budget: budget-without-limit" in str(
         [f"{i.path}: {i.code}" for i in issues(values).issues if not isinstance(i, str)]
     )
+
+
+class Stamped:
+    """An API server that stamps a review with its time, and answers nothing else."""
+
+    def __init__(self, stamp: str | None) -> None:
+        self.stamp = stamp
+
+    def create(self, _: Kind, __: Any) -> dict[str, Any]:
+        return {"metadata": {"creationTimestamp": self.stamp} if self.stamp else {}}
+
+
+SERVER = "2026-11-23T08:00:00Z"
+SERVER_S = 1_795_420_800.0
+
+
+@pytest.mark.parametrize("skew", [-4.0, 0.0, 0.9, 4.0])
+def test_a_clock_like_the_servers_is_accepted(skew: float) -> None:
+    server: Any = Stamped(SERVER)
+    clock.check(server, lambda: SERVER_S + skew)
+
+
+def test_a_slow_request_is_no_wrong_clock() -> None:
+    server: Any = Stamped(SERVER)
+    times = iter((SERVER_S - 15.0, SERVER_S + 15.0))
+    clock.check(server, lambda: next(times))
+
+
+@pytest.mark.parametrize(
+    ("skew", "says"),
+    [(3600.0, "3599 s ahead of"), (-3600.0, "3600 s behind"), (40 * 86_400.0, "ahead of")],
+)
+def test_a_wrong_clock_is_refused(skew: float, says: str) -> None:
+    server: Any = Stamped(SERVER)
+    with pytest.raises(clock.WrongClockError, match=says):
+        clock.check(server, lambda: SERVER_S + skew)
+
+
+@pytest.mark.parametrize("stamp", [None, "2001-01-01T00:00:00Z"])
+def test_with_a_wrong_clock_nothing_is_read_recorded_or_decided(
+    stamp: str | None, tmp_path: Path
+) -> None:
+    server: Any = Stamped(stamp)
+    said: list[str] = []
+    record = Record(tmp_path / "ledger")
+    controller = Controller(server, record, [], said.append)
+    with pytest.raises(clock.WrongClockError):
+        controller.step(None, SERVER_S)
+    assert said == [] and list(record.read()) == []

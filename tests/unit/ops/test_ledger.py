@@ -18,7 +18,7 @@ import pytest
 from infra.domain import naming
 from ops.__main__ import main
 from ops.cluster import ClusterError, UnreachableError
-from ops.ledger import observe, report, run_files
+from ops.ledger import clock, observe, report, run_files
 from ops.ledger.accounting import account, with_replays
 from ops.ledger.command import month_bounds
 from ops.ledger.model import Book, Bucket, Cause, Fact, Fault, Hold, Node, Phase, Wait
@@ -358,10 +358,15 @@ def test_an_attempt_ends_for_a_cause_that_the_cluster_shows() -> None:
     assert ended(workload_object(), attempt=2, nodes=("b",)) == "reclaim"
 
 
-def test_the_collector_outlives_an_unreachable_cluster(
+def test_the_collector_outlives_a_wrong_clock_and_an_unreachable_cluster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     looks = iter((False, True))
+    clocks = iter((False, True, True))
+
+    def check(_: Any) -> None:
+        if not next(clocks):
+            raise clock.WrongClockError("clocks differ")
 
     def look(*_: Any) -> Sight:
         if not next(looks):
@@ -373,10 +378,12 @@ def test_the_collector_outlives_an_unreachable_cluster(
             raise KeyboardInterrupt
 
     monkeypatch.setattr(observe, "look", look)
+    monkeypatch.setattr(clock, "check", check)
     monkeypatch.setattr("ops.__main__.Cluster", lambda *_: None)
     monkeypatch.setattr(time, "sleep", sleep)
     assert main(["cost", "collect", "--record", str(tmp_path)]) == 130
-    assert "nothing recorded: no answer" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "nothing recorded: clocks differ" in said and "nothing recorded: no answer" in said
     assert [fact.KIND for fact in Record(tmp_path).read()] == ["node"]
 
 
