@@ -12,6 +12,7 @@ from infra.addons.fluent_bit import CloudWatch, FluentBitArgs
 from infra.addons.gpu_nodes import GpuNodesArgs
 from infra.addons.kube_prometheus_stack import KubePrometheusStackArgs
 from infra.config import platform_record
+from infra.config.kubeconfig import missing_cluster
 from infra.config.model import StackConfig
 from infra.config.sections import logs as logs_section
 from infra.config.sections import observability as observability_section
@@ -44,8 +45,10 @@ from infra.validation.component import ValidationArgs
 
 
 def existing_cluster(config: StackConfig) -> k8s.ProviderArgs:
-    """Return the provider of the existing cluster."""
+    """Return the provider of the existing cluster; warn in a preview where no kubeconfig names a cluster."""
     assert isinstance(config.cluster, ExistingClusterConfig)
+    if pulumi.runtime.is_dry_run() and (warning := missing_cluster(config.cluster)):
+        pulumi.log.warn(warning)
     return provider_args(config.cluster)
 
 
