@@ -93,7 +93,7 @@ def test_owner_preempts_a_borrowing_gang_as_a_whole(runs: Fleet) -> None:
     runs.await_split({owner}, {gang})
     # Two nodes are idle, and none of the gang's pods is on them.
     until(lambda: not runs.pods(gang), "all of the gang's pods are gone")
-    assert len(runs.pods(owner)) == 1
+    until(lambda: len(runs.pods(owner)) == 1, "the owner's pod")
     runs.stop(A, owner)
     runs.await_split({gang}, set())
     until(lambda: len(runs.pods(gang)) == 3, "the gang is back as a whole")
