@@ -1,16 +1,23 @@
-"""MPI Operator: MPIJobs, for runs started by mpirun."""
+"""MPI Operator: MPIJobs, for runs started by mpirun; and the program that requeues those that have lost a node."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Final
 
 from infra.addons import controllers, manifests
 from infra.addons.isolation import isolation
 from infra.addons.manifests import READ, WRITE, Kind, rule
 from infra.addons.model import AddOn, ControllerImage, Image, Installable
+from infra.domain import naming
+from infra.kubernetes.admission_policy import Rule, binding, policy, unchanged_but
+from infra.kubernetes.objects import Manifest
 
 NAME: Final = "mpi-operator"
 """Name of its objects; admission policies identify its service account by it."""
+
+REQUEUE: Final = "mpi-requeue"
+"""Name of the objects of training/requeue.py."""
 
 _HEALTH_PORT: Final = 8080
 _GROUP: Final = "kubeflow.org"
@@ -30,6 +37,14 @@ _EVERYWHERE: Final = (
     rule("", ["events"], ["create", "patch"]),
 )
 
+_KUEUE: Final = "kueue.x-k8s.io"
+_REQUEUES: Final = (
+    rule("", ["pods", "nodes"], ["list"]),
+    rule(_KUEUE, ["workloads"], ["list", "patch"]),
+)
+REQUEUED: Final = f"{naming.DOMAIN}/requeued"
+"""Annotation of a Workload that waits to be activated again, written by training/requeue.py."""
+
 _DEFAULTS: Final[dict[str, tuple[str, Any]]] = {
     "slotsPerWorker": ("integer", 1),
     "runLauncherAsWorker": ("boolean", False),
@@ -40,11 +55,18 @@ _DEFAULTS: Final[dict[str, tuple[str, Any]]] = {
 """Defaults of its API."""
 
 
-def plan(image: ControllerImage) -> Installable:
-    """Return the CRD, two controllers, one leading, and their rights.
+@dataclass(frozen=True, kw_only=True)
+class MpiOperatorArgs:
+    """Settings of the add-on."""
 
-    `image`: the controller's, by digest.
-    """
+    image: ControllerImage
+    """The operator's, by digest."""
+    trainer: str = ""
+    """The trainer's, by digest, which has training/requeue.py. Empty: nothing requeues, as without Kueue."""
+
+
+def plan(args: MpiOperatorArgs) -> Installable:
+    """Return the CRD, two controllers, one leading, and their rights; and where Kueue queues, who requeues."""
     kind = Kind(
         group=_GROUP,
         version=_VERSION,
@@ -58,7 +80,7 @@ def plan(image: ControllerImage) -> Installable:
         },
     )
     container = {
-        "image": image,
+        "image": args.image,
         "args": [f"--lock-namespace={_NAMESPACE}"],
         "ports": [{"name": "health", "containerPort": _HEALTH_PORT}],
         "livenessProbe": {"httpGet": {"path": "/healthz", "port": "health"}},
@@ -70,10 +92,73 @@ def plan(image: ControllerImage) -> Installable:
             isolation(NAME, _NAMESPACE),
             manifests.crd(kind),
             *manifests.access(NAME, _NAMESPACE, _EVERYWHERE, [manifests.LEADING]),
+            *(requeue_access() if args.trainer else ()),
         ),
-        objects=manifests.deployment(NAME, _NAMESPACE, container),
+        objects=(
+            *manifests.deployment(NAME, _NAMESPACE, container),
+            *(_requeue(args.trainer) if args.trainer else ()),
+        ),
         namespace_labels=controllers.pod_security("restricted"),
     )
+
+
+def requeue_access() -> tuple[Manifest, ...]:
+    """Return the policy of the program that requeues, its service account and its rights, in this order."""
+    walls = _writes_admitted()
+    return (walls, binding(walls), *manifests.access(REQUEUE, _NAMESPACE, _REQUEUES, []))
+
+
+def _writes_admitted() -> Manifest:
+    """Admit from the service account only: deactivating and activating a run, with the annotation that says so."""
+    found = policy(
+        REQUEUE,
+        matches=[
+            {
+                "apiGroups": [_KUEUE],
+                "apiVersions": ["*"],
+                "operations": ["UPDATE"],
+                "resources": ["workloads"],
+                "scope": "*",
+            }
+        ],
+        conditions={
+            "requeue": f"request.userInfo.username == 'system:serviceaccount:{_NAMESPACE}:{REQUEUE}'"
+        },
+        rules=[
+            Rule(
+                holds=unchanged_but("spec", ["active"]),
+                message="this account may change spec.active of a Workload only",
+            ),
+            Rule(
+                holds=unchanged_but("metadata.annotations", [REQUEUED])
+                + f" && {unchanged_but('metadata.labels', [])}",
+                message=f"this account may change the annotation {REQUEUED} only",
+            ),
+            Rule(
+                holds="dyn(object).metadata.?ownerReferences == dyn(oldObject).metadata.?ownerReferences"
+                " && dyn(object).metadata.?finalizers == dyn(oldObject).metadata.?finalizers",
+                message="this account may not change owners or finalizers",
+            ),
+        ],
+    )
+    # Its rights are those of the whole cluster, not of namespaces of teams only.
+    del found["spec"]["matchConstraints"]["namespaceSelector"]
+    return found
+
+
+def _requeue(image: str) -> tuple[Manifest, ...]:
+    """Return its Deployment. Two replicas do the same twice, which changes nothing; a hanging one ends itself."""
+    container = {
+        "image": image,
+        "command": ["python", "-m", "training.requeue"],
+        "workingDir": "/workspace",
+        "env": [
+            {"name": "PYTHONUNBUFFERED", "value": "1"},
+            {"name": "PYTHONDONTWRITEBYTECODE", "value": "1"},
+        ],
+        "resources": controllers.resources("20m", "128Mi"),
+    }
+    return manifests.deployment(REQUEUE, _NAMESPACE, container)
 
 
 MPI_OPERATOR: Final = AddOn(
@@ -85,7 +170,7 @@ MPI_OPERATOR: Final = AddOn(
     kubernetes=("1.32", ""),
     apis={"MPIJob": f"{_GROUP}/{_VERSION}"},
     images=(Image(registry="docker.io", repository="mpioperator/mpi-operator", tag="0.8.2"),),
-    settings=ControllerImage,
+    settings=MpiOperatorArgs,
     toolchain="0.8.2",
     plan=plan,
 )

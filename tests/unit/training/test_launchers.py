@@ -21,6 +21,7 @@ from training.deployment.gangs import kueue
 from training.deployment.job import manifests, outputs
 from training.deployment.launchers import LAUNCHERS as KNOWN
 from training.deployment.launchers import pod as pods_of_runs
+from training.deployment.launchers import pytorchjob
 from training.deployment.preparation import job as preparation_job
 from training.spec import RunSpec
 
@@ -303,7 +304,8 @@ def test_pods_of_a_run_wait_for_the_file_that_the_preparation_writes() -> None:
         found = list(pods(manifests(run_of(launcher), platform(), "c")))
         assert found
         for one in found:
-            [waiting] = one["spec"]["initContainers"]
+            waiting, *after = one["spec"]["initContainers"]
+            assert [c["name"] for c in after] in ([], [pytorchjob.WAITING])
             assert waiting["command"][-1] == command[command.index("--state") + 1]
             assert naming.GPU not in waiting["resources"]["requests"]
 

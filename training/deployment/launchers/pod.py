@@ -57,12 +57,18 @@ def trainer_args(run: RunSpec) -> list[str]:
         "--set",
         f"data.path={run.dataset.path}",
         *_pinned_version(run),
+        *_continued(run),
     ]
 
 
 def _pinned_version(run: RunSpec) -> list[str]:
     version = run.dataset.version
     return [] if version == spec.LATEST else ["--set", f"data.version={version}"]
+
+
+def _continued(run: RunSpec) -> list[str]:
+    place = f"{spec.CHECKPOINT_MOUNT}/{run.continues}"
+    return ["--continue-from", place] if run.continues else []
 
 
 def command(run: RunSpec, rendezvous_host: str | None) -> list[str]:

@@ -80,6 +80,12 @@ def _base64(content: bytes) -> str:
     return base64.b64encode(content).decode()
 
 
+def library_env(run: RunSpec) -> list[dict[str, str]]:
+    """Return the variable with the place of the library that a program's run brings; none without a program."""
+    path = f"{contract.CONFIG_MOUNT}/{runtime_archive.ZIP_FILE}"
+    return [{"name": "PYTHONPATH", "value": path}] if run.program else []
+
+
 def environment(
     run: RunSpec, platform: Platform, rendezvous_host: str | None
 ) -> list[dict[str, Any]]:
@@ -115,7 +121,7 @@ def environment(
     }
     variables = {contract.PLACEHOLDERS[name].variable: value for name, value in facts.items()}
     variables |= _node_facts(run, platform)
-    variables["PYTHONPATH"] = f"{contract.CONFIG_MOUNT}/{runtime_archive.ZIP_FILE}"
+    variables |= {one["name"]: one["value"] for one in library_env(run)}
     node = {"fieldRef": {"fieldPath": "spec.nodeName"}}
     return [
         *({"name": name, "value": value} for name, value in sorted(variables.items()) if value),

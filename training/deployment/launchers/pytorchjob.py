@@ -8,10 +8,30 @@ from typing import Any, Final
 from infra.domain.launcher_support import PYTORCH_JOB
 from infra.domain.platform import Platform
 from infra.kubernetes.objects import Manifest
+from training import spec
 from training.deployment.launchers import pod, program, restarts
 from training.spec import RunSpec
 
 _REPLICA_INDEX: Final = "metadata.labels['training.kubeflow.org/replica-index']"
+WAITING: Final = "await-workers"
+"""Name of the master's init container."""
+_REQUESTS: Final = {"cpu": "100m", "memory": "128Mi"}
+
+
+def _await_workers(run: RunSpec) -> dict[str, Any]:
+    """Return the master's init container, which ends once the pods of all workers are ready."""
+    hosts = [f"{run.run_id}-worker-{index}" for index in range(run.nodes - 1)]
+    return {
+        "name": WAITING,
+        "image": run.image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["python3", "-m", "trainyard.await_hosts", *hosts],
+        **({} if run.program else {"workingDir": spec.WORKSPACE}),
+        "env": [{"name": "PYTHONUNBUFFERED", "value": "1"}, *program.library_env(run)],
+        "resources": {"requests": dict(_REQUESTS), "limits": dict(_REQUESTS)},
+        "volumeMounts": [{"name": "config", "mountPath": spec.CONFIG_MOUNT, "readOnly": True}],
+        "securityContext": pod.restricted(),
+    }
 
 
 def render(run: RunSpec, platform: Platform) -> list[Manifest]:
@@ -20,6 +40,9 @@ def render(run: RunSpec, platform: Platform) -> list[Manifest]:
     With the operator's ExitCode policy codes below 128 end the job and others replace the pod, without any limit;
     a parent process of the pod's command translates the codes and counts failures. A backoffLimit would count
     retries of the operator itself.
+
+    The operator reports the job as running while the master is, also when a worker waits for a node that is gone.
+    So the master starts after its workers, and Kueue requeues a gang that stays incomplete.
     """
     host = f"{run.run_id}-master-0" if run.nodes > 1 else None
 
@@ -28,10 +51,13 @@ def render(run: RunSpec, platform: Platform) -> list[Manifest]:
     ) -> dict[str, Any]:
         main = pod.worker(run, platform, host, name="pytorch", more_env=more_env)
         main["command"] = restarts.counted(run, main["command"], leader=leader)
+        template = pod.template(run, platform, main)
+        if leader and run.nodes > 1:
+            template["spec"].setdefault("initContainers", []).append(_await_workers(run))
         return {
             "replicas": count,
             "restartPolicy": "ExitCode",
-            "template": pod.with_protocols(pod.template(run, platform, main)),
+            "template": pod.with_protocols(template),
         }
 
     specs = {"Master": replicas(1, leader=True)}
