@@ -61,6 +61,10 @@ _LAUNCH: Final = [
 ]
 """Create runs, and stop one's own: infra/tenancy/admission/ownership.py decides whose a run is."""
 
+PAGE_RULES: Final = [{**one, "verbs": [v for v in one["verbs"] if v != "watch"]} for one in _VIEW]
+"""Rights of the run page in a team's namespace: what every member sees. It shows each user no more than RBAC lets
+that user read: ops/ui/users.py."""
+
 ROLE_RULES: Final[Mapping[str, list[dict[str, Any]]]] = {
     # Everyone sees the queue, logs and events, and submits runs.
     "researcher": [*_VIEW, *_SHELLS, *_LAUNCH],
@@ -129,6 +133,37 @@ def role_binding(name: str, team: str, groups: Sequence[str] = ()) -> Manifest:
         "roleRef": {"apiGroup": api_group, "kind": "Role", "name": name},
         "subjects": [{"apiGroup": api_group, "kind": "Group", "name": one} for one in names],
     }
+
+
+def page_access(team: str) -> tuple[Manifest, Manifest]:
+    """Return Role and RoleBinding of the run page in the team's namespace."""
+    return _account_access(team, naming.RUN_PAGE_ACCOUNT, naming.RUN_PAGE_NAMESPACE, PAGE_RULES)
+
+
+def costs_access(team: str) -> tuple[Manifest, Manifest]:
+    """Return the same for what enforces budgets: it deactivates Workloads; infra/addons/cost_control.py."""
+    rules = [_rule("kueue.x-k8s.io", ["workloads"], ["get", "patch"])]
+    return _account_access(team, naming.COSTS_ACCOUNT, naming.COSTS_NAMESPACE, rules)
+
+
+def _account_access(
+    team: str, name: str, home: str, rules: list[dict[str, Any]]
+) -> tuple[Manifest, Manifest]:
+    api = "rbac.authorization.k8s.io"
+    meta = metadata(
+        name, namespace=naming.namespace(team), labels=naming.object_labels("access", team)
+    )
+    account = {"kind": "ServiceAccount", "name": name, "namespace": home}
+    return (
+        {"apiVersion": f"{api}/v1", "kind": "Role", "metadata": meta, "rules": rules},
+        {
+            "apiVersion": f"{api}/v1",
+            "kind": "RoleBinding",
+            "metadata": meta,
+            "roleRef": {"apiGroup": api, "kind": "Role", "name": name},
+            "subjects": [account],
+        },
+    )
 
 
 def service_account(team: str) -> Manifest:

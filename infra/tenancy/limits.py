@@ -57,6 +57,20 @@ def resource_quota(team: str, quota: Quota, *, of_pods: bool = True) -> Manifest
     }
 
 
+def dev_pod_quota(team: str, number: int) -> Manifest:
+    """Return a hard limit of dev pods at a time: they are the pods with a deadline of their own."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": metadata(
+            naming.DEV_QUOTA,
+            namespace=naming.namespace(team),
+            labels=naming.object_labels("limits", team),
+        ),
+        "spec": {"hard": {"pods": str(number)}, "scopes": ["Terminating"]},
+    }
+
+
 def limit_range(team: str) -> Manifest:
     """Return default requests; without them the quota rejects a container and the queue ignores it."""
     return {

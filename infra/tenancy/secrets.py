@@ -62,8 +62,9 @@ def external_secret(team: str, secret: TeamSecret) -> Manifest:
         "spec": {
             "refreshInterval": REFRESH,
             "secretStoreRef": source,
-            # The Secret is deleted with this object, and with the remote secret.
-            "target": {"name": secret.name, "creationPolicy": "Owner", "deletionPolicy": "Delete"},
+            # The Secret is deleted with this object, and stays without the remote secret: only so does the
+            # controller report a secret that is not in the store. With Delete it reports success.
+            "target": {"name": secret.name, "creationPolicy": "Owner", "deletionPolicy": "Retain"},
             "data": data,
         },
     }

@@ -13,9 +13,18 @@ from infra.domain.published_record import RECORD_KEY
 from infra.domain.storage import TeamVolumes
 from infra.domain.tier import RESEARCH
 from infra.kubernetes.objects import KubernetesObject, Manifest, metadata
-from infra.tenancy import access, limits, network_policies, restore_drill, secrets, volumes
+from infra.tenancy import (
+    access,
+    limits,
+    network_policies,
+    restore_drill,
+    results_copy,
+    secrets,
+    volumes,
+)
 from infra.tenancy.admission.caps import NO_CAPS, Caps
 from infra.tenancy.restore_drill import RestoreDrill
+from infra.tenancy.results_copy import ResultsCopy
 from infra.tenancy.secrets import TeamSecret
 
 
@@ -34,6 +43,8 @@ class TeamArgs:
     egress_cidrs: tuple[str, ...] = ()
     node_services: tuple[str, ...] = ()
     """Addresses of services on its node that a pod may reach; see `Cloud.node_services`."""
+    tracking_server: bool = False
+    """Whether pods reach the cluster's MLflow server."""
     secrets: tuple[TeamSecret, ...] = ()
     secret_store: Mapping[str, Any] | None = None
     """Provider of the team's SecretStore; None: the cloud has none."""
@@ -45,10 +56,16 @@ class TeamArgs:
     """API group of the runs' PodGroups; empty: runs have none."""
     restore_drill: RestoreDrill | None = None
     """None: no restore drill."""
+    results_copy: ResultsCopy | None = None
+    """None: the team's results are not copied."""
     caps: Caps = NO_CAPS
-    """Caps of one run that a member submits."""
+    """Caps of one run that a member submits, and of dev pods."""
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Groups of the identity provider by role, such as `researcher`, besides the platform's own."""
+    run_page: bool = False
+    """Whether the run page in the cluster reads the team's runs."""
+    costs: bool = False
+    """Whether a program in the cluster holds the team to its budget."""
     record: str = ""
     """The Platform record of the team's members as text; see infra/domain/published_record.py."""
 
@@ -108,14 +125,24 @@ def _guardrail_manifests(args: TeamArgs) -> Iterator[tuple[str, Manifest]]:
     """Yield suffix and manifest of what must exist before the first pod: limits, policies, roles."""
     team = args.team
     yield "quota", limits.resource_quota(team, args.quota, of_pods=not args.queue_holds_quota)
+    if args.caps.dev.number is not None:
+        yield "dev-quota", limits.dev_pod_quota(team, args.caps.dev.number)
     yield "limits", limits.limit_range(team)
     yield "service-account", access.service_account(team)
     if args.record:
         yield "platform", platform_record(team, args.record)
     for role in access.ROLE_RULES:
         yield f"role-{role}", access.role(role, team, args.pod_groups)
+    programs = [
+        *(access.page_access(team) if args.run_page else ()),
+        *(access.costs_access(team) if args.costs else ()),
+    ]
+    for one in programs:
+        yield f"{one['kind'].lower()}-{one['metadata']['name']}", one
     for policy in network_policies.policies(team, args.egress_cidrs, args.node_services):
         yield policy["metadata"]["name"], policy
+    if args.tracking_server:
+        yield "allow-mlflow", network_policies.allow_mlflow(team)
     for manifest in secrets.manifests(team, args.secrets, args.secret_store):
         yield f"{manifest['kind'].lower()}-{manifest['metadata']['name']}", manifest
 
@@ -154,8 +181,12 @@ class Team(pulumi.ComponentResource):
                 volumes.claim(args.team, claim, volume),
                 own(*volume.needs, protect=keep, retain_on_delete=keep),
             )
+        needs = own(held["service-account"], claims[naming.CHECKPOINTS_CLAIM])
+        if copies := args.results_copy:
+            KubernetesObject(
+                f"{name}-results-copy", results_copy.cron_job(args.team, copies), needs
+            )
         if drill := args.restore_drill:
-            needs = own(held["service-account"], claims[naming.CHECKPOINTS_CLAIM])
             KubernetesObject(
                 f"{name}-restore-drill", restore_drill.cron_job(args.team, drill), needs
             )

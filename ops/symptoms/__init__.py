@@ -14,6 +14,7 @@ from ops.symptoms import (
     pods,
     preparation,
     queue,
+    results,
     scarcity,
     scheduling,
     terminal_states,
@@ -70,6 +71,7 @@ NOTES: Final[tuple[Note, ...]] = (
     interruptions.evicted,
     interruptions.restarted,
     log_causes.counted_matches,
+    results.not_copied,
 )
 
 

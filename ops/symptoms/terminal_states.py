@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ops import gang, logs, objects
+from ops import stopped as stopped_runs
 from ops.objects import Json
 from ops.runs import states
 from ops.snapshot import Snapshot, pluralize
@@ -166,7 +167,9 @@ def failed(snapshot: Snapshot) -> Verdict | None:
 
 
 def stopped(snapshot: Snapshot) -> Verdict | None:
-    """Kueue deactivated it: maxHours reached, too many requeues, or a rejected admission check."""
+    """Stopped by `run stop`, or deactivated by Kueue: maxHours, too many requeues, a rejected admission check."""
+    if stopped_runs.is_stopped(snapshot.run):
+        return _stopped_by_user(snapshot)
     workload = snapshot.workload
     if workload is None or workload["spec"].get("active", True):
         return None
@@ -185,6 +188,17 @@ def stopped(snapshot: Snapshot) -> Verdict | None:
         headline=headline,
         evidence=(_condition_line(workload, evicted),),
         remedy=(remedy,),
+    )
+
+
+def _stopped_by_user(snapshot: Snapshot) -> Verdict:
+    condition = objects.condition(snapshot.run, stopped_runs.CONDITION)
+    when = condition["lastTransitionTime"]
+    return Verdict(
+        symptom="stopped",
+        headline=f"was stopped with `run stop`{f' {snapshot.ago(when)} ago' if when else ''}",
+        evidence=(f"configmap/{snapshot.run_id}: keeps what the run consists of",),
+        remedy=(f"trainyard run resume {snapshot.run_id} continues it from its newest checkpoint",),
     )
 
 

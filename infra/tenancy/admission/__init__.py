@@ -69,6 +69,7 @@ def policies(args: AdmissionPoliciesArgs) -> list[Manifest]:
         ownership.submitted_as_rendered(),
         ownership.platform_record_protected(),
         caps.submitted_within_caps(),
+        caps.dev_pods_within_caps(),
         attribution.team_label_matches(),
         attribution.audit_launches(),
     ]

@@ -1,4 +1,5 @@
-"""Caps of one run that members of a team submit. Runs that a stack deploys were reviewed, and have none."""
+"""Caps of what members of a team create: runs that they submit, and dev pods. Runs that a stack deploys were
+reviewed, and have none."""
 
 from __future__ import annotations
 
@@ -6,9 +7,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from infra.domain import naming
+from infra.domain.dev_pods import ENDING_S
 from infra.domain.launcher_support import KINDS
 from infra.kubernetes import pod_templates
-from infra.kubernetes.admission_policy import Rule, policy, text
+from infra.kubernetes.admission_policy import Rule, labels_of, policy, resources, text
 from infra.kubernetes.objects import Manifest
 from infra.tenancy.admission.ownership import PEOPLE, without_deployers
 
@@ -16,9 +18,28 @@ _NODES: Final = f"{naming.DOMAIN}/cap-nodes"
 _SECONDS: Final = f"{naming.DOMAIN}/cap-seconds"
 _USD: Final = f"{naming.DOMAIN}/cap-usd"
 _PRICE: Final = f"{naming.DOMAIN}/cap-usd-per-node-hour"
+_DEV_GPUS: Final = f"{naming.DOMAIN}/cap-dev-gpus"
+_DEV_SECONDS: Final = f"{naming.DOMAIN}/cap-dev-seconds"
+_DEV_USD: Final = f"{naming.DOMAIN}/cap-dev-usd"
+_GPU_PRICE: Final = f"{naming.DOMAIN}/cap-usd-per-gpu-hour"
 """Annotations of the team's namespace, which only the platform writes."""
 
 _SPEC: Final = "dyn(object).spec"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DevCaps:
+    """Most of the team's dev pods; None: no cap."""
+
+    number: int | None = None
+    """That run at a time; infra/tenancy/limits.py counts them."""
+    gpus: int | None = None
+    """Of one dev pod."""
+    hours: float | None = None
+    usd: float | None = None
+    """That one may cost."""
+    usd_per_gpu_hour: float | None = None
+    """The highest price of a GPU among the team's pools, at which `usd` is checked."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,14 +51,27 @@ class Caps:
     usd: float | None = None
     usd_per_node_hour: float | None = None
     """The highest price among the team's pools, at which `usd` is checked."""
+    dev: DevCaps = DevCaps()
 
     def annotations(self) -> dict[str, str]:
         """Return the annotations of the namespace from which the policy reads them."""
         seconds = None if self.hours is None else round(self.hours * 3600)
-        found = {_NODES: self.nodes, _SECONDS: seconds, _USD: self.usd}
+        found: dict[str, float | int | None] = {
+            _NODES: self.nodes,
+            _SECONDS: seconds,
+            _USD: self.usd,
+        }
         if self.usd is not None:
             found[_PRICE] = self.usd_per_node_hour or 0.0
+        found |= self._of_dev_pods()
         return {name: str(value) for name, value in found.items() if value is not None}
+
+    def _of_dev_pods(self) -> dict[str, float | int | None]:
+        dev = self.dev
+        seconds = None if dev.hours is None else round(dev.hours * 3600)
+        # An empty cap and none are not the same: 0 GPUs leave dev pods without any.
+        found = {_DEV_GPUS: dev.gpus, _DEV_SECONDS: seconds, _DEV_USD: dev.usd}
+        return found | ({} if dev.usd is None else {_GPU_PRICE: dev.usd_per_gpu_hour or 0.0})
 
 
 NO_CAPS: Final = Caps()
@@ -109,6 +143,71 @@ def submitted_within_caps() -> Manifest:
                     "the run may cost more than caps.usd of the team allows a submitted run, at the highest "
                     "price of the team's pools; set or lower maxHours, request fewer nodes, or deploy it by "
                     "the stack"
+                ),
+            ),
+        ],
+    )
+
+
+def _dev_cap(name: str) -> str:
+    """Return CEL for a cap of dev pods, which may be 0; below 0: none."""
+    found = f"namespaceObject.metadata.?annotations[?{text(name)}].orValue('-1')"
+    return f"double({found})"
+
+
+def _gpus() -> str:
+    """Return CEL for the GPUs of a Job's pod, those of init containers included."""
+    gpu = text(naming.GPU)
+    amount = (
+        f"int(string(c.?resources.?limits[?{gpu}].orValue("
+        f"c.?resources.?requests[?{gpu}].orValue('0'))))"
+    )
+    pod = f"{_SPEC}.template.spec"
+    main = f"{pod}.?containers.orValue([]).map(c, {amount}).sum()"
+    before = f"{pod}.?initContainers.orValue([]).map(c, {amount}).sum()"
+    return f"double({main} + {before})"
+
+
+def dev_pods_within_caps() -> Manifest:
+    """Bound GPUs, hours and cost of a dev pod; the namespace's quota bounds how many there are."""
+    return policy(
+        "dev-caps",
+        matches=[resources("batch", "jobs", operations=("CREATE",))],
+        conditions=PEOPLE
+        | without_deployers()
+        | {"dev": f"{text(naming.DEV)} in {labels_of('object')}"},
+        variables={
+            "gpus": _gpus(),
+            # The last seconds are for its end.
+            "seconds": f"double({_SPEC}.?activeDeadlineSeconds.orValue(0)) - {ENDING_S}.0",
+            "capGpus": _dev_cap(_DEV_GPUS),
+            "capSeconds": _dev_cap(_DEV_SECONDS),
+            "capUsd": _dev_cap(_DEV_USD),
+            "price": _cap(_GPU_PRICE),
+        },
+        rules=[
+            Rule(
+                holds="variables.capGpus < 0.0 || variables.gpus <= variables.capGpus",
+                message=(
+                    "the dev pod has more GPUs than caps.devPods.gpus of the team; use: trainyard dev start "
+                    "--gpus with fewer"
+                ),
+            ),
+            Rule(
+                holds="variables.capSeconds < 0.0 || variables.seconds <= variables.capSeconds",
+                message=(
+                    "the dev pod stays longer than caps.devPods.hours of the team; use: trainyard dev start "
+                    "--hours with fewer"
+                ),
+            ),
+            Rule(
+                holds=(
+                    "variables.capUsd < 0.0 || "
+                    "variables.gpus * variables.seconds / 3600.0 * variables.price <= variables.capUsd"
+                ),
+                message=(
+                    "the dev pod may cost more than caps.devPods.usd of the team, at the highest price of a GPU "
+                    "of the team's pools; use: trainyard dev start --hours or --gpus with less"
                 ),
             ),
         ],

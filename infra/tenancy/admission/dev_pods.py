@@ -128,6 +128,16 @@ def _limits(priority: str) -> list[Rule]:
         ),
         Rule(
             holds=(
+                f"!variables.dev || !({_IS_JOB}) || request.operation != 'CREATE' || variables.pods.all(p, "
+                f"p.spec.?activeDeadlineSeconds.orValue(0) == {spec}.?activeDeadlineSeconds.orValue(0))"
+            ),
+            message=(
+                "the pod of a dev pod must have the activeDeadlineSeconds of its Job, by which the team's quota "
+                f"counts it; set it in the template, or {_REMEDY}"
+            ),
+        ),
+        Rule(
+            holds=(
                 f"!variables.dev || request.operation != 'CREATE' || "
                 f"(({queue} == '' || {pod_templates.label(naming.WORKLOAD_PRIORITY)} == {text(priority)} || "
                 f"!({_IS_JOB})) && variables.pods.all(p, p.spec.?priorityClassName.orValue('') == "

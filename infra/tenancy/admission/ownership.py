@@ -136,6 +136,10 @@ def submitted_as_rendered() -> Manifest:
                     f"object.metadata.name.startsWith({run_id} + '-')))) || "
                     f"(request.kind.kind == 'Job' && {component} in {texts(_PREPARATIONS)} && "
                     f"!({text(naming.QUEUE_NAME)} in {labels_of('object')})) || "
+                    # The state of a sweep; its runs are submitted one by one.
+                    f"(request.kind.kind == 'ConfigMap' && {component} == {text(naming.SWEEP_COMPONENT)} && "
+                    f"{pod_templates.label(naming.SWEEP)} != '' && object.metadata.name == "
+                    f"{text(naming.SWEEP_PREFIX)} + {pod_templates.label(naming.SWEEP)}) || "
                     # dev_pods.py decides what may have this label.
                     f"(request.kind.kind == 'Job' && {pod_templates.label(naming.DEV)} == 'true')"
                 ),

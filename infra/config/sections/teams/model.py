@@ -1,4 +1,4 @@
-"""Teams: tier, quota, secrets and restore drill."""
+"""Teams: tier, quota, secrets, restore drill and copies of results."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from infra.domain import naming, quantity
 from infra.domain.tier import TIERS, TierName
 from infra.queueing.quotas import QueueTeam
 from infra.tenancy.restore_drill import RestoreDrill
+from infra.tenancy.results_copy import ResultsCopy
 from infra.tenancy.secrets import TeamSecret
 
 _VARIABLE: Final = re.compile(r"[A-Z_][A-Z0-9_]*")
@@ -161,6 +162,33 @@ class RestoreDrillConfig(StrictModel):
         )
 
 
+class ResultsConfig(StrictModel):
+    """Scheduled copies of all runs of the team to a bucket, where its volume does not export itself."""
+
+    enabled: Bool | None = None
+    """Default: true on AWS without FSx for Lustre, which exports by itself, if `images` names the image; and
+    true where `store` is set."""
+    schedule: Annotated[Str, AfterValidator(_schedule)] = "*/10 * * * *"
+    """Cron schedule in UTC."""
+    image: Str = TRAINER_IMAGE
+    """A name in `images`, or a reference by digest."""
+    store: Annotated[Str, AfterValidator(_place)] | None = None
+    """Where the copies go: a folder per run is below it. Default: s3://PREFIX-checkpoints/TEAM."""
+    secret_name: DnsLabel | None = None
+    """One of the team's `secrets`, with credentials and endpoint (AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL_S3 and the
+    like). Default: none, the role of the team."""
+
+    def wanted(self, *, exported: bool, own_bucket: bool, has_image: bool) -> bool:
+        """Return whether the team's results are copied.
+
+        `exported`: the file system does it; `own_bucket`: the stack has buckets; `has_image`: `images` names the
+        image.
+        """
+        if self.enabled is not None:
+            return self.enabled
+        return bool(self.store) or (own_bucket and has_image and not exported)
+
+
 class QuotaConfig(StrictModel):
     """Limits of a team's namespace, independent of its queue."""
 
@@ -174,8 +202,22 @@ class QuotaConfig(StrictModel):
     """ConfigMaps, Services and Jobs of the namespace, each kind by itself; the Jobs of JobSets count."""
 
 
+class DevCapsConfig(StrictModel):
+    """Caps of the team's dev pods."""
+
+    number: Annotated[Int, Field(ge=0)] | None = None
+    """Most that run at a time in the whole team; more wait for a pod. Default: any."""
+    gpus: Annotated[Int, Field(ge=0)] | None = None
+    """Most GPUs of one, so that the team's have at most `number` times as many. Default: those of a node."""
+    hours: Annotated[Number, Field(gt=0, le=24)] | None = None
+    """Longest time limit of one. Default: `caps.hours`, and 24."""
+    usd: Annotated[Number, Field(gt=0)] | None = None
+    """Most that one may cost in its time limit, at the highest price of a GPU of the team's pools. Default:
+    `caps.usd`."""
+
+
 class CapsConfig(StrictModel):
-    """Caps of one run that a member of the team submits; runs that the stack deploys have none."""
+    """Caps of one run that a member of the team submits, and of dev pods; runs of the stack have none."""
 
     nodes: Annotated[Int, Field(ge=1)] | None = None
     """Most nodes. Default: what the queue and the quota allow."""
@@ -183,6 +225,8 @@ class CapsConfig(StrictModel):
     """Longest `maxHours`, which a run must then have. Default: any."""
     usd: Annotated[Number, Field(gt=0)] | None = None
     """Most that it may cost in its `maxHours`, at the highest price of the team's pools. Default: any."""
+    dev_pods: DevCapsConfig = DevCapsConfig()
+    """Caps of the team's dev pods."""
 
 
 _GROUP: Final = re.compile(r"[\w.@/+=-][\w.@/+=: -]{0,252}", re.ASCII)
@@ -257,7 +301,7 @@ class TeamConfig(StrictModel):
     quota: QuotaConfig = Field(description="cpu, memory and gpus")
     """Limit of everything in the namespace of the team, regardless of its queue."""
     caps: CapsConfig = CapsConfig()
-    """Caps of one run that a member of the team submits."""
+    """Caps of one run that a member of the team submits, and of dev pods."""
     members: MembersConfig = MembersConfig()
     """Who may submit the team's runs. Default: those whom the cluster's administrators put into its groups."""
     borrowing: dict[DnsLabel, Annotated[Int, Field(ge=0)]] = Field(default={})
@@ -275,6 +319,20 @@ class TeamConfig(StrictModel):
     """Secrets that the team's runs may name."""
     restore_drill: RestoreDrillConfig = RestoreDrillConfig()
     """Scheduled test that the team's checkpoints can be restored."""
+    results: ResultsConfig = ResultsConfig()
+    """Copies of the team's runs in a bucket."""
+
+    def results_copy(self, image: str, store: str, cpu_pool: str | None) -> ResultsCopy:
+        """Return the copies with this image, to this bucket unless the team names one, on nodes of this pool."""
+        own = self.results
+        return ResultsCopy(
+            image=image,
+            schedule=own.schedule,
+            store=own.store or store,
+            secret=own.secret_name or "",
+            variables=next((one.env for one in self.secrets if one.name == own.secret_name), ()),
+            node_selector={naming.POOL: cpu_pool} if cpu_pool else {},
+        )
 
 
 def read_teams(stack: PartialStack) -> Sequence[tuple[int, TeamConfig]]:

@@ -21,26 +21,30 @@ from infra.tenancy.restore_drill import OVERHEAD
 
 def _drills(stack: PartialStack) -> Iterator[tuple[str, TeamConfig]]:
     """Yield each team with a restore drill, and the path of its section."""
-    known = _images(stack)
+    known = images(stack)
     for index, team in read_teams(stack):
         drill = team.restore_drill
         if drill.wanted(team.tier, has_image=drill.image in known):
             yield f"teams[{index}].restoreDrill", team
 
 
-def _images(stack: PartialStack) -> dict[str, Any]:
+def images(stack: PartialStack) -> dict[str, Any]:
+    """Return the section `images`."""
     section = stack.raw.get("images")
     return section if isinstance(section, dict) else {}
 
 
 def check_drill_image(stack: PartialStack) -> Iterator[ConfigIssue]:
     """Require an image of the stack, or a digest in an allowed registry."""
-    known, allowed = _images(stack), stack.raw.get("registries")
-    registries = [r for r in allowed if isinstance(r, str)] if isinstance(allowed, list) else None
     for place, team in _drills(stack):
-        image = team.restore_drill.image
-        if image in known:
-            continue
+        yield from image_issues(stack, place, team.restore_drill.image)
+
+
+def image_issues(stack: PartialStack, place: str, image: str) -> Iterator[ConfigIssue]:
+    """Require `place`.image to be an image of the stack, or a digest in an allowed registry."""
+    known, allowed = images(stack), stack.raw.get("registries")
+    registries = [r for r in allowed if isinstance(r, str)] if isinstance(allowed, list) else None
+    if image not in known:
         if not re.search(r"@sha256:[0-9a-f]{64}$", image):
             yield ConfigIssue(
                 path=f"{place}.image",
