@@ -8,6 +8,9 @@ from typing import Final
 
 PACKAGES: Final = ("training", "trainyard")
 """Folders that the image contains."""
+OPS: Final = "ops"
+"""Image of the commands that run in the cluster; it contains more folders."""
+OPS_PACKAGES: Final = ("infra", "ops", *PACKAGES)
 NOT_IN_AN_IMAGE: Final = frozenset(
     {"runs", "configs", "deployment", "compare", "curve.py", "advise.py"}
 )
@@ -37,10 +40,22 @@ def files(root: Path, image: str = TRAINER) -> list[Path]:
     return sorted(found, key=lambda path: path.relative_to(root).as_posix())
 
 
+def ops_files(root: Path) -> list[Path]:
+    """Return the files under `root` that the image OPS contains, sorted: sources, templates and data."""
+    found = [
+        path
+        for name in OPS_PACKAGES
+        for path in (root / name).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    ]
+    found += [path for path in (root / _REQUIREMENTS,) if path.is_file()]
+    return sorted(found, key=lambda path: path.relative_to(root).as_posix())
+
+
 def digest(root: Path, image: str = TRAINER) -> str:
     """Return SHA-256 over relative paths and contents of `files(root, image)`: 64 hexadecimal digits."""
     total = hashlib.sha256()
-    for path in files(root, image):
+    for path in ops_files(root) if image == OPS else files(root, image):
         content = path.read_bytes()
         # Lengths first: two different trees must not give the same stream of bytes.
         name = path.relative_to(root).as_posix().encode()

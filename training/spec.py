@@ -57,6 +57,7 @@ RUN_ID_MAX: Final = 44
 """Characters: a JobSet pod is named RUN_ID-worker-0-INDEX-xxxxx, which must be a DNS label (63)."""
 
 _HASH_CHARS: Final = 8
+RUN_ID_FORM: Final = re.compile(rf"[a-z][-a-z0-9]*-v[0-9]+-[0-9a-f]{{{_HASH_CHARS}}}")
 _NAME: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 
 
@@ -326,6 +327,14 @@ class RunKeys:
             added_later=True,
         ),
     )
+    continues: str = field(
+        default="",
+        metadata=key(
+            "id of a finished run of the team whose newest checkpoint the run starts at; absent: step 0",
+            kind="RunId",
+            added_later=True,
+        ),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -336,6 +345,8 @@ class Launch:
     """Whether the checkout differed from its commit; None: not known."""
     by: str = ""
     """Who launched it, as the machine of the launch names them; empty: not known."""
+    at: str = ""
+    """When the stack's update ran that launched it, in UTC; empty: no update did, or it is not known."""
 
 
 NOT_KNOWN: Final = Launch()
@@ -435,6 +446,8 @@ class RunSpec(RunKeys):
             program=self.program.record() if self.program else None,
             dirty=launch.dirty,
             launched_by=launch.by,
+            launched_at=launch.at,
+            continues=self.continues,
         )
 
 
@@ -476,6 +489,10 @@ class RunRecord:
     """Whether the checkout differed from git_commit; None: not known, as in older records."""
     launched_by: str = ""
     """Who launched it first, as the machine of the launch names them; empty: not known."""
+    launched_at: str = ""
+    """A time in the update of the stack that created it, as 2026-11-23T09:44:00Z; empty: no update did."""
+    continues: str = ""
+    """Id of the run whose newest checkpoint it started at; empty: none."""
 
     def to_json(self) -> str:
         """The text of `run.json`: indented, sorted, ending in a newline."""

@@ -1,12 +1,17 @@
-"""Whether a team's pods may read an S3 location."""
+"""Whether a team's pods may use an S3 location."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 from infra.config.errors import ConfigIssue, one_of, shown
 from infra.domain.platform import Platform
-from training.objects.location import BadLocation, Location
+from training.objects.location import BadLocation, Location, is_location
+from training.spec import RunKeys
+
+_CREDENTIALS: Final = "AWS_ACCESS_KEY_ID"
+"""A secret with this variable has credentials of its own, whose permissions nobody here knows."""
 
 
 def check_bucket(path: str, source: str, team: str, platform: Platform) -> Iterator[ConfigIssue]:
@@ -31,7 +36,7 @@ def check_bucket(path: str, source: str, team: str, platform: Platform) -> Itera
             code="foreign-bucket",
             problem=f"bucket {found.bucket} is not one of the stack",
             valid=f"must be below {own}: pods of the team have no permission for other buckets",
-            action="copy the data there",
+            action="use that prefix",
         )
     elif not found.prefix.startswith(f"{team}/"):
         yield ConfigIssue(
@@ -39,5 +44,23 @@ def check_bucket(path: str, source: str, team: str, platform: Platform) -> Itera
             code="foreign-prefix",
             problem=f"{shown(source)} is outside the prefix of team {team}",
             valid=f"must be below {own}: pods of the team have no permission for other prefixes",
-            action="copy the data there",
+            action="use that prefix",
         )
+
+
+def check_settings(
+    run: RunKeys, settings: Mapping[str, Any], platform: Platform
+) -> Iterator[ConfigIssue]:
+    """Check the S3 locations in the trainer's settings, which may be invalid: its store and more datasets."""
+    known = platform.teams[run.team].secrets
+    if any(_CREDENTIALS in known.get(name, ()) for name in run.secrets):
+        return
+    checkpoint, data = settings.get("checkpoint"), settings.get("data")
+    found = {"checkpoint.store": checkpoint.get("store") if isinstance(checkpoint, Mapping) else ""}
+    sources = data.get("sources") if isinstance(data, Mapping) else ()
+    for index, source in enumerate(sources if isinstance(sources, list | tuple) else ()):
+        if isinstance(source, Mapping):
+            found[f"data.sources[{index}].path"] = source.get("path")
+    for name, place in found.items():
+        if isinstance(place, str) and is_location(place):
+            yield from check_bucket(f"config: {name}", place, run.team, platform)

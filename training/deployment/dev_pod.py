@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from infra.domain import naming
-from infra.domain.dev_pods import NAME_MAX, home, job_name
+from infra.domain.dev_pods import ENDING_S, NAME_MAX, home, job_name
 from infra.domain.platform import Platform
 from infra.domain.pools import NodePool, topology_aware
 from infra.kubernetes import pod_security
@@ -26,8 +26,6 @@ _KEPT_S: Final = 24 * 3600
 """How long an ended dev pod is listed."""
 _JOB_UID: Final = "batch.kubernetes.io/controller-uid"
 """Label that the Job controller puts on pods."""
-_EXTRA_S: Final = 60
-"""After its own time limit the pod has this long to end before the Job ends it."""
 
 
 class BadRequest(ValueError):
@@ -45,9 +43,13 @@ class DevRequest:
     image: str
     """By digest."""
     gpus: int
+    gpu_model: str = ""
+    """As in the label gpu.model of nodes; empty: any."""
     hours: float
     idle_minutes: float
     """0: never ends for being idle."""
+    writes_data: bool = False
+    """Whether it may change datasets, as transfer pods do."""
 
     @property
     def seconds(self) -> int:
@@ -73,6 +75,16 @@ def mistakes(request: DevRequest, platform: Platform) -> list[str]:
         found.append(
             f"--gpus: got {request.gpus}; a dev pod is on one node, so 0 to {most} are valid for team "
             f"{request.team}; lower it"
+        )
+    models = sorted({m for pool in platform.gpu_pools(request.team) for m in pool.gpu_models})
+    if request.gpu_model and request.gpu_model not in models:
+        found.append(
+            f"--gpu-model: got {request.gpu_model!r}; must be one of {', '.join(models) or 'none'}; choose one"
+        )
+    elif request.gpus and 0 < request.gpus <= most and not _pools(request, platform):
+        found.append(
+            f"--gpus: got {request.gpus}; no {request.gpu_model} node has so many; lower it, or choose another "
+            "--gpu-model"
         )
     if "@sha256:" not in request.image:
         found.append(
@@ -101,7 +113,7 @@ def job(request: DevRequest, platform: Platform) -> Manifest:
     labels = {**naming.object_labels("dev", request.team), naming.DEV: "true"}
     labels[naming.MANAGED_BY] = naming.PROJECT
     owner = {naming.LAUNCHED_BY: request.user}
-    deadline = min(request.seconds + _EXTRA_S, MAX_HOURS * 3600)
+    deadline = min(request.seconds + ENDING_S, MAX_HOURS * 3600)
     queue = {
         naming.QUEUE_NAME: platform.teams[request.team].local_queue,
         naming.WORKLOAD_PRIORITY: priority,
@@ -129,16 +141,22 @@ def job(request: DevRequest, platform: Platform) -> Manifest:
             **({"suspend": True} if request.gpus else {}),
             "template": {
                 "metadata": {"labels": labels, "annotations": {**owner, **near}},
-                "spec": _pod_spec(request, platform, pools, priority),
+                "spec": _pod_spec(request, platform, pools, priority)
+                # Also of the pod: the team's quota of dev pods counts pods that have it.
+                | {"activeDeadlineSeconds": deadline},
             },
         },
     }
 
 
 def _pools(request: DevRequest, platform: Platform) -> tuple[NodePool, ...]:
-    """Return the GPU pools whose nodes have enough GPUs."""
+    """Return the GPU pools whose nodes have enough GPUs of the model."""
     fitting = platform.gpu_pools(request.team) if request.gpus else ()
-    return tuple(pool for pool in fitting if pool.gpus_per_node >= request.gpus)
+    return tuple(
+        pool
+        for pool in fitting
+        if pool.gpus_per_node >= request.gpus and request.gpu_model in ("", *pool.gpu_models)
+    )
 
 
 def _pod_spec(
@@ -154,7 +172,7 @@ def _pod_spec(
         "priorityClassName": priority,
         "terminationGracePeriodSeconds": 30,
         "securityContext": pod_security.pod_security_with_volumes(),
-        **_place(platform, pools),
+        **_place(request, platform, pools),
         "containers": [_container(request, sizes)],
         "volumes": [
             {"name": name, "persistentVolumeClaim": {"claimName": claim}}
@@ -171,9 +189,17 @@ def _pod_spec(
     }
 
 
-def _place(platform: Platform, pools: tuple[NodePool, ...]) -> dict[str, Any]:
+def _place(request: DevRequest, platform: Platform, pools: tuple[NodePool, ...]) -> dict[str, Any]:
     if pools:
-        return {"tolerations": placement.tolerations(pools)}
+        # Kueue may choose among the pools of the queue, of which some have smaller nodes or other GPUs.
+        names = {"key": naming.POOL, "operator": "In", "values": [pool.name for pool in pools]}
+        model = {"key": naming.GPU_MODEL, "operator": "In", "values": [request.gpu_model]}
+        terms = [{"matchExpressions": [names, *([model] if request.gpu_model else [])]}]
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+        return {
+            "tolerations": placement.tolerations(pools),
+            "affinity": {"nodeAffinity": required},
+        }
     cpu = platform.cpu_pool
     return {"nodeSelector": {naming.POOL: cpu.name}} if cpu else {}
 
@@ -209,7 +235,8 @@ def _container(request: DevRequest, sizes: Resources) -> dict[str, Any]:
         "resources": {"requests": dict(amounts), "limits": dict(amounts)},
         "volumeMounts": [
             *({"name": name, "mountPath": path} for name, path in mounts.items()),
-            {"name": "datasets", "mountPath": spec.DATA_MOUNT, "readOnly": True},
+            {"name": "datasets", "mountPath": spec.DATA_MOUNT}
+            | ({} if request.writes_data else {"readOnly": True}),
         ],
         "securityContext": pod.restricted(),
     }

@@ -1,7 +1,8 @@
-"""Git commit of a deployment, and who deploys."""
+"""Git commit of a deployment, who deploys, and when."""
 
 from __future__ import annotations
 
+import datetime as dt
 import getpass
 import os
 import subprocess
@@ -20,9 +21,16 @@ def git_commit(root: Path) -> str:
 
 
 def launch(root: Path) -> Launch:
-    """Return whether the checkout has changes that are not committed, and who deploys it."""
+    """Return whether the checkout has changes that are not committed, who deploys it, and the time of this update.
+
+    The engine does not tell a program the number of its update; `trainyard stack update` finds it by the time.
+    """
     changes = _git(root, "status", "--porcelain")
-    return Launch(dirty=None if changes is None else bool(changes), by=_user())
+    return Launch(dirty=None if changes is None else bool(changes), by=_user(), at=_now())
+
+
+def _now() -> str:
+    return dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _user() -> str:

@@ -17,8 +17,14 @@ from training.deployment.run_schema import RunFile
 from training.program import ACCELERATE_FILE, DEEPSPEED_FILE, Program, Source
 from training.spec import NO_DATASET, RunSpec
 
-_TRAINER_KEYS: Final = ("config", "overrides", "parallelism", "checkpoint", "require")
+_TRAINER_KEYS: Final = (
+    *("config", "overrides", "parallelism", "checkpoint", "require", "continues"),
+)
 """Keys of the built-in trainer."""
+_SAVES: Final = (
+    "remove it: a program decides when it saves to {checkpoints}, which the team's copies of results "
+    "bring to a bucket"
+)
 
 _LAUNCHER_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "accelerate": ("accelerate",),
@@ -64,12 +70,13 @@ def required(file: RunFile) -> Iterator[ConfigIssue]:
         return
     for key in _TRAINER_KEYS:
         if key in file.model_fields_set:
+            saves = key == "checkpoint" or (key == "overrides" and "checkpoint" in file.overrides)
             yield ConfigIssue(
                 path=key,
                 code="trainer-setting",
                 problem="is of the built-in trainer, which program replaces",
                 valid="must be absent with program",
-                action="remove it, or remove program",
+                action=_SAVES if saves else "remove it, or remove program",
             )
 
 

@@ -27,6 +27,7 @@ from infra.config.types import SOURCE_SUFFIX
 from infra.domain.platform import Platform
 from training import source
 from training.deployment import (
+    bucket_checks,
     capacity_checks,
     dataset_checks,
     image_checks,
@@ -198,6 +199,7 @@ def resolve(
     # Invalid settings are left out, so that other issues of the run are found, too.
     settings = {} if found else settings
     problems += weights.check_on_platform(settings, file.team, platform)
+    problems += bucket_checks.check_settings(file, settings, platform)
     dimensions = trainer_settings.dimensions(file, settings) if file.config else {}
     run = file.resolve(platform, references, settings, dimensions, program)
     problems += capacity_checks.check_capacity(file, run, platform)

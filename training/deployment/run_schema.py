@@ -33,6 +33,7 @@ from infra.domain import naming
 from infra.domain.platform import Platform
 from infra.domain.pools import Capacity
 from infra.domain.tier import TIERS
+from training import spec
 from training.deployment import weights
 from training.deployment.program_schema import ProgramSection
 from training.deployment.sweep_schema import SweepSection
@@ -91,6 +92,9 @@ _KINDS: Final[Mapping[str, Any]] = {
     "Interface": Annotated[
         Str,
         AfterValidator(matching("interface", r"[A-Za-z0-9_.-]{1,15}", "the name of an interface")),
+    ],
+    "RunId": Annotated[
+        Str, AfterValidator(matching("run-id", spec.RUN_ID_FORM.pattern, "a run id"))
     ],
     "Instant": Annotated[Str, AfterValidator(_instant)],
     "DataFormat": Literal["parquet", "jsonl", "text"],

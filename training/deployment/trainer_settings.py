@@ -53,6 +53,7 @@ def load(file: RunFile, root: Path) -> tuple[dict[str, Any], list[ConfigIssue | 
     return merged, [
         *_read_elsewhere(file),
         *_staged_elsewhere(merged),
+        *_continued_elsewhere(file, merged),
         *weights.check_reference(merged),
         *_issues(file, merged),
     ]
@@ -82,6 +83,20 @@ def _staged_elsewhere(settings: Mapping[str, Any]) -> Iterator[ConfigIssue]:
             problem=f"{shown(staging)} is not on the node's local disk",
             valid=f"must be {SCRATCH_MOUNT} or a folder in it",
             action=f"set data.staging: {SCRATCH_MOUNT}/datasets",
+        )
+
+
+def _continued_elsewhere(file: RunFile, settings: Mapping[str, Any]) -> Iterator[ConfigIssue]:
+    """A run starts where another ended by links to its checkpoints, which S3 does not have."""
+    checkpoint = settings.get("checkpoint")
+    store = checkpoint.get("store") if isinstance(checkpoint, Mapping) else None
+    if file.continues and store is not None:
+        yield ConfigIssue(
+            path="continues",
+            code="conflict",
+            problem=f"the run's checkpoints go to {shown(store)}",
+            valid="requires checkpoints on the team's volume",
+            action="remove continues: a new version with the same checkpoint.store continues there",
         )
 
 

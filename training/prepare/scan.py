@@ -102,6 +102,16 @@ def scan_source(
     found = np.frombuffer(digests, dtype=np.uint64) if digests else np.zeros(0, dtype=np.uint64)
     kept = np.zeros(len(found), dtype=bool)
     kept[np.unique(found, return_index=True)[1]] = True
+    if not kept.any():
+        found_in = (
+            f"{len(files)} file{'s' if len(files) > 1 else ''} without text"
+            if files
+            else "no file to read"
+        )
+        raise DatasetError(
+            f"{source.root}: has {found_in}; the dataset would be empty; add text, or "
+            "correct the format"
+        )
     held_out = (found >> np.uint64(32)) < eval_fraction * 2**32
     for split, there in zip(SPLITS, (~held_out & kept, held_out & kept), strict=True):
         if not there.any():

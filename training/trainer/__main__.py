@@ -11,7 +11,7 @@ import os
 import sys
 import traceback
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from training.cli import Parser
 from training.config_errors import ConfigError
@@ -19,6 +19,10 @@ from training.prepare.dataset import DatasetError
 from training.spec import EXIT_BAD_CONFIG, EXIT_DONE, EXIT_PREEMPTED
 from trainyard.exit_codes import report_config_errors, report_exit_code
 from trainyard.notice import Notice
+
+if TYPE_CHECKING:
+    from training.trainer.loop import Run
+    from training.trainer.preflight import RunRequest
 
 
 def main() -> int:
@@ -41,9 +45,13 @@ def _train(arguments: argparse.Namespace, notice: Notice) -> int:
     from training.trainer.preflight import check_request
 
     request = check_request(
-        arguments.config, arguments.set, arguments.run_dir, arguments.run_record
+        arguments.config,
+        arguments.set,
+        arguments.run_dir,
+        arguments.run_record,
+        arguments.continue_from,
     )
-    from training.trainer import assembly, export, loop
+    from training.trainer import assembly, loop
     from training.trainer.metrics import reporting
     from training.trainer.parallel.world import fix_numerics, join_world
 
@@ -65,11 +73,22 @@ def _train(arguments: argparse.Namespace, notice: Notice) -> int:
             raise
         run.loader.close()
         run.metrics.close()
-    if code == EXIT_DONE and request.config.checkpoint.export and run.world.is_leader:
-        export.write_export(run, request.run_dir, _exit)
+    if code == EXIT_DONE and run.world.is_leader:
+        _finish(run, request)
     run.events.close()
     reports.close(patient=code == EXIT_DONE)
     return code
+
+
+def _finish(run: Run, request: RunRequest) -> None:
+    """Export the model and copy the results, where the configuration says so; by one rank."""
+    from training.trainer import export, results
+
+    settings = request.config.checkpoint
+    if settings.export:
+        export.write_export(run, request.run_dir, _exit)
+    if settings.store is not None:
+        results.copy_to_bucket(run, request.run_dir, settings.store)
 
 
 def _report_error(error: Exception) -> None:
@@ -118,6 +137,12 @@ def _parse() -> argparse.Namespace:
         "--run-dir", required=True, type=Path, metavar="DIR", help="logs and checkpoints"
     )
     parser.add_argument("--run-record", type=Path, metavar="FILE", help="run.json of the platform")
+    parser.add_argument(
+        "--continue-from",
+        type=Path,
+        metavar="DIR",
+        help="directory of a finished run: start at its newest checkpoint instead of step 0",
+    )
     parser.add_argument(
         "--set",
         action="append",

@@ -21,9 +21,9 @@ from training.trainer.data.prefetch import PrefetchLoader
 from training.trainer.evaluation import Evaluator, to_device
 from training.trainer.metrics.progress import ProgressDisplay
 from training.trainer.metrics.step_metrics import StepMeter
-from training.trainer.optimizer import learning_rate
 from training.trainer.parallel.build import Network
 from training.trainer.parallel.world import World
+from training.trainer.schedule import learning_rate
 from trainyard.notice import Notice
 from trainyard.run_logs import EventLog, MetricsLog
 from trainyard.store import policy

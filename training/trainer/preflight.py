@@ -13,6 +13,7 @@ from training.config_errors import ConfigError, ConfigIssue, within
 from training.prepare.dataset import check_version, resolve_version
 from training.spec import LATEST
 from training.trainer.config import TrainerConfig, load, world_issues
+from training.trainer.continuation import continue_from
 from training.trainer.data.dataset import Corpus, combine_datasets, open_version
 from training.trainer.data.local_cache import cache_version, latest_version, open_dataset_source
 from training.trainer.data.windows import DatasetVersion
@@ -30,12 +31,21 @@ class RunRequest:
     run_dir: Path
     corpus: Corpus
     """The dataset versions that this run reads."""
+    continued: Path | None = None
+    """Directory of the run that this one continues."""
 
 
 def check_request(
-    config_file: Path, assignments: Sequence[str], run_dir: Path, record_file: Path | None
+    config_file: Path,
+    assignments: Sequence[str],
+    run_dir: Path,
+    record_file: Path | None,
+    continued: Path | None = None,
 ) -> RunRequest:
-    """Load and check everything. Raises ConfigError or DatasetError."""
+    """Load and check everything. Raises ConfigError or DatasetError.
+
+    `continued`: the directory of a run whose checkpoints this one starts with.
+    """
     config = load(config_file, assignments)
     record = read_run_record(record_file)
     if issues := world_issues(config, int(os.environ.get("WORLD_SIZE", "1"))):
@@ -54,6 +64,10 @@ def check_request(
                 )
             ]
         ) from None
+    if continued is not None and config.checkpoint.store is not None:
+        raise ConfigError([_stored_elsewhere(config.checkpoint.store)])
+    if continued is not None:
+        continue_from(continued, run_dir)
     corpus = _open_corpus(config, _checkpoint_versions(run_dir, config.checkpoint.store))
     if not config.model.path and corpus.index.vocab_size > config.model.vocab_size:
         raise ConfigError(
@@ -67,7 +81,19 @@ def check_request(
                 )
             ]
         )
-    return RunRequest(config=config, record=record, run_dir=run_dir, corpus=corpus)
+    return RunRequest(
+        config=config, record=record, run_dir=run_dir, corpus=corpus, continued=continued
+    )
+
+
+def _stored_elsewhere(store: str) -> ConfigIssue:
+    return ConfigIssue(
+        path="checkpoint.store",
+        problem=f"{store} with --continue-from",
+        valid="must be null: a run whose checkpoints are there continues with the same store and more steps",
+        action="remove one of them",
+        code="conflict",
+    )
 
 
 def _open_corpus(config: TrainerConfig, begun_with: dict[str, str]) -> Corpus:

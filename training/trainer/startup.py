@@ -45,7 +45,7 @@ def log_start(run: Run, request: RunRequest, *, resumed: bool) -> None:
     )
     if resumed:
         run.events.write("resumed", run.progress.step, from_step=run.progress.step)
-    for warning in [*run.config.warnings(), *_resume_warnings(run)]:
+    for warning in [*run.config.warnings(), *_resume_warnings(run, request)]:
         run.display.log(f"warning: {warning}")
     run.display.log(
         f"{parameters:,} parameters on {run.world.size} x {run.world.device.type}, "
@@ -55,9 +55,13 @@ def log_start(run: Run, request: RunRequest, *, resumed: bool) -> None:
     )
 
 
-def _resume_warnings(run: Run) -> Iterator[str]:
+def _resume_warnings(run: Run, request: RunRequest) -> Iterator[str]:
     """Yield one line for each thing that makes the resumed run another than the one before."""
-    if run.metrics.missing:
+    if run.metrics.missing and request.continued:
+        yield (
+            f"metrics.jsonl lacks the first {run.metrics.missing} steps: they are in {request.continued}"
+        )
+    elif run.metrics.missing:
         yield (
             f"metrics.jsonl lacks {run.metrics.missing} of the first {run.progress.step} steps: it was "
             "removed or damaged; the checkpoint does not depend on it"

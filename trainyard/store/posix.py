@@ -22,7 +22,8 @@ from trainyard.store.durable import BLOCK_BYTES, write_file
 from trainyard.store.interface import Chunk, Source, folder_name, parse_step
 from trainyard.store.manifest import MANIFEST_FILE, CorruptCheckpoint, FileRecord, Manifest
 
-_WRITING = ".writing-"
+WRITING = ".writing-"
+"""Prefix of folders of unfinished writes."""
 _CORRUPT = ".corrupt-"
 _DELETING = ".deleting-"
 _KNOWN_GOOD = "last-known-good.json"
@@ -103,7 +104,7 @@ class PosixStore:
 
     def begin(self, step: int, attempt: int) -> PosixUpload:
         """Create the hidden folder that all ranks of this attempt share. Raises OSError."""
-        name = f"{_WRITING}{folder_name(step)}-attempt-{attempt:08d}"
+        name = f"{WRITING}{folder_name(step)}-attempt-{attempt:08d}"
         (self.root / name).mkdir(parents=True, exist_ok=True)
         return PosixUpload(self, self.root / name, self._at)
 
@@ -119,7 +120,7 @@ class PosixStore:
         """Remove hidden folders: unfinished writes, deletions and corrupt checkpoints."""
         if self.root.is_dir():
             for entry in self.root.iterdir():
-                if entry.name.startswith((_WRITING, _CORRUPT, _DELETING)):
+                if entry.name.startswith((WRITING, _CORRUPT, _DELETING)):
                     self._remove(entry)
 
     def mark_known_good(self, step: int) -> None:

@@ -177,6 +177,30 @@ def test_too_little_text_is_refused_in_one_line(tmp_path: Path) -> None:
     assert not list((tmp_path / "out").glob("*")) if (tmp_path / "out").exists() else True
 
 
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [({}, "no file to read"), ({"a.jsonl": '{"text": ""}'}, "1 file without text")],
+)
+def test_a_source_without_text_is_an_empty_dataset(
+    tmp_path: Path, files: dict[str, str], expected: str
+) -> None:
+    (tmp_path / "texts").mkdir()
+    for name, text in files.items():
+        (tmp_path / "texts" / name).write_text(text)
+    command = [sys.executable, "-m", "training.prepare", "--source", str(tmp_path / "texts")]
+    done = subprocess.run(
+        [*command, "--out", str(tmp_path / "out")],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 78
+    [line] = done.stderr.splitlines()
+    assert f"has {expected}; the dataset would be empty" in line
+
+
 def test_a_crash_leaves_nothing_that_looks_like_a_dataset(
     texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

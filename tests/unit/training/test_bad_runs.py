@@ -47,6 +47,54 @@ def test_a_run_reads_its_teams_prefix_of_the_stacks_buckets_only(
     assert codes(caught.value) == [f"training/runs/llama.yaml: {issue}"]
 
 
+@pytest.mark.parametrize(
+    ("overrides", "secrets", "issue"),
+    [
+        ({"checkpoint": {"store": "s3://acme-checkpoints/research/run"}}, [], ""),
+        (
+            {"checkpoint": {"store": "s3://acme-checkpoints/production/run"}},
+            [],
+            "config: checkpoint.store: foreign-prefix",
+        ),
+        (
+            {"checkpoint": {"store": "s3://elsewhere/run"}},
+            [],
+            "config: checkpoint.store: foreign-bucket",
+        ),
+        ({"checkpoint": {"store": "s3://elsewhere/run"}}, ["bucket"], ""),
+        (
+            {
+                "data": {
+                    "staging": "/scratch/data",
+                    "weight": 0.5,
+                    "sources": [{"path": "s3://acme-datasets/production/code", "weight": 0.5}],
+                }
+            },
+            [],
+            "config: data.sources[0].path: foreign-prefix",
+        ),
+    ],
+)
+def test_a_run_saves_to_its_teams_prefix_unless_it_has_credentials(
+    overrides: Run, secrets: list[str], issue: str, tmp_path: Path
+) -> None:
+    project = project_in(tmp_path)
+    write_runs(project, RUN_FILE | {"overrides": overrides, "secrets": secrets})
+    known = platform()
+    with_secret = dataclasses.replace(
+        known.teams["research"], secrets={"bucket": ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")}
+    )
+    known = dataclasses.replace(
+        known, buckets=BUCKETS, teams={**known.teams, "research": with_secret}
+    )
+    if not issue:
+        assert run_files.load(["llama"], known, {"trainer": IMAGE}, project)
+        return
+    with pytest.raises(ConfigError) as caught:
+        run_files.load(["llama"], known, {"trainer": IMAGE}, project)
+    assert codes(caught.value) == [f"training/runs/llama.yaml: {issue}"]
+
+
 BAD: dict[str, tuple[Callable[[Run], object], str]] = {
     "a name that begins with a digit": (
         lambda r: r.update(name="7b-chat"),

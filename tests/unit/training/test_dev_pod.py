@@ -41,6 +41,22 @@ def test_dev_pod_is_queued_with_the_lowest_priority_in_its_users_name() -> None:
     assert labels[naming.MAX_EXEC_SECONDS] == str(4 * 3600 + 60)
 
 
+def _terms(**changes: Any) -> dict[str, list[str]]:
+    pod = dev_pod.job(request(**changes), platform())["spec"]["template"]["spec"]
+    required = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    [term] = required["nodeSelectorTerms"]
+    return {one["key"]: one["values"] for one in term["matchExpressions"]}
+
+
+def test_dev_pod_goes_to_pools_with_enough_gpus_of_the_model() -> None:
+    assert _terms() == {naming.POOL: ["spot", "ondemand"]}
+    assert _terms(gpu_model="a100", gpus=8)[naming.GPU_MODEL] == ["a100"]
+    with pytest.raises(
+        BadRequest, match="--gpu-model: got 'h200'; must be one of a100; choose one"
+    ):
+        dev_pod.job(request(gpu_model="h200"), platform())
+
+
 def test_longest_dev_pod_stays_within_the_policys_limit() -> None:
     job = dev_pod.job(request(hours=24), platform())
     assert job["spec"]["activeDeadlineSeconds"] == 24 * 3600

@@ -24,6 +24,7 @@ EVERY_KEY: dict[str, Any] = RUN_FILE | {
     "maxHours": 12.5,
     "costCapUsd": 9000,
     "deadline": "2027-03-01T09:00:00Z",
+    "continues": "llama-v6-0123abcd",
 }
 
 
@@ -51,6 +52,7 @@ def test_every_kept_key_reaches_the_spec_as_it_stands() -> None:
         "max_hours": 12.5,
         "cost_cap_usd": 9000.0,
         "deadline": "2027-03-01T09:00:00Z",
+        "continues": "llama-v6-0123abcd",
     }
 
 
@@ -98,6 +100,12 @@ def test_a_deadline_is_part_of_the_id_only_of_runs_that_set_it() -> None:
     assert resolve(RUN_FILE | {"deadline": None}).spec_hash == resolve(RUN_FILE).spec_hash
     dated = resolve(RUN_FILE | {"deadline": "2027-03-01T09:00:00Z"})
     assert dated.spec_hash != resolve(RUN_FILE).spec_hash
+
+
+@pytest.mark.parametrize("text", ["llama", "../other", "llama-v1-0123abcd/x", "llama-v1-0123ABCD"])
+def test_a_run_continues_a_run_id_and_nothing_else(text: str) -> None:
+    with pytest.raises(pydantic.ValidationError):
+        resolve(RUN_FILE | {"continues": text})
 
 
 def test_runs_and_pools_have_one_limit_of_nodes() -> None:

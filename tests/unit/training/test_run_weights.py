@@ -93,8 +93,8 @@ def test_every_pod_waits_for_its_model_and_fails_with_it(launcher: str) -> None:
     found = [one for one in pod_specs(rendered[2:]) if naming.GPU in str(one)]
     assert found
     for one in found:
-        waiting = one["initContainers"][-1]
-        assert waiting["name"] == naming.WEIGHTS_CONTAINER
+        by_name = {container["name"]: container for container in one["initContainers"]}
+        waiting = by_name[naming.WEIGHTS_CONTAINER]
         assert waiting["command"][-1] == need.state_file
     text = str(rendered[2:])
     assert (

@@ -22,7 +22,7 @@ from training.trainer.elastic.reduction import SubtreeSums
 from training.trainer.elastic.transfer import AppliedStep, Donor, Tensors
 from training.trainer.evaluation import to_device
 from training.trainer.loop import LossNotFinite, Run
-from training.trainer.optimizer import learning_rate
+from training.trainer.schedule import learning_rate
 from trainyard.run_logs import MetricsLog, StepMetrics
 
 _RECENT: Final = 64
