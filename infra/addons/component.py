@@ -23,7 +23,14 @@ KUBE_SYSTEM: Final = "kube-system"
 def in_order(plans: Iterable[Installable]) -> tuple[Installable, ...]:
     """Return the plans, each after those that it needs. Raises graphlib.CycleError."""
     by_name = {plan.add_on: plan for plan in plans}
-    graph = {name: [other for other in ADD_ONS[name].needs if other in by_name] for name in by_name}
+    graph = {
+        name: [
+            other
+            for other in (*ADD_ONS[name].needs, *ADD_ONS[name].objects_need)
+            if other in by_name
+        ]
+        for name in by_name
+    }
     return tuple(by_name[name] for name in graphlib.TopologicalSorter(graph).static_order())
 
 
@@ -59,10 +66,12 @@ class AddOns(pulumi.ComponentResource):
         self._namespaces = self._make_namespaces(args.plans)
         made: dict[str, list[pulumi.Resource]] = {}
         for plan in in_order(args.plans):
-            needs = [
-                resource for other in ADD_ONS[plan.add_on].needs for resource in made.get(other, ())
-            ]
-            made[plan.add_on] = self._install(plan, needs)
+            add_on = ADD_ONS[plan.add_on]
+            needs, late = (
+                [resource for other in names for resource in made.get(other, ())]
+                for names in (add_on.needs, add_on.objects_need)
+            )
+            made[plan.add_on] = self._install(plan, needs, late)
         self.register_outputs({"installed": list(made)})
 
     def _make_namespaces(self, plans: Sequence[Installable]) -> dict[str, KubernetesObject]:
@@ -79,8 +88,10 @@ class AddOns(pulumi.ComponentResource):
             for where, those in sharing.items()
         }
 
-    def _install(self, plan: Installable, needs: list[pulumi.Resource]) -> list[pulumi.Resource]:
-        """Create an add-on's resources, which depend on `needs`."""
+    def _install(
+        self, plan: Installable, needs: list[pulumi.Resource], late: list[pulumi.Resource]
+    ) -> list[pulumi.Resource]:
+        """Create an add-on's resources, which depend on `needs`; what follows its release also on `late`."""
         add_on = ADD_ONS[plan.add_on]
         if add_on.namespace in self._namespaces:
             needs = [*needs, self._namespaces[add_on.namespace]]
@@ -97,6 +108,7 @@ class AddOns(pulumi.ComponentResource):
                 opts=self._own(needs, self._former(plan.add_on, "controller")),
             )
             made, needs = [*made, release], [release]
+        needs = [*needs, *late]
         return [*made, *(self._object(plan, manifest, needs) for manifest in plan.objects)]
 
     def _object(

@@ -36,6 +36,7 @@ def plan(args: GpuNodesArgs) -> Installable:
             "affinity": gpu_nodes.gpu_node_affinity(),
             "tolerations": gpu_nodes.tolerations(args.gpu_pools),
             "resources": controllers.chart_resources("100m", "512Mi"),
+            "priorityClassName": controllers.NODE_PRIORITY,
             "customMetrics": dcgm.counters_csv(),
             # The kubelet reports which pod holds a GPU; a recording rule joins run and team.
             "kubernetes": {"enablePodLabels": False},

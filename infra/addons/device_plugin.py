@@ -20,6 +20,7 @@ def plan(args: GpuNodesArgs) -> Installable:
         "affinity": gpu_nodes.gpu_node_affinity(),
         "tolerations": gpu_nodes.tolerations(args.gpu_pools),
         "resources": controllers.resources("50m", "128Mi"),
+        "priorityClassName": controllers.NODE_PRIORITY,
         "failOnInitError": True,
     }
     if shared:
@@ -39,15 +40,15 @@ DEVICE_PLUGIN: Final = AddOn(
     summary="Device plugin alone, instead of the GPU operator.",
     chart="nvidia-device-plugin",
     repository="https://nvidia.github.io/k8s-device-plugin",
-    version="0.18.0",
-    app_version="0.18.0",
+    version="0.19.1",
+    app_version="0.19.1",
     namespace=naming.GPU_OPERATOR_NAMESPACE,
     kubernetes=("1.10", ""),
     images=(
         Image(
             registry="nvcr.io",
             repository="nvidia/k8s-device-plugin",
-            tag="v0.18.0",
+            tag="v0.19.1",
             values={"image.repository": WHOLE},
         ),
     ),

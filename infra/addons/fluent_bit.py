@@ -207,7 +207,7 @@ FLUENT_BIT: Final = AddOn(
         ),
     ),
     # Provides the API of its PodMonitor.
-    needs=("kubePrometheusStack",),
+    objects_need=("kubePrometheusStack",),
     settings=FluentBitArgs,
     plan=plan,
 )

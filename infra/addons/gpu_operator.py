@@ -54,9 +54,18 @@ def plan(args: GpuNodesArgs) -> Installable:
         values={
             "driver": {"enabled": args.operator_brings_driver},
             "toolkit": {"enabled": args.operator_brings_driver},
-            "daemonsets": {"tolerations": tolerated},
-            "node-feature-discovery": {"worker": {"tolerations": tolerated}},
-            "operator": {"resources": _OPERATOR},
+            "daemonsets": {
+                "tolerations": tolerated,
+                "priorityClassName": controllers.NODE_PRIORITY,
+            },
+            "node-feature-discovery": {
+                "priorityClassName": controllers.NODE_PRIORITY,
+                "worker": {"tolerations": tolerated},
+            },
+            "operator": {
+                "resources": controllers.chart_resources("200m", "350Mi"),
+                "priorityClassName": controllers.NODE_PRIORITY,
+            },
             "devicePlugin": {
                 "resources": controllers.resources("50m", "128Mi"),
                 **({"config": _named_parts()} if shared else {}),
@@ -83,12 +92,6 @@ def plan(args: GpuNodesArgs) -> Installable:
         ),
         namespace_labels=gpu_nodes.PRIVILEGED,
     )
-
-
-_OPERATOR: Final = {
-    "requests": {"cpu": "200m", "memory": "350Mi"},
-    "limits": {"cpu": "500m", "memory": "350Mi"},
-}
 
 
 def _named_parts() -> dict[str, str]:

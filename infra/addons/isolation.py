@@ -21,6 +21,7 @@ def isolation(
     metrics: Sequence[int] = (),
     each_other: bool = False,
     egress: bool = True,
+    to_prometheus: bool = False,
 ) -> Manifest:
     """Return the policy of an add-on for all pods of its namespace; it denies what it does not allow.
 
@@ -28,6 +29,7 @@ def isolation(
     `metrics`: ports that Prometheus reaches.
     `each_other`: the pods of the namespace reach each other.
     `egress`: only DNS and the ports of the API server, which HTTPS shares; False: egress is not restricted.
+    `to_prometheus`: the pods reach Prometheus, too.
 
     Probes of the kubelet come from the pod's node, which Kubernetes always allows.
     """
@@ -43,6 +45,10 @@ def isolation(
     if egress:
         spec["policyTypes"] = ["Ingress", "Egress"]
         spec["egress"] = [network_policy.name_resolution(), {"ports": _tcp(API_SERVER_PORTS)}]
+        if to_prometheus:
+            servers = network_policy.in_namespace(naming.MONITORING_NAMESPACE)
+            to = [{"namespaceSelector": servers}]
+            spec["egress"].append({"to": to, "ports": _tcp([naming.PROMETHEUS_PORT])})
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",

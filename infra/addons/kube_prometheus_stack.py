@@ -90,7 +90,12 @@ _OFF_RULES: Final = dict.fromkeys(
 
 
 def _operator() -> dict[str, Any]:
-    return {"resources": controllers.resources("100m", "256Mi")}
+    return {
+        "resources": controllers.resources("100m", "256Mi"),
+        "priorityClassName": controllers.PRIORITY,
+        # Jobs of the chart's hooks: a release waits for them.
+        "admissionWebhooks": {"patch": {"priorityClassName": controllers.PRIORITY}},
+    }
 
 
 def _claim(args: KubePrometheusStackArgs, size: str) -> dict[str, Any]:
@@ -184,6 +189,7 @@ def _grafana(args: KubePrometheusStackArgs) -> dict[str, Any]:
         # Dashboards come from the repository, so Grafana has no state to keep.
         "persistence": {"enabled": False},
         "resources": controllers.resources("100m", "512Mi"),
+        "priorityClassName": controllers.PRIORITY,
         "podDisruptionBudget": {"maxUnavailable": 1},
     }
 

@@ -20,6 +20,20 @@ Rule = dict[str, list[str]]
 USER: Final = 65532
 """`nonroot` of distroless images."""
 
+RESTRICTED_POD: Final = {
+    "runAsNonRoot": True,
+    "runAsUser": USER,
+    "runAsGroup": USER,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+"""Security context of a pod."""
+RESTRICTED_CONTAINER: Final = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
+"""Security context of its containers."""
+
 _RBAC: Final = "rbac.authorization.k8s.io"
 _LABEL: Final = "app.kubernetes.io/name"
 
@@ -96,7 +110,7 @@ def crd(of: Kind) -> Manifest:
 def access(
     name: str, namespace: str, everywhere: Sequence[Rule], at_home: Sequence[Rule]
 ) -> tuple[Manifest, ...]:
-    """Return a service account with its rights in all namespaces and in its own."""
+    """Return a service account with its rights in all namespaces and in its own, where it has any."""
     labels = naming.object_labels("operators")
     subject = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
     found: list[Manifest] = [
@@ -107,6 +121,8 @@ def access(
         }
     ]
     for kind, where, rules in (("ClusterRole", None, everywhere), ("Role", namespace, at_home)):
+        if not rules:
+            continue
         named = metadata(name, namespace=where, labels=labels)
         api = {"apiVersion": f"{_RBAC}/v1"}
         found.append({**api, "kind": kind, "metadata": named, "rules": list(rules)})
@@ -136,21 +152,12 @@ def deployment(
         "priorityClassName": controllers.PRIORITY,
         "tolerations": list(controllers.TOLERATIONS),
         "affinity": controllers.anti_affinity(own),
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": USER,
-            "runAsGroup": USER,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": RESTRICTED_POD,
         "containers": [
             {
                 "name": name,
                 **container,
-                "securityContext": {
-                    "allowPrivilegeEscalation": False,
-                    "readOnlyRootFilesystem": True,
-                    "capabilities": {"drop": ["ALL"]},
-                },
+                "securityContext": RESTRICTED_CONTAINER,
             }
         ],
         **({"volumes": list(volumes)} if volumes else {}),

@@ -63,6 +63,8 @@ class Section(StrEnum):
 
     OPERATORS = "operators"
     SIGNATURES = "signatures"
+    RUN_PAGE = "runPage"
+    COSTS = "costs"
     AUTOSCALER = "autoscaler"
     NONE = ""
     """Part of every cluster on AWS."""
@@ -118,6 +120,8 @@ class AddOn:
     chart_source: ChartSource | None = None
     needs: tuple[str, ...] = ()
     """Add-ons that precede it, where the stack installs them."""
+    objects_need: tuple[str, ...] = ()
+    """Add-ons that precede `Installable.objects` only: its release does not wait for them."""
     release: str = ""
     """Name of its Helm release; empty: `name` in lower case. Charts derive object names from it."""
     settings: object = None

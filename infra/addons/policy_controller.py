@@ -11,8 +11,9 @@ from typing import Any, Final
 from infra.addons import controllers
 from infra.addons.isolation import isolation
 from infra.addons.model import WHOLE, AddOn, Image, Installable, Section
-from infra.addons.signatures import API, Signer, image_policy
+from infra.addons.signatures import API, KmsKey, Signer, image_policy
 from infra.domain import naming
+from infra.kubernetes.helm import merged
 
 VALUES: Final[dict[str, Any]] = {
     "commonTolerations": list(controllers.TOLERATIONS),
@@ -20,6 +21,7 @@ VALUES: Final[dict[str, Any]] = {
         "replicaCount": controllers.REPLICAS,
         "podDisruptionBudget": controllers.DISRUPTION_BUDGET,
         "resources": controllers.chart_resources("100m", "512Mi"),
+        "priorityClass": controllers.PRIORITY,
         # The container's security context, despite its name. The chart sets the rest of `restricted`.
         "podSecurityContext": {
             "runAsNonRoot": True,
@@ -36,7 +38,14 @@ VALUES: Final[dict[str, Any]] = {
         # For images that no policy matches.
         "configData": {"no-match-policy": "deny"},
     },
+    # The Job that runs once, when the release is removed.
+    "leasescleanup": {"priorityClass": controllers.PRIORITY},
 }
+
+
+_WITHOUT_PUBLIC_ROOTS: Final[dict[str, Any]] = {"webhook": {"extraArgs": {"disable-tuf": "true"}}}
+"""A key needs nothing of Sigstore's public services. The controller fetches their roots when it starts, and ends
+where it cannot."""
 
 
 def plan(signer: Signer) -> Installable:
@@ -46,7 +55,7 @@ def plan(signer: Signer) -> Installable:
     """
     return Installable(
         add_on="policyController",
-        values=VALUES,
+        values=merged(VALUES, _WITHOUT_PUBLIC_ROOTS) if isinstance(signer, KmsKey) else VALUES,
         # A registry may listen on any port.
         before=(
             isolation(
@@ -68,6 +77,7 @@ POLICY_CONTROLLER: Final = AddOn(
     chart="oci://ghcr.io/sigstore/helm-charts/policy-controller",
     version="0.10.5",
     app_version="0.13.1",
+    toolchain="0.13.1",
     namespace=naming.SIGNATURES_NAMESPACE,
     kubernetes=("1.27", ""),
     apis={"ClusterImagePolicy": API},

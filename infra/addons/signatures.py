@@ -8,8 +8,7 @@ from typing import Any, Final
 from infra.domain import naming
 from infra.kubernetes.objects import Manifest, metadata
 
-API: Final = "policy.sigstore.dev/v1beta1"
-POLICY: Final = "trainyard-training-images"
+API: Final = naming.IMAGE_POLICY_API
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +48,7 @@ def image_policy(signer: Signer) -> Manifest:
     return {
         "apiVersion": API,
         "kind": "ClusterImagePolicy",
-        "metadata": metadata(POLICY, labels=naming.object_labels("signatures")),
+        "metadata": metadata(naming.IMAGE_POLICY, labels=naming.object_labels("signatures")),
         "spec": {
             "mode": "enforce",
             "images": [{"glob": "**"}],

@@ -6,15 +6,20 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from infra.addons.component import AddOnsArgs
+from infra.addons.cost_control import COST_CONTROL, CostControlArgs
 from infra.addons.fluent_bit import FluentBitArgs
 from infra.addons.gpu_nodes import GpuNodesArgs
 from infra.addons.kube_prometheus_stack import KubePrometheusStackArgs
+from infra.addons.mlflow import MlflowArgs
 from infra.addons.model import AddOn, ControllerImage, Installable
+from infra.addons.mpi_operator import MpiOperatorArgs
 from infra.addons.policy_controller import POLICY_CONTROLLER
 from infra.addons.registry import ADD_ONS
+from infra.addons.run_page import RUN_PAGE, RunPageArgs
 from infra.addons.signatures import Signer
 from infra.config import arguments, platform_record
 from infra.config.model import StackConfig
+from infra.config.sections.validation import TRAINER_IMAGE
 from infra.domain.pools import Autoscaler, Nodes
 
 
@@ -24,16 +29,32 @@ def _image(config: StackConfig, name: str) -> ControllerImage:
     return ControllerImage(image)
 
 
+def _mpi_operator(config: StackConfig, name: str) -> MpiOperatorArgs:
+    queued = "kueue" in config.operators.present()
+    trainer = config.images.get(TRAINER_IMAGE, "") if queued else ""
+    return MpiOperatorArgs(image=_image(config, name), trainer=trainer)
+
+
 def _signer(config: StackConfig) -> Signer:
     assert config.signatures
     return config.signatures.signer
 
 
+def _tracking_server(config: StackConfig, name: str) -> MlflowArgs:
+    return MlflowArgs(
+        image=_image(config, name), storage_class=arguments.block_storage_class(config)
+    )
+
+
 SETTINGS: Final[Mapping[object, Callable[[StackConfig, str], Any]]] = {
     ControllerImage: _image,
+    CostControlArgs: lambda config, _: arguments.cost_control(config),
     FluentBitArgs: lambda config, _: arguments.log_shipper(config),
     GpuNodesArgs: lambda config, _: arguments.gpu_nodes(config),
+    MlflowArgs: _tracking_server,
+    MpiOperatorArgs: _mpi_operator,
     KubePrometheusStackArgs: lambda config, _: arguments.prometheus_release(config),
+    RunPageArgs: lambda config, _: arguments.run_page(config),
     Signer: lambda config, _: _signer(config),
 }
 """By type of settings: the function that returns their value for the named add-on of a stack."""
@@ -52,6 +73,10 @@ def args(config: StackConfig) -> AddOnsArgs:
     wanted = [ADD_ONS[name] for name in platform_record.to_install(config)]
     if config.signatures:
         wanted.append(POLICY_CONTROLLER)
+    if config.run_page:
+        wanted.append(RUN_PAGE)
+    if config.costs:
+        wanted.append(COST_CONTROL)
     return AddOnsArgs(
         plans=tuple(plan(add_on, config) for add_on in wanted), mirror=config.mirror or ""
     )

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import pulumi
 import pulumi_kubernetes as k8s
 
-from infra.addons import fluent_bit, gpu_operator, kube_prometheus_stack, mirror
+from infra.addons import fluent_bit, gpu_operator, kube_prometheus_stack, mirror, mlflow
+from infra.addons.cost_control import CostControlArgs
 from infra.addons.fluent_bit import CloudWatch, FluentBitArgs
 from infra.addons.gpu_nodes import GpuNodesArgs
 from infra.addons.kube_prometheus_stack import KubePrometheusStackArgs
+from infra.addons.run_page import RunPageArgs
 from infra.config import platform_record
 from infra.config.kubeconfig import missing_cluster
 from infra.config.model import StackConfig
@@ -19,13 +22,13 @@ from infra.config.sections import observability as observability_section
 from infra.config.sections.cluster import ExistingClusterConfig, provider_args
 from infra.config.sections.logs import CloudWatchConfig
 from infra.config.sections.observability import ObservabilityConfig
-from infra.config.sections.storage import named_storage, volume_sizes
+from infra.config.sections.storage import StorageKind, named_storage, volume_sizes
 from infra.config.sections.teams import members
 from infra.config.sections.teams.model import TeamConfig, queue_teams
 from infra.config.types import repository_of
 from infra.domain import naming, prices, published_record
 from infra.domain.platform import Platform
-from infra.domain.pools import Autoscaler, Workload
+from infra.domain.pools import Autoscaler, Capacity, Workload
 from infra.domain.storage import NamedStorageClass, SharedStorage
 from infra.domain.tier import DEFAULT_PRIORITIES
 from infra.observability.component import ObservabilityArgs
@@ -33,12 +36,14 @@ from infra.queueing import priorities
 from infra.queueing.backends import backend
 from infra.queueing.quotas import QueuesArgs
 from infra.sites.aws import run_log_access
+from infra.sites.aws.bucket_access import team_buckets
 from infra.sites.simulated.node_pools import SimulatedNodePoolsArgs
 from infra.sites.simulated.storage import SimulatedStorageArgs
 from infra.tenancy.admission import AdmissionPoliciesArgs
-from infra.tenancy.admission.caps import Caps
+from infra.tenancy.admission.caps import Caps, DevCaps
 from infra.tenancy.limits import Quota
 from infra.tenancy.restore_drill import RestoreDrill
+from infra.tenancy.results_copy import ResultsCopy
 from infra.tenancy.shared_view import SharedViewArgs
 from infra.tenancy.team import TeamArgs
 from infra.validation.component import ValidationArgs
@@ -80,14 +85,24 @@ def dcgm_address(config: StackConfig) -> str:
 
 def prometheus_release(config: StackConfig) -> KubePrometheusStackArgs:
     """Return the arguments of the Prometheus stack that the stack installs."""
-    default_class = naming.BLOCK_STORAGE_CLASS if config.on_aws else ""
-    return observability_section.release(_observability(config), config.cluster.name, default_class)
+    return observability_section.release(
+        _observability(config), config.cluster.name, block_storage_class(config)
+    )
+
+
+def block_storage_class(config: StackConfig) -> str:
+    """Return the class of volumes that one node writes; empty: the cluster's default class."""
+    return naming.BLOCK_STORAGE_CLASS if config.on_aws else ""
 
 
 def needs_block_volumes(config: StackConfig) -> bool:
-    """Return whether Prometheus needs a class for block volumes, which EKS does not have by default."""
-    installed = kube_prometheus_stack.NAME in platform_record.to_install(config)
-    return installed and _observability(config).storage_class is None
+    """Return whether an add-on needs a class for block volumes, which EKS does not have by default."""
+    installed = platform_record.to_install(config)
+    prometheus = kube_prometheus_stack.NAME in installed
+    costs = config.costs is not None and not config.costs.storage_class
+    if costs or mlflow.NAME in installed:
+        return True
+    return prometheus and not _observability(config).storage_class
 
 
 def observability(config: StackConfig) -> ObservabilityArgs | None:
@@ -102,6 +117,7 @@ def observability(config: StackConfig) -> ObservabilityArgs | None:
         isolated=kube_prometheus_stack.NAME in platform_record.to_install(config),
         pools=config.pools,
         team_budgets={team: float(usd) for team, usd in budgets.items() if usd is not None},
+        costs=config.costs is not None,
     )
 
 
@@ -124,6 +140,43 @@ def log_shipper(config: StackConfig) -> FluentBitArgs:
         namespaces=tuple(namespaces),
         pools=config.pools,
         monitored=kube_prometheus_stack.NAME in platform_record.present_operators(config),
+    )
+
+
+def run_page(config: StackConfig) -> RunPageArgs:
+    """Return the arguments of the run page in the cluster."""
+    assert config.run_page
+    return config.run_page.args(
+        tuple(team.name for team in config.teams),
+        prometheus=kube_prometheus_stack.NAME in platform_record.present_operators(config),
+    )
+
+
+def budgets(config: StackConfig) -> list[dict[str, Any]]:
+    """Return the budgets of the teams that have one, and which of their runs a drain stops, as JSON."""
+    spot = [pool.name for pool in config.pools if pool.capacity is Capacity.SPOT]
+    return [
+        {
+            "team": team.name,
+            "usdPerMonth": team.budget.usd_per_month,
+            "gpuHoursPerMonth": team.budget.gpu_hours_per_month,
+            "warnAt": team.budget.warn_at,
+            "action": team.budget.action,
+            "spotFlavors": spot,
+            "usualPriority": priorities.PRIORITIES[DEFAULT_PRIORITIES[team.tier]],
+        }
+        for team in config.teams
+        if team.budget
+    ]
+
+
+def cost_control(config: StackConfig) -> CostControlArgs:
+    """Return the arguments of what records costs and enforces budgets in the cluster."""
+    assert config.costs
+    return config.costs.args(
+        budgets(config),
+        block_storage_class(config),
+        prometheus=kube_prometheus_stack.NAME in platform_record.present_operators(config),
     )
 
 
@@ -195,13 +248,17 @@ def teams(
             ),
             caps=_caps(team, platform),
             groups=members.groups(team),
+            run_page=config.run_page is not None,
+            costs=config.costs is not None,
             volumes=storage.volumes(team.name),
             protect_volumes=config.protected,
             egress_cidrs=config.egress_cidrs,
             node_services=cloud.node_services if cloud else (),
+            tracking_server=bool(platform.tracking_server),
             secrets=tuple(secret.secret for secret in team.secrets),
             secret_store=cloud.secret_store(team.name) if cloud else None,
             restore_drill=_restore_drill(config, team, images),
+            results_copy=_results_copy(config, team, images),
             cluster_queue=cluster_queues.get(team.name),
             pod_groups=scheduler.pod_group_api,
             queue_holds_quota=scheduler.has_queues and not scheduler.holds_pods_back,
@@ -212,12 +269,22 @@ def teams(
 
 
 def _caps(team: TeamConfig, platform: Platform) -> Caps:
-    per_hour = [prices.per_node(pool) for pool in platform.gpu_pools(team.name)]
+    priced = [(pool, prices.per_node(pool)) for pool in platform.gpu_pools(team.name)]
+    per_hour = [usd for _, usd in priced]
+    of_gpus = [usd / pool.gpus_per_node for pool, usd in priced if usd is not None]
+    dev = team.caps.dev_pods
     return Caps(
         nodes=team.caps.nodes,
         hours=team.caps.hours,
         usd=team.caps.usd,
         usd_per_node_hour=max((usd for usd in per_hour if usd is not None), default=None),
+        dev=DevCaps(
+            number=dev.number,
+            gpus=dev.gpus,
+            hours=team.caps.hours if dev.hours is None else dev.hours,
+            usd=team.caps.usd if dev.usd is None else dev.usd,
+            usd_per_gpu_hour=max(of_gpus, default=None),
+        ),
     )
 
 
@@ -253,5 +320,21 @@ def _restore_drill(
     section = team.restore_drill
     if not section.wanted(team.tier, has_image=section.image in images):
         return None
-    pools = [pool.name for pool in config.pools if pool.workload is Workload.CPU]
-    return section.drill(images.get(section.image, section.image), pools[0] if pools else None)
+    return section.drill(images.get(section.image, section.image), _cpu_pool(config))
+
+
+def _results_copy(
+    config: StackConfig, team: TeamConfig, images: Mapping[str, str]
+) -> ResultsCopy | None:
+    section, aws = team.results, config.on_aws
+    exported = config.storage.kind is StorageKind.FSX
+    if not section.wanted(
+        exported=exported, own_bucket=aws is not None, has_image=section.image in images
+    ):
+        return None
+    store = f"s3://{team_buckets(aws.buckets.prefix).checkpoints}/{team.name}" if aws else ""
+    return team.results_copy(images.get(section.image, section.image), store, _cpu_pool(config))
+
+
+def _cpu_pool(config: StackConfig) -> str | None:
+    return next((pool.name for pool in config.pools if pool.workload is Workload.CPU), None)

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from infra.config.sections.aws import AwsConfig, InterruptionConfig
 from infra.config.sections.cluster import EksClusterConfig, ExistingClusterConfig
+from infra.config.sections.costs import CostsConfig
 from infra.config.sections.gpus import GpusConfig
 from infra.config.sections.logs import LogsConfig
 from infra.config.sections.network import (
@@ -19,6 +20,7 @@ from infra.config.sections.network import (
 from infra.config.sections.node_pools import PoolConfig
 from infra.config.sections.observability import ObservabilityConfig
 from infra.config.sections.operators import Mirror, OperatorsConfig
+from infra.config.sections.run_page import RunPageConfig
 from infra.config.sections.signatures import SignaturesConfig
 from infra.config.sections.storage import BucketsConfig, StorageConfig
 from infra.config.sections.teams.model import TeamConfig
@@ -88,6 +90,10 @@ class StackConfig(StrictModel):
     """Checks of the nodes. Default: none."""
     observability: ObservabilityConfig | None = None
     """Metrics, dashboards and alerts. Default: the defaults of its keys, where kubePrometheusStack is."""
+    costs: CostsConfig | None = None
+    """Record of costs and enforcement of budgets in the cluster. Default: none."""
+    run_page: RunPageConfig | None = None
+    """The run page in the cluster, for users who sign in. Default: none; `trainyard ui` serves it to its user."""
 
     @property
     def on_aws(self) -> OnAws | None:

@@ -10,6 +10,12 @@ from infra.domain import naming
 
 NAME_MAX: Final = 20
 
+TRANSFER: Final = "transfer"
+"""Name of the dev pod that copies its user's files."""
+
+ENDING_S: Final = 60
+"""After its own time limit a dev pod has this long to end before Kubernetes ends it."""
+
 
 def user_key(user: str) -> str:
     """Return a user's part of names: readable, and different for each user."""

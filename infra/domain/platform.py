@@ -70,6 +70,8 @@ class Platform:
     """Blocks that pods of teams reach by HTTPS."""
     grafana: str = ""
     """URL of Grafana; empty: none."""
+    tracking_server: str = ""
+    """URI of the cluster's MLflow server, which pods of teams reach; empty: none."""
     pod_additions: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)
     """Additions to each pod of a run by field: `initContainers` (without image: the trainer's) and `volumes` of
     the pod, `env` and `volumeMounts` of the trainer's container."""

@@ -147,3 +147,14 @@ def unchanged(new: str, old: str, *domains: str) -> str:
         f"{new}.all(k, !({ours}) || (k in {old} && {old}[k] == {new}[k])) && "
         f"{old}.all(k, !({ours}) || k in {new})"
     )
+
+
+def unchanged_but(where: str, but: Sequence[str]) -> str:
+    """Return CEL: a map of the object, such as `spec`, is that of the old one, except for some keys."""
+    left_out = " || ".join(f"k == {text(key)}" for key in but) or "false"
+    path = where.replace(".", ".?")
+    new, old = (f"dyn({side}).?{path}.orValue({{}})" for side in ("object", "oldObject"))
+    return (
+        f"({new}).all(k, {left_out} || (k in ({old}) && ({new})[k] == ({old})[k]))"
+        f" && ({old}).all(k, {left_out} || k in ({new}))"
+    )

@@ -233,10 +233,12 @@ def component_args(
     isolated: bool,
     pools: Sequence[NodePool],
     team_budgets: Mapping[str, float],
+    costs: bool,
 ) -> ObservabilityArgs:
     """Return rules, monitors and dashboards for a cluster with the operators `present`.
 
-    `team_budgets`: by team, the hourly budget of its on-demand nodes in USD.
+    `team_budgets`: by team, the hourly budget of its on-demand nodes in USD. `costs`: whether the stack has that
+    add-on.
     """
     # Dashboards load their library, and rules load every alert: only an update needs them.
     from infra.observability import dashboards
@@ -255,6 +257,7 @@ def component_args(
         reserved_pools=tuple(pool.name for pool in pools if pool.reservation),
         team_budgets=team_budgets,
         stack_budget=section.budget_usd_per_hour,
+        costs=costs,
     )
     exporters = [name for name in GPU_EXPORTERS if name in present]
     return ObservabilityArgs(
@@ -263,6 +266,7 @@ def component_args(
         scrape_seconds=section.scrape_seconds,
         gpu_exporter=exporters[0] if exporters else "",
         kueue="kueue" in present,
+        costs=costs,
         isolated=isolated,
     )
 

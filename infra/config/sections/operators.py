@@ -90,6 +90,7 @@ def installed(stack: PartialStack) -> list[str]:
     }
     if stack.raw.get("signatures") is not None:
         wanted.add("policyController")
+    wanted |= {name for name in ("runPage", "costs") if stack.raw.get(name) is not None}
     if stack.provider == "eks":
         wanted.add(_NODES.get(str(stack.raw.get("autoscaler")), ""))
     return [name for name in ADD_ONS if name in wanted]

@@ -9,6 +9,7 @@ from infra.config.plaintext_secrets import check_plaintext_secrets
 from infra.config.sections import (
     aws,
     cluster,
+    costs,
     egress,
     gpus,
     images,
@@ -19,17 +20,19 @@ from infra.config.sections import (
     operators,
     pool_nodes,
     pool_zones,
+    run_page,
     scheduler,
     signatures,
     storage,
     validation,
 )
-from infra.config.sections.teams import members, quotas, restore_drill, secrets, shares
+from infra.config.sections.teams import members, quotas, restore_drill, results, secrets, shares
 
 SECTIONS: Final = (
     *(aws, cluster, network, pool_zones, node_pools, pool_nodes, storage),
-    *(members, quotas, shares, secrets, restore_drill),
+    *(members, quotas, shares, secrets, restore_drill, results),
     *(scheduler, operators, gpus, images, egress, signatures, logs, observability, validation),
+    *(run_page, costs),
 )
 
 CHECKS: Final[tuple[Check, ...]] = (

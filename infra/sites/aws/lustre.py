@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -55,15 +54,15 @@ class LustreStorage(pulumi.ComponentResource):
         super().__init__(naming.infra_type("AwsLustreStorage"), name, None, opts)
         self._args = args
         group = self._security_group(name)
-        rules = list(self._rules(name, group))
+        among_servers, with_nodes = self._rules(name, group)
         self._volumes: dict[str, TeamVolumes] = {}
         file_systems: dict[str, pulumi.Output[str]] = {}
         for team in args.teams:
-            file_system = self._file_system(f"{name}-{team}", team, group, rules)
+            file_system = self._file_system(f"{name}-{team}", team, group, among_servers)
             file_systems[team] = file_system.id
             self._volumes[team] = TeamVolumes(
-                checkpoints=self._checkpoints(f"{name}-{team}", team, file_system),
-                datasets=self._datasets(f"{name}-{team}", team, file_system),
+                checkpoints=self._checkpoints(f"{name}-{team}", team, file_system, with_nodes),
+                datasets=self._datasets(f"{name}-{team}", team, file_system, with_nodes),
             )
         self.register_outputs({"fileSystems": file_systems})
 
@@ -86,9 +85,15 @@ class LustreStorage(pulumi.ComponentResource):
             opts=self._own(),
         )
 
-    def _rules(self, name: str, servers: ec2.SecurityGroup) -> Iterator[pulumi.Resource]:
-        """Allow connections between servers and nodes in both directions, and among servers."""
+    def _rules(
+        self, name: str, servers: ec2.SecurityGroup
+    ) -> tuple[list[pulumi.Resource], list[pulumi.Resource]]:
+        """Allow connections among servers, and between servers and nodes in both directions.
+
+        Return both: the second group of rules waits for the control plane, for which file systems need not wait.
+        """
         nodes = self._args.cluster_security_group
+        found: tuple[list[pulumi.Resource], list[pulumi.Resource]] = ([], [])
         directions = (
             ("from-servers", vpc_rules.SecurityGroupIngressRule, servers.id, servers.id),
             ("from-nodes", vpc_rules.SecurityGroupIngressRule, servers.id, nodes),
@@ -98,7 +103,7 @@ class LustreStorage(pulumi.ComponentResource):
         )
         for direction, rule, group, peer in directions:
             for first, last in LUSTRE_PORTS:
-                yield rule(
+                made = rule(
                     f"{name}-{direction}-{first}",
                     security_group_id=group,
                     referenced_security_group_id=peer,
@@ -107,6 +112,8 @@ class LustreStorage(pulumi.ComponentResource):
                     to_port=last,
                     opts=self._own(),
                 )
+                found["nodes" in direction].append(made)
+        return found
 
     def _file_system(
         self, name: str, team: str, servers: ec2.SecurityGroup, rules: list[pulumi.Resource]
@@ -129,19 +136,32 @@ class LustreStorage(pulumi.ComponentResource):
             subnet_ids=args.subnet_id,
             security_group_ids=[servers.id],
             tags={"Name": f"{args.cluster}-team-{team}", naming.TEAM: team},
-            # FSx checks the ports when it creates the file system.
+            # FSx checks the ports among its servers when it creates the file system.
             opts=self._kept(*rules),
         )
 
-    def _checkpoints(self, name: str, team: str, file_system: fsx.LustreFileSystem) -> Volume:
+    def _checkpoints(
+        self,
+        name: str,
+        team: str,
+        file_system: fsx.LustreFileSystem,
+        reach: list[pulumi.Resource],
+    ) -> Volume:
         """Export on write. Only a new file system imports, to resume from existing checkpoints."""
         claim = naming.CHECKPOINTS_CLAIM
         policy = fsx.DataRepositoryAssociationS3AutoExportPolicyArgs(events=_ALL_EVENTS)
         linked = fsx.DataRepositoryAssociationS3Args(auto_export_policy=policy)
         bucket = self._linked(name, team, claim, file_system, self._args.checkpoints, linked)
-        return self._volume(name, team, claim, self._args.sizes.checkpoints, file_system, bucket)
+        size = self._args.sizes.checkpoints
+        return self._volume(name, team, claim, size, file_system, [bucket, *reach])
 
-    def _datasets(self, name: str, team: str, file_system: fsx.LustreFileSystem) -> Volume:
+    def _datasets(
+        self,
+        name: str,
+        team: str,
+        file_system: fsx.LustreFileSystem,
+        reach: list[pulumi.Resource],
+    ) -> Volume:
         """Synchronize both directions; contents load on first read."""
         claim = naming.DATASETS_CLAIM
         linked = fsx.DataRepositoryAssociationS3Args(
@@ -153,7 +173,8 @@ class LustreStorage(pulumi.ComponentResource):
             ),
         )
         bucket = self._linked(name, team, claim, file_system, self._args.datasets, linked)
-        return self._volume(name, team, claim, self._args.sizes.datasets, file_system, bucket)
+        size = self._args.sizes.datasets
+        return self._volume(name, team, claim, size, file_system, [bucket, *reach])
 
     def _linked(
         self,
@@ -188,8 +209,9 @@ class LustreStorage(pulumi.ComponentResource):
         claim: str,
         size: str,
         file_system: fsx.LustreFileSystem,
-        link: fsx.DataRepositoryAssociation,
+        needs: list[pulumi.Resource],
     ) -> Volume:
+        """Return the volume, which needs its link and what lets nodes reach the servers."""
         manifest = persistent_volume(
             team,
             claim,
@@ -198,5 +220,5 @@ class LustreStorage(pulumi.ComponentResource):
             dns_name=file_system.dns_name,
             mount_name=file_system.mount_name,
         )
-        made = KubernetesObject(f"{name}-{claim}-volume", manifest, self._kept(link))
+        made = KubernetesObject(f"{name}-{claim}-volume", manifest, self._kept(*needs))
         return Volume(size=size, storage_class="", name=volume_name(team, claim), needs=(made,))

@@ -7,8 +7,9 @@ from typing import Any, Final
 
 import pytest
 
-from infra.addons import dcgm_exporter, device_plugin
+from infra.addons import cost_control, dcgm_exporter, device_plugin
 from infra.addons.component import KUBE_SYSTEM
+from infra.addons.cost_control import CostControlArgs
 from infra.addons.gpu_nodes import GpuNodesArgs
 from infra.addons.isolation import API_SERVER_PORTS
 from infra.addons.registry import ADD_ONS
@@ -41,6 +42,7 @@ SCRAPED: Final = {
     "jobset": 8443,
     "gpuOperator": dcgm_exporter.METRICS_PORT,
     "dcgmExporter": dcgm_exporter.METRICS_PORT,
+    "costs": naming.COSTS_METRICS_PORT,
 }
 
 
@@ -48,7 +50,10 @@ SCRAPED: Final = {
 def policies() -> dict[str, list[dict[str, Any]]]:
     """Return the network policies by add-on, of all that do not share the cluster's own namespace."""
     gpus = GpuNodesArgs(pools=(), operator_brings_driver=False, engine_on_nodes=False)
-    found = [*plans(), dcgm_exporter.plan(gpus), device_plugin.plan(gpus)]
+    costs = CostControlArgs(
+        image="", volume="1Gi", storage_class="", every_seconds=60, budgets=[], prometheus=True
+    )
+    found = [*plans(), dcgm_exporter.plan(gpus), device_plugin.plan(gpus), cost_control.plan(costs)]
     made = {
         plan.add_on: [m for m in (*plan.before, *plan.objects) if m["kind"] == "NetworkPolicy"]
         for plan in found

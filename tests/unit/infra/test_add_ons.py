@@ -15,18 +15,20 @@ from infra.addons import (
     controllers,
     mirror,
     mpi_operator,
-    signatures,
     training_operator,
 )
 from infra.addons.component import in_order, namespace
 from infra.addons.model import ControllerImage, Installable
+from infra.addons.mpi_operator import MpiOperatorArgs
 from infra.addons.registry import ADD_ONS, CHART_SOURCES
 from infra.cli import render as renderer
 from infra.cli.render import Record, render
 from infra.config import add_ons, parse
+from infra.domain import naming
 from infra.domain.launcher_support import MPI_JOB, PYTORCH_JOB
 from infra.kubernetes.helm import merged
 from infra.kubernetes.objects import Manifest
+from tests import committed
 from tests.unit.infra.example_eks import stack_values
 
 DIGEST = "@sha256:" + "1" * 64
@@ -261,8 +263,80 @@ def test_every_controller_has_requests_and_a_memory_limit(
         assert given["limits"]["memory"], place
 
 
+PRIORITIES = {
+    "kueue": ("controllerManager.manager.priorityClassName",),
+    "externalSecrets": tuple(
+        f"{part}priorityClassName" for part in ("", "webhook.", "certController.")
+    ),
+    "policyController": ("webhook.priorityClass", "leasescleanup.priorityClass"),
+    "gpuOperator": tuple(
+        f"{part}.priorityClassName" for part in ("daemonsets", "operator", "node-feature-discovery")
+    ),
+    "devicePlugin": ("priorityClassName",),
+    "dcgmExporter": ("priorityClassName",),
+    "yunikorn": ("priorityClassName",),
+    "fluentBit": ("priorityClassName",),
+    "kubePrometheusStack": (
+        "prometheusOperator.priorityClassName",
+        "prometheusOperator.admissionWebhooks.patch.priorityClassName",
+        "prometheus.prometheusSpec.priorityClassName",
+        "alertmanager.alertmanagerSpec.priorityClassName",
+        "grafana.priorityClassName",
+        "kube-state-metrics.priorityClassName",
+        "prometheus-node-exporter.priorityClassName",
+    ),
+    "clusterAutoscaler": ("priorityClassName",),
+}
+"""Values with the priority class of each workload of a chart."""
+
+CHARTS_WITH_PRIORITY = {"karpenter", "efaDevicePlugin", "volcano"}
+"""Charts whose templates or defaults give each workload one of the system's classes."""
+
+CHARTS_WITHOUT_PRIORITY = {"jobset", "kubeflowTrainer"}
+"""Charts that have no value for it."""
+
+NO_WORKLOAD = {"karpenterCrd"}
+
+
+def test_every_add_on_of_a_chart_states_where_its_priority_class_comes_from() -> None:
+    stated = [*PRIORITIES, *CHARTS_WITH_PRIORITY, *CHARTS_WITHOUT_PRIORITY, *NO_WORKLOAD]
+    assert sorted(stated) == sorted(name for name, made in ADD_ONS.items() if made.chart)
+
+
+def release_values(stack: str) -> dict[str, Mapping[str, Any]]:
+    """Values of each release of a committed stack, by chart."""
+    return {
+        record["inputs"]["chart"].rpartition("/")[2]: record["inputs"]["values"]
+        for record in committed.rendered(stack)
+        if record["type"] == "kubernetes:helm.sh/v3:Release"
+    }
+
+
+@pytest.mark.parametrize("stack", ["dev", "prod"])
+def test_every_workload_of_a_stack_has_a_system_priority_class(stack: str) -> None:
+    classes = {controllers.PRIORITY, controllers.NODE_PRIORITY}
+    charts = {made.chart.rpartition("/")[2]: name for name, made in ADD_ONS.items() if made.chart}
+    releases = {charts[chart]: values for chart, values in release_values(stack).items()}
+    assert {"kubePrometheusStack", "gpuOperator"} <= releases.keys()
+    for add_on, given in releases.items():
+        for path in PRIORITIES.get(add_on, ()):
+            if given.get(path.partition(".")[0]) == {"enabled": False}:
+                continue
+            assert at(given, path) in classes, f"{add_on}: {path}"
+    for record in committed.rendered(stack):
+        if record["inputs"].get("kind") in ("Deployment", "DaemonSet", "StatefulSet"):
+            pod = record["inputs"]["spec"]["template"]["spec"]
+            assert pod.get("priorityClassName") in classes, record["name"]
+
+
+@pytest.mark.parametrize("add_on", [name for name in PRIORITIES if name in BY_NAME])
+def test_every_workload_of_a_chart_has_a_system_priority_class(add_on: str) -> None:
+    given = [at(BY_NAME[add_on].values, path) for path in PRIORITIES[add_on]]
+    assert set(given) <= {controllers.PRIORITY, controllers.NODE_PRIORITY}
+
+
 WITHOUT_CHART = [
-    mpi_operator.plan(ControllerImage(IMAGES["mpiOperator"])),
+    mpi_operator.plan(MpiOperatorArgs(image=ControllerImage(IMAGES["mpiOperator"]))),
     training_operator.plan(ControllerImage(IMAGES["trainingOperator"])),
 ]
 
@@ -338,6 +412,54 @@ def test_admission_policies_exempt_service_accounts_of_controllers_without_a_cha
         assert known == (f"system:serviceaccount:{account['namespace']}:{account['name']}",)
 
 
+def test_program_that_requeues_mpijobs_may_do_nothing_else() -> None:
+    image = ControllerImage(IMAGES["mpiOperator"])
+    plan = mpi_operator.plan(MpiOperatorArgs(image=image, trainer=IMAGES["trainingOperator"]))
+    own = [
+        m
+        for m in (*plan.before, *plan.objects)
+        if m["metadata"]["name"].endswith(mpi_operator.REQUEUE)
+    ]
+    by_kind = {m["kind"]: m for m in own}
+    assert by_kind.keys() == {
+        *("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Deployment"),
+        *("PodDisruptionBudget", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
+    }
+    kinds = [m["kind"] for m in own]
+    assert kinds.index("ValidatingAdmissionPolicyBinding") < kinds.index("ClusterRoleBinding")
+    [condition] = by_kind["ValidatingAdmissionPolicy"]["spec"]["matchConditions"]
+    assert condition["expression"].endswith("'system:serviceaccount:mpi-operator:mpi-requeue'")
+    may = {
+        (resource, verb)
+        for rule in by_kind["ClusterRole"]["rules"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    assert may == {
+        *(("pods", "list"), ("nodes", "list")),
+        *(("workloads", "list"), ("workloads", "patch")),
+    }
+    pod = by_kind["Deployment"]["spec"]["template"]["spec"]
+    assert pod["serviceAccountName"] == mpi_operator.REQUEUE
+    assert pod["containers"][0]["image"] == IMAGES["trainingOperator"]
+
+
+def test_nothing_requeues_mpijobs_without_kueue_or_an_image() -> None:
+    mpi = {"mpiOperator": {"provided": False, "image": IMAGES["mpiOperator"]}} | ON_GPU_NODES
+    kueue = {"kueue": {"provided": False}, "jobset": {"provided": False}}
+    image = {"trainer": f"registry.example.com/trainer{DIGEST}"}
+
+    def installed(**changes: Any) -> bool:
+        plan = next(
+            p for p in add_ons.args(parse(values(**changes))).plans if p.add_on == "mpiOperator"
+        )
+        names = {m["metadata"]["name"] for m in plan.objects}
+        return mpi_operator.REQUEUE in names
+
+    assert installed(operators=kueue | mpi, images=image)
+    assert not installed(operators=kueue | mpi, images={})
+
+
 def test_mpijob_has_the_defaults_of_the_upstream_api() -> None:
     definition = one(WITHOUT_CHART[0], "CustomResourceDefinition")["spec"]
     [version] = definition["versions"]
@@ -382,7 +504,7 @@ def test_release_names_are_stable() -> None:
 
 
 def test_renamed_resources_have_aliases_and_are_not_recreated(rendered: Rendered) -> None:
-    policy = f"operators-policyController-clusterimagepolicy-{signatures.POLICY}"
+    policy = f"operators-policyController-clusterimagepolicy-{naming.IMAGE_POLICY}"
     parts = ("operators-policyController", "operators-policyController-namespace", policy)
     former = [text for name in parts for text in rendered.former[name]]
     assert [text.split("operators-signatures-")[1].split()[0] for text in former] == [

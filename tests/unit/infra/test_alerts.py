@@ -19,6 +19,7 @@ FACTS = Facts(
     prices=(NodePrice(instance_type="p5.48xlarge", capacity="spot", usd_per_hour=16.5),),
     team_budgets={"llm": 30.0},
     stack_budget=100.0,
+    costs=True,
 )
 OF_OURS = re.compile(r"\b(?:trainyard[_:]|DCGM_|kueue_|kube_|kubelet_|apiserver_)[\w:]*|\bup\b")
 

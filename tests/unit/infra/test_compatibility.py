@@ -81,7 +81,10 @@ def test_every_chart_is_pinned_and_has_one_source(name: str) -> None:
 def test_sandbox_builds_the_versions_that_stacks_install() -> None:
     built = {tool.name.replace("-", ""): tool.version for tool in (*TOOLS, *ON_DEMAND_TOOLS)}
     named = {name: add_on for name, add_on in ADD_ONS.items() if add_on.toolchain}
-    assert {"kueue", "jobset", "kubeflowTrainer", "mpiOperator", "trainingOperator"} == set(named)
+    assert {
+        *("kueue", "jobset", "kubeflowTrainer", "mpiOperator", "trainingOperator"),
+        "policyController",
+    } == set(named)
     for name, add_on in named.items():
         installed = add_on.app_version.removeprefix("v")
         assert built[name.lower()] == add_on.toolchain == installed

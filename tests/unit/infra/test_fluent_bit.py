@@ -217,7 +217,7 @@ def test_log_metrics_keep_the_labels_of_the_source_pod() -> None:
     assert endpoint["honorLabels"] is True
     [port] = values()["extraPorts"]
     assert port["name"] == endpoint["port"]
-    assert FLUENT_BIT.needs == ("kubePrometheusStack",)
+    assert FLUENT_BIT.objects_need == ("kubePrometheusStack",) and not FLUENT_BIT.needs
 
 
 def test_no_pod_monitor_without_the_prometheus_operator() -> None:

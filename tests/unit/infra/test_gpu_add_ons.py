@@ -196,6 +196,8 @@ def test_every_configurable_container_has_cpu_and_memory_requests(module: Any) -
 
 OPERATOR_KEYS = {
     *("ccManager.enabled", "daemonsets.tolerations", "dcgm.enabled", "dcgm.resources"),
+    *("daemonsets.priorityClassName", "node-feature-discovery.priorityClassName"),
+    "operator.priorityClassName",
     *("dcgmExporter.config.name", "dcgmExporter.enabled", "dcgmExporter.resources"),
     *("dcgmExporter.serviceMonitor.enabled", "dcgmExporter.version"),
     *("devicePlugin.config.default", "devicePlugin.config.name", "devicePlugin.resources"),
@@ -206,7 +208,7 @@ OPERATOR_KEYS = {
     *("operator.resources", "sandboxDevicePlugin.enabled", "toolkit.enabled"),
     *("vfioManager.enabled", "vgpuDeviceManager.enabled", "vgpuManager.enabled"),
 }
-"""From the chart's values.yaml (v26.3.1) and NVIDIA's reference for 26.7, checked manually."""
+"""From the values.yaml of the chart at v26.7.0, `dcgmExporter.config` from its template; checked manually."""
 
 
 def _paths(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:

@@ -62,7 +62,13 @@ def test_run_cannot_forge_identity_labels() -> None:
 
 @pytest.mark.parametrize(
     ("name", "kept"),
-    [(str(series.TOKENS), True), (series.POD_LABEL_INFO.name, False), ("ALERTS", False)],
+    [
+        (str(series.TOKENS), True),
+        (series.POD_LABEL_INFO.name, False),
+        ("ALERTS", False),
+        (str(series.BUDGET_STATE), False),
+        (str(series.COSTS_RECORDED), False),
+    ],
 )
 def test_scrape_keeps_only_bounded_series_of_runs(name: str, kept: bool) -> None:
     monitor = monitors.runs(30)
@@ -142,3 +148,11 @@ def test_prometheus_rejects_traffic_from_other_namespaces() -> None:
     deny = next(m for m in component.network_policies() if m["metadata"]["name"] == "default-deny")
     assert deny["spec"]["podSelector"] == {}
     assert deny["spec"]["ingress"] == [{"from": [{"podSelector": {}}]}]
+
+
+def test_costs_are_scraped_where_the_add_on_is_and_keep_their_own_teams() -> None:
+    costs = ObservabilityArgs(groups=[], dashboards={}, scrape_seconds=30, costs=True)
+    assert ("PodMonitor", "costs") in kinds(costs) and ("PodMonitor", "costs") not in kinds(ARGS)
+    monitor = monitors.costs(30)
+    assert relabelled(monitor, {"team": "research"}) == {"job": "costs", "team": "research"}
+    assert monitor["spec"]["namespaceSelector"] == {"matchNames": [naming.COSTS_NAMESPACE]}

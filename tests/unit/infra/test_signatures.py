@@ -44,6 +44,14 @@ def test_every_image_requires_a_signature_and_unmatched_images_are_rejected() ->
     assert webhook["replicaCount"] > 1
 
 
+def test_a_controller_that_verifies_a_key_starts_without_public_services() -> None:
+    key = policy_controller.plan(KmsKey(uri=f"awskms:///{KEY}")).values["webhook"]
+    assert key["extraArgs"] == {"disable-tuf": "true"}
+    keyless = policy_controller.plan(Keyless(issuer=ISSUER, subject=SUBJECT)).values["webhook"]
+    assert "extraArgs" not in keyless
+    assert {name for name in key if name != "extraArgs"} == set(keyless)
+
+
 def test_only_opted_in_namespaces_are_checked_and_teams_opt_in() -> None:
     [expression] = policy_controller.VALUES["webhook"]["namespaceSelector"]["matchExpressions"]
     assert expression == {"key": OPT_IN, "operator": "In", "values": ["true"]}

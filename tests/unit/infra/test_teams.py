@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
+from infra.config import arguments, parse, platform_record
 from infra.domain import naming
 from infra.domain.storage import NamedStorageClass, Volume, VolumeSizes
 from infra.tenancy import access, limits, network_policies, shared_view, team, volumes
-from infra.tenancy.admission.caps import Caps
-from tests.golden.example_runs import platform, run_of
+from infra.tenancy.admission.caps import Caps, DevCaps
+from tests.golden.example_runs import platform, run_of, stack_values
 from training import spec
 from training.deployment import job
 from training.deployment.launchers import LAUNCHERS
@@ -49,6 +50,35 @@ def test_caps_are_annotations_of_the_namespace_only_where_the_stack_file_has_the
         "trainyard.dev/cap-usd": "200.0",
         "trainyard.dev/cap-usd-per-node-hour": "32.77",
     }
+
+
+def test_caps_of_dev_pods_are_annotations_and_a_quota_of_pods_with_a_deadline() -> None:
+    dev = DevCaps(number=3, gpus=0, hours=2.0, usd=50.0, usd_per_gpu_hour=4.5)
+    assert team.namespace("research", capped=Caps(dev=dev))["metadata"]["annotations"] == {
+        "trainyard.dev/cap-dev-gpus": "0",
+        "trainyard.dev/cap-dev-seconds": "7200",
+        "trainyard.dev/cap-dev-usd": "50.0",
+        "trainyard.dev/cap-usd-per-gpu-hour": "4.5",
+    }
+    counted = limits.dev_pod_quota("research", 3)["spec"]
+    assert counted == {"hard": {"pods": "3"}, "scopes": ["Terminating"]}
+
+
+def test_dev_pods_have_the_hours_and_the_cost_of_runs_unless_the_stack_file_says_otherwise() -> (
+    None
+):
+    def dev_caps(**caps: Any) -> DevCaps:
+        values = stack_values()
+        values["teams"][0]["caps"] = caps
+        config = parse(values)
+        platform = platform_record.platform(config, "example")
+        return arguments._caps(config.teams[0], platform).dev
+
+    found = dev_caps(hours=6, usd=90)
+    assert (found.number, found.gpus, found.hours, found.usd) == (None, None, 6, 90)
+    assert found.usd_per_gpu_hour
+    own = dev_caps(hours=6, usd=90, devPods={"number": 2, "gpus": 1, "hours": 3, "usd": 20})
+    assert (own.number, own.gpus, own.hours, own.usd) == (2, 1, 3, 20)
 
 
 def test_containers_without_requests_get_defaults() -> None:

@@ -1,0 +1,213 @@
+"""The run page in the cluster: `trainyard ui --behind-proxy` and oauth2-proxy, which signs users in, in one pod.
+
+The page listens on the pod's loopback, so only the proxy reaches it and only the proxy sets its headers. It asks
+the API server for each read whether the signed-in user may do it: ops/ui/users.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from infra.addons import controllers, manifests, programs
+from infra.addons.isolation import isolation
+from infra.addons.manifests import rule
+from infra.addons.model import AddOn, Image, Installable, Section
+from infra.domain import naming
+from infra.kubernetes.objects import Manifest, metadata
+
+NAMESPACE: Final = naming.RUN_PAGE_NAMESPACE
+NAME: Final = naming.RUN_PAGE_ACCOUNT
+PORT: Final = 8642
+"""On the pod's loopback."""
+PROXY_PORT: Final = 4180
+_PROXY: Final = "oauth2-proxy"
+_READ: Final = ("get", "list")
+
+EVERYWHERE: Final = (
+    rule("", ["nodes"], _READ),
+    rule(
+        "kueue.x-k8s.io",
+        ["clusterqueues", "cohorts", "resourceflavors", "topologies", "workloadpriorityclasses"],
+        _READ,
+    ),
+    rule("scheduling.k8s.io", ["priorityclasses"], _READ),
+    rule("authorization.k8s.io", ["subjectaccessreviews"], ["create"]),
+)
+"""Rights in the whole cluster; in namespaces of teams it has those of infra/tenancy/access.py."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PageIngress:
+    """How people reach the page."""
+
+    class_name: str
+    tls_secret: str
+    """Secret with the certificate, in the page's namespace."""
+    annotations: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunPageArgs:
+    """Settings of the page."""
+
+    image: str
+    """Of ops/image/Dockerfile, by digest."""
+    proxy_image: str
+    """oauth2-proxy, by digest."""
+    url: str
+    """Under which people open it."""
+    issuer: str
+    """URL of the OIDC issuer."""
+    client_id: str
+    secret: str
+    """Secret in the page's namespace with the keys client-secret and cookie-secret."""
+    username_claim: str
+    groups_claim: str
+    user_prefix: str
+    group_prefix: str
+    teams: tuple[str, ...]
+    prometheus: bool
+    """Whether the stack has a Prometheus."""
+    ingress: PageIngress | None = None
+    replicas: int = controllers.REPLICAS
+    port: int = PORT
+
+
+def page_container(args: RunPageArgs) -> dict[str, Any]:
+    """Return the container of the page."""
+    words = ["ui", "--behind-proxy", "--port", str(args.port), "--teams", ",".join(args.teams)]
+    words += [f"--user-prefix={args.user_prefix}"] if args.user_prefix else []
+    words += [f"--group-prefix={args.group_prefix}"] if args.group_prefix else []
+    if args.prometheus:
+        words += ["--prometheus", naming.PROMETHEUS_URL]
+    # The kubelet does not reach the pod's loopback.
+    look = (
+        f"import urllib.request as r; r.urlopen('http://127.0.0.1:{args.port}/healthz', timeout=5)"
+    )
+    probe = {"exec": {"command": ["python", "-c", look]}, "periodSeconds": 20, "timeoutSeconds": 10}
+    return programs.command(
+        NAME,
+        args.image,
+        words,
+        readinessProbe=probe,
+        livenessProbe={**probe, "initialDelaySeconds": 60, "failureThreshold": 6},
+        resources=controllers.resources("100m", "512Mi"),
+        volumeMounts=[{"name": "tmp", "mountPath": "/tmp"}],
+    )
+
+
+def proxy_container(args: RunPageArgs) -> dict[str, Any]:
+    """Return the container that signs users in. It removes the headers that it sets from what it receives."""
+    flags = {
+        "provider": "oidc",
+        "oidc-issuer-url": args.issuer,
+        "client-id": args.client_id,
+        "redirect-url": f"{args.url.rstrip('/')}/oauth2/callback",
+        "oidc-email-claim": args.username_claim,
+        "oidc-groups-claim": args.groups_claim,
+        # RBAC decides who sees what; whoever the issuer signs in may ask.
+        "email-domain": "*",
+        "http-address": f"0.0.0.0:{PROXY_PORT}",
+        "upstream": f"http://127.0.0.1:{args.port}/",
+        "pass-user-headers": "true",
+        "pass-basic-auth": "false",
+        "skip-auth-strip-headers": "true",
+        "reverse-proxy": "true",
+        "skip-provider-button": "true",
+        "insecure-oidc-skip-nonce": "false",
+        "code-challenge-method": "S256",
+        "cookie-secure": "true",
+        "cookie-samesite": "lax",
+        "cookie-expire": "8h",
+    }
+    secrets = {"CLIENT_SECRET": "client-secret", "COOKIE_SECRET": "cookie-secret"}
+    return programs.container(
+        _PROXY,
+        args.proxy_image,
+        [f"--{name}={value}" for name, value in flags.items()],
+        env=[
+            {
+                "name": f"OAUTH2_PROXY_{name}",
+                "valueFrom": {"secretKeyRef": {"name": args.secret, "key": key}},
+            }
+            for name, key in secrets.items()
+        ],
+        ports=[{"name": "http", "containerPort": PROXY_PORT}],
+        readinessProbe={"httpGet": {"path": "/ready", "port": "http"}},
+        livenessProbe={"httpGet": {"path": "/ping", "port": "http"}},
+        resources=controllers.resources("50m", "128Mi"),
+    )
+
+
+def _service() -> Manifest:
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": metadata(NAME, namespace=NAMESPACE, labels=naming.object_labels("operators")),
+        "spec": {
+            "selector": programs.selector(NAME),
+            "ports": [{"name": "http", "port": 80, "targetPort": "http"}],
+        },
+    }
+
+
+def _ingress(args: RunPageArgs, ingress: PageIngress) -> Manifest:
+    host = str(urlsplit(args.url).hostname)
+    backend = {"service": {"name": NAME, "port": {"name": "http"}}}
+    path = {"path": "/", "pathType": "Prefix", "backend": backend}
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "Ingress",
+        "metadata": metadata(
+            NAME,
+            namespace=NAMESPACE,
+            labels=naming.object_labels("operators"),
+            annotations=ingress.annotations,
+        ),
+        "spec": {
+            "ingressClassName": ingress.class_name,
+            "tls": [{"hosts": [host], "secretName": ingress.tls_secret}],
+            "rules": [{"host": host, "http": {"paths": [path]}}],
+        },
+    }
+
+
+def plan(args: RunPageArgs) -> Installable:
+    """Return the page, its proxy and their rights."""
+    own = programs.selector(NAME)
+    return Installable(
+        add_on="runPage",
+        before=(
+            isolation(NAME, NAMESPACE, called=(PROXY_PORT,), to_prometheus=args.prometheus),
+            *manifests.access(NAME, NAMESPACE, EVERYWHERE, ()),
+        ),
+        objects=(
+            programs.deployment(
+                NAME,
+                NAMESPACE,
+                [page_container(args), proxy_container(args)],
+                replicas=args.replicas,
+                volumes=[{"name": "tmp", "emptyDir": {}}],
+            ),
+            controllers.disruption_budget(NAME, NAMESPACE, own),
+            _service(),
+            *([_ingress(args, args.ingress)] if args.ingress else []),
+        ),
+        namespace_labels=controllers.pod_security("restricted"),
+    )
+
+
+RUN_PAGE: Final = AddOn(
+    name="runPage",
+    section=Section.RUN_PAGE,
+    version="7.13.0",
+    app_version="7.13.0",
+    namespace=NAMESPACE,
+    kubernetes=("1.30", ""),
+    images=(Image(registry="quay.io", repository="oauth2-proxy/oauth2-proxy", tag="v7.13.0"),),
+    settings=RunPageArgs,
+    plan=plan,
+)

@@ -1,0 +1,58 @@
+"""Ledger and budgets in the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, Final
+
+from pydantic import Field
+
+from infra.addons.cost_control import CostControlArgs
+from infra.config.errors import ConfigIssue
+from infra.config.partial import Check, PartialStack
+from infra.config.sections.run_page import images_by_digest
+from infra.config.types import DnsLabel, Image, Int, Size, StrictModel
+
+
+class CostsConfig(StrictModel):
+    """A Deployment that records what nodes and runs do, and holds teams to their budgets."""
+
+    image: Image = Field(description="the image of ops/image/Dockerfile by digest")
+    """Image of the commands (ops/image/Dockerfile), by digest."""
+    volume: Size = "10Gi"
+    """Size of the volume with the record; a month of 10,000 runs takes less than 1Gi."""
+    storage_class: DnsLabel | None = None
+    """Of a volume that one node writes. Default: encrypted gp3 on a cluster that the stack makes, else the
+    cluster's default class."""
+    every_seconds: Annotated[Int, Field(ge=5, le=60)] = 60
+    """Seconds between looks; a team near its limit is looked at sooner."""
+
+    def args(
+        self, budgets: Sequence[Mapping[str, Any]], default_class: str, *, prometheus: bool
+    ) -> CostControlArgs:
+        """Return the arguments of the add-on."""
+        return CostControlArgs(
+            image=self.image,
+            volume=self.volume,
+            storage_class=self.storage_class or default_class,
+            every_seconds=self.every_seconds,
+            budgets=budgets,
+            prometheus=prometheus,
+        )
+
+
+def check_costs(stack: PartialStack) -> Iterator[ConfigIssue]:
+    """Require an image by digest, and Kueue, whose queues it reads and holds."""
+    yield from images_by_digest(stack, "costs", "image")
+    wanted = stack.raw.get("costs") is not None and stack.operators is not None
+    if wanted and not stack.has_operator("kueue"):
+        yield ConfigIssue(
+            path="costs",
+            code="operator-required",
+            problem="operators.kueue is missing",
+            valid="requires Kueue, whose queues it reads and holds",
+            action="add kueue to operators, or remove costs",
+        )
+
+
+CHECKS: Final[tuple[Check, ...]] = (check_costs,)

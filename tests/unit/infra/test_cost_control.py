@@ -1,0 +1,97 @@
+"""The add-on that records costs and enforces budgets: what it renders, and with which rights."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+
+from infra.addons import cost_control
+from infra.cli.render import ROOT
+from infra.config import ConfigError, StackConfig, add_ons, arguments, parse, stack_values
+from infra.tenancy import access
+from ops.budgets import budget_file, control
+from ops.budgets.decision import Level
+
+IMAGE = "registry.test/ops@sha256:" + "1" * 64
+
+
+def stack(budget: dict[str, Any] | None = None, **changes: Any) -> StackConfig:
+    values = copy.deepcopy(stack_values(ROOT / "Pulumi.local.yaml"))
+    values["teams"][0]["budget"] = budget or {"usdPerMonth": 100, "action": "drain"}
+    return parse(values | {"costs": {"image": IMAGE} | changes})
+
+
+def rendered(config: StackConfig) -> dict[str, Any]:
+    found = cost_control.plan(arguments.cost_control(config))
+    return {one["kind"]: one for one in (*found.before, *found.objects)}
+
+
+def test_a_stack_has_it_only_with_its_section() -> None:
+    bare = parse(stack_values(ROOT / "Pulumi.local.yaml"))
+    assert "costs" not in add_ons.installed(bare)
+    assert "costs" in add_ons.installed(stack())
+
+
+def test_the_program_reads_the_budgets_that_the_stack_publishes() -> None:
+    found = json.loads(rendered(stack())["ConfigMap"]["data"]["budgets.json"])
+    [one] = budget_file.parse(found)
+    assert (one.budget.team, one.budget.usd_per_month) == ("research", 100)
+    assert one.budget.action is Level.DRAIN
+    assert one.spot_flavors == ("spot", "fleet-spot")
+
+
+def test_a_changed_budget_starts_a_new_pod_and_never_two_at_once() -> None:
+    first, second = (rendered(stack({"usdPerMonth": usd}))["Deployment"]["spec"] for usd in (1, 2))
+    assert first["template"]["metadata"] != second["template"]["metadata"]
+    assert first["replicas"] == 1 and first["strategy"] == {"type": "Recreate"}
+    assert "--lease" in first["template"]["spec"]["containers"][0]["args"]
+
+
+def test_metrics_are_served_on_the_pods_address_under_a_named_port() -> None:
+    [pod] = rendered(stack())["Deployment"]["spec"]["template"]["spec"]["containers"]
+    assert pod["args"][pod["args"].index("--metrics") + 1] == "$(POD_IP):8643"
+    assert "status.podIP" in str(pod["env"])
+    assert pod["ports"] == [{"name": "metrics", "containerPort": 8643}]
+
+
+def test_its_rights_are_listed_verb_by_verb() -> None:
+    found = rendered(stack())
+    assert found["ClusterRole"]["rules"] == [
+        {"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["list"]},
+        {"apiGroups": ["kueue.x-k8s.io"], "resources": ["workloads"], "verbs": ["list"]},
+        {
+            "apiGroups": ["kueue.x-k8s.io"],
+            "resources": ["clusterqueues"],
+            "verbs": ["list", "patch"],
+        },
+    ]
+    role, _ = access.costs_access("research")
+    assert role["rules"] == [
+        {"apiGroups": ["kueue.x-k8s.io"], "resources": ["workloads"], "verbs": ["get", "patch"]}
+    ]
+
+
+def test_the_policy_stands_before_the_account_has_a_right() -> None:
+    kinds = [one["kind"] for one in cost_control.plan(arguments.cost_control(stack())).before]
+    assert kinds.index("ValidatingAdmissionPolicyBinding") < kinds.index("ClusterRoleBinding")
+    assert cost_control.STATE == control.STATE
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"image": "registry.test/ops:v1"}, "image-reference"),
+        ({"image": "sandbox.trainyard.dev/ops@source"}, "image-without-digest"),
+        ({"everySeconds": 600}, ""),
+        ({"volum": "1Gi"}, "unknown-key"),
+    ],
+)
+def test_a_bad_section_is_one_issue(change: dict[str, Any], code: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        stack(**change)
+    [issue] = caught.value.issues
+    assert not isinstance(issue, str) and code in ("", issue.code)
+    assert issue.path.startswith("costs.")
