@@ -177,18 +177,52 @@ BUDGET_BURN: Final = (
     )
 )
 
+SILENT_S: Final = 600
+"""Age of the last look from which budgets count as not enforced; the add-on looks once a minute."""
+OVERRIDE_ENDS_S: Final = 3600
+
+
+def _in_force(state: str) -> str:
+    return f'max by (team) ({series.BUDGET_STATE}{{state="{state}"}}) == 1'
+
+
+BUDGET_WARNED: Final = f"max by (team) ({series.BUDGET_USED}) and on (team) ({_in_force('warned')})"
+BUDGET_HELD: Final = f"max by (team) ({series.BUDGET_USED}) and on (team) ({_in_force('held')})"
+BUDGET_DRAINED: Final = (
+    f"max by (team) ({series.BUDGET_USED}) and on (team) ({_in_force('drained')})"
+)
+_OVERRIDE_LEFT: Final = f"max by (team) ({series.BUDGET_OVERRIDE_END}) - time()"
+OVERRIDE_ENDING: Final = f"({_OVERRIDE_LEFT} < {OVERRIDE_ENDS_S}) > 0"
+_FRESH: Final = f"time() - max({series.COSTS_RECORDED}) < {SILENT_S}"
+_UNDECIDED: Final = (
+    f"time() - max by (team) ({series.BUDGET_DECIDED}) >= {SILENT_S}"
+    f" or max by (team) ({series.BUDGET_USED}) unless on (team) {series.BUDGET_DECIDED}"
+)
+BUDGETS_NOT_ENFORCED: Final = (
+    f'label_replace({series.COSTS_EXPECTED}, "scope", "all teams", "", "")'
+    f" unless on () ({_FRESH})"
+    " or " + _scope(f"({_UNDECIDED}) and on () ({_FRESH})", "team", "team $1")
+)
+"""Nothing is recorded: the pod is gone, fails, waits for its Lease or sees a wrong clock. Or only one team is not
+decided on."""
+
 VOLUME_FULL: Final = f"{series.VOLUME_FREE_RATIO} < {VOLUME_FREE_RATIO}"
 
-_DRILLS: Final = f'{series.JOB_OWNER}{{owner_kind="CronJob", owner_name="restore-drill"}}'
-_FAILED_AT: Final = (
-    f"max by (namespace) ({series.JOB_START}"
-    f' and on (namespace, job_name) ({series.JOB_FAILED}{{condition="true"}} == 1)'
-    f" and on (namespace, job_name) {_DRILLS})"
-)
-RESTORE_DRILL_FAILED: Final = (
-    f"{_FAILED_AT} unless on (namespace)"
-    f' (max by (namespace) ({series.CRONJOB_SUCCEEDED}{{cronjob="restore-drill"}}) > {_FAILED_AT})'
-)
+
+def _failed_since(cron_job: str) -> str:
+    """Return the expression for a CronJob whose newest Jobs have failed: none has succeeded since."""
+    own = f'{series.JOB_OWNER}{{owner_kind="CronJob", owner_name="{cron_job}"}}'
+    failed_at = (
+        f"max by (namespace) ({series.JOB_START}"
+        f' and on (namespace, job_name) ({series.JOB_FAILED}{{condition="true"}} == 1)'
+        f" and on (namespace, job_name) {own})"
+    )
+    succeeded = f'{series.CRONJOB_SUCCEEDED}{{cronjob="{cron_job}"}}'
+    return f"{failed_at} unless on (namespace) (max by (namespace) ({succeeded}) > {failed_at})"
+
+
+RESTORE_DRILL_FAILED: Final = _failed_since("restore-drill")
+RESULTS_NOT_COPIED: Final = _failed_since(naming.RESULTS_COPY)
 VALIDATION_FAILED: Final = (
     f"max by (namespace, job_name) ({series.JOB_FAILED}"
     f'{{namespace="{naming.VALIDATION_NAMESPACE}", condition="true"}}) == 1'
@@ -199,14 +233,16 @@ GPU_METRICS_MISSING: Final = (
     f' and on (node) ({series.NODE_CONDITION}{{condition="Ready", status="true"}} == 1)'
     f" unless on (node) {series.GPU_TEMPERATURE}"
 )
-_WATCHED: Final = "|".join(job for job in series.JOBS if job != series.TRAINER_JOB)
+_UNWATCHED: Final = (series.TRAINER_JOB, series.COSTS_JOB)
+_WATCHED: Final = "|".join(job for job in series.JOBS if job not in _UNWATCHED)
 _KUEUE_UP: Final = f'{series.UP}{{job="{series.KUEUE_JOB}"}}'
 TARGET_DOWN: Final = (
     f'max by (job) ({series.UP}{{job=~"{_WATCHED}"}}) == 0'
     f' or absent({series.UP}{{job="{series.STATE_JOB}"}})'
     f" or group by (job) (last_over_time({_KUEUE_UP}[3h])) unless on (job) {_KUEUE_UP}"
 )
-"""Excludes the trainer: only the leading pod of a run serves metrics, and only while it trains.
+"""Excludes the trainer: only the leading pod of a run serves metrics, and only while it trains. Costs have
+their own alert.
 
 A Kueue pod that is not scheduled is not a target: the alert compares with the targets of the last three
 hours."""

@@ -12,6 +12,10 @@ from typing import Any, Final
 
 from infra.observability.alert_expressions import (
     BUDGET_BURN,
+    BUDGET_DRAINED,
+    BUDGET_HELD,
+    BUDGET_WARNED,
+    BUDGETS_NOT_ENFORCED,
     CHECKPOINT_FAILED,
     CHECKPOINT_SLOW,
     GPU_ERROR,
@@ -20,9 +24,11 @@ from infra.observability.alert_expressions import (
     LOW_UTILIZATION,
     NCCL_TIMEOUT,
     NODE_PRESSURE,
+    OVERRIDE_ENDING,
     PENDING_TOO_LONG,
     RESTART_LOOP,
     RESTORE_DRILL_FAILED,
+    RESULTS_NOT_COPIED,
     RESUME_FAILED,
     RUN_FAILED,
     STUCK_ADMISSION,
@@ -228,6 +234,15 @@ _STACK: Final = (
         description="Checkpoints may not be restorable. No drill has succeeded since.",
     ),
     Alert(
+        name="ResultsNotCopied",
+        expression=RESULTS_NOT_COPIED,
+        lasting="30m",
+        owner=PLATFORM,
+        severity=TICKET,
+        summary="Results of {{ $labels.namespace }} are not copied to its bucket",
+        description="Runs keep them on the team's volume. No copy has succeeded since.",
+    ),
+    Alert(
         name="ValidationFailed",
         expression=VALIDATION_FAILED,
         owner=PLATFORM,
@@ -255,7 +270,55 @@ _STACK: Final = (
     ),
 )
 
-ALERTS: Final = (*_RUNS, *_STACK)
+_BUDGETS: Final = (
+    Alert(
+        name="BudgetWarned",
+        expression=BUDGET_WARNED,
+        owner=TEAM,
+        severity=TICKET,
+        summary="Team {{ $labels.team }} has used most of its month's budget",
+        description="{{ $value | humanizePercentage }} of the limit is used. At the limit the action of its "
+        "budget follows: a warning, a held queue, or stopped runs.",
+    ),
+    Alert(
+        name="BudgetHeld",
+        expression=BUDGET_HELD,
+        owner=TEAM,
+        severity=TICKET,
+        summary="The queue of team {{ $labels.team }} is held: its month's budget is used",
+        description="{{ $value | humanizePercentage }} of the limit is used. Runs that were admitted continue; no "
+        "other run starts this month without an override or a higher budget.",
+    ),
+    Alert(
+        name="BudgetDrained",
+        expression=BUDGET_DRAINED,
+        owner=TEAM,
+        severity=PAGE,
+        summary="Runs of team {{ $labels.team }} were stopped: its month's budget is used",
+        description="{{ $value | humanizePercentage }} of the limit is used. Its runs on spot nodes and of low "
+        "priority have saved and stopped; they continue with an override, a higher budget or the next month.",
+    ),
+    Alert(
+        name="BudgetOverrideEnding",
+        expression=OVERRIDE_ENDING,
+        owner=TEAM,
+        severity=TICKET,
+        summary="The budget override of team {{ $labels.team }} ends soon",
+        description="It ends in {{ $value | humanizeDuration }}. If the budget is used, its action follows then.",
+    ),
+    Alert(
+        name="BudgetsNotEnforced",
+        expression=BUDGETS_NOT_ENFORCED,
+        lasting="5m",
+        owner=PLATFORM,
+        severity=PAGE,
+        summary="Costs are not recorded, or budgets not enforced: {{ $labels.scope }}",
+        description="No complete look at nodes and runs has succeeded for 10 minutes. What is in force stays, but "
+        "a team that reaches its limit is not held.",
+    ),
+)
+
+ALERTS: Final = (*_RUNS, *_STACK, *_BUDGETS)
 
 
 def groups(runbook_base: str = "") -> list[Group]:
@@ -264,6 +327,10 @@ def groups(runbook_base: str = "") -> list[Group]:
 
 
 def _groups(runbook_base: str) -> Iterator[Group]:
-    for name, alerts in (("trainyard-alerts-runs", _RUNS), ("trainyard-alerts-stack", _STACK)):
+    for name, alerts in (
+        ("trainyard-alerts-runs", _RUNS),
+        ("trainyard-alerts-stack", _STACK),
+        ("trainyard-alerts-budgets", _BUDGETS),
+    ):
         rules = [alert.rule(runbook_base) for alert in alerts]
         yield {"name": name, "interval": INTERVAL, "rules": rules}

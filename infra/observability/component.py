@@ -34,6 +34,8 @@ class ObservabilityArgs:
     """Add-on that runs dcgm-exporter; empty: none."""
     kueue: bool = True
     """Whether Kueue queues here."""
+    costs: bool = False
+    """Whether the stack has the add-on `costs`."""
     isolated: bool = True
     """Whether the stack owns the namespace and restricts its ingress."""
 
@@ -108,6 +110,8 @@ def manifests(args: ObservabilityArgs) -> list[Manifest]:
         found.append(monitors.gpus(args.gpu_exporter, args.scrape_seconds))
     if args.kueue:
         found.append(monitors.kueue(args.scrape_seconds))
+    if args.costs:
+        found.append(monitors.costs(args.scrape_seconds))
     return [*found, *(network_policies() if args.isolated else [])]
 
 

@@ -1,4 +1,4 @@
-"""PodMonitors and ServiceMonitors for runs, GPUs and Kueue.
+"""PodMonitors and ServiceMonitors for runs, GPUs, Kueue and costs.
 
 Every series of a run's pod has the labels namespace, pod, node, run_id and team; `job` names the scrape job.
 Rules, dashboards and `python -m ops` rely on these names (series.py).
@@ -84,6 +84,12 @@ def runs(scrape_seconds: int) -> Manifest:
                             "regex": f"{series.OWN_PREFIX}.+",
                             "action": "keep",
                         },
+                        # Alerts about budgets rely on these, which are not a run's to export.
+                        {
+                            "sourceLabels": ["__name__"],
+                            "regex": f"{series.COSTS_PREFIX}.+",
+                            "action": "drop",
+                        },
                         _dropped_labels("exported_(run_id|team)"),
                     ],
                 }
@@ -148,6 +154,25 @@ def kueue(scrape_seconds: int) -> Manifest:
                     "metricRelabelings": [
                         {"sourceLabels": ["replica_role"], "regex": "follower", "action": "drop"}
                     ],
+                }
+            ],
+        },
+    )
+
+
+def costs(scrape_seconds: int) -> Manifest:
+    """Scrape what records costs and enforces budgets; its `team` labels are its own, not a pod's."""
+    return monitor(
+        "PodMonitor",
+        series.COSTS_JOB,
+        {
+            "namespaceSelector": {"matchNames": [naming.COSTS_NAMESPACE]},
+            "selector": {"matchLabels": {"app.kubernetes.io/name": naming.COSTS_ACCOUNT}},
+            "podMetricsEndpoints": [
+                {
+                    "port": naming.METRICS_PORT_NAME,
+                    "interval": f"{scrape_seconds}s",
+                    "relabelings": [_job(series.COSTS_JOB)],
                 }
             ],
         },

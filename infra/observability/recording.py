@@ -48,6 +48,8 @@ class Facts:
     """USD per hour that a team's on-demand runs may cost, by team."""
     stack_budget: float | None = None
     """USD per hour that all nodes may cost; None: no budget."""
+    costs: bool = False
+    """Whether the add-on `costs` records and enforces budgets."""
 
 
 def groups(facts: Facts | None = None) -> list[Group]:
@@ -234,6 +236,8 @@ def _prices(facts: Facts) -> Iterable[Rule]:
         yield _rule(series.TEAM_BUDGET, f"vector({usd:.10g})", team=team)
     if facts.stack_budget is not None:
         yield _rule(series.STACK_BUDGET, f"vector({facts.stack_budget:.10g})")
+    if facts.costs:
+        yield _rule(series.COSTS_EXPECTED, "vector(1)")
 
 
 def _costs() -> Iterable[Rule]:

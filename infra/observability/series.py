@@ -3,9 +3,10 @@
 Use a series by its constant (`f"rate({LOADER_SECONDS}[5m])"`), never by its literal name. GPU fields are in
 `dcgm.py`; rules, dashboards and commands read the `trainyard:*` series recorded from them.
 
-Scrape jobs are named `trainer`, `dcgm-exporter`, `kueue-controller-manager`, `apiserver` and
-`kube-state-metrics`. Every series of a run's pod has the labels `namespace`, `pod`, `node`, `run_id` and
-`team`: the scrape adds them from the pod; series of kube-state-metrics get them by a join with RUN_POD.
+Scrape jobs are named `trainer`, `dcgm-exporter`, `kueue-controller-manager`, `apiserver`,
+`kube-state-metrics` and `costs`. Every series of a run's pod has the labels `namespace`, `pod`, `node`,
+`run_id` and `team`: the scrape adds them from the pod; series of kube-state-metrics get them by a join with
+RUN_POD.
 """
 
 from __future__ import annotations
@@ -23,10 +24,13 @@ DCGM_JOB: Final = "dcgm-exporter"
 KUEUE_JOB: Final = "kueue-controller-manager"
 APISERVER_JOB: Final = "apiserver"
 STATE_JOB: Final = "kube-state-metrics"
-JOBS: Final = (TRAINER_JOB, DCGM_JOB, KUEUE_JOB, APISERVER_JOB, STATE_JOB)
+COSTS_JOB: Final = "costs"
+JOBS: Final = (TRAINER_JOB, DCGM_JOB, KUEUE_JOB, APISERVER_JOB, STATE_JOB, COSTS_JOB)
 
 OWN_PREFIX: Final = f"{naming.PROJECT}_"
 """Prefix of metrics that runs export; the scrape drops all others."""
+COSTS_PREFIX: Final = f"{OWN_PREFIX}costs_"
+"""Prefix of metrics of ledger and budgets; the scrape of runs drops them, so that no run can export them."""
 SAMPLES_OF_A_RUN: Final = 500
 """Sample limit of one scrape of a run; a larger scrape fails. The trainer exports about twenty."""
 
@@ -65,6 +69,8 @@ class Series:
     """Unit of the value; empty: a count, or 0 and 1."""
     labels: tuple[str, ...] = ()
     """Besides `job` and `instance`."""
+    help: str = ""
+    """What our own exporter writes about it."""
 
     def __str__(self) -> str:
         return self.name
@@ -112,6 +118,50 @@ VOLUME_SIZE: Final = _trainer("volume_size_bytes", "B")
 VOLUME_FREE: Final = _trainer("volume_free_bytes", "B")
 """Free space of the volume of the run directory, measured at the start and after each checkpoint."""
 EVENTS: Final = _trainer("events_total", "", "event")
+
+
+def _costs(name: str, help: str, *labels: str, unit: str = "") -> Series:
+    return Series(name=f"{COSTS_PREFIX}{name}", unit=unit, labels=labels, help=help)
+
+
+# `trainyard cost enforce`: ops/budgets/exposition.py. Months are calendar months in UTC.
+_LEDGER: Final = ("bucket", "team", "pool", "capacity")
+LEDGER_SECONDS: Final = _costs("node_seconds", "Node-seconds of this month.", *_LEDGER, unit="s")
+LEDGER_USD: Final = _costs("usd", "Their price.", *_LEDGER, unit="USD")
+LEDGER_UNPRICED: Final = _costs(
+    "unpriced_node_seconds", "Those without a known price.", *_LEDGER, unit="s"
+)
+COSTS_RECORDED: Final = _costs(
+    "recorded_timestamp_seconds", "When the record was last written.", unit="Unix s"
+)
+BUDGET_USD: Final = _costs("budget_usd", "A team's limit of a month.", "team", unit="USD")
+BUDGET_GPU_HOURS: Final = _costs("budget_gpu_hours", "A team's limit of a month.", "team")
+BUDGET_SPENT_USD: Final = _costs(
+    "spent_usd", "Price of the nodes that a team's runs held this month.", "team", unit="USD"
+)
+BUDGET_SPENT_GPU_HOURS: Final = _costs(
+    "spent_gpu_hours", "GPU-hours that a team's runs held this month.", "team"
+)
+BUDGET_RATE: Final = _costs(
+    "usd_per_hour", "Price of the nodes that a team's runs hold now.", "team", unit="USD/h"
+)
+BUDGET_USED: Final = _costs(
+    "budget_used_ratio", "Used part of the limit that is used most.", "team", unit="ratio"
+)
+BUDGET_STATE: Final = _costs(
+    "budget_state", "1 for what is in force for a team, else 0.", "team", "state"
+)
+"""`state`: ok, warned, held, drained or overridden."""
+BUDGET_OVERRIDE_END: Final = _costs(
+    "budget_override_end_timestamp_seconds", "End of a team's override.", "team", unit="Unix s"
+)
+"""Only while an override holds."""
+BUDGET_DECIDED: Final = _costs(
+    "budget_decided_timestamp_seconds",
+    "When a complete reading of a team was last decided on.",
+    "team",
+    unit="Unix s",
+)
 
 # The log shipper: log_patterns.py.
 LOG_MATCHES: Final = Series(name="trainyard_log_matches_total", labels=("pattern", *_POD, "run_id"))
@@ -231,6 +281,8 @@ TEAM_BUDGET: Final = Series(
 """`onDemandUsdPerHour` of teams that set it."""
 
 STACK_BUDGET: Final = Series(name="trainyard:stack_budget:usd_per_hour", unit="USD/h")
+COSTS_EXPECTED: Final = Series(name="trainyard:costs_expected:bool")
+"""1 in a stack with the add-on `costs`."""
 IDLE_COST: Final = Series(
     name="trainyard:idle_cost:usd_per_hour", unit="USD/h", labels=("pool", "capacity")
 )

@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime as dt
+import secrets
+import signal
+import socket
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from http.server import ThreadingHTTPServer
+from pathlib import Path
+from typing import Final
 
 from rich.console import Console
 
 from ops import metrics, objects
-from ops.budgets import control
+from ops.budgets import budget_file, control, exposition
+from ops.budgets.budget_file import TeamBudget
 from ops.budgets.decision import Level, Override, Reading, decide
+from ops.budgets.exposition import Page, TeamState
 from ops.cluster import Cluster, ClusterError, ConflictError, UnreachableError
 from ops.commands import Group, add_prometheus, printer
+from ops.lease import Lease
 from ops.ledger import clock, observe
 from ops.ledger.accounting import account
 from ops.ledger.command import EVERY_S, add_record, month_bounds, required
-from ops.ledger.model import Bucket, Fact, Hold, Node
+from ops.ledger.model import Book, Bucket, Fact, Hold, Node
 from ops.ledger.record import Record
-
-if TYPE_CHECKING:
-    from ops.ledger.stack_file import TeamBudget
 
 _FORESEEN: Final = 0.5
 """Share of the time until a limit after which it is looked at again: rates change."""
@@ -38,11 +44,27 @@ def add(commands: Group) -> None:
         "record as `cost collect` does, and hold teams to the budgets of the stack file",
         ["cost enforce --stack dev --record ledger", "cost enforce --stack dev --once --dry-run"],
     )
-    enforce.add_argument("--stack", required=True, metavar="STACK", help="such as dev")
+    budgets = enforce.add_mutually_exclusive_group(required=True)
+    budgets.add_argument("--stack", metavar="STACK", help="such as dev")
+    budgets.add_argument(
+        "--budgets", type=Path, metavar="FILE", help="budgets that the stack has written"
+    )
+    enforce.add_argument(
+        "--lease",
+        type=_lease_name,
+        metavar="NAMESPACE/NAME",
+        help="write only while this process holds the Lease; the others wait",
+    )
     enforce.add_argument("--once", action="store_true", help="decide once and end")
     enforce.add_argument("--dry-run", action="store_true", help="say what would be done")
     enforce.add_argument(
         "--every", type=float, default=EVERY_S, metavar="SECONDS", help="default %(default)g"
+    )
+    enforce.add_argument(
+        "--metrics",
+        type=_address,
+        metavar="ADDRESS:PORT",
+        help="serve metrics of ledger and budgets to Prometheus there, under /metrics; default: nowhere",
     )
     add_record(enforce)
     add_prometheus(enforce)
@@ -60,17 +82,32 @@ def add(commands: Group) -> None:
     allow.add_argument("--withdraw", action="store_true", help="end it now")
 
 
+def _lease_name(text: str) -> tuple[str, str]:
+    namespace, slash, name = text.partition("/")
+    if not (namespace and slash and name):
+        raise argparse.ArgumentTypeError(f"got {text}; expected NAMESPACE/NAME")
+    return namespace, name
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not (host and port.isdecimal() and 0 < int(port) < 65536):
+        raise argparse.ArgumentTypeError(f"got {text}; expected ADDRESS:PORT, as 127.0.0.1:8643")
+    return host, int(port)
+
+
 def readings_of(
-    facts: Iterable[Fact], teams: Iterable[str], since: float, now: float, *, complete: bool
+    facts: Iterable[Fact], book: Book, teams: Iterable[str], now: float, *, complete: bool
 ) -> dict[str, Reading]:
-    """Return what each team has spent since a time, and spends now. Pure.
+    """Return what each team has spent by the book, and spends now by the facts. Pure.
 
     Only nodes that its runs hold count: neither idle ones nor those that could not start its waiting runs.
     """
     known = list({fact.identity: fact for fact in facts}.values())
     nodes = {f.uid: f for f in known if isinstance(f, Node)}
     usd, gpu_hours = defaultdict[str, float](float), defaultdict[str, float](float)
-    for one, amount in account(known, since, now).items():
+    for one, amount in book.items():
         if one.bucket not in (Bucket.WAITING, Bucket.IDLE):
             usd[one.team] += amount.usd
             gpu_hours[one.team] += amount.gpu_seconds / 3600
@@ -104,7 +141,12 @@ class Controller:
         show: Callable[[str], None],
         *,
         dry_run: bool = False,
+        lease: Lease | None = None,
+        page: Page | None = None,
     ) -> None:
+        """`lease`: what must be held to write; None: nobody else writes. `page`: where metrics are shown."""
+        self._lease, self._page = lease, page
+        self._states: dict[str, TeamState] = {}
         self._cluster, self._record, self._budgets = cluster, record, budgets
         self._show, self._dry_run = show, dry_run
         self._readings: dict[str, list[Reading]] = {}
@@ -116,8 +158,11 @@ class Controller:
 
         Raises WrongClockError, UnreachableError: nothing was recorded or decided.
         """
+        if self._lease:
+            self._lease.renew()
         clock.check(self._cluster)
         sight = observe.look(self._cluster, prometheus, now)
+        self._may_write()
         self._record.write(observe.facts(sight, self._record.read()), now)
         first = dt.datetime.fromtimestamp(now, dt.UTC).date().replace(day=1)
         month = f"{first:%Y-%m}"
@@ -126,11 +171,30 @@ class Controller:
         since, _ = month_bounds(first)
         complete = not sight.hidden & {"nodes", "pods"}
         teams = [one.budget.team for one in self._budgets]
-        found = readings_of(self._record.read(), teams, since, now, complete=complete)
-        return min(
-            (self._of_team(one, found[one.budget.team], sight) for one in self._budgets),
+        facts = self._record.read()
+        book = account(facts, since, now)
+        found = readings_of(facts, book, teams, now, complete=complete)
+        left = min(
+            (self._try_team(one, found[one.budget.team], sight) for one in self._budgets),
             default=float("inf"),
         )
+        if self._page:
+            self._page.put(exposition.text(book, self._states.values(), now))
+        return left
+
+    def _may_write(self) -> None:
+        if self._lease:
+            self._lease.check()
+
+    def _try_team(self, one: TeamBudget, reading: Reading, sight: observe.Sight) -> float:
+        """Decide and act for a team; what fails for it alone is reported, and the others go on."""
+        try:
+            return self._of_team(one, reading, sight)
+        except UnreachableError:
+            raise
+        except ClusterError as error:
+            self._say(one.budget.team, f"nothing done: {error}")
+            return float("inf")
 
     def _of_team(self, one: TeamBudget, reading: Reading, sight: observe.Sight) -> float:
         budget, team = one.budget, one.budget.team
@@ -140,14 +204,24 @@ class Controller:
         state = control.read_state(queue)
         # A level of another month is no longer in force; nothing has to be confirmed to end it.
         current = state.level if state.month == self._month else Level.NONE
-        decision = decide(budget, kept, current, control.read_override(queue))
+        granted = control.read_override(queue)
+        decision = decide(budget, kept, current, granted)
         self._say(team, f"{decision.level.name.lower()}: {decision.reason}")
         if not self._dry_run:
             stops = control.drainable(queue, sight.workloads, one.spot_flavors, one.usual_priority)
+            self._may_write()
             try:
                 control.apply(self._cluster, queue, decision.level, self._month, stops, self._show)
             except ConflictError:
                 return 0.0
+        before = self._states[team].decided if team in self._states else None
+        self._states[team] = TeamState(
+            budget=budget,
+            reading=reading,
+            level=decision.level,
+            override=granted if granted and reading.at < granted.until else None,
+            decided=reading.at if reading.complete else before,
+        )
         return decision.look_again_s
 
     def _say(self, team: str, text: str) -> None:
@@ -158,25 +232,68 @@ class Controller:
 
 
 def _enforce(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
+    show = printer(console)
+    budgets = [one for one in _budgets(args) if args.team in (None, one.budget.team)]
+    lease = None
+    if args.lease:
+        namespace, name = args.lease
+        lease = Lease(cluster, namespace, name, f"{socket.gethostname()}-{secrets.token_hex(4)}")
+        # The first process of a container ignores SIGTERM without a handler.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+    page = Page()
+    controller = Controller(
+        cluster, required(args.record), budgets, show, dry_run=args.dry_run, lease=lease, page=page
+    )
+    server = _serve(args, page)
+    try:
+        return _repeat(args, controller, metrics.connect(args.prometheus, cluster), show)
+    finally:
+        if server:
+            server.shutdown()
+            server.server_close()
+        if lease:
+            with contextlib.suppress(ClusterError):
+                lease.release()
+
+
+def _serve(args: argparse.Namespace, page: Page) -> ThreadingHTTPServer | None:
+    if not args.metrics:
+        return None
+    host, port = args.metrics
+    return exposition.serve(host, port, page)
+
+
+def _budgets(args: argparse.Namespace) -> list[TeamBudget]:
+    """Return the budgets of the file, else of the stack."""
+    if args.budgets:
+        return budget_file.read(args.budgets)
     from ops.ledger import stack_file  # Imports the whole configuration, and Pulumi.
 
-    show = printer(console)
-    budgets = [
-        one for one in stack_file.team_budgets(args.stack) if args.team in (None, one.budget.team)
-    ]
+    budgets = stack_file.team_budgets(args.stack)
     if not budgets:
         raise ClusterError(f"stack {args.stack}: no team has a budget; add teams[].budget")
-    controller = Controller(cluster, required(args.record), budgets, show, dry_run=args.dry_run)
-    prometheus = metrics.connect(args.prometheus, cluster)
-    looks = 0
+    return budgets
+
+
+def _repeat(
+    args: argparse.Namespace,
+    controller: Controller,
+    prometheus: metrics.PrometheusClient,
+    show: Callable[[str], None],
+) -> int:
+    """Look until the process ends, whatever fails meanwhile; with --once until two looks were made."""
+    looks, failed = 0, ""
     while True:
         try:
             left = controller.step(prometheus, time.time())
             looks += 1
-        except UnreachableError as error:
+            failed = ""
+        except ClusterError as error:
             if args.once:
                 raise
-            show(f"nothing done: {error}")
+            if str(error) != failed:
+                show(f"nothing done: {error}")
+            failed = str(error)
             left = float("inf")
         # One look decides nothing that stops a run.
         if args.once and looks == 2:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from infra.observability.dashboards.costs import COSTS
 from infra.observability.dashboards.fleet import FLEET
 from infra.observability.dashboards.model import RUN_UID, Dashboard
 from infra.observability.dashboards.run import RUN
@@ -16,6 +17,7 @@ DASHBOARDS: Final[Mapping[str, Dashboard]] = {
     "team": TEAM,
     "run": RUN,
     "spot": SPOT,
+    "costs": COSTS,
 }
 """By name, a DNS label."""
 

@@ -53,6 +53,13 @@ NOW: Final = Row(
             thresholds=((0.8, "yellow"), (1.0, "red")),
         ),
         number(
+            "Month's budget used",
+            Unit.RATIO,
+            f"max({series.BUDGET_USED}{{{_TEAM}}})",
+            "Of USD or GPU-hours, whichever is used more; only with the section `costs`.",
+            thresholds=((0.8, "yellow"), (1.0, "red")),
+        ),
+        number(
             "Firing alerts",
             Unit.COUNT,
             f'count({series.FIRING}{{alertstate="firing", {_TEAM}}}) or vector(0)',

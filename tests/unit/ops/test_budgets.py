@@ -17,7 +17,8 @@ from ops.budgets.control import OVERRIDE, STATE, State
 from ops.budgets.decision import CONFIRM_S, KEPT, Budget, Level, Override, Reading, decide
 from ops.cluster import Kind
 from ops.ledger import clock
-from ops.ledger.model import Hold, Node, Wait
+from ops.ledger.accounting import account
+from ops.ledger.model import Fact, Hold, Node, Wait
 from ops.ledger.record import Record
 from tests.unit.infra.config_issues import issues
 from tests.unit.ops.test_ledger import ROOT
@@ -140,7 +141,8 @@ def test_readings_count_what_a_team_holds() -> None:
     node = Node(uid="n", pool="p", start=0, usd_per_hour=36.0, gpus=8.0)
     hold = Hold(uid="p", node="n", run="r", team="a", start=1000, share=0.5)
     wait = Wait(run="s", team="b", start=0)
-    found = readings_of([node, hold, wait], ["a", "b"], 0, 4600, complete=True)
+    facts: list[Fact] = [node, hold, wait]
+    found = readings_of(facts, account(facts, 0, 4600), ["a", "b"], 4600, complete=True)
     assert found["a"] == Reading(at=4600, usd=18.0, gpu_hours=4.0, usd_per_hour=18.0, gpus=4.0)
     assert found["b"] == Reading(at=4600, usd=0.0, gpu_hours=0.0, usd_per_hour=0.0, gpus=0.0)
 
