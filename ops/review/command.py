@@ -1,8 +1,9 @@
-"""`trainyard stack review`: what a change of a stack does."""
+"""`trainyard stack review`, what a change of a stack does, and `stack drift`, what differs from its record."""
 
 from __future__ import annotations
 
 import argparse
+import datetime as dt
 import json
 import os
 import subprocess
@@ -11,8 +12,9 @@ from typing import Final
 
 from rich.console import Console
 
-from ops.cluster import ClusterError
-from ops.commands import Group, printer
+from ops import metrics
+from ops.cluster import Cluster, ClusterError
+from ops.commands import Group, add_prometheus, printer
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 
@@ -26,15 +28,23 @@ def add(commands: Group) -> None:
         [
             "stack review --stack dev                          # runs pulumi preview",
             "stack review --stack dev --preview preview.json   # of pulumi preview --json",
+            "stack review --stack dev --save-plan plan.json    # then pulumi up --plan plan.json",
             "stack review --stack dev --comment 12             # in a GitHub workflow",
         ],
     )
     review.add_argument("--stack", required=True, metavar="STACK", help="such as dev")
-    review.add_argument(
+    source = review.add_mutually_exclusive_group()
+    source.add_argument(
         "--preview",
         type=Path,
         metavar="FILE",
         help="what `pulumi preview --json` wrote; default: run it",
+    )
+    source.add_argument(
+        "--save-plan",
+        type=Path,
+        metavar="FILE",
+        help="write the plan that `pulumi up --plan FILE` carries out",
     )
     review.add_argument(
         "--comment",
@@ -43,7 +53,39 @@ def add(commands: Group) -> None:
         help="also write it as the stack's one comment on this pull request; reads "
         "GITHUB_REPOSITORY, GITHUB_TOKEN and GITHUB_API_URL",
     )
+    review.add_argument(
+        "--live",
+        action="store_true",
+        help="also read the stack's cluster: nodes that run now, and what stopped runs lose",
+    )
+    review.add_argument("--kubeconfig", type=Path, metavar="FILE", help="default as kubectl")
+    review.add_argument("--context", metavar="NAME", help="default the current one")
+    add_prometheus(review)
     review.add_argument("--json", action="store_true", help="print one JSON object")
+    drift = commands.add_offline(
+        "drift",
+        _drift,
+        "show what differs from the recorded state of a stack, and who changed it",
+        [
+            "stack drift --stack dev                           # runs pulumi refresh --preview-only",
+            "stack drift --stack dev --refresh refresh.json    # of pulumi refresh --preview-only --json",
+            "stack drift --stack dev --issue                   # in a GitHub workflow",
+        ],
+    )
+    drift.add_argument("--stack", required=True, metavar="STACK", help="such as dev")
+    drift.add_argument(
+        "--refresh",
+        type=Path,
+        metavar="FILE",
+        help="what `pulumi refresh --preview-only --json` wrote; default: run it",
+    )
+    drift.add_argument(
+        "--issue",
+        action="store_true",
+        help="also keep one open issue for the stack until the drift is gone; reads "
+        "GITHUB_REPOSITORY, GITHUB_TOKEN and GITHUB_API_URL",
+    )
+    drift.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def _number(text: str) -> int:
@@ -56,41 +98,72 @@ def _number(text: str) -> int:
 
 def _review(args: argparse.Namespace, console: Console) -> int:
     """Return 0, or 1 if a policy is violated, the preview fails or a run is edited in place."""
-    from ops.review import comment, consequences, report, steps  # Imports the catalog.
+    from ops.review import comment, consequences, github, report, steps  # Imports the catalog.
+    from ops.review import live as live_state
 
     # Before the preview, which takes minutes.
-    to = comment.github(os.environ) if args.comment else None
+    to = github.github(os.environ) if args.comment else None
+    cluster = Cluster(args.kubeconfig, args.context) if args.live else None
     if args.preview:
-        place, text = str(args.preview), _read(args.preview)
+        place, text = str(args.preview), _read(args.preview, "--preview")
     else:
-        place, text = "pulumi preview", _preview(args.stack)
-    found = consequences.review(steps.parse(text, place, args.stack))
-    show = printer(console)
-    show(json.dumps(report.to_json(found)) if args.json else report.text(found).rstrip("\n"))
+        place, text = "pulumi preview", _preview(args.stack, args.save_plan)
+    preview = steps.parse(text, place, args.stack)
+    found = consequences.review(preview)
+    live = None
+    if cluster:
+        prometheus = metrics.connect(args.prometheus, cluster)
+        live = live_state.read(cluster, preview, found, prometheus, dt.datetime.now(dt.UTC))
+    said = report.text(found, live)
+    printer(console)(json.dumps(report.to_json(found, live)) if args.json else said.rstrip("\n"))
     if to:
-        comment.post(to, args.comment, found.stack, report.text(found))
+        comment.post(to, args.comment, found.stack, said)
     return 0 if found.passes else 1
 
 
-def _read(file: Path) -> str:
+def _drift(args: argparse.Namespace, console: Console) -> int:
+    """Return 0, or 1 if something differs. Changes neither the state nor a resource."""
+    from ops.review import drift, github, issue
+
+    to = github.github(os.environ) if args.issue else None
+    if args.refresh:
+        place, text = str(args.refresh), _read(args.refresh, "--refresh")
+    else:
+        place = "pulumi refresh"
+        text = _pulumi(["refresh", "--stack", args.stack, "--preview-only"], "--refresh")
+    found = drift.parse(text, place, args.stack)
+    show = printer(console)
+    show(json.dumps(drift.to_json(found)) if args.json else drift.text(found).rstrip("\n"))
+    if to:
+        issue.keep(to, found.stack, drift.text(found) if found.differences else None)
+    return 1 if found.differences else 0
+
+
+def _read(file: Path, option: str) -> str:
     try:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ClusterError(f"--preview: cannot read {file}: {error}") from None
+        raise ClusterError(f"{option}: cannot read {file}: {error}") from None
 
 
-def _preview(stack: str) -> str:
+def _preview(stack: str, plan: Path | None) -> str:
     """Run a preview with the policy pack and return what it wrote; also of one that fails with diagnostics."""
     settings = ROOT / "policies/stacks" / f"{stack}.json"
-    command = ["pulumi", "preview", "--stack", stack, "--json", "--non-interactive"]
-    command += ["--policy-pack", "policies"]
+    words = ["preview", "--stack", stack, "--policy-pack", "policies"]
     if settings.is_file():
-        command += ["--policy-pack-config", str(settings)]
-    # The program that is previewed does not need the token that writes comments.
+        words += ["--policy-pack-config", str(settings)]
+    if plan:
+        words += ["--save-plan", str(plan.absolute())]
+    return _pulumi(words, "--preview")
+
+
+def _pulumi(words: list[str], option: str) -> str:
+    """Run the engine and return the JSON that it wrote. `option`: what takes a file instead."""
+    # The program that is run does not need the token that writes comments.
     rest = {name: value for name, value in os.environ.items() if name != "GITHUB_TOKEN"}
     try:
         done = subprocess.run(
-            command,
+            ["pulumi", *words, "--json", "--non-interactive"],
             cwd=ROOT,
             env=rest,
             stdin=subprocess.DEVNULL,
@@ -100,8 +173,9 @@ def _preview(stack: str) -> str:
         )
     except FileNotFoundError:
         raise ClusterError(
-            "pulumi: not found on the PATH; install it, or pass --preview FILE"
+            f"pulumi: not found on the PATH; install it, or pass {option} FILE"
         ) from None
     if done.returncode and not done.stdout.lstrip().startswith("{"):
-        raise ClusterError(f"pulumi preview failed: {(done.stderr or done.stdout).strip()[-500:]}")
+        reason = (done.stderr or done.stdout).strip()[-500:]
+        raise ClusterError(f"pulumi {words[0]} failed: {reason}")
     return done.stdout

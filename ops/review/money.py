@@ -117,10 +117,17 @@ def _pool_cost(nodes: Pool, region: str) -> Cost:
     """Price a pool as `prices.hourly` does: idle as it prefers to buy, at maximum as it may buy at worst."""
     if nodes.reserved or not nodes.types or not nodes.bought:
         return Cost(idle=None, at_max=None)
-    preferred = min(nodes.bought, key=lambda one: one is not Purchase.SPOT)
-    each = _most(nodes.types, (preferred,), region)
+    each = preferred_usd_per_hour(nodes, region)
     worst = _most(nodes.types, nodes.bought, region)
     return Cost(idle=_times(nodes.min, each), at_max=_times(nodes.max, worst))
+
+
+def preferred_usd_per_hour(nodes: Pool, region: str) -> float | None:
+    """Return the price of a node as the pool prefers to buy it; None: not known, or paid for elsewhere."""
+    if nodes.reserved or not nodes.types or not nodes.bought:
+        return None
+    preferred = min(nodes.bought, key=lambda one: one is not Purchase.SPOT)
+    return _most(nodes.types, (preferred,), region)
 
 
 def _most(types: tuple[str, ...], bought: tuple[Purchase, ...], region: str) -> float | None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from ops.review.consequences import Consequence, Review
+from ops.review.live import Live
 
 LINES_MAX: Final = 30
 """Lines of the text."""
@@ -27,14 +28,15 @@ def marker(stack: str) -> str:
     return f"<!-- trainyard-review {stack} -->"
 
 
-def text(review: Review) -> str:
-    """Return the review as Markdown, at most LINES_MAX lines."""
+def text(review: Review, live: Live | None = None) -> str:
+    """Return the review as Markdown, at most LINES_MAX lines. `live`: the cluster's state, if it was read."""
     counts = ", ".join(f"{number} {change}" for change, number in sorted(review.steps.items()))
     outcome = "passes" if review.passes else "fails"
     lines = [
         marker(review.stack),
         f"**{review.stack}**: {outcome}; {counts or 'no changes'}",
-        f"USD: {_money(review.usd_per_hour_at_max)} per hour at full scale,"
+        f"USD: {f'{_money(live.usd_per_hour)} per hour now, ' if live else ''}"
+        f"{_money(review.usd_per_hour_at_max)} per hour at full scale,"
         f" {_money(review.usd_per_month_idle)} per month idle",
     ]
     if review.unpriced:
@@ -48,10 +50,31 @@ def text(review: Review) -> str:
         found = [one for one in review.consequences if one.what == what]
         if found:
             lines += _section(title, found)
-    if any(one.does in ("stopped", "restarted") for one in review.consequences):
-        lines.append("GPU-hours that stopped runs lose since their last checkpoint: not known")
-    lines.append("Nodes that run now and drift: not known; a preview reads the recorded state")
+    ends = any(one.does in ("stopped", "restarted") for one in review.consequences)
+    if live is None:
+        if ends:
+            lines.append("GPU-hours that stopped runs lose since their last checkpoint: not known")
+        lines.append("Nodes that run now: not known; `--live` reads the cluster")
+    else:
+        lines += _live(live)
+    lines.append("Drift: not known; a preview reads the recorded state, `stack drift` compares it")
     return "\n".join(lines[:LINES_MAX]) + "\n"
+
+
+def _live(live: Live) -> list[str]:
+    """Return what stopped runs lose, and the nodes."""
+    lines = []
+    if live.unsaved:
+        known = [one.gpu_hours for one in live.unsaved]
+        total = sum(one for one in known if one is not None)
+        more = f" and {known.count(None)} runs not known" if None in known else ""
+        folded = "<br>".join(_escaped(f"{one.run}: {one}") for one in live.unsaved)
+        lines.append(
+            f"<details><summary>Lost with the runs that end: at most {total:.1f} GPU-hours{more}</summary>"
+            f"{folded}</details>"
+        )
+    nodes = ", ".join(f"{pool} {number}" for pool, number in live.nodes.items())
+    return [*lines, f"Nodes now: {nodes or 'none'}", *live.gaps]
 
 
 def _section(title: str, found: Sequence[Consequence]) -> list[str]:
@@ -93,9 +116,10 @@ def _money(usd: float | None) -> str:
     return "no change" if abs(usd) < 0.005 else f"{usd:+,.2f}"
 
 
-def to_json(review: Review) -> dict[str, Any]:
+def to_json(review: Review, live: Live | None = None) -> dict[str, Any]:
     """Return the review with the keys that docs/previews.md lists."""
     return {
+        **({"live": _live_json(live)} if live else {}),
         "stack": review.stack,
         "passes": review.passes,
         "steps": dict(review.steps),
@@ -109,4 +133,21 @@ def to_json(review: Review) -> dict[str, Any]:
         ],
         "editedRuns": list(review.edited_runs),
         "findings": [{"fails": one.fails, "text": one.text} for one in review.findings],
+    }
+
+
+def _live_json(live: Live) -> dict[str, Any]:
+    return {
+        "nodes": dict(live.nodes),
+        "usdPerHour": live.usd_per_hour,
+        "unsaved": [
+            {
+                "run": one.run,
+                "gpus": one.gpus,
+                "gpuHours": one.gpu_hours,
+                "checkpointStep": one.step,
+            }
+            for one in live.unsaved
+        ],
+        "gaps": [*live.gaps, *(f"{one.run}: {one.gap}" for one in live.unsaved if one.gap)],
     }

@@ -34,6 +34,6 @@ def test_actionlint_finds_nothing_in_the_workflows() -> None:
 def test_actionlint_detects_an_invalid_expression(tmp_path: Path) -> None:
     wrong = (PROJECT / ".github/workflows/drift.yml").read_text()
     file = tmp_path / "drift.yml"
-    file.write_text(wrong.replace("matrix.stack", "matrix.stak"))
+    file.write_text(wrong.replace("needs.stacks", "needs.staks"))
     done = actionlint(str(file))
-    assert done.returncode == 1 and 'property "stak" is not defined' in done.stdout
+    assert done.returncode == 1 and 'property "staks" is not defined' in done.stdout

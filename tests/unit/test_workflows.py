@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from sandbox.toolchain.tools import PULUMI_VERSION
+from tools import stacks
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
@@ -27,10 +28,10 @@ def workflow(path: Path) -> Tree:
 
 
 def steps(path: Path) -> Iterator[Tree]:
-    """Every step of a workflow's jobs, or of a composite action."""
+    """Every step of a workflow's jobs, or of a composite action; a job that calls a workflow has none."""
     tree = workflow(path)
     for job in tree.get("jobs", {"": tree.get("runs")}).values():
-        yield from job["steps"]
+        yield from job.get("steps", [])
 
 
 def names(paths: list[Path]) -> list[str]:
@@ -38,14 +39,18 @@ def names(paths: list[Path]) -> list[str]:
 
 
 def test_workflows_cover_every_stage_of_a_change() -> None:
-    assert [path.stem for path in WORKFLOWS] == ["checks", "deploy", "drift", "image", "preview"]
+    assert [path.stem for path in WORKFLOWS] == [
+        *("checks", "deploy-stack", "deploy", "drift", "image", "preview")
+    ]
 
 
 @pytest.mark.parametrize("path", [*WORKFLOWS, *ACTIONS], ids=names([*WORKFLOWS, *ACTIONS]))
 def test_every_action_is_pinned_by_commit_with_a_version_comment(path: Path) -> None:
     used = [line.strip().removeprefix("- ") for line in path.read_text().splitlines()]
     foreign = [line for line in used if line.startswith("uses:") and "uses: ./" not in line]
-    assert foreign and [line for line in foreign if not PINNED.fullmatch(line)] == []
+    assert (foreign or path.stem == "deploy") and [
+        line for line in foreign if not PINNED.fullmatch(line)
+    ] == []
 
 
 def test_every_action_has_the_same_commit_everywhere() -> None:
@@ -67,11 +72,11 @@ def test_no_long_lived_cloud_credentials_are_used(path: Path) -> None:
 def test_workflow_permissions_are_read_only_by_default(path: Path) -> None:
     assert workflow(path)["permissions"] == {"contents": "read"}
     for name, job in workflow(path)["jobs"].items():
-        proposes = {"contents"} if (path.stem, name) == ("image", "propose") else set()
+        more = {("image", "propose"): {"contents"}, ("drift", "drift"): {"issues"}}
         assert {
             scope for scope, level in job.get("permissions", {}).items() if level == "write"
-        } <= {"id-token", "pull-requests"} | proposes
-        assert 0 < job["timeout-minutes"] <= 120
+        } <= {"id-token", "pull-requests"} | more.get((path.stem, name), set())
+        assert "uses" in job or 0 < job["timeout-minutes"] <= 120
 
 
 @pytest.mark.parametrize("path", [*WORKFLOWS, *ACTIONS], ids=names([*WORKFLOWS, *ACTIONS]))
@@ -97,13 +102,14 @@ def test_previews_and_drift_detection_use_different_roles() -> None:
     """Branches run as the preview's role; only drift detection, which runs on main, reads Secrets."""
     used = {
         name: set(
-            re.findall(r"\b\w+_ROLE_\w+\b", (ROOT / f".github/workflows/{name}.yml").read_text())
+            re.findall(r"\b\w+_ROLE_?\w*", (ROOT / f".github/workflows/{name}.yml").read_text())
         )
-        for name in ("preview", "drift")
+        for name in ("preview", "drift", "deploy-stack")
     }
     assert used == {
-        "preview": {"PREVIEW_ROLE_DEV", "PREVIEW_ROLE_PROD"},
-        "drift": {"DRIFT_ROLE_DEV", "DRIFT_ROLE_PROD"},
+        "preview": {"PREVIEW_ROLE_"},
+        "drift": {"DRIFT_ROLE_"},
+        "deploy-stack": {"DRIFT_ROLE_", "DEPLOY_ROLE"},
     }
     assert "pull_request" not in (ROOT / ".github/workflows/drift.yml").read_text()
 
@@ -117,12 +123,42 @@ def test_preview_updates_one_comment_per_stack_and_checks_policies() -> None:
     assert review["env"]["GITHUB_TOKEN"] == "${{ github.token }}"
 
 
-def test_stack_updates_are_serialized_and_prod_waits_for_dev() -> None:
+def test_every_committed_stack_is_deployed_and_prod_waits_for_dev() -> None:
     jobs = workflow(ROOT / ".github/workflows/deploy.yml")["jobs"]
-    assert list(jobs) == ["dev", "prod"] and jobs["prod"]["needs"] == "dev"
-    for stack, job in jobs.items():
-        assert job["environment"] == stack
-        assert job["concurrency"] == {"group": f"stack-{stack}", "cancel-in-progress": False}
+    assert [job["with"] for job in jobs.values()] == stacks.stacks(ROOT)
+    assert jobs["prod"]["needs"] == "dev"
+    assert {job["uses"] for job in jobs.values()} == {"./.github/workflows/deploy-stack.yml"}
+
+
+def test_updates_of_a_stack_are_serialized_and_follow_the_plan_that_was_approved() -> None:
+    jobs = workflow(ROOT / ".github/workflows/deploy-stack.yml")["jobs"]
+    assert list(jobs) == ["plan", "up"] and jobs["up"]["needs"] == "plan"
+    assert "environment" not in jobs["plan"] and jobs["up"]["environment"] == "${{ inputs.stack }}"
+    assert jobs["up"]["concurrency"] == {
+        "group": "stack-${{ inputs.stack }}",
+        "cancel-in-progress": False,
+    }
+    (made,) = [step["run"] for step in jobs["plan"]["steps"] if "run" in step]
+    (done,) = [step["run"] for step in jobs["up"]["steps"] if "run" in step]
+    assert "--save-plan plan.json" in made and "pulumi up" in done and "--plan plan.json" in done
+
+
+def test_stacks_of_workflows_are_those_without_simulated_nodes(tmp_path: Path) -> None:
+    assert stacks.stacks(ROOT) == [
+        {"stack": "dev", "suffix": "DEV"},
+        {"stack": "prod", "suffix": "PROD"},
+    ]
+    for file in ROOT.glob("Pulumi.*.yaml"):
+        (tmp_path / file.name).write_text(file.read_text())
+    (tmp_path / "Pulumi.eu-west.yaml").write_text((ROOT / "Pulumi.dev.yaml").read_text())
+    assert {"stack": "eu-west", "suffix": "EU_WEST"} in stacks.stacks(tmp_path)
+    for name in ("preview", "drift"):
+        matrices = [
+            job["strategy"]["matrix"]["include"]
+            for job in workflow(ROOT / f".github/workflows/{name}.yml")["jobs"].values()
+            if "strategy" in job
+        ]
+        assert set(matrices) == {"${{ fromJSON(needs.stacks.outputs.list) }}"}
 
 
 def test_ci_uses_the_tested_pulumi_version() -> None:
@@ -148,7 +184,7 @@ def test_ci_uses_the_tested_pulumi_version() -> None:
 )
 def test_the_gate_of_previews_passes_if_one_kind_of_preview_did(results: str, code: int) -> None:
     jobs = workflow(ROOT / ".github/workflows/preview.yml")["jobs"]
-    gate = jobs.pop("gate")
+    gate, _ = jobs.pop("gate"), jobs.pop("stacks")
     assert gate["if"] == "always()" and sorted(gate["needs"]) == sorted(jobs)
     script = gate["steps"][0]["run"]
     done = subprocess.run(["bash", "-ec", script], env={"RESULTS": results}, check=False)

@@ -3,110 +3,15 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 from ops import __main__ as front_door
 from ops.cluster import ClusterError
-from ops.review import comment
+from ops.review import comment, github
 from ops.review.report import marker
-
-BOT = "github-actions[bot]"
-TOKEN = "token-of-this-test"
-OF_PULL_REQUEST = "/repos/acme/trainyard/issues/12/comments"
-ONE = "/repos/acme/trainyard/issues/comments/"
-
-
-@dataclass
-class Server:
-    """Comments of pull request 12, oldest first."""
-
-    comments: list[dict[str, Any]] = field(default_factory=list)
-    calls: list[str] = field(default_factory=list)
-    refuses: int = 0
-    moved_to: str = ""
-    url: str = ""
-
-    def add(self, login: str | None, body: str) -> dict[str, Any]:
-        made = {
-            "id": 1000 + len(self.comments),
-            "user": {"login": login} if login else None,
-            "body": body,
-            "html_url": f"https://github.example/{len(self.comments)}",
-        }
-        self.comments.append(made)
-        return made
-
-    def answer(self, method: str, path: str, token: str, body: Any) -> tuple[int, Any]:
-        at = urlsplit(path)
-        self.calls.append(f"{method} {at.path}")
-        if token != f"Bearer {TOKEN}":
-            return 401, {"message": "Bad credentials"}
-        if self.refuses:
-            return self.refuses, {"message": "Resource not accessible by integration"}
-        if (method, at.path) == ("GET", "/user"):
-            return 200, {"login": "ada"}
-        if (method, at.path) == ("GET", OF_PULL_REQUEST):
-            query = parse_qs(at.query)
-            size, page = int(query["per_page"][0]), int(query["page"][0])
-            return 200, self.comments[(page - 1) * size : page * size]
-        if (method, at.path) == ("POST", OF_PULL_REQUEST):
-            return 201, self.add(BOT, body["body"])
-        for one in self.comments:
-            if (method, at.path) == ("PATCH", ONE + str(one["id"])):
-                one["body"] = body["body"]
-                return 200, one
-        return 404, {"message": "Not Found"}
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    state = Server()
-
-    class Handler(BaseHTTPRequestHandler):
-        def _serve(self) -> None:
-            length = int(self.headers.get("Content-Length", 0))
-            body = json.loads(self.rfile.read(length)) if length else None
-            status, data = state.answer(
-                self.command, self.path, self.headers.get("Authorization", ""), body
-            )
-            content = json.dumps(data).encode()
-            self.send_response(301 if state.moved_to else status)
-            if state.moved_to:
-                self.send_header("Location", state.moved_to + self.path)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        do_GET = do_POST = do_PATCH = _serve
-
-        def log_message(self, format: str, *args: Any) -> None:
-            """Keep the test's output short."""
-
-    listening = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=listening.serve_forever, daemon=True)
-    thread.start()
-    state.url = f"http://127.0.0.1:{listening.server_port}"
-    for name, value in {
-        "GITHUB_API_URL": state.url,
-        "GITHUB_REPOSITORY": "acme/trainyard",
-        "GITHUB_TOKEN": TOKEN,
-        "GITHUB_ACTIONS": "true",
-    }.items():
-        monkeypatch.setenv(name, value)
-    try:
-        yield state
-    finally:
-        listening.shutdown()
-        listening.server_close()
-        thread.join()
+from tests.unit.ops.github_server import BOT, OF_PULL_REQUEST, TOKEN, Server
 
 
 @pytest.fixture
@@ -184,7 +89,7 @@ def test_a_redirect_is_refused_since_it_would_get_the_token(
 
 def test_all_missing_variables_are_named_at_once() -> None:
     with pytest.raises(ClusterError) as error:
-        comment.github({"GITHUB_API_URL": "http://github.example"})
+        github.github({"GITHUB_API_URL": "http://github.example"})
     assert [line.split(":")[0] for line in str(error.value).splitlines()] == [
         "GITHUB_REPOSITORY",
         "GITHUB_TOKEN",

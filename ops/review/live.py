@@ -1,0 +1,169 @@
+"""What a change costs now: nodes of the pools that it changes, and what the runs that it stops have not saved."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Final
+
+from infra.domain import naming, prices
+from ops import collect, objects
+from ops.cluster import Cluster, ForbiddenError
+from ops.collect import NODES, NoSuchRunError
+from ops.metrics import PrometheusClient
+from ops.objects import Json
+from ops.review import money
+from ops.review.consequences import Review
+from ops.review.money import Pool
+from ops.review.steps import Change, Preview
+from ops.runs import details
+
+Labels = Mapping[str, str]
+_ENDS: Final = ("stopped", "restarted")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unsaved:
+    """What a run that ends has computed since its last checkpoint."""
+
+    run: str
+    gpus: int
+    hours: float | None
+    """Since the checkpoint, or since it was admitted if that is later; None: not known; 0 if it does not run."""
+    step: int | None = None
+    """Of the checkpoint; None: there is none, or it is not known."""
+    gap: str = ""
+    """Why it is not known."""
+
+    @property
+    def gpu_hours(self) -> float | None:
+        """GPU-hours at most: a program that saves when it is told to stop loses less."""
+        return None if self.hours is None else self.gpus * self.hours
+
+    def __str__(self) -> str:
+        if self.gpu_hours is None:
+            return f"not known: {self.gap}"
+        if not self.hours:
+            return "it does not run now"
+        since = "no checkpoint" if self.step is None else f"the checkpoint of step {self.step}"
+        return f"at most {self.gpu_hours:.1f} GPU-hours ({self.gpus} GPUs since {since})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Live:
+    """The state of the stack's cluster now."""
+
+    nodes: Mapping[str, int]
+    """By pool."""
+    usd_per_hour: float | None
+    """Difference that the change makes with the nodes that are there; None: not known."""
+    unsaved: tuple[Unsaved, ...]
+    gaps: tuple[str, ...] = ()
+    """What may not be read."""
+
+
+def read(
+    cluster: Cluster,
+    preview: Preview,
+    found: Review,
+    prometheus: PrometheusClient,
+    now: dt.datetime,
+) -> Live:
+    """Read the nodes and the runs that the change ends. What the caller may not read is a gap, not an error."""
+    gaps: list[str] = []
+    nodes: list[Labels] | None = None
+    try:
+        nodes = [objects.meta(one).get("labels") or {} for one in cluster.items(NODES, None)]
+    except ForbiddenError:
+        gaps.append("nodes: your role may not list them")
+    ends = [one.name for one in found.consequences if one.what == "run" and one.does in _ENDS]
+    return Live(
+        nodes=dict(sorted(Counter(_pools(nodes or ())).items())),
+        usd_per_hour=None if nodes is None else difference(preview, nodes),
+        unsaved=tuple(_unsaved(cluster, ends, prometheus, now)),
+        gaps=tuple(gaps),
+    )
+
+
+def _pools(nodes: Sequence[Labels]) -> Iterator[str]:
+    return (one[naming.POOL] for one in nodes if one.get(naming.POOL))
+
+
+def _unsaved(
+    cluster: Cluster, ends: Sequence[str], prometheus: PrometheusClient, now: dt.datetime
+) -> Iterator[Unsaved]:
+    if not ends:
+        return
+    try:
+        known = collect.list_runs(cluster)
+    except ForbiddenError:
+        gap = "your role may not list runs"
+        yield from (Unsaved(run=name, gpus=0, hours=None, gap=gap) for name in ends)
+        return
+    for name in ends:
+        try:
+            run = collect.find_run(known, name)
+        except NoSuchRunError:
+            gap = "it is not on this cluster"
+            yield Unsaved(run=name, gpus=0, hours=None, gap=gap)
+        else:
+            taken = collect.take_snapshot(cluster, run, now, prometheus)
+            yield unsaved(name, details.details_of(cluster, taken, prometheus), taken.pods, now)
+
+
+def unsaved(name: str, found: details.Details, pods: Sequence[Json], now: dt.datetime) -> Unsaved:
+    """Return what a run has computed since its checkpoint, or since the start of its attempt. Pure."""
+    running = [pod for pod in pods if objects.status(pod).get("phase") == "Running"]
+    gpus = int(sum(objects.requests(pod["spec"]).get(naming.GPU, Decimal(0)) for pod in running))
+    if found.summary.over or not running:
+        return Unsaved(run=name, gpus=gpus, hours=0.0)
+    if not found.summary.admitted:
+        return Unsaved(run=name, gpus=gpus, hours=None, gap="its Workload may not be read")
+    # A checkpoint of an earlier attempt says nothing of the hours between the attempts.
+    since = max(filter(None, (found.summary.admitted, found.checkpoints.saved)))
+    hours = (now - dt.datetime.fromisoformat(since)).total_seconds() / 3600
+    return Unsaved(run=name, gpus=gpus, hours=max(0.0, hours), step=found.checkpoints.step)
+
+
+def difference(preview: Preview, nodes: Sequence[Labels]) -> float | None:
+    """Return USD per hour that the change adds to what is paid now; None where a price is not known. Pure.
+
+    A pool keeps its number of nodes within its new limits, and new nodes are bought as it prefers; services cost
+    what they cost idle.
+    """
+    parts: list[float | None] = []
+    for step in preview.steps:
+        if step.change is Change.SAME:
+            continue
+        old, new = money.pool(step.kind, step.old), money.pool(step.kind, step.new)
+        if old is None and new is None:
+            parts.append(money.difference(step, preview.region).idle)
+        elif old != new:
+            name = (new or old or _NO_POOL).name
+            mine = [one for one in nodes if one.get(naming.POOL) == name]
+            parts.append(_pool_difference(old, new, mine, preview.region))
+    return prices.total(parts)
+
+
+_NO_POOL: Final = Pool(name="", types=(), bought=(), min=0, max=0)
+
+
+def _pool_difference(
+    old: Pool | None, new: Pool | None, nodes: Sequence[Labels], region: str
+) -> float | None:
+    paid = prices.total(prices.node_usd_per_hour(one) for one in nodes)
+    if paid is None:
+        return None
+    if new is None:
+        return -paid
+    number = max(new.min, len(nodes) if new.max is None else min(len(nodes), new.max))
+    each = money.preferred_usd_per_hour(new, region)
+    same = old is not None and (old.types, old.bought) == (new.types, new.bought)
+    if same and number <= len(nodes):
+        return paid * (number / len(nodes) - 1) if nodes else 0.0
+    if each is None:
+        return None
+    return (number - len(nodes)) * each if same else number * each - paid

@@ -1,0 +1,139 @@
+"""Who wrote a field of a Kubernetes object last, by the object's `metadata.managedFields`.
+
+The format of `fieldsV1`: https://kubernetes.io/docs/reference/using-api/server-side-apply/ (`f:NAME` a field,
+`k:{...}` an element of a list by its keys, `v:VALUE` an element of a set, `.` the thing itself).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+Path = tuple[str | int, ...]
+
+_PART: Final = re.compile(r'\["((?:[^"\\]|\\.)*)"\]|\[(\d+)\]|\.?([^.\[]+)')
+
+
+class Writer(StrEnum):
+    """What kind of client wrote a field."""
+
+    PROGRAM = "the program"
+    """An update of a stack: interrupted, or of another checkout."""
+    CONTROLLER = "a controller"
+    PERSON = "a person"
+    UNKNOWN = "unknown"
+
+
+_PROGRAMS: Final = ("pulumi",)
+_PERSONS: Final = ("kubectl", "trainyard", "k9s", "helm", "lens", "mozilla", "dashboard")
+_CONTROLLERS: Final = (
+    "aws-",
+    "cert-",
+    "cluster-autoscaler",
+    "eks",
+    "external-secrets",
+    "gpu-operator",
+    "jobset",
+    "karpenter",
+    "kube-",
+    "kubelet",
+    "kueue",
+    "manager",
+    "mpi-operator",
+    "policy-controller",
+    "prometheus-operator",
+    "trainer",
+    "training-operator",
+    "vpc-",
+)
+"""Beginnings of the names that clients give themselves; a client without a name is called by its program file."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manager:
+    """A client that wrote a field."""
+
+    name: str
+    at: str = ""
+    """Time of its last write to the object, RFC 3339; empty if the API server recorded none."""
+
+    @property
+    def writer(self) -> Writer:
+        """Its kind, by its name."""
+        name = self.name.lower()
+        for kind, beginnings in (
+            (Writer.PROGRAM, _PROGRAMS),
+            (Writer.PERSON, _PERSONS),
+            (Writer.CONTROLLER, _CONTROLLERS),
+        ):
+            if name.startswith(beginnings):
+                return kind
+        return Writer.UNKNOWN
+
+
+def parse_path(text: str) -> Path:
+    """Return the parts of a path as the engine writes it: `metadata.labels["a/b"]`, `spec.rules[0].verbs`."""
+    found: list[str | int] = []
+    for quoted, index, name in _PART.findall(text):
+        found.append(int(index) if index else json.loads(f'"{quoted}"') if quoted else name)
+    return tuple(found)
+
+
+def value_at(tree: Any, path: Path) -> Any:
+    """Return the value at a path; None where there is none."""
+    for part in path:
+        if isinstance(part, int):
+            tree = tree[part] if isinstance(tree, list) and part < len(tree) else None
+        else:
+            tree = tree.get(part) if isinstance(tree, Mapping) else None
+    return tree
+
+
+def last_writer(live: Mapping[str, Any], path: Path) -> Manager | None:
+    """Return who wrote the field at `path` of a live object last.
+
+    A manager of everything around the field counts if none is of the field itself: a list may have one
+    owner as a whole. None: no record, as of a field that was removed, or of something that is not Kubernetes'.
+    """
+    entries = (live.get("metadata") or {}).get("managedFields") or []
+    found: list[tuple[int, str, str]] = []
+    for entry in entries:
+        depth = _depth(entry.get("fieldsV1") or {}, live, path)
+        if depth and not entry.get("subresource"):
+            found.append((depth, str(entry.get("time") or ""), str(entry.get("manager") or "")))
+    if not found:
+        return None
+    _, at, name = max(found)
+    return Manager(name=name, at=at)
+
+
+def _depth(fields: Mapping[str, Any], live: Any, path: Path) -> int:
+    """Return how many parts of the path the entry's fields follow, 0 unless it owns the field or all around it."""
+    for depth, part in enumerate(path):
+        if not fields:
+            return depth  # The entry owns this as a whole.
+        below = _below(fields, live, part)
+        if below is None:
+            return 0
+        fields = below
+        live = value_at(live, (part,))
+    return len(path)
+
+
+def _below(fields: Mapping[str, Any], live: Any, part: str | int) -> Mapping[str, Any] | None:
+    if isinstance(part, str):
+        return fields.get(f"f:{part}")
+    element = value_at(live, (part,))
+    for key, below in fields.items():
+        kind, _, text = key.partition(":")
+        if kind == "v" and json.loads(text) == element:
+            return dict(below)
+        if kind == "k" and isinstance(element, Mapping):
+            keys = json.loads(text)
+            if all(element.get(name) == value for name, value in keys.items()):
+                return dict(below)
+    return None

@@ -1,0 +1,165 @@
+"""`stack review --live`: what a change costs with the nodes and runs that are there now."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from infra.domain import naming, prices
+from infra.domain.prices import Purchase
+from ops.metrics import MetricsUnknownError, PrometheusClient
+from ops.review import live, money, report
+from ops.review.consequences import Consequence, Review
+from ops.review.live import Live, Unsaved
+from ops.review.steps import Change, Preview, Step
+from ops.runs import states
+from ops.runs.details import Checkpoints, Details, details_of
+from tests.unit.ops import run_fixtures as world
+
+REGION = "us-east-1"
+KIND = "g6.xlarge"
+GROUP = f"urn:pulumi:dev::trainyard::{money.NODE_GROUP}::spot"
+SPOT, ON_DEMAND = (
+    prices.usd_per_hour(KIND, how, REGION) for how in (Purchase.SPOT, Purchase.ON_DEMAND)
+)
+
+
+def group(least: int, most: int, kind: str = KIND, how: str = "SPOT") -> dict[str, Any]:
+    return {
+        "labels": {naming.POOL: "spot"},
+        "instanceTypes": [kind],
+        "capacityType": how,
+        "scalingConfig": {"minSize": least, "maxSize": most},
+    }
+
+
+def node(how: str = "SPOT", pool: str = "spot") -> dict[str, str]:
+    return {
+        naming.POOL: pool,
+        naming.INSTANCE_TYPE: KIND,
+        naming.ZONE: f"{REGION}a",
+        naming.EKS_CAPACITY: how,
+    }
+
+
+def change(old: dict[str, Any] | None, new: dict[str, Any] | None) -> Preview:
+    kind = Change.UPDATE if old and new else Change.DELETE if old else Change.CREATE
+    step = Step(urn=GROUP, change=kind, old=old or {}, new=new or {})
+    return Preview(stack="dev", region=REGION, steps=(step,), findings=())
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "nodes", "spot_nodes"),
+    [
+        (group(0, 8), None, 3, -3),
+        (None, group(2, 8), 0, 2),
+        (group(0, 8), group(0, 16), 3, 0),
+        (group(0, 8), group(0, 2), 3, -1),
+        (group(0, 8), group(5, 8), 3, 2),
+        (group(0, 8), group(0, 16), 0, 0),
+    ],
+)
+def test_a_changed_pool_costs_by_its_nodes_of_now(
+    old: dict[str, Any] | None, new: dict[str, Any] | None, nodes: int, spot_nodes: int
+) -> None:
+    assert SPOT
+    mine = [node() for _ in range(nodes)]
+    others = [node("ON_DEMAND", "elsewhere")] * 5
+    assert live.difference(change(old, new), [*mine, *others]) == pytest.approx(spot_nodes * SPOT)
+
+
+def test_nodes_are_bought_anew_where_the_purchase_changes() -> None:
+    assert SPOT and ON_DEMAND
+    moved = change(group(0, 8), group(0, 8, how="ON_DEMAND"))
+    assert live.difference(moved, [node(), node()]) == pytest.approx(2 * (ON_DEMAND - SPOT))
+
+
+def test_an_unknown_price_is_not_taken_for_nothing() -> None:
+    assert live.difference(change(group(0, 8), group(0, 8, "x9.unheard")), [node()]) is None
+
+
+class Silent(PrometheusClient):
+    """A Prometheus that does not answer."""
+
+    def __init__(self) -> None:
+        super().__init__("none", lambda *_: None)
+
+    def query(self, expression: str) -> Any:
+        raise MetricsUnknownError("no Prometheus")
+
+
+def running(checkpoint: Checkpoints) -> tuple[Details, list[dict[str, Any]]]:
+    """A run of two nodes with 8 GPUs each, admitted an hour ago."""
+    pods = [
+        {
+            "metadata": {
+                "name": f"pod-{n}",
+                "namespace": world.NAMESPACE,
+                "labels": {naming.RUN_ID: world.RUN_ID},
+            },
+            "spec": world.pod_spec(),
+            "status": {"phase": "Running"},
+        }
+        for n in range(2)
+    ]
+    taken = dataclasses.replace(world.snapshot(), pods=pods)
+    found = details_of(NoCluster(), taken, Silent())  # type: ignore[arg-type]
+    summary = dataclasses.replace(found.summary, admitted=world.at(3600), state=states.RUNNING)
+    return dataclasses.replace(found, summary=summary, checkpoints=checkpoint), pods
+
+
+class NoCluster:
+    """A cluster in which nothing can be read."""
+
+    def get(self, *_: object, **__: object) -> None:
+        return None
+
+
+@pytest.mark.parametrize(
+    ("saved_s_ago", "gpu_hours"),
+    [(1800, 8.0), (7200, 16.0), (None, 16.0)],
+)
+def test_a_run_loses_at_most_the_time_since_its_checkpoint(
+    saved_s_ago: float | None, gpu_hours: float
+) -> None:
+    saved = "" if saved_s_ago is None else world.at(saved_s_ago)
+    step = None if saved_s_ago is None else 120
+    found, pods = running(Checkpoints(place="", step=step, saved=saved))
+    lost = live.unsaved(world.RUN_ID, found, pods, world.NOW)
+    assert lost.gpus == 16 and lost.gpu_hours == pytest.approx(gpu_hours) and lost.step == step
+
+
+def test_a_run_that_does_not_run_loses_nothing() -> None:
+    found, pods = running(Checkpoints(place=""))
+    assert live.unsaved(world.RUN_ID, found, [], world.NOW).gpu_hours == 0
+    over = dataclasses.replace(
+        found, summary=dataclasses.replace(found.summary, state=states.FINISHED)
+    )
+    assert live.unsaved(world.RUN_ID, over, pods, world.NOW).gpu_hours == 0
+
+
+def test_the_comment_has_the_state_of_now_and_what_is_not_known() -> None:
+    stopped = Consequence(what="run", name=world.RUN_ID, does="stopped")
+    review = Review(
+        stack="dev",
+        steps={"delete": 2},
+        usd_per_hour_idle=0.0,
+        usd_per_hour_at_max=0.0,
+        unpriced=(),
+        consequences=(stopped,),
+        edited_runs=(),
+        findings=(),
+    )
+    unsaved = (
+        Unsaved(run=world.RUN_ID, gpus=16, hours=0.5, step=120),
+        Unsaved(run="other", gpus=0, hours=None, gap="it is not on this cluster"),
+    )
+    state = Live(nodes={"spot": 3}, usd_per_hour=-1.5, unsaved=unsaved, gaps=("nodes: x",))
+    text = report.text(review, state)
+    assert "-1.50 per hour now" in text and "Nodes now: spot 3" in text and "nodes: x" in text
+    assert "at most 8.0 GPU-hours and 1 runs not known" in text and "step 120" in text
+    assert len(text.splitlines()) <= report.LINES_MAX
+    assert report.to_json(review, state)["live"]["unsaved"][0]["gpuHours"] == 8.0
+    assert "live" not in report.to_json(review)
