@@ -8,17 +8,20 @@ from typing import Final
 
 from rich.console import Console
 
-from ops import completion, drain_command
+from ops import completion, drain_command, update_lookup
 from ops.budgets import command as budgets
 from ops.cluster import Cluster, ClusterError, ForbiddenError
 from ops.collect import NoSuchRunError
 from ops.commands import PROGRAM, Group, epilog
+from ops.data import command as data
+from ops.data import fetch
 from ops.dev import command as dev
 from ops.ledger import command as costs
 from ops.ready import command as ready
 from ops.review import command as review
 from ops.runs import command as runs
 from ops.submission import command as submission
+from ops.submission import extend_command
 from ops.sweep import command as sweep
 from ops.ui import command as ui
 
@@ -60,7 +63,8 @@ def main(argv: list[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 1
     except ForbiddenError as error:
-        print(f"error: {error}; {_PERMISSION_HINT}", file=sys.stderr)
+        hint = "" if _by_a_rule(str(error)) else f"; {_PERMISSION_HINT}"
+        print(f"error: {error}{hint}", file=sys.stderr)
         return 2
     except ClusterError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -68,6 +72,11 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted; run the same command to continue", file=sys.stderr)
         return 130
+
+
+def _by_a_rule(text: str) -> bool:
+    """Whether a policy or a quota refused the request, so that another role would not help."""
+    return "denied request" in text or "exceeded quota" in text
 
 
 def parser() -> argparse.ArgumentParser:
@@ -84,7 +93,10 @@ def parser() -> argparse.ArgumentParser:
     runs.add(run)
     costs.add_to_run(run)
     submission.add(run)
+    extend_command.add(run)
     sweep.add(tree.group("sweep", "submit a family of runs, and show its result", sweep.EXAMPLES))
+    fetch.add(run)
+    data.add(tree.group("data", "copy files to and from the team's volume", data.EXAMPLES))
     dev.add(tree.group("dev", "work interactively in a pod of your own", dev.EXAMPLES))
     ui.add(tree)
     stack = tree.group("stack", "check the stack; drain and resume its queues")
@@ -92,6 +104,7 @@ def parser() -> argparse.ArgumentParser:
     drain_command.add(stack)
     costs.add_to_stack(stack)
     review.add(stack)
+    update_lookup.add(stack)
     cost = tree.group("cost", "record what nodes and runs do, report a month, enforce budgets")
     costs.add_group(cost)
     budgets.add(cost)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -69,14 +70,18 @@ class Kind:
 
 
 class Cluster:
-    """One API server. `kubeconfig` None: as kubectl resolves it."""
+    """One API server. `kubeconfig` None: as kubectl resolves it, also in a pod with a service account."""
 
     def __init__(self, kubeconfig: Path | None, context: str | None = None) -> None:
         path = None if kubeconfig is None else str(kubeconfig)
         try:
             with _capture_errors() as errors:
                 # The client library's top-level package is not fully typed.
-                self._api: Any = config.new_client_from_config(path, context)  # type: ignore[no-untyped-call]
+                self._api: Any = (
+                    _api_of_pod()
+                    if path is None and context is None and _in_pod()
+                    else config.new_client_from_config(path, context)  # type: ignore[no-untyped-call]
+                )
         except (config.ConfigException, OSError) as error:
             raise _kubeconfig_error(str(error)) from None
         except yaml.YAMLError as error:
@@ -187,6 +192,22 @@ class Cluster:
             f"API server {server}: no answer: {why}; check that this is the right cluster: kubectl"
             " config get-contexts lists contexts, --context selects one"
         )
+
+
+_SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
+
+
+def _in_pod() -> bool:
+    """Whether only the service account of this pod names a cluster."""
+    named = os.environ.get("KUBECONFIG") or Path("~/.kube/config").expanduser().exists()
+    return not named and _SERVICE_ACCOUNT.exists()
+
+
+def _api_of_pod() -> Any:
+    """Return a client with the pod's service account, whose token it reads again before it expires."""
+    found = client.Configuration()
+    config.load_incluster_config(client_configuration=found)  # type: ignore[no-untyped-call]
+    return client.ApiClient(found)
 
 
 def _decode(status: int, data: Any, what: str) -> Json | None:

@@ -9,11 +9,12 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from infra.domain import launcher_support, naming
-from ops import logs, metrics, objects, placement
+from ops import logs, metrics, objects, placement, stopped
 from ops.cluster import Cluster, ForbiddenError, Kind
 from ops.metrics import MetricsUnknownError, PrometheusClient, RunIdentity, Vitals
 from ops.objects import Json
 from ops.snapshot import Preparation, Snapshot
+from ops.symptoms import results
 from ops.symptoms.gpus import GPU_NAMESPACE
 
 JOBS: Final = Kind("batch/v1", "jobs", "Job")
@@ -21,6 +22,7 @@ RUN_KINDS: Final = tuple(Kind(k.api_version, k.resource, k.kind) for k in launch
 """Object kinds that launchers create."""
 
 PODS: Final = Kind("v1", "pods", "Pod")
+CONFIG_MAPS: Final = Kind("v1", "configmaps", "ConfigMap")
 EVENTS: Final = Kind("v1", "events", "Event")
 NODES: Final = Kind("v1", "nodes", "Node")
 WORKLOADS: Final = Kind(naming.KUEUE_API, "workloads", "Workload")
@@ -36,7 +38,7 @@ class NoSuchRunError(Exception):
 
 
 def list_runs(cluster: Cluster, namespace: str | None = None) -> list[Json]:
-    """Return the run objects, newest first.
+    """Return the run objects, newest first, with those of stopped runs as `stopped.run_of` has them.
 
     Raises ForbiddenError if the caller may not list them.
     """
@@ -46,6 +48,22 @@ def list_runs(cluster: Cluster, namespace: str | None = None) -> list[Json]:
         for item in cluster.items(kind, namespace, naming.RUN_ID)
         if objects.label(item, naming.RUN) and not objects.owner(item)
     ]
+    there = {(objects.meta(one).get("namespace"), objects.name(one)) for one in found}
+    left = [
+        one
+        for one in stopped_runs(cluster, namespace)
+        if (objects.meta(one).get("namespace"), objects.name(one)) not in there
+    ]
+    return objects.newest_first([*found, *left])
+
+
+def stopped_runs(cluster: Cluster, namespace: str | None) -> list[Json]:
+    """Return the runs that `run resume` continues, newest first; none if the caller may not list ConfigMaps."""
+    try:
+        files = cluster.items(CONFIG_MAPS, namespace, stopped.SELECTOR)
+    except ForbiddenError:
+        return []
+    found = [run for one in files if (run := stopped.run_of(one)) is not None]
     return objects.newest_first(found)
 
 
@@ -107,8 +125,38 @@ def take_snapshot(
         nodes=reader.items(NODES),
         provisioning=reader.items(PROVISIONING, namespace),
     )
-    taken = dataclasses.replace(taken, preparations=_preparations(reader, taken))
+    taken = dataclasses.replace(
+        taken,
+        preparations=_preparations(reader, taken),
+        results_pod=_results_pod(reader, namespace),
+    )
     return _enrich(reader, taken, prometheus)
+
+
+def queue_snapshot(cluster: Cluster, run: Json, workload: Json, now: dt.datetime) -> Snapshot:
+    """Read a waiting run and the queues around it, in five requests: no pods, nodes or events."""
+    reader = _Reader(cluster)
+    namespace = str(objects.meta(run)["namespace"])
+    local_queues = reader.items(LOCAL_QUEUES, namespace)
+    cluster_queues = reader.items(CLUSTER_QUEUES)
+    local_queue = _find_by_name(local_queues, objects.label(run, naming.QUEUE_NAME))
+    behind = ((local_queue or {}).get("spec") or {}).get("clusterQueue", "")
+    cluster_queue = _find_by_name(cluster_queues, behind)
+    cohort = ((cluster_queue or {}).get("spec") or {}).get("cohortName", "")
+    return Snapshot(
+        run=run,
+        now=now,
+        workload=workload,
+        local_queue=local_queue,
+        cluster_queue=cluster_queue,
+        cohort=_find_by_name(reader.items(COHORTS), cohort),
+        cluster_queues=[
+            q for q in cluster_queues if cohort and q["spec"].get("cohortName") == cohort
+        ],
+        workloads=reader.items(WORKLOADS, namespace),
+        flavors=reader.items(FLAVORS),
+        hidden=frozenset(reader.hidden),
+    )
 
 
 def _preparations(reader: _Reader, taken: Snapshot) -> list[Preparation]:
@@ -130,6 +178,12 @@ def _preparations(reader: _Reader, taken: Snapshot) -> list[Preparation]:
             )
         found.append(one)
     return found
+
+
+def _results_pod(reader: _Reader, namespace: str) -> Json | None:
+    selector = f"{naming.COMPONENT}={naming.RESULTS_COPY}"
+    pods = reader.optional_items(PODS, namespace, selector)
+    return next((pod for pod in objects.newest_first(pods) if results.finished(pod)), None)
 
 
 def _enrich(reader: _Reader, taken: Snapshot, prometheus: PrometheusClient | None) -> Snapshot:

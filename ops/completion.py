@@ -12,7 +12,7 @@ from rich.console import Console
 from ops.commands import Group
 
 SHELLS: Final = ("bash", "zsh", "fish")
-_PATHS: Final = {"FILE": shtab.FILE, "FOLDER": shtab.DIRECTORY}
+_PATHS: Final = {"FILE": shtab.FILE, "FOLDER": shtab.DIRECTORY, "SOURCE": shtab.FILE}
 """What arguments of these metavars complete to."""
 
 
@@ -33,7 +33,7 @@ def add(tree: Group, parser: Callable[[], argparse.ArgumentParser]) -> None:
             "completion fish   # > ~/.config/fish/completions/trainyard.fish",
         ),
     )
-    command.add_argument("shell", choices=SHELLS)
+    command.add_argument("shell", choices=SHELLS, help="the shell whose script is printed")
 
 
 def script(parser: argparse.ArgumentParser, shell: str) -> str:

@@ -29,6 +29,9 @@ SHOWN_CHARS: Final = 200
 
 _PODS: Final = Kind("v1", "pods", "Pod")
 _NOT_TEXT: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x1f\x7f-\x9f]")
+_ERROR: Final = re.compile(r"(?:^|[\s.])(?:\w*(?:Error|Exception)|error):")
+"""A line that says what went wrong: of a traceback, or of a program's arguments."""
+_SUMMARY: Final = re.compile(r"ChildFailedError|^\s*error_file\b")
 _STAMP: Final = re.compile(r"(\d{4}-\d\d-\d\dT[0-9:.]+(?:Z|[+-]\d\d:\d\d)) ?")
 
 
@@ -181,10 +184,17 @@ def matches(logs: Sequence[Log], *patterns: str) -> list[Match]:
 
 
 def log_tail(logs: Sequence[Log], pod: str, container: str, count: int = 3) -> list[str]:
-    """Return the last `count` lines of a container's newest log."""
+    """Return the last `count` lines of a container's newest log; the last error is one of them.
+
+    torchrun writes a summary of twenty lines after the error of the program.
+    """
     mine = [log for log in logs if (log.pod, log.container) == (pod, container)]
     newest = sorted(mine, key=lambda log: log.previous)
-    lines = newest[0].lines[-count:] if newest else ()
+    every = newest[0].lines if newest else ()
+    lines = every[-count:]
+    errors = [line for line in every if _ERROR.search(line.text) and not _SUMMARY.search(line.text)]
+    if errors and errors[-1] not in lines:
+        lines = (errors[-1], *lines[1:])
     return [f"pod/{pod}: log of {container}: {sanitize(line.text)}" for line in lines]
 
 

@@ -67,7 +67,7 @@ class PrometheusClient:
     """A Prometheus server. `place`: its name in messages."""
 
     place: str
-    _get: Callable[[str, Query], str | None]
+    get: Callable[[str, Query], str | None]
     """Return the text at a path below its root; None for HTTP 404."""
 
     def query(self, expression: str) -> list[Sample]:
@@ -90,7 +90,7 @@ class PrometheusClient:
 
     def _text(self, path: str, query: Query) -> str:
         try:
-            text = self._get(path, query)
+            text = self.get(path, query)
         except ClusterError as error:
             raise MetricsUnknownError(str(error)) from None
         if text is None:

@@ -126,7 +126,7 @@ def flavor_capacities(snapshot: Snapshot) -> list[FlavorCapacity]:
 def _tightest(snapshot: Snapshot, flavor: str, wanted: dict[str, Decimal]) -> FlavorCapacity:
     covered = _covered_resources(snapshot.cluster_queue, flavor)
     found = [
-        _flavor_capacity(snapshot, flavor, resource, wanted.get(resource, _ZERO))
+        flavor_capacity(snapshot, flavor, resource, wanted.get(resource, _ZERO))
         for resource in covered
     ]
     lacking = [room for room in found if not room.fits_now]
@@ -134,9 +134,10 @@ def _tightest(snapshot: Snapshot, flavor: str, wanted: dict[str, Decimal]) -> Fl
     return (gpus or lacking or found)[0]
 
 
-def _flavor_capacity(
+def flavor_capacity(
     snapshot: Snapshot, flavor: str, resource: str, wanted: Decimal
 ) -> FlavorCapacity:
+    """Return the capacity of one resource of a flavor."""
     own = _quota(snapshot.cluster_queue, flavor, resource)
     members = [_quota(queue, flavor, resource) for queue in snapshot.cluster_queues] or [own]
     top = _quota(snapshot.cohort, flavor, resource)
@@ -156,6 +157,11 @@ def _flavor_capacity(
         limited=permitted is not None and permitted < min(shared, wanted),
         borrowing_limit=own.borrowing_limit,
     )
+
+
+def guarantee(cluster_queue: Json, flavor: str, resource: str) -> Decimal:
+    """Return the quota of a queue that no other one can keep from it."""
+    return _quota(cluster_queue, flavor, resource).nominal
 
 
 def _flavors(item: Json | None) -> Iterator[Json]:

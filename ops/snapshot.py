@@ -57,6 +57,8 @@ class Snapshot:
     """Pods of the GPU Operator's namespace; read only if a GPU node has no allocatable GPU."""
     preparations: Sequence[Preparation] = ()
     """Jobs that the run's pods wait for, in order."""
+    results_pod: Json | None = None
+    """Newest finished pod that copied the team's results to its bucket."""
     logs: Sequence[Log] = ()
     vitals: Vitals | None = None
     """None: no Prometheus, or no answer."""

@@ -8,6 +8,7 @@ from typing import Final
 
 from infra.domain import naming
 from ops import collect, objects
+from ops.checklist import signed_images
 from ops.checklist.snapshot import (
     ADMISSION_BINDINGS,
     CLUSTER_ROLE_BINDINGS,
@@ -48,32 +49,14 @@ def security(snapshot: ChecklistSnapshot) -> Row:
     _check_admins(snapshot, notes)
     _check_admission_policies(snapshot, notes)
     _check_secrets(snapshot, notes)
-    _check_scanned(snapshot, notes)
+    signed_images.check_images(snapshot, notes)
     return notes.row()
-
-
-def _check_scanned(snapshot: ChecklistSnapshot, notes: RowBuilder) -> None:
-    """A scan leaves no trace in the cluster but the signature that the workflow `image` gives after it."""
-    if NAMESPACES.plural in snapshot.hidden or not snapshot.teams:
-        return
-    unsigned = [
-        team.namespace
-        for team in snapshot.teams
-        if not objects.label(_namespace_of(snapshot, team) or {}, naming.SIGNED_IMAGES)
-    ]
-    if unsigned:
-        notes.add_unknown(
-            f"image scanning: pods of {abbreviate(unsigned)} need no signed image, so nothing proves a scan",
-            "set `signatures` in the stack file: docs/security.md",
-        )
-    else:
-        notes.good.append("image scanning: only images that were signed, which follows their scan")
 
 
 def _team_problems(snapshot: ChecklistSnapshot, team: Team) -> Iterator[str]:
     """Yield the isolation problems of a team's namespace."""
     hidden = snapshot.hidden
-    home = _namespace_of(snapshot, team)
+    home = snapshot.namespace(team)
     if NAMESPACES.plural not in hidden:
         if home is None:
             yield "the namespace is not found"
@@ -101,17 +84,12 @@ def _team_problems(snapshot: ChecklistSnapshot, team: Team) -> Iterator[str]:
 def _summarize_controls(snapshot: ChecklistSnapshot, team: Team) -> str:
     roles = sorted({b["roleRef"]["name"] for b in snapshot.team(ROLE_BINDINGS, team)})
     policies = len(snapshot.team(NETWORK_POLICIES, team))
-    signed = objects.label(_namespace_of(snapshot, team) or {}, naming.SIGNED_IMAGES)
+    signed = objects.label(snapshot.namespace(team) or {}, naming.SIGNED_IMAGES)
     return (
         f"{team.namespace}: roles {abbreviate(roles) or 'none'}; network policies: {policies},"
         " denied by default; restricted pods without tokens"
         f"{'; signed images only' if signed else ''}"
     )
-
-
-def _namespace_of(snapshot: ChecklistSnapshot, team: Team) -> Json | None:
-    found = snapshot.cluster(NAMESPACES)
-    return next((one for one in found if objects.name(one) == team.namespace), None)
 
 
 def _is_default_deny(policy: Json) -> bool:

@@ -30,6 +30,12 @@ ADMISSION_BINDINGS: Final = Kind(
     "validatingadmissionpolicybindings",
     "ValidatingAdmissionPolicyBinding",
 )
+IMAGE_POLICIES: Final = Kind(naming.IMAGE_POLICY_API, "clusterimagepolicies", "ClusterImagePolicy")
+WEBHOOKS: Final = Kind(
+    "admissionregistration.k8s.io/v1",
+    "validatingwebhookconfigurations",
+    "ValidatingWebhookConfiguration",
+)
 
 TEAM_KINDS: Final = (
     collect.PODS,
@@ -49,6 +55,8 @@ CLUSTER_KINDS: Final = (
     CLUSTER_ROLE_BINDINGS,
     PRIORITY_CLASSES,
     ADMISSION_BINDINGS,
+    IMAGE_POLICIES,
+    WEBHOOKS,
 )
 
 ItemsByPlural = Mapping[str, Sequence[Json]]
@@ -82,6 +90,11 @@ class ChecklistSnapshot:
     def all_teams(self, kind: Kind) -> Iterator[Json]:
         for team in self.teams:
             yield from self.team(kind, team)
+
+    def namespace(self, team: Team) -> Json | None:
+        """Return a team's Namespace."""
+        found = self.cluster(NAMESPACES)
+        return next((one for one in found if objects.name(one) == team.namespace), None)
 
     def nodes(self, pool: Pool) -> list[Json]:
         return [

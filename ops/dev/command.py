@@ -6,19 +6,16 @@ import argparse
 import datetime as dt
 import json
 import sys
-import time
-from collections.abc import Callable
 from typing import Final
 
 from rich.console import Console
 
 from infra.domain import dev_pods, naming
-from ops import objects
-from ops.cluster import Cluster, ClusterError, ConflictError, context_namespace
+from ops.cluster import Cluster, ClusterError
 from ops.collect import JOBS
 from ops.commands import Group, printer
-from ops.dev import connect, sessions
-from ops.dev.sessions import ENDED, RUNNING, STOPPING, DevSession
+from ops.dev import connect, sessions, starting
+from ops.dev.sessions import RUNNING, DevSession
 from ops.runs.list_command import table
 from ops.runs.scope import read_in_scope
 from ops.submission import record
@@ -32,7 +29,6 @@ EXAMPLES: Final = (
     "dev list",
     "dev stop",
 )
-_POLL_S: Final = 1.0
 _PREFIX: Final = naming.namespace("")
 
 
@@ -42,6 +38,9 @@ def add(commands: Group) -> None:
     _add_name(start)
     start.add_argument(
         "--gpus", type=int, default=1, metavar="N", help="GPUs, all of one node; 0: none; default 1"
+    )
+    start.add_argument(
+        "--gpu-model", default="", metavar="MODEL", help="such as l4 or h100; default any"
     )
     start.add_argument(
         "--image",
@@ -67,7 +66,9 @@ def add(commands: Group) -> None:
     )
     port = commands.add("port", _port, "forward a port of your dev pod", EXAMPLES[3:5])
     port.add_argument(
-        "port", metavar="PORT", help="PORT, LOCAL:PORT, or a program: jupyter, vscode"
+        "port",
+        metavar="PORT",
+        help="PORT, LOCAL:PORT, or a program: jupyter, vscode, LOCAL:jupyter",
     )
     port.add_argument("--name", help="which, if you have several")
     shown = commands.add("list", _list, "list the team's dev pods", EXAMPLES[5:6])
@@ -81,24 +82,15 @@ def _add_name(parser: argparse.ArgumentParser, default: str | None = "main") -> 
     parser.add_argument("name", nargs="?", default=default, metavar="NAME", help=text)
 
 
-def _team(args: argparse.Namespace) -> str:
-    """Return the team of --team, else of the context's namespace. Raises ClusterError."""
-    if args.team:
-        return str(args.team)
-    namespace = context_namespace(args.kubeconfig, args.context)
-    if not namespace.startswith(_PREFIX):
-        raise ClusterError(
-            "--team: is missing, and the kubeconfig's context has no team's namespace; pass --team, or once for "
-            f"all commands: kubectl config set-context --current --namespace {_PREFIX}TEAM"
-        )
-    return namespace.removeprefix(_PREFIX)
-
-
 def _start(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
     # Rendering imports Pulumi, which the other commands do without.
     from training.deployment import dev_pod
 
-    team = _team(args)
+    if args.name == dev_pods.TRANSFER:
+        raise ClusterError(
+            f"NAME: got {args.name!r}; must not be the name of the pod of trainyard data; choose another"
+        )
+    team = starting.team_of(args)
     known = record.read_record(cluster, team)
     user = record.caller(cluster)
     request = dev_pod.DevRequest(
@@ -107,6 +99,7 @@ def _start(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
         name=args.name,
         image=known.images.get(args.image, args.image),
         gpus=args.gpus,
+        gpu_model=args.gpu_model,
         hours=args.hours,
         idle_minutes=args.idle_minutes,
     )
@@ -119,66 +112,27 @@ def _start(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
         print(json.dumps(job, indent=2))
         return 0
     show = printer(console)
-    _create(cluster, job, args.name)
+    sessions.check_number(cluster, str(job["metadata"]["namespace"]), team)
+    starting.create(cluster, job, args.name)
     show(
         f"{args.name}: created; it ends after {args.hours:g} h, or {_idle_text(args.idle_minutes)}"
     )
-    return 0 if args.no_wait else _await_running(cluster, job["metadata"], args.name, show)
+    if args.no_wait:
+        return 0
+    if starting.await_running(cluster, job["metadata"], args.name, show) is None:
+        return 1
+    show("Next: trainyard dev shell, trainyard dev port jupyter, trainyard dev stop")
+    return 0
 
 
 def _idle_text(minutes: float) -> str:
     return f"{minutes:g} min without use" if minutes else "when you stop it"
 
 
-def _create(cluster: Cluster, job: objects.Json, name: str) -> None:
-    """Create the Job; one of the same name that has ended is replaced. Raises ClusterError."""
-    meta = job["metadata"]
-    for _ in range(60):
-        try:
-            cluster.create(JOBS, job)
-            return
-        except ConflictError:
-            pass
-        known = sessions.read_sessions(cluster, meta["namespace"])
-        session = next((one for one in known if one.job == meta["name"]), None)
-        if session is None:
-            continue
-        if session.state not in (ENDED, STOPPING):
-            raise ClusterError(
-                f"dev pod {name}: exists; open it with trainyard dev shell, end it with trainyard dev stop, or "
-                "start another with a NAME of its own"
-            )
-        if session.state == ENDED:
-            cluster.delete(JOBS, meta["name"], meta["namespace"])
-        time.sleep(_POLL_S)
-    raise ClusterError(f"dev pod {name}: the previous one is still ending; start it again later")
-
-
-def _await_running(
-    cluster: Cluster, meta: objects.Json, name: str, show: Callable[[str], None]
-) -> int:
-    told = ""
-    while True:
-        found = sessions.read_sessions(cluster, meta["namespace"])
-        session = next((one for one in found if one.job == meta["name"]), None)
-        if session is None:
-            raise ClusterError(f"dev pod {name}: it was deleted; start it again")
-        text = f"{name}: {session.state}" + (f": {session.why}" if session.why else "")
-        if text != told:
-            show(text)
-            told = text
-        if session.state == RUNNING:
-            show("Next: trainyard dev shell, trainyard dev port jupyter, trainyard dev stop")
-            return 0
-        if session.state == ENDED:
-            return 1
-        time.sleep(_POLL_S)
-
-
 def _own(args: argparse.Namespace, cluster: Cluster) -> DevSession:
     """Return the caller's dev pod of the command line. Raises ClusterError."""
     user = record.caller(cluster)
-    found = sessions.read_sessions(cluster, naming.namespace(_team(args)))
+    found = sessions.read_sessions(cluster, naming.namespace(starting.team_of(args)))
     return sessions.find(found, user, args.name, dev_pods.job_name(user, ""))
 
 
@@ -199,17 +153,22 @@ def _shell(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
 
 def _port(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
     ports, program = args.port, ""
-    if args.port in connect.PROGRAMS:
-        number, program = connect.PROGRAMS[args.port]
-        ports = str(number)
-    elif not all(part.isdigit() and 0 < int(part) < 65536 for part in args.port.split(":")):
-        valid = ", ".join(connect.PROGRAMS)
-        raise ClusterError(
-            f"PORT: got {args.port!r}; must be a port, LOCAL:PORT, or one of {valid}; correct it"
-        )
-    session = _running(args, cluster)
-    printer(console)("Ctrl-C ends it; the dev pod goes on.")
-    return connect.forward(args, session, ports, program)
+    local, colon, name = args.port.rpartition(":")
+    if name in connect.PROGRAMS:
+        number, program = connect.PROGRAMS[name]
+        ports = f"{local}{colon}{number}"
+    if all(part.isdigit() and 0 < int(part) < 65536 for part in ports.split(":")):
+        session = _running(args, cluster)
+        printer(console)("Ctrl-C ends it; the dev pod goes on.")
+        if local and program:
+            printer(console)(
+                f"Port {number} of the addresses below is port {local} on this machine."
+            )
+        return connect.forward(args, session, ports, program)
+    valid = ", ".join(connect.PROGRAMS)
+    raise ClusterError(
+        f"PORT: got {args.port!r}; must be a port, LOCAL:PORT, {valid} or LOCAL:PROGRAM; correct it"
+    )
 
 
 def _list(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:

@@ -21,11 +21,32 @@ SHELL: Final = (
     "-c",
     'mkdir -p "$HOME" && cd "$HOME" && if command -v bash >/dev/null; then exec bash -l; else exec sh -l; fi',
 )
+_IN_USE: Final = "import socket, sys; sys.exit(socket.socket().connect_ex(('127.0.0.1', {port})))"
+
+
+def _serve(port: int, serve: str, shown: str) -> tuple[int, str]:
+    """Return the port, and a command that serves it or shows what does: a server may outlive its connection."""
+    found = f'python3 -c "{_IN_USE.format(port=port)}"'
+    return port, f"if {found}; then {shown}; exec sleep infinity; else exec {serve}; fi"
+
+
 PROGRAMS: Final = {
-    "jupyter": (8888, "exec jupyter lab --ip 127.0.0.1 --port 8888 --no-browser"),
-    "vscode": (8080, "exec code-server --bind-addr 127.0.0.1:8080"),
+    "jupyter": _serve(
+        8888,
+        "jupyter lab --ip 127.0.0.1 --port 8888 --ServerApp.port_retries=0 --no-browser",
+        "jupyter lab list",
+    ),
+    "vscode": _serve(
+        8080,
+        "code-server --bind-addr 127.0.0.1:8080",
+        "echo 'port 8080: code-server runs already'",
+    ),
 }
 """By name: port, and the command that serves it with a password or token of its own."""
+_HOME: Final = (
+    'cd "$HOME" && PATH="$HOME/.local/bin:$PATH" && { [ ! -r .profile ] || . ./.profile; } && '
+)
+"""Not a login shell: that reads /etc/profile, too, which replaces the PATH of the image."""
 _TOUCH_S: Final = 60.0
 
 
@@ -57,7 +78,7 @@ def forward(args: argparse.Namespace, session: DevSession, ports: str, program: 
     `ports`: as kubectl's: PORT, or LOCAL:PORT. Return the exit code of what ended first.
     """
     words = kubectl(args, session.namespace)
-    served = [*words, "exec", "-i", session.pod, "--", "sh", "-c", f'cd "$HOME" && {program}']
+    served = [*words, "exec", "-i", session.pod, "--", "sh", "-c", f"{_HOME}{program}"]
     with contextlib.ExitStack() as stack:
         if program:
             server = stack.enter_context(_running(served, stdin=subprocess.DEVNULL))
@@ -73,8 +94,8 @@ def forward(args: argparse.Namespace, session: DevSession, ports: str, program: 
             code = int(server.wait())
             if code == 127:
                 print(
-                    f"error: {program.split()[1]}: not in the pod's image; install it into your home folder "
-                    "(trainyard dev shell, then pip install --user), or use --image",
+                    "error: the program is not in the pod's image; install it into your home folder "
+                    "(docs/work-interactively.md says how), or use --image",
                     file=sys.stderr,
                 )
             return code

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from infra.domain import naming
+from infra.domain import dev_pods, naming
 from ops import objects
-from ops.cluster import Cluster, ClusterError
+from ops.cluster import Cluster, ClusterError, ForbiddenError, Kind
 from ops.collect import JOBS, PODS, WORKLOADS
 from ops.objects import Json
 
 QUEUED, STARTING, RUNNING, STOPPING, ENDED = "queued", "starting", "running", "stopping", "ended"
+_QUOTAS: Final = Kind("v1", "resourcequotas", "ResourceQuota")
 _SELECTOR: Final = f"{naming.DEV}=true"
 
 
@@ -61,7 +63,8 @@ def read_sessions(cluster: Cluster, namespace: str | None) -> list[DevSession]:
 
 
 def find(sessions: list[DevSession], user: str, name: str | None, prefix: str) -> DevSession:
-    """Return the user's dev pod of this name; without a name the only one that has not ended.
+    """Return the user's dev pod of this name; without a name the only one that has not ended,
+    apart from the one that copies files.
 
     `prefix`: beginning of the user's Job names. Raises ClusterError.
     """
@@ -69,7 +72,8 @@ def find(sessions: list[DevSession], user: str, name: str | None, prefix: str) -
     if name is not None:
         found = [one for one in own if one.job == f"{prefix}{name}"]
     else:
-        found = [one for one in own if one.state != ENDED]
+        copies = f"{prefix}{dev_pods.TRANSFER}"
+        found = [one for one in own if one.state != ENDED and one.job != copies]
     if len(found) == 1:
         return found[0]
     names = ", ".join(one.job.removeprefix(prefix) for one in own if one.state != ENDED) or "none"
@@ -77,6 +81,19 @@ def find(sessions: list[DevSession], user: str, name: str | None, prefix: str) -
     raise ClusterError(
         f"{asked}; yours that have not ended: {names}; name one of them, or start one: trainyard dev start"
     )
+
+
+def check_number(cluster: Cluster, namespace: str, team: str) -> None:
+    """Raise ClusterError where the team has as many dev pods as its cap; the quota would hold back the pod."""
+    with contextlib.suppress(ForbiddenError):
+        quota = cluster.get(_QUOTAS, naming.DEV_QUOTA, namespace)
+        status = objects.status(quota)
+        most, used = (int((status.get(one) or {}).get("pods", -1)) for one in ("hard", "used"))
+        if 0 <= most <= used:
+            raise ClusterError(
+                f"team {team}: {used} of {most} dev pods of the team are running; must be fewer than "
+                "caps.devPods.number; end one with trainyard dev stop, or start this one later"
+            )
 
 
 def _key(job: Json) -> str:

@@ -18,7 +18,7 @@ from rich.console import Console
 
 from infra.domain import naming
 from ops import metrics
-from ops.cluster import Cluster, ClusterError, UnreachableError
+from ops.cluster import Cluster, ClusterError
 from ops.collect import NoSuchRunError
 from ops.commands import Group, add_prometheus, printer
 from ops.ledger import clock, observe, report, run_files, stack_cost
@@ -176,7 +176,7 @@ def _collect(args: argparse.Namespace, cluster: Cluster, console: Console) -> in
         stamp = dt.datetime.fromtimestamp(now, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         try:
             show(f"{stamp} {_look_once(record, cluster, prometheus, now)}")
-        except UnreachableError as error:
+        except ClusterError as error:
             if args.once:
                 raise
             show(f"{stamp} nothing recorded: {error}")

@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from infra.config import ConfigError, parse, stack_values
+from infra.config import ConfigError, arguments, parse, stack_values
 from infra.config.model import StackConfig
 from infra.domain import catalog, prices
-from infra.domain.pools import Capacity, NodePool
+from infra.domain.pools import NodePool
 from infra.domain.prices.services import ResourcePrice, monthly
-from infra.domain.tier import DEFAULT_PRIORITIES
-from infra.queueing.priorities import PRIORITIES
-from ops.budgets.decision import Budget, Level
+from ops.budgets import budget_file
+from ops.budgets.budget_file import TeamBudget
 from ops.cluster import ClusterError
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -53,36 +52,9 @@ def read(stack: str) -> StackPrices:
     return StackPrices(name=stack, pools=config.pools, services=services)
 
 
-@dataclass(frozen=True, kw_only=True)
-class TeamBudget:
-    """A team's budget, and which of its runs a drain stops."""
-
-    budget: Budget
-    spot_flavors: tuple[str, ...]
-    """Pools whose runs are stopped."""
-    usual_priority: int
-    """Runs below it are stopped on every pool."""
-
-
 def team_budgets(stack: str) -> list[TeamBudget]:
     """Return the teams of a stack that have a budget. Raises ClusterError for a bad file."""
-    config = _config(stack)
-    spot = tuple(p.name for p in config.pools if p.capacity is Capacity.SPOT)
-    return [
-        TeamBudget(
-            budget=Budget(
-                team=team.name,
-                usd_per_month=team.budget.usd_per_month,
-                gpu_hours_per_month=team.budget.gpu_hours_per_month,
-                warn_at=team.budget.warn_at,
-                action=Level[team.budget.action.upper()],
-            ),
-            spot_flavors=spot,
-            usual_priority=PRIORITIES[DEFAULT_PRIORITIES[team.tier]],
-        )
-        for team in config.teams
-        if team.budget
-    ]
+    return budget_file.parse(arguments.budgets(_config(stack)))
 
 
 def _config(stack: str) -> StackConfig:

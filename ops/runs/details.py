@@ -15,7 +15,8 @@ from ops.cluster import Cluster
 from ops.logs import Log
 from ops.metrics import MetricsUnknownError, PrometheusClient
 from ops.objects import Json
-from ops.runs import progress, record
+from ops.runs import log_progress, progress, record
+from ops.runs.expected_start import ExpectedStart, expected_start, waits
 from ops.runs.listing import RunSummary, summarize
 from ops.runs.progress import NO_PROGRESS, Progress
 from ops.runs.record import RunRecordView
@@ -61,6 +62,8 @@ class Details:
     pods: Sequence[PodRow]
     checkpoints: Checkpoints
     interruptions: Sequence[str]
+    expected: ExpectedStart | None
+    """When it starts; None: it does not wait in a queue."""
     hidden: Sequence[str]
     gaps: Sequence[str]
 
@@ -72,6 +75,8 @@ class Details:
             "pods": [dataclasses.asdict(one) for one in self.pods],
             "checkpoints": dataclasses.asdict(self.checkpoints),
             "interruptions": list(self.interruptions),
+            "expected_start": self.expected.to_json() if self.expected else None,
+            "seconds_left": self.summary.progress.seconds_left,
             "hidden": list(self.hidden),
             "gaps": list(self.gaps),
         }
@@ -97,9 +102,20 @@ def details_of(cluster: Cluster, taken: Snapshot, prometheus: PrometheusClient) 
         pods=pod_rows(taken.pods, taken.nodes),
         checkpoints=dataclasses.replace(checkpoint, place=place),
         interruptions=history(taken),
+        expected=_expected(cluster, taken, prometheus),
         hidden=sorted(taken.hidden),
         gaps=gaps,
     )
+
+
+def _expected(
+    cluster: Cluster, taken: Snapshot, prometheus: PrometheusClient
+) -> ExpectedStart | None:
+    """Return when a waiting run starts; progress of the team's other runs is read for one that waits only."""
+    if not waits(taken):
+        return None
+    known = log_progress.read_of_team(cluster, taken.namespace, prometheus)
+    return expected_start(taken, known)
 
 
 def _path(recorded: RunRecordView, run_id: str) -> str:

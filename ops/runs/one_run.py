@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from infra.domain import naming
-from ops import collect, objects
+from ops import collect, objects, stopped
 from ops.cluster import Cluster, ForbiddenError, Kind
 from ops.collect import PODS, WORKLOADS, NoSuchRunError
 from ops.objects import Json
@@ -46,6 +46,8 @@ def read_run(cluster: Cluster, known: Json) -> OneRun:
     kind = next(one for one in collect.RUN_KINDS if one.kind == known["kind"])
     namespace, name = str(objects.meta(known)["namespace"]), objects.name(known)
     run = cluster.get(kind, name, namespace)
+    if run is None and stopped.is_stopped(known):
+        return OneRun(run=known, workload=None, pods=_pods(cluster, known))
     uid = str(objects.meta(known).get("uid"))
     if run is None or str(objects.meta(run).get("uid")) != uid:
         raise NoSuchRunError(f"run {objects.run_id_of(known)}: was deleted")
@@ -54,8 +56,13 @@ def read_run(cluster: Cluster, known: Json) -> OneRun:
     return OneRun(
         run=run,
         workload=next(iter(objects.newest_first(workloads)), None),
-        pods=_items(cluster, PODS, namespace, f"{naming.RUN_ID}={objects.run_id_of(run)}"),
+        pods=_pods(cluster, run),
     )
+
+
+def _pods(cluster: Cluster, run: Json) -> list[Json]:
+    selector = f"{naming.RUN_ID}={objects.run_id_of(run)}"
+    return _items(cluster, PODS, str(objects.meta(run)["namespace"]), selector)
 
 
 def _items(cluster: Cluster, kind: Kind, namespace: str, selector: str) -> list[Json]:

@@ -11,12 +11,12 @@ import yaml
 
 from ops import objects
 from ops.cluster import Cluster, ForbiddenError
+from ops.collect import CONFIG_MAPS
 from ops.objects import Json
-from ops.ready.stack_facts import CONFIG_MAPS
 from training.spec import RUN_RECORD_FILE, TRAINER_CONFIG_FILE
 
 _LINEAGE: Final = (
-    *("git_commit", "dirty", "launched_by", "stack", "image_digest", "config_hash"),
+    *("git_commit", "dirty", "launched_by", "launched_at", "stack", "image_digest", "config_hash"),
     *("hyperparameter_hash", "job_spec_revision", "program.source"),
 )
 """Keys of run.json that say where a run comes from, not what it does."""

@@ -68,7 +68,9 @@ def lines(details: Details, now: dt.datetime) -> Iterator[str]:
         "admitted": _when(one.admitted, now) + (f" to {', '.join(one.pools)}" if one.pools else ""),
         "ended": _when(one.ended, now),
         "attempt": str(one.attempt or ""),
+        "expected start": details.expected.text if details.expected else "",
         "progress": _progress(details),
+        "ends": _ends(details),
         "checkpoints": _checkpoints(details, now),
     }
     yield from _facts(facts)
@@ -115,6 +117,13 @@ def _progress(details: Details) -> str:
     if at.tokens_per_s:
         parts.append(f"{at.tokens_per_s:,.0f} tokens/s")
     return ", ".join(parts)
+
+
+def _ends(details: Details) -> str:
+    left = details.summary.progress.seconds_left
+    if left is None or details.summary.over:
+        return ""
+    return f"in about {format_duration(left)}, at the speed of the last minutes"
 
 
 def _checkpoints(details: Details, now: dt.datetime) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from infra.domain import naming
-from ops import objects
+from ops import objects, stopped
 from ops.objects import Json
 
 QUEUED: Final = "queued"
@@ -18,7 +18,7 @@ RUNNING: Final = "running"
 STOPPING: Final = "stopping"
 """It is being stopped or deleted while its pods save."""
 STOPPED: Final = "stopped"
-"""Kueue does not queue it any more: stopped, at its time limit, or sent back too often."""
+"""By `run stop`; or Kueue does not queue it any more: at its time limit, or sent back too often."""
 FINISHED: Final = "finished"
 FAILED: Final = "failed"
 
@@ -38,6 +38,8 @@ def state_of(run: Json, workload: Json | None, pods: Sequence[Json], planned: in
         return FAILED
     if objects.meta(run).get("deletionTimestamp"):
         return STOPPING
+    if stopped.is_stopped(run):
+        return STOPPING if live_pods(pods) else STOPPED
     if workload is not None and not (workload.get("spec") or {}).get("active", True):
         return STOPPING if live_pods(pods) else STOPPED
     queued = bool(objects.label(run, naming.QUEUE_NAME))
@@ -49,7 +51,7 @@ def state_of(run: Json, workload: Json | None, pods: Sequence[Json], planned: in
 
 def ended_at(run: Json, workload: Json | None) -> str:
     """Return when it finished, failed or was stopped, RFC 3339; empty if it did not."""
-    for kind in (*SUCCESS, "Failed"):
+    for kind in (*SUCCESS, "Failed", stopped.CONDITION):
         condition = objects.condition(run, kind)
         if condition.get("status") == "True":
             return str(condition.get("lastTransitionTime") or "")
@@ -62,6 +64,8 @@ def message_of(run: Json, workload: Json | None, state: str) -> str:
     """Return what the cluster says about this state: why it waits or how it ended; often empty."""
     if state == FAILED:
         return str(objects.condition(run, "Failed").get("message") or "")
+    if stopped.is_stopped(run):
+        return str(objects.condition(run, stopped.CONDITION).get("message") or "")
     if state == STOPPED:
         return str(objects.condition(workload, "Evicted").get("message") or "")
     if state == QUEUED:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -12,7 +12,7 @@ import yaml
 from rich.console import Console
 
 from infra.domain import naming
-from ops import collect, objects
+from ops import collect, objects, stopped
 from ops.cluster import Cluster, ClusterError
 from ops.commands import Group, printer
 from ops.objects import Json
@@ -34,19 +34,15 @@ def add(commands: Group) -> None:
     """Add the commands to the group `run`."""
     submit = commands.add("submit", _submit, "check a run file and submit its run", _EXAMPLES)
     submit.add_argument("file", type=Path, metavar="FILE", help="run file; its newest version")
-    submit.add_argument(
-        "--render", action="store_true", help="print the manifests as YAML, and end"
-    )
-    _add_settings(submit)
+    add_launch_options(submit)
     clone = commands.add(
         "clone",
         _clone,
         "submit a run again as its next version, with other settings",
         ["run clone hello --set overrides.optimizer.learning_rate=1e-4"],
     )
-    _add_run(clone)
-    clone.add_argument("--render", action="store_true", help="print the manifests as YAML, and end")
-    _add_settings(clone)
+    add_run(clone)
+    add_launch_options(clone)
     stop = commands.add(
         "stop",
         _stop,
@@ -56,7 +52,7 @@ def add(commands: Group) -> None:
             "run stop hello --delete     # and delete its objects; checkpoints stay",
         ],
     )
-    _add_run(stop)
+    add_run(stop)
     stop.add_argument("--delete", action="store_true", help="delete its objects, too")
     stop.add_argument(
         "--no-wait", action="store_true", help="do not wait until its pods have ended"
@@ -64,29 +60,38 @@ def add(commands: Group) -> None:
     again = commands.add(
         "resume", _resume, "continue a stopped run at its newest checkpoint", ["run resume hello"]
     )
-    _add_run(again)
+    add_run(again)
     adopt = commands.add(
         "adopt",
         _adopt,
         "print the import file with which a stack takes over a submitted run",
         ["run adopt hello --stack local   # then: pulumi import --file"],
     )
-    _add_run(adopt)
+    add_run(adopt)
     adopt.add_argument("--stack", required=True, help="stack whose `runs` get the run's file")
     adopt.add_argument(
         "--provider",
         metavar="URN",
         help="URN of the stack's Kubernetes provider; default that of a stack on an existing cluster",
     )
-    for one in (submit, clone, again):
-        one.add_argument("--watch", action="store_true", help="follow it until it has ended")
+    _add_watch(again)
 
 
-def _add_run(parser: argparse.ArgumentParser) -> None:
+def add_run(parser: argparse.ArgumentParser) -> None:
+    """Add the argument RUN."""
     parser.add_argument("run_name", metavar="RUN", help="run id, or run name for its newest run")
 
 
-def _add_settings(parser: argparse.ArgumentParser) -> None:
+def _add_watch(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--watch", action="store_true", help="follow it until it has ended")
+
+
+def add_launch_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of commands that submit a run: --render, --set and --watch."""
+    _add_watch(parser)
+    parser.add_argument(
+        "--render", action="store_true", help="print the manifests as YAML, and end"
+    )
     parser.add_argument(
         "--set",
         dest="settings",
@@ -111,7 +116,7 @@ def _submit(args: argparse.Namespace, cluster: Cluster, console: Console) -> int
             f"--team: got {args.team!r}, and the run file has team {document.team}; they must be equal; "
             "remove --team, or correct the file"
         )
-    return _launch(args, cluster, console, document)
+    return launch(args, cluster, console, document)
 
 
 def _clone(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
@@ -125,27 +130,40 @@ def _clone(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
             f"run {objects.name(run)}: was deployed by a stack, which keeps no copy of its run file in the "
             "cluster; submit its run file with --set and another version"
         )
+    try:
+        document = render.changed(
+            f"clone of {objects.name(run)}",
+            values | {"version": next_version(known, run)},
+            args.settings,
+        )
+    except render.RunFileError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return launch(args, cluster, console, document)
+
+
+def next_version(known: Sequence[Json], run: Json) -> int:
+    """Return the version after the newest of a run's name. `known`: all runs."""
     name = objects.label(run, naming.RUN)
     versions = [
         int(objects.label(one, naming.RUN_VERSION) or 0)
         for one in known
         if objects.label(one, naming.RUN) == name
     ]
-    try:
-        document = render.changed(
-            f"clone of {objects.name(run)}",
-            values | {"version": max(versions, default=0) + 1},
-            args.settings,
-        )
-    except render.RunFileError as error:
-        print(error, file=sys.stderr)
-        return 1
-    return _launch(args, cluster, console, document)
+    return max(versions, default=0) + 1
 
 
-def _launch(
-    args: argparse.Namespace, cluster: Cluster, console: Console, document: RunDocument
+def launch(
+    args: argparse.Namespace,
+    cluster: Cluster,
+    console: Console,
+    document: RunDocument,
+    explain: Callable[[RenderedRun], Sequence[str]] = lambda _: (),
 ) -> int:
+    """Check, render and create a run, as the options say. Return the exit code.
+
+    `explain`: what else to print about the run before it is created.
+    """
     from ops.submission import render
 
     show = printer(console)
@@ -159,7 +177,7 @@ def _launch(
     if args.render:
         print(yaml.safe_dump_all(rendered.manifests, sort_keys=False), end="")
         return 0
-    for line in (*rendered.warnings, *_facts(rendered)):
+    for line in (*rendered.warnings, *_facts(rendered), *explain(rendered)):
         show(line)
     objects_of_run = create.with_source(rendered.manifests, document.values)
     created = create.create(cluster, objects_of_run, user)
@@ -201,9 +219,11 @@ def _stop(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
     known = read_in_scope(args, cluster, lambda space: collect.list_runs(cluster, space))
     run = collect.find_run(known, args.run_name)
     namespace, run_id = str(objects.meta(run)["namespace"]), objects.name(run)
+    resumable = False
     if args.delete and stopping.has_ended(run):
         cluster.delete(create.kind_of(run), run_id, namespace)
-        resumable = False
+    elif args.delete and stopped.is_stopped(run):
+        show(f"{run_id}: is stopped")
     else:
         resumable = stopping.stop(cluster, run)
     if not args.no_wait:
@@ -223,9 +243,9 @@ def _stop(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
 
 def _resume(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
     show = printer(console)
-    known = read_in_scope(args, cluster, lambda space: stopping.stopped_runs(cluster, space))
-    stopped = stopping.find_stopped(known, args.run_name)
-    run = stopping.resume(cluster, stopped, record.caller(cluster))
+    known = read_in_scope(args, cluster, lambda space: collect.stopped_runs(cluster, space))
+    found = stopping.find_stopped(known, args.run_name)
+    run = stopping.resume(cluster, found, record.caller(cluster))
     show(f"{objects.name(run)}: resumed")
     show(queue_place.queue_line(cluster, run))
     return _follow(args, cluster, run, show)
@@ -234,6 +254,11 @@ def _resume(args: argparse.Namespace, cluster: Cluster, console: Console) -> int
 def _adopt(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
     known = read_in_scope(args, cluster, lambda space: collect.list_runs(cluster, space))
     run = collect.find_run(known, args.run_name)
+    if stopped.is_stopped(run):
+        raise ClusterError(
+            f"run {objects.name(run)}: is stopped; a stack adopts a run that exists; trainyard run resume "
+            f"{objects.name(run)}, then this command again"
+        )
     provider = args.provider or adoption.provider_urn(args.stack)
     print(adoption.import_file(adoption.objects_of(cluster, run), provider))
     return 0

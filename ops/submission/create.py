@@ -18,8 +18,8 @@ from typing import Any, Final
 from infra.domain import naming
 from ops import objects
 from ops.cluster import Cluster, ClusterError, ConflictError, ForbiddenError, Kind
+from ops.collect import CONFIG_MAPS
 from ops.objects import Json
-from ops.submission.record import CONFIG_MAPS
 
 OWNED_BY_RUN: Final = ("ConfigMap", "Service")
 """Kinds that name the run as their owner; others may not, see infra/tenancy/admission/immutability.py."""

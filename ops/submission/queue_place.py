@@ -1,63 +1,72 @@
-"""Where a run that was just submitted stands in its team's queue."""
+"""Where a run that was just submitted stands in its team's queue, and when it is expected to start."""
 
 from __future__ import annotations
 
+import datetime as dt
+import os
 import time
 from collections.abc import Callable
 from typing import Final
 
 from infra.domain import naming
-from ops import collect, objects
+from ops import collect, metrics, objects
 from ops.cluster import Cluster, ForbiddenError
 from ops.objects import Json
-from ops.runs import states
+from ops.runs import log_progress, states
+from ops.runs.expected_start import expected_start
 
 LOOKS: Final = 6
 POLL_S: Final = 0.25
-"""Between looks for the run's Workload, which Kueue creates after the run."""
-ADMITTED: Final = "admitted"
+"""Between looks for the run's Workload, which Kueue creates after the run and admits at once or not soon."""
 _JOB_UID: Final = "kueue.x-k8s.io/job-uid"
 
 
 def queue_line(cluster: Cluster, run: Json, sleep: Callable[[float], None] = time.sleep) -> str:
-    """Return the run's place among the pending Workloads of its queue; at most LOOKS + 1 requests.
+    """Return the run's place among the pending Workloads of its queue, and its expected start.
 
-    The order is of priority and queue time, as in `run list`. Other teams' Workloads are not readable, so the
-    expected wait is not known.
+    The order is of priority and queue time, as in `run list`. Other runs do not add requests.
     """
     queue = objects.label(run, naming.QUEUE_NAME)
     if not queue:
         return "it has no queue; its pods start when nodes have room for them"
     why = f"trainyard run why {objects.name(run)} explains why it waits"
     try:
-        place = _place(cluster, run, queue, sleep)
+        workload = _own_workload(cluster, run, sleep)
+        if workload is None:
+            return f"queue {queue}: place and expected start not known; {why}"
+        if objects.condition_is_true(workload, "Admitted"):
+            return f"queue {queue}: admitted"
+        return f"queue {queue}: {_waiting(cluster, run, queue, workload)}; {why}"
     except ForbiddenError:
-        place = None
-    if place == ADMITTED:
-        return f"queue {queue}: admitted"
-    text = f"{place}; expected wait" if place else "place and expected wait"
-    return f"queue {queue}: {text} not known; {why}"
+        return f"queue {queue}: place and expected start not known; {why}"
 
 
-def _place(cluster: Cluster, run: Json, queue: str, sleep: Callable[[float], None]) -> str | None:
-    """Return the place as a text; None if the run has no Workload yet, or one that does not wait."""
+def _own_workload(cluster: Cluster, run: Json, sleep: Callable[[float], None]) -> Json | None:
+    """Return the Workload that Kueue made of the run, admitted if it is so soon; None if there is none yet."""
     namespace, uid = str(objects.meta(run)["namespace"]), str(objects.meta(run).get("uid"))
+    found: Json | None = None
     for look in range(LOOKS):
         if look:
             sleep(POLL_S)
         mine = cluster.items(collect.WORKLOADS, namespace, f"{_JOB_UID}={uid}")
-        if mine:
+        found = mine[0] if mine else found
+        if objects.condition_is_true(found, "Admitted"):
             break
-    else:
-        return None
-    if objects.condition_is_true(mine[0], "Admitted"):
-        return ADMITTED
-    known = cluster.items(collect.WORKLOADS, namespace)
+    return found
+
+
+def _waiting(cluster: Cluster, run: Json, queue: str, workload: Json) -> str:
+    """Return place and expected start of a run that was not admitted at once."""
+    namespace = str(objects.meta(run)["namespace"])
+    taken = collect.queue_snapshot(cluster, run, workload, dt.datetime.now(dt.UTC))
     order = states.queue_order(
-        [one for one in known if (one.get("spec") or {}).get("queueName") == queue]
+        [one for one in taken.workloads if (one.get("spec") or {}).get("queueName") == queue]
     )
     names = [objects.name(one) for one in order]
-    if objects.name(mine[0]) not in names:
-        return None
-    place = names.index(objects.name(mine[0])) + 1
-    return f"place {place} of {len(names)} that wait"
+    place = "place not known"
+    if objects.name(workload) in names:
+        place = f"place {names.index(objects.name(workload)) + 1} of {len(names)} that wait"
+    url = os.environ.get(metrics.PROMETHEUS_ENV, "")
+    known = log_progress.read_of_team(cluster, namespace, metrics.connect(url, cluster))
+    expected = expected_start(taken, known)
+    return f"{place}; expected start {expected.text if expected else 'not known'}"

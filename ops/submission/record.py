@@ -7,8 +7,8 @@ from typing import Final
 from infra.domain import naming
 from infra.domain.published_record import RECORD_KEY, PublishedRecord, RecordError, from_text
 from ops.cluster import Cluster, ClusterError, ForbiddenError, Kind
+from ops.collect import CONFIG_MAPS
 
-CONFIG_MAPS: Final = Kind("v1", "configmaps", "ConfigMap")
 _REVIEWS: Final = Kind("authentication.k8s.io/v1", "selfsubjectreviews", "SelfSubjectReview")
 
 

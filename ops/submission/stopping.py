@@ -12,13 +12,12 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from infra.domain import naming
-from ops import objects
+from ops import objects, stopped
 from ops.cluster import Cluster, ClusterError, ConflictError, Kind
-from ops.collect import PODS, NoSuchRunError
+from ops.collect import CONFIG_MAPS, PODS, NoSuchRunError
 from ops.objects import Json
 from ops.submission import create
 from ops.submission.create import kind_of
-from ops.submission.record import CONFIG_MAPS
 
 POLL_S: Final = 1.0
 _SERVICES: Final = Kind("v1", "services", "Service")
@@ -40,6 +39,11 @@ def stop(cluster: Cluster, run: Json) -> bool:
         raise ClusterError(
             f"run {objects.name(run)}: has ended already; there is nothing to stop; trainyard run show "
             f"{objects.name(run)} shows its result"
+        )
+    if stopped.is_stopped(run):
+        raise ClusterError(
+            f"run {objects.name(run)}: is stopped already; trainyard run resume {objects.name(run)} continues it, "
+            "and run stop --delete removes it"
         )
     namespace = str(objects.meta(run)["namespace"])
     parts = parts_of(cluster, namespace, objects.name(run))
@@ -81,14 +85,6 @@ def _note(parts: Sequence[Json], run_id: str, name: str) -> str | None:
             found = (objects.meta(part).get("annotations") or {}).get(name)
             return None if found is None else str(found)
     return None
-
-
-def stopped_runs(cluster: Cluster, namespace: str | None) -> list[Json]:
-    """Return the ConfigMaps of stopped runs, newest first."""
-    found = cluster.items(CONFIG_MAPS, namespace, f"{naming.STOPPED}=true")
-    return objects.newest_first(
-        one for one in found if objects.name(one) == objects.label(one, naming.RUN_ID)
-    )
 
 
 def find_stopped(known: Sequence[Json], wanted: str) -> Json:

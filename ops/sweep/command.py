@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.console import Console
 
 from ops.cluster import Cluster, ClusterError
-from ops.commands import Group, printer
+from ops.commands import Group, add_cluster, printer
+from ops.runs.scope import read_in_scope
+from ops.submission import record
 from ops.sweep import chart, driver, observe, report, store
 from ops.sweep.driver import Driver
+from ops.sweep.store import StoredSweep
 from training.sweep import state as states
 from training.sweep.state import SweepState
 
@@ -22,8 +25,8 @@ if TYPE_CHECKING:
     from ops.sweep.submission import Submission
 
 EXAMPLES: Final = (
-    "sweep check training/runs/lr.yaml --stack local   # check the file, list its runs",
-    "sweep run training/runs/lr.yaml --stack local     # submit, follow, stop the worse ones",
+    "sweep check training/runs/lr.yaml                 # check the file, list its runs",
+    "sweep run training/runs/lr.yaml                   # submit, follow, stop the worse ones",
     "sweep show lr --png lr.png --csv lr.csv           # table, picture, values",
     "sweep stop lr                                     # end what runs, submit nothing more",
     "sweep delete lr                                   # remove its objects; checkpoints stay",
@@ -33,8 +36,12 @@ EXAMPLES: Final = (
 def add(commands: Group) -> None:
     """Add the commands to the group `sweep`."""
     check = commands.add_offline(
-        "check", _check, "check a file and list its runs, without a cluster", EXAMPLES[:1]
+        "check",
+        _check,
+        "check a file and list its runs; with --stack without a cluster",
+        EXAMPLES[:1],
     )
+    add_cluster(check)
     go = commands.add(
         "run",
         _run,
@@ -44,7 +51,9 @@ def add(commands: Group) -> None:
     for one in (check, go):
         one.add_argument("file", type=Path, metavar="FILE", help="run file with a section sweep")
         one.add_argument(
-            "--stack", required=True, help="stack whose Pulumi.STACK.yaml the runs are for"
+            "--stack",
+            help="stack whose Pulumi.STACK.yaml the runs are for, as CI; default: the platform that the stack "
+            "on the cluster publishes to your team",
         )
     show = commands.add("show", _show, "show the result: a table, CSV, a picture", EXAMPLES[2:3])
     show.add_argument("--csv", type=Path, metavar="FILE", help="write one row per run")
@@ -58,13 +67,17 @@ def add(commands: Group) -> None:
         one.add_argument("sweep", metavar="NAME", help="NAME-vVERSION, or NAME for the newest one")
 
 
-def _load(args: argparse.Namespace) -> Submission | None:
-    """Return the sweep of the file; None after its issues were printed."""
+def _load(args: argparse.Namespace, connect: Callable[[], Cluster]) -> Submission | None:
+    """Return the sweep of the file; None after its issues were printed. Raises ClusterError."""
     # Rendering imports Pulumi, which the other commands do without.
     from ops.sweep import submission
 
     try:
-        return submission.load(args.file, args.stack)
+        if args.stack:
+            return submission.load(args.file, args.stack)
+        team, cluster = submission.team_of(args.file), connect()
+        known = record.read_record(cluster, team)
+        return submission.load_published(args.file, known, record.caller(cluster))
     except submission.SweepFileError as error:
         print(error, file=sys.stderr)
         return None
@@ -72,7 +85,7 @@ def _load(args: argparse.Namespace) -> Submission | None:
 
 def _check(args: argparse.Namespace, console: Console) -> int:
     show = printer(console)
-    planned = _load(args)
+    planned = _load(args, lambda: Cluster(args.kubeconfig, args.context))
     if planned is None:
         return 1
     for trial in planned.state.trials:
@@ -83,10 +96,10 @@ def _check(args: argparse.Namespace, console: Console) -> int:
 
 def _run(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
     show = printer(console)
-    planned = _load(args)
+    planned = _load(args, lambda: cluster)
     if planned is None:
         return 1
-    stored = store.open_sweep(cluster, planned.state)
+    stored = store.open_sweep(cluster, planned.state, planned.user)
     work = Driver(
         cluster=cluster,
         namespace=planned.namespace,
@@ -109,8 +122,13 @@ def _plan_line(state: SweepState) -> str:
     return f"{len(state.trials)} runs, {state.parallel} at a time; {cost}{cap}"
 
 
+def _find(args: argparse.Namespace, cluster: Cluster) -> StoredSweep:
+    known = read_in_scope(args, cluster, lambda space: store.list_sweeps(cluster, space))
+    return store.find_sweep(known, args.sweep)
+
+
 def _show(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
-    state = store.find_sweep(cluster, args.sweep, args.team).state
+    state = _find(args, cluster).state
     if args.json:
         print(state.to_json())
     else:
@@ -136,14 +154,14 @@ def _print_table(state: SweepState, console: Console) -> None:
 
 
 def _stop(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
-    stored = store.find_sweep(cluster, args.sweep, args.team)
+    stored = _find(args, cluster)
     stored = driver.stop(cluster, stored, dt.datetime.now(dt.UTC))
     printer(console)(driver.progress_line(stored.state))
     return 0
 
 
 def _delete(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
-    stored = store.find_sweep(cluster, args.sweep, args.team)
+    stored = _find(args, cluster)
     if not stored.state.ended:
         raise ClusterError(
             f"sweep {stored.state.sweep}: has not ended; stop it first: "

@@ -18,7 +18,7 @@ from typing import Final
 from infra.domain import naming
 from ops import objects
 from ops.cluster import Cluster, ClusterError, ConflictError, Kind, UnreachableError
-from ops.collect import JOBS, PODS, RUN_KINDS, WORKLOADS
+from ops.collect import CONFIG_MAPS, JOBS, PODS, RUN_KINDS, WORKLOADS
 from ops.objects import Json
 from ops.sweep import observe, store
 from ops.sweep.observe import ReadValues
@@ -264,10 +264,10 @@ def delete(cluster: Cluster, stored: StoredSweep) -> int:
     runs = runs_of(cluster, namespace, sweep)
     for run in runs.values():
         cluster.delete(kind_of(run), objects.name(run), namespace)
-    for kind in (Kind("v1", "services", "Service"), store.CONFIG_MAPS):
+    for kind in (Kind("v1", "services", "Service"), CONFIG_MAPS):
         for item in cluster.items(kind, namespace, f"{naming.SWEEP}={sweep},{naming.RUN_ID}"):
             cluster.delete(kind, objects.name(item), namespace)
-    cluster.delete(store.CONFIG_MAPS, store.object_name(sweep), namespace)
+    cluster.delete(CONFIG_MAPS, store.object_name(sweep), namespace)
     return len(runs)
 
 

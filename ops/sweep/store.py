@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from infra.domain import naming
 from ops import objects
-from ops.cluster import Cluster, ClusterError, ConflictError, ForbiddenError, Kind
+from ops.cluster import Cluster, ClusterError, ConflictError
+from ops.collect import CONFIG_MAPS
 from ops.objects import Json
 from training.sweep.state import WAITING, SweepState
 
-CONFIG_MAPS: Final = Kind("v1", "configmaps", "ConfigMap")
-COMPONENT: Final = "sweep"
-"""Value of the component label of these ConfigMaps."""
 _KEY: Final = "sweep.json"
 _VERSION: Final = re.compile(r"-v(\d+)$")
 
@@ -39,12 +38,13 @@ class StoredSweep:
 
 def object_name(sweep: str) -> str:
     """Return the name of the ConfigMap of a sweep."""
-    return f"sweep-{sweep}"
+    return f"{naming.SWEEP_PREFIX}{sweep}"
 
 
-def manifest(state: SweepState) -> Json:
-    """Return the ConfigMap."""
-    labels = naming.object_labels(COMPONENT, state.team) | {naming.SWEEP: state.sweep}
+def manifest(state: SweepState, user: str = "") -> Json:
+    """Return the ConfigMap. `user`: the member of the team whose sweep it is; empty: CI's."""
+    labels = naming.object_labels(naming.SWEEP_COMPONENT, state.team)
+    labels |= {naming.SWEEP: state.sweep}
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -52,12 +52,13 @@ def manifest(state: SweepState) -> Json:
             "name": object_name(state.sweep),
             "namespace": naming.namespace(state.team),
             "labels": labels,
+            **({"annotations": {naming.LAUNCHED_BY: user}} if user else {}),
         },
         "data": {_KEY: state.to_json()},
     }
 
 
-def open_sweep(cluster: Cluster, planned: SweepState) -> StoredSweep:
+def open_sweep(cluster: Cluster, planned: SweepState, user: str = "") -> StoredSweep:
     """Return the stored state of a sweep, with runs that were added to its file; created if there is none.
 
     Raises ClusterError if the stored sweep has other runs.
@@ -65,7 +66,7 @@ def open_sweep(cluster: Cluster, planned: SweepState) -> StoredSweep:
     namespace = naming.namespace(planned.team)
     found = cluster.get(CONFIG_MAPS, object_name(planned.sweep), namespace)
     if found is None:
-        return _stored(cluster.create(CONFIG_MAPS, manifest(planned)))
+        return _stored(cluster.create(CONFIG_MAPS, manifest(planned, user)))
     stored = _stored(found)
     return dataclasses.replace(stored, state=extended(stored.state, planned))
 
@@ -107,21 +108,14 @@ def save(cluster: Cluster, stored: StoredSweep, state: SweepState) -> StoredSwee
         ) from None
 
 
-def list_sweeps(cluster: Cluster, team: str | None) -> list[StoredSweep]:
-    """Return all sweeps that the caller may read, of one team or of all. Raises ForbiddenError."""
-    selector = f"{naming.COMPONENT}={COMPONENT},{naming.SWEEP}"
-    namespace = naming.namespace(team) if team else None
-    try:
-        return [_stored(one) for one in cluster.items(CONFIG_MAPS, namespace, selector)]
-    except ForbiddenError as error:
-        if team:
-            raise
-        raise ClusterError(f"{error}; select your team with --team") from None
+def list_sweeps(cluster: Cluster, namespace: str | None) -> list[StoredSweep]:
+    """Return the sweeps of a namespace, or of all. Raises ForbiddenError."""
+    selector = f"{naming.COMPONENT}={naming.SWEEP_COMPONENT},{naming.SWEEP}"
+    return [_stored(one) for one in cluster.items(CONFIG_MAPS, namespace, selector)]
 
 
-def find_sweep(cluster: Cluster, wanted: str, team: str | None) -> StoredSweep:
+def find_sweep(known: Sequence[StoredSweep], wanted: str) -> StoredSweep:
     """Return the sweep NAME-vVERSION, or the highest version of NAME. Raises NoSuchSweepError."""
-    known = list_sweeps(cluster, team)
     mine = [one for one in known if wanted in (one.state.sweep, one.state.name)]
     if not mine:
         names = ", ".join(sorted(one.state.sweep for one in known)) or "none"

@@ -1,4 +1,4 @@
-"""Read a sweep's run file and the stack that it is for. The only module of ops that renders runs."""
+"""Read a sweep's run file, for a stack file or for the platform that a stack has published to the team."""
 
 from __future__ import annotations
 
@@ -7,9 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from infra.config import ConfigError, stack_values
+from infra.config.errors import shown
+from infra.config.loader import read_yaml
 from infra.domain import naming
+from infra.domain.platform import Platform
+from infra.domain.published_record import PublishedRecord
 from ops.objects import Json
+from ops.submission.create import as_user
 from training.deployment import lineage, plan, submission, sweep_files
+from training.deployment.sweep_files import Sweep
+from training.spec import Launch
 from training.sweep.asha import Asha
 from training.sweep.state import SweepState
 
@@ -29,6 +36,8 @@ class Submission:
     asha: Asha | None
     manifests: Callable[[str], list[Json]]
     """Objects of a run by its id."""
+    user: str = ""
+    """Member of the team who submits it; empty: CI, by a stack file."""
 
 
 def load(file: Path, stack: str, root: Path = ROOT) -> Submission:
@@ -39,12 +48,48 @@ def load(file: Path, stack: str, root: Path = ROOT) -> Submission:
         sweep = sweep_files.load(file.resolve(), planned.platform, planned.images, root)
     except ConfigError as error:
         raise SweepFileError(str(error)) from None
-    commit, launch = lineage.git_commit(root), lineage.launch(root)
+    return _submission(sweep, planned.platform, root, lineage.launch(root))
+
+
+def team_of(file: Path) -> str:
+    """Return the team of a run file. Raises SweepFileError."""
+    try:
+        documents = [one for one in read_yaml(file, str(file)) if isinstance(one, dict)]
+    except ConfigError as error:
+        raise SweepFileError(str(error)) from None
+    team = documents[0].get("team") if documents else None
+    if not isinstance(team, str) or not team:
+        raise SweepFileError(
+            f"{file}: team: got {shown(team)}; must be a team of the stack; add it"
+        )
+    return team
+
+
+def load_published(
+    file: Path, published: PublishedRecord, user: str, root: Path = ROOT
+) -> Submission:
+    """Return the sweep of a run file that a member of its team submits. Raises SweepFileError."""
+    try:
+        sweep = sweep_files.load(file.resolve(), published.platform, published.images, root)
+    except ConfigError as error:
+        raise SweepFileError(str(error)) from None
+    launch = Launch(dirty=lineage.launch(root).dirty, by=user)
+    return _submission(sweep, published.platform, root, launch, user)
+
+
+def _submission(
+    sweep: Sweep, platform: Platform, root: Path, launch: Launch, user: str = ""
+) -> Submission:
+    commit = lineage.git_commit(root)
+
+    def manifests(run_id: str) -> list[Json]:
+        found = submission.manifests(sweep.runs[run_id], platform, commit, launch)
+        return [as_user(one, user) for one in found] if user else found
+
     return Submission(
         state=sweep.state,
         namespace=naming.namespace(sweep.state.team),
         asha=sweep.asha,
-        manifests=lambda run_id: submission.manifests(
-            sweep.runs[run_id], planned.platform, commit, launch
-        ),
+        manifests=manifests,
+        user=user,
     )

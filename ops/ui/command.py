@@ -11,14 +11,16 @@ from typing import Any, Final
 
 import uvicorn
 from rich.console import Console
+from starlette.applications import Starlette
 
 from ops.cluster import Cluster, ClusterError
 from ops.commands import Group, add_cluster, add_prometheus, printer
 from ops.ledger.command import add_record
 from ops.runs.scope import read_in_scope
 from ops.snapshot import pluralize
-from ops.ui.server import create_app
+from ops.ui.server import create_app, create_shared_app
 from ops.ui.source import Source
+from ops.ui.users import USER_HEADER, Naming, UserSources
 
 PORT: Final = 8642
 EXAMPLES: Final = (
@@ -42,6 +44,25 @@ def add(commands: Group) -> None:
         help=f"port on 127.0.0.1; 0: any free one; default {PORT}, or any free one if it is taken",
     )
     command.add_argument("--open", action="store_true", help="open the page in the browser")
+    command.add_argument(
+        "--behind-proxy",
+        action="store_true",
+        help="serve the users whom a proxy on the same loopback signs in, each with the user's rights",
+    )
+    command.add_argument(
+        "--teams",
+        type=lambda text: text.split(","),
+        default=[],
+        metavar="TEAM,...",
+        help="with --behind-proxy: the teams that may be shown",
+    )
+    for what in ("user", "group"):
+        command.add_argument(
+            f"--{what}-prefix",
+            default="",
+            metavar="TEXT",
+            help=f"with --behind-proxy: what the API server puts before names of {what}s",
+        )
     add_record(command)
     add_prometheus(command)
 
@@ -62,6 +83,8 @@ def run(args: argparse.Namespace, console: Console) -> int:
         return read_in_scope(args, cluster, read)
 
     show = printer(console)
+    if args.behind_proxy:
+        return _serve_users(args, show)
     source = Source(
         lambda: Cluster(args.kubeconfig, args.context), scope, args.prometheus, args.record
     )
@@ -83,7 +106,29 @@ def run(args: argparse.Namespace, console: Console) -> int:
     )
     if args.open:
         webbrowser.open(address)
-    app = create_app(source, key, f"trainyard-ui-{port}")
+    _serve(create_app(source, key, f"trainyard-ui-{port}"), listener)
+    return 0
+
+
+def _serve_users(args: argparse.Namespace, show: Callable[[str], None]) -> int:
+    if not args.teams or args.record or args.open:
+        show("error: --behind-proxy: requires --teams, and neither --record nor --open is valid")
+        return 2
+    try:
+        listener = _listen(args.port or PORT)
+    except OSError as error:
+        show(f"error: --port: got {args.port or PORT}; not usable: {error.strerror}")
+        return 2
+    names = Naming(user_prefix=args.user_prefix, group_prefix=args.group_prefix)
+    users = UserSources(lambda: Cluster(args.kubeconfig, args.context), args.teams, args.prometheus)
+    address = f"127.0.0.1:{listener.getsockname()[1]}"
+    show(f"{address}: for a proxy that signs users in, and overwrites {USER_HEADER}")
+    app = create_shared_app(lambda request: users.of(names.user(request.headers)))
+    _serve(app, listener)
+    return 0
+
+
+def _serve(app: Starlette, listener: socket.socket) -> None:
     config = uvicorn.Config(
         app,
         log_level="error",
@@ -93,7 +138,6 @@ def run(args: argparse.Namespace, console: Console) -> int:
         timeout_graceful_shutdown=_STOP_S,
     )
     uvicorn.Server(config).run(sockets=[listener])
-    return 0
 
 
 def _listen(wanted: int | None) -> socket.socket:

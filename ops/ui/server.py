@@ -1,4 +1,4 @@
-"""The web server of the run page: read-only, on loopback, for one user.
+"""The web server of the run page: read-only, on loopback, for one user or behind a proxy that signs users in.
 
 Every page works without scripts; scripts add live updates, charts and logs. `main` of a page is rendered again for
 its event stream, and sent when it differs.
@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import secrets
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
@@ -19,7 +21,13 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import (
+    JSONResponse,
+    PlainTextResponse,
+    RedirectResponse,
+    Response,
+    StreamingResponse,
+)
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -30,10 +38,15 @@ from ops.logs import printable
 from ops.ui import pages
 from ops.ui.pages import PageError
 from ops.ui.source import COMPARED_MAX, Source
+from ops.ui.users import UnknownUserError
 
 POLL_S: Final = 2.0
 """Between renderings of an open page."""
 LOG_POLL_S: Final = 1.0
+SHARED_STREAM_S: Final = 600.0
+"""Seconds after which a stream ends where users sign in, so that the proxy checks the session again."""
+HEALTH: Final = "/healthz"
+"""Answered without a user; it shows nothing."""
 LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
 """Hosts that a request may name: others reach loopback by DNS rebinding."""
 _STATIC: Final = Path(__file__).parent / "static"
@@ -53,13 +66,11 @@ _TO_LOGIN: Final = (
 Handler = Callable[[Request], Awaitable[Response]]
 
 
-class Guard:
-    """Admits requests to a loopback host, with the method GET, and with the session's cookie."""
+class ReadOnly:
+    """Admits requests with the method GET, and adds the headers of all answers."""
 
-    def __init__(self, app: ASGIApp, key: str, cookie: str) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._key = key
-        self._cookie = cookie
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -75,10 +86,26 @@ class Guard:
             await send(message)
 
         request = Request(scope)
-        refusal = self._refusal(request)
+        refusal = self.refusal(request)
         await (refusal or self._app)(scope, receive, send_with_headers)
 
-    def _refusal(self, request: Request) -> Response | None:
+    def refusal(self, request: Request) -> Response | None:
+        """Return what refuses a request; None: it is admitted."""
+        if request.method != "GET":
+            return pages.plain_error(405, f"{request.method}: not allowed; this page only reads")
+        return None
+
+
+class Guard(ReadOnly):
+    """Admits requests to a loopback host, with the method GET, and with the session's cookie."""
+
+    def __init__(self, app: ASGIApp, key: str, cookie: str) -> None:
+        super().__init__(app)
+        self._key = key
+        self._cookie = cookie
+
+    def refusal(self, request: Request) -> Response | None:
+        """As of `ReadOnly`."""
         host = request.headers.get("host", "")
         if host.rpartition(":")[0] not in LOOPBACK and host not in LOOPBACK:
             named = printable(host)[:100]
@@ -86,8 +113,8 @@ class Guard:
                 421,
                 f"Host: got {named!r}; expected 127.0.0.1 or localhost: open the printed address",
             )
-        if request.method != "GET":
-            return pages.plain_error(405, f"{request.method}: not allowed; this page only reads")
+        if refused := super().refusal(request):
+            return refused
         if request.url.path == "/login":
             return self._login(request)
         given = request.cookies.get(self._cookie, "")
@@ -109,7 +136,41 @@ class Guard:
 def create_app(source: Source, key: str, cookie: str = "trainyard-ui") -> Starlette:
     """Return the application. `key`: what a browser must present once, at `/login?key=`,
     where `to` names the page to go on to."""
-    server = _Server(source)
+    return _app(lambda _: source, Middleware(Guard, key=key, cookie=cookie))
+
+
+def create_shared_app(source_of: Callable[[Request], Source]) -> Starlette:
+    """Return the application behind a proxy that signs users in.
+
+    `source_of`: returns what the user of a request reads; raises UnknownUserError.
+    """
+    return _app(source_of, Middleware(SignedIn, source_of=source_of), stream_s=SHARED_STREAM_S)
+
+
+class SignedIn(ReadOnly):
+    """Admits requests of a signed-in user, with the method GET."""
+
+    def __init__(self, app: ASGIApp, source_of: Callable[[Request], Source]) -> None:
+        super().__init__(app)
+        self._source_of = source_of
+
+    def refusal(self, request: Request) -> Response | None:
+        """As of `ReadOnly`."""
+        if refused := super().refusal(request):
+            return refused
+        if request.url.path == HEALTH:
+            return PlainTextResponse("ok\n")
+        try:
+            self._source_of(request)
+        except UnknownUserError as error:
+            return pages.plain_error(403, str(error))
+        return None
+
+
+def _app(
+    source_of: Callable[[Request], Source], guard: Middleware, stream_s: float = math.inf
+) -> Starlette:
+    server = _Server(source_of, stream_s)
     return Starlette(
         routes=[
             *(Route(path, server.page, methods=["GET"]) for path in pages.PATHS),
@@ -118,7 +179,7 @@ def create_app(source: Source, key: str, cookie: str = "trainyard-ui") -> Starle
             Route("/log", server.log, methods=["GET"]),
             Mount("/static", StaticFiles(directory=_STATIC)),
         ],
-        middleware=[Middleware(Guard, key=key, cookie=cookie)],
+        middleware=[guard],
         exception_handlers={404: _not_found},
     )
 
@@ -128,32 +189,28 @@ async def _not_found(_request: Request, _error: Exception) -> Response:
 
 
 class _Server:
-    def __init__(self, source: Source) -> None:
-        self._source = source
+    def __init__(self, source_of: Callable[[Request], Source], stream_s: float) -> None:
+        self._source_of = source_of
+        self._stream_s = stream_s
 
     async def page(self, request: Request) -> Response:
+        query = dict(request.query_params)
         status, html = await run_in_threadpool(
-            self._render, request.url.path, dict(request.query_params), _queries(request.url.query)
+            _render, self._source_of(request), request.url.path, query, _queries(request.url.query)
         )
         return Response(html, status, media_type="text/html")
-
-    def _render(
-        self, path: str, query: dict[str, str], pairs: list[tuple[str, str]]
-    ) -> tuple[int, str]:
-        try:
-            return 200, pages.render(self._source, path, query, pairs)
-        except (ClusterError, NoSuchRunError, PageError) as error:
-            return _status(error), pages.error_html(path, str(error))
 
     async def events(self, request: Request) -> Response:
         """Send `main` of a page whenever it changes."""
         address = urlsplit(request.query_params.get("page", "/"))
         pairs = parse_qsl(address.query)
+        source = self._source_of(request)
+        until = time.monotonic() + self._stream_s
 
         async def stream() -> AsyncIterator[str]:
             last = ""
-            while True:
-                _, html = await run_in_threadpool(self._render, address.path, dict(pairs), pairs)
+            while time.monotonic() < until:
+                _, html = await run_in_threadpool(_render, source, address.path, dict(pairs), pairs)
                 main = pages.main_of(html)
                 if pages.without_times(main) != last:
                     last = pages.without_times(main)
@@ -168,9 +225,10 @@ class _Server:
         """Return the curves of runs as JSON, by run id."""
         wanted = pages.named_runs(_queries(request.url.query))[:COMPARED_MAX]
         found: dict[str, Any] = {}
+        source = self._source_of(request)
         for namespace, run_id in wanted:
             try:
-                measured = await run_in_threadpool(self._source.curves, namespace, run_id)
+                measured = await run_in_threadpool(source.curves, namespace, run_id)
                 found[run_id] = measured.values() | {"gap": measured.gap}
             except (ClusterError, NoSuchRunError) as error:
                 found[run_id] = {"gap": str(error)}
@@ -181,6 +239,7 @@ class _Server:
         query = request.query_params
         rank = query.get("rank", "0")
         namespace, run_id = query.get("namespace", ""), query.get("run", "")
+        source = self._source_of(request)
 
         async def stream() -> AsyncIterator[str]:
             if not rank.isdigit():
@@ -188,7 +247,7 @@ class _Server:
                 yield _event("end", "")
                 return
             try:
-                async for event in self._follow(namespace, run_id, int(rank)):
+                async for event in self._follow(source, namespace, run_id, int(rank)):
                     yield event
             except (ClusterError, NoSuchRunError) as error:
                 yield _event("note", str(error))
@@ -196,13 +255,16 @@ class _Server:
 
         return _stream(stream())
 
-    async def _follow(self, namespace: str, run_id: str, rank: int) -> AsyncIterator[str]:
+    async def _follow(
+        self, source: Source, namespace: str, run_id: str, rank: int
+    ) -> AsyncIterator[str]:
+        until = time.monotonic() + self._stream_s
         reader = None
         waits = False
-        while True:
+        while time.monotonic() < until:
             last = reader.pod if reader else ""
-            over = await run_in_threadpool(self._source.is_over, namespace, run_id)
-            newer = await run_in_threadpool(self._source.log_reader, namespace, run_id, rank, last)
+            over = await run_in_threadpool(source.is_over, namespace, run_id)
+            newer = await run_in_threadpool(source.log_reader, namespace, run_id, rank, last)
             for one in (reader, newer):
                 if one is None:
                     continue
@@ -222,6 +284,15 @@ class _Server:
                 waits = True
                 yield _event("note", f"rank {rank} has no pod yet; waiting for it")
             await asyncio.sleep(LOG_POLL_S)
+
+
+def _render(
+    source: Source, path: str, query: dict[str, str], pairs: list[tuple[str, str]]
+) -> tuple[int, str]:
+    try:
+        return 200, pages.render(source, path, query, pairs)
+    except (ClusterError, NoSuchRunError, PageError) as error:
+        return _status(error), pages.error_html(path, str(error))
 
 
 def _queries(query: str) -> list[tuple[str, str]]:

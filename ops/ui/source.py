@@ -15,6 +15,7 @@ from ops.cluster import Cluster, ClusterError, UnknownCallerError
 from ops.collect import NoSuchRunError
 from ops.ledger.model import Fact
 from ops.ledger.record import Record
+from ops.metrics import PrometheusClient
 from ops.objects import Json
 from ops.runs import compare_command, record
 from ops.runs.log_reader import LogReader, main_container, pod_of_node
@@ -56,13 +57,21 @@ class Source:
         scope: Scope,
         prometheus: str = "",
         ledger: Path | None = None,
+        *,
+        share_lists: bool = True,
+        metrics_of: Callable[[Cluster], PrometheusClient] | None = None,
     ) -> None:
-        """`connect`: opens the kubeconfig; `prometheus`: URL, empty: the cluster's own; `ledger`: a record."""
+        """`connect`: opens the kubeconfig; `prometheus`: URL, empty: the cluster's own; `ledger`: a record.
+
+        `share_lists`: False where `connect` returns a cluster that does so itself.
+        `metrics_of`: returns the Prometheus to ask, in place of `prometheus`.
+        """
         self._connect = connect
         self._scope = scope
-        self._prometheus = prometheus
         self._ledger = ledger
-        self._cluster: SharedLists | None = None
+        self._share_lists = share_lists
+        self._metrics_of = metrics_of or (lambda cluster: metrics.connect(prometheus, cluster))
+        self._cluster: Cluster | None = None
         self._connecting = threading.Lock()
         self._recent: Recent[Any] = Recent()
 
@@ -129,7 +138,7 @@ class Source:
                 lambda namespace: read_overview(
                     cluster,
                     namespace,
-                    metrics.connect(self._prometheus, cluster),
+                    self._metrics_of(cluster),
                     self._recorded(),
                     dt.datetime.now(dt.UTC),
                 ),
@@ -145,7 +154,7 @@ class Source:
                 cluster,
                 collect.list_runs(cluster, namespace),
                 run,
-                metrics.connect(self._prometheus, cluster),
+                self._metrics_of(cluster),
                 self._recorded(),
                 dt.datetime.now(dt.UTC),
             )
@@ -157,7 +166,7 @@ class Source:
             runs = [self._find(cluster, namespace, run_id) for namespace, run_id in wanted]
             records = compare_command.read_records(cluster, runs)
             configuration, lineage = compare_command.differences_between(records)
-            prometheus = metrics.connect(self._prometheus, cluster)
+            prometheus = self._metrics_of(cluster)
             losses = compare_command.read_losses(cluster, runs, prometheus)
             return Comparison(
                 runs=runs,
@@ -180,10 +189,11 @@ class Source:
     def _recorded(self) -> list[Fact]:
         return Record(self._ledger).read() if self._ledger else []
 
-    def _shared(self) -> SharedLists:
+    def _shared(self) -> Cluster:
         with self._connecting:
             if self._cluster is None:
-                self._cluster = SharedLists(self._connect())
+                found = self._connect()
+                self._cluster = SharedLists(found) if self._share_lists else found
             return self._cluster
 
     def _checked(self, read: Callable[[Cluster], T]) -> T:

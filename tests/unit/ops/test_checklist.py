@@ -20,6 +20,7 @@ from ops.checklist.prometheus_inventory import (
     PrometheusInventory,
     read_inventory,
 )
+from ops.checklist.signed_images import WEBHOOK
 from ops.checklist.snapshot import take_snapshot
 from ops.metrics import PrometheusClient
 from ops.objects import Json
@@ -147,7 +148,28 @@ def _sound() -> LiveFake:
             "trainyard-images",
             spec={"validationActions": ["Deny", "Audit"]},
         ),
+        *_signatures(),
     )
+
+
+def _signatures() -> list[Json]:
+    """What policy-controller needs, and a pod that it admitted."""
+    policy = _object("ClusterImagePolicy", naming.IMAGE_POLICY)
+    policy["spec"] = {"images": [{"glob": "**"}], "authorities": [{"name": "kms"}]}
+    hook = {"failurePolicy": "Fail", "rules": [{}], "clientConfig": {"caBundle": "Q0E="}}
+    pod = _object(
+        "Pod",
+        "hello-0",
+        "team-research",
+        spec={"containers": [{"name": "trainer", "image": IMAGE}]},
+    )
+    pod["status"] = {"phase": "Running"}
+    policy["metadata"]["creationTimestamp"] = "2026-11-20T12:00:00Z"
+    pod["metadata"]["creationTimestamp"] = "2026-11-21T11:00:00Z"
+    return [policy, pod, _object("ValidatingWebhookConfiguration", WEBHOOK, webhooks=[hook])]
+
+
+EARLIER = "2026-11-20T11:59:59Z"
 
 
 PROVEN = [
@@ -222,18 +244,82 @@ def test_evidence_names_objects_digests_and_results_with_their_age(text: Text) -
     assert any("roles lead" in line for line in rows["Security"].evidence)
 
 
-def test_scanned_images_need_evidence() -> None:
+Change = Callable[[LiveFake], object]
+
+
+def test_images_count_as_scanned_when_the_pods_that_run_were_admitted_by_signature() -> None:
+    evidence = _rows()["Security"].evidence
+    assert any("1 images in 1 pods, each admitted by its signature" in line for line in evidence)
+
+
+def _unlabelled(cluster: LiveFake) -> None:
+    del _item(cluster, "Namespace", "team-research")["metadata"]["labels"][naming.SIGNED_IMAGES]
+
+
+def _webhook(**changes: Any) -> Change:
+    def change(cluster: LiveFake) -> None:
+        _item(cluster, "ValidatingWebhookConfiguration", WEBHOOK)["webhooks"][0].update(changes)
+
+    return change
+
+
+def _policy(**changes: Any) -> Change:
+    return lambda cluster: _item(cluster, "ClusterImagePolicy", naming.IMAGE_POLICY)["spec"].update(
+        changes
+    )
+
+
+def _older(cluster: LiveFake) -> None:
+    _item(cluster, "Pod", "hello-0", "team-research")["metadata"]["creationTimestamp"] = EARLIER
+
+
+def _by_tag(cluster: LiveFake) -> None:
+    pod = _item(cluster, "Pod", "hello-0", "team-research")
+    pod["spec"]["containers"][0]["image"] = "registry.example/trainer:1"
+
+
+UNPROVEN: dict[str, tuple[Change, str]] = {
+    "no label": (_unlabelled, "pods of team-research need no signed image"),
+    "no policy": (
+        lambda cluster: cluster.kept.pop(("ClusterImagePolicy", "", naming.IMAGE_POLICY)),
+        "no ClusterImagePolicy requires a signature",
+    ),
+    "policy only warns": (_policy(mode="warn"), "no ClusterImagePolicy requires a signature"),
+    "policy for some images": (
+        _policy(images=[{"glob": "registry.example/*"}]),
+        "no ClusterImagePolicy requires a signature",
+    ),
+    "no webhook": (
+        lambda cluster: cluster.kept.pop(("ValidatingWebhookConfiguration", "", WEBHOOK)),
+        "no webhook policy.sigstore.dev",
+    ),
+    "controller never started": (_webhook(rules=[]), "no webhook policy.sigstore.dev"),
+    "webhook fails open": (_webhook(failurePolicy="Ignore"), "lets pods in"),
+    "older than the policy": (_older, "started before signatures were required"),
+    "by tag": (_by_tag, "registry.example/trainer:1 runs by tag"),
+    "no pods": (
+        lambda cluster: cluster.kept.pop(("Pod", "team-research", "hello-0")),
+        "no pod of a team runs",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", UNPROVEN)
+def test_images_do_not_count_as_scanned_without_evidence(case: str) -> None:
+    change, expected = UNPROVEN[case]
     cluster = _sound()
-    labels = _item(cluster, "Namespace", "team-research")["metadata"]["labels"]
-    assert any("images that were signed" in line for line in _rows(cluster)["Security"].evidence)
-    del labels[naming.SIGNED_IMAGES]
+    change(cluster)
+    row = _rows(cluster)["Security"]
+    assert row.outcome is Outcome.UNKNOWN and row.remedy
+    assert expected in row.evidence[0] and row.evidence[0].startswith("image scanning: ")
+
+
+def test_images_are_not_known_to_be_scanned_where_the_policy_may_not_be_read() -> None:
+    cluster = _sound()
+    cluster._forbidden = ("clusterimagepolicies",)
     row = _rows(cluster)["Security"]
     assert row.outcome is Outcome.UNKNOWN
-    assert row.evidence[0].startswith("image scanning: pods of team-research need no signed image")
-    assert row.remedy == ("set `signatures` in the stack file: docs/security.md",)
-
-
-Change = Callable[[LiveFake], object]
+    assert row.evidence[0] == "image scanning: you may not read clusterimagepolicies"
 
 
 def _item(cluster: LiveFake, kind: str, name: str, namespace: str = "") -> Json:

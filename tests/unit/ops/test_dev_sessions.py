@@ -10,6 +10,7 @@ from infra.domain import dev_pods, naming
 from ops.cluster import ClusterError
 from ops.dev import sessions
 from ops.dev.sessions import DevSession
+from tests.unit.ops.test_ops_commands import FakeCluster
 
 ADA = "ada@example.com"
 
@@ -72,3 +73,17 @@ def test_command_means_the_callers_only_dev_pod_or_the_named_one() -> None:
     for known, name in (([main, other], None), ([], None), ([of("bob", "main")], "main")):
         with pytest.raises(ClusterError, match="trainyard dev start"):
             sessions.find(known, ADA, name, prefix)
+
+
+@pytest.mark.parametrize(("used", "refused"), [("1", False), ("2", True), (None, False)])
+def test_a_dev_pod_beyond_the_number_of_the_team_is_refused_before_it_queues(
+    used: str | None, refused: bool
+) -> None:
+    status = {"hard": {"pods": "2"}, "used": {"pods": used}} if used else {}
+    quota = {"kind": "ResourceQuota", "metadata": {"name": "dev-pods"}, "status": status}
+    cluster: Any = FakeCluster(resourcequotas=[quota])
+    if refused:
+        with pytest.raises(ClusterError, match="2 of 2 dev pods of the team are running"):
+            sessions.check_number(cluster, "team-a", "a")
+    else:
+        sessions.check_number(cluster, "team-a", "a")

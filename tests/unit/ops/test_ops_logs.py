@@ -124,6 +124,20 @@ def test_the_log_tail_is_that_of_the_newest_container() -> None:
     assert logs.log_tail(both, "b", "trainer") == []
 
 
+def test_the_log_tail_has_the_last_error_of_the_program_and_not_only_torchruns_summary() -> None:
+    lines = [
+        "train.py: error: unrecognized arguments: --output /checkpoints",
+        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ",
+        "  error_file: <N/A>",
+        "====",
+        "launch: rank 0 ended first, with 2",
+    ]
+    shown = logs.log_tail([log("a", *lines)], "a", "trainer")
+    assert [text.partition("trainer: ")[2] for text in shown] == [lines[0], *lines[3:]]
+    raised = [*lines[1:], "ValueError: no", "at the end"]
+    assert logs.log_tail([log("a", *raised)], "a", "trainer")[1].endswith("ValueError: no")
+
+
 def test_programming_errors_are_not_swallowed() -> None:
     def broken() -> int:
         raise ZeroDivisionError

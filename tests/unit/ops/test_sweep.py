@@ -18,6 +18,7 @@ from rich.console import Console
 from infra.domain import naming
 from ops import __main__ as front_door
 from ops.cluster import ClusterError, ConflictError, Kind
+from ops.collect import CONFIG_MAPS
 from ops.objects import Json
 from ops.sweep import chart, driver, observe, report, store
 from ops.sweep.driver import Driver
@@ -370,7 +371,7 @@ def test_show_finds_the_newest_version(
     cluster = MemoryCluster()
     for version in (2, 10):
         state = dataclasses.replace(RESULT, sweep=f"lr-v{version}")
-        cluster.create(store.CONFIG_MAPS, store.manifest(state))
+        cluster.create(CONFIG_MAPS, store.manifest(state))
     monkeypatch.setattr(front_door, "Cluster", lambda *_: cluster)
     table = tmp_path / "lr.csv"
     assert front_door.main(["sweep", "show", "lr", "--csv", str(table)]) == 0
