@@ -1,7 +1,8 @@
-"""Create the Python environments with a bare Python: `python3 sandbox/bootstrap.py`.
+"""Create the Python environments with a bare Python: `python3 sandbox/bootstrap.py [REQUIREMENTS]`.
 
-`.venv` holds requirements.txt; `policies/.venv` holds the policy pack's pins (pulumi-policy requires an
-older protobuf). An environment is reinstalled when its pins change; an up-to-date one costs a few
+`.venv` holds requirements.txt, or REQUIREMENTS: infra/requirements.txt is enough for a job that only runs Pulumi
+and `trainyard`, and has no torch. `policies/.venv` holds the policy pack's pins (pulumi-policy requires an older
+protobuf). An environment is reinstalled when its pins change; an up-to-date one costs a few
 milliseconds. `.venv/bin/trainyard` runs the project's commands from any folder. Standard library only:
 this runs before anything is installed.
 """
@@ -26,17 +27,24 @@ exec "$bin/python" -P -c "$code" "${bin%/.venv/bin}" "$@"
 """
 """The command `trainyard`. No PYTHONPATH, which programs that it starts would inherit; -P: a folder named
 like one of the project's packages must not take its place."""
-BYTES_NEEDED = 8 * 1024**3
-"""Free disk space for both environments and their downloads (torch alone unpacks to 5 GB)."""
+REQUIREMENTS = "requirements.txt"
+BYTES_NEEDED = {REQUIREMENTS: 8 * 1024**3, "infra/requirements.txt": 2 * 1024**3}
+"""Free disk space for both environments and downloads, by what `.venv` holds (torch alone unpacks to 5 GB)."""
 
 
 class BootstrapError(Exception):
     """The environment cannot be created; the text is one line."""
 
 
-def main() -> int:
+def main(arguments: list[str]) -> int:
     """Create what is missing and print the steps; on failure print one line and return 1."""
+    asked = arguments[0] if arguments else REQUIREMENTS
     try:
+        if asked not in BYTES_NEEDED or len(arguments) > 1:
+            raise BootstrapError(
+                f"{' '.join(arguments)}: no such environment; valid: {', '.join(BYTES_NEEDED)};"
+                " name one of them"
+            )
         if sys.version_info < PYTHON_MINIMUM:
             raise BootstrapError(
                 f"Python {sys.version.split()[0]} is too old; 3.11 or newer is required;"
@@ -45,9 +53,10 @@ def main() -> int:
         _bubblewrap()
         with (PROJECT / ".bootstrap.lock").open("w") as lock:
             _wait_for(lock)
-            _environment(PROJECT / ".venv", PROJECT / "requirements.txt")
+            _environment(PROJECT / ".venv", PROJECT / asked, BYTES_NEEDED[asked])
             write_command(PROJECT / ".venv")
-            _environment(PROJECT / "policies" / ".venv", PROJECT / "policies" / "requirements.txt")
+            pins = PROJECT / "policies" / "requirements.txt"
+            _environment(PROJECT / "policies" / ".venv", pins, BYTES_NEEDED[asked])
     except BootstrapError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -86,16 +95,16 @@ def _bubblewrap() -> None:
             )
 
 
-def _environment(venv: Path, requirements: Path) -> None:
+def _environment(venv: Path, requirements: Path, bytes_needed: int) -> None:
     stamp = venv / "installed"
     wanted = hashlib.sha256(requirements.read_bytes() + sys.version.encode()).hexdigest()
     if stamp.exists() and stamp.read_text() == wanted:
         return
     free = shutil.disk_usage(venv.parent).free
-    if free < BYTES_NEEDED:
+    if free < bytes_needed:
         raise BootstrapError(
             f"disk of {venv.parent}: {free / 1024**3:.1f} GiB free; the Python environments need"
-            f" {BYTES_NEEDED / 1024**3:.0f} GiB; make room"
+            f" {bytes_needed / 1024**3:.0f} GiB; make room"
         )
     name = venv.relative_to(PROJECT)
     print(f"Installing {requirements.relative_to(PROJECT)} into {name} (minutes, once)", flush=True)
@@ -155,4 +164,4 @@ def _run(command: list[str], failed: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

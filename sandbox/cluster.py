@@ -279,12 +279,24 @@ def _holding_ports(state: paths.State) -> frozenset[str]:
     return frozenset(name for service in alive for name in ports.service_ports(service))
 
 
+def _keep_namespace(path: Path, document: service_config.Document) -> None:
+    """Keep the namespace that the user has selected: `kubectl config set-context --current --namespace`."""
+    known = yaml.safe_load(path.read_text()) if path.is_file() else None
+    contexts = known.get("contexts") or [] if isinstance(known, dict) else []
+    for context in contexts:
+        for fresh in document["contexts"]:
+            if fresh["name"] == context.get("name") and "namespace" in context.get("context", {}):
+                fresh["context"]["namespace"] = context["context"]["namespace"]
+
+
 def _write_configuration(settings: ClusterSettings) -> None:
     for client in service_config.CLIENTS:
         document = service_config.kubeconfig(
             settings.ports["apiserver"], settings.ca, settings.pairs[client], client
         )
-        _write(Path(settings.kubeconfig(client)), yaml.safe_dump(document))
+        path = Path(settings.kubeconfig(client))
+        _keep_namespace(path, document)
+        _write(path, yaml.safe_dump(document))
     certificates = Path(settings.config("webhook"))
     certificates.mkdir(parents=True, exist_ok=True)
     pair = settings.pairs["webhook"]
@@ -294,6 +306,9 @@ def _write_configuration(settings: ClusterSettings) -> None:
         "audit.yaml": service_config.audit_policy(),
         "kueue.yaml": service_config.kueue_config_file(settings.ports, certificates),
         "jobset.yaml": service_config.jobset_config_file(settings.ports, certificates),
+        services.KWOK_POD_COMPLETE: service_config.kwok_pod_complete(
+            settings.tools.assets["kwok"] / services.KWOK_STAGES / "pod/fast/pod-complete.yaml"
+        ),
         **(setup.config_files(settings) if settings.monitored else {}),
         **operator_setup.config_files(settings),
     }.items():

@@ -59,7 +59,7 @@ def ensure(report: Report, project: Path = paths.PROJECT) -> Path:
         if not (venv / _STAMP).exists():
             report(f"installing {REQUIREMENTS} (once, about a minute without cached packages)")
             _install(venv, project)
-            report(f"installed {REQUIREMENTS}")
+            report(f"installed {REQUIREMENTS} in {venv}")
     return venv
 
 

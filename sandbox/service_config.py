@@ -39,6 +39,7 @@ IDENTITIES: tuple[Identity, ...] = (
     Identity("kubeflow-trainer", "kubeflow-trainer", _MASTERS),
     Identity("training-operator", f"{_SERVICE_ACCOUNT}:kubeflow:training-operator"),
     Identity("mpi-operator", f"{_SERVICE_ACCOUNT}:mpi-operator:mpi-operator"),
+    Identity("mpi-requeue", f"{_SERVICE_ACCOUNT}:mpi-operator:mpi-requeue"),
     Identity("kwok", "kwok-controller", _MASTERS),
     Identity("kubelet", "trainyard-process-node", hosts=SERVER_NAMES),
     Identity("webhook", "trainyard-webhooks", hosts=SERVER_NAMES),
@@ -52,7 +53,7 @@ permissions in sandbox/monitoring/rbac.py, MPI Operator and Training Operator th
 
 CLIENTS = (
     *("admin", "controller-manager", "scheduler", "kueue", "jobset", "kwok"),
-    *("kubeflow-trainer", "training-operator", "mpi-operator"),
+    *("kubeflow-trainer", "training-operator", "mpi-operator", "mpi-requeue"),
     *("kube-state-metrics", "gpu-exporter"),
 )
 """Identities that get a kubeconfig."""
@@ -152,6 +153,18 @@ def kueue_config_file(ports: Mapping[str, int], certificates: Path) -> Document:
         # The sandbox serves no aggregated APIs.
         "featureGates": behaviour["featureGates"] | {"VisibilityOnDemand": False},
     }
+
+
+KEEPS_RUNNING = "sandbox.trainyard.dev/keeps-running"
+"""Annotation of pods on KWOK nodes that run until they are deleted; pods of Jobs end at once without it."""
+
+
+def kwok_pod_complete(stage: Path) -> Document:
+    """Return KWOK's stage that ends pods of Jobs, without those annotated with `KEEPS_RUNNING`."""
+    (document,) = documents(stage)
+    kept = {"key": f'.metadata.annotations["{KEEPS_RUNNING}"]', "operator": "DoesNotExist"}
+    document["spec"]["selector"]["matchExpressions"].append(kept)
+    return document
 
 
 def jobset_config_file(ports: Mapping[str, int], certificates: Path) -> Document:

@@ -23,6 +23,11 @@ CODE_ENV = "SANDBOX_CODE"
 """Digest of the files that a service reads at start. It is part of the command's fingerprint: a change of
 configuration or code restarts the service."""
 
+KWOK_STAGES = "kustomize/stage"
+"""Folder of the stages in KWOK's assets."""
+KWOK_POD_COMPLETE = "kwok/pod-complete.yaml"
+"""The stage that ends pods, among the generated configuration files."""
+
 
 @dataclass(frozen=True)
 class Probe:
@@ -256,21 +261,22 @@ def _kwok(settings: ClusterSettings) -> Service:
         "node/fast/node-initialize.yaml",
         "node/heartbeat-with-lease/node-heartbeat-with-lease.yaml",
         "pod/fast/pod-ready.yaml",
-        "pod/fast/pod-complete.yaml",
         "pod/fast/pod-delete.yaml",
     ]
-    folder = settings.tools.assets["kwok"] / "kustomize" / "stage"
+    folder = settings.tools.assets["kwok"] / KWOK_STAGES
+    completion = settings.config(KWOK_POD_COMPLETE)
     config = settings.kubeconfig("kwok")
     argv = [
         settings.binary("kwok"),
         f"--kubeconfig={config}",
         *(f"--config={folder / stage}" for stage in stages),
+        f"--config={completion}",
         f"--manage-nodes-with-annotation-selector={naming.KWOK_NODE}=fake",
         "--node-lease-duration-seconds=40",
         f"--server-address={LOOPBACK}:{settings.ports['kwok']}",
         "--cidr=10.64.0.1/16",
     ]
-    env = {CODE_ENV: digest([Path(config)])}
+    env = {CODE_ENV: digest([Path(config), Path(completion)])}
     return Service("kwok", argv, settings.http("kwok", "/healthz"), env)
 
 

@@ -47,6 +47,7 @@ def prometheus_config(ports: Mapping[str, int], files: Files) -> Document:
             _static_job(series.KUEUE_JOB, ports["kueue-metrics"], **_credentials(files)),
             _apiserver(ports, files),
             _static_job(series.STATE_JOB, ports["kube-state-metrics"], honor_labels=True),
+            _costs(ports, files),
         ],
     }
 
@@ -70,15 +71,9 @@ def _trainer(ports: Mapping[str, int], files: Files) -> Document:
     """Job for the first pod of every run, at its loopback address."""
     pod = "__meta_kubernetes_pod"
     index = _pod_label(naming.JOB_INDEX)
-    discovery = {
-        "role": "pod",
-        "api_server": f"https://{LOOPBACK}:{ports['apiserver']}",
-        "selectors": [{"role": "pod", "label": naming.RUN_ID}],
-        **_credentials(files, scheme=False),
-    }
     return {
         "job_name": series.TRAINER_JOB,
-        "kubernetes_sd_configs": [discovery],
+        "kubernetes_sd_configs": [_pods(ports, files, naming.RUN_ID)],
         "relabel_configs": [
             _keep(f"{pod}_container_port_name", naming.METRICS_PORT_NAME),
             _keep(f"{pod}_phase", "Running"),
@@ -96,7 +91,39 @@ def _trainer(ports: Mapping[str, int], files: Files) -> Document:
         # A run exports only its own series; run_id and team always come from the pod's labels.
         "metric_relabel_configs": [
             _keep("__name__", f"{series.OWN_PREFIX}.+"),
+            {
+                "source_labels": ["__name__"],
+                "regex": f"{series.COSTS_PREFIX}.+",
+                "action": "drop",
+            },
             {"action": "labeldrop", "regex": "exported_(run_id|team)"},
+        ],
+    }
+
+
+def _pods(ports: Mapping[str, int], files: Files, label: str, **more: Any) -> Document:
+    """Return the discovery of pods by a label."""
+    return {
+        "role": "pod",
+        "api_server": f"https://{LOOPBACK}:{ports['apiserver']}",
+        "selectors": [{"role": "pod", "label": label}],
+        **_credentials(files, scheme=False),
+        **more,
+    }
+
+
+def _costs(ports: Mapping[str, int], files: Files) -> Document:
+    """Job for the add-on `costs`, if it is there."""
+    label = f"app.kubernetes.io/name={naming.COSTS_ACCOUNT}"
+    only = {"names": [naming.COSTS_NAMESPACE]}
+    pod = "__meta_kubernetes_pod"
+    return {
+        "job_name": series.COSTS_JOB,
+        "kubernetes_sd_configs": [_pods(ports, files, label, namespaces=only)],
+        "relabel_configs": [
+            _keep(f"{pod}_container_port_name", naming.METRICS_PORT_NAME),
+            _keep(f"{pod}_phase", "Running"),
+            _keep(f"{pod}_ip", r"127\..+"),
         ],
     }
 

@@ -3,6 +3,7 @@
 `sandbox.trainyard.dev/trainer@sha256:D` is a snapshot of the trainer's sources with content hash D, plus the
 project's virtual environment; `sandbox.trainyard.dev/examples@sha256:D` is the same with the packages of
 examples/requirements.txt, which are installed when the first container needs them;
+`sandbox.trainyard.dev/ops@sha256:D` is a snapshot of the commands (ops/) and what they import;
 `sandbox.trainyard.dev/host@sha256:...` is the bare system. Other images cannot be pulled.
 """
 
@@ -27,6 +28,8 @@ from sandbox.node.rootfs import Bind, system_binds
 REGISTRY = "sandbox.trainyard.dev"
 WORKSPACE = "/workspace"
 EXAMPLES = "examples"
+OPS = "ops"
+_OPS_PACKAGES = ("infra", "ops")
 _PACKAGES = ("training", "trainyard")
 _REFERENCE = re.compile(r"^(?P<repository>[^@]+)@sha256:(?P<digest>[0-9a-f]{64})$")
 _SSH_FILES = {
@@ -66,11 +69,13 @@ def resolve_image(reference: str, state: paths.State, project: Path = paths.PROJ
         return _host_image(reference)
     if repository == f"{REGISTRY}/trainer":
         return _trainer_image(reference, snapshot(digest, state, project))
+    if repository == f"{REGISTRY}/{OPS}":
+        return _trainer_image(reference, snapshot(digest, state, project, OPS))
     if repository == f"{REGISTRY}/{EXAMPLES}":
         return _examples_image(reference, snapshot(digest, state, project, EXAMPLES))
     raise ImageError(
         f"image {reference!r}: process nodes pull nothing; use {REGISTRY}/trainer,"
-        f" {REGISTRY}/{EXAMPLES} or {REGISTRY}/host"
+        f" {REGISTRY}/{EXAMPLES}, {REGISTRY}/{OPS} or {REGISTRY}/host"
     )
 
 
@@ -79,7 +84,7 @@ def snapshot(
 ) -> Path:
     """Return the folder with the sources of that digest; copy the working tree if absent.
 
-    `image`: a key of `training.source.LAYERS`, whose pins are part of the digest.
+    `image`: a key of `training.source.LAYERS`, whose pins are part of the digest, or `ops`.
 
     Raises ImageError when the tree's sources have another digest. Safe against kills and concurrent
     callers: the folder appears by one rename.
@@ -90,7 +95,7 @@ def snapshot(
     state.images.mkdir(parents=True, exist_ok=True)
     part = Path(tempfile.mkdtemp(prefix="pull-", dir=state.images))
     try:
-        _copy_sources(project, part)
+        _copy_sources(project, part, everything=image == OPS)
         found = _digest(project, part, image)
         if found != digest:
             raise ImageError(
@@ -98,7 +103,7 @@ def snapshot(
                 f"tree's digest is sha256:{found[:12]}; check out those sources, or run "
                 "`pulumi up` to deploy the current ones"
             )
-        for package in _PACKAGES:
+        for package in [name for name in (*_PACKAGES, *_OPS_PACKAGES) if (part / name).is_dir()]:
             compileall.compile_dir(
                 part / package,
                 quiet=2,
@@ -142,8 +147,16 @@ def python_roots(prefixes: list[Path], home: Path) -> list[Path]:
     return roots
 
 
-def _copy_sources(project: Path, target: Path) -> None:
+def _copy_sources(project: Path, target: Path, *, everything: bool) -> None:
+    """Copy the trainer's sources; `everything`: also the commands', with their templates and data."""
     files = [path for name in _PACKAGES for path in sorted((project / name).rglob("*.py"))]
+    if everything:
+        files = [
+            path
+            for name in (*_PACKAGES, *_OPS_PACKAGES)
+            for path in sorted((project / name).rglob("*"))
+            if "__pycache__" not in path.parts
+        ]
     for path in [*files, project / "requirements.txt", project / example_environment.REQUIREMENTS]:
         if path.is_file():
             copy = target / path.relative_to(project)

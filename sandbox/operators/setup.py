@@ -31,6 +31,7 @@ _APPLIED: Final = frozenset(
     {
         *("CustomResourceDefinition", "ServiceAccount", "Secret", "ConfigMap"),
         *("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"),
+        *("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
     }
 )
 """Kinds of an add-on's objects that it also has here; its pods are processes."""
@@ -38,7 +39,8 @@ _APPLIED: Final = frozenset(
 
 def operator_services(settings: ClusterSettings) -> list[Service]:
     """Return the services of the settings' operators."""
-    return [_SERVICES[name](settings) for name in settings.operators]
+    found = [_SERVICES[name](settings) for name in settings.operators]
+    return [*found, _requeue(settings)] if "mpiOperator" in settings.operators else found
 
 
 def config_files(settings: ClusterSettings) -> dict[str, Any]:
@@ -66,7 +68,7 @@ def _objects(settings: ClusterSettings, name: str) -> Iterator[Document]:
         for document in service_config.documents(folder / "webhook" / "manifests.yaml"):
             yield _with_loopback_url(settings, name, document)
         return
-    plan = _PLANS[name](ControllerImage())
+    plan = _PLANS[name]()
     for manifest in [*plan.before, *plan.objects]:
         if manifest["kind"] in _APPLIED:
             yield manifest
@@ -81,9 +83,12 @@ def _with_loopback_url(settings: ClusterSettings, name: str, manifest: Manifest)
     )
 
 
-_PLANS: Final[Mapping[str, Callable[[ControllerImage], Installable]]] = {
-    "mpiOperator": mpi_operator.plan,
-    "trainingOperator": training_operator.plan,
+_NO_IMAGE: Final = ControllerImage("-")
+_PLANS: Final[Mapping[str, Callable[[], Installable]]] = {
+    "mpiOperator": lambda: mpi_operator.plan(
+        mpi_operator.MpiOperatorArgs(image=_NO_IMAGE, trainer=_NO_IMAGE)
+    ),
+    "trainingOperator": lambda: training_operator.plan(_NO_IMAGE),
 }
 
 
@@ -149,6 +154,24 @@ def _mpi_operator(settings: ClusterSettings) -> Service:
         settings.http("mpi-operator-health", "/healthz"),
         _environment(settings, "mpi-operator"),
     )
+
+
+def _requeue(settings: ClusterSettings) -> Service:
+    name, pair = mpi_operator.REQUEUE, settings.pairs[mpi_operator.REQUEUE]
+    argv = [
+        *(sys.executable, "-m", "training.requeue"),
+        *(
+            "--server",
+            f"https://{LOOPBACK}:{settings.ports['apiserver']}",
+            "--ca",
+            str(settings.ca),
+        ),
+        *("--certificate", str(pair.certificate), "--key", str(pair.key)),
+    ]
+    files = [pair.certificate, paths.PROJECT / "training" / "requeue.py"]
+    env = {"PYTHONPATH": str(paths.PROJECT), CODE_ENV: digest(files)}
+    # It serves nothing; what it depends on is the API server.
+    return Service(name, argv, settings.https("apiserver", "/readyz", name), env)
 
 
 _SERVICES: Final[Mapping[str, Callable[[ClusterSettings], Service]]] = {

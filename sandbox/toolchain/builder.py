@@ -23,7 +23,7 @@ BYTES_NEEDED = 13 * 1024**3
 kube-state-metrics, which add an estimated 2 GiB. 0.8 GiB remain, plus Go's module cache."""
 
 _COPY = "source"
-"""Folder of the copy of a module that lacks files."""
+"""Folder of the copy of a module that lacks files, or gets other ones."""
 
 
 class BuildError(Exception):
@@ -101,7 +101,7 @@ class Builder:
     def _compile(self, tool: Tool, package: str, out: Path, log: Path, report: Report) -> None:
         report(f"fetching modules of {out.name}")
         options = [f"-tags={','.join(tool.tags)}"] if tool.tags else []
-        options += self._with_empty_files(tool, out.parent.parent, log)
+        options += self._from_copy(tool, out.parent.parent, log)
         listed = self._go_run(tool, "list", ["list", *options, "-deps", package], log, capture=True)
         total = len(listed.splitlines())
         seen = 0
@@ -115,9 +115,9 @@ class Builder:
         args = ["build", *options, "-v", "-trimpath", "-ldflags", f"-s -w {tool.ldflags}".strip()]
         self._go_run(tool, "build", [*args, "-o", str(out), package], log, on_line=count)
 
-    def _with_empty_files(self, tool: Tool, folder: Path, log: Path) -> list[str]:
-        """The option that builds from a copy of the module that has the tool's empty files."""
-        if not tool.empty_files:
+    def _from_copy(self, tool: Tool, folder: Path, log: Path) -> list[str]:
+        """The option that builds from a copy of the module with the tool's empty and own files."""
+        if not (tool.empty_files or tool.own_files):
             return []
         copy, pins = folder / _COPY, folder / f"{_COPY}.mod"
         shutil.copytree(self._module_folder(tool, log), copy, copy_function=shutil.copyfile)
@@ -126,6 +126,8 @@ class Builder:
         for name in tool.empty_files:
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             (copy / name).touch()
+        for name in tool.own_files:
+            shutil.copyfile(tool.recipe / name, copy / name)
         replaced = f"\nreplace {tool.module} => {copy}\n"
         pins.write_text((tool.recipe / "go.mod").read_text() + replaced)
         shutil.copyfile(tool.recipe / "go.sum", pins.with_suffix(".sum"))

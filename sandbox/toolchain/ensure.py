@@ -120,7 +120,8 @@ def _install_all(missing: list[Tool], console: Console) -> dict[str, ToolLocatio
         if builds:
             _require_disk_space()
         try:
-            go = find_go() if builds or any(tool.assets for tool in missing) else None
+            with_go = [tool for tool in missing if tool in builds or tool.assets]
+            go = find_go(max(tool.go for tool in with_go)) if with_go else None
         except GoUnavailableError as error:
             raise ToolchainError(str(error)) from error
         jobs = _run_jobs(Builder(go, paths.state().logs), missing, ready, table)

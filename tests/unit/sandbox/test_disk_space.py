@@ -27,7 +27,7 @@ def test_environments_are_not_begun(tmp_path: Path, texts: Snapshot) -> None:
     requirements = tmp_path / "requirements.txt"
     requirements.write_text("")
     with pytest.raises(bootstrap.BootstrapError, match=rf"^disk of {tmp_path}: ") as caught:
-        bootstrap._environment(tmp_path / ".venv", requirements)
+        bootstrap._environment(tmp_path / ".venv", requirements, 8 * 1024**3)
     texts.check("environments", one_line(caught.value, tmp_path))
     assert not (tmp_path / ".venv").exists()
 

@@ -137,7 +137,7 @@ def test_a_site_that_does_not_answer_is_not_reachable(site: Upstream) -> None:
 def test_downloaded_tools_are_cached_and_need_no_go(
     site: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ensuring, "find_go", lambda: pytest.fail("Go is not needed"))
+    monkeypatch.setattr(ensuring, "find_go", lambda _: pytest.fail("Go is not needed"))
     for name in ("kubernetes", "etcd", "pulumi"):
         site.publish(BY_NAME[name])
     made = ensure(Console(quiet=True), "kubernetes", "etcd", "pulumi")
@@ -161,7 +161,7 @@ def test_what_cannot_be_downloaded_is_built_and_the_reason_is_told(
         raise BuildError(tool, "go build", log)
 
     monkeypatch.setattr(Builder, "_compile", build)
-    monkeypatch.setattr(ensuring, "find_go", lambda: Path("/bin/false"))
+    monkeypatch.setattr(ensuring, "find_go", lambda _: Path("/bin/false"))
     (path,) = site.publish(BY_NAME["etcd"])
     site.files[path] += b"more"
     out = io.StringIO()
