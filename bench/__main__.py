@@ -14,9 +14,19 @@ from typing import Any, Final, cast
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from bench import ablation, admission, embedded, report, storm, trainer
+from bench import (
+    ablation,
+    admission,
+    critical_path,
+    deploy,
+    embedded,
+    report,
+    storm,
+    submit,
+    trainer,
+)
+from bench.spot import economy, synthetic
 from bench.spot import measure as spot
-from bench.spot import synthetic
 from bench.spot.traces import Trace, TraceError
 from bench.spot.traces import load as load_traces
 from bench.trainer import elastic
@@ -81,14 +91,19 @@ def main(argv: list[str] | None = None) -> int:
 
 def _trace_issue(args: argparse.Namespace) -> str | None:
     """Return what is wrong with the options of the benchmarks `elastic` and `spot`."""
-    if args.names == ["spot"] and args.changes is None:
+    if args.names in (["spot"], ["economy"]) and args.changes is None:
+        if args.json and args.names == ["economy"]:
+            return "--json: expected with elastic or spot"
         try:
             _spot_traces(args)
         except (TraceError, OSError) as error:
             return f"--traces: {error}"
         return None
     if args.names != ["elastic"] and (args.json or args.traces or args.changes is not None):
-        return "--traces, --changes and --json: expected with the one benchmark elastic, the others also with spot"
+        return (
+            "--traces, --changes and --json: expected with the one benchmark elastic, the others also with spot;"
+            " --traces also with economy"
+        )
     if args.changes is not None and args.changes < 1:
         return f"--changes: got {args.changes}; expected 1 or more"
     if args.traces and not any(args.traces.glob("*.json")):
@@ -159,11 +174,18 @@ def _run_benchmark(name: str, args: argparse.Namespace, notify: Notify) -> Secti
     if name == "spot":
         replayed = spot.measure(_spot_traces(args), args.scale, notify)
         return spot.section(replayed), spot.in_time(replayed)
+    if name == "economy":
+        earned = economy.measure(_spot_traces(args), args.scale, notify)
+        return report.plain_section(economy.section(earned)), bool(earned)
+    if name == "critical-path":
+        text, good = critical_path.run(critical_path.SIZES[args.scale], args.seed, notify)
+        return report.plain_section(text), good
     if name in trainer.MODULES:
         found = cast(trainer.Benchmark, importlib.import_module(trainer.MODULES[name]))
         text, good = found.run(found.SIZES[args.scale], args.seed, notify)
         return report.trainer_section(text), good
-    with embedded.running_cluster(lambda what: notify(what, 0, 0)) as cluster:
+    tuned = name != "deploy"  # It needs the sandbox's S3.
+    with embedded.running_cluster(lambda what: notify(what, 0, 0), tuned=tuned) as cluster:
         return CLUSTER_BENCHMARKS[name](cluster, args, notify)
 
 
@@ -185,13 +207,25 @@ def _backlog(cluster: embedded.Embedded, args: argparse.Namespace, notify: Notif
 
 
 def _ablation(cluster: embedded.Embedded, args: argparse.Namespace, notify: Notify) -> Section:
-    outcome = ablation.run(cluster, admission.Size(**_sizes(ABLATION, args)), notify)
+    size = admission.Size(**_sizes(ABLATION, args), pods=not args.without_pods)
+    outcome = ablation.run(cluster, size, notify)
     return report.ablation(outcome), not outcome.violations
 
 
 def _storm(cluster: embedded.Embedded, args: argparse.Namespace, notify: Notify) -> Section:
     outcome = storm.run(cluster, storm.Size(**_sizes(STORM, args)), notify)
     return report.storm(outcome), outcome.good
+
+
+def _submit(cluster: embedded.Embedded, args: argparse.Namespace, notify: Notify) -> Section:
+    sizes = {k: v for k, v in _sizes(submit.SIZES, args).items() if k != "seed"}
+    outcome = submit.run(cluster, sizes, notify)
+    return report.cluster_section(submit.section(outcome)), outcome.good
+
+
+def _deploy(cluster: embedded.Embedded, args: argparse.Namespace, notify: Notify) -> Section:
+    outcome = deploy.run(cluster, deploy.SIZES[args.scale], notify)
+    return report.cluster_section(deploy.section(outcome)), True
 
 
 CLUSTER_BENCHMARKS: Final[
@@ -201,8 +235,10 @@ CLUSTER_BENCHMARKS: Final[
     "backlog": _backlog,
     "ablation": _ablation,
     "storm": _storm,
+    "submit": _submit,
+    "deploy": _deploy,
 }
-NAMES: Final = [*trainer.MODULES, "spot", *CLUSTER_BENCHMARKS]
+NAMES: Final = [*trainer.MODULES, "spot", "economy", "critical-path", *CLUSTER_BENCHMARKS]
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -225,9 +261,12 @@ def _parser() -> argparse.ArgumentParser:
     for name in ("nodes", "workloads", "pairs", "low", "high", "kills"):
         parser.add_argument(f"--{name}", type=int, help="override the scale")
     parser.add_argument(
-        "--traces", type=Path, help="elastic, spot: folder with recorded traces (JSON)"
+        "--traces", type=Path, help="elastic, spot, economy: folder with recorded traces (JSON)"
     )
     parser.add_argument("--changes", type=int, help="elastic: changes of the membership to play")
+    parser.add_argument(
+        "--without-pods", action="store_true", help="ablation: gangs as Workloads, as in backlog"
+    )
     parser.add_argument(
         "--json", action="store_true", help="elastic, spot: print the result as JSON"
     )

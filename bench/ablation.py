@@ -83,28 +83,35 @@ def ablation_arms(ours: Arm, least: Arm) -> list[tuple[str, Arm]]:
 
 def run(cluster: Embedded, size: Size, notify: Progress) -> Outcome:
     """Run all rounds on a cluster that nothing else uses."""
-    api = Api(cluster.kubeconfig)
+    api = admission.connect(cluster, size)
     notify("rendering the fleet", 0, 0)
     made = fleet.render_fleet(size.nodes)
     kueue = fleet.with_machine_timeouts(cluster.kueue_configuration())
     notify(f"creating {size.nodes} nodes", 0, 0)
     rounds.install_fleet(api, made, fleet.minimal_namespace())
+    if not size.pods:
+        cluster.without_pods()
     quotas = [o for o in made.common if o["kind"] == "ResourceQuota"]
     results: list[RoundResult] = []
     last: list[Arm] = []
     for part, arm in ablation_arms(
         fleet.trainyard_arm(made, kueue), fleet.minimal_arm(made, kueue)
     ):
+        if part == QUOTA and not size.pods:
+            continue  # Quotas count pods, and what counts them does not run.
         notify(arm.name, size.workloads, 0)
         rounds.delete_load(api)
-        _set_quotas(api, quotas, there=part != QUOTA)
+        if size.pods:
+            _set_quotas(api, quotas, there=part != QUOTA)
         rounds.switch_arm(api, cluster, arm, [other for other in last if other is not arm])
         last = [arm]
         load = admission.load(made, arm, size, 0)
         if part == "topology":
             load = [gangs.without_topology(manifest) for manifest in load]
         report_finished = partial(notify, arm.name, size.workloads)
-        results.append(admission.run_round(api, cluster, made, arm, load, report_finished))
+        results.append(
+            admission.run_round(api, cluster, made, arm, load, report_finished, with_pods=size.pods)
+        )
     return Outcome(size=size, rounds=tuple(results))
 
 

@@ -75,8 +75,7 @@ class Outcome:
 
 def run(cluster: Embedded, size: Size, notify: Progress) -> Outcome:
     """Run all rounds on a cluster that nothing else uses."""
-    user = {} if size.pods else {"user": workloads.KUEUE_USER, "group": workloads.KUEUE_GROUP}
-    api = Api(cluster.kubeconfig, **user)
+    api = connect(cluster, size)
     notify("rendering the fleet", 0, 0)
     made = fleet.render_fleet(size.nodes)
     kueue = fleet.with_machine_timeouts(cluster.kueue_configuration())
@@ -100,6 +99,12 @@ def run(cluster: Embedded, size: Size, notify: Progress) -> Outcome:
             run_round(api, cluster, made, arm, gangs_of_pair, report_finished, with_pods=size.pods)
         )
     return Outcome(size=size, rounds=tuple(results))
+
+
+def connect(cluster: Embedded, size: Size) -> Api:
+    """Return the client that writes the gangs: as Kueue where they are Workloads."""
+    user = {} if size.pods else {"user": workloads.KUEUE_USER, "group": workloads.KUEUE_GROUP}
+    return Api(cluster.kubeconfig, **user)
 
 
 def run_round(

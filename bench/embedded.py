@@ -185,8 +185,11 @@ def _is_ready(url: str) -> bool:
 
 
 @contextlib.contextmanager
-def running_cluster(show: Callable[[str], None]) -> Iterator[Embedded]:
-    """Yield a tuned cluster; delete it with all its data at exit, also after an exception."""
+def running_cluster(show: Callable[[str], None], *, tuned: bool = True) -> Iterator[Embedded]:
+    """Yield a cluster; delete it with all its data at exit, also after an exception.
+
+    `tuned`: with `Embedded.tune`, else as the sandbox starts it.
+    """
     home = Path(tempfile.mkdtemp(prefix="trainyard-bench-"))
     # Measure the control plane without monitoring.
     env = os.environ | {"SANDBOX_HOME": str(home), "SANDBOX_MONITORING": "off"}
@@ -208,7 +211,8 @@ def running_cluster(show: Callable[[str], None]) -> Iterator[Embedded]:
         if done.returncode:
             raise RuntimeError(f"python -m sandbox up: {done.stdout[-2000:]}{done.stderr[-2000:]}")
         cluster = Embedded(home)
-        cluster.tune()
+        if tuned:
+            cluster.tune()
         yield cluster
     finally:
         show("deleting the cluster")

@@ -61,8 +61,11 @@ MINIMAL: Final = "bench-minimal"
 """Name of all that the minimal configuration has."""
 
 
-def stack_values(nodes: int) -> dict[str, Any]:
-    """A stack file's values: `nodes` simulated p4d nodes in four pools, and four teams."""
+def stack_values(nodes: int, network: str = "efa") -> dict[str, Any]:
+    """A stack file's values: `nodes` simulated p4d nodes in four pools, and four teams.
+
+    `network`: of the pools; empty: the default.
+    """
     size, more = divmod(nodes, len(POOLS))
     sizes = {name: size + (index < more) for index, (name, _, _) in enumerate(POOLS)}
     return {
@@ -77,7 +80,7 @@ def stack_values(nodes: int) -> dict[str, Any]:
                 "min": sizes[name],
                 "max": sizes[name],
                 "zone": zone,
-                "network": "efa",
+                **({"network": network} if network else {}),
                 "nodes": "kwok",
             }
             for name, bought, zone in POOLS
@@ -151,9 +154,9 @@ class Fleet:
         return {pool.name: pool.max * pool.gpus_per_node for pool in self.platform.pools}
 
 
-def render_fleet(nodes: int) -> Fleet:
+def render_fleet(nodes: int, network: str = "efa") -> Fleet:
     """What the program renders for so many nodes."""
-    values = stack_values(nodes)
+    values = stack_values(nodes, network)
     with _signals_deferred():
         records = render.render("bench", values)
     manifests = [r["inputs"] for r in records if r["type"].startswith("kubernetes:")]

@@ -134,6 +134,16 @@ def trainer_section(text: str) -> str:
     return f"{_machine()}; {versions}.\n\n{text}"
 
 
+def plain_section(text: str) -> str:
+    """Return the section of a calculation, with machine only."""
+    return f"{_machine()}.\n\n{text}"
+
+
+def cluster_section(text: str) -> str:
+    """Return the section of a benchmark of a cluster, with machine and versions."""
+    return f"{_environment()}\n\n{text}"
+
+
 def _environment() -> str:
     """Return date, machine and versions of the control plane."""
     versions = ", ".join(f"{name} {_version(module)}" for name, module in _TOOLS.items())

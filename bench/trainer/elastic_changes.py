@@ -191,12 +191,13 @@ def _judge(
     gaps = [(b["time"], b["time"] - a["time"]) for a, b in pairwise(steps)]
     found.step_s = statistics.median(gap for _, gap in gaps)
     for kind, begun, ended in moments:
-        around = [(at, gap) for at, gap in gaps if begun < at < ended + 10 * found.step_s]
+        # Also the gap in which the change ended: on a busy machine no step may end soon after it.
+        around = [gap for at, gap in gaps if at > begun and at - gap < ended + 10 * found.step_s]
         # A step takes longer with fewer groups: that is no stall.
         before = [gap for at, gap in gaps if at < begun][-20:]
         after = [gap for at, gap in gaps if at > ended][:_SETTLE_STEPS]
         usual = max(statistics.median(before), statistics.median(after or before))
-        found.stalls[kind].append(max(gap for _, gap in around) - usual)
+        found.stalls[kind].append(max(around) - usual)
     changes = sum(event["event"] == "membership" for event in changed.events()) - 1
     found.false_losses = max(0, changes - len(moments)) // 2
     return found
