@@ -34,6 +34,13 @@ def pytest_configure() -> None:
     os.environ.pop("KUBECONFIG", None)
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skip tests that only run with `--full`, before a fixture starts anything for them."""
+    for item in items:
+        if item.get_closest_marker("full_only") and not config.getoption("--full"):
+            item.add_marker(pytest.mark.skip(reason="--full"))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _renderings(tmp_path_factory: pytest.TempPathFactory) -> None:
     own = tmp_path_factory.getbasetemp()

@@ -191,14 +191,17 @@ def test_kubelet_sets_directory_ownership_for_training_pods(deployed: Deployed) 
         assert spec["csi"]["fsType"] == "lustre"
 
 
-def test_volume_depends_on_its_data_links_and_file_system_on_its_rules(
+def test_volumes_wait_for_links_and_nodes_and_file_systems_for_their_servers_only(
     deployed: Deployed,
 ) -> None:
-    for volume in made(deployed, VOLUME):
-        assert {volume.name.replace("-volume", "-link")} <= volume.depends_on
     rules = {one.name for one in made(deployed, INGRESS)}
+    of_nodes = {name for name in rules if "nodes" in name}
+    assert of_nodes and rules - of_nodes
+    for volume in made(deployed, VOLUME):
+        assert {volume.name.replace("-volume", "-link"), *of_nodes} <= volume.depends_on
     for files in made(deployed, FILE_SYSTEM):
-        assert rules <= files.depends_on
+        assert rules - of_nodes <= files.depends_on
+        assert not of_nodes & files.depends_on, "waits for the control plane"
 
 
 def test_claim_refers_to_its_volume_and_depends_on_it(deployed: Deployed) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from infra.addons import mpi_operator
 from infra.domain import launcher_support, naming
 from infra.kubernetes import controller_accounts
 from infra.kubernetes.pod_templates import PODSET
@@ -281,6 +282,15 @@ def by_workloads() -> Iterator[Attempt]:
         )
     new = copy.deepcopy(STANDING_WORKLOAD)
     new["metadata"]["name"] = "new"
+    account = f"system:serviceaccount:mpi-operator:{mpi_operator.REQUEUE}"
+    mark = {"metadata": {"annotations": {mpi_operator.REQUEUED: "true"}}, "spec": {"active": False}}
+    label = patch(STANDING_WORKLOAD, {"metadata": {"labels": {mpi_operator.REQUEUED: "true"}}})
+    yield Attempt(
+        "a label of a Workload",
+        only,
+        label,
+        patch(STANDING_WORKLOAD, mark).by(account, MASTERS),
+    )
     yield Attempt("a manually created Workload", only, create(new), create(new).by(KUEUE, MASTERS))
     condition = {
         "type": "Admitted",

@@ -6,10 +6,20 @@ import copy
 from collections.abc import Iterator
 from typing import Any
 
-from infra.domain import naming
+from infra.domain import dev_pods, naming
 from tests.sandbox.escape_attempts import JOB, MASTERS, STANDING_POD, Attempt, owned_by
 from tests.sandbox.escape_kit import Ask, create, patch
-from tests.sandbox.escape_objects import PRODUCTION, RESEARCH, Json, job, jobset, pod, template
+from tests.sandbox.escape_objects import (
+    IMAGE,
+    PRODUCTION,
+    RESEARCH,
+    Json,
+    job,
+    jobset,
+    pod,
+    template,
+)
+from trainyard.contract import DATA_MOUNT
 
 ALICE, BOB = "alice@example.com", "bob@example.com"
 LOWEST = "best-effort-training"
@@ -42,6 +52,7 @@ def dev_job(
         **fields,
     }
     spec.setdefault("parallelism", 1)
+    of_pods["spec"]["activeDeadlineSeconds"] = spec["activeDeadlineSeconds"]
     return job(meta=meta, **spec)
 
 
@@ -134,6 +145,80 @@ def forged() -> Iterator[Attempt]:
     yield Attempt("a dev pod of nobody", only, _by_alice(nobody), good)
 
 
+def beyond_caps() -> Iterator[Attempt]:
+    """Dev pods beyond the caps of the team: 4 GPUs, 8 hours, 100 USD at 10 per GPU and hour."""
+    only = ("dev-caps",)
+    member = naming.group(RESEARCH, "researcher")
+
+    def by_member(manifest: Json) -> Ask:
+        return create(manifest).by(ALICE, member)
+
+    def with_gpus(number: int, hours: int) -> Json:
+        found = dev_job(gpu=True, activeDeadlineSeconds=hours * 3600)
+        found["metadata"]["labels"][naming.MAX_EXEC_SECONDS] = str(hours * 3600)
+        amounts = found["spec"]["template"]["spec"]["containers"][0]["resources"]
+        for part in amounts.values():
+            part[naming.GPU] = str(number)
+        return found
+
+    good = by_member(with_gpus(4, 2))
+    yield Attempt("a dev pod with more GPUs than the cap", only, by_member(with_gpus(5, 1)), good)
+    yield Attempt(
+        "a dev pod that stays longer than the cap",
+        only,
+        by_member(dev_job(activeDeadlineSeconds=9 * 3600)),
+        by_member(dev_job()),
+    )
+    yield Attempt("a dev pod beyond the cost cap", only, by_member(with_gpus(4, 3)), good)
+    before = with_gpus(4, 1)
+    hidden = copy.deepcopy(before["spec"]["template"]["spec"]["containers"][0])
+    before["spec"]["template"]["spec"]["initContainers"] = [hidden | {"name": "before"}]
+    yield Attempt("a dev pod with GPUs before it starts", only, by_member(before), good)
+    uncounted = dev_job()
+    del uncounted["spec"]["template"]["spec"]["activeDeadlineSeconds"]
+    yield Attempt(
+        "a dev pod that the quota does not count",
+        ("dev-pods",),
+        by_member(uncounted),
+        by_member(dev_job()),
+    )
+
+
+def transfers() -> Iterator[Attempt]:
+    """Pods as `trainyard data` starts them, which may write datasets, with something else in them."""
+    good = _by_alice(_transfer())
+    foreign = _transfer(image=f"docker.io/library/tool@{IMAGE.partition('@')[2]}")
+    yield Attempt("a transfer pod with a foreign image", ("images",), _by_alice(foreign), good)
+    tagged = _transfer(image=IMAGE.partition("@")[0] + ":latest")
+    yield Attempt("a transfer pod with an image by tag", ("images",), _by_alice(tagged), good)
+    token = _transfer()
+    token["spec"]["template"]["spec"]["automountServiceAccountToken"] = True
+    yield Attempt("a transfer pod with a token", ("dev-pods",), _by_alice(token), good)
+    stays = _transfer()
+    stays["spec"]["activeDeadlineSeconds"] = 25 * 3600
+    stays["spec"]["template"]["spec"]["activeDeadlineSeconds"] = 25 * 3600
+    yield Attempt("a transfer pod that stays too long", ("dev-pods",), _by_alice(stays), good)
+    theirs = ("dev-pods", "ownership")
+    yield Attempt("a transfer pod of another user", theirs, _by_alice(_transfer(BOB)), good)
+
+
+def _transfer(owner: str = ALICE, **container: Any) -> Json:
+    """A dev pod that may write the team's datasets; `container` replaces fields of its container."""
+    made = dev_job(owner)
+    made["metadata"]["name"] = dev_pods.job_name(owner, dev_pods.TRANSFER)
+    inside = made["spec"]["template"]["spec"]
+    claim = {"claimName": naming.DATASETS_CLAIM}
+    inside["volumes"] = [
+        *inside.get("volumes", []),
+        {"name": "datasets", "persistentVolumeClaim": claim},
+    ]
+    [main] = inside["containers"]
+    mount = {"name": "datasets", "mountPath": DATA_MOUNT}
+    mounts = [*main.get("volumeMounts", []), mount]
+    inside["containers"] = [main | {"volumeMounts": mounts} | container]
+    return made
+
+
 def taken_over(alices: Json) -> Iterator[Ask]:
     """Changes that would make Alice's standing dev pod Bob's."""
     theirs = {"metadata": {"annotations": {naming.LAUNCHED_BY: BOB}}}
@@ -151,7 +236,7 @@ def connect(name: str, kind: str, user: str, *groups: str) -> Ask:
 
 def every() -> list[Attempt]:
     """Return all attempts of this module."""
-    return [*disguised(), *forged()]
+    return [*disguised(), *forged(), *beyond_caps(), *transfers()]
 
 
 RUNS_POD = STANDING_POD["metadata"]["name"]

@@ -19,7 +19,7 @@ from infra.kubernetes.admission_policy import binding
 from infra.queueing import kueue, priorities
 from infra.sites.simulated import node_pools
 from infra.tenancy import access, admission, limits, team
-from infra.tenancy.admission.caps import Caps
+from infra.tenancy.admission.caps import Caps, DevCaps
 from sandbox.node.api import ApiError, Client
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.escape_objects import (
@@ -41,8 +41,14 @@ def admission_policies() -> list[Json]:
     return admission.policies(arguments.admission(parse(values())))
 
 
-CAPS = Caps(nodes=4, hours=2.0, usd=100.0, usd_per_node_hour=30.0)
-"""Of a run that a member submits."""
+CAPS = Caps(
+    nodes=4,
+    hours=2.0,
+    usd=100.0,
+    usd_per_node_hour=30.0,
+    dev=DevCaps(number=2, gpus=4, hours=8.0, usd=100.0, usd_per_gpu_hour=10.0),
+)
+"""Of a run that a member submits, and of dev pods."""
 
 
 def home(name: str, like: str = "") -> list[Json]:
@@ -52,6 +58,7 @@ def home(name: str, like: str = "") -> list[Json]:
     return [
         team.namespace(name, config.tier, capped=CAPS),
         limits.resource_quota(name, quota),
+        limits.dev_pod_quota(name, 2),
         limits.limit_range(name),
         access.service_account(name),
         team.platform_record(name, "{}"),

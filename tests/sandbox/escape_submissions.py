@@ -158,6 +158,23 @@ def _of_submissions() -> Iterator[Attempt]:
     yield Attempt(
         "a ConfigMap that is no part of a run", rule, by_member(create(part(run_id=""))), files
     )
+    sweeps = part(run_id="", name="sweep-lr-v1")
+    del sweeps["immutable"]
+    sweeps["data"] = {"sweep.json": "{}"}
+    sweeps["metadata"]["labels"] = {naming.COMPONENT: "sweep", naming.SWEEP: "lr-v1"}
+    for name, wrong in (
+        ("under another name", _named(sweeps, "escape")),
+        ("of another user", part(BOB, run_id="", name="sweep-lr-v1") | {"immutable": False}),
+    ):
+        wrong["metadata"]["labels"] = dict(sweeps["metadata"]["labels"])
+        rules = rule if name == "under another name" else ("ownership",)
+        wrong["data"] = sweeps["data"]
+        yield Attempt(
+            f"the state of a sweep {name}",
+            rules,
+            by_member(create(wrong)),
+            by_member(create(sweeps)),
+        )
     yield Attempt(
         "files under another run's id", rule, by_member(create(part(run_id="other"))), files
     )

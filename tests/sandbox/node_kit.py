@@ -29,7 +29,7 @@ from sandbox.node.records import Attempt, PodFolder, pod_folder
 from tests.sandbox.conftest import Cluster
 from training import source
 
-DEADLINE_S = 120.0
+DEADLINE_S = 240.0
 HOST = "sandbox.trainyard.dev/host@sha256:" + "0" * 64
 T = TypeVar("T")
 

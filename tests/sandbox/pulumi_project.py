@@ -176,7 +176,7 @@ def alive(pids: set[int]) -> set[int]:
     return found
 
 
-def wait_until(condition: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
+def wait_until(condition: Callable[[], bool], what: str, seconds: float = 240.0) -> None:
     """Wait for a condition with a deadline."""
     deadline = time.monotonic() + seconds
     while not condition():

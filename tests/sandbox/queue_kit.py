@@ -11,10 +11,12 @@ from typing import Any
 
 from infra.config import arguments, parse, platform_record
 from infra.domain import naming
+from infra.domain.pools import topology_aware
 from infra.queueing import kueue, priorities
 from infra.sites.simulated import node_pools
 from infra.tenancy import access, team
 from sandbox.node.api import ApiError, Client, object_path
+from sandbox.service_config import KEEPS_RUNNING
 from tests.golden.example_runs import PREPARED, run
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.node_kit import until, wake_topologies
@@ -70,19 +72,21 @@ class Fleet:
 
     def __post_init__(self) -> None:
         self.client = Client(self.cluster.kubeconfig)
-        self.config = parse(
-            {
-                "cluster": {"provider": "existing", "name": self.name},
-                "taintKey": "dedicated",
-                "cohort": self.name,
-                "nodePools": list(self.pools),
-                "storage": {"checkpoints": "1Gi", "datasets": "1Gi"},
-                "operators": {"kueue": {"provided": True}, "jobset": {"provided": True}},
-                "teams": list(self.teams),
-            }
-        )
+        self.config = parse(self.values())
         self.platform = platform_record.platform(self.config, self.name)
         self.namespaces = {naming.namespace(t.name) for t in self.config.teams}
+
+    def values(self) -> Json:
+        """Return the stack file."""
+        return {
+            "cluster": {"provider": "existing", "name": self.name},
+            "taintKey": "dedicated",
+            "cohort": self.name,
+            "nodePools": list(self.pools),
+            "storage": {"checkpoints": "1Gi", "datasets": "1Gi"},
+            "operators": {"kueue": {"provided": True}, "jobset": {"provided": True}},
+            "teams": list(self.teams),
+        }
 
     def own(self, manifest: Json) -> Json:
         """Return the manifest with unique names for cluster-wide objects."""
@@ -96,14 +100,15 @@ class Fleet:
         """In the order of creation."""
         queues = arguments.queues(self.config)
         names = [t.name for t in self.config.teams]
+        by_topology = topology_aware(queues.pools)
         return [
             self.own(manifest)
             for manifest in (
-                *(node_pools.node(p, i) for p in self.config.pools for i in range(p.max)),
+                *self.node_objects(),
                 *(priorities.priority_class(name) for name in priorities.PRIORITIES),
                 *(kueue.workload_priority_class(name) for name in priorities.PRIORITIES),
                 kueue.topology(),
-                *(kueue.flavor(p) for p in queues.pools),
+                *(kueue.flavor(p, by_topology=by_topology) for p in queues.pools),
                 kueue.cohort(queues.cohort, queues.pools, queues.teams),
                 *(kueue.cluster_queue(t, queues.cohort, queues.pools) for t in queues.teams),
                 *(team.namespace(name) for name in names),
@@ -111,6 +116,16 @@ class Fleet:
                 *(team.local_queue(name) for name in names),
             )
         ]
+
+    def node_objects(self) -> list[Json]:
+        """What makes the fleet's nodes: here the nodes themselves."""
+        return [node_pools.node(p, i) for p in self.config.pools for i in range(p.max)]
+
+    def await_nodes(self) -> None:
+        """Wait until the nodes that the fleet starts with are ready."""
+        pools = ",".join(p.name for p in self.config.pools)
+        nodes = ("nodes", "-l", f"{naming.POOL} in ({pools})")
+        self.cluster.kubectl("wait", *nodes, "--for=condition=Ready", "--timeout=180s")
 
     @contextmanager
     def deployed(self) -> Iterator[Fleet]:
@@ -121,9 +136,7 @@ class Fleet:
         try:
             queues = [f"clusterqueue/{naming.cluster_queue(t.name)}" for t in self.config.teams]
             self.cluster.kubectl("wait", *queues, "--for=condition=Active", "--timeout=180s")
-            pools = ",".join(p.name for p in self.config.pools)
-            nodes = ("nodes", "-l", f"{naming.POOL} in ({pools})")
-            self.cluster.kubectl("wait", *nodes, "--for=condition=Ready", "--timeout=180s")
+            self.await_nodes()
             yield self
         finally:
             self.stop_all()
@@ -151,8 +164,12 @@ class Fleet:
         nodes: int = 1,
         priority: str | None = None,
         hold: bool = True,
+        keeps_running: bool = False,
     ) -> str:
-        """Submits a run of whole nodes on these pools; its id. `hold`: it never starts, and never ends."""
+        """Submits a run of whole nodes on these pools; its id. `hold`: it never starts, and never ends.
+
+        `keeps_running`: without `hold`, its pods run until they are deleted; else they end at once.
+        """
         tier = self.platform.teams[team_name].tier
         spec = run(
             dataset=PREPARED,
@@ -176,6 +193,9 @@ class Fleet:
         # The team's volumes are none of these tests' business.
         body["volumes"] = []
         body["containers"][0]["volumeMounts"] = []
+        if keeps_running:
+            about = job["spec"]["template"].setdefault("metadata", {})
+            about.setdefault("annotations", {})[KEEPS_RUNNING] = "true"
         if hold:
             body["schedulingGates"] = [{"name": HOLD}]
         self.client.create(object_path(_JOBS, naming.namespace(team_name), "jobs"), job)

@@ -23,6 +23,7 @@ FACTS: Final = Facts(
     purchase_labels=PURCHASE_LABELS,
     team_budgets={"llm": 10.0},
     stack_budget=100.0,
+    costs=True,
 )
 """Facts of the stack for the rules under test."""
 

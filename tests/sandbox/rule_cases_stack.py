@@ -65,18 +65,20 @@ _FELL_BACK: Final[Series] = {
 }
 
 
-def _job(namespace: str, name: str, *, failed: bool, start: int = 60) -> Series:
+def _job(
+    namespace: str, name: str, *, failed: bool, start: int = 60, cron_job: str = "restore-drill"
+) -> Series:
     job = f'namespace="{namespace}", job_name="{name}"'
     return {
-        f'kube_job_owner{{{job}, owner_kind="CronJob", owner_name="restore-drill"}}': "1+0x600",
+        f'kube_job_owner{{{job}, owner_kind="CronJob", owner_name="{cron_job}"}}': "1+0x600",
         f'kube_job_failed{{{job}, condition="true"}}': "1+0x600" if failed else "0+0x600",
         f"kube_job_status_start_time{{{job}}}": f"{start}+0x600",
     }
 
 
-def _succeeded(second: int) -> Series:
-    name = 'kube_cronjob_status_last_successful_time{namespace="team-llm", cronjob="restore-drill"}'
-    return {name: f"{second}+0x600"}
+def _succeeded(second: int, cron_job: str = "restore-drill") -> Series:
+    labels = f'namespace="team-llm", cronjob="{cron_job}"'
+    return {f"kube_cronjob_status_last_successful_time{{{labels}}}": f"{second}+0x600"}
 
 
 def _volume(free: int, node: str) -> Series:
@@ -99,7 +101,101 @@ _WARM: Final[Series] = {f"DCGM_FI_DEV_GPU_TEMP{{{GPU}}}": "40+0x600"}
 _OF_GPU: Final = {"node": "n0", "gpu": "0", "UUID": "GPU-0"}
 _STATE_UP: Final[Series] = {'up{job="kube-state-metrics", instance="a"}': "1+0x600"}
 
+
+def _budget(state: str, used: str = "0.85+0x600") -> Series:
+    """What a team's budget is in, one state of all; looked at a second before each scrape."""
+    states = ("ok", "warned", "held", "drained", "overridden")
+    own = 'team="llm", job="costs", instance="a"'
+    return {
+        f"trainyard_costs_recorded_timestamp_seconds{{{own[12:]}}}": "-1+60x600",
+        f"trainyard_costs_budget_decided_timestamp_seconds{{{own}}}": "-1+60x600",
+        f"trainyard_costs_budget_used_ratio{{{own}}}": used,
+        **{
+            f'trainyard_costs_budget_state{{{own}, state="{one}"}}': f"{int(one == state)}+0x600"
+            for one in states
+        },
+    }
+
+
+def _override(end: int) -> Series:
+    name = 'trainyard_costs_budget_override_end_timestamp_seconds{team="llm", job="costs"}'
+    return {**_budget("overridden"), name: f"{end}+0x600"}
+
+
+_DECIDED: Final = (
+    'trainyard_costs_budget_decided_timestamp_seconds{team="llm", job="costs", instance="a"}'
+)
+_RECORDED: Final = 'trainyard_costs_recorded_timestamp_seconds{job="costs", instance="a"}'
+
 OF_STACK: Final = (
+    *(
+        Case(
+            alert=alert,
+            what=f"a team's budget is {state}",
+            series=_budget(state),
+            labels={"team": "llm"},
+            value="85%",
+        )
+        for alert, state in (
+            ("BudgetWarned", "warned"),
+            ("BudgetHeld", "held"),
+            ("BudgetDrained", "drained"),
+        )
+    ),
+    *(
+        quiet(alert, f"the budget is {state}", _budget(state))
+        for alert, state in (
+            ("BudgetWarned", "ok"),
+            ("BudgetWarned", "held"),
+            ("BudgetHeld", "drained"),
+            ("BudgetHeld", "overridden"),
+            ("BudgetDrained", "held"),
+            ("BudgetDrained", "overridden"),
+        )
+    ),
+    Case(
+        alert="BudgetOverrideEnding",
+        what="half an hour before its end",
+        series=_override(90 * 60),
+        labels={"team": "llm"},
+        value="30m 0s",
+    ),
+    quiet("BudgetOverrideEnding", "two hours before its end", _override(180 * 60)),
+    quiet("BudgetOverrideEnding", "it is over", _override(59 * 60)),
+    Case(
+        alert="BudgetsNotEnforced",
+        what="nothing was recorded for 20 minutes",
+        series={**_budget("ok"), _RECORDED: "-1+60x40 2399+0x100"},
+        labels={"scope": "all teams"},
+    ),
+    Case(
+        alert="BudgetsNotEnforced",
+        what="its pod is gone, or was never there",
+        series=POD,
+        labels={"scope": "all teams"},
+    ),
+    Case(
+        alert="BudgetsNotEnforced",
+        what="one team is not decided on",
+        series={**_budget("ok"), _DECIDED: "-1+60x40 2399+0x100"},
+        labels={"scope": "team llm", "team": "llm"},
+    ),
+    Case(
+        alert="BudgetsNotEnforced",
+        what="one team was never decided on since the start",
+        series={key: v for key, v in _budget("ok").items() if key != _DECIDED},
+        labels={"scope": "team llm", "team": "llm"},
+    ),
+    quiet("BudgetsNotEnforced", "a look each minute", _budget("held")),
+    quiet(
+        "BudgetsNotEnforced",
+        "the last look was 9 minutes ago",
+        {
+            **_budget("ok"),
+            _RECORDED: "-1+60x51 3059+0x100",
+            _DECIDED: "-1+60x51 3059+0x100",
+        },
+    ),
     Case(
         alert="NodePressure",
         what="a GPU node without disk",
@@ -269,6 +365,23 @@ OF_STACK: Final = (
         "RestoreDrillFailed",
         "one that still runs",
         {**_job("team-llm", "restore-drill-2", failed=False, start=6000), **_succeeded(3000)},
+    ),
+    Case(
+        alert="ResultsNotCopied",
+        what="the newest copy",
+        series={
+            **_job("team-llm", "results-copy-2", failed=True, start=6000, cron_job="results-copy"),
+            **_succeeded(3000, "results-copy"),
+        },
+        labels={"namespace": "team-llm"},
+    ),
+    quiet(
+        "ResultsNotCopied",
+        "one succeeded since",
+        {
+            **_job("team-llm", "results-copy-2", failed=True, start=3000, cron_job="results-copy"),
+            **_succeeded(6000, "results-copy"),
+        },
     ),
     Case(
         alert="ValidationFailed",

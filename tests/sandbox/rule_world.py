@@ -41,6 +41,10 @@ _VALUES: Final = {
     "label_node_kubernetes_io_instance_type": ("p5.48xlarge",),
     "gpu": ("0",),
     "modelName": ("H100",),
+    "bucket": ("productive", "replayed", "idle"),
+    "pool": ("spot",),
+    "capacity": ("spot",),
+    "state": ("ok", "warned", "held", "drained", "overridden"),
 }
 """Values by label; the default is `x`."""
 _BY_SERIES: Final = {
@@ -94,5 +98,5 @@ def _samples(one: Series, labels: tuple[str, ...]) -> str:
         return "0+0x60"
     if one.name == dcgm.XID.name:
         return "79+0x60"
-    constant = one.name.endswith(("_labels", "_info", "_phase", "_condition", "_status"))
+    constant = one.name.endswith(("_labels", "_info", "_phase", "_condition", "_status", "_state"))
     return "1+0x60" if constant or one == series.POD_REQUESTS else "1+1x60"

@@ -27,7 +27,7 @@ from sandbox.paths import PROJECT
 from sandbox.ports import free_port
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.escape_kit import GuardedCluster, queue_of, standing
-from tests.sandbox.escape_objects import IMAGE, RESEARCH, platform
+from tests.sandbox.escape_objects import IMAGE, RESEARCH, platform, values
 from tests.sandbox.node_kit import until
 from training.dev_session import ACTIVITY
 
@@ -45,10 +45,13 @@ class Member:
 
     def trainyard(self, *words: str) -> tuple[int, str]:
         """Run `trainyard dev ...`; return exit code and output."""
-        group, *rest = words
+        return self.run("dev", *words)
+
+    def run(self, group: str, command: str, *rest: str) -> tuple[int, str]:
+        """Run `trainyard GROUP COMMAND ...`; return exit code and output."""
         own = ["--kubeconfig", str(self.kubeconfig), "--team", RESEARCH]
         self.capfd.readouterr()
-        code = ops.main(["dev", group, *own, *rest])
+        code = ops.main([group, command, *own, *rest])
         found = self.capfd.readouterr()
         return code, found.out + found.err
 
@@ -192,6 +195,40 @@ def _job(one: Member) -> str:
         .stdout.strip()
         .rpartition("/")[2]
     )
+
+
+def test_members_copy_files_to_the_teams_volume_and_back(
+    guarded: GuardedCluster, member: Callable[[str], Member], tmp_path: Path
+) -> None:
+    # The only node is one of a GPU pool; transfer pods use others.
+    guarded.cluster.kubectl("taint", "nodes", "-l", naming.POOL, f"{values()['taintKey']}-")
+    ada, bob = member("ada"), member("bob")
+    source = tmp_path / "corpus"
+    (source / "deep").mkdir(parents=True)
+    (source / "deep/data.bin").write_bytes(bytes(range(256)) * 20_000)
+    (source / "page.txt").write_text("text")
+    code, text = ada.run("data", "put", str(source), "web")
+    assert code == 0 and "copied 2 files, 5.12 MB" in text, text
+    code, text = ada.run("data", "put", str(source), "web")
+    assert (
+        code == 0 and "copied 0 files, 0 B, each verified by SHA-256; 2 were there already" in text
+    )
+    listed, _, found = ada.run("data", "list")[1].partition("web/")
+    assert "NAME" in listed and found.split()[:3] == ["2", "5.12", "MB"], found
+    # Another member has a pod of his own, and none of hers.
+    code, text = bob.run("data", "get", "web", "--to", str(tmp_path / "copies"))
+    assert code == 0, text
+    assert (tmp_path / "copies/web/deep/data.bin").read_bytes() == bytes(range(256)) * 20_000
+    pods = ada.kubectl("get", "pods", "-l", f"{naming.DEV}=true", "-o", "name").stdout.split()
+    (hers,) = [pod for pod in pods if "/devpod-ada-" in pod and "transfer" in pod]
+    refused = bob.kubectl("exec", hers, "--", "true")
+    assert refused.returncode and "this dev pod is another user's" in refused.stderr
+    code, text = bob.run("data", "remove", "web")
+    assert code == 0 and "removed 2 files" in text
+    code, text = ada.run("data", "get", "web")
+    assert code == 2 and text.count("\n") == 1 and "does not exist" in text, text
+    for one in (ada, bob):
+        assert one.trainyard("stop", "transfer")[0] == 0
 
 
 def test_bad_requests_are_named(member: Callable[[str], Member]) -> None:

@@ -1,4 +1,4 @@
-"""A production team's restore drill under admission policies: a good checkpoint passes, a corrupt one fails."""
+"""CronJobs on a team's volume under admission policies: its restore drill, and the copies of its results."""
 
 from __future__ import annotations
 
@@ -17,25 +17,48 @@ from infra.domain.storage import Volume
 from infra.kubernetes.admission_policy import binding
 from infra.kubernetes.objects import Manifest
 from infra.sites.simulated import node_pools, storage
-from infra.tenancy import access, admission, limits, network_policies, restore_drill, team, volumes
+from infra.tenancy import (
+    access,
+    admission,
+    limits,
+    network_policies,
+    restore_drill,
+    results_copy,
+    team,
+    volumes,
+)
 from sandbox import paths
 from sandbox.cluster import ClusterError
 from sandbox.node.api import Client, object_path
 from sandbox.node.images import REGISTRY, snapshot
+from sandbox.ports import LOOPBACK
+from tests.s3.bucket import environment
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.escape_kit import Asker, create
 from tests.sandbox.node_kit import until
 from tests.trainer.tiny_checkpoints import damage, run_in
+from training.checkpoint.factory import find_checkpoints
+from training.objects import Objects
 from training.source import digest
 from trainyard.store.posix import PosixStore
 
 pytestmark = pytest.mark.sandbox
 
 TEAM = "drills"
+BUCKET = "drills"
 NAMESPACE = naming.namespace(TEAM)
 CLASS = "drills-shared"
 DRILL_S = 240.0
 """A pod that loads torch, on a machine that may be busy with other tests."""
+
+
+def _access(port: int) -> dict[str, str]:
+    """Return what the Secret of the copies has."""
+    return {
+        "AWS_ACCESS_KEY_ID": "tests",
+        "AWS_SECRET_ACCESS_KEY": "tests",
+        "AWS_ENDPOINT_URL_S3": f"http://{LOOPBACK}:{port}",
+    }
 
 
 def _config(image: str) -> StackConfig:
@@ -64,6 +87,12 @@ def _config(image: str) -> StackConfig:
                 "tier": "production",
                 "quota": {"cpu": "8", "memory": "32Gi", "gpus": 0},
                 "restoreDrill": {"largest": "1Gi"},
+                "secrets": [{"name": "bucket", "env": sorted(_access(0))}],
+                "results": {
+                    "store": f"s3://{BUCKET}/{TEAM}",
+                    "secretName": "bucket",
+                    "schedule": "17 3 * * *",
+                },
             }
         ],
     }
@@ -87,6 +116,7 @@ def _objects(config: StackConfig) -> list[Manifest]:
         limits.limit_range(TEAM),
         *network_policies.policies(TEAM, ()),
         volumes.claim(TEAM, naming.CHECKPOINTS_CLAIM, Volume(size="1Gi", storage_class=CLASS)),
+        results_copy.cron_job(TEAM, own.results_copy(config.images["trainer"], "", pool.name)),
         restore_drill.cron_job(TEAM, drill),
     ]
 
@@ -101,8 +131,12 @@ class Drills:
 
     def run(self, name: str) -> tuple[bool, list[dict[str, Any]]]:
         """Makes a Job of the drill, as it would be made at night; whether it passed, and its lines."""
-        drill = json.loads(self._kubectl("get", "cronjob", restore_drill.NAME, "-o", "json"))
-        template = drill["spec"]["jobTemplate"]
+        return self.run_of(restore_drill.NAME, restore_drill.CONTAINER, name)
+
+    def run_of(self, cron_job: str, container: str, name: str) -> tuple[bool, list[dict[str, Any]]]:
+        """The same of a CronJob with this container."""
+        found = json.loads(self._kubectl("get", "cronjob", cron_job, "-o", "json"))
+        template = found["spec"]["jobTemplate"]
         job = {"metadata": {"name": name, **template["metadata"]}, "spec": template["spec"]}
         jobs = object_path("/apis/batch/v1", NAMESPACE, "jobs")
         self.client.create(jobs, {"apiVersion": "batch/v1", "kind": "Job", **job})
@@ -113,8 +147,14 @@ class Drills:
             return next((kind for kind in ("Complete", "Failed") if kind in kinds), None)
 
         verdict = until(ended, f"job {name} has ended", DRILL_S)
-        text = self._kubectl("logs", f"job/{name}", "-c", restore_drill.CONTAINER)
+        text = self._kubectl("logs", f"job/{name}", "-c", container)
         return verdict == "Complete", [json.loads(line) for line in text.splitlines()]
+
+    def termination_message(self, job: str) -> str:
+        """Return what the container of a Job's pod left behind."""
+        where = "{.items[0].status.containerStatuses[0].state.terminated.message}"
+        selector = f"batch.kubernetes.io/job-name={job}"
+        return self._kubectl("get", "pods", "-l", selector, "-o", f"jsonpath={where}")
 
     def _kubectl(self, *args: str) -> str:
         return self.cluster.kubectl("-n", NAMESPACE, *args)
@@ -163,6 +203,24 @@ def test_drill_passes_for_a_valid_checkpoint_and_fails_for_a_corrupt_one(drills:
     assert "training.checkpoint verify" in summary["remedy"]
     # The drill only reads: what it found is as it was.
     assert store.steps() == [10, 20]
+
+
+def test_results_are_copied_to_a_bucket_with_the_credentials_of_a_secret(drills: Drills) -> None:
+    port = drills.cluster.settings.ports["s3"]
+    secret = {"metadata": {"name": "bucket"}, "stringData": _access(port)}
+    secrets = object_path("/api/v1", NAMESPACE, "secrets")
+    drills.client.create(secrets, {"apiVersion": "v1", "kind": "Secret", **secret})
+    store = run_in(drills.volume, "copied-v1-0a1b2c3d", 10)
+    with environment(f"http://{LOOPBACK}:{port}"):
+        to = Objects.at(f"s3://{BUCKET}/{TEAM}/copied-v1-0a1b2c3d")
+        to.connection.client().create_bucket(Bucket=BUCKET)
+        _, lines = drills.run_of(naming.RESULTS_COPY, results_copy.CONTAINER, "copy-by-hand")
+        copied, steps = find_checkpoints(str(to.location))
+        assert steps == store.steps() == [10]
+        assert copied.verify(10) == []
+    assert lines[-1]["runs"] >= 1 and "copied-v1-0a1b2c3d" not in lines[-1]["causes"]
+    # `run why` reads the termination message of the newest pod.
+    assert json.loads(drills.termination_message("copy-by-hand")) == lines[-1]
 
 
 def test_kubectl_create_job_from_cronjob_is_rejected_by_admission(drills: Drills) -> None:

@@ -21,6 +21,7 @@ import yaml
 from sandbox import paths
 from sandbox.runs import Run, RunReader
 from tests.sandbox.node_kit import until
+from tests.unit.ops import github_server
 
 if TYPE_CHECKING:
     from tests.sandbox.conftest import Cluster
@@ -138,6 +139,69 @@ def test_preview_and_refresh_right_after_up_see_no_change(
     assert refresh.returncode == 0, refresh.stdout + refresh.stderr
 
 
+def _workflow_scripts(
+    cluster: Cluster, name: str, job: str, **env: str
+) -> subprocess.CompletedProcess[str]:
+    """What the steps of a workflow's job run, as GitHub's runner would, for the local stack."""
+    tree = yaml.safe_load((paths.PROJECT / f".github/workflows/{name}.yml").read_text())
+    script = "\n".join(step["run"] for step in tree["jobs"][job]["steps"] if "run" in step)
+    variables = {"STACK": "local", "PULUMI_EXPERIMENTAL": "true", "GITHUB_STEP_SUMMARY": os.devnull}
+    return subprocess.run(
+        ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script],
+        cwd=paths.PROJECT,
+        env=cluster.env | variables | env,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=COMMAND_S,
+    )
+
+
+@pytest.fixture
+def checkout() -> Iterator[None]:
+    """Remove what the scripts leave: the plan, and the salt that the engine writes into the stack file."""
+    before = STACK_FILE.read_text()
+    try:
+        yield
+    finally:
+        STACK_FILE.write_text(before)
+        (paths.PROJECT / "plan.json").unlink(missing_ok=True)
+
+
+def test_the_workflows_find_a_hand_edit_and_deploy_only_what_was_planned(
+    cluster: Cluster, first_up: subprocess.CompletedProcess[str], checkout: None, full: bool
+) -> None:
+    hold = ["patch", "clusterqueue", "team-research", "--type=merge", "-p"]
+    with github_server.serving() as github:
+        named = {"GITHUB_API_URL": github.url, "GITHUB_REPOSITORY": "acme/trainyard"}
+        named |= {"GITHUB_TOKEN": github_server.TOKEN, "GITHUB_ACTIONS": "true"}
+        cluster.kubectl(*hold, '{"spec":{"stopPolicy":"Hold"}}')
+        try:
+            found = _workflow_scripts(cluster, "drift", "drift", **named)
+            assert found.returncode == 1, found.stdout + found.stderr
+            assert re.search(r"spec.stopPolicy \| None \| Hold \| a person: kubectl", found.stdout)
+            assert [one["state"] for one in github.issues] == ["open"]
+            if not full:
+                return
+            planned = _workflow_scripts(cluster, "deploy-stack", "plan")
+            assert planned.returncode == 0, planned.stdout + planned.stderr
+            stale = _pulumi(cluster, "refresh", "--yes")
+            assert stale.returncode == 0, stale.stdout + stale.stderr
+            # The update would do more than the plan, which knew nothing of the hand edit.
+            refused = _workflow_scripts(cluster, "deploy-stack", "up")
+            assert refused.returncode != 0 and "violates plan" in refused.stdout + refused.stderr
+            planned = _workflow_scripts(cluster, "deploy-stack", "plan")
+            assert planned.returncode == 0 and "1 update" in planned.stdout, planned.stdout
+            deployed = _workflow_scripts(cluster, "deploy-stack", "up")
+            assert deployed.returncode == 0, deployed.stdout + deployed.stderr
+            gone = _workflow_scripts(cluster, "drift", "drift", **named)
+            assert gone.returncode == 0, gone.stdout + gone.stderr
+            assert [one["state"] for one in github.issues] == ["closed"]
+        finally:
+            cluster.kubectl(*hold, '{"spec":{"stopPolicy":"None"}}')
+
+
 def test_the_policy_pack_passes_the_committed_stack(
     cluster: Cluster, first_up: subprocess.CompletedProcess[str], tmp_path: Path
 ) -> None:
@@ -157,8 +221,43 @@ def test_kubectl_shows_nodes_workloads_and_jobsets(
     assert "NotReady" not in shown
 
 
-def test_an_added_run_leaves_the_old_one_alone_and_an_edited_one_gets_a_new_id(
+def test_what_a_run_wrote_is_fetched_and_verified(
     cluster: Cluster, first_up: subprocess.CompletedProcess[str], tmp_path: Path
+) -> None:
+    options = ["--team", "research", "--to", str(tmp_path)]
+    try:
+        done = _ops(cluster, "run", "fetch", "hello", *options)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "verified against their manifests: checkpoints of step 200" in done.stdout
+        (run,) = tmp_path.glob("hello-v1-*")
+        assert (run / "metrics.jsonl").stat().st_size > 0
+        assert (run / "checkpoints/step-00000200/model.safetensors").stat().st_size > 0
+        model = run / "checkpoints/step-00000200/model.safetensors"
+        model.write_bytes(bytes(model.stat().st_size))
+        again = _ops(cluster, "run", "fetch", "hello", *options)
+        assert again.returncode == 0 and "copied 1 files" in again.stdout, again.stdout
+    finally:
+        _ops(cluster, "dev", "stop", "transfer", "--team", "research")
+
+
+def _review(cluster: Cluster, config: str, folder: Path, *options: str) -> dict[str, Any]:
+    """What `stack review` says of the change to another stack file, before it is made."""
+    preview = _pulumi(cluster, "preview", "--json", "--config-file", config)
+    assert preview.returncode == 0, preview.stdout[-3000:] + preview.stderr
+    (folder / "preview.json").write_text(preview.stdout)
+    file = ["--preview", str(folder / "preview.json"), "--json"]
+    said = _ops(cluster, "stack", "review", "--stack", "local", *file, *options)
+    assert said.returncode in (0, 1), said.stderr
+    found: dict[str, Any] = json.loads(said.stdout)
+    return found
+
+
+def _runs_of(review: dict[str, Any]) -> dict[str, str]:
+    return {one["name"]: one["does"] for one in review["consequences"] if one["what"] == "run"}
+
+
+def test_an_added_run_leaves_the_old_one_alone_and_an_edited_one_gets_a_new_id(
+    cluster: Cluster, first_up: subprocess.CompletedProcess[str], tmp_path: Path, full: bool
 ) -> None:
     before = _jobsets(cluster)
     short = {"steps": 12}
@@ -170,6 +269,7 @@ def test_an_added_run_leaves_the_old_one_alone_and_an_edited_one_gets_a_new_id(
     assert before.items() <= added.items()
     (name,) = added.keys() - before.keys()
     _run_file(tmp_path, "edited", overrides=short | {"seed": 7})
+    review = _review(cluster, config, tmp_path) if full else None
     done = _pulumi(cluster, "up", "--yes", "--skip-preview", "--config-file", config)
     assert done.returncode == 0, done.stdout + done.stderr
     edited = _jobsets(cluster)
@@ -177,6 +277,9 @@ def test_an_added_run_leaves_the_old_one_alone_and_an_edited_one_gets_a_new_id(
     (new_name,) = edited.keys() - before.keys()
     assert new_name != name
     assert new_name.startswith("edited-v1-")
+    if review:
+        assert _runs_of(review) == {name: "stopped", new_name: "started"}
+        assert review["editedRuns"] == ["edited-v1"] and not review["passes"]
 
 
 def test_wait_exits_with_the_exit_code_of_a_failed_run(
@@ -233,7 +336,7 @@ def test_up_converges_after_being_killed_at_any_point(
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    deadline = time.monotonic() + 180
+    deadline = time.monotonic() + 300
     while "creating" not in log.read_text():
         assert time.monotonic() < deadline and engine.poll() is None, log.read_text()
         select.select([], [], [], 0.02)
@@ -302,20 +405,20 @@ def _drained_and_resumed(cluster: Cluster, reader: RunReader, run: Run) -> None:
     until(
         lambda: "has trained for" in _ops(cluster, "run", "why", "last").stdout,
         "its pods are ready",
-        180.0,
+        300.0,
     )
     drained = _ops(cluster, "stack", "drain", "--timeout", "300")
     assert drained.returncode == 0, drained.stdout + drained.stderr
     saved = reader.progress(run).step
     assert "its queue is stopped" in _ops(cluster, "run", "why", "last").stdout
     assert _ops(cluster, "stack", "resume").returncode == 0
-    until(lambda: reader.progress(run).step > saved, "the run goes on", 180.0)
+    until(lambda: reader.progress(run).step > saved, "the run goes on", 300.0)
     resumed = [e for e in reader.progress(run).events if e.get("event") == "resumed"]
     assert resumed[-1]["from_step"] == saved, resumed
 
 
 def test_destroy_lets_a_running_run_save_and_deletes_the_whole_stack(
-    cluster: Cluster, first_up: subprocess.CompletedProcess[str], tmp_path: Path
+    cluster: Cluster, first_up: subprocess.CompletedProcess[str], tmp_path: Path, full: bool
 ) -> None:
     config = str(
         _stack_with(["hello", _run_file(tmp_path, "last", overrides={"steps": 5000})], tmp_path)
@@ -324,7 +427,15 @@ def test_destroy_lets_a_running_run_save_and_deletes_the_whole_stack(
     assert done.returncode == 0, done.stdout + done.stderr
     reader = RunReader(cluster.state)
     run = reader.find("last")
-    until(lambda: reader.progress(run).step > 0, "the run trains", 180.0)
+    until(lambda: reader.progress(run).step > 0, "the run trains", 300.0)
+    if full:
+        without = tmp_path / "without"
+        without.mkdir()
+        review = _review(cluster, str(_stack_with(["hello"], without)), tmp_path, "--live")
+        assert _runs_of(review) == {run.run_id: "stopped"}
+        (unsaved,) = review["live"]["unsaved"]
+        assert unsaved["gpus"] > 0 and 0 < unsaved["gpuHours"] < 1, unsaved
+        assert review["live"]["nodes"]["spot"] == 2 and review["live"]["usdPerHour"] == 0
     _drained_and_resumed(cluster, reader, run)
 
     with _pods_watched(cluster, run.run_id, tmp_path) as seen:

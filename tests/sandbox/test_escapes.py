@@ -150,6 +150,10 @@ def test_users_connect_to_their_own_dev_pods_only(
     assert by_policy in guarded.ask.refusal(attached)
     stranger = escape_dev.connect(own, "exec", escape_dev.ALICE, naming.group(PRODUCTION, "lead"))
     assert "cannot create resource" in guarded.ask.refusal(stranger)
+    for group in (naming.AUDITOR_GROUP, naming.DEPLOYER_GROUP, naming.VIEWER_GROUP):
+        for kind in ("exec", "portforward"):
+            reader = escape_dev.connect(own, kind, escape_dev.ALICE, group)
+            assert "cannot create resource" in guarded.ask.refusal(reader), group
     theirs = escape_dev.connect(own, "exec", escape_dev.BOB, MASTERS)
     with guarded.without(
         "dev-shells", proof=escape_dev.connect(run, "exec", escape_dev.BOB, MASTERS), passed=HOST

@@ -180,7 +180,7 @@ def test_gang_starts_on_spot_restarts_by_cause_and_moves_when_spot_is_gone(
 def test_gang_with_invalid_configuration_fails_without_restart(gangs: Cluster) -> None:
     spec, manifest = _gang("exit 78", name="bad-config", capacity_types=("on-demand",))
     _start(gangs, manifest)
-    until(lambda: _status(gangs, spec).get("terminalState") == "Failed", "the JobSet failed", 60.0)
+    until(lambda: _status(gangs, spec).get("terminalState") == "Failed", "the JobSet failed")
     assert _status(gangs, spec).get("restarts", 0) == 0
 
 
@@ -197,7 +197,7 @@ def test_gang_that_does_not_fit_as_a_whole_starts_no_pod(gangs: Cluster) -> None
             for condition in workload.get("status", {}).get("conditions", [])
         )
 
-    until(pending, "Kueue reports why the gang waits", 60.0)
+    until(pending, "Kueue reports why the gang waits")
     assert _running_nodes(gangs, wide) == []
     pods = gangs.kubectl("get", "pods", "-n", NAMESPACE, "-o", "name")
     assert wide.run_id not in pods
@@ -218,7 +218,7 @@ def test_another_namespace_cannot_use_the_teams_queue(gangs: Cluster) -> None:
             text = gangs.kubectl("get", "workloads", "-n", "default", "-o", "json")
             return "namespace doesn't match" in text.lower()
 
-        until(refused, "Kueue refuses the namespace", 60.0)
+        until(refused, "Kueue refuses the namespace")
     finally:
         gangs.kubectl("delete", "jobset", spec.run_id, "-n", "default", "--timeout=180s")
         delete(gangs, intruder)

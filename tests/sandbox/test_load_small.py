@@ -1,6 +1,6 @@
 """The benchmarks at their smallest size, each on its own cluster, which is deleted at the end.
 
-Controllers are killed by the full storm only (`make soak`): how soon each is back is up to the machine.
+Storms of preemption, and of killed controllers, run with `make soak`: how soon each is back is up to the machine.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.sandbox.node_kit import until
 
 pytestmark = pytest.mark.sandbox
 
-LIMIT_S = 300.0
+LIMIT_S = 540.0
 """Of one command, on a machine that may be busy with other tests; an idle one needs about 30 s."""
 
 
@@ -48,7 +48,7 @@ def _services(folder: Path) -> list[str]:
 
 def _assert_nothing_is_left(folder: Path) -> None:
     assert list(folder.glob("trainyard-bench-*")) == []
-    until(lambda: not _services(folder), "no service of the cluster runs", 30.0)
+    until(lambda: not _services(folder), "no service of the cluster runs", 180.0)
 
 
 def test_gangs_are_admitted_as_a_whole_within_the_quota_by_both_configurations(
@@ -63,6 +63,7 @@ def test_gangs_are_admitted_as_a_whole_within_the_quota_by_both_configurations(
     _assert_nothing_is_left(tmp_path)
 
 
+@pytest.mark.full_only
 def test_every_gang_finishes_once_although_it_is_preempted(tmp_path: Path) -> None:
     running = _start(tmp_path, "storm", "--low", "8", "--high", "8", "--kills", "0")
     output, _ = running.communicate(timeout=LIMIT_S)

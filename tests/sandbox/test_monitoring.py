@@ -27,6 +27,7 @@ from sandbox.monitoring import late_start, prometheus_client
 from sandbox.node import images
 from sandbox.toolchain.tools import MONITORING_TOOLS
 from tests.golden.example_runs import PREPARED, run
+from tests.sandbox import costs_kit
 from tests.sandbox.node_kit import until
 from tests.sandbox.queue_kit import Fleet, pool, team_of
 from training import source
@@ -36,7 +37,7 @@ from training.spec import Resources
 if TYPE_CHECKING:
     from tests.sandbox.conftest import Cluster
 
-pytestmark = [pytest.mark.sandbox, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.sandbox, pytest.mark.timeout(600)]
 
 TEAM, POOL = "watched", "watched-pool"
 NODE = f"{POOL}-0"
@@ -113,7 +114,7 @@ def _switch_on_late(cluster: Cluster) -> None:
         late_start.start(cluster.state)
         assert background == late_start.background_process(cluster.state), "started twice"
         assert background
-        until(lambda: not background.alive, "monitoring was started in the background", 120.0)
+        until(lambda: not background.alive, "monitoring was started in the background")
     log = (cluster.state.logs / late_start.LOG).read_text()
     assert "Monitoring runs" in log, log
 
@@ -162,14 +163,16 @@ def _job(fleet: Fleet) -> tuple[str, dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def watched(cluster: Cluster, prometheus: str) -> Iterator[Watched]:
-    """A training run that Prometheus scrapes."""
+    """A training run that Prometheus scrapes, and the add-on that books what it costs."""
     one = pool(POOL, 1) | {"instanceTypes": ["g6.xlarge"], "nodes": "process"}
     quota = {"cpu": "4", "memory": "16Gi", "gpus": 1}
     fleet = Fleet(cluster, "watch", [one], [team_of(TEAM, quota=quota)])
     with fleet.deployed():
         run_id, job = _job(fleet)
         cluster.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(job))
-        yield Watched(cluster, prometheus, run_id)
+        costs = costs_kit.on_node(costs_kit.objects(TEAM, POOL, 1e6, ""), NODE)
+        with costs_kit.applied(cluster, costs):
+            yield Watched(cluster, prometheus, run_id)
 
 
 def test_run_metrics_carry_the_labels_of_the_pod(watched: Watched) -> None:
@@ -181,6 +184,13 @@ def test_run_metrics_carry_the_labels_of_the_pod(watched: Watched) -> None:
     assert labels["node"] == NODE
     assert labels["pod"].startswith(watched.run_id)
     assert "forged" not in labels.values()
+
+
+def test_prometheus_scrapes_ledger_and_budgets_of_the_add_on(watched: Watched) -> None:
+    own = f'job="{series.COSTS_JOB}", team="{TEAM}"'
+    watched.await_series(f'{series.BUDGET_STATE}{{{own}, state="ok"}} == 1', TRAIN_S)
+    (held,) = watched.await_series(f"sum({series.LEDGER_SECONDS}{{{own}}}) by (pool) > 0")
+    assert held["metric"] == {"pool": POOL}
 
 
 def test_run_serves_metrics_only_on_the_pod_address(watched: Watched) -> None:

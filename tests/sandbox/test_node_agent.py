@@ -50,7 +50,7 @@ def _kill_agent(kit: Kit) -> process.Process:
 
 
 def _await_new(kit: Kit, name: str, old: process.Process) -> None:
-    until(lambda: _service(kit, name).pid != old.pid, f"{name} was started again", 60)
+    until(lambda: _service(kit, name).pid != old.pid, f"{name} was started again")
 
 
 def _waiter(kit: Kit, name: str, **spec: Any) -> None:
@@ -103,7 +103,7 @@ def test_pod_deleted_while_no_agent_runs_is_stopped_by_the_next_agent(kit: Kit) 
     pod = kit.await_line("orphan", "up")
     _kill_agent(kit)
     kit.delete("orphan", 0)
-    until(lambda: not processes_with(marker), "its processes are gone", 60)
+    until(lambda: not processes_with(marker), "its processes are gone")
     until(lambda: not kit.folder(pod).path.exists(), "its folder is gone")
 
 
@@ -115,7 +115,7 @@ def test_exit_while_the_api_server_is_unavailable_is_reported_later(kit: Kit) ->
     assert server.wait(10)
     (kit.folder(pod).volumes / "v" / "go").touch()
     _await_new(kit, "apiserver", server)
-    after = kit.await_phase("unheard", "Failed", 60)
+    after = kit.await_phase("unheard", "Failed")
     assert terminated(after)["exitCode"] == 6
 
 

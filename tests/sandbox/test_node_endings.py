@@ -87,7 +87,7 @@ def test_forced_deletion_kills_immediately(kit: Kit) -> None:
     kit.await_line("forced", "up")
     kit.delete("forced", 0)
     kit.await_gone("forced")
-    until(lambda: not processes_with(marker), "its processes are gone", 5)
+    until(lambda: not processes_with(marker), "its processes are gone")
 
 
 def test_an_evicted_pod_keeps_its_disruption_condition_and_its_exit_code(kit: Kit) -> None:
@@ -107,7 +107,7 @@ def test_completed_pod_leaves_no_process(kit: Kit) -> None:
     marker = uuid.uuid4().hex
     kit.run("leaver", f"setsid sh -c 'sleep 600; :' {marker} & sleep 0.2; exit 0")
     kit.await_phase("leaver", "Succeeded")
-    until(lambda: not processes_with(marker), "its processes are gone", 5)
+    until(lambda: not processes_with(marker), "its processes are gone")
 
 
 def test_a_pod_whose_shim_is_killed_dies_and_is_reported_as_killed(kit: Kit) -> None:
@@ -120,7 +120,7 @@ def test_a_pod_whose_shim_is_killed_dies_and_is_reported_as_killed(kit: Kit) -> 
     assert signal_process(run["shim_pid"], run["shim_start"], 9)
     pod = kit.await_phase("unkept", "Failed")
     assert terminated(pod)["exitCode"] == 137
-    until(lambda: not processes_with(marker), "its processes are gone", 5)
+    until(lambda: not processes_with(marker), "its processes are gone")
 
 
 def test_status_contains_resource_limits(kit: Kit) -> None:

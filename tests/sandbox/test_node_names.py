@@ -86,7 +86,7 @@ def test_jobset_of_two_pods_completes_a_gloo_all_reduce(kit: Kit) -> None:
         item = kit.client.get(f"{JOBSETS}/namespaces/{kit.namespace}/jobsets/duo")
         return bool(item.get("status", {}).get("terminalState") == "Completed")
 
-    until(done, "the JobSet is complete", 90)
+    until(done, "the JobSet is complete")
     pods = kit.client.get(
         f"/api/v1/namespaces/{kit.namespace}/pods",
         labelSelector="jobset.sigs.k8s.io/jobset-name=duo",

@@ -11,11 +11,11 @@ import yaml
 
 from infra.tenancy import access
 from ops import __main__ as ops
+from ops.budgets.budget_file import TeamBudget
 from ops.budgets.command import Controller
 from ops.budgets.decision import Budget, Level
 from ops.cluster import Cluster as OpsCluster
 from ops.ledger.record import Record
-from ops.ledger.stack_file import TeamBudget
 from sandbox.cluster import ClusterError
 from tests.sandbox.node_kit import until
 from tests.sandbox.ops_kit import WORK, Json, Live, Stage
@@ -89,7 +89,7 @@ def test_gang_not_ready_in_time_is_reported_as_requeued(live: Live) -> None:
         history = live.why("tainted")["history"]
         return any("its pods were not all ready in time" in line for line in history)
 
-    until(sent_back, "the run with the taint was sent back", 90.0)
+    until(sent_back, "the run with the taint was sent back")
     live.stop("tainted")
 
 
@@ -192,7 +192,7 @@ def test_a_team_that_exceeds_its_budget_is_held_and_drained(live: Live, tmp_path
 
     look()
     assert f"team {TEAM}: drain, queue held" in said
-    until(lambda: not live.pods(), "the run has saved and stopped", 120.0)
+    until(lambda: not live.pods(), "the run has saved and stopped")
     queue = json.loads(live.cluster.kubectl("get", "clusterqueue", f"team-{TEAM}", "-o", "json"))
     assert queue["spec"]["stopPolicy"] == "Hold"
 

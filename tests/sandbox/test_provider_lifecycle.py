@@ -107,6 +107,7 @@ def test_an_edit_updates_the_object_and_an_edit_of_a_fixed_field_replaces_it(
     assert replaced["data"] == {"a": "2"} and replaced["metadata"]["uid"] != made
 
 
+@pytest.mark.standin
 def test_fixed_fields_of_named_objects_are_replaced_where_existing_objects_are_adopted(
     cluster: Any, project: Project
 ) -> None:
@@ -154,6 +155,7 @@ def test_refresh_shows_manual_changes_and_up_reverts_them(cluster: Any, project:
     assert repaired["labels"] == {"edited": "ours"} and repaired["annotations"] == {"foreign": "1"}
 
 
+@pytest.mark.standin
 def test_existing_object_is_rejected_unless_imported(cluster: Any, tmp_path: Path) -> None:
     project = Project.create(tmp_path, cluster.env, PULUMI_K8S_UPSERT_EXISTING_OBJECTS="false")
     project.write("")

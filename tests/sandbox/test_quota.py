@@ -206,3 +206,17 @@ def test_services_exposed_outside_the_cluster_are_rejected(
     _accepted(held, _service(clusterIP="None"))
     with _without(held, "ResourceQuota"):
         _accepted(held, _service(**outside))
+
+
+def test_dev_pods_are_counted_by_their_deadline_and_other_pods_are_not(held: Cluster) -> None:
+    _apply(held, limits.dev_pod_quota(TEAM, 1))
+    with_deadline: Any = {"activeDeadlineSeconds": 3600}
+    first = _pod(_container(), name="first-dev", **with_deadline)
+    try:
+        _accepted(held, first)
+        held.kubectl("create", "-f", "-", stdin=json.dumps(first))
+        _refused(held, _pod(_container(), **with_deadline), "exceeded quota: dev-pods")
+        _accepted(held, _pod(_container()))
+    finally:
+        held.kubectl("delete", "pod", "first-dev", "-n", NAMESPACE, "--ignore-not-found")
+        held.kubectl("delete", "resourcequota", "dev-pods", "-n", NAMESPACE)

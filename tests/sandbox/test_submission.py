@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,12 @@ from infra.domain.published_record import to_text
 from infra.tenancy import team
 from ops.cluster import Cluster as OpsCluster
 from ops.cluster import ClusterError, ForbiddenError, UnreachableError
-from ops.collect import PODS, list_runs
+from ops.collect import PODS, list_runs, stopped_runs
 from ops.objects import Json
+from ops.stopped import is_stopped
 from ops.submission import create, record, render, stopping
+from ops.sweep import driver, store
+from ops.sweep import submission as sweep_files
 from tests.golden.example_runs import RUN_FILE, project_in
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.escape_kit import GuardedCluster, standing
@@ -95,7 +99,11 @@ def mine(cluster: OpsCluster, run_id: str) -> list[str]:
         f"{one['kind']}/{one['metadata']['name']}"
         for one in [
             *stopping.parts_of(cluster, NAMESPACE, run_id),
-            *(run for run in list_runs(cluster, NAMESPACE) if run["metadata"]["name"] == run_id),
+            *(
+                run
+                for run in list_runs(cluster, NAMESPACE)
+                if run["metadata"]["name"] == run_id and not is_stopped(run)
+            ),
         ]
     )
 
@@ -131,10 +139,10 @@ def test_a_member_submits_stops_resumes_and_deletes_a_run(
     assert stopping.stop(ada, run)
     stopping.wait_for_pods(ada, NAMESPACE, run_id, lambda line: None)
     until(lambda: mine(ada, run_id) == [f"ConfigMap/{run_id}"], "only its files are left")
-    stopped = stopping.find_stopped(stopping.stopped_runs(ada, NAMESPACE), "mine")
+    stopped = stopping.find_stopped(stopped_runs(ada, NAMESPACE), "mine")
     again = stopping.resume(ada, stopped, ADA)
     assert again["metadata"]["name"] == run_id
-    assert stopping.stopped_runs(ada, NAMESPACE) == []
+    assert stopped_runs(ada, NAMESPACE) == []
 
     lead = as_user(guarded.cluster, LEAD, "lead")
     [run] = [one for one in list_runs(lead, NAMESPACE) if one["metadata"]["name"] == run_id]
@@ -206,3 +214,40 @@ def test_a_team_that_the_caller_is_not_a_member_of_is_named(guarded: GuardedClus
     ada = as_user(guarded.cluster, ADA)
     with pytest.raises(ForbiddenError, match="team esc-prod: you may not read"):
         record.read_record(ada, "esc-prod")
+
+
+def test_a_member_runs_a_sweep_within_the_walls_and_caps_of_the_team(
+    guarded: GuardedCluster, tmp_path: Path
+) -> None:
+    ada, bob = as_user(guarded.cluster, ADA), as_user(guarded.cluster, BOB)
+    rates = {"optimizer.learning_rate": [0.001, 0.002, 0.003]}
+    plan = {"method": "grid", "parameters": rates, "parallel": 2, "metric": "loss"}
+    project, file = run_file(tmp_path, "rates", sweep=plan)
+    published = record.read_record(ada, RESEARCH)
+    planned = sweep_files.load_published(file, published, record.caller(ada), project)
+    work = driver.Driver(
+        cluster=ada,
+        namespace=NAMESPACE,
+        manifests=planned.manifests,
+        read_values=lambda trials, pods: {},
+        asha=None,
+        report=lambda line: None,
+    )
+    stored = driver.run_round(work, store.open_sweep(ada, planned.state, planned.user))
+    made = driver.runs_of(ada, NAMESPACE, "rates-v1")
+    assert len(made) == 2
+    assert {create.launched_by(one) for one in made.values()} == {ADA}
+
+    known = store.list_sweeps(bob, NAMESPACE)
+    theirs = store.find_sweep(known, "rates")
+    with pytest.raises(ForbiddenError, match="launched by another user"):
+        driver.stop(bob, theirs, dt.datetime.now(dt.UTC))
+    over = planned.manifests(planned.state.trials[2].run_id)
+    over[-1]["spec"] |= {"parallelism": 5, "completions": 5}
+    with pytest.raises(ForbiddenError, match=r"caps\.nodes"):
+        driver.create_run(ada, over)
+
+    stored = driver.stop(ada, stored, dt.datetime.now(dt.UTC))
+    until(lambda: driver.runs_of(ada, NAMESPACE, "rates-v1") == {}, "its runs are deleted")
+    driver.delete(ada, stored)
+    assert [one for one in store.list_sweeps(ada, NAMESPACE) if one.state.name == "rates"] == []

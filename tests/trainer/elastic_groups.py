@@ -20,9 +20,11 @@ ENDLESS = (
     "schedule.kind=constant",
     "evaluation.every_steps=40",
     "groups.max=4",
-    "groups.silent_after_s=1.5",
+    "groups.silent_after_s=60",
 )
-"""Settings of a run that is stopped by its test."""
+"""Settings of a run that is stopped by its test. A group that only waits for a processor is not lost."""
+SILENT = "groups.silent_after_s=1.5"
+"""For tests of groups that fall silent."""
 
 
 @dataclass

@@ -7,6 +7,8 @@ hook may first break something in it. `launch` itself is tested apart, as a real
 
 from __future__ import annotations
 
+import gc
+import importlib
 import json
 import os
 import signal
@@ -189,6 +191,36 @@ def _become_rank(rank: int, world: int, port: int, log: Path) -> None:
         MASTER_ADDR="127.0.0.1",
         MASTER_PORT=str(port),
     )
+
+
+def held_before(step: int, acted: Path, then: Hook | None = None, told: Sequence[int] = ()) -> Hook:
+    """Have no rank begin `step` before the test has acted: however late it is, the run has not ended.
+
+    The test creates `acted` once it has acted; the ranks `told` also wait until they have noted their SIGTERM.
+    """
+
+    def hook(rank: int) -> None:
+        loop: Any = importlib.import_module("training.trainer.loop")
+        from trainyard.notice import Notice
+
+        plain = loop.learning_rate
+
+        def noted() -> bool:
+            if not acted.exists():
+                return False
+            notices = (found for found in gc.get_objects() if isinstance(found, Notice))
+            return rank not in told or any(found.source for found in notices)
+
+        def held(*arguments: Any) -> Any:
+            if arguments[2] == step:
+                until(noted, "the test to act")
+            return plain(*arguments)
+
+        pytest.MonkeyPatch().setattr(loop, "learning_rate", held)
+        if then:
+            then(rank)
+
+    return hook
 
 
 def noting_samples(file: Path, attempt: int) -> Hook:

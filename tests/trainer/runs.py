@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.trainer.ranks import Hook, Ranks, RunFiles, start
+from tests.trainer.ranks import Hook, Ranks, RunFiles, held_before, start
 
 STEPS = 24
 INTERVAL = 5
@@ -32,10 +34,18 @@ class Trainer:
     config: Path
     started: list[Ranks] = field(default_factory=list)
 
-    def start(self, run: str, *assignments: str, world: int = 2, hook: Hook | None = None) -> Ranks:
-        """Start one attempt of the run of this name."""
+    def start(
+        self,
+        run: str,
+        *assignments: str,
+        world: int = 2,
+        hook: Hook | None = None,
+        after: str = "",
+    ) -> Ranks:
+        """Start one attempt of the run of this name. `after`: the run that it continues."""
         settings = [f"data.path={self.dataset}", *assignments]
         arguments = ["--config", str(self.config), "--run-dir", str(self.root / run)]
+        arguments += ["--continue-from", str(self.root / after)] if after else []
         arguments += [word for setting in settings for word in ("--set", setting)]
         log = self.root / f"{run}.{len(self.started)}.log"
         ranks = start(arguments, world, log, hook)
@@ -43,10 +53,35 @@ class Trainer:
         return ranks
 
     def run(
-        self, run: str, *assignments: str, world: int = 2, hook: Hook | None = None
+        self,
+        run: str,
+        *assignments: str,
+        world: int = 2,
+        hook: Hook | None = None,
+        after: str = "",
     ) -> list[int]:
         """Start one attempt and wait for its exit codes."""
-        return self.start(run, *assignments, world=world, hook=hook).wait()
+        return self.start(run, *assignments, world=world, hook=hook, after=after).wait()
+
+    def stop(
+        self,
+        run: str,
+        step: int,
+        *assignments: str,
+        world: int = 2,
+        to: Sequence[int] | None = None,
+        hook: Hook | None = None,
+    ) -> Ranks:
+        """Start one attempt and send SIGTERM to ranks, by default to all, soon after a step; wait for its end."""
+        told = range(world) if to is None else to
+        acted = self.root / f"{run}.{len(self.started)}.acted"
+        held = held_before(min(step + 3, STEPS), acted, hook, told)
+        ranks = self.start(run, *assignments, world=world, hook=held)
+        self.files(run).until_step(step)
+        ranks.signal(signal.SIGTERM, *told)
+        acted.touch()
+        ranks.wait()
+        return ranks
 
     def files(self, run: str) -> RunFiles:
         """What the run of this name has written."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.trainer.ranks import RunFiles
+from tests.trainer.ranks import RunFiles, held_before
 from tests.trainer.runs import STEPS, Trainer, assert_same
 from trainyard.store.posix import PosixStore
 
@@ -57,9 +57,11 @@ def test_a_run_over_two_staged_datasets_is_the_same_however_it_is_interrupted(
     settings = mixed(source, tmp_path / "nvme")
     assert trainer.run("whole", *settings) == [0, 0]
     files = trainer.files("cut")
-    ranks = trainer.start("cut", *settings)
+    acted = trainer.root / "acted"
+    ranks = trainer.start("cut", *settings, hook=held_before(STEPS - 1, acted))
     files.until_step(9)
     ranks.signal(signal.SIGKILL, 1)
+    acted.touch()
     ranks.wait()
     # A newer version has been prepared: the run stays with the one that it began with.
     (source / "latest").write_text("0123456789abcdef\n")

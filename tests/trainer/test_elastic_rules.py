@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from bench.trainer.elastic_changes import sample_faults
-from tests.trainer.elastic_groups import ENDLESS, ElasticRun, stop_run
+from tests.trainer.elastic_groups import ENDLESS, SILENT, ElasticRun, stop_run
 from tests.trainer.ranks import Hook, until
 from tests.trainer.runs import Trainer
 
@@ -89,6 +89,7 @@ def test_the_leader_and_another_are_killed_at_once(elastic: ElasticRun) -> None:
 
 
 def test_a_leader_that_falls_silent_and_comes_back_joins_again(elastic: ElasticRun) -> None:
+    elastic.settings = (*ENDLESS, SILENT)
     grown(elastic, 2)
     elastic.groups[0].signal(signal.SIGSTOP)
     elastic.until_groups(1)
@@ -227,6 +228,7 @@ def divided_by(file: Path) -> Hook:
 
 def test_only_one_part_of_a_divided_network_goes_on(elastic: ElasticRun) -> None:
     file = elastic.trainer.root / "divided"
+    elastic.settings = (*ENDLESS, SILENT)
     grown(elastic, 3, divided_by(file))
     members = [member["id"] for member in elastic.view()["members"]]
     temporary = file.with_suffix(".new")

@@ -34,17 +34,11 @@ def test_sigterm_at_any_step_loses_no_step_and_no_bit(
     for number in range(60 if full else 2):
         run, step, rank = f"run{number}", chance.randrange(1, STEPS - 2), chance.randrange(2)
         files = trainer.files(run)
-        ranks = trainer.start(run)
-        files.until_step(step)
-        ranks.signal(signal.SIGTERM, rank)
-        codes = ranks.wait()
-        if codes == [75, 75]:  # else it was done before the signal came
-            stopped = files.last_step()
-            assert files.events("checkpoint_commit")[-1]["step"] == stopped
-            assert trainer.run(run) == [0, 0]
-            assert files.events("resumed")[-1]["from_step"] == stopped
-        else:
-            assert codes == [0, 0]
+        assert trainer.stop(run, step, to=[rank]).wait() == [75, 75]
+        stopped = files.last_step()
+        assert files.events("checkpoint_commit")[-1]["step"] == stopped
+        assert trainer.run(run) == [0, 0]
+        assert files.events("resumed")[-1]["from_step"] == stopped
         assert_same(files, control)
 
 
@@ -83,10 +77,7 @@ def test_random_states_of_every_rank_are_part_of_a_checkpoint(
 ) -> None:
     assert trainer.run("whole", hook=with_noise) == [0, 0]
     files = trainer.files("cut")
-    ranks = trainer.start("cut", hook=with_noise)
-    files.until_step(7)
-    ranks.signal(signal.SIGTERM, 0)
-    assert ranks.wait() == [75, 75]
+    assert trainer.stop("cut", 7, to=[0], hook=with_noise).wait() == [75, 75]
     assert trainer.run("cut", hook=with_noise) == [0, 0]
     assert_same(files, trainer.files("whole"))
     assert files.losses() != control.losses()
@@ -110,10 +101,7 @@ def test_the_number_of_ranks_may_change_between_attempts(
 ) -> None:
     files = trainer.files("run")
     for world in (2, 1, 4):
-        ranks = trainer.start("run", world=world)
-        goal = files.last_step() + 4
-        files.until_step(goal)
-        ranks.signal(signal.SIGTERM)
+        ranks = trainer.stop("run", files.last_step() + 4, world=world)
         assert ranks.wait() == [75] * world
     assert trainer.run("run", world=2) == [0, 0]
     # The same samples in the same steps; only the order of sums differs.
@@ -130,12 +118,35 @@ def test_each_sample_is_used_once_across_interruptions_and_numbers_of_ranks(
 
     files = trainer.files("run")
     for world in (2, 1):
-        ranks = trainer.start("run", world=world, hook=noting_samples(used, world))
-        goal = files.last_step() + 5
-        files.until_step(goal)
-        ranks.signal(signal.SIGTERM)
+        hook = noting_samples(used, world)
+        ranks = trainer.stop("run", files.last_step() + 5, world=world, hook=hook)
         assert ranks.wait() == [75] * world
     assert trainer.run("run", world=2, hook=noting_samples(used, 2)) == [0, 0]
     ranges = [tuple(map(int, line.split()))[1:] for line in used.read_text().splitlines()]
     samples = sorted(k for first, count in ranges for k in range(first, first + count))
     assert samples == list(range(STEPS * 8))
+
+
+def test_a_finished_run_continued_equals_one_that_was_as_long_from_the_start(
+    trainer: Trainer,
+) -> None:
+    constant = "schedule.kind=constant"
+    assert trainer.run("whole", constant) == [0, 0]
+    assert trainer.run("first", constant, "steps=13") == [0, 0]
+    begun = trainer.files("first")
+    kept = sorted(one.name for one in (begun.path / "checkpoints").glob("step-*"))
+
+    longer = trainer.files("longer")
+    assert trainer.run("longer", constant, after="first") == [0, 0]
+
+    further = [line["loss"] for line in longer.metrics()]
+    assert [line["step"] for line in longer.metrics()] == list(range(14, STEPS + 1))
+    assert begun.losses() + further == trainer.files("whole").losses()
+    assert longer.events("resumed")[0]["from_step"] == 13
+    assert sorted(one.name for one in (begun.path / "checkpoints").glob("step-*")) == kept
+
+
+def test_a_run_cannot_continue_one_that_has_no_checkpoint(trainer: Trainer) -> None:
+    ranks = trainer.start("longer", after="never")
+    assert ranks.wait() == [78, 78]
+    assert "--continue-from" in ranks.output() and "has no checkpoint" in ranks.output()

@@ -1,7 +1,7 @@
 """Each example on a node of two ranks: undisturbed, and interrupted with and without notice, then compared.
 
-Short: one example of each launcher, with notice only; `--full`: all, with both. The examples' environment is
-installed when it is missing, which takes about ten seconds with cached packages.
+Short: two examples of each launcher that has two, with notice only; `--full`: all, with both. The examples'
+environment is installed when it is missing, which takes about ten seconds with cached packages.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ CASES = {
     "ddp": Example("ddp/run.yaml", short=True),
     "hf-trainer": Example("hf-trainer/run.yaml", "--epochs 0.5 --save-steps 3 --length 128"),
     "accelerate-fsdp2": Example("accelerate-fsdp2/run.yaml", EPOCHS_OF_4, short=True),
-    "deepspeed-zero2": Example("deepspeed/zero2.yaml"),
+    "deepspeed-zero2": Example("deepspeed/zero2.yaml", short=True),
     "deepspeed-zero3": Example("deepspeed/run.yaml", short=True),
     "mpirun": Example("mpirun/run.yaml", short=True, program="mpirun", package="openmpi-bin"),
     "lightning": Example("lightning/run.yaml", EPOCHS_OF_4),
@@ -106,10 +106,8 @@ def test_an_interrupted_example_continues_as_if_undisturbed(
 
 @pytest.mark.timeout(LONG_S)
 def test_a_script_without_trainyard_continues_from_its_own_checkpoint(
-    start_run: StartRun, full: bool
+    start_run: StartRun,
 ) -> None:
-    if not full:
-        pytest.skip("long; run with --full")
     plain = Example("ddp/plain.yaml", "--steps 10 --save-every 3 --output {run}/output")
     control = start_run(plain, "undisturbed")
     assert control.wait() == EXIT_DONE, control.output()

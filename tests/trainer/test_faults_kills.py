@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.trainer.fault_table import Trials
-from tests.trainer.ranks import Hook, RunFiles, noting_samples, until
+from tests.trainer.ranks import Hook, RunFiles, held_before, noting_samples, until
 from tests.trainer.runs import INTERVAL, STEPS, Trainer, assert_same
 
 SAMPLES = 8
@@ -43,20 +43,22 @@ def test_killed_at_any_step_a_run_loses_an_interval_at_most_and_no_bit(
     for number in trials.numbers(f"{fault} at a random step", 1, 150):
         run, step = f"run{number}", trials.chance.randrange(1, STEPS - 2)
         files, noted = trainer.files(run), trainer.root / f"{run}.samples"
-        ranks = trainer.start(run, hook=noting_samples(noted, 1))
+        acted = trainer.root / f"{run}.acted"
+        hook = held_before(STEPS - 1, acted, noting_samples(noted, 1))
+        ranks = trainer.start(run, hook=hook)
         files.until_step(step)
         ranks.signal(signal.SIGKILL, *trials.chance.sample((0, 1), victims))
+        acted.touch()
         codes = ranks.wait()
-        if codes != [0, 0]:
-            assert 0 not in codes and 75 not in codes
-            killed_at = files.last_step()
-            assert trainer.run(run, hook=noting_samples(noted, 2)) == [0, 0]
-            from_step = files.events("started")[-1]["step"]
-            trials.lost(killed_at - from_step)
-            # A save in flight does not count until it is complete; the next one is due an interval
-            # later and waits for it, so the step after which it is due is the last one at risk.
-            assert killed_at - from_step <= 2 * INTERVAL
-            assert_each_sample_counted_once(noted, files)
+        assert 0 not in codes and 75 not in codes
+        killed_at = files.last_step()
+        assert trainer.run(run, hook=noting_samples(noted, 2)) == [0, 0]
+        from_step = files.events("started")[-1]["step"]
+        trials.lost(killed_at - from_step)
+        # A save in flight does not count until it is complete; the next one is due an interval
+        # later and waits for it, so the step after which it is due is the last one at risk.
+        assert killed_at - from_step <= 2 * INTERVAL
+        assert_each_sample_counted_once(noted, files)
         assert_same(files, control)
     trials.passed = True
 
@@ -92,10 +94,12 @@ def test_sigterm_during_a_slow_save_loses_no_step_before_sigkill(
         run, step = f"run{number}", trials.chance.randrange(1, STEPS - 6)
         files, flag = trainer.files(run), trainer.root / f"{run}.slow"
         deadline = f"checkpoint.deadline_s={NOTICE_S * 110 / 120}"
-        ranks = trainer.start(run, deadline, hook=slow_once(flag, save_s / SAVE_SCALE))
+        acted = trainer.root / f"{run}.acted"
+        hook = held_before(STEPS - 1, acted, slow_once(flag, save_s / SAVE_SCALE), (0, 1))
+        ranks = trainer.start(run, deadline, hook=hook)
         files.until_step(step)
         flag.touch()
-        codes = told_and_killed(ranks)
+        codes = told_and_killed(ranks, acted)
         stopped = files.last_step()
         assert codes == [75, 75], ranks.output()
         assert trainer.run(run) == [0, 0]
@@ -114,22 +118,29 @@ def test_a_save_longer_than_the_notice_leaves_the_checkpoint_before_it_intact(
         run, step = f"run{number}", trials.chance.randrange(INTERVAL + 2, STEPS - 6)
         files, flag = trainer.files(run), trainer.root / f"{run}.slow"
         deadline = f"checkpoint.deadline_s={NOTICE_S * 30 / 120}"
-        ranks = trainer.start(run, deadline, hook=slow_once(flag, NOTICE_S * 130 / 120))
+        acted = trainer.root / f"{run}.acted"
+        slow = slow_once(flag, NOTICE_S * 130 / 120)
+        ranks = trainer.start(run, deadline, hook=held_before(STEPS - 1, acted, slow, (0, 1)))
         files.until_step(step)
+        # On a slow machine the first save may still be under way, which the notice would then cut off.
+        until(lambda files=files: files.events("checkpoint_commit"), "a checkpoint")  # type: ignore[misc]
         flag.touch()
-        codes = told_and_killed(ranks)
+        codes = told_and_killed(ranks, acted)
         stopped = files.last_step()
         assert codes == [75, 75], ranks.output()  # an older good one is there
         assert trainer.run(run) == [0, 0]
         trials.lost(stopped - files.events("resumed")[-1]["from_step"])
-        assert 0 < (trials.most_lost or 0) <= 2 * INTERVAL
+        # Two intervals, as above, and the step in which the ranks agree on a notice that came while the
+        # next save waited for the slow one.
+        assert 0 < (trials.most_lost or 0) <= 2 * INTERVAL + 1
         assert_same(files, control)
     trials.passed = True
 
 
-def told_and_killed(ranks: Any) -> list[int]:
+def told_and_killed(ranks: Any, acted: Path) -> list[int]:
     """SIGTERM, then SIGKILL to what is left after the notice; the exit codes."""
     ranks.signal(signal.SIGTERM)
+    acted.touch()
     limit = time.monotonic() + NOTICE_S
     until(lambda: ranks.all_ended() or time.monotonic() > limit, "the end")
     ranks.signal(signal.SIGKILL)
@@ -144,14 +155,12 @@ def test_with_a_wrong_clock_the_newest_checkpoint_is_still_the_one_of_the_last_s
         run, files = f"run{number}", trainer.files(f"run{number}")
         for attempt, offset in enumerate((0.0, *trials.chance.sample((-600.0, 600.0), 2)), start=1):
 
-            def hook(_: int, offset: float = offset) -> None:
+            def wrong_clock(_: int, offset: float = offset) -> None:
                 plain = time.time
                 time.time = lambda: plain() + offset
 
-            ranks = trainer.start(run, hook=hook)
             goal = attempt * 5 + trials.chance.randrange(3)
-            files.until_step(goal)
-            ranks.signal(signal.SIGTERM)
+            ranks = trainer.stop(run, goal, hook=wrong_clock)
             assert ranks.wait() == [75, 75], ranks.output()
             for place, folder in enumerate(sorted(files.path.glob("checkpoints/step-*"))):
                 os.utime(folder, (1e9 - place, 1e9 - place))  # the newest looks oldest

@@ -90,17 +90,24 @@ def test_a_notice_is_acknowledged_at_any_moment(
 def test_a_notice_is_acknowledged_while_waiting_in_a_collective(
     trainer: Trainer, control: RunFiles
 ) -> None:
-    waiting = trainer.root / "leader"
+    waiting, noted = trainer.root / "leader", trainer.root / "noted"
 
     def come_late() -> None:  # the leader waits for this rank at the end of the sixth step
         os.kill(int(waiting.read_text()), signal.SIGTERM)
-        time.sleep(0.3)
+        until(noted.exists, "the leader's notice")
 
     late = before("training.trainer.loop", "agree", 7, 1, come_late)
 
     def hook(rank: int) -> None:
         if rank == 0:
             waiting.write_text(str(os.getpid()))
+            plain = Notice._note
+
+            def note(notice: Notice, source: str) -> None:
+                plain(notice, source)
+                noted.touch()
+
+            pytest.MonkeyPatch().setattr(Notice, "_note", note)
         late(rank)
 
     ranks = trainer.start("run", hook=hook)
@@ -188,7 +195,7 @@ def test_a_rank_that_hangs_ends_the_others_with_a_cause(trainer: Trainer) -> Non
 
     hook = before("training.trainer.loop", "train_step", 4, 1, freeze)
     ranks = trainer.start("run", "collective_timeout_s=2", hook=hook)
-    until(lambda: ranks.all_ended() or 0 in ranks.codes, "rank 0 to give up", 60)
+    until(lambda: ranks.all_ended() or 0 in ranks.codes, "rank 0 to give up")
     assert ranks.codes[0] == 1
     assert "another rank is gone or hangs" in ranks.output()
     assert "Traceback" not in ranks.output()

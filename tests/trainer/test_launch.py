@@ -124,7 +124,8 @@ def test_a_rank_stopped_for_ever_does_not_make_a_notice_a_failure(
 ) -> None:
     files = trainer.files("run")
     shape = ["--standalone", "--nproc-per-node=2", "--max-restarts=0", "--shutdown-timeout=5"]
-    node = launch(*shape, *trainer_command(trainer, files.path))
+    endless = ["--set", "steps=1000000"]
+    node = launch(*shape, *trainer_command(trainer, files.path), *endless)
     until(lambda: files.events("checkpoint_commit"), "a checkpoint")
     os.kill(int(leader(files).name), signal.SIGSTOP)
     node.send_signal(signal.SIGTERM)

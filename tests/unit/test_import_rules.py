@@ -186,6 +186,7 @@ def test_the_trainer_never_imports_pulumi_nor_the_platform() -> None:
         "training/checkpoint",
         "training/prepare",
         "training/drills",
+        "training/results",
         "training/validation",
     )
     deploying = ("pulumi", "pulumi_kubernetes", "infra", "training.deployment")
@@ -193,7 +194,8 @@ def test_the_trainer_never_imports_pulumi_nor_the_platform() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["spec.py", "program.py", "source.py", "config_errors.py", "dev_session.py"]
+    "module",
+    ["spec.py", "program.py", "source.py", "config_errors.py", "dev_session.py", "transfer.py"],
 )
 def test_run_contract_imports_the_standard_library_only(module: str) -> None:
     found = {
@@ -215,14 +217,18 @@ def test_ops_imports_tables_and_the_contract_only() -> None:
         "infra.observability",
         "training.spec",
         "training.sweep",
-        # Standard library only: the program of a dev pod.
+        # Standard library only: the programs of dev pods and transfer pods.
         "training.dev_session",
+        "training.transfer",
     }
     # The modules that submit runs render them as `pulumi up` does.
     submits = {
         ROOT / "ops/sweep/submission.py",
         ROOT / "ops/submission/render.py",
+        # Reads the settings of a finished run.
+        ROOT / "ops/submission/extension.py",
         ROOT / "ops/dev/command.py",
+        ROOT / "ops/data/pod.py",
     }
     # The one module that prices a stack reads its file.
     prices = ROOT / "ops" / "ledger" / "stack_file.py"

@@ -82,3 +82,14 @@ def test_wrong_module_name_is_found_in_every_position() -> None:
         "training.trainer.checkpointing.Checkpointer.load_oldest"
     ]
     assert missing('patch("trainyard.disk.os.fsync")') == []
+
+
+def test_files_of_tests_that_run_together_have_names_of_their_own() -> None:
+    """Folders of tests are no packages: pytest imports a file by its name alone."""
+    lines = (ROOT / "Makefile").read_text(encoding="utf-8").splitlines()
+    commands = [line.split("$(PYTEST)")[1].split() for line in lines if "$(PYTEST) " in line]
+    assert len(commands) == 2
+    for words in commands:
+        folders = [ROOT / word for word in words if word.startswith("tests/")]
+        names = [path.name for folder in folders for path in folder.rglob("test_*.py")]
+        assert len(folders) > 2 and {name for name in names if names.count(name) > 1} == set()
