@@ -1,17 +1,18 @@
-"""`python -m tools.reference`: write docs/schemas and docs/reference from the models."""
+"""`python -m tools.reference`: write docs/schemas and docs/reference from the models and the parsers."""
 
 from __future__ import annotations
 
 from functools import cache
 
-from tools.reference import pages, schemas
+from tools.reference import commands, pages, schemas
 
 
 @cache
 def files() -> dict[str, str]:
     """Every generated file: its text by its path in the repository."""
     found = {f"docs/schemas/{name}.schema.json": schemas.text(name) for name in schemas.SCHEMAS}
-    return found | {f"docs/reference/{name}.md": pages.text(name) for name in pages.PAGES}
+    found |= {f"docs/reference/{name}.md": pages.text(name) for name in pages.PAGES}
+    return found | {commands.PATH: commands.text()}
 
 
 if __name__ == "__main__":
