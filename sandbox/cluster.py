@@ -102,7 +102,12 @@ def _start(settings: ClusterSettings, report: Report) -> None:
     installed, running = _installed(state, settings), _running_check(state)
     everything = _same_services(state, first + rest) and all(map(running, first + rest))
     if not (installed and everything):
-        _apply_services(state, first + [one for one in rest if installed or running(one)])
+        # Kueue looks for the kinds of jobs when it starts, then at intervals of up to two minutes: so it
+        # starts after new ones are served.
+        _apply_services(
+            state,
+            first + [one for one in rest if installed or (running(one) and one.name != "kueue")],
+        )
         wait_ready(settings, first, report)
         _install_add_ons(state, settings, report)
         _create_prometheus_token(settings)
@@ -366,9 +371,40 @@ def _install_add_ons(state: paths.State, settings: ClusterSettings, report: Repo
     names = ", ".join(["Kueue", "JobSet", *settings.operators])
     report(f"installing CRDs and webhooks of {names}")
     dump = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-    text = "---\n".join(yaml.dump(document, Dumper=dump) for document in _add_ons(settings))
+    documents = _add_ons(settings)
+    text = "---\n".join(yaml.dump(document, Dumper=dump) for document in documents)
     kubectl(settings, "apply", "--server-side", "--force-conflicts", "-f", "-", stdin=text)
+    _wait_served(settings, documents)
     (state.home / "add-ons.json").write_text(_add_ons_key(settings))
+
+
+def _wait_served(settings: ClusterSettings, documents: Iterable[dict[str, Any]]) -> None:
+    """Wait until clients find the kinds of the CRDs among these documents.
+
+    Raises:
+        ClusterError: the API server does not serve one in time.
+    """
+    wanted: dict[str, set[str]] = {}
+    for document in documents:
+        if document["kind"] == "CustomResourceDefinition":
+            spec = document["spec"]
+            for version in (one["name"] for one in spec["versions"] if one["served"]):
+                path = f"/apis/{spec['group']}/{version}"
+                wanted.setdefault(path, set()).add(spec["names"]["kind"])
+    deadline = time.monotonic() + READY_TIMEOUT_S
+    for path, kinds in wanted.items():
+        while missing := kinds - _served_kinds(settings, path):
+            if time.monotonic() > deadline:
+                raise ClusterError(f"the API server does not serve {', '.join(sorted(missing))}")
+            time.sleep(0.1)
+
+
+def _served_kinds(settings: ClusterSettings, path: str) -> set[str]:
+    try:
+        found = json.loads(kubectl(settings, "get", "--raw", path))
+    except ClusterError:
+        return set()
+    return {one["kind"] for one in found["resources"]}
 
 
 def _spec(service: Service) -> dict[str, Any]:

@@ -50,7 +50,7 @@ if word == "ignores":
 if word == "stopped":
     os.kill(os.getpid(), signal.SIGSTOP)
 while True:
-    signal.pause()
+    time.sleep(0.05)
 """
 
 MPIRUN = """#!{python}

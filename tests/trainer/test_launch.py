@@ -21,9 +21,10 @@ Launcher = subprocess.Popen[bytes]
 Launch = Callable[..., Launcher]
 
 PAUSING_RANK = """
-import os, pathlib, signal, sys
+import os, pathlib, sys, time
 pathlib.Path(sys.argv[1], "pid-" + os.environ["RANK"]).write_text(str(os.getpid()))
-signal.pause()
+while True:
+    time.sleep(0.05)
 """
 
 

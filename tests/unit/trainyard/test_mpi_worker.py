@@ -28,7 +28,7 @@ def save(*_):
 signal.signal(signal.SIGTERM, save)
 pathlib.Path(sys.argv[1], "ready").touch()
 while True:
-    signal.pause()
+    time.sleep(0.05)
 """
 
 
