@@ -45,12 +45,16 @@ def grafana_url(config: StackConfig) -> str:
     return section.grafana.url if section and section.grafana else ""
 
 
-def buckets(config: StackConfig) -> tuple[str, ...]:
-    """Return the buckets in which each team has its prefix; none on an existing cluster."""
+def buckets(config: StackConfig, *, writable: bool = False) -> tuple[str, ...]:
+    """Return the buckets in which each team has its prefix, or those of them that it writes to.
+
+    None on an existing cluster.
+    """
     if config.on_aws is None:
         return ()
     names = team_buckets(config.on_aws.buckets.prefix)
-    return (names.datasets, names.checkpoints, names.artifacts)
+    written = (names.checkpoints, names.artifacts)
+    return written if writable else (names.datasets, *written)
 
 
 def cloud(config: StackConfig) -> Cloud | None:
@@ -94,6 +98,7 @@ def platform(config: StackConfig, stack: str) -> Platform:
         default_priority=DEFAULT_PRIORITIES,
         storage_class=storage_class(config.storage),
         buckets=buckets(config),
+        writable_buckets=buckets(config, writable=True),
         registries=registries(config),
         egress_cidrs=config.egress_cidrs,
         grafana=grafana_url(config),

@@ -63,7 +63,9 @@ class Platform:
     """Default priority by tier."""
     storage_class: str
     buckets: tuple[str, ...] = ()
-    """Buckets of the stack in which pods of a team reach their team's prefix, `TEAM/`; empty: it has none."""
+    """Buckets of the stack in which pods of a team read their team's prefix, `TEAM/`; empty: it has none."""
+    writable_buckets: tuple[str, ...] = ()
+    """Those of `buckets` in which they also write."""
     registries: tuple[str, ...] = ()
     """Allowed registries or repositories of images."""
     egress_cidrs: tuple[str, ...] = ()

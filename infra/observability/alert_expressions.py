@@ -209,9 +209,13 @@ decided on."""
 VOLUME_FULL: Final = f"{series.VOLUME_FREE_RATIO} < {VOLUME_FREE_RATIO}"
 
 
+def _owned_by(cron_job: str) -> str:
+    return f'{series.JOB_OWNER}{{owner_kind="CronJob", owner_name="{cron_job}"}}'
+
+
 def _failed_since(cron_job: str) -> str:
     """Return the expression for a CronJob whose newest Jobs have failed: none has succeeded since."""
-    own = f'{series.JOB_OWNER}{{owner_kind="CronJob", owner_name="{cron_job}"}}'
+    own = _owned_by(cron_job)
     failed_at = (
         f"max by (namespace) ({series.JOB_START}"
         f' and on (namespace, job_name) ({series.JOB_FAILED}{{condition="true"}} == 1)'
@@ -221,8 +225,22 @@ def _failed_since(cron_job: str) -> str:
     return f"{failed_at} unless on (namespace) (max by (namespace) ({succeeded}) > {failed_at})"
 
 
+def _without_pod(cron_job: str) -> str:
+    """Return the expression for a CronJob with a Job that has no pod, as when a quota refuses it."""
+    over = " or ".join(
+        f'{one}{{condition="true"}} == 1' for one in (series.JOB_COMPLETE, series.JOB_FAILED)
+    )
+    return (
+        f"max by (namespace) (({series.JOB_ACTIVE} == 0)"
+        f" and on (namespace, job_name) {_owned_by(cron_job)}"
+        f" unless on (namespace, job_name) ({over}))"
+    )
+
+
 RESTORE_DRILL_FAILED: Final = _failed_since("restore-drill")
-RESULTS_NOT_COPIED: Final = _failed_since(naming.RESULTS_COPY)
+RESULTS_NOT_COPIED: Final = (
+    f"{_failed_since(naming.RESULTS_COPY)} or {_without_pod(naming.RESULTS_COPY)}"
+)
 VALIDATION_FAILED: Final = (
     f"max by (namespace, job_name) ({series.JOB_FAILED}"
     f'{{namespace="{naming.VALIDATION_NAMESPACE}", condition="true"}}) == 1'

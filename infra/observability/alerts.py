@@ -240,7 +240,7 @@ _STACK: Final = (
         owner=PLATFORM,
         severity=TICKET,
         summary="Results of {{ $labels.namespace }} are not copied to its bucket",
-        description="Runs keep them on the team's volume. No copy has succeeded since.",
+        description="Runs keep them on the team's volume. The newest Job failed, or has no pod.",
     ),
     Alert(
         name="ValidationFailed",

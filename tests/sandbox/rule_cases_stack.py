@@ -66,10 +66,19 @@ _FELL_BACK: Final[Series] = {
 
 
 def _job(
-    namespace: str, name: str, *, failed: bool, start: int = 60, cron_job: str = "restore-drill"
+    namespace: str,
+    name: str,
+    *,
+    failed: bool,
+    start: int = 60,
+    cron_job: str = "restore-drill",
+    pods: int = 0,
+    complete: bool = False,
 ) -> Series:
     job = f'namespace="{namespace}", job_name="{name}"'
     return {
+        f"kube_job_status_active{{{job}}}": f"{pods}+0x600",
+        f'kube_job_complete{{{job}, condition="true"}}': f"{int(complete)}+0x600",
         f'kube_job_owner{{{job}, owner_kind="CronJob", owner_name="{cron_job}"}}': "1+0x600",
         f'kube_job_failed{{{job}, condition="true"}}': "1+0x600" if failed else "0+0x600",
         f"kube_job_status_start_time{{{job}}}": f"{start}+0x600",
@@ -381,6 +390,25 @@ OF_STACK: Final = (
         {
             **_job("team-llm", "results-copy-2", failed=True, start=3000, cron_job="results-copy"),
             **_succeeded(6000, "results-copy"),
+        },
+    ),
+    Case(
+        alert="ResultsNotCopied",
+        what="a copy that a quota keeps from starting",
+        series={
+            **_job("team-llm", "results-copy-2", failed=False, start=6000, cron_job="results-copy"),
+            **_succeeded(3000, "results-copy"),
+        },
+        labels={"namespace": "team-llm"},
+    ),
+    quiet(
+        "ResultsNotCopied",
+        "one that runs, and one that has ended",
+        {
+            **_job("team-llm", "results-copy-2", failed=False, cron_job="results-copy", pods=1),
+            **_job(
+                "team-ml", "results-copy-3", failed=False, cron_job="results-copy", complete=True
+            ),
         },
     ),
     Case(

@@ -14,8 +14,14 @@ _CREDENTIALS: Final = "AWS_ACCESS_KEY_ID"
 """A secret with this variable has credentials of its own, whose permissions nobody here knows."""
 
 
-def check_bucket(path: str, source: str, team: str, platform: Platform) -> Iterator[ConfigIssue]:
-    """A stack with buckets of its own gives a team's pods its prefix of them, and no other bucket."""
+def check_bucket(
+    path: str, source: str, team: str, platform: Platform, *, write: bool = False
+) -> Iterator[ConfigIssue]:
+    """A stack with buckets of its own gives a team's pods its prefix of them, and no other bucket.
+
+    `write`: the run writes there, which the bucket of datasets does not allow.
+    """
+    usable = platform.writable_buckets if write else platform.buckets
     try:
         found = Location.parse(source)
     except BadLocation:
@@ -27,7 +33,7 @@ def check_bucket(path: str, source: str, team: str, platform: Platform) -> Itera
             action="correct it",
         )
         return
-    own = f"s3://{one_of(platform.buckets)}/{team}/..."
+    own = f"s3://{one_of(usable)}/{team}/..."
     if not platform.buckets:
         return
     if found.bucket not in platform.buckets:
@@ -46,6 +52,14 @@ def check_bucket(path: str, source: str, team: str, platform: Platform) -> Itera
             valid=f"must be below {own}: pods of the team have no permission for other prefixes",
             action="use that prefix",
         )
+    elif found.bucket not in usable:
+        yield ConfigIssue(
+            path=path,
+            code="read-only-bucket",
+            problem=f"pods only read bucket {found.bucket}",
+            valid=f"must be below {own}",
+            action="use another bucket",
+        )
 
 
 def check_settings(
@@ -63,4 +77,5 @@ def check_settings(
             found[f"data.sources[{index}].path"] = source.get("path")
     for name, place in found.items():
         if isinstance(place, str) and is_location(place):
-            yield from check_bucket(f"config: {name}", place, run.team, platform)
+            write = name == "checkpoint.store"
+            yield from check_bucket(f"config: {name}", place, run.team, platform, write=write)

@@ -20,6 +20,7 @@ from training.deployment import run_files
 Run = dict[str, Any]
 
 BUCKETS = ("acme-datasets", "acme-checkpoints", "acme-artifacts")
+WRITABLE = BUCKETS[1:]
 
 
 @pytest.mark.parametrize(
@@ -37,7 +38,7 @@ def test_a_run_reads_its_teams_prefix_of_the_stacks_buckets_only(
 ) -> None:
     project = project_in(tmp_path)
     write_runs(project, RUN_FILE | {"dataset": {"name": "web", "source": source}})
-    known = dataclasses.replace(platform(), buckets=BUCKETS)
+    known = dataclasses.replace(platform(), buckets=BUCKETS, writable_buckets=WRITABLE)
     if not issue:
         [found] = run_files.load(["llama"], known, {"trainer": IMAGE}, project)
         assert found.dataset.source == source
@@ -60,6 +61,11 @@ def test_a_run_reads_its_teams_prefix_of_the_stacks_buckets_only(
             {"checkpoint": {"store": "s3://elsewhere/run"}},
             [],
             "config: checkpoint.store: foreign-bucket",
+        ),
+        (
+            {"checkpoint": {"store": "s3://acme-datasets/research/run"}},
+            [],
+            "config: checkpoint.store: read-only-bucket",
         ),
         ({"checkpoint": {"store": "s3://elsewhere/run"}}, ["bucket"], ""),
         (
@@ -85,7 +91,10 @@ def test_a_run_saves_to_its_teams_prefix_unless_it_has_credentials(
         known.teams["research"], secrets={"bucket": ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")}
     )
     known = dataclasses.replace(
-        known, buckets=BUCKETS, teams={**known.teams, "research": with_secret}
+        known,
+        buckets=BUCKETS,
+        writable_buckets=WRITABLE,
+        teams={**known.teams, "research": with_secret},
     )
     if not issue:
         assert run_files.load(["llama"], known, {"trainer": IMAGE}, project)
