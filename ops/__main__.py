@@ -20,6 +20,7 @@ from ops.ledger import command as costs
 from ops.ready import command as ready
 from ops.review import command as review
 from ops.runs import command as runs
+from ops.steer import command as steer
 from ops.submission import command as submission
 from ops.submission import extend_command
 from ops.sweep import command as sweep
@@ -108,6 +109,7 @@ def parser() -> argparse.ArgumentParser:
     cost = tree.group("cost", "record what nodes and runs do, report a month, enforce budgets")
     costs.add_group(cost)
     budgets.add(cost)
+    steer.add(tree.group("spot", "move runs between spot, reserved and on-demand pools"))
     completion.add(tree, parser)
     return top
 

@@ -136,7 +136,9 @@ def kueue_config_file(ports: Mapping[str, int], certificates: Path) -> Document:
     Only ports, paths and timeouts differ from other clusters (docs/adr/0010): process pods start and restart
     in place in about 3 s, and a short backoff is fair in a sandbox with one user.
     """
-    behaviour = kueue_config.scheduling_config(_TIMEOUTS, [one.framework for one in KINDS])
+    behaviour = kueue_config.scheduling_config(
+        _TIMEOUTS, [one.framework for one in KINDS], steered=True
+    )
     return {
         "apiVersion": kueue_config.API,
         "kind": "Configuration",

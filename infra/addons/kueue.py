@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 import yaml
@@ -15,7 +16,15 @@ LABELS: Final = {"app.kubernetes.io/name": "kueue", "control-plane": "controller
 """Labels of its pods."""
 
 
-def plan() -> Installable:
+@dataclass(frozen=True, kw_only=True)
+class KueueArgs:
+    """Settings of Kueue."""
+
+    steered: bool = False
+    """Whether a program moves runs between the flavors of their queue (infra/addons/steering.py)."""
+
+
+def plan(args: KueueArgs) -> Installable:
     """Return the release: two managers, one leading; both serve the webhook that every Job passes."""
     return Installable(
         add_on="kueue",
@@ -35,7 +44,7 @@ def plan() -> Installable:
             "managerConfig": {
                 # The chart expects a string.
                 "controllerManagerConfigYaml": yaml.safe_dump(
-                    kueue_config.chart_config(), sort_keys=False
+                    kueue_config.chart_config(steered=args.steered), sort_keys=False
                 )
             },
         },
@@ -69,5 +78,6 @@ KUEUE: Final = AddOn(
     ),
     toolchain="0.19.2",
     chart_source=ChartSource(module="sigs.k8s.io/kueue", path="charts/kueue"),
+    settings=KueueArgs,
     plan=plan,
 )

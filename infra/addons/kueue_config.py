@@ -22,6 +22,10 @@ NODE_REPLACEMENT_GATES: Final = (
 )
 """Off: a gang that lost a node returns to its queue after a timeout."""
 
+STEERING_GATE: Final = "ConcurrentAdmission"
+"""On where runs are steered: the scheduler then reads which flavors a Workload may have, see docs/adr/0048. No
+queue of ours has a `concurrentAdmissionPolicy`, so nothing else of it acts."""
+
 RECLAIM_GATE: Final = "ReclaimablePods"
 """Off: a gang holds all of its nodes until it ends, see docs/adr/0021."""
 
@@ -75,11 +79,19 @@ def throughput_config() -> dict[str, Any]:
     }
 
 
-def scheduling_config(timeouts: Timeouts, frameworks: Sequence[str]) -> dict[str, Any]:
-    """Return the part of Kueue's configuration that decides on admission and preemption."""
+def scheduling_config(
+    timeouts: Timeouts, frameworks: Sequence[str], *, steered: bool
+) -> dict[str, Any]:
+    """Return the part of Kueue's configuration that decides on admission and preemption.
+
+    `steered`: whether a program moves runs between the flavors of their queue.
+    """
     return {
         "manageJobsWithoutQueueName": False,
-        "featureGates": dict.fromkeys((*NODE_REPLACEMENT_GATES, RECLAIM_GATE), False),
+        "featureGates": {
+            **dict.fromkeys((*NODE_REPLACEMENT_GATES, RECLAIM_GATE), False),
+            **({STEERING_GATE: True} if steered else {}),
+        },
         "waitForPodsReady": wait_for_pods_ready(timeouts),
         # Its presence enables fair sharing.
         "fairSharing": {
@@ -92,7 +104,7 @@ def scheduling_config(timeouts: Timeouts, frameworks: Sequence[str]) -> dict[str
     }
 
 
-def chart_config() -> dict[str, Any]:
+def chart_config(*, steered: bool = False) -> dict[str, Any]:
     """Return the whole configuration of the Kueue that the chart installs."""
     frameworks = [one.framework for one in KINDS]
     return {
@@ -103,5 +115,5 @@ def chart_config() -> dict[str, Any]:
         "webhook": {"port": 9443},
         "leaderElection": {"leaderElect": True, "resourceName": "c1f6bfd2.kueue.x-k8s.io"},
         **throughput_config(),
-        **scheduling_config(PRODUCTION_TIMEOUTS, frameworks),
+        **scheduling_config(PRODUCTION_TIMEOUTS, frameworks, steered=steered),
     }

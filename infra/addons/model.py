@@ -65,6 +65,7 @@ class Section(StrEnum):
     SIGNATURES = "signatures"
     RUN_PAGE = "runPage"
     COSTS = "costs"
+    STEERING = "steering"
     AUTOSCALER = "autoscaler"
     NONE = ""
     """Part of every cluster on AWS."""

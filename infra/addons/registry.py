@@ -23,6 +23,7 @@ from infra.addons.mpi_operator import MPI_OPERATOR
 from infra.addons.node_monitoring_agent import NODE_MONITORING_AGENT
 from infra.addons.policy_controller import POLICY_CONTROLLER
 from infra.addons.run_page import RUN_PAGE
+from infra.addons.steering import STEERING
 from infra.addons.trainer import KUBEFLOW_TRAINER
 from infra.addons.training_operator import TRAINING_OPERATOR
 from infra.addons.volcano import VOLCANO
@@ -34,7 +35,7 @@ _ALL: Final = (
     *(EXTERNAL_SECRETS, KUBE_PROMETHEUS_STACK, FLUENT_BIT, MLFLOW),
     *(GPU_OPERATOR, DEVICE_PLUGIN, DCGM_EXPORTER, EFA_DEVICE_PLUGIN),
     *(POLICY_CONTROLLER, KARPENTER, KARPENTER_CRD, CLUSTER_AUTOSCALER, NODE_MONITORING_AGENT),
-    *(RUN_PAGE, COST_CONTROL),
+    *(RUN_PAGE, COST_CONTROL, STEERING),
 )
 
 ADD_ONS: Final[Mapping[str, AddOn]] = {add_on.name: add_on for add_on in _ALL}

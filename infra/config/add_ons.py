@@ -10,6 +10,7 @@ from infra.addons.cost_control import COST_CONTROL, CostControlArgs
 from infra.addons.fluent_bit import FluentBitArgs
 from infra.addons.gpu_nodes import GpuNodesArgs
 from infra.addons.kube_prometheus_stack import KubePrometheusStackArgs
+from infra.addons.kueue import KueueArgs
 from infra.addons.mlflow import MlflowArgs
 from infra.addons.model import AddOn, ControllerImage, Installable
 from infra.addons.mpi_operator import MpiOperatorArgs
@@ -17,6 +18,7 @@ from infra.addons.policy_controller import POLICY_CONTROLLER
 from infra.addons.registry import ADD_ONS
 from infra.addons.run_page import RUN_PAGE, RunPageArgs
 from infra.addons.signatures import Signer
+from infra.addons.steering import STEERING, SteeringArgs
 from infra.config import arguments, platform_record
 from infra.config.model import StackConfig
 from infra.config.sections.validation import TRAINER_IMAGE
@@ -55,6 +57,8 @@ SETTINGS: Final[Mapping[object, Callable[[StackConfig, str], Any]]] = {
     MpiOperatorArgs: _mpi_operator,
     KubePrometheusStackArgs: lambda config, _: arguments.prometheus_release(config),
     RunPageArgs: lambda config, _: arguments.run_page(config),
+    SteeringArgs: lambda config, _: arguments.steering_program(config),
+    KueueArgs: lambda config, _: KueueArgs(steered=config.steering is not None),
     Signer: lambda config, _: _signer(config),
 }
 """By type of settings: the function that returns their value for the named add-on of a stack."""
@@ -77,6 +81,8 @@ def args(config: StackConfig) -> AddOnsArgs:
         wanted.append(RUN_PAGE)
     if config.costs:
         wanted.append(COST_CONTROL)
+    if config.steering:
+        wanted.append(STEERING)
     return AddOnsArgs(
         plans=tuple(plan(add_on, config) for add_on in wanted), mirror=config.mirror or ""
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import pulumi
 import pulumi_kubernetes as k8s
@@ -14,6 +14,7 @@ from infra.addons.fluent_bit import CloudWatch, FluentBitArgs
 from infra.addons.gpu_nodes import GpuNodesArgs
 from infra.addons.kube_prometheus_stack import KubePrometheusStackArgs
 from infra.addons.run_page import RunPageArgs
+from infra.addons.steering import SteeringArgs
 from infra.config import platform_record
 from infra.config.kubeconfig import missing_cluster
 from infra.config.model import StackConfig
@@ -28,7 +29,7 @@ from infra.config.sections.teams.model import TeamConfig, queue_teams
 from infra.config.types import repository_of
 from infra.domain import naming, prices, published_record
 from infra.domain.platform import Platform
-from infra.domain.pools import Autoscaler, Capacity, Workload
+from infra.domain.pools import Autoscaler, Capacity, PurchaseModel, Workload
 from infra.domain.storage import NamedStorageClass, SharedStorage
 from infra.domain.tier import DEFAULT_PRIORITIES
 from infra.observability.component import ObservabilityArgs
@@ -180,6 +181,42 @@ def cost_control(config: StackConfig) -> CostControlArgs:
     )
 
 
+def steering(config: StackConfig) -> dict[str, Any]:
+    """Return the pools that runs queue for, and the rules by which they are steered, as JSON."""
+    assert config.steering
+    pools = [pool for pool in config.pools if pool.workload is Workload.GPU_TRAINING]
+    return {
+        "pools": [
+            {
+                "name": pool.name,
+                "place": _PLACES[pool.purchase_model],
+                "usdPerNodeHour": prices.per_node(pool),
+            }
+            for pool in pools
+        ],
+        "rules": config.steering.rules(),
+    }
+
+
+_PLACES: Final = {
+    PurchaseModel.SPOT: "spot",
+    PurchaseModel.HOURLY: "on-demand",
+    PurchaseModel.RESERVED: "reservation",
+}
+"""Values of training.spot.decide.Place."""
+
+
+def steering_program(config: StackConfig) -> SteeringArgs:
+    """Return the arguments of what steers runs in the cluster."""
+    assert config.steering
+    return SteeringArgs(
+        image=config.steering.image,
+        every_seconds=config.steering.every_seconds,
+        settings=steering(config),
+        prometheus=kube_prometheus_stack.NAME in platform_record.present_operators(config),
+    )
+
+
 def log_group(config: StackConfig) -> CloudWatchConfig | None:
     """Return the log group that the stack creates on AWS; None where logs go elsewhere."""
     if config.on_aws is None or fluent_bit.NAME not in platform_record.to_install(config):
@@ -250,6 +287,7 @@ def teams(
             groups=members.groups(team),
             run_page=config.run_page is not None,
             costs=config.costs is not None,
+            steering=config.steering is not None,
             volumes=storage.volumes(team.name),
             protect_volumes=config.protected,
             egress_cidrs=config.egress_cidrs,

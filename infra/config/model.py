@@ -22,6 +22,7 @@ from infra.config.sections.observability import ObservabilityConfig
 from infra.config.sections.operators import Mirror, OperatorsConfig
 from infra.config.sections.run_page import RunPageConfig
 from infra.config.sections.signatures import SignaturesConfig
+from infra.config.sections.steering import SteeringConfig
 from infra.config.sections.storage import BucketsConfig, StorageConfig
 from infra.config.sections.teams.model import TeamConfig
 from infra.config.sections.validation import ValidationConfig
@@ -92,6 +93,8 @@ class StackConfig(StrictModel):
     """Metrics, dashboards and alerts. Default: the defaults of its keys, where kubePrometheusStack is."""
     costs: CostsConfig | None = None
     """Record of costs and enforcement of budgets in the cluster. Default: none."""
+    steering: SteeringConfig | None = None
+    """Moves runs between spot, reserved and on-demand pools. Default: none; queues try pools in their order."""
     run_page: RunPageConfig | None = None
     """The run page in the cluster, for users who sign in. Default: none; `trainyard ui` serves it to its user."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from infra.domain import naming
 from infra.domain.launcher_support import JOB, KINDS, account
 from infra.kubernetes.admission_policy import text, texts
 
@@ -25,6 +26,8 @@ KUEUE: Final = (account("kueue-system", "kueue-controller-manager"),)
 CRON_JOB: Final = (_kubernetes("cronjob-controller"),)
 DAEMON_SET: Final = (_kubernetes("daemon-set-controller"),)
 EPHEMERAL_VOLUMES: Final = (_kubernetes("ephemeral-volume-controller"),)
+STEERING: Final = (account(naming.STEERING_NAMESPACE, naming.STEERING_ACCOUNT),)
+"""Not a controller of runs: it says which flavors of its queue a Workload may have."""
 GARBAGE_COLLECTOR: Final = (_kubernetes("generic-garbage-collector"),)
 YUNIKORN: Final = (account("yunikorn", "yunikorn-admin"),)
 KUBE_SCHEDULER: Final = "system:kube-scheduler"

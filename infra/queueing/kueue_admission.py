@@ -27,6 +27,7 @@ from infra.kubernetes.controller_accounts import (
     KUEUE,
     POD_PARENTS,
     RUN_CONTROLLERS,
+    STEERING,
     created_by,
     is_one_of,
     is_part_of_run,
@@ -141,7 +142,10 @@ def require_team_queue(taint_key: str) -> Manifest:
 
 
 def workloads_written_by_kueue() -> Manifest:
-    """Let only Kueue write Workloads, which record admission; any user may deactivate one."""
+    """Let only Kueue write Workloads, which record admission; any user may deactivate one.
+
+    What steers runs may write annotations; a policy of its own limits them (infra/addons/steering.py).
+    """
 
     def others(of: str, against: str) -> str:
         return (
@@ -155,7 +159,8 @@ def workloads_written_by_kueue() -> Manifest:
         f"{owners_of('object')} == {owners_of('oldObject')}",
         f"{finalizers_of('object')} == {finalizers_of('oldObject')}",
         f"{labels_of('object')} == {labels_of('oldObject')}",
-        unchanged(annotations_of("object"), annotations_of("oldObject"), _KUEUE),
+        f"({is_one_of(STEERING)} || "
+        f"({unchanged(annotations_of('object'), annotations_of('oldObject'), _KUEUE)}))",
     ]
     matches: list[dict[str, Any]] = [
         resources(_KUEUE, "workloads", "workloads/status"),

@@ -146,6 +146,15 @@ def costs_access(team: str) -> tuple[Manifest, Manifest]:
     return _account_access(team, naming.COSTS_ACCOUNT, naming.COSTS_NAMESPACE, rules)
 
 
+def steering_access(team: str) -> tuple[Manifest, Manifest]:
+    """Return the same for what moves runs between pools; infra/addons/steering.py."""
+    rules = [
+        _rule("kueue.x-k8s.io", ["workloads"], ["patch"]),
+        _rule("", ["events"], ["create"]),
+    ]
+    return _account_access(team, naming.STEERING_ACCOUNT, naming.STEERING_NAMESPACE, rules)
+
+
 def _account_access(
     team: str, name: str, home: str, rules: list[dict[str, Any]]
 ) -> tuple[Manifest, Manifest]:

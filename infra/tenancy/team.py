@@ -66,6 +66,8 @@ class TeamArgs:
     """Whether the run page in the cluster reads the team's runs."""
     costs: bool = False
     """Whether a program in the cluster holds the team to its budget."""
+    steering: bool = False
+    """Whether a program in the cluster moves the team's runs between its pools."""
     record: str = ""
     """The Platform record of the team's members as text; see infra/domain/published_record.py."""
 
@@ -136,6 +138,7 @@ def _guardrail_manifests(args: TeamArgs) -> Iterator[tuple[str, Manifest]]:
     programs = [
         *(access.page_access(team) if args.run_page else ()),
         *(access.costs_access(team) if args.costs else ()),
+        *(access.steering_access(team) if args.steering else ()),
     ]
     for one in programs:
         yield f"{one['kind'].lower()}-{one['metadata']['name']}", one

@@ -51,7 +51,7 @@ def add(commands: Group) -> None:
     )
     enforce.add_argument(
         "--lease",
-        type=_lease_name,
+        type=lease_name,
         metavar="NAMESPACE/NAME",
         help="write only while this process holds the Lease; the others wait",
     )
@@ -62,7 +62,7 @@ def add(commands: Group) -> None:
     )
     enforce.add_argument(
         "--metrics",
-        type=_address,
+        type=address,
         metavar="ADDRESS:PORT",
         help="serve metrics of ledger and budgets to Prometheus there, under /metrics; default: nowhere",
     )
@@ -82,14 +82,16 @@ def add(commands: Group) -> None:
     allow.add_argument("--withdraw", action="store_true", help="end it now")
 
 
-def _lease_name(text: str) -> tuple[str, str]:
+def lease_name(text: str) -> tuple[str, str]:
+    """Parse NAMESPACE/NAME of a Lease."""
     namespace, slash, name = text.partition("/")
     if not (namespace and slash and name):
         raise argparse.ArgumentTypeError(f"got {text}; expected NAMESPACE/NAME")
     return namespace, name
 
 
-def _address(text: str) -> tuple[str, int]:
+def address(text: str) -> tuple[str, int]:
+    """Parse ADDRESS:PORT to listen on."""
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not (host and port.isdecimal() and 0 < int(port) < 65536):

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from infra.config import ConfigError, arguments, parse, stack_values
 from infra.config.model import StackConfig
@@ -55,6 +55,14 @@ def read(stack: str) -> StackPrices:
 def team_budgets(stack: str) -> list[TeamBudget]:
     """Return the teams of a stack that have a budget. Raises ClusterError for a bad file."""
     return budget_file.parse(arguments.budgets(_config(stack)))
+
+
+def steering(stack: str) -> dict[str, Any]:
+    """Return the pools and rules by which runs are steered. Raises ClusterError for a bad file or none."""
+    config = _config(stack)
+    if config.steering is None:
+        raise ClusterError(f"stack {stack}: runs are not steered; add the section steering")
+    return arguments.steering(config)
 
 
 def _config(stack: str) -> StackConfig:

@@ -69,6 +69,7 @@ SYMPTOMS: Final[tuple[Symptom, ...]] = (
 NOTES: Final[tuple[Note, ...]] = (
     interruptions.preempted_by,
     interruptions.evicted,
+    interruptions.steered,
     interruptions.restarted,
     log_causes.counted_matches,
     results.not_copied,

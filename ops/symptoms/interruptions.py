@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from infra.domain import naming
 from ops import objects, quota
 from ops.objects import Json
 from ops.snapshot import Snapshot, pluralize
+from ops.steer import memory
 from ops.symptoms import terminal_states
 from training import spec
 
@@ -33,6 +35,18 @@ def _preemptor(snapshot: Snapshot, uid: str, job_uid: str) -> str:
         if mine == uid or objects.owned_by(workload, job_uid):
             return f"{objects.run_id_of(workload)} (team {quota.team_of(workload)})"
     return f"a deleted run (Workload UID {uid})"
+
+
+def steered(snapshot: Snapshot) -> list[str]:
+    """Return which pools it may have, and why, where runs are steered."""
+    notes = objects.meta(snapshot.workload or {}).get("annotations") or {}
+    known = memory.parse(notes.get(naming.STEERING, ""))
+    if not known.reason:
+        return []
+    allowed = notes.get(naming.ALLOWED_FLAVORS)
+    pools = "all pools of its queue" if allowed is None else allowed or "no pool now"
+    moved = f", moved {pluralize(known.moves, 'time')}" if known.moves else ""
+    return [f"may have {pools}{moved}: {known.reason}"]
 
 
 def evicted(snapshot: Snapshot) -> list[str]:

@@ -217,6 +217,8 @@ def test_ops_imports_tables_and_the_contract_only() -> None:
         "infra.observability",
         "training.spec",
         "training.sweep",
+        # Pure functions without libraries, which the replay and `training.advise` call, too.
+        "training.spot",
         # Standard library only: the programs of dev pods and transfer pods.
         "training.dev_session",
         "training.transfer",

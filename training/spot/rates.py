@@ -63,3 +63,30 @@ class Observed:
             lost=(1 + self._losses) / (1 / self._prior.lost + self._there_s),
             back=(1 + self._returns) / (1 / self._prior.back + self._missing_s),
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exposure:
+    """What was seen of the nodes of one pool, type and zone; older observations fade with `HALF_LIFE_S`."""
+
+    node_s: float = 0.0
+    """Seconds in which nodes were there, summed over nodes."""
+    losses: float = 0.0
+    """Nodes that were reclaimed or failed while a run held them."""
+
+    def after(self, seconds: float, nodes: int, losses: int) -> Exposure:
+        """Return it after so many seconds with so many nodes, of which `losses` were lost at the end."""
+        fade = math.exp(-math.log(2) * seconds / HALF_LIFE_S)
+        return Exposure(
+            node_s=self.node_s * fade + nodes * seconds, losses=self.losses * fade + losses
+        )
+
+    def __add__(self, other: Exposure) -> Exposure:
+        """Return both together, as of the types and zones of one pool."""
+        return Exposure(node_s=self.node_s + other.node_s, losses=self.losses + other.losses)
+
+    def rates(self, nodes: int) -> Outages:
+        """Return the rates of a gang of so many nodes: the mean of a Gamma posterior, as in `Observed`."""
+        prior = INTERRUPTIONS_PER_NODE_HOUR / 3600
+        per_node = (1 + self.losses) / (1 / prior + self.node_s)
+        return Outages(lost=nodes * per_node, back=OUTAGES_END_PER_HOUR / 3600)

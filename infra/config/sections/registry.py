@@ -23,6 +23,7 @@ from infra.config.sections import (
     run_page,
     scheduler,
     signatures,
+    steering,
     storage,
     validation,
 )
@@ -32,7 +33,7 @@ SECTIONS: Final = (
     *(aws, cluster, network, pool_zones, node_pools, pool_nodes, storage),
     *(members, quotas, shares, secrets, restore_drill, results),
     *(scheduler, operators, gpus, images, egress, signatures, logs, observability, validation),
-    *(run_page, costs),
+    *(run_page, costs, steering),
 )
 
 CHECKS: Final[tuple[Check, ...]] = (

@@ -15,7 +15,7 @@ from sandbox.ports import NAMES
 
 def chart() -> dict[str, Any]:
     """The configuration in the chart's values."""
-    values = kueue.plan().values["managerConfig"]["controllerManagerConfigYaml"]
+    values = kueue.plan(kueue.KueueArgs()).values["managerConfig"]["controllerManagerConfigYaml"]
     parsed: dict[str, Any] = yaml.safe_load(values)
     return parsed
 
@@ -52,7 +52,9 @@ def test_real_nodes_get_a_longer_timeout_than_process_nodes() -> None:
 def test_kueue_replaces_no_failed_node() -> None:
     gates = (*kueue_config.NODE_REPLACEMENT_GATES, kueue_config.RECLAIM_GATE)
     assert chart()["featureGates"] == dict.fromkeys(gates, False)
-    assert sandbox()["featureGates"] == chart()["featureGates"] | {"VisibilityOnDemand": False}
+    # The sandbox is that of a stack that steers its runs.
+    more = {"VisibilityOnDemand": False, kueue_config.STEERING_GATE: True}
+    assert sandbox()["featureGates"] == chart()["featureGates"] | more
 
 
 def test_chart_enables_every_run_kind() -> None:

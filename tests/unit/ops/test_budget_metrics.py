@@ -136,11 +136,11 @@ def test_only_metrics_are_served(served: tuple[Page, str]) -> None:
 @pytest.mark.parametrize("text", ["8643", ":8643", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:70000"])
 def test_an_address_needs_a_host_and_a_port(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="expected ADDRESS:PORT"):
-        command._address(text)
+        command.address(text)
 
 
 def test_an_address_may_be_of_either_family() -> None:
-    assert command._address("[::1]:80") == command._address("::1:80") == ("::1", 80)
+    assert command.address("[::1]:80") == command.address("::1:80") == ("::1", 80)
 
 
 def test_a_look_that_fails_leaves_the_last_one_on_the_page(

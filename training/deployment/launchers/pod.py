@@ -305,7 +305,11 @@ def template(
     return {
         "metadata": {
             "labels": {**labels(run), naming.WORKER_OF: run.run_id, **member.labels},
-            "annotations": {**near, **member.annotations},
+            "annotations": {
+                **near,
+                **member.annotations,
+                **({naming.DEADLINE: run.deadline} if run.deadline else {}),
+            },
         },
         "spec": {**spec, **member.spec},
     }

@@ -1,0 +1,304 @@
+"""Move gangs: allow a Workload only some flavors of its queue; where it holds another one, it saves and stops.
+
+What a gang may have is an annotation that Kueue's scheduler reads; which flavors, quotas and borrowing limits its
+team has is the ClusterQueue's business alone, so a gang can only be kept from a pool here, never let into one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import secrets
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from infra.domain import naming
+from ops import metrics, objects
+from ops.budgets import control as budgets
+from ops.budgets.decision import Level
+from ops.cluster import Cluster, ClusterError, ConflictError, Kind, UnreachableError
+from ops.collect import CLUSTER_QUEUES, EVENTS, NODES, PODS, WORKLOADS
+from ops.lease import Lease
+from ops.metrics import MetricsUnknownError
+from ops.objects import Json
+from ops.runs import progress
+from ops.steer import exposition, look, memory
+from ops.steer.memory import Memory
+from ops.steer.settings import Settings
+from training.spot.rates import Exposure
+from training.spot.steer import Choice, choose
+
+CONFIG_MAPS: Final = Kind("v1", "configmaps", "ConfigMap")
+RATES: Final = "rates"
+"""ConfigMap beside the Lease, and its key: what was learnt of each pool, type and zone."""
+_RATES_S: Final = 300.0
+"""How often it is written without a loss."""
+_GAP_S: Final = 600.0
+"""Longer times without a look are not observed: nodes came and went meanwhile."""
+
+
+class Controller:
+    """Steers gangs. All that it must remember is on their Workloads and in the ConfigMap."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        settings: Settings,
+        show: Callable[[str], None],
+        *,
+        dry_run: bool = False,
+        lease: Lease | None = None,
+        home: str = "",
+        page: Callable[[str], None] | None = None,
+        every_s: float = 0.0,
+    ) -> None:
+        """`lease`: what must be held to write. `home`: namespace of the rates; empty: they are not kept."""
+        self._cluster, self._settings, self._show = cluster, settings, show
+        self._dry_run, self._lease, self._home = dry_run, lease, home
+        self._page, self._every_s = page, every_s
+        self._seen: dict[look.Key, Exposure] | None = None
+        self._looked = self._kept = 0.0
+        self._moves: dict[tuple[str, str, str], int] = {}
+
+    def step(self, prometheus: metrics.PrometheusClient | None, now: float) -> None:
+        """Look, learn, decide and act once. Raises UnreachableError: nothing was decided."""
+        if self._lease:
+            self._lease.renew()
+        nodes = look.nodes(self._cluster.items(NODES))
+        held = look.nodes_of_runs(self._cluster.items(PODS, None, naming.RUN_ID), nodes)
+        queues = {objects.name(one): one for one in self._cluster.items(CLUSTER_QUEUES)}
+        known = self._progress(prometheus)
+        workloads = [
+            one
+            for one in self._cluster.items(WORKLOADS)
+            if not objects.condition_is_true(one, "Finished") and _queue(one, queues)
+        ]
+        memories = {_name(one): _memory(one) for one in workloads}
+        gone = {uid for one in memories.values() for uid in one.nodes} - nodes.there
+        self._learn(nodes, memory.losses_by_pool(memories, gone), now)
+        for workload in workloads:
+            key = str(objects.meta(workload).get("namespace")), objects.run_id_of(workload)
+            on = held.get(key, set()) & nodes.there
+            queue = _queue(workload, queues)
+            assert queue is not None
+            old = memories[_name(workload)]
+            new = memory.update(old, now, memory.seen(workload, on), gone)
+            try:
+                self._steer(workload, queue, old, new, known.get(key[1], progress.NO_PROGRESS), now)
+            except ConflictError:
+                continue  # It was changed meanwhile; the next look decides again.
+            except UnreachableError:
+                raise
+            except ClusterError as error:
+                self._show(f"{_name(workload)}: nothing done: {error}")
+        if self._page:
+            self._page(exposition.text(self._seen or {}, self._moves, now))
+
+    def _progress(
+        self, prometheus: metrics.PrometheusClient | None
+    ) -> Mapping[str, progress.Progress]:
+        """Return what is known of runs' progress; without it they are steered by losses and time-outs alone."""
+        if prometheus is None:
+            return {}
+        try:
+            return progress.from_prometheus(prometheus)
+        except MetricsUnknownError:
+            return {}
+
+    def _steer(
+        self,
+        workload: Json,
+        queue: Json,
+        old: Memory,
+        new: Memory,
+        known: progress.Progress,
+        now: float,
+    ) -> None:
+        spec = workload.get("spec") or {}
+        if spec.get("active") is False:
+            if old.moving and _let_go(workload) and not _stopped_by_budget(workload, queue):
+                self._write(workload, dataclasses.replace(new, moving=False), {}, active=True)
+            return
+        # Somebody else has activated it meanwhile.
+        new = dataclasses.replace(new, moving=False)
+        names = look.eligible(workload, queue, self._settings.pools)
+        if len(names) < 2:
+            return
+        pool = memory.held_pool(workload)
+        pools = [
+            dataclasses.replace(self._settings.pools[name], seen=self._exposure(name))
+            for name in names
+        ]
+        rich = budgets.read_state(queue).level < Level.WARN
+        run = look.run(workload, new, known, now, pool=pool, may_buy=rich)
+        choice = choose(run, pools, new.history, now, self._settings.rules, self._every_s)
+        new = dataclasses.replace(new, place=choice.place.value, reason=choice.reason)
+        self._put(workload, names, choice, old, new, pool)
+
+    def _put(
+        self, workload: Json, names: list[str], choice: Choice, old: Memory, new: Memory, pool: str
+    ) -> None:
+        """Write what it may have, and stop it where it may not be or must be queued anew."""
+        annotations = objects.meta(workload).get("annotations") or {}
+        found = annotations.get(naming.ALLOWED_FLAVORS)
+        before = set(names) if found is None else set(found.split(",")) & set(names)
+        after = set(choice.pools)
+        leaves = bool(pool) and pool not in after
+        # Kueue looks again at a waiting Workload only after its spec has changed.
+        wakes = not pool and bool(after - before)
+        if leaves:
+            new = dataclasses.replace(new, moves=new.moves + 1, nodes=())
+        if not (leaves or wakes or after != before) and new == old:
+            return
+        stop = leaves or wakes
+        value = None if after == set(names) else ",".join(choice.pools)
+        self._write(
+            workload,
+            dataclasses.replace(new, moving=stop),
+            {naming.ALLOWED_FLAVORS: value},
+            active=False if stop else None,
+        )
+        if leaves or after != before:
+            what = f"may have {', '.join(choice.pools) or 'no pool now'}"
+            if leaves:
+                what = f"saves and leaves {pool}; {what}"
+                team = objects.label(workload, naming.TEAM)
+                key = (team, pool, choice.place.value)
+                self._moves[key] = self._moves.get(key, 0) + 1
+            self._say(workload, f"{what}: {choice.reason}")
+
+    def _write(
+        self, workload: Json, new: Memory, more: Mapping[str, str | None], *, active: bool | None
+    ) -> None:
+        change: dict[str, Any] = {
+            "metadata": {
+                "annotations": {naming.STEERING: new.text(), **more},
+                "resourceVersion": objects.meta(workload).get("resourceVersion"),
+            }
+        }
+        if active is not None:
+            change["spec"] = {"active": active}
+        if self._dry_run:
+            return
+        self._may_write()
+        namespace = str(objects.meta(workload)["namespace"])
+        self._cluster.patch(WORKLOADS, objects.name(workload), change, namespace)
+
+    def _say(self, workload: Json, text: str) -> None:
+        """Log a decision, and make it an event of the Workload; the decision does not depend on the event."""
+        self._show(f"{_name(workload)}: {text}")
+        if self._dry_run:
+            return
+        about = objects.meta(workload)
+        now = exposition.stamp()
+        event = {
+            "apiVersion": EVENTS.api,
+            "kind": EVENTS.kind,
+            "metadata": {
+                "name": f"{objects.name(workload)}.{secrets.token_hex(8)}",
+                "namespace": about["namespace"],
+            },
+            "involvedObject": {
+                "apiVersion": WORKLOADS.api,
+                "kind": WORKLOADS.kind,
+                "name": objects.name(workload),
+                "namespace": about["namespace"],
+                "uid": about.get("uid"),
+            },
+            "reason": "Steered",
+            "message": text[:1000],
+            "type": "Normal",
+            "source": {"component": naming.STEERING_ACCOUNT},
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+        }
+        try:
+            self._cluster.create(EVENTS, event)
+        except ClusterError as error:
+            self._show(f"{_name(workload)}: no event: {error}")
+
+    def _may_write(self) -> None:
+        if self._lease:
+            self._lease.check()
+
+    def _exposure(self, pool: str) -> Exposure:
+        return sum(
+            (one for key, one in (self._seen or {}).items() if key[0] == pool), start=Exposure()
+        )
+
+    def _learn(self, nodes: look.Nodes, lost: Mapping[str, set[str]], now: float) -> None:
+        """Count node time and losses of this look, and keep them."""
+        if self._seen is None:
+            self._seen = self._read_rates()
+        seconds = now - self._looked if self._looked else 0.0
+        self._looked = now
+        counts: dict[look.Key, int] = {}
+        for uid in nodes.there:
+            counts[nodes.keys[uid]] = counts.get(nodes.keys[uid], 0) + 1
+        losses: dict[look.Key, int] = {}
+        for pool, uids in lost.items():
+            for uid in uids:
+                key = nodes.keys.get(uid) or next((k for k in self._seen if k[0] == pool), None)
+                if key:
+                    losses[key] = losses.get(key, 0) + 1
+        for key in {*counts, *self._seen} if 0 <= seconds <= _GAP_S else ():
+            before = self._seen.get(key, Exposure())
+            self._seen[key] = before.after(seconds, counts.get(key, 0), losses.get(key, 0))
+        if losses or now - self._kept > _RATES_S:
+            self._kept = now
+            self._keep_rates()
+
+    def _read_rates(self) -> dict[look.Key, Exposure]:
+        if not self._home:
+            return {}
+        found = self._cluster.get(CONFIG_MAPS, RATES, self._home) or {}
+        try:
+            rows = json.loads((found.get("data") or {}).get(RATES, "[]"))
+            return {
+                (str(a), str(b), str(c)): Exposure(node_s=float(s), losses=float(n))
+                for a, b, c, s, n in rows
+            }
+        except (ValueError, TypeError):
+            return {}
+
+    def _keep_rates(self) -> None:
+        if not self._home or self._dry_run:
+            return
+        self._may_write()
+        rows = [[*key, one.node_s, one.losses] for key, one in sorted((self._seen or {}).items())]
+        data = {RATES: json.dumps(rows)}
+        if self._cluster.get(CONFIG_MAPS, RATES, self._home) is not None:
+            self._cluster.patch(CONFIG_MAPS, RATES, {"data": data}, self._home)
+            return
+        about = {"name": RATES, "namespace": self._home}
+        manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": about, "data": data}
+        self._cluster.create(CONFIG_MAPS, manifest)
+
+
+def _name(workload: Json) -> str:
+    return f"{objects.meta(workload).get('namespace')}/{objects.name(workload)}"
+
+
+def _memory(workload: Json) -> Memory:
+    return memory.parse((objects.meta(workload).get("annotations") or {}).get(naming.STEERING, ""))
+
+
+def _queue(workload: Json, queues: Mapping[str, Json]) -> Json | None:
+    """Return the ClusterQueue of a team's Workload; None for those of other namespaces."""
+    namespace = str(objects.meta(workload).get("namespace") or "")
+    prefix = naming.namespace("")
+    return (
+        queues.get(naming.cluster_queue(namespace.removeprefix(prefix)))
+        if namespace.startswith(prefix)
+        else None
+    )
+
+
+def _let_go(workload: Json) -> bool:
+    """Whether Kueue has taken the quota of a deactivated Workload back, so that it can be queued anew."""
+    return not objects.status(workload).get("admission")
+
+
+def _stopped_by_budget(workload: Json, queue: Json) -> bool:
+    return _name(workload) in budgets.read_state(queue).stopped

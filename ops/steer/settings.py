@@ -1,0 +1,54 @@
+"""Pools and rules as a file: what the stack publishes for `spot steer` in the cluster."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ops.cluster import ClusterError
+from training.spot.decide import Place
+from training.spot.steer import Pool, Rules
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What the stack says. `pools`: by name."""
+
+    pools: Mapping[str, Pool]
+    rules: Rules
+
+
+def parse(found: Mapping[str, Any]) -> Settings:
+    """Return settings in the form of `infra.config.arguments.steering`. Raises KeyError, TypeError, ValueError."""
+    pools = [
+        Pool(
+            name=str(one["name"]),
+            place=Place(one["place"]),
+            usd_per_node_hour=one["usdPerNodeHour"],
+        )
+        for one in found["pools"]
+    ]
+    rules = found["rules"]
+    return Settings(
+        pools={pool.name: pool for pool in pools},
+        rules=Rules(
+            losses=int(rules["losses"]),
+            window_s=float(rules["windowSeconds"]),
+            empty_s=float(rules["emptySeconds"]),
+        ),
+    )
+
+
+def read(file: Path) -> Settings:
+    """Return the settings in a file. Raises ClusterError."""
+    try:
+        return parse(json.loads(file.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise ClusterError(f"--pools: {file}: not readable: {error.strerror}") from None
+    except (ValueError, TypeError, KeyError) as error:
+        raise ClusterError(
+            f"--pools: {file}: not the stack's pools ({error!r}); run pulumi up to write it again"
+        ) from None

@@ -1,0 +1,306 @@
+"""Runs that `spot steer` moves between the pools of their queue, on the real Kueue with simulated nodes."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+import yaml
+
+from infra.addons import steering
+from infra.addons.steering import SteeringArgs
+from infra.domain import naming
+from infra.kubernetes.admission_policy import binding
+from infra.kubernetes.objects import Manifest
+from infra.queueing import kueue_admission
+from infra.sites.simulated import node_pools
+from infra.tenancy import access
+from ops.cluster import Cluster as Api
+from ops.steer import memory, settings
+from ops.steer.control import Controller
+from ops.steer.memory import Memory
+from sandbox.node.api import node_path, object_path
+from tests.sandbox.conftest import Cluster
+from tests.sandbox.costs_kit import applied, namespace
+from tests.sandbox.escape_kit import Asker, create, delete, patch
+from tests.sandbox.node_kit import until
+from tests.sandbox.queue_kit import Fleet, Json, condition, held, holds_quota, pool, team_of
+from tests.sandbox.test_in_cluster import may
+
+pytestmark = pytest.mark.sandbox
+
+RICH, POOR = "steered", "unsteered"
+EMPTY, SPOT, BOUGHT = "steered-empty", "steered-spot", "steered-bought"
+HOUR_S = 3600.0
+SETTINGS = {
+    "pools": [
+        {"name": EMPTY, "place": "spot", "usdPerNodeHour": 10.0},
+        {"name": SPOT, "place": "spot", "usdPerNodeHour": 10.0},
+        {"name": BOUGHT, "place": "on-demand", "usdPerNodeHour": 30.0},
+    ],
+    "rules": {"losses": 2, "windowSeconds": 6 * HOUR_S, "emptySeconds": HOUR_S},
+}
+T = TypeVar("T")
+
+
+class Market(Fleet):
+    """Three pools; one has quota, but no node ever comes. Kueue goes by quota alone, as with Karpenter."""
+
+    def node_objects(self) -> list[Json]:
+        return [n for n in super().node_objects() if n["metadata"]["labels"][naming.POOL] != EMPTY]
+
+    def objects(self) -> list[Json]:
+        found = super().objects()
+        for one in found:
+            if one["kind"] == "ResourceFlavor":
+                one["spec"].pop("topologyName", None)
+        return found
+
+    def own(self, manifest: Json) -> Json:
+        """Without the request for near nodes, which Kueue could not place by quota alone."""
+        found = super().own(manifest)
+        template = found.get("spec", {}).get("template", {})
+        for key in list(template.get("metadata", {}).get("annotations") or {}):
+            if key.startswith("kueue.x-k8s.io/podset-"):
+                del template["metadata"]["annotations"][key]
+        return found
+
+    def await_nodes(self) -> None:
+        there = f"{naming.POOL} in ({SPOT},{BOUGHT})"
+        self.cluster.kubectl(
+            "wait", "nodes", "-l", there, "--for=condition=Ready", "--timeout=180s"
+        )
+
+
+@dataclass
+class Steered:
+    """The fleet and the controller with the rights of its service account; its clock can be put forward."""
+
+    fleet: Market
+    controller: Controller
+    said: list[str] = field(default_factory=list)
+    ahead_s: float = 0.0
+
+    def until(self, found: Callable[[], T | None], what: str) -> T:
+        """Wait while the controller looks again and again."""
+
+        def looked() -> T | None:
+            self.controller.step(None, time.time() + self.ahead_s)
+            return found()
+
+        try:
+            return until(looked, what, every_s=0.5)
+        except AssertionError as error:
+            shown = {
+                run: (one["spec"].get("active"), one["status"])
+                for run, one in self.fleet.workloads().items()
+            }
+            raise AssertionError(f"{error}; it said {self.said}; Kueue: {shown}") from None
+
+    def workload(self, run: str) -> Json:
+        return self.fleet.workloads()[run]
+
+    def pool(self, run: str) -> str:
+        """The pool in which all pods of the gang are ready; empty if there is none."""
+        found = self.workload(run)
+        ready = condition(found, "PodsReady")
+        if not holds_quota(found) or not ready or ready["status"] != "True":
+            return ""
+        return held(found)[0]
+
+    def allowed(self, run: str) -> set[str] | None:
+        """What it may have; None: everything."""
+        notes = self.workload(run)["metadata"].get("annotations") or {}
+        text = notes.get(naming.ALLOWED_FLAVORS)
+        return None if text is None else set(text.split(","))
+
+    def remembered(self, run: str) -> Memory:
+        notes = self.workload(run)["metadata"].get("annotations") or {}
+        return memory.parse(notes.get(naming.STEERING, ""))
+
+    def reclaim(self, run: str, chance: random.Random) -> None:
+        """Take one of the gang's nodes without notice, and give the pool another one."""
+        name = chance.choice(sorted(pod["spec"]["nodeName"] for pod in self.fleet.pods(run)))
+        client = self.fleet.client
+        node = client.get(node_path(name))
+        client.delete(node_path(name))
+        [spot] = [p for p in self.fleet.config.pools if p.name == SPOT]
+        fresh = node_pools.node(spot, int(name.rpartition("-")[2]))
+        fresh["metadata"]["name"] = f"{SPOT}-{chance.randrange(10**6, 10**7)}"
+        fresh["metadata"]["labels"][naming.HOSTNAME] = fresh["metadata"]["name"]
+        assert node["metadata"]["labels"][naming.POOL] == SPOT
+        client.create(node_path(), fresh)
+
+
+def _add_on() -> list[Manifest]:
+    """What the add-on renders, without its pod, and the policy that keeps others from Workloads."""
+    args = SteeringArgs(image="none", every_seconds=5, settings=SETTINGS, prometheus=False)
+    found = copy.deepcopy(steering.plan(args))
+    walls = kueue_admission.workloads_written_by_kueue()
+    home = namespace(naming.STEERING_NAMESPACE, **found.namespace_labels)
+    roles = [one for team in (RICH, POOR) for one in access.steering_access(team)]
+    return [home, walls, binding(walls), *found.before, *roles]
+
+
+def _as_account(cluster: Cluster, folder: Path) -> Api:
+    """The API server as the service account sees it."""
+    words = ("create", "token", steering.NAME, "-n", naming.STEERING_NAMESPACE, "--duration=2h")
+    token = cluster.kubectl(*words).strip()
+    config = yaml.safe_load(cluster.kubeconfig.read_text())
+    for user in config["users"]:
+        user["user"] = {"token": token}
+    file = folder / "kubeconfig"
+    file.write_text(yaml.safe_dump(config))
+    return Api(file)
+
+
+@pytest.fixture(scope="module")
+def steered(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Steered]:
+    pools = [pool(EMPTY, 4), pool(SPOT, 4), pool(BOUGHT, 4, "on-demand")]
+    teams = [team_of(RICH), team_of(POOR, onDemandUsdPerHour=0)]
+    fleet = Market(cluster, "steered", pools, teams)
+    with fleet.deployed(), applied(cluster, _add_on()):
+        said: list[str] = []
+        controller = Controller(
+            _as_account(cluster, tmp_path_factory.mktemp("steering")),
+            settings.parse(SETTINGS),
+            said.append,
+            home=naming.STEERING_NAMESPACE,
+        )
+        yield Steered(fleet, controller, said)
+
+
+def test_a_gang_that_spot_keeps_losing_moves_to_on_demand_and_back_and_an_empty_pool_is_left(
+    steered: Steered,
+) -> None:
+    seed = random.randrange(10**6)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    fleet = steered.fleet
+    waits = fleet.start(RICH, "empty", [EMPTY, SPOT], hold=False, keeps_running=True)
+    often = fleet.start(RICH, "often", [SPOT, BOUGHT], nodes=2, hold=False, keeps_running=True)
+    steered.until(lambda: steered.pool(often) == SPOT, "it starts on spot")
+    for number in (1, 2):
+        nodes = steered.until(lambda: _nodes(steered, often), "both pods run")
+        steered.reclaim(often, chance)
+        if number == 1:
+            steered.until(partial(_changed, steered, often, nodes), "it runs again")
+            steered.until(lambda: steered.remembered(often).down is None, "its loss is over")
+            assert steered.pool(often) == SPOT, steered.said
+    steered.until(lambda: steered.pool(often) == BOUGHT, "two losses, and it is on demand")
+    assert steered.allowed(often) == {BOUGHT}
+    events = fleet.client.get(
+        object_path("/api/v1", naming.namespace(RICH), "events"), fieldSelector="reason=Steered"
+    )["items"]
+    [why] = [e["message"] for e in events if f"leaves {SPOT}" in e["message"]]
+    assert "its nodes were lost too often" in why
+    # The losses of another run are not its own.
+    calm = fleet.start(RICH, "calm", [SPOT, BOUGHT], hold=False, keeps_running=True)
+    steered.until(lambda: steered.pool(calm) == SPOT, "another run starts on spot")
+
+    # Six hours later, spot pays again.
+    steered.until(lambda: steered.pool(waits) == SPOT, "the run has left the empty pool")
+    assert steered.allowed(waits) == {SPOT}
+    steered.ahead_s = 0.9 * HOUR_S
+    for _ in range(3):
+        steered.controller.step(None, time.time() + steered.ahead_s)
+    assert (steered.pool(often), steered.allowed(waits)) == (BOUGHT, {SPOT})
+    steered.ahead_s = 7 * HOUR_S
+    steered.until(lambda: steered.pool(often) == SPOT, "it is back on spot")
+    steered.until(lambda: steered.allowed(waits) is None, "the empty pool may be tried again")
+    assert steered.pool(waits) == SPOT
+    fleet.stop_all()
+
+
+def _changed(steered: Steered, run: str, before: set[str]) -> bool:
+    return _nodes(steered, run) not in (None, before)
+
+
+def _nodes(steered: Steered, run: str) -> set[str] | None:
+    """Nodes of the gang while both pods run on nodes that are there."""
+    there = {n["metadata"]["name"] for n in steered.fleet.client.get(node_path())["items"]}
+    pods = steered.fleet.pods(run)
+    on = {p["spec"].get("nodeName", "") for p in pods if p["status"].get("phase") == "Running"}
+    return on if len(on & there) == 2 == len(pods) else None
+
+
+def test_a_team_without_on_demand_never_gets_there(steered: Steered, cluster: Cluster) -> None:
+    fleet, seed = steered.fleet, random.randrange(10**6)
+    print(f"seed {seed}")
+    run = fleet.start(POOR, "poor", [SPOT, BOUGHT], hold=False, keeps_running=True)
+    steered.until(lambda: steered.pool(run) == SPOT, "it starts on spot")
+    workload = steered.workload(run)
+    ask, mine = Asker(cluster.kubeconfig), _account()
+    # Even the account itself can only keep a run from pools.
+    only = {"metadata": {"annotations": {naming.ALLOWED_FLAVORS: BOUGHT}}}
+    for change in (only, {"spec": {"active": False}}):
+        assert not ask.refusal(patch(workload, change).by(*mine).for_real())
+    until(lambda: not holds_quota(steered.workload(run)), "it has let go")
+    ask(patch(workload, {"spec": {"active": True}}).by(*mine).for_real())
+    message = until(
+        lambda: (condition(steered.workload(run), "QuotaReserved") or {}).get("message", ""),
+        "Kueue says why it waits",
+    )
+    until(lambda: "skipping flavor" in str(steered.workload(run)), f"skipped, not {message}")
+    assert not holds_quota(steered.workload(run))
+    fleet.stop_all()
+
+
+def _account() -> tuple[str, ...]:
+    name = f"system:serviceaccount:{naming.STEERING_NAMESPACE}:{steering.NAME}"
+    return (name, "system:serviceaccounts", "system:authenticated")
+
+
+def test_what_the_account_cannot_do(steered: Steered, cluster: Cluster) -> None:
+    run = steered.fleet.start(RICH, "walls", [SPOT])
+    until(lambda: run in steered.fleet.workloads(), "it has a Workload")
+    workload, ask, mine = steered.workload(run), Asker(cluster.kubeconfig), _account()
+    notes = {naming.ALLOWED_FLAVORS: SPOT, naming.STEERING: "{}"}
+    assert not ask.refusal(patch(workload, {"metadata": {"annotations": notes}}).by(*mine))
+    changes: list[Json] = [
+        {"spec": {"priority": 1000}},
+        {"spec": {"queueName": POOR}},
+        {"spec": {"podSets": []}},
+        {"metadata": {"annotations": {"kueue.x-k8s.io/priority-boost": "9"}}},
+        {"metadata": {"annotations": {f"{naming.DOMAIN}/budget": "{}"}}},
+        {"metadata": {"labels": {"a": "b"}}},
+        {"metadata": {"ownerReferences": None}},
+        {"metadata": {"finalizers": ["test.dev/kept"]}},
+    ]
+    for change in changes:
+        assert ask.refusal(patch(workload, change).by(*mine)), change
+    # Others cannot write what Kueue reads, nor what the program remembers.
+    team = ("ada", naming.group(RICH, "researcher"), "system:authenticated")
+    for change in ({"metadata": {"annotations": {key: "x"}}} for key in notes):
+        assert ask.refusal(patch(workload, change).by(*team)), change
+    for request in (delete(workload), create(workload)):
+        assert "forbidden" in ask.refusal(request.by(*mine)), request
+    home = f"{naming.STEERING_NAMESPACE}:{steering.NAME}"
+    team_space = naming.namespace(RICH)
+    for verb, resource, where in (
+        ("get", "secrets", ""),
+        ("patch", "clusterqueues.kueue.x-k8s.io", ""),
+        ("patch", "workloads.kueue.x-k8s.io/status", team_space),
+        ("patch", "workloads.kueue.x-k8s.io", "default"),
+        ("patch", "jobs.batch", team_space),
+        ("create", "pods", team_space),
+        ("delete", "pods", team_space),
+        ("patch", "nodes", ""),
+        ("patch", "configmaps", team_space),
+        ("patch", "events", team_space),
+        ("impersonate", "users", ""),
+    ):
+        assert not may(cluster, home, verb, resource, where), (verb, resource, where)
+    rates = json.loads(
+        cluster.kubectl("get", "configmap", "rates", "-n", naming.STEERING_NAMESPACE, "-o", "json")
+    )
+    assert SPOT in rates["data"]["rates"]
+    steered.fleet.stop_all()

@@ -1,0 +1,102 @@
+"""The add-on that moves runs between pools: what it renders, and with which rights."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+import yaml
+
+from infra.addons import kueue, kueue_config, steering
+from infra.cli.render import ROOT
+from infra.config import ConfigError, StackConfig, add_ons, arguments, parse, stack_values
+from infra.tenancy import access
+from ops.steer import settings
+from training.spot.decide import Place
+
+IMAGE = "registry.test/ops@sha256:" + "1" * 64
+
+
+def stack(**changes: Any) -> StackConfig:
+    values = copy.deepcopy(stack_values(ROOT / "Pulumi.local.yaml"))
+    return parse(values | {"steering": {"image": IMAGE} | changes})
+
+
+def rendered(config: StackConfig) -> dict[str, Any]:
+    found = steering.plan(arguments.steering_program(config))
+    return {one["kind"]: one for one in (*found.before, *found.objects)}
+
+
+def gates(config: StackConfig) -> dict[str, bool]:
+    found = add_ons.plan(kueue.KUEUE, config)
+    text = found.values["managerConfig"]["controllerManagerConfigYaml"]
+    result: dict[str, bool] = yaml.safe_load(text)["featureGates"]
+    return result
+
+
+def test_a_stack_has_it_and_kueues_gate_only_with_its_section() -> None:
+    bare = parse(stack_values(ROOT / "Pulumi.local.yaml"))
+    assert "steering" not in add_ons.installed(bare)
+    assert kueue_config.STEERING_GATE not in gates(bare)
+    assert "steering" in add_ons.installed(stack())
+    assert gates(stack())[kueue_config.STEERING_GATE] is True
+
+
+def test_the_program_reads_the_pools_and_rules_that_the_stack_publishes() -> None:
+    text = rendered(stack(losses=3, withinHours=2.5))["ConfigMap"]["data"]["pools.json"]
+    found = settings.parse(json.loads(text))
+    places = {name: pool.place for name, pool in found.pools.items()}
+    assert places["spot"] is Place.SPOT and Place.ON_DEMAND in places.values()
+    assert (found.rules.losses, found.rules.window_s) == (3, 9000.0)
+
+
+def test_changed_rules_start_a_new_pod_and_never_two_at_once() -> None:
+    first, second = (rendered(stack(losses=n))["Deployment"]["spec"] for n in (1, 2))
+    assert first["template"]["metadata"] != second["template"]["metadata"]
+    assert first["replicas"] == 1 and first["strategy"] == {"type": "Recreate"}
+    [pod] = first["template"]["spec"]["containers"]
+    assert "--lease" in pod["args"] and "$(POD_IP):8644" in pod["args"]
+
+
+def test_its_rights_are_listed_verb_by_verb() -> None:
+    found = rendered(stack())
+    assert found["ClusterRole"]["rules"] == [
+        {"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["list"]},
+        {
+            "apiGroups": ["kueue.x-k8s.io"],
+            "resources": ["workloads", "clusterqueues"],
+            "verbs": ["list"],
+        },
+    ]
+    role, _ = access.steering_access("research")
+    assert role["rules"] == [
+        {"apiGroups": ["kueue.x-k8s.io"], "resources": ["workloads"], "verbs": ["patch"]},
+        {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
+    ]
+
+
+def test_the_policy_stands_before_the_account_has_a_right() -> None:
+    plan = steering.plan(arguments.steering_program(stack()))
+    kinds = [one["kind"] for one in plan.before]
+    assert kinds.index("ValidatingAdmissionPolicyBinding") < kinds.index("ClusterRoleBinding")
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"image": "registry.test/ops:v1"}, "image-reference"),
+        ({"image": "sandbox.trainyard.dev/ops@source"}, "image-without-digest"),
+        ({"everySeconds": 600}, ""),
+        ({"losses": 0}, ""),
+        ({"withinHours": -1}, ""),
+        ({"loses": 1}, "unknown-key"),
+    ],
+)
+def test_a_bad_section_is_one_issue(change: dict[str, Any], code: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        stack(**change)
+    [issue] = caught.value.issues
+    assert not isinstance(issue, str) and code in ("", issue.code)
+    assert issue.path.startswith("steering.")

@@ -1,0 +1,134 @@
+"""Which pools a gang may have: the rules as cases."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from training.spot.decide import Place
+from training.spot.rates import INTERRUPTIONS_PER_NODE_HOUR, Exposure
+from training.spot.steer import Empty, History, Pool, Rules, Run, choose
+
+HOUR_S = 3600.0
+NOW = 1_800_000_000.0
+SPOT = Pool(name="spot", place=Place.SPOT, usd_per_node_hour=10.0)
+SECOND = Pool(name="second", place=Place.SPOT, usd_per_node_hour=11.0)
+BOUGHT = Pool(name="bought", place=Place.ON_DEMAND, usd_per_node_hour=33.0)
+PAID = Pool(name="paid", place=Place.RESERVED, usd_per_node_hour=20.0)
+ALL = (SPOT, SECOND, PAID, BOUGHT)
+RULES = Rules()
+CALM = History()
+
+
+def run(hours: float = 100.0, deadline_h: float | None = None, **more: object) -> Run:
+    """A run of two nodes that has just been queued."""
+    deadline = None if deadline_h is None else NOW + deadline_h * HOUR_S
+    known = Run(nodes=2, begun=NOW, deadline=deadline, work_s=hours * HOUR_S, left_s=hours * HOUR_S)
+    return replace(known, **more)  # type: ignore[arg-type]
+
+
+def test_a_short_urgent_run_gets_on_demand_nodes() -> None:
+    found = choose(run(2, deadline_h=2.3), (SPOT, SECOND, BOUGHT), CALM, NOW, RULES)
+    assert (found.place, found.pools) == (Place.ON_DEMAND, ("bought",))
+
+
+def test_a_run_with_a_deadline_gets_reserved_capacity_and_does_not_wait_for_it_for_ever() -> None:
+    found = choose(run(50, deadline_h=60), ALL, CALM, NOW, RULES)
+    assert (found.place, found.pools) == (Place.RESERVED, ("paid",))
+    late = choose(run(50, deadline_h=60, waited_s=RULES.full_s), ALL, CALM, NOW, RULES)
+    assert len(late.pools) > 1
+
+
+def test_a_long_flexible_run_gets_spot_and_reserved_capacity_that_is_free() -> None:
+    found = choose(run(200), ALL, CALM, NOW, RULES)
+    assert (found.place, found.pools) == (Place.SPOT, ("spot", "second", "paid"))
+
+
+@pytest.mark.parametrize("losses", [1, 2])
+def test_after_repeated_losses_it_moves_to_the_other_spot_pool(losses: int) -> None:
+    past = History(losses=tuple((NOW - 60.0 * i, "spot") for i in range(losses)))
+    found = choose(run(200, pool="spot"), (SPOT, SECOND, BOUGHT), past, NOW, RULES)
+    assert ("spot" in found.pools) == (losses == 1)
+    assert found.place is Place.SPOT
+
+
+def test_without_another_spot_pool_it_moves_to_on_demand_and_back_when_the_losses_are_old() -> None:
+    past = History(losses=((NOW - 60, "spot"), (NOW, "spot")))
+    moved = choose(run(200, pool="spot"), (SPOT, BOUGHT), past, NOW, RULES)
+    assert (moved.place, moved.pools) == (Place.ON_DEMAND, ("bought",))
+    assert "spot: its nodes were lost too often" in moved.reason
+    soon = NOW + RULES.window_s / 2
+    assert choose(run(200, pool="bought"), (SPOT, BOUGHT), past, soon, RULES).pools == ("bought",)
+    later = NOW + RULES.window_s + 1
+    assert choose(run(200, pool="bought"), (SPOT, BOUGHT), past, later, RULES).pools == ("spot",)
+
+
+def test_it_does_not_return_for_a_little_work_or_to_a_market_that_was_seen_to_be_bad() -> None:
+    nearly = run(200, pool="bought", left_s=0.02 * HOUR_S)
+    assert choose(nearly, (SPOT, BOUGHT), CALM, NOW, RULES).place is Place.ON_DEMAND
+    bad = replace(SPOT, seen=Exposure(node_s=20 * HOUR_S, losses=200.0))
+    assert choose(run(200, pool="bought"), (bad, BOUGHT), CALM, NOW, RULES).pools == ("bought",)
+
+
+def test_an_empty_pool_is_left_and_tried_again_at_growing_intervals() -> None:
+    def tried(times: int, after_s: float) -> bool:
+        past = History(empty={"spot": Empty(at=NOW, times=times)})
+        return "spot" in choose(run(), (SPOT, SECOND), past, NOW + after_s, RULES).pools
+
+    assert not tried(1, RULES.empty_s - 1) and tried(1, RULES.empty_s)
+    assert not tried(3, 4 * RULES.empty_s - 1) and tried(3, 4 * RULES.empty_s)
+    assert tried(1000, 32 * RULES.empty_s)
+
+
+def test_a_queue_without_on_demand_waits_or_stays_on_spot() -> None:
+    lost = History(losses=((NOW, "spot"), (NOW, "spot")))
+    found = choose(run(pool="spot"), (SPOT,), lost, NOW, RULES)
+    assert found.pools == ("spot",)  # There is nothing better.
+    empty = History(empty={"spot": Empty(at=NOW)})
+    assert choose(run(), (SPOT,), empty, NOW, RULES).pools == ()
+    assert choose(run(1, deadline_h=1.1), (SPOT, SECOND), CALM, NOW, RULES).place is Place.SPOT
+
+
+def test_a_team_near_its_budget_buys_on_demand_only_for_deadlines() -> None:
+    empty = History(empty={"spot": Empty(at=NOW)})
+    flexible = run(may_buy=False, work_s=None, left_s=None)
+    assert choose(flexible, (SPOT, BOUGHT), empty, NOW, RULES).pools == ()
+    urgent = run(2, deadline_h=2.3, may_buy=False)
+    assert choose(urgent, (SPOT, BOUGHT), empty, NOW, RULES).pools == ("bought",)
+
+
+def test_a_run_of_unknown_length_is_urgent_only_with_a_deadline() -> None:
+    unknown = run(work_s=None, left_s=None)
+    assert choose(unknown, (SPOT, BOUGHT), CALM, NOW, RULES).pools == ("spot",)
+    urgent = replace(unknown, deadline=NOW + 100 * HOUR_S)
+    assert choose(urgent, (SPOT, BOUGHT), CALM, NOW, RULES).pools == ("bought",)
+
+
+def test_a_capacity_block_takes_runs_that_fit_and_is_left_before_its_end() -> None:
+    block = replace(PAID, opens=NOW, closes=NOW + 10 * HOUR_S)
+    pools = (SPOT, block)
+    assert "paid" not in choose(run(5), pools, CALM, NOW - 1, RULES).pools
+    assert "paid" in choose(run(5, longest_s=5 * HOUR_S), pools, CALM, NOW, RULES).pools
+    assert "paid" not in choose(run(12, longest_s=12 * HOUR_S), pools, CALM, NOW, RULES).pools
+    holds = run(5, longest_s=5 * HOUR_S, save_s=100.0, pool="paid")
+    assert choose(holds, pools, CALM, block.closes - 101, RULES).pools == ("paid",)
+    assert choose(holds, pools, CALM, block.closes - 100, RULES).pools == ("spot",)
+
+
+def test_prices_that_are_not_known_do_not_change_the_order() -> None:
+    pools = tuple(replace(p, usd_per_node_hour=None) for p in (SPOT, BOUGHT))
+    assert choose(run(200), pools, CALM, NOW, RULES).pools == ("spot",)
+    assert choose(run(2, deadline_h=2.3), pools, CALM, NOW, RULES).pools == ("bought",)
+
+
+def test_rates_are_the_prior_until_losses_or_calm_weeks_were_seen() -> None:
+    hour = INTERRUPTIONS_PER_NODE_HOUR
+    assert math.isclose(Exposure().rates(3).lost * HOUR_S, 3 * hour)
+    calm = Exposure().after(100 * HOUR_S, nodes=10, losses=0)
+    assert calm.rates(1).lost * HOUR_S < hour / 50
+    bad = Exposure().after(10 * HOUR_S, nodes=1, losses=10)
+    assert bad.rates(1).lost * HOUR_S > 3 * hour / 2
+    old = bad.after(20 * 7 * 24 * HOUR_S, nodes=0, losses=0)
+    assert math.isclose(old.rates(1).lost * HOUR_S, hour, rel_tol=0.01)

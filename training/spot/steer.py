@@ -1,0 +1,237 @@
+"""Which pools a queued gang may have now, from what it has been through; pure functions.
+
+`training.spot.decide` decides between spot, on-demand and waiting. Here are what it does not know: which pools are
+held off after losses and time-outs, when a capacity block ends, and which of a queue's pools follow from a place.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from training.spot.decide import Decision, Gang, Now, Place, Prices, decide
+from training.spot.rates import Exposure, Outages
+
+SPOT_SHARE: Final = 0.35
+"""Price of a spot node as a share of an on-demand one, where a price is not known."""
+RESTART_S: Final = 600.0
+"""Restart of a gang that was not measured yet: new node, image pull, rendezvous, checkpoint load."""
+_ROUNDED_S: Final = 60.0
+_FINER: Final = 0.25
+DOUBLINGS: Final = 5
+"""Hold-offs after time-outs in a row double this often: from one hour to 32."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """When a pool is held off for a gang."""
+
+    losses: int = 2
+    """Losses in `window_s` after which the gang leaves the pool."""
+    window_s: float = 6 * 3600.0
+    empty_s: float = 3600.0
+    """For how long a pool is not tried again after a time-out; doubles with each time-out in a row."""
+    full_s: float = 300.0
+    """For how long a run with a deadline waits for reserved capacity before it takes other."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pool:
+    """One pool of the gang's queue that its pods can run on."""
+
+    name: str
+    place: Place
+    usd_per_node_hour: float | None = None
+    seen: Exposure = field(default_factory=Exposure)
+    opens: float = 0.0
+    """Unix seconds at which a capacity block starts."""
+    closes: float = float("inf")
+    """Unix seconds by which runs must have left it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Empty:
+    """Time-outs in a row of one pool."""
+
+    at: float
+    times: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class History:
+    """What a gang has been through. Times in Unix seconds."""
+
+    losses: tuple[tuple[float, str], ...] = ()
+    """Time and pool of each loss of nodes."""
+    empty: Mapping[str, Empty] = field(default_factory=dict)
+    """By pool, time-outs since it last ran there."""
+    restart_s: float | None = None
+    """Measured from the loss of nodes, or the eviction, until all pods were ready again; None: not yet."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """A gang at one moment. Times in Unix seconds, durations in seconds."""
+
+    nodes: int
+    begun: float
+    deadline: float | None = None
+    work_s: float | None = None
+    """Of the whole run, undisturbed; None: its program does not tell."""
+    left_s: float | None = None
+    longest_s: float | None = None
+    """Time that is left to it at most, for the end of a capacity block; None: not known, it is drained there."""
+    save_s: float = 0.0
+    waited_s: float = 0.0
+    """Since it was queued, or queued again."""
+    pool: str = ""
+    """Pool that it holds; empty: it waits."""
+    may_buy: bool = True
+    """Whether its team's budget allows on-demand nodes to a run without a deadline."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """Pools that the gang may have, in the queue's order, and why."""
+
+    place: Place
+    pools: tuple[str, ...]
+    reason: str
+
+
+def held_off(pool: Pool, run: Run, history: History, now: float, rules: Rules) -> str:
+    """Return why the gang may not have a pool now; empty if it may."""
+    if now < pool.opens:
+        return "its capacity block has not begun"
+    stays = run.pool == pool.name
+    if now + run.save_s + (0.0 if stays else _restart(run, history)) >= pool.closes:
+        return "its capacity block ends"
+    if not stays and now + _restart(run, history) + (run.longest_s or 0.0) > pool.closes:
+        return "the run would not end before its capacity block does"
+    if _often_lost(pool, history, now, rules):
+        return "its nodes were lost too often"
+    missing = history.empty.get(pool.name)
+    if missing and now < missing.at + _pause(missing, rules):
+        return "it had no nodes in time"
+    return ""
+
+
+def _often_lost(pool: Pool, history: History, now: float, rules: Rules) -> bool:
+    recent = [at for at, name in history.losses if name == pool.name and at > now - rules.window_s]
+    return pool.place is Place.SPOT and len(recent) >= rules.losses
+
+
+def choose(
+    run: Run, pools: Sequence[Pool], history: History, now: float, rules: Rules, step_s: float = 0.0
+) -> Choice:
+    """Return which of its pools a gang may have. `pools`: in the queue's order; `step_s`: until the next look."""
+    off = {p.name: why for p in pools if (why := held_off(p, run, history, now, rules))}
+    free = [p for p in pools if p.name not in off]
+    reserved = [p for p in free if p.place is Place.RESERVED]
+    if reserved and _holds(run, reserved):
+        return _choice(Place.RESERVED, reserved, pools, "reserved capacity is held")
+    if reserved and run.deadline is not None and run.waited_s < rules.full_s:
+        why = "a run with a deadline takes reserved capacity first, which is paid for"
+        return _choice(Place.RESERVED, reserved, pools, why)
+    bought = [p for p in free if p.place is Place.ON_DEMAND]
+    if not run.may_buy and run.deadline is None:
+        bought = [p for p in bought if p.name == run.pool]
+    spot = [p for p in free if p.place is Place.SPOT]
+    lost = [p for p in pools if p.name in off and _often_lost(p, history, now, rules)]
+    left = "; ".join(f"{name}: {why}" for name, why in off.items())
+    if not spot and not bought and not reserved:
+        if lost:
+            # There is nothing better: losses are no reason to stand still.
+            return _choice(Place.SPOT, lost, pools, f"the run has no other pool ({left})")
+        return Choice(place=Place.WAIT, pools=(), reason=f"no pool can be had ({left})")
+    found = _decide(run, spot, bought, history, now, step_s)
+    place, reason = found.place, found.reason
+    if place is Place.WAIT and bought and (lost or _holds(run, bought)):
+        place, reason = Place.ON_DEMAND, "spot is lost too often"
+    if left:
+        reason = f"{reason} ({left})"
+    taken = {Place.SPOT: spot, Place.ON_DEMAND: bought}.get(place, [])
+    return _choice(place, [*taken, *reserved], pools, reason)
+
+
+def _decide(
+    run: Run,
+    spot: Sequence[Pool],
+    bought: Sequence[Pool],
+    history: History,
+    now: float,
+    step_s: float,
+) -> Decision:
+    """Ask `training.spot.decide`; a run of unknown length is urgent with a deadline, and flexible without."""
+    if run.work_s is None or run.left_s is None:
+        if spot and (run.deadline is None or not bought):
+            return Decision(place=Place.SPOT, pool="", reason="the run has no deadline")
+        if bought:
+            why = "the run does not tell how much work is left before its deadline"
+            if run.deadline is None:
+                why = "no spot pool can be had"
+            return Decision(place=Place.ON_DEMAND, pool="", reason=why)
+        return Decision(place=Place.WAIT, pool="", reason="no spot pool can be had")
+    rates = {p.name: p.seen.rates(run.nodes) for p in spot}
+    unseen = Exposure().rates(run.nodes)
+    together = Outages(
+        lost=min((one.lost for one in rates.values()), default=unseen.lost), back=unseen.back
+    )
+    whole = max(run.work_s, run.left_s, 1.0)
+    gang = Gang(work_s=whole, restart_s=_restart(run, history))
+    limit = gang.limit_s if run.deadline is None else max(0.0, run.deadline - run.begun)
+    # The plan has as many steps for the rest as for the whole run, and few different plans are made.
+    while whole * _FINER >= max(run.left_s, 1.0):
+        whole *= _FINER
+    gang = replace(gang, work_s=whole, deadline_s=limit)
+    place = Place.WAIT
+    if _holds(run, bought):
+        place = Place.ON_DEMAND
+    elif _holds(run, spot):
+        place = Place.SPOT
+    return decide(
+        gang,
+        Now(
+            elapsed_s=now - run.begun,
+            work_left_s=run.left_s,
+            place=place,
+            pool=run.pool if place is Place.SPOT else "",
+            available=frozenset(rates),
+            step_s=step_s,
+        ),
+        _prices(run.nodes, spot, bought),
+        rates,
+        together,
+    )
+
+
+def _prices(nodes: int, spot: Sequence[Pool], bought: Sequence[Pool]) -> Prices:
+    """Return the gang's prices; relative ones where one is not known."""
+    known = {p.name: p.usd_per_node_hour for p in (*spot, *bought)}
+    usd = {name: nodes * price for name, price in known.items() if price is not None}
+    if len(usd) < len(known):
+        usd = dict.fromkeys(known, 1.0) | dict.fromkeys((p.name for p in spot), SPOT_SHARE)
+    return Prices(
+        on_demand=min((usd[p.name] for p in bought), default=None),
+        spot={p.name: usd[p.name] for p in spot},
+    )
+
+
+def _restart(run: Run, history: History) -> float:
+    measured = RESTART_S if history.restart_s is None else history.restart_s
+    return _ROUNDED_S * math.ceil((measured + run.save_s) / _ROUNDED_S)
+
+
+def _pause(missing: Empty, rules: Rules) -> float:
+    return float(rules.empty_s * 2 ** min(missing.times - 1, DOUBLINGS))
+
+
+def _holds(run: Run, pools: Sequence[Pool]) -> bool:
+    return any(p.name == run.pool for p in pools)
+
+
+def _choice(place: Place, chosen: Sequence[Pool], pools: Sequence[Pool], reason: str) -> Choice:
+    names = {p.name for p in chosen}
+    return Choice(place=place, pools=tuple(p.name for p in pools if p.name in names), reason=reason)
