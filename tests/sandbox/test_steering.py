@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import random
@@ -27,7 +28,7 @@ from ops.cluster import Cluster as Api
 from ops.steer import memory, settings
 from ops.steer.control import Controller
 from ops.steer.memory import Memory
-from sandbox.node.api import node_path, object_path
+from sandbox.node.api import ApiError, node_path, object_path, pod_path
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.costs_kit import applied, namespace
 from tests.sandbox.escape_kit import Asker, create, delete, patch
@@ -131,7 +132,13 @@ class Steered:
         name = chance.choice(sorted(pod["spec"]["nodeName"] for pod in self.fleet.pods(run)))
         client = self.fleet.client
         node = client.get(node_path(name))
+        gone = [pod for pod in self.fleet.pods(run) if pod["spec"]["nodeName"] == name]
         client.delete(node_path(name))
+        # At once, what the garbage collector of pods does within a minute, longer than a start may take here.
+        for pod in gone:
+            where = pod["metadata"]["namespace"], pod["metadata"]["name"]
+            with contextlib.suppress(ApiError):
+                client.delete(pod_path(*where), {"gracePeriodSeconds": 0})
         [spot] = [p for p in self.fleet.config.pools if p.name == SPOT]
         fresh = node_pools.node(spot, int(name.rpartition("-")[2]))
         fresh["metadata"]["name"] = f"{SPOT}-{chance.randrange(10**6, 10**7)}"
@@ -266,7 +273,7 @@ def test_what_the_account_cannot_do(steered: Steered, cluster: Cluster) -> None:
     notes = {naming.ALLOWED_FLAVORS: SPOT, naming.STEERING: "{}"}
     assert not ask.refusal(patch(workload, {"metadata": {"annotations": notes}}).by(*mine))
     changes: list[Json] = [
-        {"spec": {"priority": 1000}},
+        {"spec": {"priority": 987}},
         {"spec": {"queueName": POOR}},
         {"spec": {"podSets": []}},
         {"metadata": {"annotations": {"kueue.x-k8s.io/priority-boost": "9"}}},
