@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import json
 import random
@@ -28,7 +27,7 @@ from ops.cluster import Cluster as Api
 from ops.steer import memory, settings
 from ops.steer.control import Controller
 from ops.steer.memory import Memory
-from sandbox.node.api import ApiError, node_path, object_path, pod_path
+from sandbox.node.api import node_path, object_path, pod_path
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.costs_kit import applied, namespace
 from tests.sandbox.escape_kit import Asker, create, delete, patch
@@ -50,6 +49,12 @@ SETTINGS = {
     "rules": {"losses": 2, "windowSeconds": 6 * HOUR_S, "emptySeconds": HOUR_S},
 }
 T = TypeVar("T")
+_EVICTION = {
+    "apiVersion": "policy/v1",
+    "kind": "Eviction",
+    "deleteOptions": {"gracePeriodSeconds": 0},
+}
+"""Marks the pod as disrupted, as a reclaim does: its Job neither counts it nor waits before the next one."""
 
 
 class Market(Fleet):
@@ -128,17 +133,16 @@ class Steered:
         return memory.parse(notes.get(naming.STEERING, ""))
 
     def reclaim(self, run: str, chance: random.Random) -> None:
-        """Take one of the gang's nodes without notice, and give the pool another one."""
+        """Take one of the gang's nodes, and give the pool another one."""
         name = chance.choice(sorted(pod["spec"]["nodeName"] for pod in self.fleet.pods(run)))
         client = self.fleet.client
         node = client.get(node_path(name))
-        gone = [pod for pod in self.fleet.pods(run) if pod["spec"]["nodeName"] == name]
-        client.delete(node_path(name))
-        # At once, what the garbage collector of pods does within a minute, longer than a start may take here.
-        for pod in gone:
+        for pod in self.fleet.pods(run):
             where = pod["metadata"]["namespace"], pod["metadata"]["name"]
-            with contextlib.suppress(ApiError):
-                client.delete(pod_path(*where), {"gracePeriodSeconds": 0})
+            if pod["spec"]["nodeName"] == name:
+                about = {"metadata": {"name": where[1], "namespace": where[0]}}
+                client.create(f"{pod_path(*where)}/eviction", _EVICTION | about)
+        client.delete(node_path(name))
         [spot] = [p for p in self.fleet.config.pools if p.name == SPOT]
         fresh = node_pools.node(spot, int(name.rpartition("-")[2]))
         fresh["metadata"]["name"] = f"{SPOT}-{chance.randrange(10**6, 10**7)}"
