@@ -29,7 +29,7 @@ from infra.config.sections.teams.model import TeamConfig, queue_teams
 from infra.config.types import repository_of
 from infra.domain import naming, prices, published_record
 from infra.domain.platform import Platform
-from infra.domain.pools import Autoscaler, Capacity, PurchaseModel, Workload
+from infra.domain.pools import Autoscaler, Capacity, PurchaseModel, Reservation, Workload
 from infra.domain.storage import NamedStorageClass, SharedStorage
 from infra.domain.tier import DEFAULT_PRIORITIES
 from infra.observability.component import ObservabilityArgs
@@ -191,6 +191,7 @@ def steering(config: StackConfig) -> dict[str, Any]:
                 "name": pool.name,
                 "place": _PLACES[pool.purchase_model],
                 "usdPerNodeHour": prices.per_node(pool),
+                **_clock(pool.reservation),
             }
             for pool in pools
         ],
@@ -204,6 +205,21 @@ _PLACES: Final = {
     PurchaseModel.RESERVED: "reservation",
 }
 """Values of training.spot.decide.Place."""
+
+
+_TAKEN_BEFORE_S: Final = 1800.0
+"""EC2 ends the instances of a capacity block this long before the block
+(https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-capacity-blocks.html)."""
+
+
+def _clock(reservation: Reservation | None) -> dict[str, float]:
+    """Return when runs may be on the nodes of a capacity block, in Unix seconds."""
+    if reservation is None or reservation.start is None or reservation.end is None:
+        return {}
+    return {
+        "opens": reservation.start.timestamp(),
+        "closes": reservation.end.timestamp() - _TAKEN_BEFORE_S,
+    }
 
 
 def steering_program(config: StackConfig) -> SteeringArgs:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from decimal import Decimal
 from typing import Annotated, Any, ClassVar, Final
 
@@ -178,6 +179,20 @@ def _taint_key(value: str) -> str:
     return value
 
 
+def _instant(value: str) -> str:
+    try:
+        if not _INSTANT.fullmatch(value):
+            raise ValueError
+        datetime.fromisoformat(value)
+    except ValueError:
+        raise invalid(
+            "instant", "must be a time in UTC such as 2027-03-01T09:00:00Z, in quotes"
+        ) from None
+    return value
+
+
+_INSTANT: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
+
 Str = Annotated[str, Field(strict=True, min_length=1)]
 Int = Annotated[int, Field(strict=True)]
 Bool = Annotated[bool, Field(strict=True)]
@@ -187,6 +202,7 @@ TeamName = Annotated[Str, AfterValidator(_team_name)]
 LabelKey = Annotated[Str, AfterValidator(_label_key)]
 LabelValue = Annotated[Str, AfterValidator(_label_value)]
 TaintKey = Annotated[Str, AfterValidator(_taint_key)]
+Instant = Annotated[Str, AfterValidator(_instant)]
 Cores = Annotated[Str, AfterValidator(_cores)]
 Size = Annotated[Str, AfterValidator(_size)]
 Cidr = Annotated[Str, AfterValidator(_cidr)]

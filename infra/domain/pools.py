@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import Enum, StrEnum, auto
 from typing import Any, Final
 
@@ -102,6 +103,10 @@ class Reservation:
     """`cr-` and 17 hexadecimal digits."""
     usd_per_node_hour: float | None = None
     """What was paid for an hour of one node; None: the on-demand price."""
+    start: datetime | None = None
+    """When a capacity block starts, in UTC; None: not given, it is always there."""
+    end: datetime | None = None
+    """When it ends. EC2 takes its nodes 30 minutes before."""
 
 
 class Network(StrEnum):

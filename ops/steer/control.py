@@ -122,7 +122,7 @@ class Controller:
         # Somebody else has activated it meanwhile.
         new = dataclasses.replace(new, moving=False)
         names = look.eligible(workload, queue, self._settings.pools)
-        if len(names) < 2:
+        if len(names) < 2 and not any(self._settings.pools[name].timed for name in names):
             return
         pool = memory.held_pool(workload)
         pools = [

@@ -28,6 +28,8 @@ def parse(found: Mapping[str, Any]) -> Settings:
             name=str(one["name"]),
             place=Place(one["place"]),
             usd_per_node_hour=one["usdPerNodeHour"],
+            opens=float(one.get("opens", 0.0)),
+            closes=float(one.get("closes", float("inf"))),
         )
         for one in found["pools"]
     ]

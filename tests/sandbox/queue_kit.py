@@ -165,6 +165,7 @@ class Fleet:
         priority: str | None = None,
         hold: bool = True,
         keeps_running: bool = False,
+        max_hours: float | None = None,
     ) -> str:
         """Submits a run of whole nodes on these pools; its id. `hold`: it never starts, and never ends.
 
@@ -180,7 +181,7 @@ class Fleet:
             nodes=nodes,
             resources=Resources(cpu="8", memory="16Gi", shm="1Gi"),
             priority=priority,
-            max_hours=None,
+            max_hours=max_hours,
         )
         job = self.own(copy.deepcopy(LAUNCHERS["indexed-job"].render(spec, self.platform)[-1]))
         body = job["spec"]["template"]["spec"]

@@ -40,21 +40,25 @@ pytestmark = pytest.mark.sandbox
 RICH, POOR = "steered", "unsteered"
 EMPTY, SPOT, BOUGHT = "steered-empty", "steered-spot", "steered-bought"
 HOUR_S = 3600.0
+BLOCK = "steered-block"
+OPENS = time.time() + 100 * HOUR_S
 SETTINGS = {
     "pools": [
         {"name": EMPTY, "place": "spot", "usdPerNodeHour": 10.0},
         {"name": SPOT, "place": "spot", "usdPerNodeHour": 10.0},
+        {
+            "name": BLOCK,
+            "place": "reservation",
+            "usdPerNodeHour": 20.0,
+            "opens": OPENS,
+            "closes": OPENS + 10 * HOUR_S,
+        },
         {"name": BOUGHT, "place": "on-demand", "usdPerNodeHour": 30.0},
     ],
     "rules": {"losses": 2, "windowSeconds": 6 * HOUR_S, "emptySeconds": HOUR_S},
 }
 T = TypeVar("T")
-_EVICTION = {
-    "apiVersion": "policy/v1",
-    "kind": "Eviction",
-    "deleteOptions": {"gracePeriodSeconds": 0},
-}
-"""Marks the pod as disrupted, as a reclaim does: its Job neither counts it nor waits before the next one."""
+_EVICTION = {"apiVersion": "policy/v1", "kind": "Eviction"}
 
 
 class Market(Fleet):
@@ -80,7 +84,7 @@ class Market(Fleet):
         return found
 
     def await_nodes(self) -> None:
-        there = f"{naming.POOL} in ({SPOT},{BOUGHT})"
+        there = f"{naming.POOL} in ({SPOT},{BLOCK},{BOUGHT})"
         self.cluster.kubectl(
             "wait", "nodes", "-l", there, "--for=condition=Ready", "--timeout=180s"
         )
@@ -133,15 +137,22 @@ class Steered:
         return memory.parse(notes.get(naming.STEERING, ""))
 
     def reclaim(self, run: str, chance: random.Random) -> None:
-        """Take one of the gang's nodes, and give the pool another one."""
+        """Take one of the gang's nodes with notice, and give the pool another one."""
         name = chance.choice(sorted(pod["spec"]["nodeName"] for pod in self.fleet.pods(run)))
         client = self.fleet.client
         node = client.get(node_path(name))
+        taint = {"key": f"{naming.DOMAIN}/interruption", "value": "spot", "effect": "NoSchedule"}
+        kept = node["spec"].get("taints") or []
+        client.patch(node_path(name), {"spec": {"unschedulable": True, "taints": [*kept, taint]}})
         for pod in self.fleet.pods(run):
             where = pod["metadata"]["namespace"], pod["metadata"]["name"]
             if pod["spec"]["nodeName"] == name:
                 about = {"metadata": {"name": where[1], "namespace": where[0]}}
                 client.create(f"{pod_path(*where)}/eviction", _EVICTION | about)
+                # KWOK only deletes a pod; its Job waits for the end that a kubelet reports.
+                client.patch(f"{pod_path(*where)}/status", {"status": {"phase": "Failed"}})
+        pods, on = object_path("/api/v1", naming.namespace(RICH), "pods"), f"spec.nodeName={name}"
+        until(lambda: not client.get(pods, fieldSelector=on)["items"], "its pod has ended")
         client.delete(node_path(name))
         [spot] = [p for p in self.fleet.config.pools if p.name == SPOT]
         fresh = node_pools.node(spot, int(name.rpartition("-")[2]))
@@ -175,7 +186,12 @@ def _as_account(cluster: Cluster, folder: Path) -> Api:
 
 @pytest.fixture(scope="module")
 def steered(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Steered]:
-    pools = [pool(EMPTY, 4), pool(SPOT, 4), pool(BOUGHT, 4, "on-demand")]
+    pools = [
+        pool(EMPTY, 4),
+        pool(SPOT, 4),
+        pool(BLOCK, 2, "on-demand"),
+        pool(BOUGHT, 4, "on-demand"),
+    ]
     teams = [team_of(RICH), team_of(POOR, onDemandUsdPerHour=0)]
     fleet = Market(cluster, "steered", pools, teams)
     with fleet.deployed(), applied(cluster, _add_on()):
@@ -268,6 +284,32 @@ def test_a_team_without_on_demand_never_gets_there(steered: Steered, cluster: Cl
 def _account() -> tuple[str, ...]:
     name = f"system:serviceaccount:{naming.STEERING_NAMESPACE}:{steering.NAME}"
     return (name, "system:serviceaccounts", "system:authenticated")
+
+
+def test_a_capacity_block_has_a_clock(steered: Steered) -> None:
+    fleet = steered.fleet
+    fits = fleet.start(RICH, "fits", [BLOCK], hold=False, keeps_running=True, max_hours=5)
+    long = fleet.start(RICH, "long", [BLOCK], hold=False, keeps_running=True, max_hours=50)
+    drained = fleet.start(RICH, "drained", [SPOT, BLOCK], hold=False, keeps_running=True)
+    steered.ahead_s = OPENS - time.time() - HOUR_S
+    nothing: set[str] = {""}
+    steered.until(lambda: steered.allowed(fits) == nothing, "it waits for the block to begin")
+    steered.until(lambda: steered.pool(drained) == SPOT, "the other one does not wait")
+    assert steered.allowed(drained) == {SPOT}
+    assert "has not begun" in steered.remembered(fits).reason
+
+    steered.ahead_s = OPENS - time.time()
+    steered.until(lambda: steered.pool(fits) == BLOCK, "it starts in the block")
+    steered.until(lambda: steered.allowed(drained) is None, "the block is open to others")
+    assert not holds_quota(steered.workload(long))
+    assert "would not end before" in steered.remembered(long).reason
+
+    # What still runs when EC2 is about to take the nodes saves before.
+    steered.ahead_s = OPENS - time.time() + 10 * HOUR_S - 1
+    steered.until(lambda: not holds_quota(steered.workload(fits)), "it has left the block")
+    steered.until(lambda: steered.workload(fits)["spec"].get("active") is not False, "it waits")
+    assert steered.allowed(fits) == nothing and steered.pool(drained) == SPOT
+    fleet.stop_all()
 
 
 def test_what_the_account_cannot_do(steered: Steered, cluster: Cluster) -> None:

@@ -18,6 +18,7 @@ SPOT_SHARE: Final = 0.35
 """Price of a spot node as a share of an on-demand one, where a price is not known."""
 RESTART_S: Final = 600.0
 """Restart of a gang that was not measured yet: new node, image pull, rendezvous, checkpoint load."""
+_LATE_LOOKS: Final = 2
 _ROUNDED_S: Final = 60.0
 _FINER: Final = 0.25
 DOUBLINGS: Final = 5
@@ -49,6 +50,11 @@ class Pool:
     """Unix seconds at which a capacity block starts."""
     closes: float = float("inf")
     """Unix seconds by which runs must have left it."""
+
+    @property
+    def timed(self) -> bool:
+        """Whether it is there for a time only."""
+        return self.closes < math.inf
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,12 +107,16 @@ class Choice:
     reason: str
 
 
-def held_off(pool: Pool, run: Run, history: History, now: float, rules: Rules) -> str:
-    """Return why the gang may not have a pool now; empty if it may."""
+def held_off(
+    pool: Pool, run: Run, history: History, now: float, rules: Rules, step_s: float = 0.0
+) -> str:
+    """Return why the gang may not have a pool now; empty if it may. `step_s`: until the next look."""
     if now < pool.opens:
         return "its capacity block has not begun"
     stays = run.pool == pool.name
-    if now + run.save_s + (0.0 if stays else _restart(run, history)) >= pool.closes:
+    # A look may fail, so a run leaves two looks early.
+    leaving = run.save_s + _LATE_LOOKS * step_s
+    if now + leaving + (0.0 if stays else _restart(run, history)) >= pool.closes:
         return "its capacity block ends"
     if not stays and now + _restart(run, history) + (run.longest_s or 0.0) > pool.closes:
         return "the run would not end before its capacity block does"
@@ -127,7 +137,7 @@ def choose(
     run: Run, pools: Sequence[Pool], history: History, now: float, rules: Rules, step_s: float = 0.0
 ) -> Choice:
     """Return which of its pools a gang may have. `pools`: in the queue's order; `step_s`: until the next look."""
-    off = {p.name: why for p in pools if (why := held_off(p, run, history, now, rules))}
+    off = {p.name: why for p in pools if (why := held_off(p, run, history, now, rules, step_s))}
     free = [p for p in pools if p.name not in off]
     reserved = [p for p in free if p.place is Place.RESERVED]
     if reserved and _holds(run, reserved):

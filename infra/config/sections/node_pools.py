@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import AfterValidator, Field
@@ -13,6 +14,7 @@ from infra.config.partial import UNKNOWN, UNNAMED, Check, PartialStack, duplicat
 from infra.config.types import (
     Bool,
     DnsLabel,
+    Instant,
     Int,
     LabelKey,
     LabelValue,
@@ -50,10 +52,25 @@ class ReservationConfig(StrictModel):
     usd_per_node_hour: Annotated[Number, Field(gt=0)] | None = None
     """What was paid for an hour of one node, for reports of cost. Default: the on-demand price."""
 
+    start: Instant | None = None
+    """When a capacity block starts, in UTC, in quotes. With `steering`, runs are admitted from then on."""
+    end: Instant | None = None
+    """When it ends. Runs save and leave before EC2 takes the nodes, which is 30 minutes earlier."""
+
     @property
     def reservation(self) -> Reservation:
         """Return the reservation that a node pool launches into."""
-        return Reservation(kind=self.kind, id=self.id, usd_per_node_hour=self.usd_per_node_hour)
+        return Reservation(
+            kind=self.kind,
+            id=self.id,
+            usd_per_node_hour=self.usd_per_node_hour,
+            start=_time(self.start),
+            end=_time(self.end),
+        )
+
+
+def _time(value: str | None) -> datetime | None:
+    return datetime.fromisoformat(value) if value else None
 
 
 def _rdma_resource(value: str) -> str:

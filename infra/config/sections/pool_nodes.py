@@ -18,6 +18,7 @@ from infra.domain.pools import (
     Fallback,
     Network,
     Nodes,
+    Reservation,
     ReservationKind,
     Workload,
 )
@@ -108,6 +109,7 @@ def check_reservations(stack: PartialStack) -> Iterator[ConfigIssue]:
                 valid="requires capacity: on-demand",
                 action="set capacity: on-demand, or remove it",
             )
+        yield from _check_clock(f"nodePools[{index}].reservation", pool.reservation.reservation)
         if len(pool.instance_types) > 1:
             yield ConfigIssue(
                 path=f"nodePools[{index}].instanceTypes",
@@ -116,6 +118,36 @@ def check_reservations(stack: PartialStack) -> Iterator[ConfigIssue]:
                 valid="must be the one reserved type",
                 action="remove the others",
             )
+
+
+def _check_clock(path: str, reserved: Reservation) -> Iterator[ConfigIssue]:
+    """Require both ends of a capacity block's time, in this order, and none of other reservations."""
+    if reserved.start is None and reserved.end is None:
+        return
+    if reserved.kind is not ReservationKind.CAPACITY_BLOCK:
+        yield ConfigIssue(
+            path=path,
+            code="reservation-clock",
+            problem=f"start or end in a {reserved.kind.value}, which ends when it is cancelled",
+            valid="only a capacity-block has them",
+            action="remove start and end",
+        )
+    elif reserved.start is None or reserved.end is None:
+        yield ConfigIssue(
+            path=path,
+            code="reservation-clock",
+            problem=f"{'start' if reserved.start is None else 'end'} is missing",
+            valid="requires both start and end, or neither",
+            action="add what aws ec2 describe-capacity-reservations shows",
+        )
+    elif reserved.end <= reserved.start:
+        yield ConfigIssue(
+            path=path,
+            code="reservation-clock",
+            problem="end is not after start",
+            valid="must be the times of the capacity block",
+            action="correct them",
+        )
 
 
 def check_fallbacks(stack: PartialStack) -> Iterator[ConfigIssue]:

@@ -308,6 +308,33 @@ POOLS: dict[str, tuple[Edit, str]] = {
         pool(0, instanceTypes=["p4d.24xlarge", "p5.48xlarge"], reservation=BLOCK),
         "nodePools[0].instanceTypes: reservation-types",
     ),
+    "capacity block without its end": (
+        pool(0, reservation=BLOCK | {"start": "2027-03-01T11:30:00Z"}),
+        "nodePools[0].reservation: reservation-clock",
+    ),
+    "capacity block that ends before it starts": (
+        pool(
+            0,
+            reservation=BLOCK | {"start": "2027-03-01T11:30:00Z", "end": "2027-02-01T11:30:00Z"},
+        ),
+        "nodePools[0].reservation: reservation-clock",
+    ),
+    "clock of another reservation": (
+        pool(
+            0,
+            reservation=BLOCK
+            | {"kind": "on-demand-capacity-reservation"}
+            | {"start": "2027-03-01T11:30:00Z", "end": "2027-03-02T11:30:00Z"},
+        ),
+        "nodePools[0].reservation: reservation-clock",
+    ),
+    "capacity block in local time": (
+        pool(
+            0,
+            reservation=BLOCK | {"start": "2027-03-01T11:30", "end": "2027-03-02T11:30:00Z"},
+        ),
+        "nodePools[0].reservation.start: instant",
+    ),
     "malformed reservation": (
         pool(0, reservation=BLOCK | {"id": "cr-123"}),
         "nodePools[0].reservation.id: reservation-id",

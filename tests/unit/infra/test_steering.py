@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import datetime as dt
 import json
 from typing import Any
 
@@ -14,6 +15,7 @@ from infra.cli.render import ROOT
 from infra.config import ConfigError, StackConfig, add_ons, arguments, parse, stack_values
 from infra.tenancy import access
 from ops.steer import settings
+from tests.unit.infra.example_eks import stack_values as example
 from training.spot.decide import Place
 
 IMAGE = "registry.test/ops@sha256:" + "1" * 64
@@ -50,6 +52,19 @@ def test_the_program_reads_the_pools_and_rules_that_the_stack_publishes() -> Non
     places = {name: pool.place for name, pool in found.pools.items()}
     assert places["spot"] is Place.SPOT and Place.ON_DEMAND in places.values()
     assert (found.rules.losses, found.rules.window_s) == (3, 9000.0)
+
+
+def test_the_program_knows_when_a_capacity_block_has_nodes() -> None:
+    values = example()
+    block = {"kind": "capacity-block", "id": "cr-0123456789abcdef0"}
+    block |= {"start": "2027-03-01T11:30:00Z", "end": "2027-03-03T11:30:00Z"}
+    values["nodePools"][0].update(min=0, reservation=block)
+    config = parse(values | {"steering": {"image": IMAGE}})
+    text = rendered(config)["ConfigMap"]["data"]["pools.json"]
+    found = settings.parse(json.loads(text)).pools[values["nodePools"][0]["name"]]
+    start = dt.datetime(2027, 3, 1, 11, 30, tzinfo=dt.UTC).timestamp()
+    assert (found.place, found.opens) == (Place.RESERVED, start)
+    assert found.closes == start + 48 * 3600 - 1800
 
 
 def test_changed_rules_start_a_new_pod_and_never_two_at_once() -> None:

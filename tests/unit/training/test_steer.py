@@ -115,6 +115,9 @@ def test_a_capacity_block_takes_runs_that_fit_and_is_left_before_its_end() -> No
     holds = run(5, longest_s=5 * HOUR_S, save_s=100.0, pool="paid")
     assert choose(holds, pools, CALM, block.closes - 101, RULES).pools == ("paid",)
     assert choose(holds, pools, CALM, block.closes - 100, RULES).pools == ("spot",)
+    assert choose(holds, pools, CALM, block.closes - 160, RULES, step_s=30).pools == ("spot",)
+    only = choose(replace(holds, pool=""), (block,), CALM, block.closes, RULES)
+    assert (only.place, only.pools) == (Place.WAIT, ())
 
 
 def test_prices_that_are_not_known_do_not_change_the_order() -> None:
