@@ -20,7 +20,7 @@ from training.trainer.parallel import build, initialization
 from training.trainer.parallel.architecture import (
     build_on_meta,
     decoder_blocks,
-    transformers_config,
+    model_settings,
 )
 from training.trainer.parallel.pipeline_stages import Stage, keep_stage
 from training.trainer.parallel.sharding import Region
@@ -71,7 +71,7 @@ GPT2 = {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 64, "bos_token_i
 
 def recorded(model: ModelConfig) -> tuple[torch.nn.Module, dict[str, list[initialization.InitOp]]]:
     with initialization.InitRecorder() as recipes:
-        module = build_on_meta(transformers_config(model, 8))
+        module = build_on_meta(model_settings(model, 8))
     return module, recipes.ops_for(module)
 
 
@@ -139,7 +139,7 @@ def test_tied_embeddings_are_one_parameter(world: World) -> None:
 @pytest.mark.parametrize("sharded", [False, True])
 def test_weights_come_from_safetensors(tmp_path: Path, world: World, sharded: bool) -> None:
     original = weights_of(built(world, seed=5))
-    values = transformers_config(SMALL, 8).to_dict()
+    values = model_settings(SMALL, 8).to_dict()
     (tmp_path / "config.json").write_text(json.dumps(values))
     if sharded:
         names = sorted(original)
@@ -157,7 +157,7 @@ def test_weights_come_from_safetensors(tmp_path: Path, world: World, sharded: bo
 
 
 def test_weights_that_do_not_fit_are_one_line(tmp_path: Path, world: World) -> None:
-    (tmp_path / "config.json").write_text(json.dumps(transformers_config(SMALL, 8).to_dict()))
+    (tmp_path / "config.json").write_text(json.dumps(model_settings(SMALL, 8).to_dict()))
     asked = {"path": str(tmp_path), "weights": "safetensors"}
     with pytest.raises(ConfigError, match=r"must be a folder with model\.safetensors or") as none:
         built(world, model=asked)

@@ -140,10 +140,10 @@ def test_other_divisions_and_ways_to_compute_agree_too(
 def model_folder(root: Path) -> Path:
     """A model with weights that no seed draws."""
     from training.trainer.config import ModelConfig
-    from training.trainer.parallel.architecture import build_on_meta, transformers_config
+    from training.trainer.parallel.architecture import build_on_meta, model_settings
 
     shape = ModelConfig(hidden_size=16, intermediate_size=32, layers=2, heads=2, kv_heads=1)
-    settings = transformers_config(shape, 16)
+    settings = model_settings(shape, 16)
     root.mkdir()
     (root / "config.json").write_text(json.dumps(settings.to_dict()))
     generator = torch.Generator().manual_seed(1)

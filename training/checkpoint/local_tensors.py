@@ -5,12 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, TypeGuard, cast
 
 import torch
 
 from training.checkpoint.layout import Box, whole_box
 from training.checkpoint.plan import RankShards, TensorShard
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
 
 DTYPES: Final = {
     torch.float64: "F64",
@@ -41,32 +44,31 @@ class LocalTensor:
 def local_tensor(tensor: torch.Tensor) -> LocalTensor:
     """Describe a plain tensor or DTensor without communication. Raises ValueError for partial ones."""
     local = local_data(tensor)
-    if not _is_sharded(tensor):
+    if not is_sharded(tensor):
         shape = tuple(tensor.shape)
         return LocalTensor(TensorShard(DTYPES[tensor.dtype], shape, whole_box(shape)), local)
-    from torch.distributed.tensor import DTensor
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
-    sharded = cast(DTensor, tensor)
-    if any(placement.is_partial() for placement in sharded.placements):
+    if any(placement.is_partial() for placement in tensor.placements):
         raise ValueError("a DTensor with partial placements cannot be saved")
     shape, offset = compute_local_shape_and_global_offset(
-        sharded.shape, sharded.device_mesh, sharded.placements
+        tensor.shape, tensor.device_mesh, tensor.placements
     )
     if tuple(local.shape) != tuple(shape):
         raise ValueError(f"a rank holds {tuple(local.shape)} where its share is {tuple(shape)}")
     box = Box(tuple(map(int, offset)), tuple(map(int, shape)))
-    return LocalTensor(TensorShard(DTYPES[tensor.dtype], tuple(sharded.shape), box), local)
+    return LocalTensor(TensorShard(DTYPES[tensor.dtype], tuple(tensor.shape), box), local)
 
 
 def local_data(tensor: torch.Tensor) -> torch.Tensor:
     """Return the local elements: memory of the model or the optimizer, not a copy."""
-    if _is_sharded(tensor):
+    if is_sharded(tensor):
         return cast(torch.Tensor, cast(Any, tensor).to_local()).detach()
     return tensor.detach()
 
 
-def _is_sharded(tensor: torch.Tensor) -> bool:
+def is_sharded(tensor: torch.Tensor) -> TypeGuard[DTensor]:
+    """Return whether it is a DTensor."""
     # Code that has DTensors has loaded this module; other code does not pay for the import.
     module = sys.modules.get("torch.distributed.tensor")
     return module is not None and isinstance(tensor, module.DTensor)

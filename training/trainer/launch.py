@@ -45,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
     from training.trainer.processes import agent
 
     if options.module and options.training_script == PROGRAM:
-        agent.fork_ranks_from(agent.ForkServer.start())
+        agent.fork_ranks_from(agent.ForkServer.start(options.training_script_args))
     else:
         _run_under_parents(options)
     _apply_defaults(options)

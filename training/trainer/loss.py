@@ -15,7 +15,8 @@ def mean_loss(model: torch.nn.Module, tokens_BS1: torch.Tensor) -> torch.Tensor:
 
 def compute_logits(model: torch.nn.Module, tokens_BS1: torch.Tensor) -> torch.Tensor:
     """Return next-token logits, shape [B, S, V]."""
-    result: torch.Tensor = model(input_ids=tokens_BS1[:, :-1], use_cache=False).logits
+    found = model(input_ids=tokens_BS1[:, :-1])
+    result: torch.Tensor = found if isinstance(found, torch.Tensor) else found.logits
     return result
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from training.checkpoint import contents
+from training.trainer import eager
 from training.trainer.config import TrainerConfig
 
 
@@ -13,15 +14,16 @@ def adamw(network: torch.nn.Module, config: TrainerConfig) -> torch.optim.Optimi
     settings = config.optimizer
     matrices = [p for p in network.parameters() if p.ndim >= 2]
     others = [p for p in network.parameters() if p.ndim < 2]
-    optimizer = torch.optim.AdamW(
-        [
-            {"params": matrices, "weight_decay": settings.weight_decay},
-            {"params": others, "weight_decay": 0.0},
-        ],
-        lr=settings.learning_rate,
-        betas=(settings.beta1, settings.beta2),
-        eps=settings.epsilon,
-        fused=True,
-    )
+    with eager.without_compiler():
+        optimizer = eager.AdamW(
+            [
+                {"params": matrices, "weight_decay": settings.weight_decay},
+                {"params": others, "weight_decay": 0.0},
+            ],
+            lr=settings.learning_rate,
+            betas=(settings.beta1, settings.beta2),
+            eps=settings.epsilon,
+            fused=True,
+        )
     contents.prepare_optimizer(network, optimizer)
     return optimizer

@@ -1,7 +1,7 @@
-"""The transformers model on the meta device: shapes and names, no memory for parameters.
+"""The model on the meta device: shapes and names, no memory for parameters.
 
-Only the modules of one architecture are imported; transformers' Auto classes cost seconds at every
-start.
+`model.*` settings describe a Llama of our own (llama.py). For a folder, only transformers' modules of its
+architecture are imported.
 """
 
 from __future__ import annotations
@@ -15,19 +15,28 @@ from typing import Any
 
 import torch
 from torch.nn.modules.module import register_module_parameter_registration_hook
-from transformers.models.llama.modeling_llama import LlamaForCausalLM
 
 from training.config_errors import ConfigError, ConfigIssue
 from training.trainer.config import ModelConfig
 from training.trainer.config.model import CONFIG_FILE
+from training.trainer.parallel.llama import Llama, LlamaBlock, LlamaSettings
 
 
-def transformers_config(config: ModelConfig, sequence_length: int) -> Any:
-    """Return the transformers configuration: of a folder's config.json, or Llama with `model.*` settings.
-
-    Raises ConfigError.
-    """
-    network, values = _class_and_values(config, sequence_length)
+def model_settings(config: ModelConfig, sequence_length: int) -> Any:
+    """Return LlamaSettings, or the transformers configuration of a folder's config.json. Raises ConfigError."""
+    if not config.path:
+        return LlamaSettings(
+            vocab_size=config.vocab_size,
+            hidden_size=config.hidden_size,
+            intermediate_size=config.intermediate_size,
+            num_hidden_layers=config.layers,
+            num_attention_heads=config.heads,
+            num_key_value_heads=config.kv_heads,
+            tie_word_embeddings=config.tie_embeddings,
+            initializer_range=config.initializer_range,
+            max_position_embeddings=sequence_length,
+        )
+    network, values = _class_and_values(config)
     settings = network.config_class.from_dict(values)
     settings.use_cache = False
     settings.dtype = torch.float32
@@ -51,22 +60,24 @@ def transformers_config(config: ModelConfig, sequence_length: int) -> Any:
 
 def build_on_meta(settings: Any) -> torch.nn.Module:
     """Return the model with parameters on the meta device and real buffers."""
-    module = importlib.import_module(type(settings).__module__.replace("configuration", "modeling"))
     with _parameters_on_meta():
-        model: torch.nn.Module = getattr(module, settings.architectures[0])(settings)
+        if isinstance(settings, LlamaSettings):
+            return Llama(settings)
+        name = type(settings).__module__.replace("configuration", "modeling")
+        model: torch.nn.Module = getattr(importlib.import_module(name), settings.architectures[0])(
+            settings
+        )
     return model
 
 
 def decoder_blocks(model: torch.nn.Module) -> list[torch.nn.Module]:
     """Return the repeated blocks in order: the unit of sharding, recomputation and compilation."""
-    names = set(getattr(model, "_no_split_modules", None) or ())
+    names = {LlamaBlock.__name__, *(getattr(model, "_no_split_modules", None) or ())}
     return [module for module in model.modules() if type(module).__name__ in names]
 
 
-def _class_and_values(config: ModelConfig, sequence_length: int) -> tuple[Any, dict[str, Any]]:
-    """Return the model's class and the content of its config.json."""
-    if not config.path:
-        return LlamaForCausalLM, llama_values(config, sequence_length)
+def _class_and_values(config: ModelConfig) -> tuple[Any, dict[str, Any]]:
+    """Return the class of a folder's model and the content of its config.json."""
     file = Path(config.path) / CONFIG_FILE
     try:
         values = json.loads(file.read_text(encoding="utf-8"))
@@ -98,24 +109,6 @@ def _class_and_values(config: ModelConfig, sequence_length: int) -> tuple[Any, d
                 )
             ]
         ) from None
-
-
-def llama_values(config: ModelConfig, sequence_length: int) -> dict[str, Any]:
-    """Return config.json values for a model described by `model.*` settings."""
-    return {
-        "model_type": "llama",
-        "architectures": ["LlamaForCausalLM"],
-        "vocab_size": config.vocab_size,
-        "hidden_size": config.hidden_size,
-        "intermediate_size": config.intermediate_size,
-        "num_hidden_layers": config.layers,
-        "num_attention_heads": config.heads,
-        "num_key_value_heads": config.kv_heads,
-        "tie_word_embeddings": config.tie_embeddings,
-        "initializer_range": config.initializer_range,
-        "max_position_embeddings": sequence_length,
-        "dtype": "float32",
-    }
 
 
 @contextmanager

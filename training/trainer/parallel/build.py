@@ -9,29 +9,30 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
+from training.checkpoint.local_tensors import is_sharded
 from training.config_errors import ConfigError, ConfigIssue
+from training.trainer import eager
 from training.trainer.config import TrainerConfig
 from training.trainer.config.parallel import ModelShape
 from training.trainer.parallel import initialization, pretrained
 from training.trainer.parallel.architecture import (
     build_on_meta,
     decoder_blocks,
-    transformers_config,
+    model_settings,
 )
 from training.trainer.parallel.grad_norm import ShardedGradNorm
 from training.trainer.parallel.passes import FullModelPasses, Passes
 from training.trainer.parallel.pipeline_stages import Stage, keep_stage
-from training.trainer.parallel.tensor_parallel import apply_tensor_parallel
 from training.trainer.parallel.world import World, unwrap
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -45,7 +46,7 @@ class Network:
     """Its parameters are this rank's: plain tensors, or DTensors where they are sharded."""
     passes: Passes
     settings: Any
-    """The transformers configuration of the whole model."""
+    """The configuration of the whole model: LlamaSettings, or one of transformers."""
     parameters: int
     """Parameter count of the whole model."""
     init_weights: Callable[[], None]
@@ -56,7 +57,7 @@ class Network:
 
     @property
     def unwrapped(self) -> torch.nn.Module:
-        """The transformers model, with the parameter names of the whole model."""
+        """The model, with the parameter names of the whole model."""
         return unwrap(self.module)
 
     def clip(self, most: float) -> torch.Tensor:
@@ -67,6 +68,10 @@ class Network:
 
     def reshard(self) -> None:
         """Free parameters that FSDP gathered for an evaluation."""
+        if not self.norm:
+            return
+        from torch.distributed.fsdp import FSDPModule
+
         for module in self.module.modules():
             if isinstance(module, FSDPModule):
                 module.reshard()
@@ -77,7 +82,7 @@ def build_network(config: TrainerConfig, world: World, vocabulary: int) -> Netwo
 
     Raises ConfigError.
     """
-    settings = transformers_config(config.model, config.data.sequence_length)
+    settings = model_settings(config.model, config.data.sequence_length)
     layout = world.layout
     issues = list(config.parallel.model_issues(_shape(settings)))
     if settings.vocab_size < vocabulary:
@@ -99,6 +104,8 @@ def build_network(config: TrainerConfig, world: World, vocabulary: int) -> Netwo
     mesh = None if layout.plain else _mesh(world)
     stage = Stage(layout.stage(world.rank), layout.pipeline)
     if mesh and layout.tensor > 1:
+        from training.trainer.parallel.tensor_parallel import apply_tensor_parallel
+
         apply_tensor_parallel(model, mesh["tensor"])
     if layout.pipeline > 1:
         keep_stage(model, stage)
@@ -110,7 +117,7 @@ def build_network(config: TrainerConfig, world: World, vocabulary: int) -> Netwo
         init_weights = functools.partial(initialization.initialize, model, init_ops, config.seed)
     else:
         init_weights = functools.partial(pretrained.load_pretrained, model, Path(config.model.path))
-    module = model if mesh else _replicate(model, world)
+    module = model if mesh else _replicate(model, world, compiled=config.blocks.compile)
     return Network(
         module=module,
         passes=_passes(module, stage, mesh, config, world, settings),
@@ -154,6 +161,8 @@ def _prepare_blocks(model: torch.nn.Module, config: TrainerConfig) -> None:
 
 def _shard(model: torch.nn.Module, mesh: DeviceMesh, config: TrainerConfig, world: World) -> None:
     """FSDP2, or HSDP when the shards are replicated as well."""
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
     over = ("replicate", "shard") if world.layout.replicate > 1 else ("shard",)
     compute, reduce = (_DTYPES[d] for d in (config.precision.compute, config.precision.reduce))
     policy = MixedPrecisionPolicy(
@@ -164,18 +173,19 @@ def _shard(model: torch.nn.Module, mesh: DeviceMesh, config: TrainerConfig, worl
         fully_shard(module, mesh=mesh[over], mp_policy=policy)
 
 
-def _replicate(model: torch.nn.Module, world: World) -> torch.nn.Module:
+def _replicate(model: torch.nn.Module, world: World, *, compiled: bool) -> torch.nn.Module:
     if world.size == 1:  # DDP's hooks would only cost time
         return model
     device_ids = [world.device.index] if world.device.type == "cuda" else None
-    return DistributedDataParallel(
-        model,
-        device_ids=device_ids,
-        # Every rank init_ops, reads or loads the same weights; buffers are constants.
-        init_sync=False,
-        forward_sync_buffers=False,
-        gradient_as_bucket_view=True,
-    )
+    with nullcontext() if compiled else eager.without_compiler():
+        return DistributedDataParallel(
+            model,
+            device_ids=device_ids,
+            # Every rank draws, reads or loads the same weights; buffers are constants.
+            init_sync=False,
+            forward_sync_buffers=False,
+            gradient_as_bucket_view=True,
+        )
 
 
 def _make_memory(model: Any, device: torch.device, *, tie: bool) -> None:
@@ -186,7 +196,12 @@ def _make_memory(model: Any, device: torch.device, *, tie: bool) -> None:
 
 
 def _with_memory(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    return torch.empty_like(tensor, device=device) if tensor.is_meta else tensor.to(device)
+    if not tensor.is_meta:
+        return tensor.to(device)
+    if is_sharded(tensor):
+        return torch.empty_like(tensor, device=device)
+    # empty_like of a meta tensor would load sympy.
+    return torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
 
 
 def _passes(
@@ -200,7 +215,7 @@ def _passes(
     batch, compute = config.batch, _DTYPES[config.precision.compute]
     if mesh is None or stage.count == 1:
         autocast = compute if mesh is None and compute != torch.float32 else None
-        return FullModelPasses(module, batch.micro_samples, autocast)
+        return FullModelPasses(module, batch.micro_samples, autocast, sharded=mesh is not None)
     # Late import: only runs with a pipeline load it.
     from training.trainer.parallel.pipeline_passes import PipelinePasses, Shapes
 

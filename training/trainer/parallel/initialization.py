@@ -49,17 +49,22 @@ class InitRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._ops: dict[int, list[InitOp | str]] = {}
         self._alive: list[torch.Tensor] = []
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else torch loads its compiler to keep it from this class
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        result = func(*args, **(kwargs or {}))
         target = args[0] if args else None
-        changes = func._schema.is_mutable and isinstance(target, torch.Tensor)
-        if changes and isinstance(target, torch.Tensor) and target.is_meta:
-            self._note(func, target, args[1:])
-        return result
+        if isinstance(target, torch.Tensor) and target.is_meta and func._schema.is_mutable:
+            known = self._note(func, target, args[1:])
+            if known:  # on meta there is nothing to fill, and doing so loads torch's compiler
+                return target
+        return func(*args, **(kwargs or {}))
 
-    def _note(self, func: Any, target: torch.Tensor, arguments: tuple[Any, ...]) -> None:
+    def _note(self, func: Any, target: torch.Tensor, arguments: tuple[Any, ...]) -> bool:
+        """Record an operation; return whether it only fills."""
         whole = target if target._base is None else target._base
         name = func._schema.name
         overloaded = f"{name}.{func._schema.overload_name}"
@@ -74,6 +79,7 @@ class InitRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             draws.append(InitOp(method, arguments, int(target.storage_offset() // whole.stride(0))))
         else:
             draws.append(name)
+        return method is not None
 
     def ops_for(self, model: torch.nn.Module) -> dict[str, list[InitOp]]:
         """Return operations by parameter name. Raises ConfigError for any that cannot be drawn in parts."""

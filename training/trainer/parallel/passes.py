@@ -9,7 +9,6 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 import torch
-from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
 from training.trainer import loss as losses
@@ -34,9 +33,19 @@ class FullModelPasses:
     """Every rank runs all blocks: DDP, FSDP2 and tensor parallelism."""
 
     def __init__(
-        self, model: torch.nn.Module, micro_samples: int, autocast: torch.dtype | None
+        self,
+        model: torch.nn.Module,
+        micro_samples: int,
+        autocast: torch.dtype | None,
+        *,
+        sharded: bool = False,
     ) -> None:
-        """`autocast`: compute type for models without FSDP mixed precision; None disables it."""
+        """Pass over `model`.
+
+        `autocast`: compute type for models without FSDP mixed precision; None disables it. `sharded`: whether
+        its ranks must evaluate together, because they gather its parameters.
+        """
+        self._sharded = sharded
         self._model = model
         self._micro_samples = micro_samples
         self._autocast = autocast
@@ -58,7 +67,7 @@ class FullModelPasses:
     @torch.no_grad()
     def evaluation_loss(self, tokens_BS1: torch.Tensor, wanted: int) -> float:
         """See Passes."""
-        model, together = self._model, isinstance(self._model, FSDPModule)
+        model, together = self._model, self._sharded
         if isinstance(model, DistributedDataParallel):
             model = model.module
         if not wanted and not together:

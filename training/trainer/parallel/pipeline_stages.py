@@ -56,7 +56,8 @@ def keep_stage(model: Any, stage: Stage) -> None:
 
     def forward(given: torch.Tensor) -> torch.Tensor:
         name = "input_ids" if stage.first else "inputs_embeds"
-        hidden_BSH = inner(**{name: given}, use_cache=False).last_hidden_state
+        found = inner(**{name: given})
+        hidden_BSH = found if isinstance(found, torch.Tensor) else found.last_hidden_state
         result: torch.Tensor = model.lm_head(hidden_BSH) if stage.last else hidden_BSH
         return result
 

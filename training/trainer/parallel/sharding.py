@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch.distributed.tensor import DTensor
-from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+from training.checkpoint.local_tensors import is_sharded
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,10 @@ class Region:
 
 def local_region(tensor: torch.Tensor) -> Region:
     """Return the region that this rank holds; the whole tensor unless it is a DTensor."""
-    if not isinstance(tensor, DTensor):
+    if not is_sharded(tensor):
         return Region((0,) * tensor.ndim, tuple(tensor.shape))
+    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
     shape, offset = compute_local_shape_and_global_offset(
         tensor.shape, tensor.device_mesh, tensor.placements
     )
@@ -36,12 +38,12 @@ def local_region(tensor: torch.Tensor) -> Region:
 
 def to_local(tensor: torch.Tensor) -> torch.Tensor:
     """Return this rank's local tensor."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+    return tensor.to_local() if is_sharded(tensor) else tensor
 
 
 def shard_count(tensor: torch.Tensor) -> int:
     """Return the number of shards of the tensor; 1 if it is not sharded."""
-    if not isinstance(tensor, DTensor):
+    if not is_sharded(tensor):
         return 1
     parts = 1
     for dimension, placement in enumerate(tensor.placements):

@@ -141,7 +141,9 @@ def fix_numerics(config: TrainerConfig) -> None:
     torch.set_num_threads(config.threads)
     if config.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        torch.use_deterministic_algorithms(True)
+        torch.set_deterministic_debug_mode(
+            "error"
+        )  # use_deterministic_algorithms loads the compiler
         # Uninitialized memory is never read; filling it costs a pass over every tensor.
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 

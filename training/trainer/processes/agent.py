@@ -44,13 +44,13 @@ class ForkServer:
     """Exit codes by process id; None while it runs."""
 
     @classmethod
-    def start(cls) -> ForkServer:
-        """Fork it; the caller must have no other thread."""
+    def start(cls, arguments: Sequence[str] = ()) -> ForkServer:
+        """Fork it; the caller must have no other thread. `arguments`: of the ranks' program."""
         own_end, server_end = socket.socketpair()
         pid = os.fork()
         if pid == 0:
             own_end.close()
-            serve(server_end)
+            serve(server_end, arguments)
         server_end.close()
         return cls(pid, own_end)
 

@@ -1,6 +1,6 @@
 """A fork server: loads what ranks import, then forks ranks on request.
 
-Importing torch and transformers takes seconds; a fork of a process that has done so starts at once.
+Importing torch takes seconds; a fork of a process that has done so starts at once.
 The fork server is forked from the launcher before that has a second thread; it stays single-threaded
 and never initializes CUDA, so that forking is safe. This module imports only the standard library and
 trainyard.
@@ -39,9 +39,8 @@ PRELOADED: Final = (
     "training.trainer.assembly",
     "training.trainer.loop",
     "training.trainer.preflight",
-    "torch._dynamo",
 )
-"""Everything that a rank imports before its first step."""
+"""What every rank imports before its first step; see preload.py for the rest."""
 _LAUNCHER_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 """Signals handled by the launcher, not by the fork server."""
 
@@ -59,12 +58,15 @@ class RankSpec:
     stderr: str | None
 
 
-def serve(channel: socket.socket) -> NoReturn:
-    """Serve requests until the launcher is gone and every rank has ended."""
+def serve(channel: socket.socket, arguments: Sequence[str] = ()) -> NoReturn:
+    """Serve requests until the launcher is gone and every rank has ended.
+
+    `arguments`: of the ranks' program, to load what their configuration needs.
+    """
     try:
         signal.pthread_sigmask(signal.SIG_BLOCK, _LAUNCHER_SIGNALS)
         signal.set_wakeup_fd(-1)
-        mistake = _load()
+        mistake = _load(arguments)
         channel.sendall(_line({"ready": mistake}))
         if mistake is None:
             _RankForker(channel).serve()
@@ -76,11 +78,12 @@ def serve(channel: socket.socket) -> NoReturn:
         os._exit(0)
 
 
-def _load() -> str | None:
+def _load(arguments: Sequence[str]) -> str | None:
     """Import everything; return why that failed, or None."""
     try:
         for name in PRELOADED:
             importlib.import_module(name)
+        _load_more(arguments)
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     threads = os.listdir("/proc/self/task")
@@ -91,6 +94,14 @@ def _load() -> str | None:
     gc.collect()
     gc.freeze()  # otherwise each rank's first collection copies all pages
     return None
+
+
+def _load_more(arguments: Sequence[str]) -> None:
+    from training.trainer.processes.preload import more_modules
+
+    for name in more_modules(arguments):
+        with contextlib.suppress(ImportError):  # a rank says what is wrong
+            importlib.import_module(name)
 
 
 @dataclass
