@@ -1,11 +1,12 @@
 """P1: goodput of a run that is interrupted repeatedly.
 
-Both train the same Llama on two ranks of this machine under the same schedule, half of it with
-notice (SIGTERM to the launcher, which is started again once it has ended), half without (SIGKILL of
-a rank under a live launcher). The peer is a plain script under torchrun that saves synchronously
-with dcp at the Young/Daly interval. Time is scaled: minutes stand for hours, so a restart weighs
-far more than it would; the table also extrapolates the measured costs to one hour between
-interruptions. TRAINYARD_TRACES names a folder of recorded traces to use instead of the synthetic ones.
+Both train the same Llama on two ranks of this machine under the same schedule. An interruption takes the
+launcher, as a lost node takes the pod: half of them with notice (SIGTERM to the launcher), half without
+(SIGKILL of all its processes). It is started again as soon as it has ended. The peer is a plain script
+under torchrun that saves synchronously with dcp at the Young/Daly interval. Time is scaled: minutes
+stand for hours, so a restart weighs far more than it would; the table also extrapolates the measured
+costs to one hour between interruptions. TRAINYARD_TRACES names a folder of recorded traces to use
+instead of the synthetic ones.
 """
 
 from __future__ import annotations
@@ -112,9 +113,9 @@ def run(sizes: Mapping[str, int], seed: int, notify: Progress) -> tuple[str, boo
                 notify(f"{name}: {arm}", 6, 2 + 2 * number + turn)
                 place = root / f"{number}-{arm}"
                 live = (
-                    trainer_run(place, data, _SHAPE, _FOREVER, every[arm], 100)
+                    trainer_run(place, data, _SHAPE, _FOREVER, every[arm], 0)
                     if arm == "ours"
-                    else baseline_run(place, _SHAPE.llama(), _FOREVER, every[arm], 100)
+                    else baseline_run(place, _SHAPE.llama(), _FOREVER, every[arm], 0)
                 )
                 played[arm] = _run_schedule(live, schedule, seconds, costs[arm].step_s)
             rows.append(_row(name, played, costs))
@@ -174,9 +175,9 @@ def _run_schedule(
                 assert live.launcher
                 live.launcher.send_signal(signal.SIGTERM)
                 live.wait()
-                live.start()
             else:
-                os.kill(before.pid, signal.SIGKILL)
+                live.kill()
+            live.start()
             mark = live.next_mark(before)
             downtimes.append(mark.at - interrupted_at)
         time.sleep(max(0.0, first.at + seconds - time.time()))
@@ -227,9 +228,10 @@ def _section(
         "P1: goodput under interruptions.",
         "",
         f"{about}. Each run lasts {sizes['seconds']} s with an interruption every {sizes['mean_s']} s on average,",
-        "half of them with notice. Pairs are ours / torchrun. Goodput at one interruption per hour:"
-        " 1 - sqrt(2C/M) - R/M, with",
-        "the measured wait per save C, the time to the first step after an interruption R, and M = 1 h.",
+        "half of them with notice; each takes the launcher. Pairs are ours / torchrun. Goodput at one interruption"
+        " per hour:",
+        "1 - sqrt(2C/M) - R/M, with the measured wait per save C, R the time from an interruption to a step,",
+        "and M = 1 h.",
         "",
         "| schedule | interruptions | measured goodput | lost per interruption, s | loss ratio | "
         "goodput at one per hour | |",
