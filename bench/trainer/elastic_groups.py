@@ -19,11 +19,9 @@ from typing import Any, Final
 WAIT_S: Final = 240.0
 _POLL_S: Final = 0.004
 _PRELOADED: Final = (
-    "torch._dynamo",
     "training.trainer.assembly",
     "training.trainer.elastic.start",
     "training.trainer.preflight",
-    "transformers.models.llama.modeling_llama",
 )
 
 
