@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.trainer.ranks import RunFiles, held_before
+from tests.trainer.ranks import RunFiles, held_before, until
 from tests.trainer.runs import STEPS, Trainer, assert_same
 from trainyard.store.posix import PosixStore
 
@@ -60,6 +60,8 @@ def test_a_run_over_two_staged_datasets_is_the_same_however_it_is_interrupted(
     acted = trainer.root / "acted"
     ranks = trainer.start("cut", *settings, hook=held_before(STEPS - 1, acted))
     files.until_step(9)
+    # Without a checkpoint it would begin anew, with the newer version.
+    until(lambda: files.events("checkpoint_commit"), "a checkpoint")
     ranks.signal(signal.SIGKILL, 1)
     acted.touch()
     ranks.wait()
