@@ -1,4 +1,4 @@
-"""Encryption at rest of storage and cluster secrets. For buckets see storage.py."""
+"""Encryption at rest of storage, logs and cluster secrets. For buckets see storage.py."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from .resource_types import (
     FSX,
     KMS_KEY,
     LAUNCH_TEMPLATE,
+    LOG_GROUP,
     NODE_CLASS,
 )
 
@@ -104,6 +105,12 @@ def _efs(props: _Props) -> Iterator[Violation]:
     yield from _fsx(props)
 
 
+def _log_group(props: _Props) -> Iterator[Violation]:
+    """Check a log group: without a key of the stack, CloudWatch uses its own, which no policy limits."""
+    if not props.get("kmsKeyId"):
+        yield _missing_key("kmsKeyId", "the logs")
+
+
 def _storage_class(props: _Props) -> Iterator[Violation]:
     """Check a StorageClass, whose volumes are not resources of the stack."""
     driver, parameters = props.get("provisioner"), props.get("parameters")
@@ -147,12 +154,13 @@ _CHECKS: Final[PropertyChecks] = {
     EFS: _efs,
     **dict.fromkeys(FSX, _fsx),
     KMS_KEY: _key,
+    LOG_GROUP: _log_group,
     "aws:sqs/queue:Queue": _queue,
 }
 
 
 ENCRYPTION_AT_REST: Final = ResourceRule(
     name="encryption-at-rest",
-    description="Storage and the cluster's secrets are encrypted at rest, and keys rotate.",
+    description="Storage, logs and the cluster's secrets are encrypted at rest, and keys rotate.",
     check=check_by_type(_CHECKS),
 )

@@ -14,6 +14,7 @@ NODE_CLASS: Final = "kubernetes:karpenter.k8s.aws/v1:EC2NodeClass"
 KARPENTER_POOL: Final = "kubernetes:karpenter.sh/v1:NodePool"
 SUBNET: Final = "aws:ec2/subnet:Subnet"
 KMS_KEY: Final = "aws:kms/key:Key"
+LOG_GROUP: Final = "aws:cloudwatch/logGroup:LogGroup"
 HELM_RELEASE: Final = "kubernetes:helm.sh/v3:Release"
 EFS: Final = "aws:efs/fileSystem:FileSystem"
 FSX: Final = (

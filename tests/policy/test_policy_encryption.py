@@ -22,6 +22,7 @@ LUSTRE = "aws:fsx/lustreFileSystem:LustreFileSystem"
 EFS = "aws:efs/fileSystem:FileSystem"
 KEY = "aws:kms/key:Key"
 QUEUE = "aws:sqs/queue:Queue"
+LOGS = "aws:cloudwatch/logGroup:LogGroup"
 VOLUME = "aws:ebs/volume:Volume"
 CLASS = "kubernetes:storage.k8s.io/v1:StorageClass"
 DATABASE = "aws:rds/instance:Instance"
@@ -53,6 +54,7 @@ def disks(**changes: Any) -> list[dict[str, Any]]:
         (KEY, {"customerMasterKeySpec": "RSA_2048"}),
         (QUEUE, {"sqsManagedSseEnabled": True}),
         (QUEUE, {"kmsMasterKeyId": UNKNOWN}),
+        (LOGS, {"kmsKeyId": UNKNOWN, "retentionInDays": 14}),
         (VOLUME, {"encrypted": True}),
         (CLASS, storage_class(EBS, {"encrypted": "true"})),
         (CLASS, storage_class(EBS, UNKNOWN)),
@@ -99,6 +101,7 @@ def test_encrypted_resources_pass(kind: str, props: dict[str, Any]) -> None:
         (KEY, {}, ["enableKeyRotation"]),
         (KEY, {"enableKeyRotation": False}, ["enableKeyRotation"]),
         (QUEUE, {}, ["sqsManagedSseEnabled"]),
+        (LOGS, {"retentionInDays": 14}, ["kmsKeyId"]),
         (VOLUME, {}, ["encrypted"]),
         (CLASS, storage_class(EBS), ["parameters.encrypted"]),
         (CLASS, storage_class(EBS, {"encrypted": "false"}), ["parameters.encrypted"]),
