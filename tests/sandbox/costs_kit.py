@@ -78,11 +78,13 @@ def on_node(manifests: list[Manifest], node: str) -> list[Manifest]:
     return kept
 
 
-def metrics(cluster: Cluster) -> str:
-    """What the pod serves now."""
-    where = ("-n", naming.COSTS_NAMESPACE, "-o", "jsonpath={.items[*].status.podIP}")
+def metrics(
+    cluster: Cluster, home: str = naming.COSTS_NAMESPACE, port: int = naming.COSTS_METRICS_PORT
+) -> str:
+    """What the pod in a namespace serves now."""
+    where = ("-n", home, "-o", "jsonpath={.items[*].status.podIP}")
     address = cluster.kubectl("get", "pods", *where).strip()
-    url = f"http://{address}:{naming.COSTS_METRICS_PORT}/metrics"
+    url = f"http://{address}:{port}/metrics"
     with urllib.request.urlopen(url, timeout=60) as answer:
         text: str = answer.read().decode()
         return text

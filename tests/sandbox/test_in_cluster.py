@@ -11,8 +11,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from infra.addons import cost_control, run_page
+from infra.addons import cost_control, run_page, steering
 from infra.addons.run_page import RunPageArgs
+from infra.addons.steering import SteeringArgs
 from infra.domain import naming
 from infra.kubernetes.objects import Manifest
 from infra.sites.simulated import storage
@@ -104,7 +105,7 @@ def port(staged_team: Cluster) -> Iterator[int]:
     """Port of the page; its pod and that of the budgets start, and end, at the same time."""
     number = free_port()
     spends = STAGE.run("spends", WORK)
-    objects = [*_teams(), *_runs(), *_page(number), *_costs(), spends]
+    objects = [*_teams(), *_runs(), *_page(number), *_costs(), *_steering(), spends]
     with applied(staged_team, objects):
         yield number
 
@@ -146,6 +147,40 @@ def _costs() -> list[Manifest]:
     shared["metadata"]["name"] = CLASS
     made = costs_kit.objects(STAGE.team, STAGE.real, 0.5 / 3600, CLASS)
     return [shared, *made]
+
+
+def _steering() -> list[Manifest]:
+    """What the add-on renders for one pool, between which and others nothing is to be moved."""
+    pool = {"name": STAGE.real, "place": "spot", "usdPerNodeHour": 1.0}
+    rules = {"losses": 2, "windowSeconds": 3600.0, "emptySeconds": 3600.0}
+    args = SteeringArgs(
+        image=ops_image(),
+        every_seconds=5,
+        settings={"pools": [pool], "rules": rules},
+        prometheus=False,
+    )
+    found = copy.deepcopy(steering.plan(args))
+    home = namespace(naming.STEERING_NAMESPACE, **found.namespace_labels)
+    return [home, *access.steering_access(STAGE.team), *found.before, *found.objects]
+
+
+def test_the_program_that_steers_runs_looks_with_its_own_rights(
+    staged_team: Cluster, port: int
+) -> None:
+    home = naming.STEERING_NAMESPACE
+
+    def looked() -> bool | None:
+        try:
+            shown = costs_kit.metrics(staged_team, home, naming.STEERING_METRICS_PORT)
+        except (OSError, ValueError):  # It has no address yet, or does not listen.
+            return None
+        rate = f'trainyard_steering_losses_per_node_hour{{pool="{STAGE.real}"'
+        return (rate in shown and "trainyard_steering_looked_timestamp_seconds" in shown) or None
+
+    until(looked, "it has looked at the nodes", deadline_s=DEADLINE_S)
+    lease = _read(staged_team, "lease", steering.LEASE, "-n", home)
+    assert lease["spec"]["holderIdentity"].startswith(f"{steering.NAME}-")
+    assert STAGE.real in _read(staged_team, "configmap", "rates", "-n", home)["data"]["rates"]
 
 
 def _read(cluster: Cluster, *what: str) -> Json:
