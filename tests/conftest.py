@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -32,6 +33,8 @@ def pytest_configure() -> None:
     os.environ["TRAINYARD_PORTS"] = f"{first}-{first + share - 1}"
     # The caller's own cluster is neither rendered nor touched.
     os.environ.pop("KUBECONFIG", None)
+    # A shell starts background jobs with SIGINT ignored, and commands under test would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
