@@ -102,12 +102,12 @@ def _start(settings: ClusterSettings, report: Report) -> None:
     installed, running = _installed(state, settings), _running_check(state)
     everything = _same_services(state, first + rest) and all(map(running, first + rest))
     if not (installed and everything):
-        # Kueue looks for the kinds of jobs when it starts, then at intervals of up to two minutes: so it
-        # starts after new ones are served.
-        _apply_services(
-            state,
-            first + [one for one in rest if installed or (running(one) and one.name != "kueue")],
-        )
+        kept = [one for one in rest if installed or running(one)]
+        if _adds_operators(state, settings):
+            # Kueue looks for the kinds of jobs when it starts, then at intervals of up to two minutes: so it
+            # starts after new ones are served.
+            kept = [one for one in kept if one.name != "kueue"]
+        _apply_services(state, first + kept)
         wait_ready(settings, first, report)
         _install_add_ons(state, settings, report)
         _create_prometheus_token(settings)
@@ -376,6 +376,12 @@ def _install_add_ons(state: paths.State, settings: ClusterSettings, report: Repo
     kubectl(settings, "apply", "--server-side", "--force-conflicts", "-f", "-", stdin=text)
     _wait_served(settings, documents)
     (state.home / "add-ons.json").write_text(_add_ons_key(settings))
+
+
+def _adds_operators(state: paths.State, settings: ClusterSettings) -> bool:
+    """Whether an operator did not run before."""
+    before = {spec["name"] for spec in _recorded_specs(state)}
+    return bool({one.name for one in operator_setup.operator_services(settings)} - before)
 
 
 def _wait_served(settings: ClusterSettings, documents: Iterable[dict[str, Any]]) -> None:
