@@ -21,19 +21,19 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
-from infra.config import ConfigError, parse, platform_record, stack_values
+from infra.config import ConfigError, StackConfig, parse, platform_record, stack_values
 from infra.domain.platform import Platform
 from infra.domain.pools import Capacity, Fallback, NodePool
 from training.deployment import placement, run_files
 from training.deployment.advice import Advice, Market, Outlook, Work, advise
+from training.deployment.launchers import LAUNCHERS
 from training.spec import RunSpec
-from training.spot.decide import Decision, Gang, Now, Prices, decide
-from training.spot.rates import INTERRUPTIONS_PER_NODE_HOUR, outages
+from training.spot import spares, traces
+from training.spot.decide import Decision, Gang, Now, Place, Prices, decide
+from training.spot.rates import INTERRUPTIONS_PER_NODE_HOUR, NOTICED, outages
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 
-NOTICED: Final = 0.9
-"""AWS announces most reclaims two minutes ahead, hardware failures never."""
 CHECKPOINT_EVERY_S: Final = 1800.0
 """Assumed for runs with an interval in steps."""
 RESTART_S: Final = 600.0
@@ -44,11 +44,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
     chosen = _parser().parse_args(arguments)
     try:
+        recorded = traces.load(chosen.traces) if chosen.traces else []
         config = parse(stack_values(chosen.stack))
         platform = platform_record.platform(config, chosen.stack.stem.removeprefix("Pulumi."))
         images = run_files.images(config.images, ROOT)
         run = max(run_files.load([chosen.run], platform, images, ROOT), key=lambda r: r.version)
-    except ConfigError as error:
+    except (ConfigError, traces.TraceError) as error:
         print(error, file=sys.stderr)
         return 1
     work = _work(run, chosen)
@@ -64,8 +65,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _usd_hour(run, platform, Capacity.ON_DEMAND),
     )
     _print(run, work, market, found)
-    _print_moves(_moves(run, platform, work, market))
+    held = _budget_holds(config, run.team, chosen.spent)
+    _print_moves(_moves(run, platform, work, market, may_buy=not held), found, held)
     _print_fallbacks(_fitting(run, platform, Capacity.SPOT))
+    _print_spares(_spares(run, market, recorded))
+    if hint := _groups_hint(run, platform, work, found):
+        Console(highlight=False).print(hint)
     return 0
 
 
@@ -73,7 +78,7 @@ def _work(run: RunSpec, chosen: argparse.Namespace) -> Work:
     every = chosen.checkpoint_every or run.config.get("checkpoint", {}).get("every_seconds")
     return Work(
         hours=chosen.hours,
-        nodes=run.nodes,
+        nodes=run.nodes * (run.groups.max if run.groups else 1),
         save_s=run.save_seconds,
         checkpoint_every_s=every or CHECKPOINT_EVERY_S,
         deadline_h=_deadline_h(run) if chosen.deadline is None else chosen.deadline,
@@ -88,10 +93,22 @@ def _deadline_h(run: RunSpec) -> float | None:
     return max(0.0, left.total_seconds() / 3600)
 
 
+def _budget_holds(config: StackConfig, team: str, spent_usd: float) -> str:
+    """Return why the team's budget keeps a run without a deadline off on-demand nodes; empty if it does not."""
+    budget = next(one.budget for one in config.teams if one.name == team)
+    limit = budget.usd_per_month if budget else None
+    if budget is None or limit is None or spent_usd < budget.warn_at * limit:
+        return ""
+    return f"{spent_usd:,.0f} of {limit:,.0f} USD of the team's month are spent"
+
+
 def _moves(
-    run: RunSpec, platform: Platform, work: Work, market: Market
+    run: RunSpec, platform: Platform, work: Work, market: Market, *, may_buy: bool
 ) -> tuple[Gang, Decision, Decision]:
-    """Return the run as training.spot counts it, and what it decides at the start with spot and without."""
+    """Return the run as training.spot counts it, and what it decides at the start with spot and without.
+
+    `may_buy`: whether the team's budget allows on-demand nodes to a run without a deadline.
+    """
     replay_s = (1 - market.noticed) * work.checkpoint_every_s / 2
     gang = Gang(
         work_s=work.hours * 3600 * (1 + work.save_s / work.checkpoint_every_s),
@@ -100,6 +117,8 @@ def _moves(
     )
     spot_usd = _usd_hour(run, platform, Capacity.SPOT)
     on_demand = tuple(p for p in _fitting(run, platform, Capacity.ON_DEMAND) if not p.reservation)
+    if not may_buy and work.deadline_h is None:
+        on_demand = ()
     reserved = any(p.reservation for p in _fitting(run, platform, Capacity.ON_DEMAND))
     prices = Prices(
         on_demand=placement.usd_per_hour(run, on_demand) if on_demand else None,
@@ -124,8 +143,8 @@ def _moves(
     return gang, first, second
 
 
-def _print_moves(found: tuple[Gang, Decision, Decision]) -> None:
-    """Explain the decision that may change at every loss and return of capacity."""
+def _print_moves(found: tuple[Gang, Decision, Decision], advice: Advice, held: str) -> None:
+    """Explain the decision that may change at every loss and return of capacity. `held`: by the budget, why."""
     gang, there, missing = found
     limit = f"a deadline of {gang.limit_s / 3600:.1f} h"
     if gang.deadline_s is None:
@@ -134,6 +153,41 @@ def _print_moves(found: tuple[Gang, Decision, Decision]) -> None:
     console.print(f"A run that moves between them, with {limit}, now takes")
     console.print(f"  while spot is available: [bold]{there.place}[/bold]: {there.reason}")
     console.print(f"  while it is not: [bold]{missing.place}[/bold]: {missing.reason}")
+    if held and gang.deadline_s is None:
+        console.print(f"  never on-demand nodes without a deadline: {held}")
+    if there.place is Place.SPOT and not math.isinf(advice.best_checkpoint_every_s):
+        console.print(
+            f"  on spot with a checkpoint every {advice.best_checkpoint_every_s:.0f} s, which loses least"
+        )
+
+
+def _spares(
+    run: RunSpec, market: Market, recorded: Sequence[traces.Trace]
+) -> list[tuple[str, list[spares.Outlook]]]:
+    """Return what spares would bring, nodes or groups: by the assumed rates, and on each recorded trace."""
+    groups = run.config.get("groups", {}).get("max", 0)
+    units, nodes = (groups, run.nodes) if groups else (run.nodes, 1)
+    assumed = spares.Losses(
+        per_unit_hour=nodes * market.interruptions_per_node_hour,
+        replaced_after_h=market.restart_s / 3600,
+    )
+    found = [("the rates above", list(spares.outlooks(units, assumed, elastic=bool(groups))))]
+    for trace in recorded:
+        counts = [count // nodes for count in trace.counts]
+        rows = spares.replayed(counts, trace.gap_s, units, market.restart_s, elastic=bool(groups))
+        found += [(trace.name, rows)] if rows else []
+    return found
+
+
+def _print_spares(found: Sequence[tuple[str, Sequence[spares.Outlook]]]) -> None:
+    console = Console(highlight=False)
+    console.print("Work per USD with spares, compared with none:")
+    table = Table("by", "best", *(f"{count} spare" for count in range(1, len(found[0][1]))))
+    for name, rows in found:
+        without = rows[0].per_paid
+        gains = [f"{one.per_paid / without - 1:+.1%}" if without else "" for one in rows[1:]]
+        table.add_row(name, str(spares.best(rows).spares), *gains)
+    console.print(table)
 
 
 def _usd_hour(run: RunSpec, platform: Platform, capacity: Capacity) -> float | None:
@@ -163,11 +217,26 @@ def _print(run: RunSpec, work: Work, market: Market, found: Advice) -> None:
         table.add_row(name, *_cells(outlook))
     console.print(table)
     console.print(f"Advice: [bold]{found.capacity}[/bold]: {found.reason}.")
-    best = found.best_checkpoint_every_s
-    if found.capacity == "spot" and not math.isinf(best):
-        console.print(f"A checkpoint every {best:.0f} s minimizes lost work.")
     if found.capacity not in run.capacity_types:
         console.print("The run file has the other capacity; set allowSpot to follow the advice.")
+
+
+def _groups_hint(run: RunSpec, platform: Platform, work: Work, found: Advice) -> str:
+    """Return what replica groups change about spot; empty where a run cannot have any, or loses nothing."""
+    if run.groups:
+        return (
+            f"Its {run.groups.max} groups are counted as one gang, which restarts at every loss. On spot it loses "
+            "less than that: a lost group stalls the others for seconds."
+        )
+    able = LAUNCHERS[run.job_kind].support.groups and not run.program and platform.releases_groups
+    lost = found.spot.hours - work.hours
+    if not able or run.nodes == 1 or lost <= 0:
+        return ""
+    share = "all of its time" if math.isinf(lost) else f"{lost:.1f} h"
+    return (
+        f"On spot {share} goes to saves, restarts and repeated steps. If the model fits on fewer nodes, "
+        f"groups keep the others training meanwhile: nodes: 1 and groups: {{max: {run.nodes}}}; docs/elastic.md."
+    )
 
 
 def _print_fallbacks(pools: Sequence[NodePool]) -> None:
@@ -191,6 +260,13 @@ def _positive(text: str) -> float:
     value = float(text)
     if not 0 < value < math.inf:
         raise argparse.ArgumentTypeError(f"{text} is not above 0; must be a number above 0")
+    return value
+
+
+def _amount(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is not an amount; must be a number from 0")
     return value
 
 
@@ -235,6 +311,12 @@ def _parser() -> argparse.ArgumentParser:
         help=f"checkpoint interval (default: the run's every_seconds, else {CHECKPOINT_EVERY_S:g})",
     )
     add(
+        "--traces",
+        type=Path,
+        metavar="FOLDER",
+        help="recorded spot traces, by whose losses spares are judged as well",
+    )
+    add(
         "--interruptions",
         type=_positive,
         default=INTERRUPTIONS_PER_NODE_HOUR,
@@ -247,6 +329,13 @@ def _parser() -> argparse.ArgumentParser:
         default=NOTICED,
         metavar="SHARE",
         help="share of interruptions with a notice, 0 to 1 (default: %(default)s)",
+    )
+    add(
+        "--spent",
+        type=_amount,
+        default=0.0,
+        metavar="USD",
+        help="what the team has spent this month, of its budget's usdPerMonth (default: %(default)g)",
     )
     add(
         "--restart",

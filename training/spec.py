@@ -7,6 +7,7 @@ trainer's image does not contain pulumi. What the platform shares with users' pr
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import itertools
 import json
@@ -44,21 +45,37 @@ from trainyard.hashing import content_hash as content_hash
 RENDEZVOUS_PORT_BASE: Final = 29400
 RENDEZVOUS_PORT_COUNT: Final = 100
 
+SPOT: Final = "spot"
+"""Capacity type; infra.domain.pools.Capacity has all of them."""
+
 NODES_MAX: Final = 100_000
 """Nodes of a run; more cannot be in a Kubernetes cluster."""
 
 LATEST: Final = "latest"
 """Dataset version: the newest one when the run first starts."""
 
-JOB_SPEC_REVISION: Final = 3
+JOB_SPEC_REVISION: Final = 4
 """Incremented when launchers render a run differently; recorded with the run, not part of its id."""
 
+GROUPS_MAX: Final = 64
+"""Replica groups of a run: each is one Workload of Kueue, and a member of every sum."""
+
 RUN_ID_MAX: Final = 44
-"""Characters: a JobSet pod is named RUN_ID-worker-0-INDEX-xxxxx, which must be a DNS label (63)."""
+"""Characters of a gang's name: a JobSet pod is named GANG-worker-0-INDEX-xxxxx, which must be a DNS label (63)."""
 
 _HASH_CHARS: Final = 8
 RUN_ID_FORM: Final = re.compile(rf"[a-z][-a-z0-9]*-v[0-9]+-[0-9a-f]{{{_HASH_CHARS}}}")
 _NAME: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+
+
+def group_id(run_id: str, number: int) -> str:
+    """Return the name of a group's object, as objects of one run with groups are told apart."""
+    return f"{run_id}-g{number}"
+
+
+def gang_ids(run_id: str, groups: Groups | None) -> list[str]:
+    """Return the names of the objects that are queued for a run."""
+    return [group_id(run_id, n) for n in range(groups.count)] if groups else [run_id]
 
 
 def ids_of_runs(name: str) -> str:
@@ -66,13 +83,13 @@ def ids_of_runs(name: str) -> str:
     return rf"{re.escape(name)}-v[0-9]+-[0-9a-f]{{{_HASH_CHARS}}}"
 
 
-def rendezvous_port(run_id: str) -> int:
-    """The run's port, 29400 to 29499.
+def rendezvous_port(gang_id: str) -> int:
+    """The gang's port, 29400 to 29499.
 
     Pods that share a host's network, as on the sandbox's process nodes, would collide on one port. All pods of a
-    run compute the same port.
+    gang compute the same port.
     """
-    digest = hashlib.sha256(run_id.encode()).digest()
+    digest = hashlib.sha256(gang_id.encode()).digest()
     return RENDEZVOUS_PORT_BASE + int.from_bytes(digest[:4], "big") % RENDEZVOUS_PORT_COUNT
 
 
@@ -143,6 +160,8 @@ def _hashed(record: Any) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for one in dataclasses.fields(record):
         value = getattr(record, one.name)
+        if one.metadata.get("of_gang"):
+            continue
         if one.metadata.get("added_later") and value == one.default:
             continue
         name = one.metadata.get("hashed_as") or one.name
@@ -265,6 +284,36 @@ class NetworkSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Groups:
+    """Replica groups of `nodes` each, which may leave and join the run while it trains; docs/elastic.md."""
+
+    min: int = field(
+        default=1,
+        metadata=key("groups with which training begins; below them it saves and waits", ge=1),
+    )
+    max: int = field(metadata=key("groups that train at most", ge=1, le=GROUPS_MAX))
+    spares: int = field(
+        default=0,
+        metadata=key(
+            "groups beyond max that follow the run, to replace lost ones", ge=0, le=GROUPS_MAX
+        ),
+    )
+    on_demand: int | None = field(
+        default=None,
+        metadata=key(
+            "groups that run on on-demand or reserved nodes only, and all others on spot nodes only; absent: "
+            "each group tries the pools in the order of its team's queue",
+            ge=0,
+        ),
+    )
+
+    @property
+    def count(self) -> int:
+        """Groups that are created."""
+        return self.max + self.spares
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunKeys:
     """Keys that a RunSpec keeps as its run file states them; each is declared here and nowhere else.
 
@@ -335,6 +384,13 @@ class RunKeys:
             added_later=True,
         ),
     )
+    groups: Groups | None = field(
+        default=None,
+        metadata=key(
+            "replica groups of `nodes` each, which may leave and join; absent: one gang",
+            added_later=True,
+        ),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -375,6 +431,8 @@ class RunSpec(RunKeys):
     hub:ORG/NAME@COMMIT; empty: none."""
     collective_gbps: float | None = field(default=None, metadata={"added_later": True})
     """Bus bandwidth in GB/s that its pods must measure before the trainer starts; None: not measured."""
+    group: int | None = field(default=None, metadata={"of_gang": True})
+    """The group that is rendered, from 0; not part of the run's id. None: the whole run. See `gangs`."""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -383,22 +441,54 @@ class RunSpec(RunKeys):
             raise ValueError("version, nodes and processes_per_node: allowed >= 1")
         if not re.search(r"@sha256:[0-9a-f]{64}$", self.image):
             raise ValueError(f"image: got {self.image!r}; allowed REPOSITORY@sha256:DIGEST")
-        if len(self.run_id) > RUN_ID_MAX:
+        if any(len(gang) > RUN_ID_MAX for gang in gang_ids(self.run_id, self.groups)):
             raise ValueError(f"run id {self.run_id} is over {RUN_ID_MAX} characters; shorten name")
 
-    @property
+    @functools.cached_property
     def spec_hash(self) -> str:
         """SHA-256 over every field but defaults of those added later: 64 hexadecimal characters."""
         return content_hash(_hashed(self))
 
     @property
+    def document_hash(self) -> str:
+        """SHA-256 of the specification without images, tier and what the stack has its pods measure.
+
+        What is left is what its run file, its configuration and the source of its program say.
+        """
+        hashed = _hashed(self)
+        for name in ("image", "tier", "collective_gbps"):
+            hashed.pop(name, None)
+        hashed["dataset"].pop("image", None)
+        return content_hash(hashed)
+
+    @functools.cached_property
     def run_id(self) -> str:
         """NAME-vVERSION-HASH8: a DNS label that names every object of the run."""
         return f"{self.name}-v{self.version}-{self.spec_hash[:_HASH_CHARS]}"
 
     @property
+    def gang_id(self) -> str:
+        """Name of the object that is queued: the run's id, with groups `RUN_ID-gN`."""
+        return self.run_id if self.group is None else group_id(self.run_id, self.group)
+
+    def gangs(self) -> list[RunSpec]:
+        """Return what is admitted at once, each by itself: the run's groups, or the run."""
+        if self.groups is None:
+            return [self]
+        return [dataclasses.replace(self, group=number) for number in range(self.groups.count)]
+
+    @property
+    def gang_capacity_types(self) -> tuple[str, ...]:
+        """Capacity that this gang may be admitted to: `groups.onDemand` divides the groups."""
+        on_demand = self.groups.on_demand if self.groups else None
+        if on_demand is None or self.group is None:
+            return self.capacity_types
+        spot = self.group >= on_demand
+        return tuple(one for one in self.capacity_types if (one == SPOT) is spot)
+
+    @property
     def world_size(self) -> int:
-        """Ranks in all."""
+        """Ranks of a gang."""
         return self.nodes * self.processes_per_node
 
     @property
@@ -448,6 +538,7 @@ class RunSpec(RunKeys):
             launched_by=launch.by,
             launched_at=launch.at,
             continues=self.continues,
+            groups=dataclasses.asdict(self.groups) if self.groups else None,
         )
 
 
@@ -493,6 +584,8 @@ class RunRecord:
     """A time in the update of the stack that created it, as 2026-11-23T09:44:00Z; empty: no update did."""
     continues: str = ""
     """Id of the run whose newest checkpoint it started at; empty: none."""
+    groups: dict[str, int | None] | None = None
+    """`min`, `max`, `spares` and `on_demand` of its groups, of `world_size` ranks each; None: one gang."""
 
     def to_json(self) -> str:
         """The text of `run.json`: indented, sorted, ending in a newline."""

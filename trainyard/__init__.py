@@ -1,4 +1,4 @@
-"""Trainyard's runtime for training programs; standard library only.
+"""Trainyard's runtime for training programs; requires the standard library only.
 
     import trainyard
 

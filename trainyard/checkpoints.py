@@ -12,7 +12,6 @@ Outside a run checkpoints go to ./checkpoints.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import shutil
 import sys
@@ -28,7 +27,7 @@ from trainyard.lineage import describe_node, describe_process
 from trainyard.run_info import run
 from trainyard.store.durable import BLOCK_BYTES
 from trainyard.store.interface import StaleAttempt, folder_name
-from trainyard.store.manifest import FileRecord, Manifest
+from trainyard.store.manifest import Content, FileRecord, Manifest, UnknownFormat
 from trainyard.store.policy import NOTICE, apply_retention
 from trainyard.store.posix import PosixStore
 
@@ -46,7 +45,7 @@ class SaveFailed(OSError):
 
 
 class NoUsableCheckpoint(Exception):
-    """None of the existing checkpoints is as it was written."""
+    """None of the existing checkpoints is as it was written, or the newest cannot be verified here."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,8 @@ def latest() -> Checkpoint | None:
     """Return the newest checkpoint whose hashes are right; None if there is no checkpoint.
 
     A call of all ranks, which get the same answer; rank 0 verifies. A corrupt checkpoint is reported in
-    one line, recorded as an event and set aside. Raises NoUsableCheckpoint when all are corrupt.
+    one line, recorded as an event and set aside. Raises NoUsableCheckpoint when all are corrupt, or
+    when this installation cannot verify one: a later format, or BLAKE3 without the package blake3.
     """
     current = session.current()
     _calls["latest"] += 1
@@ -84,7 +84,10 @@ def latest() -> Checkpoint | None:
 def _newest_good(store: PosixStore, current: session.Session) -> dict[str, Any]:
     bad: list[int] = []
     for step in reversed(store.steps()):
-        defects = store.verify(step)
+        try:
+            defects = store.verify(step)
+        except UnknownFormat as error:
+            return {"error": f"{store.place}/{folder_name(step)}: {error}"}
         if not defects:
             for other in bad:
                 store.set_aside(other)
@@ -287,12 +290,11 @@ def _hashes(folder: Path, names: list[str]) -> dict[str, dict[str, Any]]:
 
 
 def _hash(file: Path) -> FileRecord:
-    digest, size = hashlib.sha256(), 0
+    content = Content()
     with file.open("rb", buffering=0) as stream:
         while block := stream.read(BLOCK_BYTES):
-            digest.update(block)
-            size += len(block)
-    return FileRecord(bytes=size, sha256=digest.hexdigest())
+            content.update(block)
+    return content.record()
 
 
 def _flush(folder: Path) -> None:

@@ -17,6 +17,10 @@ EXIT_PREEMPTED: Final = 75
 """Stopped by a notice: restart, and do not count it as a failure."""
 EXIT_BAD_CONFIG: Final = 78
 """The configuration cannot work: fail at once, never retry."""
+EXIT_REPLACE_POD: Final = 71
+"""Of a pod that restarts its ranks itself: they failed in a way for which a new pod is to be tried; counted."""
+REPLACED_CODES: Final = (EXIT_REPLACE_POD, 137, 143)
+"""Codes of such a pod after which it is replaced: its own wish, SIGKILL as for memory, SIGTERM."""
 
 LAUNCHERS: Final = ("torchrun", "accelerate", "deepspeed", "mpirun", "python")
 """What can start the ranks of a program."""
@@ -42,6 +46,9 @@ CHECKPOINTS_DIR: Final = "checkpoints"
 METRIC_LINE: Final = "trainyard-metric "
 """What a line in the log of a run's first pod begins with that reports metrics: then a JSON object with `step`
 and numbers by name. `trainyard sweep` reads these lines; any program may print them."""
+CULPRIT_LINE: Final = "trainyard-culprit "
+"""What a line in the log of any of a run's pods begins with that names a rank as the cause of trouble: then the
+fields of `culprits.Culprit` as a JSON object."""
 RUN_NOTICE_FILE: Final = "notice"
 """An operator's request to stop; removed once it is acknowledged."""
 
@@ -131,9 +138,16 @@ EXPORTED_ENV: Final = "TRAINYARD_EXPORTED"
 settings and secrets. A session of sshd has none of its pod's variables."""
 EXIT_DIR_ENV: Final = "TRAINYARD_EXIT_DIR"
 """Folder in which the ranks of a node record their exit codes for the launcher."""
+READY_FILE_ENV: Final = "TRAINYARD_READY_FILE"
+"""A file that exists while the pod's replica group takes part in the training; unset: nothing waits for it."""
+RESTARTS_IN_POD_ENV: Final = "TRAINYARD_RESTARTS_IN_POD"
+"""How often the ranks were started again in this pod, after failures; unset: never."""
 NODE_NAME_ENV: Final = "TRAINYARD_NODE"
+POD_NAME_ENV: Final = "TRAINYARD_POD"
 ZONE_ENV: Final = "TRAINYARD_ZONE"
 POD_IP_ENV: Final = "TRAINYARD_POD_IP"
+PEER_MEMORY_ENV: Final = "TRAINYARD_PEER_MEMORY"
+"""Socket of the keeper of peer memory on this node."""
 POOL_ENV: Final = "TRAINYARD_POOL"
 """Node pool of the node."""
 INSTANCE_TYPE_ENV: Final = "TRAINYARD_INSTANCE_TYPE"

@@ -22,6 +22,7 @@ from trainyard.contract import (
     METRICS_ADDRESS_ENV,
     NODE_NAME_ENV,
     POD_IP_ENV,
+    POD_NAME_ENV,
 )
 
 JOIN_TIMEOUT_S: Final = 300
@@ -184,7 +185,10 @@ def _mpirun(ranks: Ranks, rank: list[str], env: Mapping[str, str], own: Mapping[
     return Start([*command, *rank], ranks.world_size, shared=True)
 
 
-_OF_THIS_POD: Final = (EXPORTED_ENV, METRICS_ADDRESS_ENV, NODE_NAME_ENV, POD_IP_ENV)
+_OF_THIS_POD: Final = (
+    *(EXPORTED_ENV, METRICS_ADDRESS_ENV),
+    *(NODE_NAME_ENV, POD_IP_ENV, POD_NAME_ENV),
+)
 """Ranks are in other pods than mpirun: rank 0 serves metrics at the address of its own host."""
 _EXPORTED: Final = ("HOME", "LD_LIBRARY_PATH", "OMP_NUM_THREADS", "PATH", "PYTHONPATH")
 

@@ -15,6 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final
 
+from trainyard.culprits import Culprit
 from trainyard.run_logs import Totals
 
 _CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -39,6 +40,10 @@ _GAUGES = {
 }
 
 
+_CULPRITS_MAX: Final = 32
+"""Ranks that are exported as culprits, the last ones named: Prometheus limits the samples of a run."""
+
+
 class RunCollector:
     """Collector of one attempt's metrics."""
 
@@ -50,8 +55,12 @@ class RunCollector:
         folder: Path,
         attempt: int,
         steps: int | None,
+        groups: int = 0,
     ):
-        """`folder` is the run directory, whose volume is measured; `steps`: those planned, if known."""
+        """`folder` is the run directory, whose volume is measured; `steps`: those planned, if known.
+
+        `groups`: replica groups that the run may have; 0: it is not elastic.
+        """
         self._totals = totals
         self._folder = folder
         self._labels = dict(labels)
@@ -59,7 +68,10 @@ class RunCollector:
         """Gauges that change with events only."""
         if steps is not None:
             self._event_gauges["planned_steps"] = steps
+        if groups:
+            self._event_gauges["planned_groups"] = groups
         self._events: dict[str, int] = {}
+        self._culprits: dict[tuple[str, int, str], Culprit] = {}
         self._measure_volume()
 
     def _measure_volume(self) -> None:
@@ -75,14 +87,25 @@ class RunCollector:
         """Update gauges and event counters from an event."""
         name = str(entry["event"])
         self._events[name] = self._events.get(name, 0) + 1
-        if name == "evaluated":
+        if name == "started":
+            self._event_gauges["restarts_in_pod"] = entry.get("restarts_in_pod", 0)
+        elif name == "evaluated":
             self._event_gauges["evaluation_loss_nats"] = entry["loss"]
+        elif name == "membership":
+            self._event_gauges["groups"] = entry["groups"]
         elif name == "checkpoint_commit":
             self._event_gauges["checkpoint_step"] = entry["step"]
             self._event_gauges["checkpoint_write_seconds"] = entry["seconds"]
             self._event_gauges["checkpoint_size_bytes"] = entry["bytes"]
             self._event_gauges["checkpoint_commit_timestamp_seconds"] = entry["time"]
             self._measure_volume()
+
+    def add_culprit(self, culprit: Culprit) -> None:
+        """Export that a rank was named, or named again."""
+        self._culprits.pop(culprit.key, None)
+        self._culprits[culprit.key] = culprit
+        if len(self._culprits) > _CULPRITS_MAX:
+            del self._culprits[next(iter(self._culprits))]
 
     def text(self) -> str:
         """Return all series in Prometheus' text format; the newest step is read once, to be consistent."""
@@ -117,6 +140,9 @@ class RunCollector:
         for name, value in list(self._event_gauges.items()):
             text = "Value from the newest event that reports it"
             yield from self._family(name, text, "gauge", [({}, value)])
+        named = [(_labels_of(one), one.time) for one in list(self._culprits.values())]
+        if named:
+            yield from self._family("culprit_timestamp_seconds", _CULPRIT_HELP, "gauge", named)
         events = [({"event": name}, count) for name, count in list(self._events.items())]
         yield from self._family("events_total", "Events of this attempt", "counter", events)
 
@@ -133,6 +159,19 @@ class RunCollector:
             pairs = {**self._labels, **labels}.items()
             inner = ",".join(f'{key}="{_escape(label)}"' for key, label in pairs)
             yield f"trainyard_{name}{{{inner}}} {_number(value)}"
+
+
+_CULPRIT_HELP: Final = "When a rank was last named as the cause of trouble, in Unix seconds"
+
+
+def _labels_of(culprit: Culprit) -> dict[str, str]:
+    # Not `node` and `pod`: these are the labels of the pod that is scraped.
+    return {
+        "symptom": culprit.symptom,
+        "culprit_rank": str(culprit.rank),
+        "culprit_node": culprit.node,
+        "culprit_pod": culprit.pod,
+    }
 
 
 def _escape(label: str) -> str:

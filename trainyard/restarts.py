@@ -2,7 +2,8 @@
 
 `python3 -m trainyard.restarts --job-kind KIND --max-restarts N --state FILE [--leader] -- COMMAND` is the parent
 of a pod's command. 75 restarts and does not count, 78 ends the run, other codes count up to N restarts. The count
-is in FILE, since no pod lasts; only the leader's pod writes it, because the pods of a gang fail together.
+is in FILE, since no pod lasts; only the leader's pod writes it, because the pods of a gang fail together. With
+`--companion COMMAND` another process runs beside it, as long as the pod: the keeper of peer memory.
 
 - pytorchjob: Training Operator replaces a pod that ends with 128 or more (restartPolicy ExitCode) and fails the
   job for lower codes. Codes are translated accordingly.
@@ -10,24 +11,34 @@ is in FILE, since no pod lasts; only the leader's pod writes it, because the pod
   whatever cause. The command is repeated in the same pods, so that only a lost node costs a pod.
 - mpijob: the Job of MPI Operator's launcher counts every code. The command is repeated in the same pod, once
   every host of the hostfile accepts ssh.
+- job, jobset of one node: the command is repeated in the same pod where that may help (restart_budget.py).
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final
+from typing import Final
 
-from trainyard.contract import EXIT_BAD_CONFIG, EXIT_DONE, EXIT_FAILED, EXIT_PREEMPTED
+from trainyard.contract import (
+    EXIT_BAD_CONFIG,
+    EXIT_DONE,
+    EXIT_FAILED,
+    EXIT_PREEMPTED,
+    PEER_MEMORY_ENV,
+    RESTARTS_IN_POD_ENV,
+)
+from trainyard.restart_budget import PodRestarts, RestartBudget, final_code, report
 
 REPLACED: Final = 128
 """First exit code for which Training Operator replaces the pod."""
@@ -39,11 +50,35 @@ _POLL_S: Final = 1.0
 _REPORT_S: Final = 60.0
 
 
+class Companion:
+    """A process that lives as long as the pod: the keeper of peer memory. Without a command it is none."""
+
+    def __init__(self, command: str) -> None:
+        self._command = shlex.split(command)
+        self._process: subprocess.Popen[bytes] | None = None
+        if self._command:
+            folder = Path(tempfile.mkdtemp(prefix="trainyard-"))
+            os.environ[PEER_MEMORY_ENV] = str(folder / "keeper")
+
+    def ensure(self) -> None:
+        """Start it unless it runs."""
+        if self._command and (self._process is None or self._process.poll() is not None):
+            # It ends when the other end of its standard input is closed: with this process.
+            self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE)
+
+    def stop(self) -> None:
+        """Ask it to end, and wait for what it writes; the pod's grace period is the limit."""
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait()
+
+
 class Parent:
     """Runs the command and forwards signals to it."""
 
-    def __init__(self, command: Sequence[str]) -> None:
+    def __init__(self, command: Sequence[str], companion: Companion) -> None:
         self._command = list(command)
+        self._companion = companion
         self._child: subprocess.Popen[bytes] | None = None
         self.asked_to_stop = False
         signal.signal(signal.SIGTERM, self._forward)
@@ -52,9 +87,10 @@ class Parent:
     def run(self) -> int:
         """Run the command once; return its exit code, 128 + N after signal N. 127 if it cannot start."""
         try:
+            self._companion.ensure()
             self._child = subprocess.Popen(self._command)
         except OSError as error:
-            _report(f"{self._command[0]}: {error.strerror}")
+            report(f"{self._command[0]}: {error.strerror}")
             return 127
         if self.asked_to_stop:  # between two runs
             self._child.send_signal(signal.SIGTERM)
@@ -70,66 +106,87 @@ class Parent:
 def main(argv: Sequence[str]) -> int:
     """Run the command by the rules of the job kind; return the pod's exit code."""
     options = _parser().parse_args(argv)
-    parent = Parent(options.command)
+    companion = Companion(options.companion)
+    parent = Parent(options.command, companion)
+    try:
+        return _run(options, parent)
+    finally:
+        companion.stop()
+
+
+def _run(options: argparse.Namespace, parent: Parent) -> int:
+    budget = RestartBudget(options.state, options.max_restarts)
+    if options.job_kind in ("job", "jobset"):
+        return _within_pod(parent, PodRestarts(budget))
     if options.job_kind == "mpijob":
-        return _in_place(parent, options.state, options.max_restarts, options.port)
-    leads = options.state if options.leader or os.environ.get(INDEX_ENV) == "0" else None
+        return _in_place(parent, budget, options.port)
+    leads = options.leader or os.environ.get(INDEX_ENV) == "0"
     if options.job_kind == "indexed-job":
-        return _repeated(parent, options.state, options.max_restarts, leads=leads is not None)
-    return _translated(parent.run(), leads, options.max_restarts)
+        return _repeated(parent, budget, leads=leads)
+    return _translated(parent.run(), budget if leads else None)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python3 -m trainyard.restarts")
-    parser.add_argument(
-        "--job-kind", choices=("indexed-job", "pytorchjob", "mpijob"), required=True
-    )
+    kinds = ("indexed-job", "pytorchjob", "mpijob", "job", "jobset")
+    parser.add_argument("--job-kind", choices=kinds, required=True)
     parser.add_argument("--max-restarts", type=int, required=True)
     parser.add_argument("--state", type=Path, required=True)
     parser.add_argument("--leader", action="store_true")
+    parser.add_argument("--companion", default="", help="command that runs as long as the pod")
     parser.add_argument("--port", type=int, default=22, help="of the workers' sshd")
     parser.add_argument("command", nargs="+")
     return parser
 
 
-def _translated(code: int, state: Path | None, max_restarts: int) -> int:
+def _within_pod(parent: Parent, pod: PodRestarts) -> int:
+    """Repeat the command of a gang of one pod where that may help; return the pod's exit code."""
+    while True:
+        os.environ[RESTARTS_IN_POD_ENV] = str(pod.restarts)
+        pod.begin()
+        code = pod.verdict(parent.run(), ending=parent.asked_to_stop)
+        if code is not None:
+            return code
+
+
+def _translated(code: int, budget: RestartBudget | None) -> int:
     """Return a code that makes Training Operator end the job or replace the pod."""
     if code in (EXIT_DONE, EXIT_BAD_CONFIG):
         return code
-    if code != EXIT_PREEMPTED and state is not None and not _may_restart(state, code, max_restarts):
+    if code != EXIT_PREEMPTED and budget is not None and not budget.spend(code):
         return code if code < REPLACED else EXIT_FAILED
     return code if code >= REPLACED else code + REPLACED
 
 
-def _repeated(parent: Parent, state: Path, max_restarts: int, *, leads: bool) -> int:
+def _repeated(parent: Parent, budget: RestartBudget, *, leads: bool) -> int:
     """Repeat the command on every node of the gang; the leader's pod ends the Job for all.
 
     Pods that restart earlier than others meet no one and try again; only the leader counts.
     """
     failure = EXIT_DONE
     while True:
-        if (ended := _ended(state)) is not None:
+        if (ended := budget.ended()) is not None:
             return ended or failure
         code = parent.run()
         if code in (EXIT_DONE, EXIT_BAD_CONFIG):
             if leads:  # nobody is left for the others to meet
-                _write(state, _read(state) | {"ended": code})
+                budget.end(code)
             return code
         if parent.asked_to_stop:
             return EXIT_PREEMPTED
         if code != EXIT_PREEMPTED:
-            failure = code if code < REPLACED else EXIT_FAILED
-            if leads and not _may_restart(state, code, max_restarts):
-                _write(state, _read(state) | {"ended": failure})
+            failure = final_code(code)
+            if leads and not budget.spend(code):
+                budget.end(failure)
                 return failure
-        _report(f"the ranks ended with {code}; starting them again")
+        report(f"the ranks ended with {code}; starting them again")
         time.sleep(_POLL_S)
 
 
-def _in_place(parent: Parent, state: Path, max_restarts: int, port: int) -> int:
+def _in_place(parent: Parent, budget: RestartBudget, port: int) -> int:
     """Repeat the command until it is done, fails for good, or this pod is told to stop."""
     while True:
-        if (ended := _ended(state)) is not None:  # in an earlier pod, which the Job has replaced
+        if (ended := budget.ended()) is not None:  # in an earlier pod, which the Job has replaced
             return ended
         if not _await_hosts(parent, port):
             return EXIT_PREEMPTED
@@ -139,10 +196,10 @@ def _in_place(parent: Parent, state: Path, max_restarts: int, port: int) -> int:
         if code == EXIT_DONE:
             return code
         final = code == EXIT_BAD_CONFIG
-        if final or (code != EXIT_PREEMPTED and not _may_restart(state, code, max_restarts)):
-            _write(state, _read(state) | {"ended": code})
+        if final or (code != EXIT_PREEMPTED and not budget.spend(code)):
+            budget.end(code)
             return code
-        _report(f"the ranks ended with {code}; starting them again")
+        report(f"the ranks ended with {code}; starting them again")
 
 
 def _await_hosts(parent: Parent, port: int) -> bool:
@@ -155,7 +212,7 @@ def _await_hosts(parent: Parent, port: int) -> bool:
             return True
         if time.monotonic() - told > _REPORT_S:
             told = time.monotonic()
-            _report(f"waiting for {', '.join(hosts)}")
+            report(f"waiting for {', '.join(hosts)}")
         time.sleep(_POLL_S)
     return False
 
@@ -172,45 +229,6 @@ def _accepts(host: str, port: int) -> bool:
             return True
     except OSError:
         return False
-
-
-def _ended(state: Path) -> int | None:
-    """Return the code with which the run has ended for good; None while it may go on."""
-    ended = _read(state).get("ended")
-    if ended is None:
-        return None
-    _report(f"the run has ended with {ended}; to start it again, remove {state}")
-    return int(ended)
-
-
-def _may_restart(state: Path, code: int, max_restarts: int) -> bool:
-    """Count a failure; return whether another start is allowed."""
-    found = _read(state)
-    failures = int(found.get("failures", 0)) + 1
-    _write(state, found | {"failures": failures})
-    if failures <= max_restarts:
-        return True
-    _report(f"the ranks ended with {code}; {max_restarts} restarts are used up")
-    return False
-
-
-def _read(state: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(state.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _write(state: Path, content: dict[str, Any]) -> None:
-    state.parent.mkdir(parents=True, exist_ok=True)
-    partial = state.with_suffix(".partial")
-    partial.write_text(json.dumps(content), encoding="utf-8")
-    partial.replace(state)
-
-
-def _report(text: str) -> None:
-    print(f"restarts: {text}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from trainyard.contract import EVENTS_FILE, EXIT_DONE, METRICS_FILE, RUN_DIR_ENV
 from trainyard.exit_codes import RankResult
-from trainyard.run_logs import EventLog
+from trainyard.run_logs import EventLog, last_line
 
 _LAST: Final = ("finished", "failed")
-_TAIL_BYTES: Final = 65536
-"""Longer than any line."""
 
 
 def record_end(result: RankResult, hang: str = "") -> None:
@@ -26,10 +23,10 @@ def record_end(result: RankResult, hang: str = "") -> None:
     folder = os.environ.get(RUN_DIR_ENV)
     if not folder:
         return
-    last = _last_line(Path(folder, EVENTS_FILE))
+    last = last_line(Path(folder, EVENTS_FILE))
     if last is None or last.get("event") in _LAST:
         return
-    step = (_last_line(Path(folder, METRICS_FILE)) or last).get("step", 0)
+    step = (last_line(Path(folder, METRICS_FILE)) or last).get("step", 0)
     try:
         events = EventLog(Path(folder, EVENTS_FILE), int(last["attempt"]), enabled=True)
         if hang:
@@ -42,15 +39,3 @@ def record_end(result: RankResult, hang: str = "") -> None:
         events.close()
     except (OSError, KeyError, ValueError) as error:
         print(f"{folder}/{EVENTS_FILE}: the end is not recorded: {error}", file=sys.stderr)
-
-
-def _last_line(file: Path) -> dict[str, Any] | None:
-    """Return the values of the last complete line; None without one."""
-    try:
-        with file.open("rb") as stream:
-            stream.seek(max(0, stream.seek(0, os.SEEK_END) - _TAIL_BYTES))
-            lines = stream.read().split(b"\n")[:-1]
-        values = json.loads(lines[-1]) if lines else None
-    except (OSError, ValueError):
-        return None
-    return values if isinstance(values, dict) else None

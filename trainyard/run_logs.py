@@ -16,12 +16,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 Listener = Callable[[dict[str, Any]], None]
 
 Line = tuple[str, dict[str, Any]]
 """A line's text and its parsed values."""
+_TAIL_BYTES: Final = 65536
+"""Longer than any line."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,3 +199,15 @@ class EventLog:
         if self._stream:
             self._stream.close()
             self._stream = None
+
+
+def last_line(file: Path) -> dict[str, Any] | None:
+    """Return the values of the last complete line; None without one."""
+    try:
+        with file.open("rb") as stream:
+            stream.seek(max(0, stream.seek(0, os.SEEK_END) - _TAIL_BYTES))
+            lines = stream.read().split(b"\n")[:-1]
+        values = json.loads(lines[-1]) if lines else None
+    except (OSError, ValueError):
+        return None
+    return values if isinstance(values, dict) else None

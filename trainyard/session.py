@@ -10,6 +10,7 @@ from typing import Final
 
 from trainyard import shared_files
 from trainyard.contract import EVENTS_FILE
+from trainyard.restart_budget import restarts_in_pod
 from trainyard.run_info import run
 from trainyard.run_logs import EventLog
 from trainyard.store.fence import ATTEMPTS_DIR, PosixFence
@@ -61,6 +62,7 @@ def current() -> Session:
             world_size=run.world_size,
             run_id=run.run_id,
             restart=str(run.attempt),
+            restarts_in_pod=restarts_in_pod(),
         )
     return Session(folder, fence, events)
 

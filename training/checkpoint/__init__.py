@@ -2,7 +2,7 @@
 
     checkpoints/step-00000042/model.safetensors ...  what each rank holds, in bounded files
     checkpoints/step-00000042/layout.json            which box of which tensor is where
-    checkpoints/step-00000042/manifest.json          size and SHA-256 of every file, and lineage
+    checkpoints/step-00000042/manifest.json          size and hash of every file, and lineage
 
 Each rank writes its own files into a hidden folder, which becomes visible by one atomic rename.
 Readers verify what they load, the newest is the one with the highest step (never the youngest

@@ -1,8 +1,8 @@
 """List, verify, explain, export and restore the checkpoints of a run.
 
 DIR is a run directory, its `checkpoints` folder or one `step-...` folder, local or s3://BUCKET/PREFIX.
-Exit codes: 0 ok, 1 a checkpoint is corrupt, 2 no checkpoint found or OUT not writable. Only export
-and drill load torch.
+Exit codes: 0 ok, 1 a checkpoint is corrupt, 2 no checkpoint found, one that this installation cannot
+read, or OUT not writable. Only export and drill load torch.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from training.checkpoint.factory import find_checkpoints
 from training.objects.location import BadLocation
 from trainyard.store.interface import CheckpointStore, folder_name
-from trainyard.store.manifest import CorruptCheckpoint, Manifest
+from trainyard.store.manifest import CorruptCheckpoint, Manifest, UnknownFormat
 
 _FOUND, _CORRUPT, _NOTHING = 0, 1, 2
 
@@ -33,6 +33,14 @@ def main() -> int:
     if not steps:
         print(f"{arguments.dir}: no checkpoints found; name a run directory", file=sys.stderr)
         return _NOTHING
+    try:
+        return _run(arguments, store, steps)
+    except UnknownFormat as error:
+        print(f"{arguments.dir}: {error}", file=sys.stderr)
+        return _NOTHING
+
+
+def _run(arguments: argparse.Namespace, store: CheckpointStore, steps: list[int]) -> int:
     if arguments.command == "list":
         return _list(store, steps, store.last_known_good())
     if arguments.command == "verify":
@@ -55,7 +63,7 @@ def _copy(command: str, store: CheckpointStore, step: int, out: Path) -> int:
             done = run_drill(store, step, out)
             print(
                 f"{folder_name(step)}: {done.tensors} tensors, {done.bytes / 1e6:.1f} MB restored "
-                f"to {out} in {time.monotonic() - begun:.1f} s, all SHA-256 match"
+                f"to {out} in {time.monotonic() - begun:.1f} s, all hashes match"
             )
     except CorruptCheckpoint as error:
         print(f"{folder_name(step)}: corrupt: {error}", file=sys.stderr)
@@ -130,6 +138,7 @@ def _facts(manifest: Manifest) -> list[tuple[str, str]]:
         *((key, value) for key, value in sorted(trainer.items())),
         *((f"run: {key}", value) for key, value in recorded),
         ("files", f"{len(manifest.files)}, {manifest.bytes / 1e6:.1f} MB"),
+        ("hashes", ", ".join(sorted({one.algorithm for one in manifest.files.values()}))),
     ]
     return [
         (name, value if isinstance(value, str) else json.dumps(value, sort_keys=True))
@@ -152,7 +161,7 @@ def _parse() -> argparse.Namespace:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, what in (
         ("list", "list checkpoints, one line each"),
-        ("verify", "read every file and compare it with its recorded SHA-256"),
+        ("verify", "read every file and compare it with its recorded hash"),
         ("explain", "show the manifest of the newest checkpoint: step, commit, dataset, settings"),
         ("export", "write the newest model for transformers' from_pretrained"),
         ("drill", "restore the newest checkpoint to a scratch folder and compare every tensor"),

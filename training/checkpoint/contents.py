@@ -5,6 +5,7 @@
 | model*.safetensors | every parameter and persistent buffer, by its name in the whole model |
 | optimizer*.safetensors | AdamW's step, exp_avg and exp_avg_sq of every parameter, `PARAMETER/PART` |
 | rng-00000.safetensors ... | one per rank: Python, numpy, torch CPU and, where there is one, CUDA |
+| recent-steps.json | metrics of the last steps; of a state that peer memory has written only |
 | progress.json | step, samples used (the data cursor), last evaluation, model and token format |
 | layout.json | which box of which tensor is where in which file (see layout.py) |
 | config.json, tokenizer.json ... | the model's configuration and the tokenizer, as transformers reads them |
@@ -22,12 +23,13 @@ from typing import Any, Final
 
 import torch
 
-from training.checkpoint.local_tensors import Groups
+from training.checkpoint.local_tensors import Groups, local_data
 from trainyard.store.manifest import CorruptCheckpoint
 
 MODEL: Final = "model"
 OPTIMIZER: Final = "optimizer"
 PROGRESS_FILE: Final = "progress.json"
+RECENT_STEPS_FILE: Final = "recent-steps.json"
 _PARTS: Final = ("step", "exp_avg", "exp_avg_sq")
 
 
@@ -93,6 +95,12 @@ def optimizer_tensors(
         for name, parameter in model.named_parameters()
         for part in _PARTS
     }
+
+
+def reset_optimizer(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Set this rank's part of the state to that before the first step, in place."""
+    for tensor in optimizer_tensors(model, optimizer).values():
+        local_data(tensor).zero_()
 
 
 def prepare_optimizer(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:

@@ -6,12 +6,14 @@ import functools
 import os
 from pathlib import Path
 
+from training.checkpoint import s3_fence
 from training.checkpoint.s3 import S3Store
 from training.checkpoint.s3_fence import S3Fence
 from training.objects import Objects
 from training.objects.location import is_location
 from training.spec import CHECKPOINTS_DIR
-from trainyard.store.fence import PosixFence, newest_attempt
+from trainyard.store import fence
+from trainyard.store.fence import PosixFence
 from trainyard.store.interface import CheckpointStore, Fence, parse_step
 from trainyard.store.posix import PosixStore
 
@@ -23,14 +25,24 @@ def open_store(run_dir: Path, store: str | None) -> CheckpointStore:
     return PosixStore(run_dir / CHECKPOINTS_DIR)
 
 
-def claim_attempt(run_dir: Path, store: str | None) -> Fence:
-    """Claim the next attempt number, which fences out every older attempt.
+def claim_attempt(run_dir: Path, store: str | None, number: int | None = None) -> Fence:
+    """Claim an attempt number, which fences out every older attempt.
 
-    On S3 it is also higher than those in the run directory: a run may have started there.
+    None: the next one; on S3 it is also higher than those in the run directory, where a run may have started.
+    Raises StaleAttempt for another `number` that is claimed, or not the highest.
     """
     if store is not None:
-        return S3Fence.claim(_objects(store, os.getpid()), above=newest_attempt(run_dir))
-    return PosixFence.claim(run_dir)
+        above = fence.newest_attempt(run_dir)
+        return S3Fence.claim(_objects(store, os.getpid()), above=above, number=number)
+    return PosixFence.claim(run_dir, number)
+
+
+def newest_attempt(run_dir: Path, store: str | None) -> int:
+    """Return the highest number that is claimed; 0 for none. Raises OSError."""
+    newest = fence.newest_attempt(run_dir)
+    if store is not None:
+        newest = max(newest, s3_fence.newest_attempt(_objects(store, os.getpid())))
+    return newest
 
 
 def join_attempt(run_dir: Path, store: str | None, attempt: int) -> Fence:

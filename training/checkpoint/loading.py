@@ -1,13 +1,12 @@
 """Load a checkpoint into this rank's tensors, whatever layout it was saved with, and verify it.
 
-Every file with data for this rank is read once, sequentially, while its SHA-256 is computed; a piece
+Every file with data for this rank is read once, sequentially, while its hash is computed; a piece
 that matches a tensor's memory is read directly into it. So tensors may hold wrong data when
 CorruptCheckpoint is raised: then another checkpoint must be loaded.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -21,8 +20,8 @@ from safetensors import SafetensorError
 from training.checkpoint.layout import Box, Layout, Piece, StoredTensor
 from training.checkpoint.local_tensors import DTYPES, Groups, LocalTensor, local_tensor
 from training.checkpoint.staging import part_of
-from trainyard.store.interface import CheckpointStore, Source
-from trainyard.store.manifest import CorruptCheckpoint, FileRecord, Manifest
+from trainyard.store.interface import ReadableStore, Source
+from trainyard.store.manifest import Content, CorruptCheckpoint, FileRecord, Manifest
 
 _BLOCK_BYTES: Final = 2 * 1024 * 1024
 """Block to read and hash: small enough to stay in the CPU cache in between."""
@@ -43,9 +42,7 @@ class _Use:
         return self.piece.begin + self.bytes
 
 
-def load_tensors(
-    store: CheckpointStore, manifest: Manifest, layout: Layout, groups: Groups
-) -> None:
+def load_tensors(store: ReadableStore, manifest: Manifest, layout: Layout, groups: Groups) -> None:
     """Fill this rank's tensors. Raises CorruptCheckpoint; call `check_fit` before."""
     uses: dict[str, list[_Use]] = {}
     for group, tensors in groups.items():
@@ -89,7 +86,7 @@ def _uses(stored: StoredTensor, target: LocalTensor) -> Iterator[_Use]:
         raise CorruptCheckpoint("the layout does not cover a tensor")
 
 
-def _read(store: CheckpointStore, manifest: Manifest, name: str, uses: list[_Use]) -> None:
+def _read(store: ReadableStore, manifest: Manifest, name: str, uses: list[_Use]) -> None:
     record = manifest.files.get(name)
     if record is None:
         raise CorruptCheckpoint(f"{name}: not in the manifest")
@@ -120,12 +117,16 @@ def _read_in_order(source: _Hashing, uses: list[_Use]) -> None:
 
 
 class _Hashing:
-    """A source that computes its SHA-256 while it is read."""
+    """A source that computes its hash while it is read."""
 
     def __init__(self, source: Source, name: str, record: FileRecord) -> None:
-        self.position = 0
         self._source, self._name, self._record = source, name, record
-        self._digest = hashlib.sha256()
+        self._content = Content(record.algorithm)
+
+    @property
+    def position(self) -> int:
+        """Bytes read so far."""
+        return self._content.bytes
 
     def fill(self, out: memoryview) -> None:
         """Read the next len(out) bytes. Raises CorruptCheckpoint if there are fewer."""
@@ -137,8 +138,7 @@ class _Hashing:
                     f"{self._name}: got {self.position} bytes; "
                     f"the manifest says {self._record.bytes}"
                 )
-            self._digest.update(block[:got])
-            self.position += got
+            self._content.update(block[:got])
             out = out[got:]
 
     def skip(self, count: int) -> None:
@@ -152,8 +152,9 @@ class _Hashing:
     def finish(self) -> None:
         """Read to the end and compare. Raises CorruptCheckpoint."""
         self.skip(self._record.bytes - self.position)
-        beyond = self._source.readinto(memoryview(bytearray(1)))
-        self._record.compare(self._name, self.position + beyond, self._digest.hexdigest())
+        beyond = memoryview(bytearray(1))
+        self._content.update(beyond[: self._source.readinto(beyond)])
+        self._record.compare(self._name, self._content.record())
 
 
 def _bytes_of(tensor: torch.Tensor) -> memoryview:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ from training.checkpoint.tokenizer_export import CONFIG_FILE, TokenizerExportErr
 from training.prepare.dataset import TOKENIZER_FILE
 from training.spec import CHECKPOINTS_DIR
 from trainyard.store.interface import CheckpointStore, Upload
-from trainyard.store.manifest import FileRecord, Manifest
+from trainyard.store.manifest import Content, FileRecord, Manifest
 from trainyard.store.posix import PosixStore
 
 _ATTEMPT: Final = 1
@@ -83,7 +82,7 @@ def run_drill(store: CheckpointStore, step: int, scratch: Path) -> DrillResult:
     copy = PosixStore(scratch / CHECKPOINTS_DIR)
     upload = copy.begin(step, _ATTEMPT)
     try:
-        hashes, files, new_layout = _restore_tensors(store, manifest, layout, upload)
+        before, files, new_layout = _restore_tensors(store, manifest, layout, upload)
         files[LAYOUT_FILE] = upload.put(LAYOUT_FILE, [layout_to_json(new_layout)])
         for name in manifest.files.keys() - _tensor_files(layout) - {LAYOUT_FILE}:
             files[name] = upload.put(name, [store.read(step, name)])
@@ -93,15 +92,15 @@ def run_drill(store: CheckpointStore, step: int, scratch: Path) -> DrillResult:
         raise
     for group in new_layout:
         for name, tensor in _loaded(copy, restored, new_layout, group).items():
-            if _sha256(tensor) != hashes[group, name]:
+            if _record(tensor) != before[group, name]:
                 raise RestoreError(f"{group} tensor {name} differs after the restore")
-    return DrillResult(step=step, tensors=len(hashes), bytes=restored.bytes)
+    return DrillResult(step=step, tensors=len(before), bytes=restored.bytes)
 
 
 def _restore_tensors(
     store: CheckpointStore, manifest: Manifest, layout: Layout, upload: Upload
-) -> tuple[dict[tuple[str, str], str], dict[str, FileRecord], Layout]:
-    """Copy the tensors; return their hashes, and the files and layout of the copy."""
+) -> tuple[dict[tuple[str, str], FileRecord], dict[str, FileRecord], Layout]:
+    """Copy the tensors; return their sizes and hashes, and the files and layout of the copy."""
     shares = {
         group: {
             name: TensorShard(t.dtype, t.shape, whole_box(t.shape)) for name, t in tensors.items()
@@ -109,17 +108,17 @@ def _restore_tensors(
         for group, tensors in layout.items()
     }
     plan = make_plan([shares])
-    hashes: dict[tuple[str, str], str] = {}
+    before: dict[tuple[str, str], FileRecord] = {}
     files: dict[str, FileRecord] = {}
     for group in layout:
         tensors = _loaded(store, manifest, layout, group)
-        hashes |= {(group, name): _sha256(tensor) for name, tensor in tensors.items()}
+        before |= {(group, name): _record(tensor) for name, tensor in tensors.items()}
         for file in plan.files[0]:
             if file.group == group:
                 memory = Staging([file], {group: tensors}, torch.device("cpu"))
                 memory.stage({group: tensors})
                 files[file.name] = upload.put(file.name, memory.chunks(file.name))
-    return hashes, files, plan.layout
+    return before, files, plan.layout
 
 
 def _loaded(
@@ -139,9 +138,11 @@ def _tensor_files(layout: Layout) -> set[str]:
     return {piece.file for tensor in tensors for piece in tensor.pieces}
 
 
-def _sha256(tensor: torch.Tensor) -> str:
+def _record(tensor: torch.Tensor) -> FileRecord:
     raw: Any = tensor.reshape(-1).view(torch.uint8).numpy()
-    return hashlib.sha256(raw).hexdigest()
+    content = Content()
+    content.update(memoryview(raw))
+    return content.record()
 
 
 def _refuse_used(folder: Path) -> None:

@@ -13,7 +13,6 @@ connection errors are retried; an unreachable bucket is an OSError, never a corr
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import re
 import time
@@ -29,7 +28,15 @@ from training.objects.client import CHUNK_BYTES, READERS
 from training.objects.upload import Uploader
 from training.spec import CHECKPOINTS_DIR
 from trainyard.store.interface import folder_name, parse_step
-from trainyard.store.manifest import MANIFEST_FILE, CorruptCheckpoint, FileRecord, Manifest
+from trainyard.store.manifest import (
+    MANIFEST_FILE,
+    Content,
+    CorruptCheckpoint,
+    FileRecord,
+    Manifest,
+    UnknownFormat,
+    record_of,
+)
 
 _KNOWN_GOOD: Final = "last-known-good.json"
 _SET_ASIDE: Final = "manifest-set-aside.json"
@@ -119,12 +126,12 @@ class S3Store:
         for stored in names:
             with contextlib.suppress(ObjectMissing):
                 content = self._objects.read(stored)
-                record.compare(name, len(content), hashlib.sha256(content).hexdigest())
+                record.compare(name, record_of(content, record.algorithm))
                 return content
         raise CorruptCheckpoint(f"{name}: not found")
 
     def verify(self, step: int) -> list[str]:
-        """Return one line per missing, truncated or altered file. Raises ObjectError."""
+        """Return one line per missing, truncated or altered file. Raises ObjectError, UnknownFormat."""
         try:
             files = self.manifest(step).files
         except CorruptCheckpoint as error:
@@ -194,13 +201,12 @@ class S3Store:
         return f"{own}/{name}", f"{folder_name(step)}/{name}"
 
     def _verify_file(self, step: int, name: str, record: FileRecord) -> None:
-        digest, size = hashlib.sha256(), 0
+        content = Content(record.algorithm)
         block = memoryview(bytearray(CHUNK_BYTES))
         with self.open(step, name) as source:
             while got := source.readinto(block):
-                digest.update(block[:got])
-                size += got
-        record.compare(name, size, digest.hexdigest())
+                content.update(block[:got])
+        record.compare(name, content.record())
 
     def _sweep_step(self, step: int, newest: int) -> None:
         """Remove the files of attempts before `newest` that no manifest names, and old marks."""
@@ -210,7 +216,7 @@ class S3Store:
         if entry.published:
             try:
                 keep = entry.manifest(step).attempt
-            except CorruptCheckpoint:
+            except (CorruptCheckpoint, UnknownFormat):
                 return  # a load finds it corrupt and sets it aside
         left = {e.name for e in entries if _is_of_attempt(e.name, before=newest, but=keep)}
         left |= {e.name for e in entries if e.name == f"{folder_name(step)}/{_SET_ASIDE}"}

@@ -13,7 +13,7 @@ import time
 import uuid
 
 from training.objects import ObjectExists, Objects
-from trainyard.store.fence import ATTEMPTS_DIR
+from trainyard.store.fence import ATTEMPTS_DIR, already_claimed
 from trainyard.store.interface import StaleAttempt
 
 _NAME = re.compile(r"attempt-([0-9]{8})\.json")
@@ -27,8 +27,11 @@ class S3Fence:
         self.attempt = attempt
 
     @classmethod
-    def claim(cls, run: Objects, *, above: int = 0) -> S3Fence:
-        """Claim the next number higher than `above`. Raises ObjectError."""
+    def claim(cls, run: Objects, *, above: int = 0, number: int | None = None) -> S3Fence:
+        """Claim the next number higher than `above`, or this `number` as PosixFence does.
+
+        Raises ObjectError, and StaleAttempt for a `number`.
+        """
         about = {
             "host": socket.gethostname(),
             "pid": os.getpid(),
@@ -36,12 +39,17 @@ class S3Fence:
             "claim": uuid.uuid4().hex,
         }
         while True:
-            attempt = max(newest_attempt(run), above) + 1
+            attempt = number or max(newest_attempt(run), above) + 1
             try:
                 run.below(ATTEMPTS_DIR).create(_name(attempt), json.dumps(about).encode())
             except ObjectExists:
+                if number:
+                    raise already_claimed(number) from None
                 continue
-            return cls(run, attempt)
+            fence = cls(run, attempt)
+            if number:
+                fence.check()
+            return fence
 
     def check(self) -> None:
         """Raise StaleAttempt when a newer attempt has claimed the run, ObjectError when unknown."""

@@ -11,7 +11,13 @@ from training.checkpoint import s3_manifests
 from training.objects import ObjectError, ObjectExists, ObjectMissing, Objects
 from training.objects.upload import Uploader
 from trainyard.store.interface import CheckpointStore, Chunk, folder_name
-from trainyard.store.manifest import CorruptCheckpoint, FileRecord, Manifest
+from trainyard.store.manifest import (
+    Content,
+    CorruptCheckpoint,
+    FileRecord,
+    Manifest,
+    UnknownFormat,
+)
 
 _CLEAN_UP_S: Final = 10.0
 """Time to remove a failed save's files; the next attempt's sweep removes the rest."""
@@ -45,8 +51,9 @@ class S3Upload:
     def put(self, name: str, chunks: Sequence[Chunk]) -> FileRecord:
         """Write one file. Raises ObjectError."""
         stored = f"{attempt_folder(self._step, self._attempt)}/{name}"
-        size, sha256 = self._uploader.write(self._objects, stored, chunks)
-        return FileRecord(bytes=size, sha256=sha256)
+        content = Content()
+        self._uploader.write(self._objects, stored, chunks, content.update)
+        return content.record()
 
     def commit(self, manifest: Manifest, fence: Callable[[], None]) -> Manifest:
         """Publish by one conditional write, see s3_manifests. Raises ObjectError or StaleAttempt."""
@@ -81,7 +88,7 @@ class S3Upload:
         self._objects.cancelled.set()
         # A new `cancelled` event: the cleanup must not be cancelled.
         objects = dataclasses.replace(self._checkpoints).with_deadline(_CLEAN_UP_S)
-        with contextlib.suppress(ObjectError, CorruptCheckpoint):
+        with contextlib.suppress(ObjectError, CorruptCheckpoint, UnknownFormat):
             entry = s3_manifests.close_step(objects, self._step, why=self._gave_up)
             if entry.published and entry.manifest(self._step).attempt == self._attempt:
                 return

@@ -6,7 +6,7 @@ buffer is the exact content of its file and page-aligned, for O_DIRECT.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import torch
@@ -22,11 +22,24 @@ _PAGE_BYTES: Final = 4096
 class Staging:
     """Buffers of all files that this rank writes: one copy of its state."""
 
-    def __init__(self, files: Sequence[PlannedFile], like: Groups, device: torch.device) -> None:
-        """Allocate and touch the buffers; copies from a GPU use pinned memory and a separate stream."""
+    def __init__(
+        self,
+        files: Sequence[PlannedFile],
+        like: Groups,
+        device: torch.device,
+        memory: torch.Tensor | None = None,
+    ) -> None:
+        """Allocate and touch the buffers; copies from a GPU use pinned memory and a separate stream.
+
+        `memory`: bytes to use instead of new memory, `room_for(files)` of them.
+        """
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         self._copied = torch.cuda.Event() if self._stream else None  # type: ignore[no-untyped-call]
-        self.files = {file.name: _buffer(file, pinned=self._stream is not None) for file in files}
+        if memory is None:
+            pinned = self._stream is not None
+            memory = torch.zeros(room_for(files), dtype=torch.uint8, pin_memory=pinned)
+        self._memory = memory
+        self.files = dict(_buffers(files, memory))
         self._parts: list[tuple[str, str, tuple[slice, ...] | None]] = []
         self._targets: list[torch.Tensor] = []
         for file in files:
@@ -67,6 +80,11 @@ class Staging:
         if self._copied is not None:
             self._copied.synchronize()
 
+    def places(self) -> dict[str, tuple[int, int]]:
+        """Return where each file lies in the memory: offset and size."""
+        first = self._memory.data_ptr()
+        return {name: (b.data_ptr() - first, b.numel()) for name, b in self.files.items()}
+
     def chunks(self, name: str) -> list[Chunk]:
         """Return a file's content without a copy; valid until the next `stage`."""
         raw: Any = self.files[name].numpy()
@@ -94,9 +112,18 @@ def part_of(source: LocalTensor, box: Box) -> torch.Tensor:
     )
 
 
-def _buffer(file: PlannedFile, *, pinned: bool) -> torch.Tensor:
-    room = torch.zeros(file.bytes + _PAGE_BYTES, dtype=torch.uint8, pin_memory=pinned)
-    first = -room.data_ptr() % _PAGE_BYTES
-    buffer = room[first : first + file.bytes]
-    buffer[: len(file.header)] = torch.frombuffer(bytearray(file.header), dtype=torch.uint8)
-    return buffer
+def room_for(files: Sequence[PlannedFile]) -> int:
+    """Return the bytes that buffers of these files take."""
+    return sum(file.bytes + _PAGE_BYTES for file in files) + _PAGE_BYTES
+
+
+def _buffers(
+    files: Sequence[PlannedFile], memory: torch.Tensor
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """Cut one page-aligned buffer per file out of the memory, with the file's header."""
+    begin = -memory.data_ptr() % _PAGE_BYTES
+    for file in files:
+        buffer = memory[begin : begin + file.bytes]
+        buffer[: len(file.header)] = torch.frombuffer(bytearray(file.header), dtype=torch.uint8)
+        yield file.name, buffer
+        begin += file.bytes + -file.bytes % _PAGE_BYTES

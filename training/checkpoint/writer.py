@@ -14,7 +14,7 @@ from trainyard.store.manifest import FileRecord
 
 _HELPERS: Final = 3
 """Additional threads: some hash while others wait for the disk."""
-_NICENESS: Final = 10
+NICENESS: Final = 10
 """Nice value of a background save: about a tenth of a training thread's CPU share."""
 
 
@@ -133,4 +133,4 @@ def _yield_to_training() -> None:
     """
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)

@@ -11,7 +11,7 @@ from training.objects import Objects
 from training.objects.location import is_location
 from training.spec import CHECKPOINTS_DIR
 from trainyard.store.interface import CheckpointStore
-from trainyard.store.manifest import CorruptCheckpoint
+from trainyard.store.manifest import CorruptCheckpoint, UnknownFormat
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,5 +59,5 @@ def _run(place: str) -> Run | None:
 def _saved_at(store: CheckpointStore, step: int) -> float:
     try:
         return store.manifest(step).saved_at
-    except CorruptCheckpoint:
+    except (CorruptCheckpoint, UnknownFormat):
         return float("inf")

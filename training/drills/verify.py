@@ -11,7 +11,7 @@ from typing import Final
 from training.checkpoint.factory import find_checkpoints
 from training.drills.runs import Run
 from trainyard.store.interface import CheckpointStore, folder_name
-from trainyard.store.manifest import CorruptCheckpoint
+from trainyard.store.manifest import CorruptCheckpoint, UnknownFormat
 
 RESTORED: Final = "restored"
 VERIFIED: Final = "verified"
@@ -87,6 +87,8 @@ def _verdict(run: Run, store: CheckpointStore, step: int, largest: int, scratch:
     except CorruptCheckpoint as error:
         cause = f"{folder_name(step)} is corrupt: {error}"
         remedy = f"python -m training.checkpoint verify {run.place} names every damaged file"
+    except UnknownFormat as error:
+        cause, remedy = f"{folder_name(step)}: {error}", "use the image of the run for its drills"
     except OSError as error:
         cause, remedy = f"{folder_name(step)} cannot be read: {error}", _REACH
     finally:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import base64
 import contextlib
 import dataclasses
-import hashlib
 import random
 import threading
 import time
+import zlib
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -177,9 +177,9 @@ class Objects:
             for job in jobs:
                 job.cancel()
 
-    def put(self, name: str, content: bytes, *, sha256: str | None = None) -> str:
-        """Write an object unconditionally; S3 verifies its SHA-256. Returns its ETag."""
-        return self._put(name, content, sha256, {})
+    def put(self, name: str, content: bytes) -> str:
+        """Write an object unconditionally; S3 verifies its CRC-32. Returns its ETag."""
+        return self._put(name, content, {})
 
     def create(self, name: str, content: bytes, *, instead_of: str | None = None) -> str:
         """Create an object, or replace the one with ETag `instead_of`. Returns the ETag.
@@ -189,7 +189,7 @@ class Objects:
         """
         condition = {"IfMatch": instead_of} if instead_of else {"IfNoneMatch": "*"}
         try:
-            return self._put(name, content, None, condition)
+            return self._put(name, content, condition)
         except (ObjectExists, ObjectMissing):
             found, etag = b"", ""
             with contextlib.suppress(ObjectMissing):
@@ -227,10 +227,9 @@ class Objects:
     def _name(self, key: str) -> str:
         return key.removeprefix(self.location.prefix)
 
-    def _put(self, name: str, content: bytes, sha256: str | None, more: dict[str, str]) -> str:
-        digest = bytes.fromhex(sha256) if sha256 else hashlib.sha256(content).digest()
-        checksum = base64.b64encode(digest).decode()
-        answer = self.call("put_object", name, Body=content, ChecksumSHA256=checksum, **more)
+    def _put(self, name: str, content: bytes, more: dict[str, str]) -> str:
+        checksum = crc32(content)
+        answer = self.call("put_object", name, Body=content, ChecksumCRC32=checksum, **more)
         return str(answer["ETag"])
 
     def _ask(
@@ -259,3 +258,8 @@ class Objects:
             tries += 1
             if self.cancelled.wait(pause):
                 raise finding.error
+
+
+def crc32(content: bytes | bytearray) -> str:
+    """Return the CRC-32 of a request's body as S3 expects it."""
+    return base64.b64encode(zlib.crc32(content).to_bytes(4, "big")).decode()

@@ -1,23 +1,20 @@
 """Multipart upload of chunks of memory, parts in parallel through reused buffers.
 
-    pieces --copy + SHA-256--> a free buffer --CRC-32, request--> S3      (at most `lanes` at a time)
+    pieces --copy + hash--> a free buffer --CRC-32, request--> S3      (at most `lanes` at a time)
 
-S3 verifies each part by CRC-32; readers verify the SHA-256 of the whole. A small object is one
-request, whose SHA-256 S3 verifies. A failed upload is aborted: its parts would be billed.
+S3 verifies each part by CRC-32; the caller's hash is of the whole, for readers. A small object is one
+request. A failed upload is aborted: its parts would be billed.
 """
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import hashlib
 import queue
-import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final
 
-from training.objects.client import Objects
+from training.objects.client import Objects, crc32
 from training.objects.errors import ObjectError, ObjectMissing
 
 PART_BYTES: Final = 16 * 1024 * 1024
@@ -32,6 +29,8 @@ _BLOCK: Final = 1024 * 1024
 """Block to copy and hash: small enough to stay in the CPU cache in between."""
 _ABORT_S: Final = 5.0
 
+Observe = Callable[[memoryview], object]
+"""Receives the content in order, for a hash of the whole."""
 Part = dict[str, Any]
 """PartNumber, ETag and ChecksumCRC32, as complete_multipart_upload expects them."""
 
@@ -47,9 +46,13 @@ class Uploader:
             self._free.put(bytearray())
 
     def write(
-        self, objects: Objects, name: str, chunks: Sequence[bytes | memoryview]
-    ) -> tuple[int, str]:
-        """Write the concatenation of `chunks` to `name`; return size and SHA-256.
+        self,
+        objects: Objects,
+        name: str,
+        chunks: Sequence[bytes | memoryview],
+        observe: Observe | None = None,
+    ) -> int:
+        """Write the concatenation of `chunks` to `name`; return its size in bytes.
 
         `chunks` are bytes or 1-D memoryviews of format B. Raises ObjectError; then the object does
         not exist, unless S3 became unreachable.
@@ -57,30 +60,25 @@ class Uploader:
         total = sum(len(chunk) for chunk in chunks)
         if total <= self._part_bytes:
             content = b"".join(chunks)
-            sha256 = hashlib.sha256(content).hexdigest()
-            objects.put(name, content, sha256=sha256)
-            return total, sha256
+            if observe:
+                observe(memoryview(content))
+            objects.put(name, content)
+            return total
         number = str(objects.call("create_multipart_upload", name, **_CHECKED)["UploadId"])
         try:
-            sha256 = self._send_all(objects, name, number, chunks, total)
+            self._send_all(objects, name, number, _Pieces(chunks, observe), total)
         except BaseException:
             with contextlib.suppress(ObjectError):
                 objects.with_deadline(_ABORT_S).call(
                     "abort_multipart_upload", name, UploadId=number
                 )
             raise
-        return total, sha256
+        return total
 
     def _send_all(
-        self,
-        objects: Objects,
-        name: str,
-        number: str,
-        chunks: Sequence[bytes | memoryview],
-        total: int,
-    ) -> str:
+        self, objects: Objects, name: str, number: str, pieces: _Pieces, total: int
+    ) -> None:
         size = max(self._part_bytes, -(-total // _MAX_PARTS))
-        pieces = _Pieces(chunks)
         sent: list[Future[Part]] = []
         try:
             for start in range(0, total, size):
@@ -99,14 +97,13 @@ class Uploader:
             if isinstance(part, BaseException):
                 raise part
         self._complete(objects, name, number, parts, total)
-        return pieces.digest.hexdigest()
 
     def _send(
         self, objects: Objects, name: str, upload: str, number: int, buffer: bytearray, count: int
     ) -> Part:
         try:
             body = buffer if count == len(buffer) else bytes(memoryview(buffer)[:count])
-            checksum = base64.b64encode(zlib.crc32(body).to_bytes(4, "big")).decode()
+            checksum = crc32(body)
             answer = objects.call(
                 "upload_part",
                 name,
@@ -138,12 +135,12 @@ _CHECKED: Final = {"ChecksumAlgorithm": "CRC32"}
 
 
 class _Pieces:
-    """The concatenation of chunks, copied in order and hashed."""
+    """The concatenation of chunks, copied in order."""
 
-    def __init__(self, chunks: Sequence[bytes | memoryview]) -> None:
+    def __init__(self, chunks: Sequence[bytes | memoryview], observe: Observe | None) -> None:
         self._blocks = _blocks(chunks)
+        self._observe = observe
         self._left = memoryview(b"")
-        self.digest = hashlib.sha256()
 
     def fill(self, out: memoryview) -> None:
         """Fill `out` with the next bytes; there must be as many."""
@@ -153,7 +150,8 @@ class _Pieces:
                 self._left = next(self._blocks)
             block = self._left[: len(out) - filled]
             out[filled : filled + len(block)] = block
-            self.digest.update(block)
+            if self._observe:
+                self._observe(block)
             filled, self._left = filled + len(block), self._left[len(block) :]
 
 

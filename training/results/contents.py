@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from training.objects import Objects
-from training.objects.upload import Uploader
+from training.objects.upload import Observe, Uploader
 from training.spec import CHECKPOINTS_DIR
 from trainyard.store.interface import parse_step
 
@@ -39,14 +39,19 @@ def files(folder: Path) -> Iterator[Path]:
     return (path for path in sorted(found) if path.is_file() and not path.is_symlink())
 
 
-def send(path: Path, to: Objects, name: str, uploader: Uploader) -> tuple[int, str]:
-    """Copy a file to the object `name`; return its size and SHA-256. Raises ObjectError and OSError."""
+def send(
+    path: Path, to: Objects, name: str, uploader: Uploader, observe: Observe | None = None
+) -> int:
+    """Copy a file to the object `name`; return its size in bytes. Raises ObjectError and OSError.
+
+    `observe` receives the content in order.
+    """
     with path.open("rb") as file:
         if os.fstat(file.fileno()).st_size <= _READ_MAX:
-            return uploader.write(to, name, [file.read()])
+            return uploader.write(to, name, [file.read()], observe)
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
             view = memoryview(mapped)
             try:
-                return uploader.write(to, name, [view])
+                return uploader.write(to, name, [view], observe)
             finally:
                 view.release()

@@ -1,7 +1,7 @@
 """Bring the copy of a run up to date: `STORE/RUN/...`, as in the run directory.
 
 A checkpoint's manifest is copied after its files, so that the copy of a checkpoint is complete or not listed;
-each file is compared with the manifest's SHA-256 on the way. Copies of checkpoints that the run has deleted are
+each file is compared with the manifest's hash on the way. Copies of checkpoints that the run has deleted are
 deleted once a newer one is there. Nothing else is ever deleted: not when a run directory, or all its checkpoints,
 are gone.
 """
@@ -18,7 +18,14 @@ from training.objects.upload import Uploader
 from training.results import contents
 from training.spec import CHECKPOINTS_DIR
 from trainyard.store.interface import folder_name, parse_step
-from trainyard.store.manifest import MANIFEST_FILE, CorruptCheckpoint, Manifest
+from trainyard.store.manifest import (
+    MANIFEST_FILE,
+    Content,
+    CorruptCheckpoint,
+    FileRecord,
+    Manifest,
+    UnknownFormat,
+)
 from trainyard.store.posix import PosixStore
 
 
@@ -60,19 +67,20 @@ class _Copy:
     def _steps(self) -> list[int]:
         return PosixStore(self._run_dir / CHECKPOINTS_DIR).steps()
 
-    def _bring(self, path: Path) -> str | None:
-        """Copy a file unless its copy is up to date; return its SHA-256 if it was copied."""
+    def _bring(self, path: Path, content: Content | None = None) -> bool:
+        """Copy a file unless its copy is up to date; return whether it was copied, which `content` observes."""
         name = path.relative_to(self._run_dir).as_posix()
         try:
             state = path.stat()
             if _is_current(self._there.get(name), state.st_size, self._now - state.st_mtime):
-                return None
-            size, sha256 = contents.send(path, self._to, name, self._uploader)
+                return False
+            observe = content.update if content else None
+            size = contents.send(path, self._to, name, self._uploader, observe)
         except FileNotFoundError:
-            return None  # the run has deleted it since it was listed
+            return False  # the run has deleted it since it was listed
         self._done.files += 1
         self._done.bytes += size
-        return sha256
+        return True
 
     def _bring_checkpoint(self, step: int) -> bool:
         """Copy a checkpoint; return whether its copy is complete."""
@@ -88,10 +96,7 @@ class _Copy:
             if name in self._there:
                 self._to.delete([name])
             for own, record in records.items():
-                sha256 = self._bring(folder / own)
-                if sha256 is not None and sha256 != record.sha256:
-                    self._to.delete([f"{CHECKPOINTS_DIR}/{folder_name(step)}/{own}"])
-                    raise CorruptCheckpoint(f"{own}: content differs from the manifest's SHA-256")
+                self._bring_verified(folder / own, own, record)
             if not all((folder / own).is_file() for own in records):
                 return False  # deleted meanwhile
         except (FileNotFoundError, UnicodeDecodeError):
@@ -99,10 +104,23 @@ class _Copy:
         except CorruptCheckpoint as error:
             self._done.corrupt = f"{folder_name(step)} is corrupt: {error}"
             return False
+        except UnknownFormat as error:
+            self._done.corrupt = f"{folder_name(step)}: {error}"
+            return False
         self._to.put(name, text)
         self._done.files += 1
         self._done.bytes += len(text)
         return True
+
+    def _bring_verified(self, path: Path, name: str, record: FileRecord) -> None:
+        """Copy a checkpoint's file. Raises CorruptCheckpoint, and then there is no copy."""
+        content = Content(record.algorithm)
+        if self._bring(path, content):
+            try:
+                record.compare(name, content.record())
+            except CorruptCheckpoint:
+                self._to.delete([path.relative_to(self._run_dir).as_posix()])
+                raise
 
     def _delete_older(self, copied: Sequence[int]) -> None:
         """Delete copies of checkpoints that the run has deleted and that are older than its newest one."""

@@ -7,11 +7,12 @@ other failure. They reach the launcher through files, because torchrun does not 
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import os
 import sys
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from training.cli import Parser
 from training.config_errors import ConfigError
@@ -20,14 +21,11 @@ from training.spec import EXIT_BAD_CONFIG, EXIT_DONE, EXIT_PREEMPTED
 from trainyard.exit_codes import report_config_errors, report_exit_code
 from trainyard.notice import Notice
 
-if TYPE_CHECKING:
-    from training.trainer.loop import Run
-    from training.trainer.preflight import RunRequest
-
 
 def main() -> int:
     """Run one rank; returns its exit code."""
     arguments = _parse()
+    faulthandler.enable()  # a rank that a library aborts shows where it was
     notice = Notice(arguments.run_dir)
     notice.listen(leave=lambda: _exit(EXIT_PREEMPTED))
     try:
@@ -51,7 +49,7 @@ def _train(arguments: argparse.Namespace, notice: Notice) -> int:
         arguments.run_record,
         arguments.continue_from,
     )
-    from training.trainer import assembly, loop
+    from training.trainer import assembly, loop, results
     from training.trainer.metrics import reporting
     from training.trainer.parallel.world import fix_numerics, join_world
 
@@ -70,25 +68,18 @@ def _train(arguments: argparse.Namespace, notice: Notice) -> int:
         except Exception as error:
             text = describe_error(error) or f"{type(error).__name__}: {error}"
             run.events.write("failed", run.progress.step, error=" ".join(text.split())[:300])
+            if run.flight:
+                run.flight.fail(error, of_communication=_is_communication(error))
             raise
+        if run.flight:
+            run.flight.close()
         run.loader.close()
         run.metrics.close()
     if code == EXIT_DONE and run.world.is_leader:
-        _finish(run, request)
+        results.publish(run, request, _exit)
     run.events.close()
     reports.close(patient=code == EXIT_DONE)
     return code
-
-
-def _finish(run: Run, request: RunRequest) -> None:
-    """Export the model and copy the results, where the configuration says so; by one rank."""
-    from training.trainer import export, results
-
-    settings = request.config.checkpoint
-    if settings.export:
-        export.write_export(run, request.run_dir, _exit)
-    if settings.store is not None:
-        results.copy_to_bucket(run, request.run_dir, settings.store)
 
 
 def _report_error(error: Exception) -> None:
@@ -111,16 +102,25 @@ def describe_error(error: Exception, *, raw: bool = False) -> str | None:
         "LossNotFinite",
         "ObjectError",
         "CorruptCheckpoint",
+        "UnknownFormat",
         "RestoreError",
+        "RankLost",
+        "ReplicasDiffer",
     }
     text = " ".join(str(error).split())
     if expected & {kind.__name__ for kind in type(error).__mro__}:
         return text
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    if type(error).__name__ == "DistStoreError" or "gloo" in text or "NCCL" in text:
+    if _is_communication(error):
         return f"another rank is gone or hangs{f': {text[:300]}' if raw else ''}"
     return None
+
+
+def _is_communication(error: Exception) -> bool:
+    """Return whether the exchange with other ranks failed."""
+    text = str(error)
+    return type(error).__name__ == "DistStoreError" or "gloo" in text or "NCCL" in text
 
 
 def _parse() -> argparse.Namespace:

@@ -2,28 +2,40 @@
 
 from __future__ import annotations
 
-from training.checkpoint import rng
+from typing import Final
+
+from training.checkpoint import contents, rng
+from training.checkpoint.contents import Progress
 from training.checkpoint.factory import claim_attempt, join_attempt, open_store
+from training.peer_memory.recovery import MemoryStore
 from training.spec import EVENTS_FILE, METRICS_FILE
-from training.trainer import lineage
+from training.trainer import lineage, peer_memory
+from training.trainer.checkpointing import Checkpointer
 from training.trainer.config import TrainerConfig
 from training.trainer.data.prefetch import PrefetchLoader, PrefetchPlan
 from training.trainer.data.sampler import Sampler, baseline_loss, evaluation_windows
 from training.trainer.data.windows import TokenWindows
 from training.trainer.evaluation import Evaluator, to_device
 from training.trainer.export import check_export
+from training.trainer.flight.recording import Recording
+from training.trainer.flight.reports import Board, attempt_label
+from training.trainer.flight.work_clock import make_clock
 from training.trainer.loop import Run
 from training.trainer.metrics.progress import ProgressDisplay
 from training.trainer.optimizer import adamw
 from training.trainer.parallel import build
 from training.trainer.parallel.world import World
 from training.trainer.preflight import RunRequest
+from training.trainer.replicas.comparison import Replicas
 from training.trainer.resume import check_same_run, initial_progress, make_checkpointer
 from training.trainer.startup import log_start, make_step_meter
 from trainyard.notice import Notice
 from trainyard.run_logs import EventLog, MetricsLog
-from trainyard.store.interface import Fence
+from trainyard.store.interface import Fence, StaleAttempt
 from trainyard.store.policy import SavePolicy
+
+_REPLACED: Final = -1
+"""Broadcast instead of an attempt number."""
 
 
 def assemble(request: RunRequest, world: World, notice: Notice) -> Run:
@@ -32,22 +44,37 @@ def assemble(request: RunRequest, world: World, notice: Notice) -> Run:
     Raises ConfigError, DatasetError, NoUsableCheckpoint.
     """
     config = request.config
-    fence = _claim(request, world)
+    fence = claim_for_all(request, world)
+    flight = Recording(config, request.run_dir, world)
+    flight.watch_gang(fence.attempt)
     events = EventLog(request.run_dir / EVENTS_FILE, fence.attempt, enabled=world.is_leader)
     order, evaluator = open_data(request)
     rng.seed_all(config.seed)
     network = build.build_network(config, world, request.corpus.index.vocab_size)
+    flight.count_collectives()
     optimizer = adamw(network.unwrapped, config)
     progress = initial_progress(request, order)
     rng.seed_all(config.seed + 1_000_003 * (world.rank // world.layout.tensor))
     saver = make_checkpointer(request, world, fence, network.unwrapped, optimizer, events)
     if config.checkpoint.export:
         check_export(saver.attachments, progress.tokens)
-    loaded = saver.load_newest(lambda found: check_same_run(found, progress))
+
+    def check(found: Progress) -> None:
+        check_same_run(found, progress)
+
+    with_memory = peer_memory.usable(world, request)
+    loaded = peer_memory.load_newest(world, request, saver, check) if with_memory else None
+    source = MemoryStore.place if loaded else saver.store.place
+    loaded = loaded or saver.load_newest(check)
     if loaded is None:
         network.init_weights()
     progress = loaded or progress
     metrics = MetricsLog(request.run_dir / METRICS_FILE, progress.step, enabled=world.is_leader)
+    peer_memory.add_missing_steps(metrics, saver.recent_steps, progress.step)
+    memory = None
+    if with_memory:
+        metrics = peer_memory.RecentSteps(metrics, hold=config.peer_memory.every_steps == 1)
+        memory = _peer_memory(request, world, saver, events, metrics, fence.attempt)
     saver.metrics = metrics
     display = ProgressDisplay(
         config.steps,
@@ -57,6 +84,8 @@ def assemble(request: RunRequest, world: World, notice: Notice) -> Run:
         metric_lines_every=config.report.metric_lines_every,
     )
     saver.allocate()
+    if memory:
+        memory.open()
     run = Run(
         config=config,
         world=world,
@@ -78,12 +107,45 @@ def assemble(request: RunRequest, world: World, notice: Notice) -> Run:
         display=display,
         progress=progress,
         attempt=fence.attempt,
+        flight=flight,
+        recorder=flight.recorder,
+        replicas=Replicas.of_run(
+            world,
+            request.run_dir,
+            lambda: contents.tensors(network.unwrapped, optimizer),
+            config.report.compare_replicas_every_steps,
+            flight.watchdog.announce,
+            fence.attempt,
+        ),
+        clock=make_clock(network, world.device),
+        memory=memory,
     )
-    log_start(run, request, resumed=loaded is not None)
+    log_start(run, request, resumed_from=source if loaded else None)
     _settle_gradient_buckets(run)
     if world.is_leader:
         notice.watch_run_dir()
     return run
+
+
+def _peer_memory(
+    request: RunRequest,
+    world: World,
+    saver: Checkpointer,
+    events: EventLog,
+    metrics: peer_memory.RecentSteps,
+    attempt: int,
+) -> peer_memory.PeerMemory:
+    config = request.config
+    return peer_memory.PeerMemory(
+        world=world,
+        run_dir=request.run_dir,
+        saver=saver,
+        events=events,
+        every_steps=config.peer_memory.every_steps,
+        timeout_s=config.collective_timeout_s / 2,
+        attempt=attempt,
+        metrics=metrics,
+    )
 
 
 def open_data(request: RunRequest) -> tuple[Sampler, Evaluator]:
@@ -116,15 +178,26 @@ def make_loader(config: TrainerConfig, world: World, order: Sampler) -> Prefetch
     return PrefetchLoader(order, plan, world.device)
 
 
-def _claim(request: RunRequest, world: World) -> Fence:
-    """Claim one attempt number for all ranks and remove unfinished writes of earlier attempts."""
+def claim_for_all(request: RunRequest, world: World, number: int | None = None) -> Fence:
+    """Claim one attempt number for all ranks and remove unfinished writes of earlier attempts.
+
+    None: the next one. Raises StaleAttempt on all ranks for a `number` that is claimed, or not the highest.
+    """
     run_dir, place = request.run_dir, request.config.checkpoint.store
-    if world.is_leader:
-        fence = claim_attempt(run_dir, place)
-        open_store(run_dir, place).sweep()
-        world.broadcast_from_leader(fence.attempt)
-        return fence
-    return join_attempt(run_dir, place, world.broadcast_from_leader(0))
+    if not world.is_leader:
+        attempt = world.broadcast_from_leader(0)
+        if attempt < 0:
+            raise StaleAttempt(f"attempt {number} was replaced; nothing is written")
+        return join_attempt(run_dir, place, attempt)
+    try:
+        fence = claim_attempt(run_dir, place, number)
+    except StaleAttempt:
+        world.broadcast_from_leader(_REPLACED)
+        raise
+    open_store(run_dir, place).sweep()
+    Board(run_dir, attempt_label(fence.attempt)).prepare()
+    world.broadcast_from_leader(fence.attempt)
+    return fence
 
 
 def _settle_gradient_buckets(run: Run) -> None:

@@ -17,12 +17,18 @@ import safetensors.torch
 import torch
 
 from training.checkpoint import contents, rng
-from training.checkpoint.contents import PROGRESS_FILE, Progress
+from training.checkpoint.contents import PROGRESS_FILE, RECENT_STEPS_FILE, Progress
 from training.checkpoint.coordination import SaveCoordinator
 from training.checkpoint.layout import LAYOUT_FILE, layout_from_json, layout_to_json
 from training.checkpoint.loading import check_fit, load_tensors, parse_safetensors
 from training.checkpoint.local_tensors import Groups, local_shards
-from training.checkpoint.plan import Plan, make_plan, shards_from_bytes, shards_to_bytes
+from training.checkpoint.plan import (
+    Plan,
+    PlannedFile,
+    make_plan,
+    shards_from_bytes,
+    shards_to_bytes,
+)
 from training.checkpoint.rank_save import RankSave
 from training.checkpoint.staging import Staging
 from training.checkpoint.writer import BackgroundWriter
@@ -34,6 +40,7 @@ from trainyard.store.interface import (
     CheckpointStore,
     Chunk,
     Fence,
+    ReadableStore,
     StaleAttempt,
     Upload,
     folder_name,
@@ -73,6 +80,8 @@ class Checkpointer:
     """Fsynced before each checkpoint; set once the step to resume from is known."""
     loaded: Manifest | None = None
     """Manifest of the checkpoint that this attempt resumed from."""
+    recent_steps: bytes = b""
+    """Metrics of the last steps, on the leader, of a state that was in peer memory: the log may lack them."""
     saved_step: int | None = None
     """Step of the newest checkpoint loaded or started."""
     _writer: BackgroundWriter = field(default_factory=BackgroundWriter)
@@ -84,18 +93,20 @@ class Checkpointer:
     """Saves started by this attempt; equal on every rank."""
     _committed: bool = False
     """Whether this attempt has loaded or committed a checkpoint."""
+    _stale: StaleAttempt | None = None
+    """What a save found: a newer attempt."""
 
     def __post_init__(self) -> None:
         """Plan with the other ranks which rank writes what. Raises UnevenLayout."""
         self._coordinator = SaveCoordinator(self.world.store, self.world.rank, self.world.size)
-        gathered = self.world.gather_bytes(shards_to_bytes(local_shards(self._tensors())))
+        gathered = self.world.gather_bytes(shards_to_bytes(local_shards(self.tensors())))
         self._plan = make_plan([shards_from_bytes(content) for content in gathered])
 
     def allocate(self) -> None:
         """Allocate and touch the staging memory before the first step."""
         self._layout = layout_to_json(self._plan.layout)
         own = self._plan.files[self.world.rank]
-        self._staging = Staging(own, self._tensors(), self.world.device)
+        self._staging = Staging(own, self.tensors(), self.world.device)
         if self.world.device.type == "cuda":
             self.optimizer.register_step_pre_hook(lambda *_: self._staging.before_change())
 
@@ -106,19 +117,15 @@ class Checkpointer:
         waited, may end the wait: then no rank writes this checkpoint.
         """
         self.saved_step = progress.step
-        states = safetensors.torch.save(rng.capture())
+        small = self.small_files(progress)
         waited = self._wait_for_writer(progress.step, give_up)
         if self.world.sum([float(self.writing)])[0]:
             error = "the previous checkpoint is still being written"
             self.events.write("checkpoint_failed", progress.step, seconds=waited, error=error)
             return
         self.raise_if_replaced()
-        self._staging.stage(self._tensors())
-        files: dict[str, Sequence[Chunk]] = {contents.rng_file(self.world.rank): [states]}
-        if self.world.is_leader:
-            files[PROGRESS_FILE] = [progress.to_json()]
-            files[LAYOUT_FILE] = [self._layout]
-            files |= {name: [content] for name, content in self.attachments.items()}
+        self._staging.stage(self.tensors())
+        files: dict[str, Sequence[Chunk]] = {name: [small[name]] for name in small}
         files |= {name: self._staging.chunks(name) for name in self._staging.files}
         save = RankSave(self.store, progress.step, self.fence.attempt, files, self._staging.wait)
         self._saves += 1
@@ -126,19 +133,43 @@ class Checkpointer:
         self._writer.start(commit, save.work)
 
     @property
+    def own_files(self) -> Sequence[PlannedFile]:
+        """The files with the tensors that this rank writes."""
+        return self._plan.files[self.world.rank]
+
+    def tensors(self) -> Groups:
+        """Return all stored tensors of this rank."""
+        return contents.tensors(self.model, self.optimizer)
+
+    def small_files(self, progress: Progress) -> dict[str, bytes]:
+        """Return the other files that this rank writes, as of now: random states, the leader's also the rest."""
+        found = {contents.rng_file(self.world.rank): safetensors.torch.save(rng.capture())}
+        if self.world.is_leader:
+            found[PROGRESS_FILE] = progress.to_json()
+            found[LAYOUT_FILE] = self._layout
+            found |= self.attachments
+        return found
+
+    @property
     def writing(self) -> bool:
         """Whether a save is in flight, and its staging memory in use."""
         return self._writer.busy
 
-    def raise_if_replaced(self) -> None:
-        """Raise StaleAttempt if a background save found a newer attempt; print other errors."""
+    def is_replaced(self) -> bool:
+        """Return whether a background save found a newer attempt; print other errors."""
         error = self._writer.take_error()
         if isinstance(error, StaleAttempt):
-            raise error
-        if error is not None:
+            self._stale = error
+        elif error is not None:
             print(
                 f"checkpoint not written: {error}; training continues", file=sys.stderr, flush=True
             )
+        return self._stale is not None
+
+    def raise_if_replaced(self) -> None:
+        """Raise StaleAttempt if a background save found a newer attempt; print other errors."""
+        if self.is_replaced() and self._stale:
+            raise self._stale
 
     def conclude(self, intended_code: int, timeout_s: float) -> int:
         """Wait for the save in flight; return the exit code for all ranks.
@@ -150,7 +181,7 @@ class Checkpointer:
         self._writer.help()
         if self.world.is_leader:
             finished = self._writer.wait(timeout_s)
-            error = self._writer.take_error()
+            error = self._writer.take_error() or self._stale
             code = intended_code if finished and error is None else 1
             if not finished:
                 late = f"not written within {timeout_s:.0f} s"
@@ -166,15 +197,14 @@ class Checkpointer:
 
         `check` raises when a good checkpoint does not match this run's configuration. Corrupt ones
         are recorded as events and set aside once an older good one is loaded. Raises
-        NoUsableCheckpoint when none is good, ConfigError for another format.
+        NoUsableCheckpoint when none is good, ConfigError for one that cannot be read here.
         """
         candidates = self.store.steps() if self.world.is_leader else []
         bad: list[int] = []
         while (
             step := self.world.broadcast_from_leader(candidates.pop() if candidates else -1)
         ) >= 0:
-            progress, mistake = self._try_load(step, check)
-            mistakes = self._mistakes_of_all_ranks(mistake)
+            progress, mistakes = self._try_together(self.store, step, check)
             if progress is not None and not mistakes:
                 self._loaded(step, bad)
                 return progress
@@ -186,6 +216,22 @@ class Checkpointer:
                 "move the folder away to restart from step 0"
             )
         return None
+
+    def load_from(
+        self, store: ReadableStore, step: int, check: Callable[[Progress], None]
+    ) -> Progress | None:
+        """Load a state that is no checkpoint of the run's store; return None if a rank cannot."""
+        progress, mistakes = self._try_together(store, step, check)
+        if progress is None or mistakes:
+            self._report_corrupt(step, mistakes or ["cannot be loaded"])
+            return None
+        return progress
+
+    def _try_together(
+        self, store: ReadableStore, step: int, check: Callable[[Progress], None]
+    ) -> tuple[Progress | None, list[str]]:
+        progress, mistake = self._try_load(store, step, check)
+        return progress, self._mistakes_of_all_ranks(mistake)
 
     def _mistakes_of_all_ranks(self, mistake: str | None) -> list[str]:
         """Return what is wrong with a checkpoint, one text per rank that found something."""
@@ -204,38 +250,42 @@ class Checkpointer:
         self.events.write("checkpoint_corrupt", step, error=mistakes[0] + more)
 
     def _try_load(
-        self, step: int, check: Callable[[Progress], None]
+        self, store: ReadableStore, step: int, check: Callable[[Progress], None]
     ) -> tuple[Progress | None, str | None]:
         try:
-            manifest = self.store.manifest(step)
-            progress = Progress.from_json(self.store.read(step, PROGRESS_FILE))
+            manifest = store.manifest(step)
+            progress = Progress.from_json(store.read(step, PROGRESS_FILE))
             check(progress)
-            layout = layout_from_json(self.store.read(step, LAYOUT_FILE))
+            layout = layout_from_json(store.read(step, LAYOUT_FILE))
             check_fit(layout, self._plan.layout)
-            states = self._random_states(manifest, progress)
-            self._verify_unread_files(manifest)
-            load_tensors(self.store, manifest, layout, self._tensors())
+            states = self._random_states(store, manifest, progress)
+            self._verify_unread_files(store, manifest)
+            load_tensors(store, manifest, layout, self.tensors())
+            if self.world.is_leader and RECENT_STEPS_FILE in manifest.files:
+                self.recent_steps = store.read(step, RECENT_STEPS_FILE)
             if states is None:
                 draws = self.world.rank // self.world.layout.tensor
                 rng.seed_all(progress.seed + 1_000_003 * (step + 1) + draws)
             else:
                 rng.restore(states)
         except UnknownFormat as error:
-            place = f"{self.store.place}/{folder_name(step)}"
-            raise ConfigError([f"resume: {place}: {error}; use another --run-dir"]) from None
+            place = f"{store.place}/{folder_name(step)}"
+            raise ConfigError(
+                [f"resume: {place}: {error}; use the run's image, or another --run-dir"]
+            ) from None
         except CorruptCheckpoint as error:
             return None, str(error)
         self.loaded = manifest
         return progress, None
 
     def _random_states(
-        self, manifest: Manifest, progress: Progress
+        self, store: ReadableStore, manifest: Manifest, progress: Progress
     ) -> dict[str, torch.Tensor] | None:
         """Return this rank's states; None if it did not exist or had another position when saved."""
         if self.world.rank >= self._ranks_with_states(manifest):
             return None
         name = contents.rng_file(self.world.rank)
-        return parse_safetensors(name, self.store.read(progress.step, name))
+        return parse_safetensors(name, store.read(progress.step, name))
 
     def _ranks_with_states(self, manifest: Manifest) -> int:
         """Return how many ranks restore the random states saved under their number."""
@@ -243,14 +293,14 @@ class Checkpointer:
         changed = any(manifest.parallelism.get(d, 1) != own.get(d, 1) for d in _SHARING)
         return 0 if changed else min(self.world.size, manifest.world_size)
 
-    def _verify_unread_files(self, manifest: Manifest) -> None:
+    def _verify_unread_files(self, store: ReadableStore, manifest: Manifest) -> None:
         """Verify the files that no rank loads. Raises CorruptCheckpoint."""
         if self.world.is_leader:
             ranks = range(self._ranks_with_states(manifest), manifest.world_size)
             small = {name for name in manifest.files if not name.endswith(".safetensors")}
             unread = small - {PROGRESS_FILE, LAYOUT_FILE}
             for name in sorted(unread | {contents.rng_file(rank) for rank in ranks}):
-                self.store.read(manifest.step, name)
+                store.read(manifest.step, name)
 
     def _loaded(self, step: int, bad: Sequence[int]) -> None:
         self.saved_step = step
@@ -310,6 +360,3 @@ class Checkpointer:
             bytes=written.bytes,
             reason=manifest.reason,
         )
-
-    def _tensors(self) -> Groups:
-        return contents.tensors(self.model, self.optimizer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,10 +25,13 @@ class Evaluator:
     micro_samples: int
 
     @torch.no_grad()
-    def loss(self, network: Network, world: World, notice: Notice) -> float | None:
+    def loss(
+        self, network: Network, world: World, notice: Notice, progress: Callable[[], None]
+    ) -> float | None:
         """Return the mean loss in nats per token; None when a notice ended the evaluation.
 
-        Ranks that share a model run the same number of passes, even with no sample left.
+        Ranks that share a model run the same number of passes, even with no sample left. `progress` is
+        called before each of them.
         """
         share = world.data_share(len(self.chosen))
         most = -(-len(self.chosen) // world.data_size)
@@ -35,6 +39,7 @@ class Evaluator:
         network.module.eval()
         try:
             for first in range(0, most, self.micro_samples):
+                progress()
                 wanted = self.chosen[share.start : share.stop][first : first + self.micro_samples]
                 filled = np.resize(wanted if len(wanted) else self.chosen, self.micro_samples)
                 tokens_BS1 = to_device(self.windows.gather(filled), world.device)

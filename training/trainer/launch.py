@@ -3,9 +3,10 @@
 It runs torch's elastic agent in this process and adds what a pod needs: the ranks' own exit codes
 (75, 78) instead of 1, SIGTERM handling before ranks exist, a shutdown timeout long enough for the
 last checkpoint (torch's is 30 s), a rendezvous timeout, and restarts (`--max-restarts`) after crashes
-only. The trainer's ranks are forked from a fork server that loads their imports during the
-rendezvous; each rank of another program runs under `trainyard.rank`. Exit codes are those of
-`trainyard.launch`, which starts programs of users.
+only; with `--restarts-file FILE` by the rules of trainyard/restart_budget.py, over all pods of a run.
+The trainer's ranks are forked from a fork server that loads their imports during the rendezvous; each
+rank of another program runs under `trainyard.rank`. Exit codes are those of `trainyard.launch`, which
+starts programs of users.
 """
 
 from __future__ import annotations
@@ -21,13 +22,17 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from training.spec import EXIT_PREEMPTED
 from training.trainer.processes.forkserver import PROGRAM
 from trainyard.contract import EXIT_DIR_ENV
 from trainyard.exit_codes import ExitDir, node_exit_code
 from trainyard.launchers import RANK_PARENT, rank_command
+from trainyard.restart_budget import PodRestarts, RestartBudget
+
+if TYPE_CHECKING:
+    from training.trainer.processes.agent import PodVerdict
 
 DEFAULT_SHUTDOWN_TIMEOUT_S: Final = 90
 """Time for the ranks' last checkpoint; longer than the trainer's default deadline."""
@@ -41,7 +46,8 @@ def main(arguments: Sequence[str]) -> int:
     _use_one_thread()
     from torch.distributed import run as torchrun
 
-    options = torchrun.parse_args(list(arguments))  # type: ignore[no-untyped-call]
+    own, others = _own_options(arguments)
+    options = torchrun.parse_args(others)  # type: ignore[no-untyped-call]
     from training.trainer.processes import agent
 
     if options.module and options.training_script == PROGRAM:
@@ -53,12 +59,28 @@ def main(arguments: Sequence[str]) -> int:
         results = ExitDir(Path(folder))
         _handle_signals(results)
         os.environ[EXIT_DIR_ENV] = folder
-        agent.restart_only_after_crashes(results)
+        pod = _pod_restarts(own.restarts_file, options.max_restarts)
+        agent.restart_by_cause(results, pod)
         torchrun_code = _run(options)
         for text in results.config_errors():
             print(text, file=sys.stderr)
         ranks = torchrun.determine_local_world_size(options.nproc_per_node)
-        return node_exit_code(results.results(), ranks, torchrun_code, results.first_request())
+        code = node_exit_code(results.results(), ranks, torchrun_code, results.first_request())
+        return pod.exit_code(code) if pod else code
+
+
+def _own_options(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    """Return this launcher's options, and those of torchrun."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--restarts-file", type=Path)
+    return parser.parse_known_args(list(arguments))
+
+
+def _pod_restarts(file: Path | None, max_restarts: int) -> PodVerdict | None:
+    """Return who decides on restarts in this pod; None: torch, for this launcher alone."""
+    from training.trainer.processes.agent import PodVerdict
+
+    return PodVerdict(PodRestarts(RestartBudget(file, max_restarts))) if file else None
 
 
 def _run_under_parents(options: argparse.Namespace) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -19,14 +20,22 @@ from training.trainer.checkpointing import Checkpointer
 from training.trainer.config import TrainerConfig
 from training.trainer.data.prefetch import PrefetchLoader
 from training.trainer.evaluation import Evaluator, to_device
+from training.trainer.flight.recorder import Recorder, StepTimes
+from training.trainer.flight.recording import Recording
+from training.trainer.flight.ring import Phase
+from training.trainer.flight.work_clock import WorkClock
 from training.trainer.metrics.progress import ProgressDisplay
 from training.trainer.metrics.step_metrics import StepMeter
 from training.trainer.parallel.build import Network
 from training.trainer.parallel.world import World
+from training.trainer.replicas.comparison import Replicas, ReplicasDiffer
 from training.trainer.schedule import learning_rate
 from trainyard.notice import Notice
 from trainyard.run_logs import EventLog, MetricsLog
 from trainyard.store import policy
+
+if TYPE_CHECKING:
+    from training.trainer.peer_memory import PeerMemory
 
 
 class LossNotFinite(Exception):
@@ -53,6 +62,15 @@ class Run:
     display: ProgressDisplay
     progress: Progress
     attempt: int
+    flight: Recording | None = None
+    recorder: Recorder = field(default_factory=Recorder)
+    """Knows the phase that this rank is in."""
+    replicas: Replicas | None = None
+    """None where no rank has a replica, and in an elastic run."""
+    clock: WorkClock | None = None
+    """Knows how much of a step is this rank's own work."""
+    memory: PeerMemory | None = None
+    """Snapshots in the memory of two nodes, if the run has them."""
     saved_at: float = 0.0
     """Monotonic seconds of the last save."""
 
@@ -71,10 +89,14 @@ def train(run: Run) -> int:
     """Train to the last step or a notice; return the exit code, the same on every rank."""
     run.saved_at = time.monotonic()
     notice = agree(run, 0.0).notice
+    run.recorder.enter(Phase.BETWEEN)
+    compare_replicas(run, run.progress.step)
     if notice is None and evaluation_is_due(run):
         notice = evaluate(run)
     while notice is None and run.progress.step < run.config.steps:
         agreed = train_step(run)
+        if run.replicas and run.replicas.is_due(run.progress.step):
+            compare_replicas(run, run.progress.step)
         notice = agreed.notice
         if notice is None and evaluation_is_due(run):
             notice = evaluate(run)
@@ -86,12 +108,17 @@ def train(run: Run) -> int:
 def train_step(run: Run) -> StepAgreement:
     """Run one optimizer step over the global batch and log its metrics."""
     begun = time.perf_counter()
-    config, step = run.config, run.progress.step + 1
+    config, step, recorder = run.config, run.progress.step + 1, run.recorder
+    recorder.enter(Phase.LOADER, step)
+    if run.clock:
+        run.clock.begin()
     share = run.world.data_share(config.batch.global_samples)
     rows = run.loader.take(run.progress.samples + share.start, len(share))
     loaded = time.perf_counter()
     lr = learning_rate(config.schedule, config.peak_learning_rate, step, config.steps)
-    losses_M = run.network.passes.forward_backward(to_device(rows, run.world.device))
+    recorder.enter(Phase.PASSES)
+    losses_M = _passes(run, rows)
+    recorder.enter(Phase.UPDATE)
     grad_norm = run.network.clip(config.optimizer.clip_norm)
     for group in run.optimizer.param_groups:
         group["lr"] = lr
@@ -99,10 +126,20 @@ def train_step(run: Run) -> StepAgreement:
     run.optimizer.zero_grad(set_to_none=True)
     # Read only here: the device has the whole step queued before the host waits for it.
     loss = float(sum(losses_M.tolist()))
+    if run.clock:
+        run.clock.updated()
     computed = time.perf_counter()
+    if run.memory:
+        recorder.enter(Phase.SAVE)
+    waited = run.memory.wait_held(step) if run.memory else 0.0
+    recorder.enter(Phase.AGREE)
     agreed = agree(run, loss)
-    exchanged = time.perf_counter()
+    exchanged = time.perf_counter() - waited
+    recorder.enter(Phase.BETWEEN)
+    if run.memory:
+        run.memory.all_held()
     if not math.isfinite(agreed.loss):
+        compare_replicas(run, step)
         raise LossNotFinite(f"step {step}: loss is {agreed.loss}; lower optimizer.learning_rate")
     samples = run.progress.samples + config.batch.global_samples
     run.progress = replace(run.progress, step=step, samples=samples)
@@ -111,12 +148,43 @@ def train_step(run: Run) -> StepAgreement:
         loss=agreed.loss,
         lr=lr,
         grad_norm=float(grad_norm),
-        step_time_s=time.perf_counter() - begun,
+        step_time_s=time.perf_counter() - begun - waited,
         loader_time_s=loaded - begun,
         collective_time_s=exchanged - computed,
     )
+    if run.clock and (own := run.clock.seconds()):
+        recorder.add_step(StepTimes(step, exchanged - begun, *own))
+    if run.replicas:
+        run.replicas.settle(step)
     run.checkpointer.raise_if_replaced()
+    if run.memory and agreed.notice is None:
+        run.meter.add_stall(waited + run.memory.take_if_due(run.progress))
     return agreed
+
+
+def compare_replicas(run: Run, step: int) -> None:
+    """Check that all replicas have the same state after this step. Raises ReplicasDiffer."""
+    if run.replicas:
+        before = run.recorder.phase
+        run.recorder.enter(Phase.COMPARE)
+        try:
+            run.replicas.compare(step)
+        except ReplicasDiffer:
+            if run.memory:
+                run.memory.distrust(run.replicas.agreed_step)
+            raise
+        run.recorder.enter(before)
+
+
+def _passes(run: Run, rows: torch.Tensor) -> torch.Tensor:
+    """Run the forward and backward passes of a step; return the losses of its micro-batches."""
+    rows = to_device(rows, run.world.device)
+    if not run.clock:
+        return run.network.passes.forward_backward(rows)
+    run.clock.start()
+    losses_M = run.network.passes.forward_backward(rows)
+    run.clock.reduced()
+    return losses_M
 
 
 def agree(run: Run, loss: float) -> StepAgreement:
@@ -135,7 +203,11 @@ def agree(run: Run, loss: float) -> StepAgreement:
 def evaluate(run: Run) -> str | None:
     """Evaluate on the held-out windows; return a notice that ended it early."""
     begun = time.perf_counter()
-    loss = run.evaluator.loss(run.network, run.world, run.notice)
+    recorder = run.recorder
+    loss = run.evaluator.loss(
+        run.network, run.world, run.notice, lambda: recorder.enter(Phase.EVALUATION)
+    )
+    recorder.enter(Phase.BETWEEN)
     if loss is None:
         return agree(run, 0.0).notice
     record_evaluation(run, loss, time.perf_counter() - begun)
@@ -168,15 +240,20 @@ def save_if_due(run: Run, time_due: bool) -> None:
             return waited_s > limit or run.notice.is_set()
 
         begun = time.perf_counter()
+        compare_replicas(run, step)
+        run.recorder.enter(Phase.SAVE)
         run.checkpointer.save(run.progress, reason, give_up)
+        run.recorder.enter(Phase.BETWEEN)
         run.meter.add_stall(time.perf_counter() - begun)
         run.saved_at = time.monotonic()
 
 
 def finish(run: Run) -> int:
     """Save the last step and wait until it is committed; return the exit code."""
+    run.recorder.enter(Phase.FINISH)
     begun, patience = time.perf_counter(), run.config.collective_timeout_s
     if run.checkpointer.saved_step != run.progress.step:
+        compare_replicas(run, run.progress.step)
         run.checkpointer.save(run.progress, policy.END, lambda waited_s: waited_s > patience)
     code = run.checkpointer.conclude(EXIT_DONE, patience)
     reason, seconds = "done" if code == EXIT_DONE else "not saved", time.perf_counter() - begun
@@ -186,6 +263,7 @@ def finish(run: Run) -> int:
 
 def stop_on_notice(run: Run, notice: str) -> int:
     """Save the current step within the deadline; return the exit code."""
+    run.recorder.enter(Phase.FINISH)
     begun, step = time.perf_counter(), run.progress.step
     left = run.notice.seconds_left(run.deadline_s)
     run.events.write(
@@ -197,6 +275,7 @@ def stop_on_notice(run: Run, notice: str) -> int:
     )
     run.display.log(f"notice received: saving step {step}, {left:.0f} s left")
     if run.checkpointer.saved_step != step and step > 0:
+        compare_replicas(run, step)
         run.checkpointer.save(run.progress, policy.NOTICE, lambda waited_s: waited_s > left)
     left = run.notice.seconds_left(run.deadline_s)
     code = run.checkpointer.conclude(EXIT_PREEMPTED, left)

@@ -18,7 +18,7 @@ from training.trainer.data.dataset import Corpus, combine_datasets, open_version
 from training.trainer.data.local_cache import cache_version, latest_version, open_dataset_source
 from training.trainer.data.windows import DatasetVersion
 from training.trainer.lineage import read_run_record
-from trainyard.store.manifest import CorruptCheckpoint
+from trainyard.store.manifest import CorruptCheckpoint, UnknownFormat
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,6 +127,6 @@ def _checkpoint_versions(run_dir: Path, place: str | None) -> dict[str, str]:
         try:
             sources = store.manifest(step).data_cursor["sources"]
             return {source["path"]: source["version"] for source in sources}
-        except (CorruptCheckpoint, KeyError):
+        except (CorruptCheckpoint, UnknownFormat, KeyError):
             continue
     return {}

@@ -1,4 +1,4 @@
-"""What a run has written besides its checkpoints, copied to its bucket once it is done: `checkpoint.store`.
+"""What a run publishes once it is done: `checkpoint.export`, and with `checkpoint.store` a copy in its bucket.
 
 STORE/metrics.jsonl, events.jsonl, attempts/, export/: as in the run directory, so that the bucket has all of it.
 """
@@ -6,12 +6,27 @@ STORE/metrics.jsonl, events.jsonl, attempts/, export/: as in the run directory, 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from training.objects import ObjectError, Objects
 from training.objects.upload import Uploader
 from training.results import contents
+from training.trainer import export
 from training.trainer.loop import Run
+from training.trainer.preflight import RunRequest
+
+
+def publish(run: Run, request: RunRequest, leave: Callable[[int], None]) -> None:
+    """Export the model and copy the results, where the configuration says so; by one rank.
+
+    `leave`: see `write_export`, which also says what this raises.
+    """
+    settings = request.config.checkpoint
+    if settings.export:
+        export.write_export(run, request.run_dir, leave)
+    if settings.store is not None:
+        copy_to_bucket(run, request.run_dir, settings.store)
 
 
 def copy_to_bucket(run: Run, run_dir: Path, store: str) -> None:
@@ -38,6 +53,6 @@ def copy_files(run_dir: Path, to: Objects) -> tuple[int, int]:
     files = size = 0
     uploader = Uploader()
     for path in contents.results(run_dir):
-        written, _ = contents.send(path, to, path.relative_to(run_dir).as_posix(), uploader)
-        files, size = files + 1, size + written
+        size += contents.send(path, to, path.relative_to(run_dir).as_posix(), uploader)
+        files += 1
     return files, size

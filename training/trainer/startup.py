@@ -20,11 +20,15 @@ from training.trainer.metrics.step_metrics import StepMeter
 from training.trainer.parallel.build import Network
 from training.trainer.parallel.world import World
 from training.trainer.preflight import RunRequest
+from trainyard.restart_budget import restarts_in_pod
 from trainyard.run_logs import MetricsLog
 
 
-def log_start(run: Run, request: RunRequest, *, resumed: bool) -> None:
-    """Write the `started` event and print a summary line."""
+def log_start(run: Run, request: RunRequest, *, resumed_from: str | None) -> None:
+    """Write the `started` event and print a summary line.
+
+    `resumed_from`: where the state was read; None for a new run.
+    """
     parameters = run.network.parameters
     run.events.write(
         "started",
@@ -39,18 +43,21 @@ def log_start(run: Run, request: RunRequest, *, resumed: bool) -> None:
         unigram_loss=run.evaluator.unigram_loss,
         run_id=request.record.get("run_id"),
         restart=os.environ.get(ATTEMPT_ENV),
+        restarts_in_pod=restarts_in_pod(),
         startup_s=_process_age_s(),
         dropped=run.metrics.dropped,
         config=run.config.to_dict(),
     )
-    if resumed:
-        run.events.write("resumed", run.progress.step, from_step=run.progress.step)
+    if resumed_from:
+        run.events.write(
+            "resumed", run.progress.step, from_step=run.progress.step, source=resumed_from
+        )
     for warning in [*run.config.warnings(), *_resume_warnings(run, request)]:
         run.display.log(f"warning: {warning}")
     run.display.log(
         f"{parameters:,} parameters on {run.world.size} x {run.world.device.type}, "
         f"attempt {run.attempt}, "
-        + (f"resumed from step {run.progress.step}" if resumed else "new run")
+        + (f"resumed from step {run.progress.step}" if resumed_from else "new run")
         + f", {run.config.steps} steps"
     )
 

@@ -1,14 +1,14 @@
-"""Write a file durably with its SHA-256.
+"""Write a file durably with its hash.
 
 Large files bypass the page cache where the file system supports O_DIRECT: a buffered write costs a
-copy and a write-back, CPU time that training loses.
+copy and a write-back, CPU time that training loses. A chunk is hashed in one call and written in
+another: each call gives up the interpreter's lock and takes it back from training.
 """
 
 from __future__ import annotations
 
 import errno
 import fcntl
-import hashlib
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,13 +16,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
 from trainyard.store.interface import Chunk
-from trainyard.store.manifest import FileRecord
+from trainyard.store.manifest import Content, FileRecord
 
 if TYPE_CHECKING:
     from typing import Self  # Python 3.11
 
 BLOCK_BYTES: Final = 8 * 1024 * 1024
-"""Block to hash and write: small enough to stay in the CPU cache in between."""
+"""Block to read and hash: small enough to stay in the CPU cache in between."""
 _DIRECT_FROM_BYTES: Final = 1024 * 1024
 """Smaller files are written through the page cache."""
 _SECTOR_BYTES: Final = 4096
@@ -35,20 +35,17 @@ def write_file(path: Path, chunks: Sequence[Chunk], at: Callable[[str], None]) -
 
     Only chunks that are page-aligned in memory and in the file bypass the page cache.
     """
-    digest, size = hashlib.sha256(), 0
-    wholes = [memoryview(chunk).cast("B") for chunk in chunks]
-    large = sum(map(len, wholes)) >= _DIRECT_FROM_BYTES
+    content = Content()
+    blocks = [memoryview(chunk).cast("B") for chunk in chunks]
+    large = sum(map(len, blocks)) >= _DIRECT_FROM_BYTES
     with _NewFile(path, direct=large) as file:
-        for whole in wholes:
-            for start in range(0, len(whole), BLOCK_BYTES):
-                block = whole[start : start + BLOCK_BYTES]
-                digest.update(block)
-                at(f"write {path.name}")
-                file.write(block)
-                size += len(block)
+        for block in blocks:
+            content.update(block)
+            at(f"write {path.name}")
+            file.write(block)
         at(f"fsync {path.name}")
         file.sync()
-    return FileRecord(bytes=size, sha256=digest.hexdigest())
+    return content.record()
 
 
 class _NewFile:

@@ -28,12 +28,16 @@ class PosixFence:
         self.attempt = attempt
 
     @classmethod
-    def claim(cls, run_dir: Path) -> PosixFence:
-        """Claim the next number, which fences out every older attempt."""
+    def claim(cls, run_dir: Path, number: int | None = None) -> PosixFence:
+        """Claim a number, which fences out every older attempt.
+
+        None: the next one. Another `number` is claimed once at most, and only while it is the highest: else
+        raises StaleAttempt.
+        """
         folder = run_dir / ATTEMPTS_DIR
         folder.mkdir(parents=True, exist_ok=True)
         while True:
-            attempt = newest_attempt(run_dir) + 1
+            attempt = number or newest_attempt(run_dir) + 1
             try:
                 descriptor = os.open(
                     folder / f"attempt-{attempt:08d}.json",
@@ -41,13 +45,18 @@ class PosixFence:
                     0o644,
                 )
             except FileExistsError:
+                if number:
+                    raise already_claimed(number) from None
                 continue
             with os.fdopen(descriptor, "w") as stream:
                 about = {"host": socket.gethostname(), "pid": os.getpid(), "started": time.time()}
                 stream.write(json.dumps(about) + "\n")
                 stream.flush()
                 os.fsync(stream.fileno())
-            return cls(run_dir, attempt)
+            fence = cls(run_dir, attempt)
+            if number:
+                fence.check()
+            return fence
 
     def check(self) -> None:
         """Raise StaleAttempt when a newer attempt has claimed the run, or the claim is gone."""
@@ -61,6 +70,11 @@ class PosixFence:
             raise StaleAttempt(
                 f"attempt {self.attempt} was replaced by attempt {newest}; nothing more is written"
             )
+
+
+def already_claimed(attempt: int) -> StaleAttempt:
+    """Return the error for a number that is not free."""
+    return StaleAttempt(f"attempt {attempt} was claimed by another process; nothing is written")
 
 
 def newest_attempt(run_dir: Path) -> int:

@@ -62,7 +62,7 @@ class Upload(Protocol):
         """Write one file, the concatenation of `chunks`, durably. Thread-safe.
 
         Chunks are bytes or 1-D memoryviews of format B and are not changed. Returns their size and
-        SHA-256. Raises OSError.
+        hash. Raises OSError.
         """
 
     def commit(self, manifest: Manifest, fence: Callable[[], None]) -> Manifest:
@@ -93,15 +93,12 @@ class Source(Protocol):
     ) -> None: ...
 
 
-class CheckpointStore(Protocol):
-    """Atomic storage of a run's checkpoints, addressed by step. Thread-safe."""
+class ReadableStore(Protocol):
+    """Where a checkpoint is read. Thread-safe."""
 
     @property
     def place(self) -> str:
-        """Folder or URL, for messages."""
-
-    def steps(self) -> list[int]:
-        """Return steps with a complete checkpoint, ascending."""
+        """Folder, URL or name, for messages."""
 
     def manifest(self, step: int) -> Manifest:
         """Return the manifest. Raises CorruptCheckpoint."""
@@ -112,8 +109,15 @@ class CheckpointStore(Protocol):
     def read(self, step: int, name: str) -> bytes:
         """Return a small file's content, verified. Raises CorruptCheckpoint."""
 
+
+class CheckpointStore(ReadableStore, Protocol):
+    """Atomic storage of a run's checkpoints, addressed by step. Thread-safe."""
+
+    def steps(self) -> list[int]:
+        """Return steps with a complete checkpoint, ascending."""
+
     def verify(self, step: int) -> list[str]:
-        """Return one line per defect; empty if every file matches the manifest."""
+        """Return one line per defect; empty if every file matches the manifest. Raises UnknownFormat."""
 
     def begin(self, step: int, attempt: int) -> Upload:
         """Start this rank's upload of a checkpoint. Raises OSError."""

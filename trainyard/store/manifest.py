@@ -1,15 +1,22 @@
-"""The manifest of a checkpoint."""
+"""The manifest of a checkpoint.
+
+Formats: 2 has the SHA-256 of each file (`sha256`), 3 a hash with its algorithm (`hash`, see hashes.py).
+Both are read, 3 is written.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from trainyard.hashing import content_hash
+from trainyard.store import hashes
 
-FORMAT: Final = 2
+FORMAT: Final = 3
+_SHA256_ONLY: Final = 2
 MANIFEST_FILE: Final = "manifest.json"
 _CHECKSUM: Final = "checksum"
 
@@ -18,8 +25,8 @@ class CorruptCheckpoint(Exception):
     """A checkpoint that does not match its manifest."""
 
 
-class UnknownFormat(CorruptCheckpoint):
-    """A valid manifest of a format that this trainer does not read."""
+class UnknownFormat(Exception):
+    """A checkpoint that this installation cannot read or verify: a later format, or a missing library."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,14 +34,56 @@ class FileRecord:
     """One file of a checkpoint."""
 
     bytes: int
-    sha256: str
+    hash: str
+    """`ALGORITHM:HEX`."""
 
-    def compare(self, name: str, size: int, sha256: str) -> None:
-        """Raise CorruptCheckpoint when size or SHA-256 differ."""
-        if size != self.bytes:
-            raise CorruptCheckpoint(f"{name}: got {size} bytes; the manifest says {self.bytes}")
-        if sha256 != self.sha256:
-            raise CorruptCheckpoint(f"{name}: content differs from the manifest's SHA-256")
+    def __post_init__(self) -> None:
+        """Raises ValueError."""
+        if ":" not in self.hash:
+            raise ValueError(f"hash: got {self.hash!r}; must be ALGORITHM:HEX")
+
+    @property
+    def algorithm(self) -> str:
+        """Name of the hash, for `Content`."""
+        return self.hash.partition(":")[0]
+
+    def compare(self, name: str, found: FileRecord) -> None:
+        """Raise CorruptCheckpoint when a file differs in size or hash."""
+        if found.bytes != self.bytes:
+            raise CorruptCheckpoint(
+                f"{name}: got {found.bytes} bytes; the manifest says {self.bytes}"
+            )
+        if found.hash != self.hash:
+            raise CorruptCheckpoint(f"{name}: content differs from the manifest's hash")
+
+
+class Content:
+    """Size and hash of content that passes by in blocks."""
+
+    def __init__(self, algorithm: str | None = None) -> None:
+        """Default: the algorithm for new files. Raises UnknownFormat when it cannot be computed."""
+        self._algorithm = algorithm or hashes.preferred()
+        try:
+            self._hasher = hashes.new_hasher(self._algorithm)
+        except hashes.UnknownHash as error:
+            raise UnknownFormat(str(error)) from None
+        self.bytes = 0
+
+    def update(self, block: bytes | memoryview) -> None:
+        """Add a block: bytes or a 1-D memoryview of format B."""
+        self._hasher.update(block)
+        self.bytes += len(block)
+
+    def record(self) -> FileRecord:
+        """Return size and hash of what was added."""
+        return FileRecord(bytes=self.bytes, hash=f"{self._algorithm}:{self._hasher.hexdigest()}")
+
+
+def record_of(content: bytes, algorithm: str | None = None) -> FileRecord:
+    """Return the record of a file with this content. Raises UnknownFormat."""
+    whole = Content(algorithm)
+    whole.update(content)
+    return whole.record()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,30 +120,49 @@ class Manifest:
         return sum(record.bytes for record in self.files.values())
 
     def with_files(self, files: dict[str, FileRecord]) -> Manifest:
-        """Return a copy with these files."""
-        return dataclasses.replace(self, files=files)
+        """Return a copy with these files, in the format that is written."""
+        return dataclasses.replace(self, files=files, format=FORMAT)
 
     def to_json(self) -> str:
         """Return the text of manifest.json, with a checksum over its other fields."""
         values = dataclasses.asdict(self)
+        if self.format == _SHA256_ONLY:
+            values["files"] = {name: _as_sha256(record) for name, record in self.files.items()}
         return json.dumps({**values, _CHECKSUM: content_hash(values)}, indent=1) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> Manifest:
-        """Parse manifest.json. Raises CorruptCheckpoint."""
+        """Parse manifest.json. Raises CorruptCheckpoint, UnknownFormat."""
         try:
             values = json.loads(text)
             checksum = values.pop(_CHECKSUM)
             if content_hash(values) != checksum:
                 raise CorruptCheckpoint("manifest does not match its own checksum")
-            if values.get("format") != FORMAT:
+            parse = _PARSERS.get(values.get("format"))
+            if parse is None:
                 raise UnknownFormat(
-                    f"manifest format: got {values.get('format')!r}; this trainer reads {FORMAT}"
+                    f"manifest format: got {values.get('format')!r}; "
+                    f"this trainer reads {_SHA256_ONLY} and {FORMAT}"
                 )
-            files = {name: FileRecord(**record) for name, record in values.pop("files").items()}
+            files = {name: parse(**record) for name, record in values.pop("files").items()}
             manifest = cls(files=files, **values)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CorruptCheckpoint(f"manifest is unreadable: {error}") from None
         if manifest.to_json() != text:
             raise CorruptCheckpoint("manifest is not as it was written")
         return manifest
+
+
+def _from_sha256(*, bytes: int, sha256: str) -> FileRecord:
+    return FileRecord(bytes=bytes, hash=f"{hashes.SHA256}:{sha256}")
+
+
+_PARSERS: Final[Mapping[int, Callable[..., FileRecord]]] = {
+    _SHA256_ONLY: _from_sha256,
+    FORMAT: FileRecord,
+}
+"""What reads a file's record, by format."""
+
+
+def _as_sha256(record: FileRecord) -> dict[str, Any]:
+    return {"bytes": record.bytes, "sha256": record.hash.partition(":")[2]}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from trainyard.store import policy
 from trainyard.store.interface import CheckpointStore
-from trainyard.store.manifest import CorruptCheckpoint, Manifest
+from trainyard.store.manifest import CorruptCheckpoint, Manifest, UnknownFormat
 
 INTERVAL = "interval"
 TIME = "time"
@@ -66,7 +66,7 @@ def apply_retention(store: CheckpointStore, keep_latest: int) -> None:
     for step in store.steps():
         try:
             manifests.append(store.manifest(step))
-        except CorruptCheckpoint:
+        except (CorruptCheckpoint, UnknownFormat):
             continue
     good = store.last_known_good()
     for step in policy.steps_to_delete(manifests, keep_latest=keep_latest, last_known_good=good):

@@ -8,7 +8,6 @@ point leaves the old state or the new one.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import shutil
@@ -20,7 +19,14 @@ from pathlib import Path
 from trainyard.disk import fsync_folder
 from trainyard.store.durable import BLOCK_BYTES, write_file
 from trainyard.store.interface import Chunk, Source, folder_name, parse_step
-from trainyard.store.manifest import MANIFEST_FILE, CorruptCheckpoint, FileRecord, Manifest
+from trainyard.store.manifest import (
+    MANIFEST_FILE,
+    Content,
+    CorruptCheckpoint,
+    FileRecord,
+    Manifest,
+    record_of,
+)
 
 WRITING = ".writing-"
 """Prefix of folders of unfinished writes."""
@@ -88,11 +94,14 @@ class PosixStore:
             content = (self._folder(step) / name).read_bytes()
         except OSError as error:
             raise CorruptCheckpoint(f"{name}: {error.strerror}") from None
-        record.compare(name, len(content), hashlib.sha256(content).hexdigest())
+        record.compare(name, record_of(content, record.algorithm))
         return content
 
     def verify(self, step: int) -> list[str]:
-        """Return one line per missing, truncated or altered file, or for a bad manifest."""
+        """Return one line per missing, truncated or altered file, or for a bad manifest.
+
+        Raises UnknownFormat.
+        """
         try:
             files = self.manifest(step).files
         except CorruptCheckpoint as error:
@@ -138,14 +147,13 @@ class PosixStore:
         return step if isinstance(step, int) else None
 
     def _mistake(self, step: int, name: str, record: FileRecord) -> str | None:
-        digest, size = hashlib.sha256(), 0
+        content = Content(record.algorithm)
         block = memoryview(bytearray(min(BLOCK_BYTES, record.bytes + 1)))
         try:
             with self.open(step, name) as source:
                 while got := source.readinto(block):
-                    digest.update(block[:got])
-                    size += got
-            record.compare(name, size, digest.hexdigest())
+                    content.update(block[:got])
+            record.compare(name, content.record())
         except CorruptCheckpoint as error:
             return str(error)
         except OSError as error:

@@ -29,6 +29,7 @@ from training.trainer.config.loader import build, merge_assignments
 from training.trainer.config.model import ModelConfig
 from training.trainer.config.optimization import OptimizerConfig, ScheduleConfig
 from training.trainer.config.parallel import BlocksConfig, ParallelConfig, PrecisionConfig
+from training.trainer.config.peer_memory import PeerMemoryConfig
 from training.trainer.config.reporting import EvaluationConfig, ReportConfig
 
 
@@ -55,6 +56,7 @@ class TrainerConfig:
     data: DataConfig = field(default_factory=DataConfig)
     batch: BatchConfig = field(default_factory=BatchConfig)
     groups: GroupsConfig = field(default_factory=GroupsConfig)
+    peer_memory: PeerMemoryConfig = field(default_factory=PeerMemoryConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
@@ -67,6 +69,14 @@ class TrainerConfig:
         reference = self.optimizer.scale_learning_rate
         samples = self.batch.global_samples
         return scaled_learning_rate(self.optimizer.learning_rate, samples, reference)
+
+    def samples_at_once(self, data_ranks: int) -> int:
+        """Return the samples for which a data rank sums gradients by itself: of a step, or of a logical worker."""
+        return self.batch.global_samples // data_ranks // self._workers
+
+    @property
+    def _workers(self) -> int:
+        return self.groups.workers if self.groups.enabled else 1
 
     def warnings(self) -> list[str]:
         """Return what may be a mistake though it works, one line each."""
@@ -94,6 +104,7 @@ class TrainerConfig:
             self.data,
             self.batch,
             self.groups,
+            self.peer_memory,
             self.optimizer,
             self.schedule,
             self.evaluation,
@@ -122,32 +133,42 @@ class TrainerConfig:
                 samples,
                 f"must be a multiple of groups.workers = {workers}",
             )
-        elif workers > 0 < self.batch.micro_samples:
-            each, micro = samples // workers, self.batch.micro_samples
-            if each > micro and each % micro:
-                yield out_of_range(
-                    "batch.micro_samples",
-                    micro,
-                    f"must be a divisor of the {each} samples of a logical worker, or above them",
-                )
         unsupported = {
             "deterministic": (self.deterministic, True),
-            "parallel.replicate": (self.parallel.replicate or 1, 1),
-            **{
-                f"parallel.{name}": (getattr(self.parallel, name), 1)
-                for name in ("shard", "tensor", "pipeline")
-            },
-            "checkpoint.store": (self.checkpoint.store, None),
+            # A group that joins has the state from the others' memory.
+            "peer_memory.every_steps": (self.peer_memory.every_steps, 0),
         }
         for path, (value, only) in unsupported.items():
             if value != only:
                 yield ConfigIssue(
                     path=path,
                     problem=f"{str(value).lower()} in an elastic run",
-                    valid=f"must be {'null' if only is None else str(only).lower()} with groups.max above 0",
+                    valid=f"must be {str(only).lower()} with groups.max above 0",
                     action="change it, or remove groups",
                     code="conflict",
                 )
+
+    def group_issues(self, data_ranks: int) -> Issues:
+        """Yield why the samples of a logical worker cannot be divided over the data ranks of a group."""
+        samples, micro = self.batch.global_samples, self.batch.micro_samples
+        if samples % (self.groups.workers * data_ranks):
+            yield out_of_range(
+                "batch.global_samples",
+                samples,
+                "must be a multiple of groups.workers x data ranks of a group = "
+                f"{self.groups.workers} x {data_ranks}",
+            )
+            return
+        each, pipeline = self.samples_at_once(data_ranks), self.parallel.pipeline
+        if each % micro and (each > micro or pipeline > 1):
+            yield out_of_range(
+                "batch.micro_samples",
+                micro,
+                f"must be a divisor of the {each} samples that a rank computes of each logical worker"
+                + (", or above them" if pipeline == 1 else ""),
+            )
+        elif pipeline > 1:
+            yield from self.parallel.batch_issues(each // micro)
 
 
 def parse(values: Mapping[str, Any], source: str = "config") -> TrainerConfig:
@@ -190,20 +211,16 @@ def _unreadable(file: Path, problem: str) -> ConfigIssue:
 
 
 def world_issues(config: TrainerConfig, world_size: int) -> list[ConfigIssue]:
-    """Return what is wrong with the mesh and the batch for this many ranks; empty when both fit."""
+    """Return what is wrong with the mesh and the batch for this many ranks; empty when both fit.
+
+    In an elastic run these are the ranks of one group.
+    """
     issues = list(config.parallel.world_issues(world_size))
-    if config.groups.enabled and world_size > 1:
-        issues.append(
-            out_of_range(
-                "groups",
-                f"{world_size} ranks in one group",
-                "must be 1: each group of an elastic run is one process",
-                "start each group by itself, with the same --run-dir",
-            )
-        )
     if issues:
         return issues
     batch, data_ranks = config.batch, config.parallel.layout(world_size).data
+    if config.groups.enabled:
+        return list(config.group_issues(data_ranks))
     issues = batch_issues(batch.global_samples, batch.micro_samples, data_ranks)
     passes = accumulation_steps(batch.global_samples, batch.micro_samples, data_ranks)
     return issues + list(config.parallel.batch_issues(passes or config.parallel.pipeline))
@@ -219,6 +236,7 @@ __all__ = [
     "ModelConfig",
     "OptimizerConfig",
     "ParallelConfig",
+    "PeerMemoryConfig",
     "PrecisionConfig",
     "ReportConfig",
     "ScheduleConfig",

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from training.trainer.config.limits import Issues, out_of_range, positive
+from training.trainer.config.limits import Issues, not_negative, out_of_range, positive
 
 
 @dataclass(frozen=True, kw_only=True)
 class GroupsConfig:
-    """Elastic replica groups, one process each. Every loss is the same for any number of groups."""
+    """Elastic replica groups: processes or gangs. Every loss is the same for any number of groups."""
 
     min: int = 1
     """Training begins with so many groups; below it the run saves and ends with exit code 75."""
     max: int = 0
-    """Groups that take part at most; further ones wait as spares. 0: the run is not elastic."""
+    """Groups that take part at most; further ones wait. 0: the run is not elastic."""
+    spares: int = 0
+    """Waiting groups that hold the state and follow every step, so that they replace a lost one at once."""
     workers: int = 8
     """Logical workers into which each step's samples are divided, a power of two. Losses are bit-identical only
     for equal numbers of them."""
@@ -30,6 +32,11 @@ class GroupsConfig:
         """Yield what cannot work."""
         yield from positive("groups.min", self.min)
         yield from positive("groups.silent_after_s", self.silent_after_s)
+        yield from not_negative("groups.spares", self.spares)
+        if self.spares > 0 and not self.enabled:
+            yield out_of_range(
+                "groups.spares", self.spares, "must be 0 while groups.max is 0", "set groups.max"
+            )
         if self.max < 0:
             yield out_of_range("groups.max", self.max, "must be 0 or above", "raise it")
         if self.workers < 1 or self.workers & (self.workers - 1):

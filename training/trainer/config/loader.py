@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import difflib
+import functools
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -29,6 +30,12 @@ _NAMES: Final = {
 }
 
 
+@functools.cache
+def _hints(kind: Any) -> Mapping[str, Any]:
+    """Return types by field: to resolve them takes longer than everything else here."""
+    return typing.get_type_hints(kind)
+
+
 def build(kind: type[T], values: Any, issues: list[ConfigIssue], path: str = "") -> T | None:
     """Return an instance of the dataclass `kind`, and append each issue of `values` to `issues`.
 
@@ -38,7 +45,7 @@ def build(kind: type[T], values: Any, issues: list[ConfigIssue], path: str = "")
     if not isinstance(values, Mapping):
         issues.append(_wrong_type(path or "config", values, "a mapping"))
         return None
-    hints = typing.get_type_hints(kind)
+    hints = _hints(typing.cast("typing.Hashable", kind))
     issues += [_unknown(path, str(key), list(hints)) for key in values if key not in hints]
     arguments: dict[str, Any] = {}
     complete = True

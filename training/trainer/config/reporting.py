@@ -29,6 +29,18 @@ class EvaluationConfig:
 class ReportConfig:
     """Progress lines, Prometheus and MLflow; metrics.jsonl always has every step."""
 
+    hang_after_s: float = 20.0
+    """Seconds without progress after which ranks compare what they do and name the one that the others wait for. A
+    phase that usually takes longer gets three times as long."""
+    end_hung_rank: bool = False
+    """Whether a rank that is named for a hang is killed, so that the gang restarts at once; else it restarts after
+    `collective_timeout_s`."""
+    compare_replicas_every_steps: int | None = 100
+    """Steps between comparisons of all replicas of the model, bit for bit; also before each save. null: only
+    there."""
+    share_window_s: float = 5.0
+    """Seconds of training over which the ranks' parts in a step are compared. A slow rank or loader is named
+    when it stands out in four of five windows."""
     every_seconds: float = 5.0
     """Seconds between progress lines."""
     metric_lines_every: int | None = None
@@ -47,8 +59,10 @@ class ReportConfig:
 
     def validate(self) -> Issues:
         """Yield what cannot work."""
-        yield from positive("report.every_seconds", self.every_seconds)
-        yield from positive("report.metric_lines_every", self.metric_lines_every)
+        for name in ("hang_after_s", "share_window_s", "every_seconds"):
+            yield from positive(f"report.{name}", getattr(self, name))
+        for name in ("metric_lines_every", "compare_replicas_every_steps"):
+            yield from positive(f"report.{name}", getattr(self, name))
         port = self.prometheus_port
         if port is not None and not 0 < port < 65536:
             yield out_of_range(

@@ -6,7 +6,7 @@ import hashlib
 import math
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -17,10 +17,14 @@ import torch
 from training.checkpoint import contents, rng
 from training.trainer.data.prefetch import PrefetchLoader, PrefetchPlan
 from training.trainer.data.sampler import Sampler
+from training.trainer.data.windows import Int64s
 from training.trainer.elastic.exchange import STEP, Exchange, Note
+from training.trainer.elastic.gradients import LocalGradients
 from training.trainer.elastic.reduction import SubtreeSums
-from training.trainer.elastic.transfer import AppliedStep, Donor, Tensors
+from training.trainer.elastic.transfer import AppliedStep, Tensors, local_tensors
 from training.trainer.evaluation import to_device
+from training.trainer.flight.recorder import StepTimes
+from training.trainer.flight.ring import Phase
 from training.trainer.loop import LossNotFinite, Run
 from training.trainer.schedule import learning_rate
 from trainyard.run_logs import MetricsLog, StepMetrics
@@ -67,54 +71,47 @@ class RecentMetrics(MetricsLog):
             self._file.close()
 
 
-def worker_seed(seed: int, step: int, worker: int) -> int:
-    """Return the seed of a logical worker's random numbers in one step."""
-    digest = hashlib.sha256(f"{seed}/{step}/{worker}".encode()).digest()
+def worker_seed(seed: int, step: int, worker: int, stream: int) -> int:
+    """Return the seed of a logical worker's random numbers in one step, on the ranks of one stream."""
+    words = [seed, step, worker, *([stream] if stream else [])]
+    digest = hashlib.sha256("/".join(map(str, words)).encode()).digest()
     return int.from_bytes(digest[:8], "little") >> 1
 
 
 @dataclass(kw_only=True)
 class Computation:
-    """The model, its data and the last update of one group."""
+    """This rank's part of a group's model, its data and its last updates."""
 
     run: Run
     order: Sampler
     observe: Observer | None = None
-    donor: Donor | None = None
-    """Gets every update while another group joins."""
-    last: AppliedStep | None = None
-    """The last update, for groups that missed it: kept until every group has applied it."""
-    _flats: list[torch.Tensor] = field(default_factory=list)
-    """Gradients of two steps in turn, on the model's device, followed by the loss."""
-    _views: list[list[torch.Tensor]] = field(default_factory=list)
+    on_applied: Callable[[AppliedStep], None] | None = None
+    """Called after every update."""
+    holds_state: bool = False
+    """Whether the tensors are the state after the last step of `run.progress`."""
+    applied: dict[int, AppliedStep] = field(default_factory=dict)
+    """The last two updates by step, for groups that missed them."""
 
     def __post_init__(self) -> None:
-        self._parameters = [p for p in self.run.network.unwrapped.parameters() if p.requires_grad]
-        self.length = sum(p.numel() for p in self._parameters) + 1
-        device = self.run.world.device
-        for _ in range(2):
-            flat = torch.zeros(self.length, device=device)
-            parts = torch.split(flat[:-1], [p.numel() for p in self._parameters])
-            self._flats.append(flat)
-            pairs = zip(parts, self._parameters, strict=True)
-            self._views.append([part.view_as(p) for part, p in pairs])
-        self._host = self._flats[0] if device.type == "cpu" else torch.zeros(self.length)
+        run, device = self.run, self.run.world.device
+        self.gradients = LocalGradients(run.network, device)
+        self.length = self.gradients.length
+        """Elements of this rank's share of a sum, with the loss."""
+        self._host = None if device.type == "cpu" else torch.zeros(self.length)
 
     @property
     def tensors(self) -> Tensors:
-        """All state of the model and the optimizer."""
-        return contents.tensors(self.run.network.unwrapped, self.run.optimizer)
+        """This rank's part of all state of the model and the optimizer."""
+        return local_tensors(contents.tensors(self.run.network.unwrapped, self.run.optimizer))
 
     def read_share(self, leaves: range) -> None:
         """Read the samples of these logical workers from now on."""
         config, run = self.run.config, self.run
-        samples = config.batch.global_samples
-        each = samples // config.groups.workers
         run.loader.close()
         plan = PrefetchPlan(
-            share=range(leaves.start * each, leaves.stop * each),
-            step_samples=samples,
-            end=config.steps * samples,
+            share=self._samples(leaves),
+            step_samples=config.batch.global_samples,
+            end=config.steps * config.batch.global_samples,
             steps_ahead=config.data.steps_ahead(gpu=run.world.device.type == "cuda"),
         )
         run.loader = PrefetchLoader(self.order, plan, run.world.device)
@@ -122,84 +119,114 @@ class Computation:
     def step(self, exchange: Exchange, note: Note, timeout_s: float) -> dict[str, Note]:
         """Take one step with the other groups; return all notes. Raises MemberLost, LossNotFinite."""
         begun = time.perf_counter()
-        run, step = self.run, note.step
+        run, step, number = self.run, note.step, note.step % 2
         loaded = self._sum_leaves(exchange, step)
         computed = time.perf_counter()
         if self.observe:
             self.observe("summed", step, note.view, exchange.leaves)
-        flat, number = self._flats[step % 2], step % 2
-        host = flat if flat.device.type == "cpu" else self._host
+        run.recorder.enter(Phase.AGREE)
+        self.applied.pop(step - 2, None)  # its memory is used again
+        share = self.gradients.shares[number]
+        host = share if self._host is None else self._host
         found = exchange.reduce(note, host, timeout_s)
-        if host is not flat:
-            flat.copy_(host)
+        if host is not share:
+            share.copy_(host)
         exchanged = time.perf_counter()
-        flat.mul_(1.0 / run.config.groups.workers)
-        loss = float(flat[-1])
+        run.recorder.enter(Phase.UPDATE)
+        share.mul_(1.0 / run.config.groups.workers)
+        loss = run.world.sum([float(share[-1]) * run.world.counts])[0] / run.world.data_size
         if not math.isfinite(loss):
             raise LossNotFinite(f"step {step}: loss is {loss}; lower optimizer.learning_rate")
-        self._set_gradients(number)
+        self.gradients.gather(number)
         norm = float(run.network.clip(run.config.optimizer.clip_norm))
+        self.gradients.keep_share(number)
         applied = Note(kind=STEP, view=note.view, step=step, loss=loss, grad_norm=norm)
-        self._update(AppliedStep(applied, flat), begun, loaded, exchanged - computed)
+        self._update(AppliedStep(applied, share), begun, loaded, exchanged - computed)
+        self._record_times(step, exchanged - begun, len(exchange.leaves))
         return found
 
     def apply(self, applied: AppliedStep) -> None:
         """Make an update that the other groups have made: the bits are the same."""
         begun, number = time.perf_counter(), applied.note.step % 2
-        self._flats[number].copy_(applied.flat)
-        self._set_gradients(number)
-        self._update(AppliedStep(applied.note, self._flats[number]), begun, 0.0, 0.0)
+        share = self.gradients.shares[number]
+        share.copy_(applied.share)
+        self.gradients.gather(number)
+        self._update(AppliedStep(applied.note, share), begun, 0.0, 0.0)
 
     def evaluation_losses(self, exchange: Exchange) -> torch.Tensor:
-        """Return the summed loss of each chunk of the held-out windows that is this group's, else 0."""
+        """Return the summed loss of each chunk of the held-out windows that is this group's, else 0.
+
+        The data ranks of a group divide each chunk; the result has this rank's part.
+        """
         run, evaluator = self.run, self.run.evaluator
-        size, count = evaluator.micro_samples, len(evaluator.chosen)
-        chunks, workers = -(-count // size), run.config.groups.workers
+        size, ranks = evaluator.micro_samples, run.world.data_size
+        chunks = -(-len(evaluator.chosen) // (size * ranks))
         found = torch.zeros(chunks, dtype=torch.float64)
         module = run.network.module
         module.eval()
         try:
             with torch.no_grad():
                 for chunk in range(chunks):
-                    if chunk % workers in exchange.leaves:
-                        wanted = evaluator.chosen[chunk * size : (chunk + 1) * size]
-                        filled = np.resize(wanted, size)
-                        rows = to_device(evaluator.windows.gather(filled), run.world.device)
-                        loss = run.network.passes.evaluation_loss(rows, len(wanted))
-                        found[chunk] = loss * len(wanted)
+                    run.recorder.enter(Phase.EVALUATION)
+                    if chunk % run.config.groups.workers in exchange.leaves:
+                        first = (chunk * ranks + run.world.data_rank) * size
+                        found[chunk] = self._evaluate(evaluator.chosen[first : first + size])
         finally:
             module.train()
+            run.network.reshard()
         return found
+
+    def _evaluate(self, wanted: Int64s) -> float:
+        """Return the summed loss of these windows."""
+        evaluator, run = self.run.evaluator, self.run
+        filled = np.resize(wanted if len(wanted) else evaluator.chosen, evaluator.micro_samples)
+        rows = to_device(evaluator.windows.gather(filled), run.world.device)
+        return run.network.passes.evaluation_loss(rows, len(wanted)) * len(wanted)
+
+    def _samples(self, leaves: range) -> range:
+        """Return this rank's samples of these logical workers in each step.
+
+        First the data ranks divide a step, then the logical workers what a data rank has.
+        """
+        config, world = self.run.config, self.run.world
+        each = config.samples_at_once(world.data_size)
+        first = world.data_share(config.batch.global_samples).start
+        return range(first + leaves.start * each, first + leaves.stop * each)
 
     def _sum_leaves(self, exchange: Exchange, step: int) -> float:
         """Fill the rows of the exchange; return the seconds spent waiting for samples."""
         run, leaves = self.run, exchange.leaves
-        each = run.config.batch.global_samples // run.config.groups.workers
+        samples = self._samples(leaves)
         begun = time.perf_counter()
-        first = run.progress.samples + leaves.start * each
-        rows = to_device(run.loader.take(first, len(leaves) * each), run.world.device)
+        run.recorder.enter(Phase.LOADER, step)
+        if run.clock:
+            run.clock.begin()
+        rows = run.loader.take(run.progress.samples + samples.start, len(samples))
+        rows = to_device(rows, run.world.device)
         seconds = time.perf_counter() - begun
+        run.recorder.enter(Phase.PASSES)
+        if run.clock:
+            run.clock.start()
+        stream = run.world.rank // run.world.layout.tensor
         sums = SubtreeSums()
-        for leaf, samples in zip(leaves, torch.split(rows, each), strict=True):
-            rng.seed_all(worker_seed(run.config.seed, step, leaf))
-            losses = run.network.passes.forward_backward(samples)
-            gradients = [
-                p.grad if p.grad is not None else p.new_zeros(p.shape) for p in self._parameters
-            ]
-            sums.add(leaf, [*gradients, losses.sum().float().reshape(1)])
-            for parameter in self._parameters:
-                parameter.grad = None
+        for leaf, part in zip(leaves, torch.split(rows, len(rows) // len(leaves)), strict=True):
+            rng.seed_all(worker_seed(run.config.seed, step, leaf, stream))
+            losses = run.network.passes.forward_backward(part)
+            sums.add(leaf, self.gradients.take(losses.sum().float().reshape(1).to(part.device)))
         for node, tensors in sums:
-            parts, row = [tensor.reshape(-1) for tensor in tensors], exchange.rows[node]
-            if row.device == parts[0].device:
-                torch.cat(parts, out=row)
-            else:
-                row.copy_(torch.cat(parts))
+            _write_row(exchange.rows[node], tensors)
+        if run.clock:
+            run.clock.reduced()
+            run.clock.updated()
         return seconds
 
-    def _set_gradients(self, number: int) -> None:
-        for parameter, view in zip(self._parameters, self._views[number], strict=True):
-            parameter.grad = view
+    def _record_times(self, step: int, total: float, leaves: int) -> None:
+        """Record this rank's part in a step, in seconds for one logical worker: groups have more or fewer."""
+        run = self.run
+        run.recorder.enter(Phase.BETWEEN)
+        if run.clock and (own := run.clock.seconds()):
+            loader, worked = own
+            run.recorder.add_step(StepTimes(step, total / leaves, loader / leaves, worked / leaves))
 
     def _update(
         self, applied: AppliedStep, begun: float, loader_s: float, collective_s: float
@@ -212,9 +239,10 @@ class Computation:
             group["lr"] = lr
         run.optimizer.step()
         run.optimizer.zero_grad(set_to_none=True)
-        self.last = applied
-        if self.donor:
-            self.donor.offer(applied)
+        self.applied.pop(step - 2, None)
+        self.applied[step] = applied
+        if self.on_applied:
+            self.on_applied(applied)
         samples = run.progress.samples + config.batch.global_samples
         run.progress = replace(run.progress, step=step, samples=samples)
         run.meter.step(
@@ -228,3 +256,11 @@ class Computation:
         )
         if self.observe:
             self.observe("applied", step, applied.note.view, range(0))
+
+
+def _write_row(row: torch.Tensor, tensors: Sequence[torch.Tensor]) -> None:
+    parts = [tensor.reshape(-1) for tensor in tensors]
+    if row.device == parts[0].device:
+        torch.cat(parts, out=row)
+    else:
+        row.copy_(torch.cat(parts))

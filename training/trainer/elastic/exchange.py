@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Protocol
 
 import torch
 
-from training.trainer.elastic.mesh import Mesh
+from training.trainer.elastic.links import MemberLost
+from training.trainer.elastic.mesh import Buffers, Mesh
+from training.trainer.elastic.ranks import GroupRanks, merge_lost
 from training.trainer.elastic.reduction import (
     Node,
     leaf_range,
@@ -30,6 +32,11 @@ LEAVE: Final = 1
 """Flag: this member leaves after the round."""
 STOP: Final = 2
 """Flag: the whole run stops after the round."""
+COMPARE: Final = 4
+"""Flag: the state after the round is compared, because this member is about to save it, or to give it away."""
+READY_GROUPS: Final = 3
+ID_SIZE: Final = 16
+_SIZE: Final = struct.Struct("!Q")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,14 +48,14 @@ class Note:
     step: int
     """In a step's round the step that is computed, elsewhere the last one applied."""
     flags: int = 0
-    joiner: str = ""
-    """Id of the member that joins after this round; set by the leader."""
+    ready: tuple[str, ...] = ()
+    """Ids of groups that have the state, and get each step from this member; `READY_GROUPS` at most."""
     evaluated_step: int = 0
     evaluation_loss: float = math.nan
     loss: float = math.nan
     grad_norm: float = math.nan
 
-    _FORMAT: ClassVar = struct.Struct("!BIQB16sQddd")
+    _FORMAT: ClassVar = struct.Struct(f"!BIQB{ID_SIZE * READY_GROUPS}sQddd")
     SIZE: ClassVar[int] = _FORMAT.size
 
     def pack(self) -> bytes:
@@ -58,7 +65,7 @@ class Note:
             self.view,
             self.step,
             self.flags,
-            self.joiner.encode(),
+            "".join(self.ready).encode(),
             self.evaluated_step,
             self.evaluation_loss,
             self.loss,
@@ -68,13 +75,14 @@ class Note:
     @classmethod
     def unpack(cls, content: bytes | bytearray) -> Note:
         """Return the note of these bytes."""
-        kind, view, step, flags, joiner, *rest = cls._FORMAT.unpack(content)
+        kind, view, step, flags, packed, *rest = cls._FORMAT.unpack(content)
+        ids = packed.rstrip(b"\0").decode()
         return cls(
             kind=kind,
             view=view,
             step=step,
             flags=flags,
-            joiner=joiner.rstrip(b"\0").decode(),
+            ready=tuple(ids[i : i + ID_SIZE] for i in range(0, len(ids), ID_SIZE)),
             evaluated_step=rest[0],
             evaluation_loss=rest[1],
             loss=rest[2],
@@ -90,13 +98,33 @@ def buffer_of(tensor: torch.Tensor) -> memoryview:
     return memoryview(array).cast("B")
 
 
-class Exchange:
-    """The rounds of one view, and the buffers for its reductions."""
+class Agenda(Protocol):
+    """What the ranks of a group decide along with each round."""
 
-    def __init__(self, mesh: Mesh, own_id: str, workers: int, length: int) -> None:
-        """`length`: elements of a sum."""
+    def report(self) -> dict[str, Any]:
+        """Return what this rank knows, as a JSON value."""
+
+    def decide(self, reports: list[dict[str, Any]]) -> dict[str, Any]:
+        """Return the orders for all ranks from their reports, as a JSON value; called on rank 0."""
+
+
+class Exchange:
+    """The rounds of one view, and the buffers for its reductions.
+
+    Rank R of a group exchanges with rank R of the others. A round counts once all ranks of a group have done their
+    part: then it returns the notes that rank 0 received on all of them, else it raises MemberLost on all.
+    """
+
+    def __init__(
+        self, mesh: Mesh, ranks: GroupRanks, own_id: str, workers: int, length: int, agenda: Agenda
+    ) -> None:
+        """`length`: elements of this rank's share of a sum."""
         self.mesh = mesh
-        self._own = own_id
+        self.orders: dict[str, Any] = {}
+        """What the last round decided."""
+        self._ranks = ranks
+        self._agenda = agenda
+        self.own_id = own_id
         self._workers = workers
         members = [member.id for member in mesh.view.members]
         bounds = shard_bounds(length, len(members))
@@ -116,10 +144,86 @@ class Exchange:
             for member in mesh.others
         }
 
-    def notes(
-        self, note: Note, timeout_s: float, payload: Mapping[str, list[memoryview]] | None = None
+    def notes(self, note: Note, timeout_s: float) -> dict[str, Note]:
+        """Exchange notes; return those of all members. Raises MemberLost."""
+        return self._settle(lambda: self._swap_notes(note, timeout_s), timeout_s)
+
+    def reduce(self, note: Note, out: torch.Tensor, timeout_s: float) -> dict[str, Note]:
+        """Sum the rows of all members into `out`, bit for bit the same on each; return their notes.
+
+        Raises MemberLost.
+        """
+        return self._settle(lambda: self._reduce(note, out, timeout_s), timeout_s)
+
+    def gather(self, note: Note, values: torch.Tensor, timeout_s: float) -> dict[str, torch.Tensor]:
+        """Return the float64 values of all members, as many from each. Raises MemberLost."""
+        gathered = {peer: torch.empty_like(values) for peer in self.mesh.others}
+
+        def work() -> dict[str, Note]:
+            found = self._swap_notes(note, timeout_s)
+            self.mesh.swap(
+                {peer: [buffer_of(values)] for peer in gathered},
+                {peer: [buffer_of(tensor)] for peer, tensor in gathered.items()},
+                timeout_s,
+            )
+            return found
+
+        self._settle(work, timeout_s)
+        return gathered | {self.own_id: values}
+
+    def gather_bytes(self, content: bytes, timeout_s: float) -> list[bytes]:
+        """Return what this rank's counterparts and it pass, in the order of the members.
+
+        Other ranks of this group take no part: it is no round. Raises MemberLost.
+        """
+        sizes = {peer: bytearray(_SIZE.size) for peer in self.mesh.others}
+        own = [memoryview(_SIZE.pack(len(content)))]
+        self.mesh.swap(
+            dict.fromkeys(sizes, own), {p: [memoryview(s)] for p, s in sizes.items()}, timeout_s
+        )
+        found = {peer: bytearray(_SIZE.unpack(size)[0]) for peer, size in sizes.items()}
+        self.mesh.swap(
+            {p: [memoryview(content)] for p in found},
+            {p: [memoryview(c)] for p, c in found.items()},
+            timeout_s,
+        )
+        everyone = {**found, self.own_id: content}
+        return [bytes(everyone[member.id]) for member in self.mesh.view.members]
+
+    def swap(self, outgoing: Buffers, incoming: Buffers, timeout_s: float) -> None:
+        """Send and fill buffers, by member. Raises MemberLost."""
+
+        def work() -> dict[str, Note]:
+            self.mesh.swap(outgoing, incoming, timeout_s)
+            return {}
+
+        self._settle(work, timeout_s)
+
+    def _settle(self, work: Callable[[], dict[str, Note]], timeout_s: float) -> dict[str, Note]:
+        """Do this rank's part of a round, and find out whether all ranks of the group did theirs."""
+        notes: dict[str, Note] = {}
+        lost: list[str] | None = None
+        try:
+            notes = work()
+        except MemberLost as error:
+            lost = sorted(error.lost)
+
+        def decide(reports: list[Any]) -> Any:
+            all_lost = merge_lost([report[0] for report in reports])
+            packed = {} if self._ranks.alone else _pack(notes)
+            return all_lost, packed, self._agenda.decide([report[1] for report in reports])
+
+        all_lost, packed, self.orders = self._ranks.agree(
+            (lost, self._agenda.report()), decide, failed=lost is not None, timeout_s=2 * timeout_s
+        )
+        if all_lost is not None:
+            raise MemberLost(set(all_lost))
+        return notes if self._ranks.alone else _unpack(packed)
+
+    def _swap_notes(
+        self, note: Note, timeout_s: float, payload: Buffers | None = None
     ) -> dict[str, Note]:
-        """Exchange notes, and what follows them; return those of all members. Raises MemberLost.
+        """Exchange notes, and what follows them; return those of all members.
 
         `payload` holds this member's shards to send; the received ones come into `_received`.
         """
@@ -138,17 +242,16 @@ class Exchange:
         for peer, other in found.items():
             if (other.kind, other.view) != (note.kind, note.view):
                 raise RuntimeError(f"group {peer} is in another round: {other}, here {note}")
-        return found | {self._own: note}
+        return found | {self.own_id: note}
 
-    def reduce(self, note: Note, out: torch.Tensor, timeout_s: float) -> dict[str, Note]:
-        """Sum the rows of all members into `out`, bit for bit the same on each. Raises MemberLost."""
+    def _reduce(self, note: Note, out: torch.Tensor, timeout_s: float) -> dict[str, Note]:
         others = self.mesh.others
         payload = {
             peer: [buffer_of(row[slice(*self._bounds[peer])]) for row in self.rows.values()]
             for peer in others
         }
-        found = self.notes(note, timeout_s, payload)
-        begin, end = self._bounds[self._own]
+        found = self._swap_notes(note, timeout_s, payload)
+        begin, end = self._bounds[self.own_id]
         parts = {node: row[begin:end] for node, row in self.rows.items()}
         for peer in others:
             parts |= zip(self._nodes[peer], self._received[peer], strict=True)
@@ -161,13 +264,10 @@ class Exchange:
         )
         return found
 
-    def gather(self, note: Note, values: torch.Tensor, timeout_s: float) -> dict[str, torch.Tensor]:
-        """Return the float64 values of all members, as many from each. Raises MemberLost."""
-        self.notes(note, timeout_s)
-        found = {peer: torch.empty_like(values) for peer in self.mesh.others}
-        self.mesh.swap(
-            {peer: [buffer_of(values)] for peer in found},
-            {peer: [buffer_of(tensor)] for peer, tensor in found.items()},
-            timeout_s,
-        )
-        return found | {self._own: values}
+
+def _pack(notes: dict[str, Note]) -> dict[str, str]:
+    return {peer: note.pack().hex() for peer, note in notes.items()}
+
+
+def _unpack(packed: dict[str, str]) -> dict[str, Note]:
+    return {peer: Note.unpack(bytes.fromhex(content)) for peer, content in packed.items()}

@@ -1,4 +1,4 @@
-"""What the leading group does besides training: logs, checkpoints, metrics, transfers to joining groups."""
+"""What the leading group does besides training: logs, checkpoints, metrics."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from training.checkpoint.factory import claim_attempt, open_store
+from torch.distributed import PrefixStore  # type: ignore[attr-defined]
+
+from training.checkpoint import contents
 from training.spec import EVENTS_FILE, METRICS_FILE
-from training.trainer.elastic.computation import Computation, RecentMetrics
-from training.trainer.elastic.links import Listener
+from training.trainer.assembly import claim_for_all
+from training.trainer.checkpointing import Checkpointer
+from training.trainer.elastic.computation import RecentMetrics
 from training.trainer.elastic.membership import Excluded
-from training.trainer.elastic.transfer import Donor
 from training.trainer.elastic.views import View
 from training.trainer.export import check_export
 from training.trainer.loop import Run, save_if_due
@@ -24,22 +26,22 @@ from training.trainer.metrics.reporting import Reports
 from training.trainer.preflight import RunRequest
 from training.trainer.resume import check_same_run, make_checkpointer
 from training.trainer.startup import log_start
-from trainyard.run_logs import EventLog, MetricsLog
+from trainyard.contract import RUN_NOTICE_FILE
+from trainyard.run_logs import EventLog, MetricsLog, Totals
 
 
 @dataclass(kw_only=True)
 class Leadership:
-    """The leader's part; does nothing on other groups."""
+    """This rank's part of what the leading group does; does nothing in other groups."""
 
     request: RunRequest
-    listener: Listener
     recent: RecentMetrics
     leads: bool = False
-    _donor: Donor | None = None
+    """Whether this group has the logs and the checkpoints."""
+    _first: bool = False
+    """Whether this group is the first of its view."""
     _pending: list[dict[str, Any]] = field(default_factory=list)
     """Changes of the view that are not in the event log yet."""
-    _leader: bool = False
-    """Whether this group is the first of its view."""
     _open: ExitStack = field(default_factory=ExitStack)
     _writer: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1))
 
@@ -56,32 +58,33 @@ class Leadership:
                 run.events.write("failed", run.progress.step, error=" ".join(text.split())[:300])
                 raise
 
-    def take(self, run: Run, *, load: bool = False) -> None:
-        """Open the logs and claim the checkpoints, which fences out the former leader.
+    def take(
+        self, run: Run, attempt: int, *, load: bool = False, holds_state: bool = False
+    ) -> None:
+        """Open the logs and claim the checkpoints with the view's attempt, which fences out the former leader.
 
-        `load`: start from the newest checkpoint, or from new weights.
+        `load`: start from the newest checkpoint, or from new weights, unless the state is here and as new. Raises
+        StaleAttempt on all ranks when there is a newer leader.
         """
         if self.leads:
             return
         self.leads = True
         request, config = self.request, run.config
-        fence = claim_attempt(request.run_dir, config.checkpoint.store)
-        open_store(request.run_dir, config.checkpoint.store).sweep()
+        fence = claim_for_all(request, run.world, attempt)
         run.attempt = run.meter.attempt = fence.attempt
-        run.events = EventLog(request.run_dir / EVENTS_FILE, fence.attempt, enabled=True)
+        # Counters are of an attempt: the former leader reported the steps before.
+        run.meter.totals = Totals()
+        leader = run.world.is_leader
+        run.events = EventLog(request.run_dir / EVENTS_FILE, fence.attempt, enabled=leader)
+        # Names in the store are used once per attempt.
+        world = replace(run.world, store=PrefixStore(f"attempt-{fence.attempt}", run.world.store))
         saver = make_checkpointer(
-            request, run.world, fence, run.network.unwrapped, run.optimizer, run.events
+            request, world, fence, run.network.unwrapped, run.optimizer, run.events
         )
         if config.checkpoint.export:
             check_export(saver.attachments, run.progress.tokens)
-        resumed = False
-        if load:
-            found = saver.load_newest(lambda progress: check_same_run(progress, run.progress))
-            resumed = found is not None
-            if found is None:
-                run.network.init_weights()
-            run.progress = found or run.progress
-        file = MetricsLog(request.run_dir / METRICS_FILE, run.progress.step, enabled=True)
+        resumed = load and self._load(run, saver, holds_state)
+        file = MetricsLog(request.run_dir / METRICS_FILE, run.progress.step, enabled=leader)
         run.metrics = file
         self.recent.write_to(file, run.progress.step, fence.attempt)
         saver.metrics = file
@@ -92,19 +95,33 @@ class Leadership:
                 config.steps,
                 run.progress.step,
                 config.report.every_seconds,
-                enabled=True,
+                enabled=leader,
                 metric_lines_every=config.report.metric_lines_every,
             )
         )
-        log_start(run, request, resumed=resumed)
-        if not load:
+        log_start(run, request, resumed_from=saver.store.place if resumed else None)
+        if leader and not load:
             self._record_last_evaluation(run)
         reports = Reports(run, request)
         self._open.callback(lambda: reports.close(patient=run.progress.step == config.steps))
         self._open.callback(run.events.close)
         self._open.callback(file.close)
         self._open.callback(self._writer.shutdown)
-        run.notice.watch_run_dir()
+        if leader:
+            run.notice.watch_run_dir()
+
+    def _load(self, run: Run, saver: Checkpointer, holds_state: bool) -> bool:
+        """Load the newest checkpoint or new weights; return whether the run goes on from a former one."""
+        if holds_state:
+            saved = saver.store.steps() if run.world.is_leader else []
+            if run.world.broadcast_from_leader(max(saved, default=0)) <= run.progress.step:
+                return True
+        found = saver.load_newest(lambda progress: check_same_run(progress, run.progress))
+        if found is None:
+            run.network.init_weights()
+            contents.reset_optimizer(run.network.unwrapped, run.optimizer)
+        run.progress = found or run.progress
+        return found is not None
 
     def _record_last_evaluation(self, run: Run) -> None:
         """Record the last evaluation, if the former leader was lost before it did."""
@@ -115,16 +132,9 @@ class Leadership:
             baseline = run.evaluator.unigram_loss
             run.events.write("evaluated", step, loss=loss, unigram_loss=baseline, seconds=0.0)
 
-    def view_changed(self, view: View) -> None:
-        """Let the joining group take part, if it is in the view."""
-        donor = self._donor
-        if donor and view.position(donor.peer) is not None:
-            donor.adopt(view.number)
-            self._donor = None
-
-    def view_formed(self, view: View, run: Run, seconds: float) -> None:
-        """Record a change of the membership."""
-        self._leader = view.members[0].id == self.listener.member.id
+    def view_formed(self, view: View, run: Run, seconds: float, *, first: bool) -> None:
+        """Record a change of the membership; `first`: this group leads."""
+        self._first = first
         self._pending.append(
             {
                 "view": view.number,
@@ -135,50 +145,22 @@ class Leadership:
             }
         )
 
-    def after_round(self, view: View, computation: Computation) -> None:
-        """Save if it is time, and serve groups that want to join."""
-        run = computation.run
-        if not self._leader:
+    def after_round(self, run: Run, attempt: int, *, time_due: bool, compared: bool) -> None:
+        """Record changes, and save if it is time; only a state that all groups have `compared`.
+
+        Raises StaleAttempt on all ranks.
+        """
+        if not self._first:
             self._pending.clear()
-            self._refuse_joins()
             return
-        self.take(run)
+        self.take(run, attempt)
         for details in self._pending:
             # An event is fsynced: in a thread, so that a slow disk does not stall all groups.
             self._writer.submit(run.events.write, "membership", run.progress.step, **details)
         self._pending.clear()
-        run.checkpointer.raise_if_replaced()
-        if run.progress.step > 0:
-            save_if_due(run, run.save_policy.time_due(time.monotonic() - run.saved_at))
-        self._tend_joins(view, computation)
-
-    def ready_joiner(self, step: int) -> str:
-        """Return the id of a group that has the state and may join now; empty for none."""
-        donor = self._donor
-        return donor.peer if donor and donor.has_reached(step - 1) else ""
+        if run.progress.step > 0 and compared:
+            save_if_due(run, time_due)
 
     def is_run_notice(self, run: Run) -> bool:
         """Return whether the notice asks the whole run to stop, not this group alone."""
-        return run.notice.source == str(self.request.run_dir / "notice")
-
-    def end_join(self) -> None:
-        """End a transfer in progress."""
-        if self._donor:
-            self._donor.close()
-
-    def _tend_joins(self, view: View, computation: Computation) -> None:
-        if self._donor and self._donor.failed:
-            self._donor = computation.donor = None
-        if self._donor or len(view.members) >= computation.run.config.groups.max:
-            self._refuse_joins()
-        elif self.listener.joins:
-            connection, peer = self.listener.joins.pop(0)
-            connection.settimeout(computation.run.config.collective_timeout_s)
-            progress = computation.run.progress
-            self._donor = Donor(connection, peer, progress, computation.tensors)
-            computation.donor = self._donor
-
-    def _refuse_joins(self) -> None:
-        """Close the callers' connections: they try again."""
-        while self.listener.joins:
-            self.listener.joins.pop(0)[0].close()
+        return run.notice.source == str(self.request.run_dir / RUN_NOTICE_FILE)

@@ -1,9 +1,10 @@
 """Connections between the members of a view, and who of them is lost.
 
-Each process has one listener for its life, served by a thread. A view has its own connections: a data link per
-pair, used by the training thread alone, and a control link from each member to each other one, on which the
-listener's thread sends heartbeats. A closed link or `silent_after_s` without a heartbeat means that the member is
-lost. So nothing of an aborted exchange can reach the next view.
+Each process has one listener for its life, served by a thread. Rank R of a group talks with rank R of the other
+groups only. A view has its own connections: a data link per pair, used by the training thread alone, and a control
+link from each member to each other one, on which the listener's thread sends heartbeats. A closed link or
+`silent_after_s` without a heartbeat means that the member is lost. So nothing of an aborted exchange can reach the
+next view.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import socket
 import struct
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -24,10 +26,14 @@ from training.trainer.elastic.views import TOKEN_BYTES, Member, View, ViewLog
 _HELLO: Final = struct.Struct(f"!{TOKEN_BYTES}s16s16sIc")
 """Token, sender, receiver, view, kind."""
 _DATA, _CONTROL, JOIN = b"d", b"c", b"j"
-_HEARTBEAT_S: Final = 0.2
+HEARTBEAT_S: Final = 0.2
+PAUSE_S: Final = 0.5
+"""A thread that beats less often than that was stopped itself: the silence of others meanwhile does not count."""
 _HELLO_S: Final = 0.5
 """Limit for a caller that does not say who it is: heartbeats wait so long."""
 _BUFFER: Final = 4 << 20
+GONE, SILENT, LATE, HUNG = "gone", "silent", "late", "hung"
+"""Why a member is lost: a link is closed; no heartbeats; nothing delivered in time; named for a hang."""
 
 
 class MemberLost(Exception):
@@ -57,7 +63,10 @@ class Listener:
     log: ViewLog
     host: str
     silent_after_s: float
+    rank: int = 0
+    """Of this process in its group."""
     member: Member = field(init=False)
+    """This group, as the others know it."""
     joins: list[tuple[socket.socket, str]] = field(default_factory=list)
     """Callers that want to join, with their ids; the leader takes them."""
 
@@ -66,7 +75,7 @@ class Listener:
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
         self._socket = socket.create_server((self.host, 0), family=family, backlog=64)
         self._socket.setblocking(False)
-        self.renew_id()
+        self.member = Member("", (self.address,))
         self._wake, self._waker = socket.socketpair()
         for end in (self._wake, self._waker):
             end.setblocking(False)
@@ -74,15 +83,16 @@ class Listener:
         self._view = View(number=0, members=(), formed=False, reason="")
         self._controls: list[_Control] = []
         self._heard: dict[str, float] = {}
-        self._lost: set[str] = set()
+        self._lost: dict[str, str] = {}
         self._data: dict[tuple[int, str], socket.socket] = {}
         self._closed = False
         self._thread = threading.Thread(target=self._serve, name="groups", daemon=True)
         self._thread.start()
 
-    def renew_id(self) -> None:
-        """Take a new id: whoever was excluded joins as another member."""
-        self.member = Member(new_id(), self.host, self._socket.getsockname()[1])
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where this process listens."""
+        return self.host, self._socket.getsockname()[1]
 
     def close(self) -> None:
         """Close every connection."""
@@ -98,17 +108,19 @@ class Listener:
                 connection.close()
 
     def dial(self, member: Member, view: int, kind: bytes, timeout_s: float) -> socket.socket:
-        """Connect to a member. Raises OSError."""
-        connection = socket.create_connection((member.host, member.port), timeout=timeout_s)
+        """Connect to a member's rank of the same number. Raises OSError."""
+        connection = socket.create_connection(member.addresses[self.rank], timeout=timeout_s)
         connection.sendall(
             _HELLO.pack(self._token, self.member.id.encode(), member.id.encode(), view, kind)
         )
-        return _tuned(connection)
+        return tuned(connection)
 
-    def connect(self, view: View, timeout_s: float) -> dict[str, socket.socket]:
+    def connect(
+        self, view: View, timeout_s: float, check: Callable[[], None]
+    ) -> dict[str, socket.socket]:
         """Connect with all members of a view, whose heartbeats count from now on; return the data links.
 
-        Raises MemberLost.
+        `check` is called while it waits, and may raise MemberLost. Raises MemberLost.
         """
         me = view.position(self.member.id)
         assert me is not None
@@ -120,7 +132,7 @@ class Listener:
                     self._call(other, view, links, data=position < me)
             limit = time.monotonic() + timeout_s
             for other in view.members[me + 1 :]:
-                links[other.id] = self._await_data(view.number, other.id, limit)
+                links[other.id] = self._await_data(view.number, other.id, limit, check)
         except BaseException:
             for link in links.values():
                 link.close()
@@ -132,10 +144,15 @@ class Listener:
         with self._changed:
             return set(self._lost)
 
-    def report_lost(self, member_id: str) -> None:
-        """Count a member as lost, because its data link says so."""
+    def silent(self) -> list[str]:
+        """Return the members of the view that are lost because they were silent."""
         with self._changed:
-            self._lose(member_id)
+            return [member for member, cause in self._lost.items() if cause == SILENT]
+
+    def report_lost(self, member_id: str, cause: str) -> None:
+        """Count a member as lost, by what other threads than the listener's know."""
+        with self._changed:
+            self._lose(member_id, cause)
 
     def superseded(self) -> bool:
         """Return whether somebody has called for a later view, or this one has a successor."""
@@ -145,6 +162,12 @@ class Listener:
     def wake(self) -> socket.socket:
         """Readable when members were lost or a later view exists."""
         return self._wake
+
+    def clear_wake(self) -> None:
+        """Forget what woke the reader of `wake`."""
+        with contextlib.suppress(BlockingIOError):
+            while self._wake.recv(4096):
+                pass
 
     def _adopt(self, view: View) -> None:
         with self._changed:
@@ -161,9 +184,7 @@ class Listener:
             self._controls = kept
             for key in [key for key in self._data if key[0] < view.number]:
                 self._data.pop(key).close()
-        with contextlib.suppress(BlockingIOError):
-            while self._wake.recv(4096):
-                pass
+        self.clear_wake()
 
     def _call(
         self, other: Member, view: View, links: dict[str, socket.socket], *, data: bool
@@ -173,26 +194,29 @@ class Listener:
             if data:
                 links[other.id] = self.dial(other, view.number, _DATA, self.silent_after_s)
         except OSError:
-            self.report_lost(other.id)
+            self.report_lost(other.id, GONE)
             raise MemberLost(self.lost()) from None
         control.setblocking(False)
         with self._changed:
             self._controls.append(_Control(other.id, view.number, control))
 
-    def _await_data(self, number: int, member_id: str, limit: float) -> socket.socket:
+    def _await_data(
+        self, number: int, member_id: str, limit: float, check: Callable[[], None]
+    ) -> socket.socket:
         with self._changed:
             while (number, member_id) not in self._data:
+                check()
                 if self._lost or self.superseded():
                     raise MemberLost(set(self._lost))
                 if time.monotonic() > limit:
-                    self._lose(member_id)
+                    self._lose(member_id, LATE)
                 self._changed.wait(0.05)
             return self._data.pop((number, member_id))
 
-    def _lose(self, member_id: str) -> None:
+    def _lose(self, member_id: str, cause: str) -> None:
         """The caller holds the lock."""
         if member_id in {member.id for member in self._view.members} - {self.member.id}:
-            self._lost.add(member_id)
+            self._lost.setdefault(member_id, cause)
             self._notify()
 
     def _notify(self) -> None:
@@ -202,13 +226,19 @@ class Listener:
 
     def _serve(self) -> None:
         beaten = leased = 0.0
+        last = time.monotonic()
         while not self._closed:
-            self._receive(_HEARTBEAT_S / 4)
+            self._receive(HEARTBEAT_S / 4)
             now = time.monotonic()
-            if now - beaten >= _HEARTBEAT_S:
+            if now - last > PAUSE_S:
+                with self._changed:
+                    self._heard = {peer: at + now - last for peer, at in self._heard.items()}
+            last = now
+            if now - beaten >= HEARTBEAT_S:
                 beaten = now
                 self._beat(now)
-            if now - leased >= 1.0 and self._view.position(self.member.id) == 0:
+            leads = self.rank == 0 and self._view.position(self.member.id) == 0
+            if leads and now - leased >= 1.0:
                 leased = now
                 with contextlib.suppress(OSError):  # the fence of checkpoints is what protects
                     self.log.renew_lease()
@@ -240,7 +270,7 @@ class Listener:
                 self._controls.remove(control)
                 control.connection.close()
                 if control.view == self._view.number:
-                    self._lose(control.peer)
+                    self._lose(control.peer, GONE)
 
     def _beat(self, now: float) -> None:
         with self._changed:
@@ -250,7 +280,7 @@ class Listener:
             for member in self._view.members:
                 silence = now - self._heard.get(member.id, now)
                 if member.id != self.member.id and silence > self.silent_after_s:
-                    self._lose(member.id)
+                    self._lose(member.id, SILENT)
 
     def _accept(self) -> None:
         try:
@@ -259,11 +289,7 @@ class Listener:
             return
         connection.settimeout(_HELLO_S)
         try:
-            content = b""
-            while len(content) < _HELLO.size:
-                if not (part := connection.recv(_HELLO.size - len(content))):
-                    raise ConnectionError("closed")
-                content += part
+            content = read_exactly(connection, _HELLO.size)
         except OSError:
             connection.close()
             return
@@ -272,7 +298,7 @@ class Listener:
         if not mine:
             connection.close()
             return
-        self._admit(_tuned(connection), sender.decode(), view, kind)
+        self._admit(tuned(connection), sender.decode(), view, kind)
 
     def _admit(self, connection: socket.socket, peer: str, view: int, kind: bytes) -> None:
         with self._changed:
@@ -289,7 +315,18 @@ class Listener:
             self._notify() if view > self._view.number else self._changed.notify_all()
 
 
-def _tuned(connection: socket.socket) -> socket.socket:
+def read_exactly(connection: socket.socket, size: int) -> bytes:
+    """Return so many bytes. Raises OSError."""
+    content = b""
+    while len(content) < size:
+        if not (part := connection.recv(size - len(content))):
+            raise ConnectionError("the connection was closed")
+        content += part
+    return content
+
+
+def tuned(connection: socket.socket) -> socket.socket:
+    """Set a connection's options, and return it."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
         with contextlib.suppress(OSError):

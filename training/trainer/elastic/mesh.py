@@ -1,14 +1,14 @@
-"""The data links of one view: everyone sends to and receives from everyone at once."""
+"""The data links of one rank in one view: everyone sends to and receives from everyone at once."""
 
 from __future__ import annotations
 
-import contextlib
 import selectors
 import socket
 import time
 from collections.abc import Mapping, Sequence
 
-from training.trainer.elastic.links import Listener, MemberLost
+from training.trainer.elastic.links import GONE, LATE, Listener, MemberLost
+from training.trainer.elastic.ranks import GroupRanks
 from training.trainer.elastic.views import View
 
 Buffers = Mapping[str, Sequence[memoryview]]
@@ -17,8 +17,15 @@ Buffers = Mapping[str, Sequence[memoryview]]
 class Mesh:
     """The data links of one view; for one thread."""
 
-    def __init__(self, listener: Listener, view: View, links: Mapping[str, socket.socket]) -> None:
+    def __init__(
+        self,
+        listener: Listener,
+        view: View,
+        links: Mapping[str, socket.socket],
+        ranks: GroupRanks,
+    ) -> None:
         self._listener = listener
+        self._ranks = ranks
         self.view = view
         self._links = dict(links)
         for link in self._links.values():
@@ -35,7 +42,7 @@ class Mesh:
             link.close()
 
     def swap(self, outgoing: Buffers, incoming: Buffers, timeout_s: float) -> None:
-        """Send and fill all buffers, by member. Raises MemberLost.
+        """Send and fill all buffers, by member. Raises MemberLost, also when another rank of the group did.
 
         A member whose bytes have not come within `timeout_s` counts as lost, though it may be alive.
         """
@@ -55,15 +62,17 @@ class Mesh:
         waiting: dict[str, list[memoryview]],
         limit: float,
     ) -> None:
+        self._ranks.check()  # what came with the last verdict does not make a socket readable
         with selectors.DefaultSelector() as selector:
-            selector.register(self._listener.wake, selectors.EVENT_READ)
+            for watched in (self._listener.wake, *self._ranks.sockets):
+                selector.register(watched, selectors.EVENT_READ)
             for peer in {*sending, *waiting}:
                 selector.register(self._links[peer], _events(peer, sending, waiting), peer)
             while sending or waiting:
                 ready = selector.select(max(0.0, limit - time.monotonic()))
                 if not ready:
                     for peer in waiting or sending:
-                        self._listener.report_lost(peer)
+                        self._listener.report_lost(peer, LATE)
                 for key, events in ready:
                     if key.data is None:
                         self._check()
@@ -80,11 +89,11 @@ class Mesh:
                     self._check()
 
     def _check(self) -> None:
+        self._ranks.check()
         lost = self._listener.lost()
         if lost or self._listener.superseded():
             raise MemberLost(lost)
-        with contextlib.suppress(BlockingIOError):
-            self._listener.wake.recv(4096)
+        self._listener.clear_wake()
 
     def _send(self, peer: str, sending: dict[str, list[memoryview]]) -> None:
         parts, link = sending[peer], self._links[peer]
@@ -117,7 +126,7 @@ class Mesh:
         waiting.pop(peer, None)
 
     def _broken(self, peer: str) -> None:
-        self._listener.report_lost(peer)
+        self._listener.report_lost(peer, GONE)
         raise MemberLost(self._listener.lost())
 
 

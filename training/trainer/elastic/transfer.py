@@ -1,17 +1,20 @@
-"""State for a joining group, from the memory of the leader while all others train.
+"""State for a group that joins, from the memory of a member while all others train.
 
-The leader copies its state between two steps and sends the copy in a thread. The reduced gradient of each step
-that the others take meanwhile follows, and the joining group applies it: its optimizer sees the same bits, so it
-is where the others are once it has applied the last one. Only then does the membership change.
+Each rank of the member copies its part of the state between two steps and sends the copy, in a thread, to the
+rank of the same number. The update of each step that the others take meanwhile follows, and the joining group
+applies it: its optimizer sees the same bits, so it is where the others are once it has applied the last one. Only
+then does the membership change.
 """
 
 from __future__ import annotations
 
 import json
 import queue
+import selectors
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -19,59 +22,80 @@ from typing import Any, Final
 import torch
 
 from training.checkpoint.contents import Progress
-from training.trainer.elastic.exchange import ADOPT, STEP, Note, buffer_of
+from training.checkpoint.local_tensors import local_data
+from training.config_errors import ConfigError, ConfigIssue
+from training.trainer.elastic.exchange import ADOPT, Note, buffer_of
+from training.trainer.elastic.links import read_exactly
 
 _LENGTH: Final = struct.Struct("!Q")
 _PENDING_STEPS: Final = 64
 """A joining group that falls behind by more has to begin again: each step holds a gradient in memory."""
+_LOOK_S: Final = 0.5
+"""Pause between looks at what else may have happened while nothing comes."""
 
 Tensors = Mapping[str, Mapping[str, torch.Tensor]]
 
 
-class JoinFailed(Exception):
-    """The leader is gone, or does not answer."""
+class TransferLost(Exception):
+    """The member that sends the state is gone, or does not answer."""
 
 
 @dataclass(frozen=True)
 class AppliedStep:
-    """The gradient of one step after clipping, and what the others know of the step."""
+    """One rank's share of the gradients of a step after clipping, and what the others know of the step."""
 
     note: Note
-    flat: torch.Tensor
+    share: torch.Tensor
+    """The last element has no meaning."""
+
+
+def local_tensors(tensors: Tensors) -> Tensors:
+    """Return this rank's part of each tensor."""
+    return {
+        group: {name: local_data(tensor) for name, tensor in named.items()}
+        for group, named in tensors.items()
+    }
 
 
 class Donor:
-    """Sends the state to one joining group, in a thread."""
+    """Sends the state of one rank to its counterpart in a joining group, in a thread."""
 
     def __init__(
-        self, connection: socket.socket, peer: str, progress: Progress, tensors: Tensors
+        self,
+        connection: socket.socket,
+        peer: str,
+        progress: Progress,
+        tensors: Tensors,
+        about: Mapping[str, Any],
     ) -> None:
-        """Copies the tensors before it returns."""
+        """Copy the tensors before it returns. `about`: what must be equal in both groups."""
         self.peer = peer
         self.failed = False
-        self._acknowledged = -1
+        self.acknowledged = -1
+        """Last step that the joining group has applied; -1 before it has the state."""
         self._connection = connection
         self._queue: queue.Queue[AppliedStep | Note | None] = queue.Queue()
         copies = {
-            f"{group}/{name}": tensor.detach().cpu().clone()
+            f"{group}/{name}": tensor.cpu().clone()
             for group, named in tensors.items()
             for name, tensor in named.items()
         }
+        header = {
+            "about": about,
+            "progress": json.loads(progress.to_json()),
+            "tensors": [[name, list(tensor.shape)] for name, tensor in copies.items()],
+        }
         self._thread = threading.Thread(
-            target=self._run, args=(progress, copies), name="donor", daemon=True
+            target=self._run, args=(header, copies), name="donor", daemon=True
         )
         self._thread.start()
 
     def offer(self, step: AppliedStep) -> None:
-        """Send a step that was applied since the copy."""
+        """Send a step that was applied since the copy; its tensor must not change any more."""
         if self._queue.qsize() > _PENDING_STEPS:
             self.close()
         else:
-            self._queue.put(AppliedStep(step.note, step.flat.detach().cpu().clone()))
-
-    def has_reached(self, step: int) -> bool:
-        """Return whether the joining group has applied this step."""
-        return not self.failed and self._acknowledged >= step
+            self._queue.put(step)
 
     def adopt(self, view: int) -> None:
         """Let the joining group take part from this view on."""
@@ -82,88 +106,136 @@ class Donor:
         self.failed = True
         self._queue.put(None)
 
-    def _run(self, progress: Progress, copies: Mapping[str, torch.Tensor]) -> None:
+    def _run(self, header: Mapping[str, Any], copies: Mapping[str, torch.Tensor]) -> None:
         try:
             with self._connection:
-                self._send_state(progress, copies)
+                self._send_state(header, copies)
                 while (item := self._queue.get()) is not None:
                     if isinstance(item, Note):
                         self._connection.sendall(item.pack())
                         return
                     self._connection.sendall(item.note.pack())
-                    self._connection.sendall(buffer_of(item.flat))
-                    self._acknowledged = _read_number(self._connection)
+                    self._connection.sendall(buffer_of(item.share))
+                    self.acknowledged = self._read_number()
         except OSError:
             pass
         finally:
             self.failed = True
 
-    def _send_state(self, progress: Progress, copies: Mapping[str, torch.Tensor]) -> None:
-        about = {
-            "progress": json.loads(progress.to_json()),
-            "tensors": [[name, list(tensor.shape)] for name, tensor in copies.items()],
-        }
-        content = json.dumps(about).encode()
+    def _send_state(self, header: Mapping[str, Any], copies: Mapping[str, torch.Tensor]) -> None:
+        content = json.dumps(header).encode()
         self._connection.sendall(_LENGTH.pack(len(content)) + content)
         for tensor in copies.values():
             self._connection.sendall(buffer_of(tensor.reshape(-1)))
-        self._acknowledged = _read_number(self._connection)
+        self.acknowledged = self._read_number()
+
+    def _read_number(self) -> int:
+        return int(_LENGTH.unpack(read_exactly(self._connection, _LENGTH.size))[0])
 
 
-def receive_state(connection: socket.socket, tensors: Tensors) -> Progress:
-    """Fill the tensors with the leader's state; return its progress. Raises JoinFailed."""
-    named = {f"{group}/{name}": t for group, inner in tensors.items() for name, t in inner.items()}
-    try:
-        about: Any = json.loads(_read(connection, _read_number(connection)))
-        progress = Progress.from_json(json.dumps(about["progress"]).encode())
+class Stream:
+    """The receiving end: the state, then updates, then the view in which this group takes part."""
+
+    def __init__(
+        self,
+        connection: socket.socket,
+        watched: list[socket.socket],
+        look: Callable[[], None],
+        timeout_s: float,
+    ) -> None:
+        """`look` is called when one of `watched` can be read and every half second; it may raise."""
+        self._connection = connection
+        self._connection.setblocking(False)
+        self._watched = watched
+        self._look = look
+        self._timeout_s = timeout_s
+
+    def receive_state(self, tensors: Tensors, about: Mapping[str, Any]) -> Progress:
+        """Fill the tensors with the sender's state; return its progress.
+
+        Raises TransferLost, and ConfigError when the sender's `about` or its tensors are others.
+        """
+        named = {
+            f"{group}/{name}": t for group, part in tensors.items() for name, t in part.items()
+        }
+        header = json.loads(self._read(_LENGTH.unpack(self._read(_LENGTH.size))[0]))
+        require_same(header["about"], about)
         mine = [[name, list(tensor.shape)] for name, tensor in named.items()]
-        if about["tensors"] != mine:
-            raise JoinFailed("the leader trains another model")
+        if header["tensors"] != mine:
+            raise ConfigError([_other_group("model", "another model's", "this group's")])
         with torch.no_grad():
             for tensor in named.values():
                 numbers = torch.empty(tensor.numel(), dtype=tensor.dtype)
-                _read_into(connection, buffer_of(numbers))
+                self._fill(buffer_of(numbers))
                 tensor.copy_(numbers.reshape(tensor.shape))
-        connection.sendall(_LENGTH.pack(progress.step))
-    except (OSError, ValueError) as error:
-        raise JoinFailed(str(error)) from None
-    return progress
+        return Progress.from_json(json.dumps(header["progress"]).encode())
+
+    def receive_step(self, length: int, step: int) -> AppliedStep | int:
+        """Return the update of this step, or the number of the view that has this group. Raises TransferLost."""
+        note = Note.unpack(self._read(Note.SIZE, patient=True))
+        if note.kind == ADOPT:
+            return note.view
+        if note.step != step:
+            raise TransferLost(f"step {note.step} came, not {step}")
+        share = torch.empty(length)
+        self._fill(buffer_of(share))
+        return AppliedStep(note, share)
+
+    def acknowledge(self, step: int) -> None:
+        """Say that this step is applied."""
+        try:
+            self._connection.send(_LENGTH.pack(step))
+        except OSError as error:
+            raise TransferLost(str(error)) from None
+
+    def _read(self, size: int, *, patient: bool = False) -> bytearray:
+        content = bytearray(size)
+        self._fill(memoryview(content), patient=patient)
+        return content
+
+    def _fill(self, buffer: memoryview, *, patient: bool = False) -> None:
+        """Fill a buffer. `patient`: however long it takes until its first byte comes."""
+        limit = time.monotonic() + self._timeout_s
+        while buffer:
+            try:
+                got = self._connection.recv_into(buffer)
+            except BlockingIOError:
+                if not patient and time.monotonic() > limit:
+                    raise TransferLost("nothing came") from None
+                self._wait()
+                continue
+            except OSError as error:
+                raise TransferLost(str(error)) from None
+            if not got:
+                raise TransferLost("the connection was closed")
+            buffer, patient = buffer[got:], False
+            limit = time.monotonic() + self._timeout_s
+
+    def _wait(self) -> None:
+        with selectors.DefaultSelector() as selector:
+            for source in (self._connection, *self._watched):
+                selector.register(source, selectors.EVENT_READ)
+            ready = [key.fileobj for key, _ in selector.select(_LOOK_S)]
+        if ready != [self._connection]:
+            self._look()
 
 
-def follow(
-    connection: socket.socket, length: int, apply: Callable[[AppliedStep], None]
-) -> int | None:
-    """Apply the leader's steps until it calls this group into a view; return the view's number.
-
-    None when the leader is gone first.
-    """
-    try:
-        while True:
-            note = Note.unpack(_read(connection, Note.SIZE))
-            if note.kind == ADOPT:
-                return note.view
-            assert note.kind == STEP
-            flat = torch.empty(length)
-            _read_into(connection, buffer_of(flat))
-            apply(AppliedStep(note, flat))
-            connection.sendall(_LENGTH.pack(note.step))
-    except OSError:
-        return None
+def require_same(theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
+    """Raise ConfigError with each setting of this group that the others have otherwise."""
+    issues = [
+        _other_group(path, theirs.get(path), mine[path])
+        for path in sorted(mine)
+        if theirs.get(path) != mine[path]
+    ]
+    if issues:
+        raise ConfigError(issues)
 
 
-def _read_number(connection: socket.socket) -> int:
-    return int(_LENGTH.unpack(_read(connection, _LENGTH.size))[0])
-
-
-def _read(connection: socket.socket, size: int) -> bytearray:
-    content = bytearray(size)
-    _read_into(connection, memoryview(content))
-    return content
-
-
-def _read_into(connection: socket.socket, buffer: memoryview) -> None:
-    while buffer:
-        got = connection.recv_into(buffer)
-        if not got:
-            raise ConnectionError("the connection was closed")
-        buffer = buffer[got:]
+def _other_group(path: str, theirs: Any, mine: Any) -> ConfigIssue:
+    return ConfigIssue(
+        path=path,
+        problem=f"{mine} in this group, {theirs} in the others",
+        valid="must be the same in all groups of a run",
+        action="start this group like the others, or use another --run-dir",
+        code="conflict",
+    )

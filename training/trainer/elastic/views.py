@@ -13,7 +13,7 @@ import os
 import secrets
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 FOLDER: Final = "groups"
 _LEASE: Final = "lease"
@@ -27,8 +27,13 @@ class Member:
 
     id: str
     """16 hexadecimal digits, new for each time that a process joins."""
-    host: str
-    port: int
+    addresses: tuple[tuple[str, int], ...]
+    """Host and port of each of its ranks, in their order."""
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> Member:
+        """Return the member of these values, as `asdict` gives them."""
+        return cls(values["id"], tuple((host, port) for host, port in values["addresses"]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +46,17 @@ class View:
     """Whether `min` groups were present in this view or an earlier one since the run was started."""
     reason: str
     """What changed: for people."""
+    attempt: int = 0
+    """Attempt number of the leader, which no other leader of the run has: it grows with each new one, so that a
+    former leader that claims its number late is fenced out."""
+    ready: tuple[str, ...] = ()
+    """Groups that have the state and are no members: they replace members that are lost before the next round."""
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> View:
+        """Return the view of these values, as `asdict` gives them."""
+        members = tuple(map(Member.from_json, values["members"]))
+        return cls(**{**values, "members": members, "ready": tuple(values.get("ready", ()))})
 
     def position(self, member_id: str) -> int | None:
         """Return the index of a member; None when it is not in this view."""
@@ -57,6 +73,7 @@ class ViewLog:
     """The views of one run directory; needs only that creating a link is exclusive."""
 
     def __init__(self, run_dir: Path) -> None:
+        self.run_dir = run_dir
         self.folder = run_dir / FOLDER
         self.folder.mkdir(parents=True, exist_ok=True)
 
@@ -74,9 +91,7 @@ class ViewLog:
 
     def read(self, number: int) -> View:
         """Return one view. Raises OSError."""
-        values = json.loads(self._file(number).read_text(encoding="utf-8"))
-        members = tuple(Member(**member) for member in values.pop("members"))
-        return View(members=members, **values)
+        return View.from_json(json.loads(self._file(number).read_text(encoding="utf-8")))
 
     def newest(self) -> View | None:
         """Return the view with the highest number; None for a run that never began."""

@@ -68,6 +68,7 @@ def _endpoint(run: Run, request: RunRequest, port: int) -> Callable[[], None] | 
         folder=request.run_dir,
         attempt=run.attempt,
         steps=run.config.steps,
+        groups=run.config.groups.max,
     )
     address = metrics_address(run.config.report)
     try:
@@ -77,6 +78,8 @@ def _endpoint(run: Run, request: RunRequest, port: int) -> Callable[[], None] | 
         run.display.log(f"cannot serve Prometheus metrics at {address}:{port}: {why}")
         return None
     run.events.listen(collector.observe)
+    if run.flight:
+        run.flight.report_culprits_to(collector.add_culprit)
     return close
 
 

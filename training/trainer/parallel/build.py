@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
+from torch.distributed import ProcessGroup
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
@@ -54,6 +56,8 @@ class Network:
     ConfigError for weights that do not fit."""
     norm: ShardedGradNorm | None
     """Gradient norm for sharded gradients; None when every rank holds all of them."""
+    copies: ProcessGroup | None
+    """In an elastic run, the ranks of this group that hold the same shards; None if there is one copy."""
 
     @property
     def unwrapped(self) -> torch.nn.Module:
@@ -117,7 +121,11 @@ def build_network(config: TrainerConfig, world: World, vocabulary: int) -> Netwo
         init_weights = functools.partial(initialization.initialize, model, init_ops, config.seed)
     else:
         init_weights = functools.partial(pretrained.load_pretrained, model, Path(config.model.path))
-    module = model if mesh else _replicate(model, world, compiled=config.blocks.compile)
+    module = model
+    if (
+        not mesh and not config.groups.enabled
+    ):  # elastic groups reduce each logical worker's gradients
+        module = _replicate(model, world, compiled=config.blocks.compile)
     return Network(
         module=module,
         passes=_passes(module, stage, mesh, config, world, settings),
@@ -127,6 +135,7 @@ def build_network(config: TrainerConfig, world: World, vocabulary: int) -> Netwo
         norm=ShardedGradNorm(model.parameters(), layout.data * layout.tensor, world.device)
         if mesh
         else None,
+        copies=_copies(world, mesh) if config.groups.enabled else None,
     )
 
 
@@ -147,6 +156,13 @@ def _mesh(world: World) -> DeviceMesh:
     names = ("pipeline", "replicate", "shard", "tensor")
     sizes = tuple(getattr(layout, name) for name in names)
     return init_device_mesh(world.device.type, sizes, mesh_dim_names=names)
+
+
+def _copies(world: World, mesh: DeviceMesh | None) -> ProcessGroup | None:
+    """Return the process group of the ranks that hold the same shards; None for one copy."""
+    if world.layout.replicate == 1:
+        return None
+    return mesh.get_group("replicate") if mesh else dist.group.WORLD
 
 
 def _prepare_blocks(model: torch.nn.Module, config: TrainerConfig) -> None:
@@ -224,7 +240,7 @@ def _passes(
         stage,
         mesh["pipeline"].get_group(),
         schedule=config.parallel.schedule,
-        micro_batches=batch.global_samples // world.data_size // batch.micro_samples,
+        micro_batches=config.samples_at_once(world.data_size) // batch.micro_samples,
         shapes=Shapes(
             micro_samples=batch.micro_samples,
             sequence_length=config.data.sequence_length,

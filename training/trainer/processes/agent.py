@@ -24,7 +24,10 @@ from torch.distributed.launcher import api as launcher
 
 from training.spec import EXIT_BAD_CONFIG, EXIT_PREEMPTED
 from training.trainer.processes.forkserver import PROGRAM, RankSpec, serve
+from training.trainer.processes.silence import SilentRanks
+from trainyard.contract import EXIT_FAILED, RESTARTS_IN_POD_ENV
 from trainyard.exit_codes import ExitDir, node_exit_code
+from trainyard.restart_budget import PodRestarts
 
 _ANSWER_S: Final = 60.0
 """Timeout of one request."""
@@ -180,24 +183,54 @@ class ForkedContext(SubprocessContext):
             self.subprocess_handlers[rank] = _Handler(self._server, rank, spec)
 
 
-def restart_only_after_crashes(folder: ExitDir) -> None:
-    """Stop torch's agent from restarting ranks that were asked to stop or have a bad configuration.
+@dataclass
+class PodVerdict:
+    """What a pod that restarts its ranks decided after their last end."""
 
-    torch treats every code but 0 as a crash. `folder` has the results of this attempt's ranks.
+    restarts: PodRestarts
+    code: int | None = None
+    """Exit code of the pod; None: not decided."""
+
+    def may_restart(self, code: int, *, ending: bool) -> bool:
+        """Return whether the ranks start again after this failure; `ending`: the pod is to stop."""
+        self.code = self.restarts.verdict(code, ending=ending)
+        return self.code is None
+
+    def exit_code(self, code: int) -> int:
+        """Return the pod's exit code at its end, for the launcher's code."""
+        if self.code is None:
+            self.code = self.restarts.verdict(code, ending=True)
+        return EXIT_FAILED if self.code is None else self.code
+
+
+def restart_by_cause(folder: ExitDir, pod: PodVerdict | None = None) -> None:
+    """Make torch's agent restart ranks after crashes only.
+
+    torch treats every code but 0 as a crash. `folder` has the results of this attempt's ranks. `pod`
+    decides for a run whose gang is this pod; without it torch counts.
     """
 
     class Agent(LocalElasticAgent):
         def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
             folder.clear()
+            self._silent = SilentRanks(folder)
+            if pod:
+                os.environ[RESTARTS_IN_POD_ENV] = str(pod.restarts.restarts)
+                pod.restarts.begin()
             started: dict[int, Any] = super()._start_workers(worker_group)
             return started
 
         def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
             result: RunResult = super()._monitor_workers(worker_group)
+            self._silent.end(time.monotonic())
             found, ranks = folder.results(), worker_group.spec.local_world_size
-            verdict = node_exit_code(found, ranks, 1, folder.first_request())
+            request = folder.first_request()
+            verdict = node_exit_code(found, ranks, 1, request)
             if found and verdict in (EXIT_PREEMPTED, EXIT_BAD_CONFIG):
                 self._remaining_restarts = 0
+            elif pod and result.is_failed():
+                again = pod.may_restart(verdict, ending=request is not None)
+                self._remaining_restarts = int(again)
             return result
 
     module: Any = launcher

@@ -1,0 +1,105 @@
+"""The two newest snapshots of one rank, in memory that other processes of the node can map."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from training.trainer.config.peer_memory import SLOTS
+
+
+@dataclass(frozen=True, kw_only=True, order=True)
+class Stamp:
+    """Which state a snapshot is of: equal on all ranks that take it together."""
+
+    step: int
+    attempt: int
+    """Start of the gang that took it."""
+    world: int
+    """Number of ranks."""
+
+
+@dataclass
+class Slot:
+    """Memory for one snapshot."""
+
+    descriptor: int
+    memory: mmap.mmap
+    stamp: Stamp | None = None
+    """None while it is written, or empty."""
+    files: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Offset and size of each file of a checkpoint, by name."""
+
+    @classmethod
+    def of_size(cls, size: int) -> Slot:
+        """Allocate it; the memory is touched by whoever writes first."""
+        descriptor = os.memfd_create("peer-memory", os.MFD_CLOEXEC)
+        os.ftruncate(descriptor, size)
+        return cls(descriptor, mmap.mmap(descriptor, size))
+
+    def content(self, name: str) -> memoryview:
+        """Return a file. Raises KeyError."""
+        begin, size = self.files[name]
+        return memoryview(self.memory)[begin : begin + size]
+
+    @property
+    def used(self) -> memoryview:
+        """Everything up to the end of the last file."""
+        end = max((begin + size for begin, size in self.files.values()), default=0)
+        return memoryview(self.memory)[:end]
+
+    def close(self) -> None:
+        """Free the memory, once no other process maps it."""
+        os.close(self.descriptor)
+        self.stamp = None
+
+
+@dataclass
+class RankMemory:
+    """The snapshots of one rank."""
+
+    size: int
+    slots: list[Slot]
+
+    @classmethod
+    def of_size(cls, size: int) -> RankMemory:
+        """Allocate both slots."""
+        return cls(size, [Slot.of_size(size) for _ in range(SLOTS)])
+
+    def stamps(self) -> list[Stamp]:
+        """Return the stamps of whole snapshots."""
+        return [slot.stamp for slot in self.slots if slot.stamp]
+
+    def next_slot(self) -> int:
+        """Return the slot to write next: an empty one, else the older one."""
+        return min(
+            range(SLOTS),
+            key=lambda i: (self.slots[i].stamp is not None, self.slots[i].stamp or _NEVER),
+        )
+
+    def find(self, stamp: Stamp) -> Slot | None:
+        """Return the snapshot of this stamp."""
+        return next((slot for slot in self.slots if slot.stamp == stamp), None)
+
+    def close(self) -> None:
+        """Free the memory."""
+        for slot in self.slots:
+            slot.close()
+
+
+_NEVER: Final = Stamp(step=-1, attempt=-1, world=0)
+
+
+def stamp_to_json(stamp: Stamp) -> dict[str, int]:
+    """Return plain values."""
+    return asdict(stamp)
+
+
+def stamp_from_json(values: Mapping[str, Any]) -> Stamp:
+    """Inverse of `stamp_to_json`. Raises KeyError."""
+    return Stamp(
+        step=int(values["step"]), attempt=int(values["attempt"]), world=int(values["world"])
+    )
