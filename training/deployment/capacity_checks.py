@@ -10,8 +10,8 @@ from infra.domain.catalog import SPOT_NOTICE_S
 from infra.domain.platform import Platform
 from infra.domain.pools import Capacity, NodePool
 from training import spec
-from training.deployment import placement
-from training.deployment.launchers import LAUNCHERS, pod
+from training.deployment import peer_memory, placement
+from training.deployment.launchers import LAUNCHERS, group, pod
 from training.deployment.run_schema import RunFile
 from training.spec import RunSpec
 
@@ -30,6 +30,7 @@ def check_capacity(file: RunFile, run: RunSpec, platform: Platform) -> Iterator[
     yield from _sizes(run, platform, pools)
     yield from _grace(run, pools)
     yield from _cost(run, pools)
+    yield from peer_memory.check(run, placement.pod_resources(run, pools).memory)
 
 
 def _world(file: RunFile, run: RunSpec) -> Iterator[ConfigIssue]:
@@ -76,7 +77,11 @@ def _collectives(run: RunSpec) -> Iterator[ConfigIssue]:
 
 def _variables(run: RunSpec, platform: Platform) -> Iterator[ConfigIssue]:
     """Secrets do not set variables of the platform: the API server rejects duplicates."""
-    variables = [*pod.environment(run, platform), *pod.metrics_environment()]
+    variables = [
+        *pod.environment(run, platform),
+        *group.environment(run),
+        *pod.metrics_environment(),
+    ]
     own = {one["name"] for one in variables} | {spec.ATTEMPT_ENV}
     for name in run.secrets:
         for key in sorted(own & set(platform.teams[run.team].secrets[name])):
@@ -91,11 +96,14 @@ def _variables(run: RunSpec, platform: Platform) -> Iterator[ConfigIssue]:
 
 def _quota(run: RunSpec, platform: Platform) -> Iterator[ConfigIssue]:
     quota = platform.teams[run.team].gpu_quota
-    if run.world_size > quota:
+    groups = run.groups.count if run.groups else 1
+    gpus = groups * run.world_size
+    if gpus > quota:
+        of_groups = f"{groups} x " if run.groups else ""
         yield ConfigIssue(
-            path="nodes",
+            path="groups.max" if groups > 1 and run.world_size <= quota else "nodes",
             code="quota-exceeded",
-            problem=f"{run.nodes} nodes with {run.world_size} GPUs exceed the quota of team {run.team}",
+            problem=f"{of_groups}{run.nodes} nodes with {gpus} GPUs exceed the quota of team {run.team}",
             valid=f"must need at most {quota} GPUs",
             action="request fewer, or raise the team's quota.gpus",
         )
@@ -164,7 +172,12 @@ def _names(pools: Sequence[NodePool]) -> str:
 
 
 def _gang(run: RunSpec, platform: Platform, pools: Sequence[NodePool]) -> Iterator[ConfigIssue]:
-    """A gang is in one pool, and at most as large as the pool and its team's share of it."""
+    """A gang is in one pool, and at most as large as the pool and its team's share of it.
+
+    Groups are checked together: group_checks.
+    """
+    if run.groups:
+        return
     largest = max(pool.max for pool in pools)
     most = platform.teams[run.team].most_nodes
     share = max(most.get(pool.name, pool.max) for pool in pools)

@@ -42,7 +42,9 @@ def check_names(
     yield from _image(file, references)
     yield from admission_checks.check_admission(file, platform, references)
     yield from dataset_checks.check_dataset(file, platform, references)
-    longest = spec.RUN_ID_MAX - _HASH_PART - len(str(file.version))
+    groups = file.groups
+    suffix = len(spec.group_id("", groups.count - 1)) if groups else 0
+    longest = spec.RUN_ID_MAX - _HASH_PART - len(str(file.version)) - suffix
     if len(file.name) > longest:
         yield ConfigIssue(
             path="name",

@@ -29,7 +29,7 @@ def suits(spec: RunSpec, pool: NodePool) -> bool:
     A run of several nodes takes whole nodes: Kueue's topology assignment ignores anti-affinity and would place
     two half-node pods on one node, where they could not both run.
     """
-    return pool.capacity.value in spec.capacity_types and fits(spec, pool)
+    return pool.capacity.value in spec.gang_capacity_types and fits(spec, pool)
 
 
 def fits(spec: RunSpec, pool: NodePool) -> bool:
@@ -45,14 +45,14 @@ def fits(spec: RunSpec, pool: NodePool) -> bool:
 
 
 def eligible_pools(spec: RunSpec, platform: Platform) -> tuple[NodePool, ...]:
-    """Return the pools that the run can be admitted to, in its queue's order."""
+    """Return the pools that the gang, or any group of the run, can be admitted to, in its queue's order."""
     return tuple(pool for pool in platform.gpu_pools(spec.team) if suits(spec, pool))
 
 
 def affinity(
     spec: RunSpec, pools: tuple[NodePool, ...], *, in_order: bool = False
 ) -> dict[str, Any]:
-    """Return the affinity to nodes of the eligible pools, with at most one pod of the run on a node.
+    """Return the affinity to nodes of the eligible pools, with at most one pod of the gang on a node.
 
     `in_order`: prefer nodes with the first pool's capacity type. Kueue's queues have this order already.
     """
@@ -73,7 +73,7 @@ def affinity(
             "requiredDuringSchedulingIgnoredDuringExecution": [
                 {
                     "topologyKey": naming.HOSTNAME,
-                    "labelSelector": {"matchLabels": {naming.WORKER_OF: spec.run_id}},
+                    "labelSelector": {"matchLabels": {naming.WORKER_OF: spec.gang_id}},
                 }
             ]
         },
@@ -194,6 +194,17 @@ def _rounded(amount: float, step: int) -> int:
 
 
 def usd_per_hour(spec: RunSpec, pools: tuple[NodePool, ...]) -> float | None:
-    """Return the highest price in USD per hour among the pools; None: unknown."""
+    """Return the highest price in USD per hour of a run, with all its groups, among the pools; None: unknown."""
+    if spec.groups is None:
+        return _gang_usd_per_hour(spec, pools)
+    return prices.total(_gang_usd_per_hour(gang, _of_gang(gang, pools)) for gang in spec.gangs())
+
+
+def _of_gang(gang: RunSpec, pools: Sequence[NodePool]) -> Sequence[NodePool]:
+    own = gang.gang_capacity_types
+    return [pool for pool in pools if pool.capacity.value in own] or pools
+
+
+def _gang_usd_per_hour(gang: RunSpec, pools: Sequence[NodePool]) -> float | None:
     known = [usd for pool in pools if (usd := prices.per_node(pool)) is not None]
-    return round(spec.nodes * max(known), 4) if len(known) == len(pools) else None
+    return round(gang.nodes * max(known), 4) if len(known) == len(pools) else None

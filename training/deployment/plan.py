@@ -46,12 +46,22 @@ def make(values: Mapping[str, Any], stack: str, root: Path, *, preview: bool) ->
             *_run_issues(values.get("runs"), root),
         ]
         raise ConfigError(issues) from None
+    config = _pinned(config, root)
     platform = platform_record.platform(config, stack)
     references = run_files.images(config.images, root)
     runs = run_files.load(config.runs, platform, references, root)
     return Plan(
         config=config, platform=platform, images=references, runs=runs, placeholders=tuple(unset)
     )
+
+
+def _pinned(config: StackConfig, root: Path) -> StackConfig:
+    """Return the configuration with the image of the commands by digest, where it is that of this checkout."""
+    section = config.elastic_runs
+    if section is None:
+        return config
+    [image] = run_files.images({"": section.image}, root).values()
+    return config.model_copy(update={"elastic_runs": section.model_copy(update={"image": image})})
 
 
 def _run_issues(listed: Any, root: Path) -> tuple[ConfigIssue | str, ...]:

@@ -30,6 +30,7 @@ from training.deployment import (
     bucket_checks,
     capacity_checks,
     dataset_checks,
+    group_checks,
     image_checks,
     name_checks,
     network_checks,
@@ -186,6 +187,7 @@ def resolve(
     if platform:
         problems += name_checks.check_names(file, platform, references)
         problems += scheduler_checks.check_scheduler_support(file, platform)
+        problems += group_checks.check_support(file, platform)
     problems += program_checks.required(file)
     known = not problems
     program, issues = program_checks.load(file, root)
@@ -203,6 +205,7 @@ def resolve(
     dimensions = trainer_settings.dimensions(file, settings) if file.config else {}
     run = file.resolve(platform, references, settings, dimensions, program)
     problems += capacity_checks.check_capacity(file, run, platform)
+    problems += group_checks.check_capacity(run, platform)
     problems += network_checks.check_network(run, platform)
     problems += program_checks.check_on_platform(file, run, platform)
     problems += scheduler_checks.check_zones(run, platform)

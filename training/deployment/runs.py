@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 import pulumi
 import pulumi_kubernetes as k8s
@@ -13,6 +14,9 @@ from training.deployment import lineage, needs, trainer_settings
 from training.deployment.job import TrainingJob, TrainingJobArgs
 from training.deployment.preparation import PreparationJob, PreparationJobArgs
 from training.spec import RunSpec
+
+DOCUMENT: Final = "runDocument"
+"""Key of the hash of a run's document, by which the policy `run-documents` knows it."""
 
 
 def deploy(
@@ -41,5 +45,14 @@ def deploy(
         after = [*ready[run.team], *(prepared[need] for need in wanted)]
         opts = pulumi.ResourceOptions(provider=on, depends_on=after)
         args = TrainingJobArgs(run=run, platform=platform, git_commit=commit, launch=launch)
+        _keep_document(run)
         jobs[run.run_id] = TrainingJob(run.run_id, args, opts)
     return jobs
+
+
+def _keep_document(run: RunSpec) -> None:
+    """Keep the document with which a version was launched in the state: `output` stays what `input` was first.
+
+    It lies under the version, not under the run's id, which an edit changes. The policy pack compares both.
+    """
+    pulumi.Stash(f"{run.name}-v{run.version}", input={DOCUMENT: run.document_hash})

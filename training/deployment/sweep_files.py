@@ -106,6 +106,8 @@ def _sweep(
     wrong += sweep_checks.check_section(section, parameters)
     wrong += _unknown_names(document["sweep"], base)
     issues += (_below_sweep(one) for one in wrong)
+    if common is not None and common.groups:
+        issues.append(_no_groups())
     if issues or common is None:
         return None, issues
     planned = common.config.get("steps", 0)
@@ -128,6 +130,16 @@ def _sweep(
     asha = section.asha
     stops = Asha(min_steps=asha.min_steps, reduction=asha.reduction) if asha else None
     return (None if issues else Sweep(state=state, runs=runs, asha=stops)), issues
+
+
+def _no_groups() -> ConfigIssue:
+    return ConfigIssue(
+        path="groups",
+        code="conflict",
+        problem="runs of a sweep are single gangs",
+        valid="must be absent with sweep",
+        action="remove it",
+    )
 
 
 def _below_sweep(issue: ConfigIssue) -> ConfigIssue:

@@ -50,8 +50,11 @@ def load(file: RunFile, root: Path) -> tuple[dict[str, Any], list[ConfigIssue | 
         ]
     merged = _merged(_merged(content[0], file.overrides), _checkpoint_override(file))
     merged = _merged(merged, _parallel_override(file))
+    grouped = list(_grouped_elsewhere(merged))
+    merged = _merged(merged, _groups_override(file))
     return merged, [
         *_read_elsewhere(file),
+        *grouped,
         *_staged_elsewhere(merged),
         *_continued_elsewhere(file, merged),
         *weights.check_reference(merged),
@@ -112,6 +115,29 @@ def _checkpoint_override(file: RunFile) -> dict[str, Any]:
 def _parallel_override(file: RunFile) -> dict[str, Any]:
     named = {k: v for k, v in file.parallelism.model_dump().items() if v is not None}
     return {"parallel": named} if named else {}
+
+
+def _grouped_elsewhere(settings: Mapping[str, Any]) -> Iterator[ConfigIssue]:
+    """The run file says how many groups are created, and the trainer waits for no others."""
+    groups = settings.get("groups")
+    for name in ("min", "max", "spares"):
+        if isinstance(groups, Mapping) and name in groups:
+            yield ConfigIssue(
+                path=f"config: groups.{name}",
+                code="platform-setting",
+                problem=f"{shown(groups[name])} is the run file's to set",
+                valid="must be absent: the run file's groups sets it",
+                action=f"set groups.{name} in the run file, and remove this",
+            )
+
+
+def _groups_override(file: RunFile) -> dict[str, Any]:
+    if file.groups is None:
+        return {}
+    groups = file.groups
+    # group_checks reports a min above max.
+    numbers = {"min": min(groups.min, groups.max), "max": groups.max}
+    return {"groups": numbers | ({"spares": groups.spares} if groups.spares else {})}
 
 
 def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

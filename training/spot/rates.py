@@ -10,6 +10,8 @@ INTERRUPTIONS_PER_NODE_HOUR: Final = 0.2
 """Prior: between the extremes of recorded traces of 2022 and 2023 (SkyPilot's spot-traces: 0.06 to 1.4)."""
 OUTAGES_END_PER_HOUR: Final = 0.2
 """Prior: capacity of one node is missing as long as it is there; recorded traces hold both extremes."""
+NOTICED: Final = 0.9
+"""Share of losses with a notice: AWS announces most reclaims two minutes ahead, hardware failures never."""
 HALF_LIFE_S: Final = 7 * 24 * 3600.0
 """Age at which an observation counts half: markets have weekly cycles and change over months."""
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from training.spot.decide import Decision, Gang, Now, Place, Prices, decide
-from training.spot.rates import Exposure, Outages
+from training.spot.decide import Decision, Gang, Now, Place, Prices, best_interval_s, decide
+from training.spot.rates import NOTICED, Exposure, Outages
 
 SPOT_SHARE: Final = 0.35
 """Price of a spot node as a share of an on-demand one, where a price is not known."""
@@ -90,6 +90,9 @@ class Run:
     longest_s: float | None = None
     """Time that is left to it at most, for the end of a capacity block; None: not known, it is drained there."""
     save_s: float = 0.0
+    """Longest that a save may take."""
+    measured_save_s: float | None = None
+    """Of its last save; None: not known."""
     waited_s: float = 0.0
     """Since it was queued, or queued again."""
     pool: str = ""
@@ -105,6 +108,8 @@ class Choice:
     place: Place
     pools: tuple[str, ...]
     reason: str
+    checkpoint_every_s: float = math.inf
+    """Interval at which checkpoints and what they do not save cost least on spot; infinite elsewhere."""
 
 
 def held_off(
@@ -163,7 +168,17 @@ def choose(
     if left:
         reason = f"{reason} ({left})"
     taken = {Place.SPOT: spot, Place.ON_DEMAND: bought}.get(place, [])
-    return _choice(place, [*taken, *reserved], pools, reason)
+    choice = _choice(place, [*taken, *reserved], pools, reason)
+    return (
+        replace(choice, checkpoint_every_s=_interval(run, spot)) if place is Place.SPOT else choice
+    )
+
+
+def _interval(run: Run, spot: Sequence[Pool]) -> float:
+    """Return Young's interval for the pool that the gang holds, else for the one that loses most."""
+    held = [p for p in spot if p.name == run.pool] or spot
+    lost = max((p.seen.rates(run.nodes).lost for p in held), default=0.0) * 3600
+    return best_interval_s(_save(run), (1 - NOTICED) * lost)
 
 
 def _decide(
@@ -231,7 +246,11 @@ def _prices(nodes: int, spot: Sequence[Pool], bought: Sequence[Pool]) -> Prices:
 
 def _restart(run: Run, history: History) -> float:
     measured = RESTART_S if history.restart_s is None else history.restart_s
-    return _ROUNDED_S * math.ceil((measured + run.save_s) / _ROUNDED_S)
+    return _ROUNDED_S * math.ceil((measured + _save(run)) / _ROUNDED_S)
+
+
+def _save(run: Run) -> float:
+    return run.save_s if run.measured_save_s is None else run.measured_save_s
 
 
 def _pause(missing: Empty, rules: Rules) -> float:

@@ -28,6 +28,8 @@ class GangBackend:
 
     keeps_max_hours: bool = False
     """Whether it ends a run after its `maxHours`."""
+    admits_groups: bool = False
+    """Whether it admits each group of a run by itself."""
     keeps_zone: bool = False
     """Whether it keeps a gang in one zone."""
     orders_pools: bool = False

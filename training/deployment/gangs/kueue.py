@@ -15,6 +15,7 @@ class KueueGangs(GangBackend):
     """The run's object is queued; its pods need no marks but the wish for a topology."""
 
     keeps_max_hours = True
+    admits_groups = True
     keeps_zone = True
     orders_pools = True
 

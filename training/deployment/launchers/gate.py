@@ -21,7 +21,7 @@ def before(run: RunSpec, leader: str | None, command: Sequence[str]) -> list[str
         f"--gbps={run.collective_gbps:g}",
         f"--nodes={run.nodes}",
         f"--processes={run.processes_per_node}",
-        f"--job={run.run_id}",
+        f"--job={run.gang_id}",
         *([f"--leader={leader}"] if leader else []),
         "--",
         *command,
@@ -29,15 +29,8 @@ def before(run: RunSpec, leader: str | None, command: Sequence[str]) -> list[str
 
 
 def environment(run: RunSpec) -> list[dict[str, Any]]:
-    """Return variables with the pod's location for the report; none without `require`."""
+    """Return the variable with the pod's zone for the report; none without `require`."""
     if run.collective_gbps is None:
         return []
-    fields = {
-        "TRAINYARD_ZONE": f"metadata.labels['{naming.ZONE}']",
-        "TRAINYARD_NODE": "spec.nodeName",
-        "TRAINYARD_POD_IP": "status.podIP",
-    }
-    return [
-        {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
-        for name, path in fields.items()
-    ]
+    zone = {"fieldRef": {"fieldPath": f"metadata.labels['{naming.ZONE}']"}}
+    return [{"name": "TRAINYARD_ZONE", "valueFrom": zone}]

@@ -1,4 +1,4 @@
-"""`jobset`: the default for many nodes. The gang restarts as a whole, depending on the cause."""
+"""`jobset`: the default for many nodes. A gang restarts as a whole, depending on the cause; so does each group."""
 
 from __future__ import annotations
 
@@ -8,21 +8,28 @@ from infra.domain.launcher_support import JOBSET
 from infra.domain.platform import Platform
 from infra.kubernetes.objects import Manifest
 from training import spec
-from training.deployment.launchers import pod, pod_failure_policy
+from training.deployment.launchers import pod, pod_failure_policy, restarts
 from training.spec import RunSpec
 
 WORKER: Final = "worker"
-"""Name of the one ReplicatedJob; pods are RUN_ID-worker-0-INDEX."""
+"""Name of the one ReplicatedJob; pods are GANG-worker-0-INDEX."""
 
 _POD_FAILURE_POLICY: Final = ["PodFailurePolicy"]
 """Reason of the Job controller when a rule of podFailurePolicy ended the Job."""
+
+_GAVE_UP: Final = {
+    "name": "restartsUsedUp",
+    "action": "FailJobSet",
+    "onJobFailureReasons": _POD_FAILURE_POLICY,
+}
+"""What is left of the Job's rules: see pod_failure_policy.gang."""
 
 
 def failure_policy(run: RunSpec) -> dict[str, Any]:
     """Return restart rules by cause, which the Job controller's message contains.
 
     A bad configuration is never retried. A preempted or disrupted gang restarts without counting. Anything else
-    restarts and counts.
+    restarts and counts, but for a pod that has used up the restarts of its ranks.
     """
     return {
         "maxRestarts": run.max_restarts,
@@ -44,6 +51,7 @@ def failure_policy(run: RunSpec) -> dict[str, Any]:
                     "condition DisruptionTarget ",
                 ],
             },
+            *([_GAVE_UP] if restarts.has_one_pod(run) else []),
         ],
     }
 
@@ -70,26 +78,31 @@ def attempt_env() -> dict[str, Any]:
 
 
 def render(run: RunSpec, platform: Platform) -> list[Manifest]:
-    """Return one JobSet; it creates the headless Service RUN_ID itself."""
-    first = f"{run.run_id}-{WORKER}-0-0.{run.run_id}"
+    """Return a JobSet for the run, or for each of its groups; each creates the headless Service of its name."""
+    return [_jobset(gang, platform) for gang in run.gangs()]
+
+
+def _jobset(run: RunSpec, platform: Platform) -> Manifest:
+    alone = restarts.has_one_pod(run)
+    first = None if alone else f"{run.gang_id}-{WORKER}-0-0.{run.gang_id}"
     main = pod.worker(
         run, platform, first, more_env=[attempt_env()], node_rank=pod.COMPLETION_INDEX
     )
+    if alone:
+        main["command"] = restarts.within_pod(run, main["command"])
     job = worker_job(run, pod.template(run, platform, main))
-    return [
-        {
-            **JOBSET.header,
-            "metadata": pod.run_metadata(run, platform),
-            "spec": {
-                "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
-                "failurePolicy": failure_policy(run),
-                "replicatedJobs": [
-                    {
-                        "name": WORKER,
-                        "replicas": 1,
-                        "template": {"metadata": {"labels": pod.labels(run)}, "spec": job},
-                    }
-                ],
-            },
-        }
-    ]
+    return {
+        **JOBSET.header,
+        "metadata": pod.run_metadata(run, platform),
+        "spec": {
+            "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
+            "failurePolicy": failure_policy(run),
+            "replicatedJobs": [
+                {
+                    "name": WORKER,
+                    "replicas": 1,
+                    "template": {"metadata": {"labels": pod.labels(run)}, "spec": job},
+                }
+            ],
+        },
+    }

@@ -12,8 +12,9 @@ from infra.kubernetes.objects import Manifest, metadata
 from training import spec
 from training.deployment import needs, placement
 from training.deployment.gangs import gang_backend
-from training.deployment.launchers import gate, program
+from training.deployment.launchers import gate, group, program, restarts
 from training.spec import RunSpec
+from trainyard import contract
 
 CONTAINER: Final = "trainer"
 COMPLETION_INDEX: Final = f"metadata.labels['{naming.JOB_INDEX}']"
@@ -32,15 +33,18 @@ def labels(run: RunSpec) -> dict[str, str]:
         naming.PART_OF: naming.PROJECT,
         naming.MANAGED_BY: naming.PROJECT if run.sweep else "pulumi",
         **({naming.SWEEP: run.sweep} if run.sweep else {}),
+        **group.number_label(run),
     }
 
 
 def run_metadata(run: RunSpec, platform: Platform) -> Manifest:
-    """Return ObjectMeta of the run's own object; Pulumi does not wait for runs to end."""
+    """Return ObjectMeta of the run's own object, or of a group's; Pulumi does not wait for runs to end."""
     return metadata(
-        run.run_id,
+        run.gang_id,
         namespace=platform.teams[run.team].namespace,
-        labels=labels(run) | gang_backend(platform.scheduler).run_labels(run, platform),
+        labels=labels(run)
+        | group.run_labels(run)
+        | gang_backend(platform.scheduler).run_labels(run, platform),
         annotations={naming.SKIP_AWAIT: "true"},
     )
 
@@ -74,24 +78,29 @@ def _continued(run: RunSpec) -> list[str]:
 def command(run: RunSpec, rendezvous_host: str | None) -> list[str]:
     """Return the pod's command: the launcher of the run's program, or torchrun with the built-in trainer.
 
-    `rendezvous_host` is the first pod's DNS name; None for a run of one node. The Job around the pods restarts
-    them, torchrun does not.
+    `rendezvous_host` is the first pod's DNS name; None for a gang of one pod, where the launcher may restart the
+    ranks. Otherwise the Job around the pods restarts them.
     """
     if run.program:
         return [*program.COMMAND]
     words = ["python", "-m", "training.trainer.launch"]
+    again = ["--max-restarts=0"]
     if rendezvous_host is None:
         words.append("--standalone")
+        again = [
+            f"--max-restarts={run.max_restarts}",
+            f"--restarts-file={restarts.state_file(run)}",
+        ]
     else:
         words += [
             f"--nnodes={run.nodes}",
-            f"--rdzv-id={run.run_id}",
+            f"--rdzv-id={run.gang_id}",
             "--rdzv-backend=c10d",
-            f"--rdzv-endpoint={rendezvous_host}:{spec.rendezvous_port(run.run_id)}",
+            f"--rdzv-endpoint={rendezvous_host}:{spec.rendezvous_port(run.gang_id)}",
         ]
     words += [
         f"--nproc-per-node={run.processes_per_node}",
-        "--max-restarts=0",
+        *again,
         f"--shutdown-timeout={run.grace.shutdown_timeout_s}",
         "-m",
         "training.trainer",
@@ -135,6 +144,19 @@ def named_variables(secrets: Mapping[str, str]) -> list[dict[str, Any]]:
     return [
         {"name": key, "valueFrom": {"secretKeyRef": {"name": name, "key": key}}}
         for key, name in secrets.items()
+    ]
+
+
+def place_environment() -> list[dict[str, Any]]:
+    """Return the node, name and address of the pod: a run names ranks by them, and its pods connect."""
+    fields = {
+        contract.NODE_NAME_ENV: "spec.nodeName",
+        contract.POD_NAME_ENV: "metadata.name",
+        contract.POD_IP_ENV: "status.podIP",
+    }
+    return [
+        {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+        for name, path in fields.items()
     ]
 
 
@@ -230,12 +252,15 @@ def container(
             *secret_environment(run, platform),
             *(dict(e) for e in more_env),
             *gate.environment(run),
+            *group.environment(run),
             *metrics_environment(),
+            *place_environment(),
             *_added(platform, "env"),
         ],
         "ports": [{"name": naming.METRICS_PORT_NAME, "containerPort": naming.METRICS_PORT}],
         "resources": resources(run, platform),
         "volumeMounts": [*_mounts(run), *_added(platform, "volumeMounts")],
+        **group.readiness(run),
         "securityContext": restricted(),
     }
 
@@ -304,7 +329,7 @@ def template(
     near = gangs.topology(run, platform, pools)
     return {
         "metadata": {
-            "labels": {**labels(run), naming.WORKER_OF: run.run_id, **member.labels},
+            "labels": {**labels(run), naming.WORKER_OF: run.gang_id, **member.labels},
             "annotations": {
                 **near,
                 **member.annotations,

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from training import spec
 from training.deployment import needs
+from training.deployment.launchers import restarts
 from training.deployment.launchers.pod import CONTAINER
 from training.spec import RunSpec
-
-_KILLED: Final = [137, 143]
-"""Exit codes of a container that got SIGKILL, as for memory, or SIGTERM."""
+from trainyard.contract import REPLACED_CODES
 
 
 def exit_code_rule(action: str, code: int, container: str = CONTAINER) -> dict[str, Any]:
@@ -33,11 +32,12 @@ def _unprepared(run: RunSpec) -> list[dict[str, Any]]:
     return [exit_code_rule("FailJob", spec.EXIT_BAD_CONFIG, name) for name in names]
 
 
-def standalone(run: RunSpec) -> dict[str, Any]:
-    """Return the policy of Jobs outside of JobSets: pods are replaced one by one.
+def in_place(run: RunSpec) -> dict[str, Any]:
+    """Return the policy of Jobs outside of JobSets, whose pods restart their ranks themselves.
 
-    A bad configuration ends the Job; preemption (by exit code or pod condition) does not count; anything else
-    counts against backoffLimit.
+    A bad configuration ends the Job; preemption (by exit code or pod condition) does not count. A pod that ends by
+    a code of its own has given up for the gang; one that is killed, or is to be replaced, counts against
+    backoffLimit.
     """
     return {
         "rules": [
@@ -45,25 +45,22 @@ def standalone(run: RunSpec) -> dict[str, Any]:
             exit_code_rule("Ignore", spec.EXIT_PREEMPTED),
             disruption_rule("Ignore"),
             *_unprepared(run),
+            _gave_up(),
         ]
     }
 
 
-def in_place(run: RunSpec) -> dict[str, Any]:
-    """Return the policy of a gang whose pods restart their ranks themselves.
-
-    A pod that ends by a code of its own has given up for the gang; one that is killed counts against backoffLimit.
-    """
-    policy = standalone(run)
-    codes = {"containerName": CONTAINER, "operator": "NotIn", "values": _KILLED}
-    policy["rules"].append({"action": "FailJob", "onExitCodes": codes})
-    return policy
+def _gave_up(container: str = CONTAINER) -> dict[str, Any]:
+    """Return the rule for a pod that restarts its ranks, and does so no more."""
+    codes = {"containerName": container, "operator": "NotIn", "values": [*REPLACED_CODES]}
+    return {"action": "FailJob", "onExitCodes": codes}
 
 
 def gang(run: RunSpec, container: str = CONTAINER) -> dict[str, Any]:
     """Return the policy of Jobs in a JobSet: each cause ends the Job, and the JobSet acts on the cause.
 
-    A disrupted pod is not replaced alone: the others would wait for it in a dead collective.
+    A disrupted pod is not replaced alone: the others would wait for it in a dead collective. A gang of one pod
+    restarts its ranks itself, and ends with a code of its own when it gives up.
     """
     return {
         "rules": [
@@ -71,5 +68,6 @@ def gang(run: RunSpec, container: str = CONTAINER) -> dict[str, Any]:
             exit_code_rule("FailJob", spec.EXIT_PREEMPTED, container),
             disruption_rule("FailJob"),
             *_unprepared(run),
+            *([_gave_up(container)] if restarts.has_one_pod(run) else []),
         ]
     }

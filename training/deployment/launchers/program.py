@@ -89,7 +89,7 @@ def library_env(run: RunSpec) -> list[dict[str, str]]:
 def environment(
     run: RunSpec, platform: Platform, rendezvous_host: str | None
 ) -> list[dict[str, Any]]:
-    """Return the variables with the facts of the run, sorted, and the name of the pod's node.
+    """Return the variables with the facts of the run, sorted.
 
     `rendezvous_host`: DNS name of the first pod; None: a run of one node.
     """
@@ -122,11 +122,7 @@ def environment(
     variables = {contract.PLACEHOLDERS[name].variable: value for name, value in facts.items()}
     variables |= _node_facts(run, platform)
     variables |= {one["name"]: one["value"] for one in library_env(run)}
-    node = {"fieldRef": {"fieldPath": "spec.nodeName"}}
-    return [
-        *({"name": name, "value": value} for name, value in sorted(variables.items()) if value),
-        {"name": contract.NODE_NAME_ENV, "valueFrom": node},
-    ]
+    return [{"name": name, "value": value} for name, value in sorted(variables.items()) if value]
 
 
 _EC2: Final = (Nodes.MANAGED, Nodes.KARPENTER)
