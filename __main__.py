@@ -63,15 +63,18 @@ def deploy_platform(planned: plan.Plan, site: ClusterTarget) -> dict[str, list[p
     policies = AdmissionPolicies("admission", arguments.admission(config), after)
     queues = scheduler.deploy("queues", arguments.queues(config), after)
     if checks := arguments.validation(config, planned.platform, planned.images):
-        needs = [*base, priorities, *queues.cluster_queues.values()]
-        inside = pulumi.ResourceOptions(provider=site.kubernetes, depends_on=needs)
+        queued = [*base, priorities, *queues.cluster_queues.values()]
+        inside = pulumi.ResourceOptions(provider=site.kubernetes, depends_on=queued)
         Validation("validation", checks, inside)
     teams = arguments.teams(
         config, planned.platform, planned.images, queues.cluster_queues, site.storage
     )
-    shared = [priorities, policies, *queues.named_by_runs]
-    inside = pulumi.ResourceOptions(provider=site.kubernetes, depends_on=[*base, policies])
-    return {name: [Team(f"team-{name}", team, inside), *shared] for name, team in teams.items()}
+    needs = [*base, policies, priorities]
+    inside = pulumi.ResourceOptions(provider=site.kubernetes, depends_on=needs)
+    shared = queues.named_by_runs
+    return {
+        name: [Team(f"team-{name}", team, inside).ready, *shared] for name, team in teams.items()
+    }
 
 
 def main() -> None:

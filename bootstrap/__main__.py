@@ -30,7 +30,8 @@ def deploy(settings: Settings) -> None:
     )
     opts = pulumi.ResourceOptions(providers=[provider])
     state = State("state", StateArgs(account=settings.account, bucket=settings.state_bucket), opts)
-    images = Images("images", ImagesArgs(repository=settings.image_repository), opts)
+    trainer = Images("images", ImagesArgs(repository=settings.image_repository), opts)
+    ops = Images("ops-images", ImagesArgs(repository=settings.ops_image_repository), opts)
     roles = Roles(
         "roles",
         RolesArgs(
@@ -39,7 +40,7 @@ def deploy(settings: Settings) -> None:
             repository=settings.repository,
             bucket=settings.state_bucket,
             key_arn=state.key_arn,
-            image_repository_arn=images.arn,
+            image_repository_arns=(trainer.arn, ops.arn),
             targets=tuple(
                 Target(stack=one.name, cluster=one.cluster, bucket_prefix=one.bucket_prefix)
                 for one in settings.stacks
@@ -64,7 +65,8 @@ def deploy(settings: Settings) -> None:
         {
             "AWS_REGION": settings.region,
             "PULUMI_BACKEND_URL": backend,
-            "IMAGE_REPOSITORY": images.url,
+            "IMAGE_REPOSITORY": trainer.url,
+            "OPS_IMAGE_REPOSITORY": ops.url,
             **roles.variables,
         },
     )

@@ -1,4 +1,4 @@
-"""The repository of the trainer's image."""
+"""The repositories of the images: the trainer's, and that of what runs in the cluster."""
 
 from __future__ import annotations
 

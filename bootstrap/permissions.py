@@ -8,6 +8,7 @@ and the other roles, the trust in GitHub, or the backups of the state.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -384,8 +385,8 @@ def guardrails(home: Home) -> list[Statement]:
     ]
 
 
-def image_publisher(repository_arn: str) -> Document:
-    """Return the right to push images and signatures to one repository, and to read them for the scan."""
+def image_publisher(repository_arns: Sequence[str]) -> Document:
+    """Return the right to push images and signatures to the repositories, and to read them for the scan."""
     return document(
         _allow("SignIn", ["ecr:GetAuthorizationToken"], "*"),
         _allow(
@@ -395,6 +396,6 @@ def image_publisher(repository_arn: str) -> Document:
                 *("ecr:CompleteLayerUpload", "ecr:DescribeImages", "ecr:GetDownloadUrlForLayer"),
                 *("ecr:InitiateLayerUpload", "ecr:PutImage", "ecr:UploadLayerPart"),
             ],
-            repository_arn,
+            list(repository_arns),
         ),
     )

@@ -29,7 +29,7 @@ class RolesArgs:
     repository: str
     bucket: str
     key_arn: pulumi.Input[str]
-    image_repository_arn: pulumi.Input[str]
+    image_repository_arns: Sequence[pulumi.Input[str]]
     targets: tuple[Target, ...]
     github_provider: bool
     """Whether to create the account's OIDC provider."""
@@ -117,7 +117,7 @@ class Roles(pulumi.ComponentResource):
                 opts=pulumi.ResourceOptions(parent=self),
             )
         if image:
-            found = pulumi.Output.from_input(self._args.image_repository_arn)
+            found = pulumi.Output.all(*self._args.image_repository_arns)
             self._attach(name, role, "push", found.apply(permissions.image_publisher))
         for title, of_home in documents.items():
             for number, _ in enumerate(of_home(self._home(""))):

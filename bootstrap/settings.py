@@ -59,6 +59,8 @@ class Settings(StrictModel):
     """Bucket of Pulumi's state."""
     image_repository: ImageRepository = Field(description="a repository in ECR")
     """Where the workflow `image` pushes the trainer's image."""
+    ops_image_repository: ImageRepository = Field(description="another repository in ECR")
+    """Where the workflow `ops-image` pushes the image of what runs in the cluster."""
     stacks: tuple[StackSettings, ...] = Field(min_length=1, description="a list of stacks")
     quotas: dict[QuotaCode, Int] = Field(default_factory=dict, description="EC2 quotas by code")
     """Wanted values, in the quota's unit."""
@@ -83,6 +85,14 @@ def parse(values: Mapping[str, Any], *, placeholders: bool) -> Settings:
 
 
 def _doubles(settings: Settings) -> Iterator[ConfigIssue]:
+    if settings.ops_image_repository == settings.image_repository:
+        yield ConfigIssue(
+            path="opsImageRepository",
+            code="double",
+            problem=f"{settings.ops_image_repository} is also imageRepository",
+            valid="must be another repository: tags never move",
+            action="rename one",
+        )
     for key in ("name", "cluster", "bucket_prefix"):
         values = [getattr(stack, key) for stack in settings.stacks]
         for index, value in enumerate(values):

@@ -17,7 +17,14 @@ from infra.addons.isolation import isolation
 from infra.addons.manifests import rule
 from infra.addons.model import AddOn, Installable, Section
 from infra.domain import naming
-from infra.kubernetes.admission_policy import Rule, binding, policy, unchanged_but
+from infra.kubernetes.admission_policy import (
+    OWNERS_UNCHANGED,
+    Rule,
+    binding,
+    policy,
+    resources,
+    unchanged_but,
+)
 from infra.kubernetes.objects import Manifest, metadata
 
 NAMESPACE: Final = naming.COSTS_NAMESPACE
@@ -71,22 +78,12 @@ def writes_admitted() -> Manifest:
             holds=f"{unchanged_but('metadata.annotations', [STATE])} && {unchanged_but('metadata.labels', [])}",
             message=f"this account may change the annotation {STATE} only",
         ),
-        Rule(
-            holds="dyn(object).metadata.?ownerReferences == dyn(oldObject).metadata.?ownerReferences"
-            " && dyn(object).metadata.?finalizers == dyn(oldObject).metadata.?finalizers",
-            message="this account may not change owners or finalizers",
-        ),
+        OWNERS_UNCHANGED,
     ]
     return policy(
         "costs",
         matches=[
-            {
-                "apiGroups": [_KUEUE],
-                "apiVersions": ["*"],
-                "operations": ["UPDATE"],
-                "resources": ["clusterqueues", "workloads"],
-                "scope": "*",
-            }
+            resources(_KUEUE, "clusterqueues", "workloads", operations=("UPDATE",), scope="*")
         ],
         conditions={
             "costs": f"request.userInfo.username == 'system:serviceaccount:{NAMESPACE}:{NAME}'"

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from infra.addons import controllers
+from infra.addons.ingress import Ingress
 from infra.addons.model import AddOn, Image, Installable
 from infra.domain import naming
 from infra.observability import routing, series
@@ -22,6 +24,9 @@ NAME: Final = "kubePrometheusStack"
 ADMIN_USER_KEY: Final = "admin-user"
 ADMIN_PASSWORD_KEY: Final = "admin-password"
 """Keys of the Secret with Grafana's administrator."""
+CLIENT_SECRET_KEY: Final = "client-secret"
+_CLIENT_SECRET: Final = "/etc/grafana-sign-in"
+"""Where the Secret of the OIDC client is mounted."""
 
 FULL_PART: Final = 0.85
 """Share of the volume for samples. The write-ahead log and compaction need the rest."""
@@ -31,11 +36,31 @@ _EVERYTHING: Final[Mapping[str, Any]] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
+class SignIn:
+    """OpenID Connect: who may enter Grafana, and as what."""
+
+    auth_url: str
+    token_url: str
+    userinfo_url: str
+    client_id: str
+    secret: str
+    """A Secret of the namespace with the key CLIENT_SECRET_KEY."""
+    groups: tuple[str, ...]
+    """Whose members are viewers."""
+    admin_groups: tuple[str, ...] = ()
+    groups_claim: str = "groups"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Grafana:
-    """Grafana's URL and administrator."""
+    """Grafana's URL, its administrator, and the ways in."""
 
     url: str
     admin_secret: str
+    sign_in: SignIn | None = None
+    """None: the administrator only."""
+    ingress: Ingress | None = None
+    """None: through the API server only."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,7 +196,9 @@ def _grafana(args: KubePrometheusStackArgs) -> dict[str, Any]:
             "users": {"allow_sign_up": False, "viewers_can_edit": False},
             "security": {"cookie_secure": True, "strict_transport_security": True},
             "analytics": {"reporting_enabled": False, "check_for_updates": False},
+            **(_sign_in(args.grafana.sign_in) if args.grafana.sign_in else {}),
         },
+        **_ways_in(args.grafana),
         "sidecar": {
             "dashboards": {
                 "enabled": True,
@@ -192,6 +219,59 @@ def _grafana(args: KubePrometheusStackArgs) -> dict[str, Any]:
         "priorityClassName": controllers.PRIORITY,
         "podDisruptionBudget": {"maxUnavailable": 1},
     }
+
+
+def _sign_in(one: SignIn) -> dict[str, Any]:
+    """Return the parts of grafana.ini. The administrator's form is off; the sidecars use its basic auth."""
+    groups = (*one.groups, *(group for group in one.admin_groups if group not in one.groups))
+    admin = [f"contains({one.groups_claim}[*], '{group}') && 'Admin'" for group in one.admin_groups]
+    return {
+        "auth": {"disable_login_form": True},
+        "auth.generic_oauth": {
+            "enabled": True,
+            "name": "single sign-on",
+            "client_id": one.client_id,
+            "client_secret": f"$__file{{{_CLIENT_SECRET}/{CLIENT_SECRET_KEY}}}",
+            "scopes": "openid profile email groups",
+            "auth_url": one.auth_url,
+            "token_url": one.token_url,
+            "api_url": one.userinfo_url,
+            "use_pkce": True,
+            "allow_sign_up": True,
+            "groups_attribute_path": one.groups_claim,
+            "allowed_groups": " ".join(groups),
+            "role_attribute_path": " || ".join([*admin, "'Viewer'"]),
+            "role_attribute_strict": True,
+            "allow_assign_grafana_admin": False,
+        },
+    }
+
+
+def _ways_in(grafana: Grafana) -> dict[str, Any]:
+    """Return the mounted client secret and the Ingress, where there are any."""
+    found: dict[str, Any] = {}
+    if grafana.sign_in:
+        found["extraSecretMounts"] = [
+            {
+                "name": "sign-in",
+                "secretName": grafana.sign_in.secret,
+                "mountPath": _CLIENT_SECRET,
+                "readOnly": True,
+                "defaultMode": 0o440,
+            }
+        ]
+    if grafana.ingress:
+        host = str(urlsplit(grafana.url).hostname)
+        found["ingress"] = {
+            "enabled": True,
+            "ingressClassName": grafana.ingress.class_name,
+            "annotations": dict(grafana.ingress.annotations),
+            "hosts": [host],
+            "path": "/",
+            "pathType": "Prefix",
+            "tls": [{"secretName": grafana.ingress.tls_secret, "hosts": [host]}],
+        }
+    return found
 
 
 def _kube_state_metrics() -> dict[str, Any]:

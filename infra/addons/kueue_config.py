@@ -1,6 +1,6 @@
 """Kueue's controller configuration, for the chart and for the sandbox's Kueue.
 
-Both read `config.kueue.x-k8s.io/v1beta2`. Reasons: docs/adr/0010 and docs/adr/0014.
+Both read `config.kueue.x-k8s.io/v1beta2`. Reasons: docs/adr/0010, docs/adr/0014 and docs/adr/0062.
 """
 
 from __future__ import annotations
@@ -28,6 +28,10 @@ queue of ours has a `concurrentAdmissionPolicy`, so nothing else of it acts."""
 
 RECLAIM_GATE: Final = "ReclaimablePods"
 """Off: a gang holds all of its nodes until it ends, see docs/adr/0021."""
+
+TOPOLOGY_CACHE_GATE: Final = "TASCacheTopologyTree"
+"""On: the scheduler builds the tree of a pool's nodes after a change of these nodes, and not in every cycle; see
+docs/adr/0062. Off by default in 0.19."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +94,7 @@ def scheduling_config(
         "manageJobsWithoutQueueName": False,
         "featureGates": {
             **dict.fromkeys((*NODE_REPLACEMENT_GATES, RECLAIM_GATE), False),
+            TOPOLOGY_CACHE_GATE: True,
             **({STEERING_GATE: True} if steered else {}),
         },
         "waitForPodsReady": wait_for_pods_ready(timeouts),
@@ -99,7 +104,7 @@ def scheduling_config(
         },
         "integrations": {
             "frameworks": list(frameworks),
-            "labelKeysToCopy": [naming.RUN_ID, naming.TEAM],
+            "labelKeysToCopy": [naming.RUN_ID, naming.TEAM, naming.GROUP],
         },
     }
 

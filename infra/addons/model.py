@@ -66,6 +66,7 @@ class Section(StrEnum):
     RUN_PAGE = "runPage"
     COSTS = "costs"
     STEERING = "steering"
+    ELASTIC_RUNS = "elasticRuns"
     AUTOSCALER = "autoscaler"
     NONE = ""
     """Part of every cluster on AWS."""

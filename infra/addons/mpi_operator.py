@@ -10,7 +10,14 @@ from infra.addons.isolation import isolation
 from infra.addons.manifests import READ, WRITE, Kind, rule
 from infra.addons.model import AddOn, ControllerImage, Image, Installable
 from infra.domain import naming
-from infra.kubernetes.admission_policy import Rule, binding, policy, unchanged_but
+from infra.kubernetes.admission_policy import (
+    OWNERS_UNCHANGED,
+    Rule,
+    binding,
+    policy,
+    resources,
+    unchanged_but,
+)
 from infra.kubernetes.objects import Manifest
 
 NAME: Final = "mpi-operator"
@@ -112,15 +119,7 @@ def _writes_admitted() -> Manifest:
     """Admit from the service account only: deactivating and activating a run, with the annotation that says so."""
     found = policy(
         REQUEUE,
-        matches=[
-            {
-                "apiGroups": [_KUEUE],
-                "apiVersions": ["*"],
-                "operations": ["UPDATE"],
-                "resources": ["workloads"],
-                "scope": "*",
-            }
-        ],
+        matches=[resources(_KUEUE, "workloads", operations=("UPDATE",), scope="*")],
         conditions={
             "requeue": f"request.userInfo.username == 'system:serviceaccount:{_NAMESPACE}:{REQUEUE}'"
         },
@@ -134,11 +133,7 @@ def _writes_admitted() -> Manifest:
                 + f" && {unchanged_but('metadata.labels', [])}",
                 message=f"this account may change the annotation {REQUEUED} only",
             ),
-            Rule(
-                holds="dyn(object).metadata.?ownerReferences == dyn(oldObject).metadata.?ownerReferences"
-                " && dyn(object).metadata.?finalizers == dyn(oldObject).metadata.?finalizers",
-                message="this account may not change owners or finalizers",
-            ),
+            OWNERS_UNCHANGED,
         ],
     )
     # Its rights are those of the whole cluster, not of namespaces of teams only.

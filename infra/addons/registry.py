@@ -10,6 +10,7 @@ from infra.addons.cost_control import COST_CONTROL
 from infra.addons.dcgm_exporter import DCGM_EXPORTER
 from infra.addons.device_plugin import DEVICE_PLUGIN
 from infra.addons.efa_device_plugin import EFA_DEVICE_PLUGIN
+from infra.addons.elastic_runs import ELASTIC_RUNS
 from infra.addons.external_secrets import EXTERNAL_SECRETS
 from infra.addons.fluent_bit import FLUENT_BIT
 from infra.addons.gpu_operator import GPU_OPERATOR
@@ -35,7 +36,7 @@ _ALL: Final = (
     *(EXTERNAL_SECRETS, KUBE_PROMETHEUS_STACK, FLUENT_BIT, MLFLOW),
     *(GPU_OPERATOR, DEVICE_PLUGIN, DCGM_EXPORTER, EFA_DEVICE_PLUGIN),
     *(POLICY_CONTROLLER, KARPENTER, KARPENTER_CRD, CLUSTER_AUTOSCALER, NODE_MONITORING_AGENT),
-    *(RUN_PAGE, COST_CONTROL, STEERING),
+    *(RUN_PAGE, COST_CONTROL, STEERING, ELASTIC_RUNS),
 )
 
 ADD_ONS: Final[Mapping[str, AddOn]] = {add_on.name: add_on for add_on in _ALL}

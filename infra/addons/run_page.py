@@ -6,12 +6,12 @@ the API server for each read whether the signed-in user may do it: ops/ui/users.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from infra.addons import controllers, manifests, programs
+from infra.addons.ingress import Ingress
 from infra.addons.isolation import isolation
 from infra.addons.manifests import rule
 from infra.addons.model import AddOn, Image, Installable, Section
@@ -40,16 +40,6 @@ EVERYWHERE: Final = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class PageIngress:
-    """How people reach the page."""
-
-    class_name: str
-    tls_secret: str
-    """Secret with the certificate, in the page's namespace."""
-    annotations: Mapping[str, str]
-
-
-@dataclass(frozen=True, kw_only=True)
 class RunPageArgs:
     """Settings of the page."""
 
@@ -71,7 +61,7 @@ class RunPageArgs:
     teams: tuple[str, ...]
     prometheus: bool
     """Whether the stack has a Prometheus."""
-    ingress: PageIngress | None = None
+    ingress: Ingress | None = None
     replicas: int = controllers.REPLICAS
     port: int = PORT
 
@@ -154,7 +144,7 @@ def _service() -> Manifest:
     }
 
 
-def _ingress(args: RunPageArgs, ingress: PageIngress) -> Manifest:
+def _ingress(args: RunPageArgs, ingress: Ingress) -> Manifest:
     host = str(urlsplit(args.url).hostname)
     backend = {"service": {"name": NAME, "port": {"name": "http"}}}
     path = {"path": "/", "pathType": "Prefix", "backend": backend}

@@ -17,7 +17,14 @@ from infra.addons.isolation import isolation
 from infra.addons.manifests import rule
 from infra.addons.model import AddOn, Installable, Section
 from infra.domain import naming
-from infra.kubernetes.admission_policy import Rule, binding, policy, unchanged_but
+from infra.kubernetes.admission_policy import (
+    OWNERS_UNCHANGED,
+    Rule,
+    binding,
+    policy,
+    resources,
+    unchanged_but,
+)
 from infra.kubernetes.controller_accounts import STEERING as ACCOUNTS
 from infra.kubernetes.controller_accounts import is_one_of
 from infra.kubernetes.objects import Manifest, metadata
@@ -34,6 +41,8 @@ EVERYWHERE: Final = (
     rule(_KUEUE, ["workloads", "clusterqueues"], ["list"]),
 )
 """Rights in the whole cluster; in namespaces of teams it has those of infra/tenancy/access.py."""
+CORDON: Final = rule("", ["nodes"], ["patch"])
+"""Only where the stack file says `cordonNamedNodes`; an admission policy admits only cordons."""
 AT_HOME: Final = (
     rule("coordination.k8s.io", ["leases"], ["create", "get", "patch"]),
     rule("", ["configmaps"], ["create", "get", "patch"]),
@@ -53,6 +62,11 @@ class SteeringArgs:
     prometheus: bool
     """Whether the stack has a Prometheus."""
 
+    @property
+    def cordons(self) -> bool:
+        """Whether it may cordon nodes."""
+        return bool(self.settings.get("cordonNamedNodes"))
+
 
 def writes_admitted() -> Manifest:
     """Admit from the service account only: the flavors that a workload may have, its notes, and (de)activation."""
@@ -66,23 +80,33 @@ def writes_admitted() -> Manifest:
             holds=f"{unchanged_but('metadata.annotations', noted)} && {unchanged_but('metadata.labels', [])}",
             message=f"this account may change the annotations {' and '.join(noted)} only",
         ),
-        Rule(
-            holds="dyn(object).metadata.?ownerReferences == dyn(oldObject).metadata.?ownerReferences"
-            " && dyn(object).metadata.?finalizers == dyn(oldObject).metadata.?finalizers",
-            message="this account may not change owners or finalizers",
-        ),
+        OWNERS_UNCHANGED,
     ]
     return policy(
         "steering",
-        matches=[
-            {
-                "apiGroups": [_KUEUE],
-                "apiVersions": ["*"],
-                "operations": ["UPDATE"],
-                "resources": ["workloads"],
-                "scope": "*",
-            }
-        ],
+        matches=[resources(_KUEUE, "workloads", operations=("UPDATE",), scope="*")],
+        conditions={"steering": is_one_of(ACCOUNTS)},
+        rules=rules,
+    )
+
+
+def cordons_admitted() -> Manifest:
+    """Admit from the service account only that a node is cordoned, and a note why; never the way back."""
+    rules = [
+        Rule(
+            holds=f"{unchanged_but('spec', ['unschedulable'])} && object.spec.?unschedulable.orValue(false)",
+            message="this account may only set spec.unschedulable of a Node to true",
+        ),
+        Rule(
+            holds=f"{unchanged_but('metadata.annotations', [naming.CORDONED])}"
+            f" && {unchanged_but('metadata.labels', [])}",
+            message=f"this account may change the annotation {naming.CORDONED} of a Node only",
+        ),
+        OWNERS_UNCHANGED,
+    ]
+    return policy(
+        "steering-nodes",
+        matches=[resources("", "nodes", operations=("UPDATE",), scope="Cluster")],
         conditions={"steering": is_one_of(ACCOUNTS)},
         rules=rules,
     )
@@ -115,6 +139,8 @@ def plan(args: SteeringArgs) -> Installable:
     """Return the program, its rights and the policy that bounds them."""
     pools = json.dumps(dict(args.settings), indent=1, sort_keys=True) + "\n"
     walls = writes_admitted()
+    nodes = cordons_admitted()
+    everywhere = (*EVERYWHERE, *((CORDON,) if args.cordons else ()))
     return Installable(
         add_on="steering",
         before=(
@@ -127,7 +153,8 @@ def plan(args: SteeringArgs) -> Installable:
             # Before the account has a right to write.
             walls,
             binding(walls),
-            *manifests.access(NAME, NAMESPACE, EVERYWHERE, AT_HOME),
+            *((nodes, binding(nodes)) if args.cordons else ()),
+            *manifests.access(NAME, NAMESPACE, everywhere, AT_HOME),
             {
                 "apiVersion": "v1",
                 "kind": "ConfigMap",

@@ -22,11 +22,11 @@ def plan() -> Installable:
     """
     resources = {
         "requests": {"cpu": "500m", "memory": "512Mi"},
-        "limits": {"cpu": "2", "memory": "512Mi"},
+        "limits": {"memory": "512Mi"},
     }
     scheduler = {
         "requests": {"cpu": "1", "memory": "1Gi"},
-        "limits": {"cpu": "4", "memory": "1Gi"},
+        "limits": {"memory": "1Gi"},
     }
     return Installable(
         add_on="volcano",

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from infra.addons.component import AddOnsArgs
 from infra.addons.cost_control import COST_CONTROL, CostControlArgs
+from infra.addons.elastic_runs import ELASTIC_RUNS, ElasticRunsArgs
 from infra.addons.fluent_bit import FluentBitArgs
 from infra.addons.gpu_nodes import GpuNodesArgs
 from infra.addons.kube_prometheus_stack import KubePrometheusStackArgs
@@ -51,6 +52,7 @@ def _tracking_server(config: StackConfig, name: str) -> MlflowArgs:
 SETTINGS: Final[Mapping[object, Callable[[StackConfig, str], Any]]] = {
     ControllerImage: _image,
     CostControlArgs: lambda config, _: arguments.cost_control(config),
+    ElasticRunsArgs: lambda config, _: config.elastic_runs and config.elastic_runs.args(),
     FluentBitArgs: lambda config, _: arguments.log_shipper(config),
     GpuNodesArgs: lambda config, _: arguments.gpu_nodes(config),
     MlflowArgs: _tracking_server,
@@ -83,6 +85,8 @@ def args(config: StackConfig) -> AddOnsArgs:
         wanted.append(COST_CONTROL)
     if config.steering:
         wanted.append(STEERING)
+    if config.elastic_runs:
+        wanted.append(ELASTIC_RUNS)
     return AddOnsArgs(
         plans=tuple(plan(add_on, config) for add_on in wanted), mirror=config.mirror or ""
     )

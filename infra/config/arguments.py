@@ -29,7 +29,14 @@ from infra.config.sections.teams.model import TeamConfig, queue_teams
 from infra.config.types import repository_of
 from infra.domain import naming, prices, published_record
 from infra.domain.platform import Platform
-from infra.domain.pools import Autoscaler, Capacity, PurchaseModel, Reservation, Workload
+from infra.domain.pools import (
+    Autoscaler,
+    Capacity,
+    NodePool,
+    Nodes,
+    PurchaseModel,
+    Workload,
+)
 from infra.domain.storage import NamedStorageClass, SharedStorage
 from infra.domain.tier import DEFAULT_PRIORITIES
 from infra.observability.component import ObservabilityArgs
@@ -191,11 +198,12 @@ def steering(config: StackConfig) -> dict[str, Any]:
                 "name": pool.name,
                 "place": _PLACES[pool.purchase_model],
                 "usdPerNodeHour": prices.per_node(pool),
-                **_clock(pool.reservation),
+                **_clock(pool),
             }
             for pool in pools
         ],
         "rules": config.steering.rules(),
+        "cordonNamedNodes": config.steering.cordon_named_nodes,
     }
 
 
@@ -207,18 +215,20 @@ _PLACES: Final = {
 """Values of training.spot.decide.Place."""
 
 
-_TAKEN_BEFORE_S: Final = 1800.0
-"""EC2 ends the instances of a capacity block this long before the block
-(https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-capacity-blocks.html)."""
+_TAKEN_BEFORE_S: Final[Mapping[Nodes, float]] = {Nodes.MANAGED: 1800.0, Nodes.KARPENTER: 2400.0}
+"""How long before its end the nodes of a capacity block are taken. EC2 ends them 30 minutes before
+(https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-capacity-blocks.html); Karpenter deletes its own ten
+minutes earlier (karpenter-provider-aws 1.15.0, pkg/controllers/capacityreservation/expiration)."""
 
 
-def _clock(reservation: Reservation | None) -> dict[str, float]:
+def _clock(pool: NodePool) -> dict[str, float]:
     """Return when runs may be on the nodes of a capacity block, in Unix seconds."""
-    if reservation is None or reservation.start is None or reservation.end is None:
+    reserved = pool.reservation
+    if reserved is None or reserved.start is None or reserved.end is None:
         return {}
     return {
-        "opens": reservation.start.timestamp(),
-        "closes": reservation.end.timestamp() - _TAKEN_BEFORE_S,
+        "opens": reserved.start.timestamp(),
+        "closes": reserved.end.timestamp() - _TAKEN_BEFORE_S[pool.nodes],
     }
 
 
@@ -304,6 +314,7 @@ def teams(
             run_page=config.run_page is not None,
             costs=config.costs is not None,
             steering=config.steering is not None,
+            elastic_runs=config.elastic_runs is not None,
             volumes=storage.volumes(team.name),
             protect_volumes=config.protected,
             egress_cidrs=config.egress_cidrs,

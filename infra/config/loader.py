@@ -26,21 +26,19 @@ _DEPTH_MAX: Final = 100
 """Lists and mappings inside of each other; deeper ones exhaust the parser's stack."""
 
 
-class _StrictLoader(yaml.SafeLoader):
+class _StrictComposer(yaml.composer.Composer):
     """YAML with unique keys and bounded nesting; the types are those of JSON, and dates.
 
     Without it the last of two equal keys would win silently. Keys merged by `<<` may be overridden.
     """
 
-    def __init__(self, stream: str) -> None:
-        super().__init__(stream)
-        self._depth = 0
+    _depth = 0
 
     def compose_node(self, parent: Any, index: Any) -> yaml.Node | None:
         """Compose one node. Raises ConstructorError below `_DEPTH_MAX` levels."""
         self._depth += 1
         if self._depth > _DEPTH_MAX:
-            mark = self.get_mark()
+            mark = self.peek_event().start_mark  # type: ignore[attr-defined]
             problem = f"more than {_DEPTH_MAX} nested lists or mappings"
             raise yaml.constructor.ConstructorError(None, None, problem, mark)
         node: yaml.Node | None = super().compose_node(parent, index)
@@ -62,15 +60,41 @@ class _StrictLoader(yaml.SafeLoader):
         return node
 
 
-_StrictLoader.yaml_constructors = dict(yaml.SafeLoader.yaml_constructors)
-for _kind in ("set", "omap", "pairs", "binary"):
-    _StrictLoader.yaml_constructors.pop(f"tag:yaml.org,2002:{_kind}")
+class _StrictLoader(_StrictComposer, yaml.SafeLoader):
+    """With PyYAML's own parser."""
+
+
+_StrictLoader.yaml_constructors = {
+    tag: constructor
+    for tag, constructor in yaml.SafeLoader.yaml_constructors.items()
+    if tag not in [f"tag:yaml.org,2002:{kind}" for kind in ("set", "omap", "pairs", "binary")]
+}
+
+
+class _FastLoader(_StrictComposer, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """With the parser of PyYAML's C library, where it is there."""
+
+    def __init__(self, stream: str) -> None:
+        getattr(yaml, "CSafeLoader", yaml.SafeLoader).__init__(self, stream)
+        self.anchors: dict[str, yaml.Node] = {}
+
+
+_FastLoader.yaml_constructors = _StrictLoader.yaml_constructors
+
+
+def _documents(text: str) -> list[Any]:
+    """Return every document of a text. Raises YAMLError and ValueError."""
+    try:
+        return list(yaml.load_all(text, _FastLoader))
+    except (yaml.YAMLError, ValueError):
+        # Mistakes are described in the words of one parser.
+        return list(yaml.load_all(text, _StrictLoader))
 
 
 def read_yaml(path: Path, shown_as: str) -> list[Any]:
     """Return every document of a YAML file. Raises ConfigError with one issue if it is unreadable."""
     try:
-        documents = list(yaml.load_all(path.read_text(encoding="utf-8"), _StrictLoader))
+        documents = _documents(path.read_text(encoding="utf-8"))
         json.dumps(documents, default=str, skipkeys=True)
         return documents
     except FileNotFoundError:

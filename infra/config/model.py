@@ -10,6 +10,7 @@ from pydantic import Field
 from infra.config.sections.aws import AwsConfig, InterruptionConfig
 from infra.config.sections.cluster import EksClusterConfig, ExistingClusterConfig
 from infra.config.sections.costs import CostsConfig
+from infra.config.sections.elastic_runs import ElasticRunsConfig
 from infra.config.sections.gpus import GpusConfig
 from infra.config.sections.logs import LogsConfig
 from infra.config.sections.network import (
@@ -95,6 +96,8 @@ class StackConfig(StrictModel):
     """Record of costs and enforcement of budgets in the cluster. Default: none."""
     steering: SteeringConfig | None = None
     """Moves runs between spot, reserved and on-demand pools. Default: none; queues try pools in their order."""
+    elastic_runs: ElasticRunsConfig | None = None
+    """Runs of replica groups that leave and join while they train. Default: run files have no `groups`."""
     run_page: RunPageConfig | None = None
     """The run page in the cluster, for users who sign in. Default: none; `trainyard ui` serves it to its user."""
 

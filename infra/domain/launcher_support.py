@@ -122,6 +122,8 @@ class Support:
     """Add-ons that its objects need, besides the scheduler."""
     single_node: bool = False
     """Whether it runs on one node only."""
+    groups: bool = False
+    """Whether a run may consist of replica groups: each restarts as a whole, by the cause of its end."""
     torchrun: bool = True
     """Whether torchrun starts the ranks, in each pod; False: mpirun does, from a pod of its own."""
 
@@ -129,7 +131,7 @@ class Support:
 LAUNCHERS: Final[Mapping[str, Support]] = {
     "job": Support(kind=JOB, single_node=True),
     "indexed-job": Support(kind=JOB),
-    "jobset": Support(kind=JOBSET, operators=("jobset",)),
+    "jobset": Support(kind=JOBSET, operators=("jobset",), groups=True),
     "trainjob": Support(kind=TRAIN_JOB, operators=("jobset", "kubeflowTrainer")),
     "pytorchjob": Support(kind=PYTORCH_JOB, operators=("trainingOperator",)),
     "mpijob": Support(kind=MPI_JOB, operators=("mpiOperator",), torchrun=False),

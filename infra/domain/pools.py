@@ -106,7 +106,7 @@ class Reservation:
     start: datetime | None = None
     """When a capacity block starts, in UTC; None: not given, it is always there."""
     end: datetime | None = None
-    """When it ends. EC2 takes its nodes 30 minutes before."""
+    """When it ends. EC2 takes its nodes 30 minutes before, Karpenter 40."""
 
 
 class Network(StrEnum):

@@ -28,14 +28,24 @@ class Rule:
     """One line: what is wrong; what is valid; what to do."""
 
 
-def resources(group: str, *names: str, operations: Sequence[str] = WRITES) -> dict[str, Any]:
+OWNERS_UNCHANGED: Final = Rule(
+    holds="dyn(object).metadata.?ownerReferences == dyn(oldObject).metadata.?ownerReferences"
+    " && dyn(object).metadata.?finalizers == dyn(oldObject).metadata.?finalizers",
+    message="this account may not change owners or finalizers",
+)
+"""For policies about what one account may update."""
+
+
+def resources(
+    group: str, *names: str, operations: Sequence[str] = WRITES, scope: str = "Namespaced"
+) -> dict[str, Any]:
     """Return a resource rule: these resources of an API group, in any version."""
     return {
         "apiGroups": [group],
         "apiVersions": ["*"],
         "operations": list(operations),
         "resources": list(names),
-        "scope": "Namespaced",
+        "scope": scope,
     }
 
 

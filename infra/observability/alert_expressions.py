@@ -14,6 +14,10 @@ STARVATION_RATIO: Final = 0.2
 """Fraction of step time spent waiting for samples."""
 SLOW_CHECKPOINT_S: Final = 60
 SLOWEST_CHECKPOINT_S: Final = 900
+NAMED_S: Final = 900
+"""Age until which a verdict about a rank that ended its attempt is news."""
+STILL_SLOW_S: Final = 120
+"""Age of the last verdict about a rank that is still slow; they come every few seconds."""
 RESTARTS: Final = 3
 VOLUME_FREE_RATIO: Final = 0.1
 AWAY: Final = "2h"
@@ -62,6 +66,24 @@ CHECKPOINT_SLOW: Final = (
 CHECKPOINT_FAILED: Final = _reported("checkpoint_failed", "checkpoint-failed|no-space")
 RESUME_FAILED: Final = _reported("checkpoint_corrupt", "restore-failed")
 
+_OF_CULPRIT: Final = f"{_OF_RUN}, symptom, culprit_rank, culprit_node, culprit_pod"
+
+
+def _named(symptoms: str, age_s: int) -> str:
+    """Match ranks that were named so recently; the value is the age in seconds."""
+    age = f'time() - {series.CULPRIT_TIME}{{symptom=~"{symptoms}"}}'
+    return f"max by ({_OF_CULPRIT}) ({age}) < {age_s}"
+
+
+_RANK_NAMED: Final = _named("hung|mismatched-rank", NAMED_S)
+RANK_HUNG: Final = (
+    f"{_RANK_NAMED} or ({_reported('', 'rank-named')}"
+    f" unless on (namespace, run_id) {_named('.+', NAMED_S)})"
+)
+"""The log shipper counts the line also where the gang ends before its metrics are scraped."""
+RANK_CORRUPT: Final = _named("corrupt-rank", NAMED_S)
+RANK_SLOW: Final = _named("slow-rank|slow-loader", STILL_SLOW_S)
+
 _RESTARTED: Final = (
     f"round(sum by ({_OF_RUN}) (increase({series.POD_RESTARTS}[1h])"
     f" * on (namespace, pod) group_left (run_id, team) {series.RUN_POD}))"
@@ -70,25 +92,31 @@ _ATTEMPTS: Final = (
     f"max by ({_OF_RUN}) (max_over_time({series.ATTEMPT}[1h]))"
     f" - min by ({_OF_RUN}) (min_over_time({series.ATTEMPT}[1h]))"
 )
-_OWNER: Final = (
-    f"max by (namespace, job_name, owner_name)"
-    f' (max_over_time({series.JOB_OWNER}{{owner_kind=~"JobSet|MPIJob", {_TEAMS}}}[5m]))'
-)
+_GROUP: Final = "-g[0-9]+"
+"""Follows the run id in the name of a group's JobSet."""
 
 
-def _of_gangs(jobs: str) -> str:
-    """Map series of Jobs to the runs whose JobSets or MPIJobs created them."""
-    joined = f"{jobs} * on (namespace, job_name) group_left (owner_name) {_OWNER}"
-    named = f'label_replace({_team_of(joined)}, "run_id", "$1", "owner_name", "(.+)")'
+def _of_gangs(jobs: str, *, groups: bool = False) -> str:
+    """Map series of Jobs to the runs whose JobSets or MPIJobs created them; `groups`: to runs with groups only."""
+    which = f'owner_name{"=~" if groups else "!~"}".+{_GROUP}"'
+    owner = (
+        f"max by (namespace, job_name, owner_name)"
+        f' (max_over_time({series.JOB_OWNER}{{owner_kind=~"JobSet|MPIJob", {_TEAMS}, {which}}}[5m]))'
+    )
+    joined = f"{jobs} * on (namespace, job_name) group_left (owner_name) {owner}"
+    suffix = _GROUP if groups else ""
+    named = f'label_replace({_team_of(joined)}, "run_id", "$1", "owner_name", "(.+){suffix}")'
     return f"max by ({_OF_RUN}) ({named})"
 
 
 _STARTS: Final = _of_gangs(f"changes({series.JOB_START}[1h])")
 RESTART_LOOP: Final = (
-    f"{_RESTARTED} >= {RESTARTS} or ({_ATTEMPTS}) >= {RESTARTS} or {_STARTS} >= {RESTARTS}"
+    f"{_RESTARTED} >= {RESTARTS}"
+    f" or (({_ATTEMPTS}) >= {RESTARTS} unless on (namespace, run_id) {series.PLANNED_GROUPS})"
+    f" or {_STARTS} >= {RESTARTS}"
 )
 """Container restarts, attempts reported by trainers, and starts of a JobSet's Job: the latter count attempts
-that end before their trainer is scraped."""
+that end before their trainer is scraped. Groups come and go, and each new leader is an attempt."""
 
 _RUN_ID: Final = "[a-z0-9-]+-v[0-9]+-[0-9a-f]{8}"
 
@@ -108,12 +136,22 @@ _OWN_JOBS: Final = (
 _REPLICAS: Final = (
     f'({series.POD_PHASE}{{phase="Failed", {_TEAMS}, pod=~"{_RUN_ID}{_REPLICA}"}} == 1)'
 )
+_DONE_JOBS: Final = f'({series.JOB_COMPLETE}{{condition="true"}} == 1)'
+_FAILED_GROUPS: Final = (
+    f"({_of_gangs(_FAILED_JOBS, groups=True)}"
+    f" unless on (namespace, run_id) {_of_gangs(_DONE_JOBS, groups=True)}"
+    f" unless on (namespace, run_id) {series.RUN_POD})"
+)
+"""A group that failed while others train, or before another was done, is not the end of its run."""
 RUN_FAILED: Final = (
-    f"{_of_gangs(_FAILED_JOBS)} or {_of_names(_OWN_JOBS, 'job_name')}"
+    f"{_of_gangs(_FAILED_JOBS)} or {_FAILED_GROUPS} or {_of_names(_OWN_JOBS, 'job_name')}"
     f" or {_of_names(_REPLICAS, 'pod', _REPLICA)}"
 )
 """Of every job kind. A JobSet that restarts a gang deletes its failed Job, and Training Operator the pods that it
 replaces: what remains failed is the end of the run. `job` and `indexed-job` are Jobs with the id of the run."""
+GROUPS_MISSING: Final = (
+    f"max by ({_OF_RUN}) ({series.GROUPS}) < max by ({_OF_RUN}) ({series.PLANNED_GROUPS})"
+)
 
 PENDING_TOO_LONG: Final = (
     f'sum by (namespace, pod, run_id, team) (({series.POD_PHASE}{{phase="Pending"}} == 1)'

@@ -20,12 +20,16 @@ from infra.observability.alert_expressions import (
     CHECKPOINT_SLOW,
     GPU_ERROR,
     GPU_METRICS_MISSING,
+    GROUPS_MISSING,
     LOADER_STARVATION,
     LOW_UTILIZATION,
     NCCL_TIMEOUT,
     NODE_PRESSURE,
     OVERRIDE_ENDING,
     PENDING_TOO_LONG,
+    RANK_CORRUPT,
+    RANK_HUNG,
+    RANK_SLOW,
     RESTART_LOOP,
     RESTORE_DRILL_FAILED,
     RESULTS_NOT_COPIED,
@@ -83,6 +87,7 @@ class Alert:
 
 
 _RUN: Final = "{{ $labels.run_id }} of team {{ $labels.team }}"
+_CULPRIT: Final = "rank {{ $labels.culprit_rank }}, node {{ $labels.culprit_node }}"
 
 _RUNS: Final = (
     Alert(
@@ -160,6 +165,15 @@ _RUNS: Final = (
         "configuration is invalid.",
     ),
     Alert(
+        name="GroupsMissing",
+        expression=GROUPS_MISSING,
+        lasting="2h",
+        owner=TEAM,
+        severity=TICKET,
+        summary=f"Run {_RUN} trains with fewer groups than it may have",
+        description="{{ $value | humanize }} of its replica groups take part, for two hours. It goes on, slower.",
+    ),
+    Alert(
         name="TrainingPodPending",
         expression=PENDING_TOO_LONG,
         lasting="10m",
@@ -176,6 +190,33 @@ _RUNS: Final = (
         severity=PAGE,
         summary=f"A collective of run {_RUN} timed out",
         description="Usual causes: network interface, MTU, firewall, a lost node, or a rank that hangs.",
+    ),
+    Alert(
+        name="RankHung",
+        expression=RANK_HUNG,
+        owner=PLATFORM,
+        severity=PAGE,
+        summary=f"A rank of run {_RUN} hangs or breaks the exchange ({_CULPRIT})",
+        description="All other ranks wait for it, until the attempt ends and the gang restarts. A node on which "
+        "that happens again must be replaced.",
+    ),
+    Alert(
+        name="RankCorrupt",
+        expression=RANK_CORRUPT,
+        owner=PLATFORM,
+        severity=PAGE,
+        summary=f"A rank of run {_RUN} computes wrong values ({_CULPRIT})",
+        description="Its replica differs from the others'. The run continues from the last step in which all "
+        "agreed, but results of this node cannot be trusted: cordon it and remove its runs.",
+    ),
+    Alert(
+        name="RankSlow",
+        expression=RANK_SLOW,
+        lasting="5m",
+        owner=PLATFORM,
+        severity=TICKET,
+        summary=f"A rank of run {_RUN} slows the others down: {{{{ $labels.symptom }}}} ({_CULPRIT})",
+        description="All ranks of a step wait for the slowest one.",
     ),
 )
 

@@ -36,6 +36,11 @@ def _compiled(expression: str) -> re.Pattern[str]:
 
 _ALL: Final = (
     LogPattern(
+        name="rank-named",
+        expression=r"trainyard-culprit \{.symptom.: .(hung|mismatched-rank|corrupt-rank).",
+        meaning="a rank was named that hangs, breaks the exchange or computes wrong values",
+    ),
+    LogPattern(
         name="no-progress",
         expression=r"launch: no progress for [0-9]+ s",
         meaning="the run's ranks were ended because they reported nothing more",

@@ -103,6 +103,10 @@ CHECKPOINT_STALL_SECONDS: Final = _trainer("checkpoint_stall_seconds_total", "s"
 STEP: Final = _trainer("step")
 PLANNED_STEPS: Final = _trainer("planned_steps")
 ATTEMPT: Final = _trainer("attempt")
+GROUPS: Final = _trainer("groups")
+"""Replica groups that take part; only of runs that have groups, as PLANNED_GROUPS."""
+PLANNED_GROUPS: Final = _trainer("planned_groups")
+RESTARTS_IN_POD: Final = _trainer("restarts_in_pod")
 LOSS: Final = _trainer("loss_nats", "nats per token")
 EVALUATION_LOSS: Final = _trainer("evaluation_loss_nats", "nats per token")
 LEARNING_RATE: Final = _trainer("learning_rate")
@@ -118,6 +122,12 @@ VOLUME_SIZE: Final = _trainer("volume_size_bytes", "B")
 VOLUME_FREE: Final = _trainer("volume_free_bytes", "B")
 """Free space of the volume of the run directory, measured at the start and after each checkpoint."""
 EVENTS: Final = _trainer("events_total", "", "event")
+CULPRIT_TIME: Final = _trainer(
+    "culprit_timestamp_seconds",
+    "Unix s",
+    *("symptom", "culprit_rank", "culprit_node", "culprit_pod"),
+)
+"""When a rank was last named as the cause of trouble; `node` and `pod` are those of the leading rank."""
 
 
 def _costs(name: str, help: str, *labels: str, unit: str = "") -> Series:

@@ -155,6 +155,12 @@ def steering_access(team: str) -> tuple[Manifest, Manifest]:
     return _account_access(team, naming.STEERING_ACCOUNT, naming.STEERING_NAMESPACE, rules)
 
 
+def elastic_access(team: str) -> tuple[Manifest, Manifest]:
+    """Return the same for what releases groups of ended runs; infra/addons/elastic_runs.py."""
+    rules = [_rule("kueue.x-k8s.io", ["workloads"], ["patch"])]
+    return _account_access(team, naming.ELASTIC_ACCOUNT, naming.ELASTIC_NAMESPACE, rules)
+
+
 def _account_access(
     team: str, name: str, home: str, rules: list[dict[str, Any]]
 ) -> tuple[Manifest, Manifest]:

@@ -68,6 +68,8 @@ class TeamArgs:
     """Whether a program in the cluster holds the team to its budget."""
     steering: bool = False
     """Whether a program in the cluster moves the team's runs between its pools."""
+    elastic_runs: bool = False
+    """Whether a program in the cluster releases groups of the team's ended runs."""
     record: str = ""
     """The Platform record of the team's members as text; see infra/domain/published_record.py."""
 
@@ -139,6 +141,7 @@ def _guardrail_manifests(args: TeamArgs) -> Iterator[tuple[str, Manifest]]:
         *(access.page_access(team) if args.run_page else ()),
         *(access.costs_access(team) if args.costs else ()),
         *(access.steering_access(team) if args.steering else ()),
+        *(access.elastic_access(team) if args.elastic_runs else ()),
     ]
     for one in programs:
         yield f"{one['kind'].lower()}-{one['metadata']['name']}", one
@@ -151,10 +154,14 @@ def _guardrail_manifests(args: TeamArgs) -> Iterator[tuple[str, Manifest]]:
 
 
 class Team(pulumi.ComponentResource):
-    """One team; its runs depend on all of this."""
+    """One team."""
+
+    ready: pulumi.Resource
+    """What its runs depend on: all of the team exists once this does."""
 
     def __init__(self, name: str, args: TeamArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__(naming.infra_type("Team"), name, None, opts)
+        self.ready = self
         # The namespace, too: its deletion would delete the claims in it.
         keep = args.protect_volumes
         home = KubernetesObject(
@@ -163,38 +170,40 @@ class Team(pulumi.ComponentResource):
             pulumi.ResourceOptions(parent=self, protect=keep, retain_on_delete=keep),
         )
 
-        def own(*needs: pulumi.Resource, **more: Any) -> pulumi.ResourceOptions:
-            # Names are plain strings, so Pulumi cannot infer the order of deletion.
-            return pulumi.ResourceOptions(parent=self, depends_on=[home, *needs], **more)
+        made: list[pulumi.Resource] = [home]
 
-        held = {
-            suffix: KubernetesObject(f"{name}-{suffix}", manifest, own())
-            for suffix, manifest in _guardrail_manifests(args)
-        }
+        def add(
+            suffix: str, manifest: Manifest, *needs: pulumi.Resource, **more: Any
+        ) -> pulumi.Resource:
+            # Names are plain strings, so Pulumi cannot infer the order of deletion.
+            own = pulumi.ResourceOptions(parent=self, depends_on=[home, *needs], **more)
+            made.append(KubernetesObject(f"{name}-{suffix}", manifest, own))
+            return made[-1]
+
+        held = {suffix: add(suffix, manifest) for suffix, manifest in _guardrail_manifests(args)}
         for role in access.ROLE_RULES:
             binding = access.role_binding(role, args.team, args.groups.get(role, ()))
-            KubernetesObject(f"{name}-binding-{role}", binding, own(held[f"role-{role}"]))
+            add(f"binding-{role}", binding, held[f"role-{role}"])
         claims: dict[str, pulumi.Resource] = {}
         for claim, volume in (
             (naming.CHECKPOINTS_CLAIM, args.volumes.checkpoints),
             (naming.DATASETS_CLAIM, args.volumes.datasets),
         ):
-            claims[claim] = KubernetesObject(
-                f"{name}-{claim}",
+            claims[claim] = add(
+                claim,
                 volumes.claim(args.team, claim, volume),
-                own(*volume.needs, protect=keep, retain_on_delete=keep),
+                *volume.needs,
+                protect=keep,
+                retain_on_delete=keep,
             )
-        needs = own(held["service-account"], claims[naming.CHECKPOINTS_CLAIM])
+        needs = held["service-account"], claims[naming.CHECKPOINTS_CLAIM]
         if copies := args.results_copy:
-            KubernetesObject(
-                f"{name}-results-copy", results_copy.cron_job(args.team, copies), needs
-            )
+            add("results-copy", results_copy.cron_job(args.team, copies), *needs)
         if drill := args.restore_drill:
-            KubernetesObject(
-                f"{name}-restore-drill", restore_drill.cron_job(args.team, drill), needs
-            )
+            add("restore-drill", restore_drill.cron_job(args.team, drill), *needs)
         found = {"namespace": naming.namespace(args.team)}
         if args.cluster_queue:
-            KubernetesObject(f"{name}-queue", local_queue(args.team), own(args.cluster_queue))
+            # The last one: each run then depends on one resource, not on a hundred, which its state would list.
+            self.ready = add("queue", local_queue(args.team), args.cluster_queue, *made[1:])
             found["localQueue"] = naming.local_queue(args.team)
         self.register_outputs(found)

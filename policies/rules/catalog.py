@@ -21,6 +21,7 @@ from .model import Config, Rule, Violation
 from .placement import GPU_PLACEMENT
 from .production_spot import SPOT_FOR_PRODUCTION
 from .quota import QUOTA_FITS_POOLS
+from .run_documents import RUN_DOCUMENTS
 from .storage import BUCKET_SETTINGS, PROTECTED_STATE
 from .tags import AWS_TAGS
 
@@ -34,6 +35,7 @@ RULES: Final[tuple[Rule, ...]] = (
     FLAVOR_TAINTS,
     TIME_SLICING,
     SPOT_FOR_PRODUCTION,
+    RUN_DOCUMENTS,
     KARPENTER_DISRUPTION,
     EFA_INTERFACES,
     EFA_ONE_ZONE,

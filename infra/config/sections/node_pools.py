@@ -55,7 +55,7 @@ class ReservationConfig(StrictModel):
     start: Instant | None = None
     """When a capacity block starts, in UTC, in quotes. With `steering`, runs are admitted from then on."""
     end: Instant | None = None
-    """When it ends. Runs save and leave before EC2 takes the nodes, which is 30 minutes earlier."""
+    """When it ends. Runs save and leave before the nodes are taken: 30 minutes earlier by EC2, 40 by Karpenter."""
 
     @property
     def reservation(self) -> Reservation:

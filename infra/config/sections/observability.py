@@ -7,9 +7,11 @@ from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, Field
 
-from infra.addons.kube_prometheus_stack import NAME, Grafana, KubePrometheusStackArgs
+from infra.addons.kube_prometheus_stack import NAME, KubePrometheusStackArgs
 from infra.config.errors import ConfigIssue, did_you_mean, one_of, shown
 from infra.config.partial import Check, PartialStack
+from infra.config.sections import grafana
+from infra.config.sections.grafana import GrafanaConfig, Https, section_of
 from infra.config.sections.teams.model import read_teams, teams_named
 from infra.config.types import DnsLabel, Int, Number, Size, Str, StrictModel, matching
 from infra.domain import prices, quantity
@@ -18,14 +20,6 @@ from infra.observability.component import ObservabilityArgs
 from infra.observability.monitors import GPU_EXPORTERS
 from infra.observability.recording import Facts, NodePrice
 from infra.observability.routing import Channel, Receiver, Severity
-
-_HTTPS: Final = r"https://[A-Za-z0-9.-]+(:[0-9]+)?(/[\w./-]*)?"
-
-
-Https = Annotated[
-    Str, AfterValidator(matching("url", _HTTPS, "a URL such as https://grafana.example.com"))
-]
-
 
 SecretKey = Annotated[
     Str,
@@ -41,16 +35,6 @@ SlackChannel = Annotated[
         matching("slack-channel", r"#[^\s#{}]{1,80}", "a channel such as '#gpu-alerts'")
     ),
 ]
-
-
-class GrafanaConfig(StrictModel):
-    """The Grafana that links point to."""
-
-    url: Https = Field(description="the URL under which people reach Grafana")
-    """External URL of Grafana; links of runs and alerts use it."""
-    admin_secret_name: DnsLabel | None = None
-    """A Secret of the namespace `monitoring` with the keys admin-user and admin-password, which the
-    stack does not create. Required where the stack installs Grafana."""
 
 
 class ReceiverConfig(StrictModel):
@@ -110,50 +94,22 @@ class ObservabilityConfig(StrictModel):
     name the page's path."""
 
 
-def _section(stack: PartialStack) -> dict[str, Any]:
-    section = stack.raw.get("observability")
-    return section if isinstance(section, dict) else {}
-
-
 def _receivers(stack: PartialStack) -> Iterator[tuple[str, dict[str, Any]]]:
-    receivers = _section(stack).get("receivers")
+    receivers = section_of(stack).get("receivers")
     for index, receiver in enumerate(receivers if isinstance(receivers, list) else []):
         if isinstance(receiver, dict):
             yield f"observability.receivers[{index}]", receiver
 
 
-def _operator(stack: PartialStack) -> dict[str, Any] | None:
-    operators = stack.raw.get("operators")
-    found = operators.get(NAME) if isinstance(operators, dict) else None
-    return found if isinstance(found, dict) else None
-
-
 def check_prometheus_installed(stack: PartialStack) -> Iterator[ConfigIssue]:
     """Require the operator whose objects the section creates."""
-    if _section(stack) and stack.operators is not None and NAME not in stack.operators:
+    if section_of(stack) and stack.operators is not None and NAME not in stack.operators:
         yield ConfigIssue(
             path="observability",
             code="operator-required",
             problem=f"operators.{NAME} is missing",
             valid=f"requires operators.{NAME}, whose objects it creates",
             action=f"add {NAME} to operators, with provided: true if the cluster has it",
-        )
-
-
-def check_grafana_admin(stack: PartialStack) -> Iterator[ConfigIssue]:
-    """Require a Secret for Grafana's admin password instead of the chart's default."""
-    grafana = _section(stack).get("grafana")
-    operator = _operator(stack) or {}
-    if not isinstance(grafana, dict) or operator.get("provided") is not False:
-        return
-    if grafana.get("adminSecretName") is None:
-        yield ConfigIssue(
-            path="observability.grafana.adminSecretName",
-            code="missing",
-            problem="missing",
-            valid="must name a Secret in namespace monitoring with the keys admin-user "
-            "and admin-password",
-            action="add it, and create the Secret before the first update",
         )
 
 
@@ -209,12 +165,6 @@ def release(
     section: ObservabilityConfig, cluster: str, default_class: str
 ) -> KubePrometheusStackArgs:
     """Return the arguments of the release that the stack installs."""
-    found = section.grafana
-    grafana = (
-        Grafana(url=found.url, admin_secret=found.admin_secret_name)
-        if found and found.admin_secret_name
-        else None
-    )
     return KubePrometheusStackArgs(
         cluster=cluster,
         retention_days=section.retention_days,
@@ -222,7 +172,7 @@ def release(
         storage_class=section.storage_class or default_class,
         scrape_seconds=section.scrape_seconds,
         receivers=tuple(one.receiver for one in section.receivers),
-        grafana=grafana,
+        grafana=section.grafana.release() if section.grafana else None,
     )
 
 
@@ -273,6 +223,6 @@ def component_args(
 
 CHECKS: Final[tuple[Check, ...]] = (
     check_prometheus_installed,
-    check_grafana_admin,
+    *grafana.CHECKS,
     check_receivers,
 )

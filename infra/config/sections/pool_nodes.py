@@ -120,6 +120,26 @@ def check_reservations(stack: PartialStack) -> Iterator[ConfigIssue]:
             )
 
 
+def check_timed_blocks(stack: PartialStack) -> Iterator[ConfigIssue]:
+    """Require something that starts a capacity block's nodes where the block has a clock."""
+    chosen = stack.raw.get("autoscaler", Autoscaler.NONE.value)
+    if stack.provider != "eks" or chosen == Autoscaler.CLUSTER_AUTOSCALER:
+        return
+    for index, pool in read_pools(stack):
+        if pool.reservation is None or pool.nodes is not Nodes.MANAGED:
+            continue
+        reserved = pool.reservation.reservation
+        if reserved.start and not any(_check_clock("", reserved)):
+            yield ConfigIssue(
+                path=f"nodePools[{index}].nodes",
+                code="timed-block-unscaled",
+                problem="'managed' with start and end of a capacity block, and nothing scales its node group "
+                f"(autoscaler: {chosen})",
+                valid="requires nodes: karpenter, or autoscaler: cluster-autoscaler",
+                action="set nodes: karpenter and min: 0, or remove start and end",
+            )
+
+
 def _check_clock(path: str, reserved: Reservation) -> Iterator[ConfigIssue]:
     """Require both ends of a capacity block's time, in this order, and none of other reservations."""
     if reserved.start is None and reserved.end is None:
@@ -294,6 +314,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     check_node_options,
     check_placement_groups,
     check_reservations,
+    check_timed_blocks,
     check_fallbacks,
     check_architectures,
     check_autoscaler,

@@ -11,6 +11,7 @@ from infra.config.sections import (
     cluster,
     costs,
     egress,
+    elastic_runs,
     gpus,
     images,
     logs,
@@ -33,7 +34,7 @@ SECTIONS: Final = (
     *(aws, cluster, network, pool_zones, node_pools, pool_nodes, storage),
     *(members, quotas, shares, secrets, restore_drill, results),
     *(scheduler, operators, gpus, images, egress, signatures, logs, observability, validation),
-    *(run_page, costs, steering),
+    *(run_page, costs, steering, elastic_runs),
 )
 
 CHECKS: Final[tuple[Check, ...]] = (

@@ -7,26 +7,16 @@ from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, Field
 
-from infra.addons.run_page import PageIngress, RunPageArgs
+from infra.addons.run_page import RunPageArgs
 from infra.config.errors import ConfigIssue, shown
 from infra.config.partial import Check, PartialStack
-from infra.config.sections.observability import Https
+from infra.config.sections.grafana import Https
+from infra.config.sections.ingress import IngressConfig
 from infra.config.types import SOURCE_SUFFIX, DnsLabel, Image, Str, StrictModel, matching
 
 _CLAIM: Final = matching("claim", r"[\w:./-]{1,200}", "the name of a claim, such as email")
 _TEXT: Final = matching("text", r"[\x21-\x7e]{1,300}", "printable characters without spaces")
 _PREFIX: Final = matching("prefix", r"(?!system:)[\x21-\x7e]{0,100}", "a prefix such as oidc:")
-
-
-class PageIngressConfig(StrictModel):
-    """An Ingress of the page's host, with TLS."""
-
-    class_name: DnsLabel = Field(description="the name of an IngressClass")
-    """IngressClass whose controller serves it."""
-    tls_secret_name: DnsLabel = Field(description="the name of a Secret with a certificate")
-    """Secret with the certificate of the host, in the namespace `trainyard-page`."""
-    annotations: dict[Str, Str] = Field(default={})
-    """Annotations that the controller reads."""
 
 
 class RunPageConfig(StrictModel):
@@ -55,12 +45,11 @@ class RunPageConfig(StrictModel):
     """What the API server puts before names of users. Default: nothing."""
     groups_prefix: Annotated[Str, AfterValidator(_PREFIX)] = ""
     """What the API server puts before names of groups. Default: nothing."""
-    ingress: PageIngressConfig | None = None
+    ingress: IngressConfig | None = None
     """How people reach the Service `run-page`. Default: an Ingress of your own."""
 
     def args(self, teams: tuple[str, ...], *, prometheus: bool) -> RunPageArgs:
         """Return the arguments of the add-on."""
-        found = self.ingress
         return RunPageArgs(
             image=self.image,
             proxy_image=self.proxy_image,
@@ -74,13 +63,7 @@ class RunPageConfig(StrictModel):
             group_prefix=self.groups_prefix,
             teams=teams,
             prometheus=prometheus,
-            ingress=PageIngress(
-                class_name=found.class_name,
-                tls_secret=found.tls_secret_name,
-                annotations=found.annotations,
-            )
-            if found
-            else None,
+            ingress=self.ingress.args() if self.ingress else None,
         )
 
 

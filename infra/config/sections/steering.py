@@ -29,6 +29,10 @@ class SteeringConfig(StrictModel):
     every_seconds: Annotated[Int, Field(ge=5, le=60)] = 30
     """Seconds between looks."""
 
+    cordon_named_nodes: bool = False
+    """Whether nodes are cordoned on which runs name a rank that computes wrong values, hangs again, or stays slow
+    (docs/culprits.md); at most one node of a pool in an hour, and a tenth of a pool. Requires Prometheus."""
+
     def rules(self) -> dict[str, Any]:
         """Return the rules as the program reads them."""
         return {
@@ -49,6 +53,16 @@ def check_steering(stack: PartialStack) -> Iterator[ConfigIssue]:
             problem="operators.kueue is missing",
             valid="requires Kueue, between whose flavors it moves runs",
             action="add kueue to operators, or remove steering",
+        )
+    section = stack.section("steering", SteeringConfig)
+    cordons = section is not None and section.cordon_named_nodes
+    if cordons and stack.operators is not None and not stack.has_operator("kubePrometheusStack"):
+        yield ConfigIssue(
+            path="steering.cordonNamedNodes",
+            code="operator-required",
+            problem="operators.kubePrometheusStack is missing",
+            valid="requires Prometheus, in which runs name ranks",
+            action="add kubePrometheusStack to operators, or remove cordonNamedNodes",
         )
 
 

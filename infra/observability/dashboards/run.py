@@ -173,6 +173,13 @@ GROUND: Final = Row(
             stacked=True,
         ),
         lines(
+            "Replica groups",
+            Unit.COUNT,
+            "Groups that take part, and that may; absent for a run of one gang.",
+            (f"max({series.GROUPS}{{{_RUN}}})", "take part"),
+            (f"max({series.PLANNED_GROUPS}{{{_RUN}}})", "may take part"),
+        ),
+        lines(
             "Container restarts per hour",
             Unit.COUNT,
             "A gang that restarts has new pods: see the attempt above.",

@@ -48,7 +48,7 @@ class KarpenterArgs(PoolNodesArgs):
 
 def values(args: KarpenterArgs, queue: pulumi.Input[str]) -> dict[str, Any]:
     """Return the controller's chart values."""
-    amounts = {"cpu": "1", "memory": "1Gi"}
+    memory = {"memory": "1Gi"}
     return {
         "serviceAccount": {"name": SERVICE_ACCOUNT},
         "settings": {
@@ -57,7 +57,7 @@ def values(args: KarpenterArgs, queue: pulumi.Input[str]) -> dict[str, Any]:
             "interruptionQueue": queue,
             "featureGates": node_health.KARPENTER_FEATURES,
         },
-        "controller": {"resources": {"requests": amounts, "limits": amounts}},
+        "controller": {"resources": {"requests": {"cpu": "1"} | memory, "limits": memory}},
     }
 
 

@@ -16,7 +16,7 @@ from infra.sites.aws.addons import Addon
 
 NAME: Final = "eks-node-monitoring-agent"
 
-_FIRST_VERSION: Final = (1, 7, 1)
+FIRST_VERSION: Final = (1, 7, 1)
 """Its configuration schema is the first with `dcgmAgent.enabled`, `nodeAgent.dcgmAddress` and
 `nodeAgent.dnsPolicy`; EKS rejects unknown keys."""
 
@@ -27,7 +27,7 @@ KARPENTER_FEATURES: Final = {"nodeRepair": True}
 def monitoring_agent(pools: Sequence[NodePool], dcgm_address: str) -> Addon:
     """Return the add-on; `dcgm_address`: address of each node's engine, empty: the agent starts one."""
     settings = _settings(pools, dcgm_address)
-    return Addon(name=NAME, settings=settings, at_least=_FIRST_VERSION if settings else None)
+    return Addon(name=NAME, settings=settings, at_least=FIRST_VERSION if settings else None)
 
 
 def _settings(pools: Sequence[NodePool], dcgm_address: str) -> Mapping[str, Any]:

@@ -12,7 +12,7 @@ from infra.domain.launcher_support import KINDS
 from infra.kubernetes import pod_templates
 from infra.kubernetes.admission_policy import Rule, labels_of, policy, resources, text
 from infra.kubernetes.objects import Manifest
-from infra.tenancy.admission.ownership import PEOPLE, without_deployers
+from infra.tenancy.admission.ownership import PEOPLE, groups_of_run, without_deployers
 
 _NODES: Final = f"{naming.DOMAIN}/cap-nodes"
 _SECONDS: Final = f"{naming.DOMAIN}/cap-seconds"
@@ -109,7 +109,8 @@ def submitted_within_caps() -> Manifest:
         | without_deployers()
         | {"run": f"{pod_templates.label(naming.RUN_ID)} != ''"},
         variables={
-            "nodes": f"double({_pods()})",
+            # Each group is an object of its own, and the cap is the run's.
+            "nodes": f"double(({_pods()}) * {groups_of_run()})",
             "seconds": f"{limit} == '' ? 0.0 : double({limit})",
             "capNodes": _cap(_NODES),
             "capSeconds": _cap(_SECONDS),

@@ -113,6 +113,26 @@ def owned_by_their_launcher() -> Manifest:
     )
 
 
+def groups_of_run() -> str:
+    """Return CEL: as how many groups the object's run is counted; 1 for a run without groups.
+
+    A label that is not a number from 1 to 99 is refused by `submitted_as_rendered`.
+    """
+    groups = pod_templates.label(naming.GROUPS)
+    return f"({groups}.matches('^[1-9][0-9]?$') ? int({groups}) : 1)"
+
+
+def _named_after_run(run_id: str) -> str:
+    """Return CEL: a run is named after its id; each of its groups, by its number below the run's count, too."""
+    group = pod_templates.label(naming.GROUP)
+    single = f"{group} == '' && {pod_templates.label(naming.GROUPS)} == ''"
+    number = f"{group}.matches('^(0|[1-9][0-9]?)$') && int({group}) < {groups_of_run()}"
+    return (
+        f"(object.metadata.name == {run_id} && {single}) || "
+        f"(object.metadata.name == {run_id} + '-g' + {group} && {number})"
+    )
+
+
 def submitted_as_rendered() -> Manifest:
     """Require of what members of a team create that it is a part of a run, under the run's name and account."""
     run_id = pod_templates.label(naming.RUN_ID)
@@ -132,7 +152,8 @@ def submitted_as_rendered() -> Manifest:
         rules=[
             Rule(
                 holds=(
-                    f"({run_id} != '' && (object.metadata.name == {run_id} || (!variables.run && "
+                    f"({run_id} != '' && (variables.run ? ({_named_after_run(run_id)}) : "
+                    f"(object.metadata.name == {run_id} || "
                     f"object.metadata.name.startsWith({run_id} + '-')))) || "
                     f"(request.kind.kind == 'Job' && {component} in {texts(_PREPARATIONS)} && "
                     f"!({text(naming.QUEUE_NAME)} in {labels_of('object')})) || "
@@ -145,7 +166,7 @@ def submitted_as_rendered() -> Manifest:
                 ),
                 message=(
                     f"this is not a part of a run: {naming.RUN_ID} must be the run's id, and the run must have "
-                    "it as its name; submit the run with trainyard run submit"
+                    "it as its name, its groups with their number; submit the run with trainyard run submit"
                 ),
             ),
             Rule(

@@ -1,0 +1,131 @@
+"""Release of groups of ended runs in the cluster: `trainyard stack release` as a Deployment of one pod.
+
+It reads the objects and Workloads of runs with groups, and deactivates Workloads. An admission policy admits only
+that from its account, and only of groups: it can stop groups, but start nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from infra.addons import controllers, manifests, programs
+from infra.addons.isolation import isolation
+from infra.addons.manifests import rule
+from infra.addons.model import AddOn, Installable, Section
+from infra.domain import naming
+from infra.domain.launcher_support import LAUNCHERS
+from infra.kubernetes.admission_policy import (
+    OWNERS_UNCHANGED,
+    Rule,
+    binding,
+    labels_of,
+    policy,
+    resources,
+    text,
+    unchanged_but,
+)
+from infra.kubernetes.objects import Manifest
+
+NAMESPACE: Final = naming.ELASTIC_NAMESPACE
+NAME: Final = naming.ELASTIC_ACCOUNT
+LEASE: Final = "release"
+_KUEUE: Final = "kueue.x-k8s.io"
+
+EVERYWHERE: Final = (
+    *(
+        rule(one.kind.group, [one.kind.resource], ["list"])
+        for one in LAUNCHERS.values()
+        if one.groups
+    ),
+    rule(_KUEUE, ["workloads"], ["list"]),
+)
+"""Rights in the whole cluster; in namespaces of teams it has those of infra/tenancy/access.py."""
+AT_HOME: Final = (rule("coordination.k8s.io", ["leases"], ["create", "get", "patch"]),)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ElasticRunsArgs:
+    """Settings of the program."""
+
+    image: str
+    """Of ops/image/Dockerfile, by digest."""
+    every_seconds: int
+
+
+def writes_admitted() -> Manifest:
+    """Admit from the service account only the deactivation of a group."""
+    rules = [
+        Rule(
+            holds=f"{unchanged_but('spec', ['active'])} && dyn(object).spec.?active == optional.of(false)",
+            message="this account may set spec.active of a Workload to false only",
+        ),
+        Rule(
+            holds=f"{text(naming.GROUP)} in {labels_of('oldObject')}",
+            message="this account may change Workloads of replica groups only",
+        ),
+        Rule(
+            holds=f"{unchanged_but('metadata.annotations', [])} && {unchanged_but('metadata.labels', [])}",
+            message="this account may not change labels or annotations",
+        ),
+        OWNERS_UNCHANGED,
+    ]
+    return policy(
+        "elastic-runs",
+        matches=[resources(_KUEUE, "workloads", operations=("UPDATE",), scope="*")],
+        conditions={
+            "elastic-runs": f"request.userInfo.username == 'system:serviceaccount:{NAMESPACE}:{NAME}'"
+        },
+        rules=rules,
+    )
+
+
+def container(args: ElasticRunsArgs) -> dict[str, Any]:
+    """Return the container of the program."""
+    words = ["stack", "release", "--every", str(args.every_seconds)]
+    return programs.command(
+        NAME,
+        args.image,
+        [*words, "--lease", f"{NAMESPACE}/{LEASE}"],
+        resources=controllers.resources("50m", "256Mi"),
+        volumeMounts=[{"name": "tmp", "mountPath": "/tmp"}],
+    )
+
+
+def plan(args: ElasticRunsArgs) -> Installable:
+    """Return the program, its rights and the policy that bounds them."""
+    walls = writes_admitted()
+    return Installable(
+        add_on="elasticRuns",
+        before=(
+            isolation(NAME, NAMESPACE),
+            # Before the account has a right to write.
+            walls,
+            binding(walls),
+            *manifests.access(NAME, NAMESPACE, EVERYWHERE, AT_HOME),
+        ),
+        objects=(
+            programs.deployment(
+                NAME,
+                NAMESPACE,
+                [container(args)],
+                replicas=1,
+                recreate=True,
+                volumes=[{"name": "tmp", "emptyDir": {}}],
+            ),
+        ),
+        namespace_labels=controllers.pod_security("restricted"),
+    )
+
+
+ELASTIC_RUNS: Final = AddOn(
+    name="elasticRuns",
+    section=Section.ELASTIC_RUNS,
+    version="of this repository",
+    app_version="of this repository",
+    namespace=NAMESPACE,
+    kubernetes=("1.30", ""),
+    needs=("kueue", "jobset"),
+    settings=ElasticRunsArgs,
+    plan=plan,
+)

@@ -1,0 +1,27 @@
+"""An Ingress of a page in the cluster."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from infra.addons.ingress import Ingress
+from infra.config.types import DnsLabel, Str, StrictModel
+
+
+class IngressConfig(StrictModel):
+    """An Ingress of the URL's host, with TLS."""
+
+    class_name: DnsLabel = Field(description="the name of an IngressClass")
+    """IngressClass whose controller serves it."""
+    tls_secret_name: DnsLabel = Field(description="the name of a Secret with a certificate")
+    """Secret with the certificate of the host, in the namespace of the page."""
+    annotations: dict[Str, Str] = Field(default={})
+    """Annotations that the controller reads, such as the one that keeps a load balancer internal."""
+
+    def args(self) -> Ingress:
+        """Return the Ingress for an add-on."""
+        return Ingress(
+            class_name=self.class_name,
+            tls_secret=self.tls_secret_name,
+            annotations=self.annotations,
+        )
