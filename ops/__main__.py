@@ -8,7 +8,7 @@ from typing import Final
 
 from rich.console import Console
 
-from ops import completion, drain_command, update_lookup
+from ops import completion, drain_command, release_command, update_lookup
 from ops.budgets import command as budgets
 from ops.cluster import Cluster, ClusterError, ForbiddenError
 from ops.collect import NoSuchRunError
@@ -103,6 +103,7 @@ def parser() -> argparse.ArgumentParser:
     stack = tree.group("stack", "check the stack; drain and resume its queues")
     ready.add(stack)
     drain_command.add(stack)
+    release_command.add(stack)
     costs.add_to_stack(stack)
     review.add(stack)
     update_lookup.add(stack)

@@ -6,7 +6,9 @@ import contextlib
 import json
 import logging
 import os
+import random
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +53,10 @@ class ForbiddenError(ClusterError):
 
 class ConflictError(ClusterError):
     """The object exists already, or was changed concurrently."""
+
+
+class QuotaBusyError(UnreachableError):
+    """The API server could not count the object against a quota, because others were created; nothing was."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +148,16 @@ class Cluster:
 
     def _write(self, method: str, path: str, body: Json, *, dry_run: bool = False) -> Json:
         query = [("fieldManager", FIELD_MANAGER), *([("dryRun", "All")] if dry_run else [])]
-        answer = self._call(method, path, query, body)
+        end = time.monotonic() + TIMEOUT_S
+        while True:
+            try:
+                answer = self._call(method, path, query, body)
+                break
+            except QuotaBusyError:
+                if time.monotonic() > end:
+                    raise
+                # Of many clients each loses some rounds: not all at the same time again.
+                time.sleep(random.uniform(0.05, 0.5))
         if answer is None:
             raise ClusterError(f"{method} {path}: object or kind not found")
         return answer
@@ -232,6 +247,8 @@ def _http_error(status: int, data: Any, what: str) -> ClusterError:
         return WebhookError(f"{text}; {_WEBHOOK}")
     if status == 429 or status >= 500:
         return UnreachableError(text)
+    if status == 409 and "cannot be fulfilled on resourcequotas" in message:
+        return QuotaBusyError(text)
     return {403: ForbiddenError, 409: ConflictError}.get(status, ClusterError)(text)
 
 

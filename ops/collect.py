@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from infra.domain import launcher_support, naming
-from ops import logs, metrics, objects, placement, stopped
+from ops import groups, logs, metrics, objects, placement, stopped
 from ops.cluster import Cluster, ForbiddenError, Kind
 from ops.metrics import MetricsUnknownError, PrometheusClient, RunIdentity, Vitals
 from ops.objects import Json
@@ -40,14 +40,15 @@ class NoSuchRunError(Exception):
 def list_runs(cluster: Cluster, namespace: str | None = None) -> list[Json]:
     """Return the run objects, newest first, with those of stopped runs as `stopped.run_of` has them.
 
-    Raises ForbiddenError if the caller may not list them.
+    The objects of the groups of one run are one, as `groups.merged` has it. Raises ForbiddenError if the caller
+    may not list them.
     """
-    found = [
+    found = groups.merged(
         item
         for kind in RUN_KINDS
         for item in cluster.items(kind, namespace, naming.RUN_ID)
         if objects.label(item, naming.RUN) and not objects.owner(item)
-    ]
+    )
     there = {(objects.meta(one).get("namespace"), objects.name(one)) for one in found}
     left = [
         one
@@ -110,7 +111,7 @@ def take_snapshot(
     taken = Snapshot(
         run=run,
         now=now,
-        workload=_workload_of(run, workloads),
+        workload=objects.workload_of(run, workloads),
         local_queue=local_queue,
         cluster_queue=cluster_queue,
         cohort=_find_by_name(reader.items(COHORTS), cohort),
@@ -249,10 +250,3 @@ class _Reader:
 
 def _find_by_name(items: Iterable[Json], wanted: str) -> Json | None:
     return next((item for item in items if objects.name(item) == wanted), None)
-
-
-def _workload_of(run: Json, workloads: Iterable[Json]) -> Json | None:
-    """Return the newest Workload of this object: an older one may still be terminating."""
-    uid = str(objects.meta(run).get("uid"))
-    mine = [w for w in workloads if objects.owned_by(w, uid)]
-    return next(iter(objects.newest_first(mine)), None)

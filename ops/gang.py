@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ops import objects
+import dataclasses
+
+from ops import groups, objects
 from ops.objects import Json
 from ops.runs import states
 from ops.snapshot import Snapshot
@@ -24,3 +26,15 @@ def is_training(snapshot: Snapshot) -> bool:
     pods = live_pods(snapshot)
     ready = [pod for pod in pods if objects.condition_is_true(pod, "Ready")]
     return bool(pods) and len(ready) == len(pods) and len(pods) >= expected_size(snapshot)
+
+
+def that_trains(snapshot: Snapshot) -> Snapshot:
+    """Return the snapshot without groups that do not take part; as it is if the run has none."""
+    if not groups.has_groups(snapshot.run):
+        return snapshot
+    there = [part for part in snapshot.parts if is_training(part)]
+    return dataclasses.replace(
+        snapshot,
+        pods=[pod for part in there for pod in part.pods],
+        jobs=[job for part in there for job in part.jobs],
+    )

@@ -185,6 +185,18 @@ class GpuFault:
 
 
 @dataclass(frozen=True, kw_only=True)
+class NamedRank:
+    """A rank that a run has named as the cause of trouble."""
+
+    symptom: str
+    rank: str
+    node: str
+    pod: str
+    time: float
+    """When it was last named, in Unix seconds."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Vitals:
     """Metrics of a run; None where there is no series. Ratios are 0 to 1."""
 
@@ -204,6 +216,8 @@ class Vitals:
     """Seconds that the last checkpoint took to write."""
     stall: float | None = None
     """Share of the time that training was blocked by saves."""
+    restarts_in_pod: float = 0.0
+    """Starts of its ranks again in its pod, after failures."""
     saves_failed: float = 0.0
     """Failed saves of this attempt."""
     log_matches: Mapping[str, float] = field(default_factory=dict)
@@ -212,6 +226,8 @@ class Vitals:
     """By run id, of all its versions: median tokens/s and maximum GPUs over HISTORY."""
     gpu_faults: tuple[GpuFault, ...] = ()
     """Faulty GPUs on its nodes."""
+    culprits: tuple[NamedRank, ...] = ()
+    """Ranks that its attempts of the last hour have named."""
 
     @property
     def known(self) -> bool:
@@ -262,6 +278,9 @@ def queries(asked: RunIdentity, nodes: Sequence[str]) -> dict[str, str]:
         "stall": f"{stalls} / ({stalls} + {rate(series.STEP_SECONDS)})",
         "gpu_busy": f"avg({series.RUN_GPU_UTILIZATION}{{{run}}})",
         "checkpoint_write_s": f"max({series.CHECKPOINT_WRITE_SECONDS}{{{run}}})",
+        "culprits": "max by (symptom, culprit_rank, culprit_node, culprit_pod)"
+        f" (last_over_time({series.CULPRIT_TIME}{{{run}}}[{RECENT}]))",
+        "restarts_in_pod": f"max({series.RESTARTS_IN_POD}{{{run}}})",
         "events": f"sum by (event) ({series.EVENTS}{{{run}}})",
         "log_matches": f"sum by (pattern) (max_over_time({series.LOG_MATCHES}{{{run}}}[{RECENT}]))",
         "speeds": "max by (run_id) (quantile_over_time(0.5, "
@@ -299,6 +318,7 @@ def parse_vitals(answers: Mapping[str, Sequence[Sample]]) -> Vitals:
         gpu_busy=one("gpu_busy"),
         checkpoint_write_s=one("checkpoint_write_s"),
         stall=one("stall"),
+        restarts_in_pod=one("restarts_in_pod") or 0.0,
         saves_failed=events.get("checkpoint_failed", 0.0),
         log_matches={
             s.labels["pattern"]: s.value
@@ -311,6 +331,18 @@ def parse_vitals(answers: Mapping[str, Sequence[Sample]]) -> Vitals:
             if gpus.get(run := s.labels.get("run_id", "")) and s.value
         },
         gpu_faults=tuple(_gpu_faults(answers)),
+        culprits=tuple(map(_named_rank, answers.get("culprits", ()))),
+    )
+
+
+def _named_rank(sample: Sample) -> NamedRank:
+    labels = sample.labels
+    return NamedRank(
+        symptom=labels.get("symptom", ""),
+        rank=labels.get("culprit_rank", ""),
+        node=labels.get("culprit_node", ""),
+        pod=labels.get("culprit_pod", ""),
+        time=sample.value,
     )
 
 

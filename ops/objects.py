@@ -5,12 +5,15 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterable
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
 
 from infra.domain import naming, quantity
 
 Json = dict[str, Any]
 """One object, as decoded from JSON."""
+
+MEMBERS: Final = "groups"
+"""Key of the objects of its groups in that of a run with groups: ops/groups.py."""
 
 
 def meta(item: Json) -> Json:
@@ -87,11 +90,18 @@ def newest_first(items: Iterable[Json]) -> list[Json]:
     return sorted(items, key=lambda item: str(meta(item).get("creationTimestamp")), reverse=True)
 
 
+def workload_of(item: Json, workloads: Iterable[Json]) -> Json | None:
+    """Return the newest Workload of an object: an older one may still be terminating."""
+    uid = str(meta(item).get("uid"))
+    return next(iter(newest_first(w for w in workloads if owned_by(w, uid))), None)
+
+
 def reference(item: Json) -> str:
-    """Return kubectl arguments: `jobset/NAME -n NAMESPACE`."""
+    """Return kubectl arguments: `jobset/NAME -n NAMESPACE`, for a run with groups `jobset -l LABEL=RUN_ID ...`."""
     kind = str(item.get("kind", "object")).lower()
     namespace = meta(item).get("namespace")
-    return f"{kind}/{name(item)}" + (f" -n {namespace}" if namespace else "")
+    which = f" -l {naming.RUN_ID}={name(item)}" if MEMBERS in item else f"/{name(item)}"
+    return f"{kind}{which}" + (f" -n {namespace}" if namespace else "")
 
 
 def run_id_of(item: Json) -> str:

@@ -198,24 +198,24 @@ def _resources(flavors: Iterator[Json], flavor: str, resource: str) -> Iterator[
 
 
 def quota_holders(workloads: Iterable[Json], flavors: Sequence[str]) -> list[QuotaHolder]:
-    """Return the runs that hold GPUs of these flavors, largest first."""
-    found = []
+    """Return the runs that hold GPUs of these flavors, largest first; a run with its groups is one."""
+    found: dict[tuple[str, str, str], QuotaHolder] = {}
     for workload in workloads:
         admission = objects.status(workload).get("admission") or {}
         for one in admission.get("podSetAssignments") or []:
             flavor = str((one.get("flavors") or {}).get(naming.GPU, ""))
             if flavor in flavors and not objects.condition_is_true(workload, "Finished"):
                 gpus = quantity.parse((one.get("resourceUsage") or {}).get(naming.GPU, "0"))
-                found.append(
-                    QuotaHolder(
-                        run_id=objects.run_id_of(workload),
-                        team=team_of(workload),
-                        flavor=flavor,
-                        gpus=gpus,
-                        nodes=int(one.get("count", 1)),
-                    )
+                key = objects.run_id_of(workload), team_of(workload), flavor
+                before = found.get(key)
+                found[key] = QuotaHolder(
+                    run_id=key[0],
+                    team=key[1],
+                    flavor=flavor,
+                    gpus=gpus + (before.gpus if before else 0),
+                    nodes=int(one.get("count", 1)) + (before.nodes if before else 0),
                 )
-    return sorted(found, key=lambda h: (-h.gpus, h.run_id))
+    return sorted(found.values(), key=lambda h: (-h.gpus, h.run_id))
 
 
 def team_of(item: Json) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from infra.domain import naming
-from ops import objects
+from ops import groups, objects
 from ops.logs import Log
 from ops.metrics import Vitals
 from ops.objects import Json
@@ -70,6 +71,26 @@ class Snapshot:
     @property
     def run_id(self) -> str:
         return objects.run_id_of(self.run)
+
+    @property
+    def parts(self) -> list[Snapshot]:
+        """What is queued by itself, each with its own objects: the run's groups, or the run."""
+        if not groups.has_groups(self.run):
+            return [self]
+        return [self._part(gang) for gang in groups.gangs(self.run)]
+
+    def _part(self, gang: Json) -> Snapshot:
+        number = groups.number_of(gang)
+        pods = [pod for pod in self.pods if groups.number_of(pod) == number]
+        names = {objects.name(pod) for pod in pods}
+        return dataclasses.replace(
+            self,
+            run=gang,
+            workload=objects.workload_of(gang, self.workloads),
+            jobs=[job for job in self.jobs if groups.number_of(job) == number],
+            pods=pods,
+            logs=[log for log in self.logs if log.pod in names],
+        )
 
     @property
     def team(self) -> str:

@@ -5,9 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import datetime as dt
-import secrets
-import signal
-import socket
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -17,7 +14,7 @@ from typing import Final
 
 from rich.console import Console
 
-from ops import metrics, objects
+from ops import controller, metrics, objects
 from ops.budgets import budget_file, control, exposition
 from ops.budgets.budget_file import TeamBudget
 from ops.budgets.decision import Level, Override, Reading, decide
@@ -49,17 +46,7 @@ def add(commands: Group) -> None:
     budgets.add_argument(
         "--budgets", type=Path, metavar="FILE", help="budgets that the stack has written"
     )
-    enforce.add_argument(
-        "--lease",
-        type=lease_name,
-        metavar="NAMESPACE/NAME",
-        help="write only while this process holds the Lease; the others wait",
-    )
-    enforce.add_argument("--once", action="store_true", help="decide once and end")
-    enforce.add_argument("--dry-run", action="store_true", help="say what would be done")
-    enforce.add_argument(
-        "--every", type=float, default=EVERY_S, metavar="SECONDS", help="default %(default)g"
-    )
+    controller.add_options(enforce, EVERY_S, "decide once and end")
     enforce.add_argument(
         "--metrics",
         type=address,
@@ -80,14 +67,6 @@ def add(commands: Group) -> None:
     allow.add_argument("--hours", type=float, metavar="HOURS", help="how long it holds")
     allow.add_argument("--reason", default="", metavar="TEXT", help="why; kept with your user name")
     allow.add_argument("--withdraw", action="store_true", help="end it now")
-
-
-def lease_name(text: str) -> tuple[str, str]:
-    """Parse NAMESPACE/NAME of a Lease."""
-    namespace, slash, name = text.partition("/")
-    if not (namespace and slash and name):
-        raise argparse.ArgumentTypeError(f"got {text}; expected NAMESPACE/NAME")
-    return namespace, name
 
 
 def address(text: str) -> tuple[str, int]:
@@ -236,19 +215,14 @@ class Controller:
 def _enforce(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
     show = printer(console)
     budgets = [one for one in _budgets(args) if args.team in (None, one.budget.team)]
-    lease = None
-    if args.lease:
-        namespace, name = args.lease
-        lease = Lease(cluster, namespace, name, f"{socket.gethostname()}-{secrets.token_hex(4)}")
-        # The first process of a container ignores SIGTERM without a handler.
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+    lease = controller.lease_of(args, cluster)
     page = Page()
-    controller = Controller(
+    enforcing = Controller(
         cluster, required(args.record), budgets, show, dry_run=args.dry_run, lease=lease, page=page
     )
     server = _serve(args, page)
     try:
-        return _repeat(args, controller, metrics.connect(args.prometheus, cluster), show)
+        return _repeat(args, enforcing, metrics.connect(args.prometheus, cluster), show)
     finally:
         if server:
             server.shutdown()

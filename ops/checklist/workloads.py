@@ -109,9 +109,12 @@ def run_metadata(snapshot: ChecklistSnapshot) -> Row:
     for missing in snapshot.unreadable(CONFIG_MAPS):
         notes.add_unknown(missing)
     records = {objects.name(one): one for one in snapshot.all_teams(CONFIG_MAPS)}
-    runs = snapshot.runs()
+    # The groups of a run have one record.
+    runs = list(
+        {objects.label(run, naming.RUN_ID): run for run in reversed(snapshot.runs())}.values()
+    )
     described = []
-    for run in runs[:RECORDS_MAX]:
+    for run in runs[: -RECORDS_MAX - 1 : -1]:
         run_id = objects.label(run, naming.RUN_ID)
         try:
             described.append(_describe_record(run_id, records))

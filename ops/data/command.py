@@ -15,7 +15,7 @@ from typing import Any, Final
 from rich.console import Console
 
 from infra.domain import naming
-from ops import collect, objects, stopped
+from ops import collect, groups, objects, stopped
 from ops.cluster import Cluster, ClusterError, ForbiddenError
 from ops.collect import CONFIG_MAPS
 from ops.commands import Group, printer
@@ -193,12 +193,13 @@ def _runs(cluster: Cluster, team: str) -> dict[str, str]:
     namespace = naming.namespace(team)
     try:
         for run in collect.list_runs(cluster, namespace):
-            over = one_run.OneRun(run=run, workload=None, pods=()).summary().over
+            over = one_run.OneRun(run=run, workloads=(), pods=()).summary().over
             if over and not stopped.is_stopped(run):
                 continue
             run_id = objects.run_id_of(run)
             config = cluster.get(CONFIG_MAPS, run_id, namespace) or {}
-            found[run_id] = json.dumps([run.get("spec"), list((config.get("data") or {}).values())])
+            specs = [gang.get("spec") for gang in groups.gangs(run)]
+            found[run_id] = json.dumps([specs, list((config.get("data") or {}).values())])
     except ForbiddenError as error:
         raise ClusterError(f"team {team}: {error}; which runs use the data must be known") from None
     return found

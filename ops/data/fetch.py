@@ -18,6 +18,7 @@ from ops.runs.scope import read_in_scope
 from ops.runs.show_command import add_run
 from trainyard.contract import CHECKPOINT_MOUNT
 from trainyard.store.interface import parse_step
+from trainyard.store.manifest import UnknownFormat
 from trainyard.store.posix import PosixStore
 
 CHECKPOINTS: Final = "checkpoints"
@@ -112,10 +113,14 @@ def _step(path: str, run_id: str) -> int | None:
 def _verified(
     args: argparse.Namespace, run_id: str, steps: Sequence[int] | set[int], console: Console
 ) -> int:
-    """Compare checkpoints with their manifests; return 0, or 1 if one is damaged."""
+    """Compare checkpoints with their manifests; return 0, or 1 if one is damaged or cannot be verified."""
     show = printer(console)
     store = PosixStore(args.to / run_id / CHECKPOINTS)
-    wrong = {step: found for step in sorted(steps) if (found := store.verify(step))}
+    try:
+        wrong = {step: found for step in sorted(steps) if (found := store.verify(step))}
+    except UnknownFormat as error:
+        show(f"copied, but not verified: {error}")
+        return 1
     for step, found in wrong.items():
         for line in found:
             show(f"checkpoint of step {step}: {line}")

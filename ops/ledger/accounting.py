@@ -184,6 +184,14 @@ class _Runs:
         self, book: Book, node: Node, hold: Hold, a: float, b: float, share: float, until: float
     ) -> None:
         """Book [a, b] of a hold, cut by the run's phases and the gaps between them."""
+        if hold.group is not None:
+            # Until its group is a member, the steps are those of others.
+            joined = min(b, until if hold.member is None else hold.member)
+            if a < joined:
+                _book(book, node, Bucket.STARTING, share * (joined - a), hold)
+                a = joined
+            if a >= b:
+                return
         phases = self._phases.get(hold.run, [])
         first = hold.start
         last = _end(hold.end, until)

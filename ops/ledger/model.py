@@ -93,6 +93,10 @@ class Hold:
     end: float | None = None
     share: float = 1.0
     """Of the node's GPUs."""
+    group: int | None = None
+    """Replica group of the run that holds it; None: the run has none."""
+    member: float | None = None
+    """Since when that group takes part in the run, whose phases are of all groups; None: it does not yet."""
 
     @property
     def identity(self) -> tuple[str, ...]:
@@ -139,10 +143,13 @@ class Wait:
     """Pools that it may use; empty: any."""
     nodes: float = 1.0
     """Nodes that it waits for."""
+    group: int | None = None
+    """Replica group of the run that waits; None: the run has none."""
 
     @property
     def identity(self) -> tuple[str, ...]:
-        return (self.KIND, self.run, repr(self.start))
+        group = () if self.group is None else (str(self.group),)
+        return (self.KIND, self.run, repr(self.start), *group)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from typing import Final
 
 from infra.domain import naming, prices, quantity
 from infra.observability import series
-from ops import objects, placement
+from ops import groups, objects, placement
 from ops.cluster import Cluster, ForbiddenError, Kind
 from ops.collect import NODES, PODS, WORKLOADS
 from ops.ledger.model import Bucket, Cause, Fact, Fault, Hold, Node, Phase, Wait
@@ -106,7 +106,7 @@ def look(
 def facts(sight: Sight, known: Iterable[Fact] = ()) -> list[Fact]:
     """Return the facts of a sight, and the ends of known ones that are no longer to be seen."""
     before = {fact.identity: fact for fact in known}
-    seen: list[Fact] = [*_nodes(sight), *_faults(sight), *_holds(sight), *_waits(sight)]
+    seen: list[Fact] = [*_nodes(sight), *_faults(sight), *_holds(sight, before), *_waits(sight)]
     seen += _phases(sight, before)
     there = {fact.identity for fact in seen}
     return [*seen, *_gone(sight, before, there)]
@@ -153,7 +153,7 @@ def _faults(sight: Sight) -> Iterator[Fault]:
                 break
 
 
-def _holds(sight: Sight) -> Iterator[Hold]:
+def _holds(sight: Sight, before: Mapping[tuple[str, ...], Fact]) -> Iterator[Hold]:
     nodes = {objects.name(node): node for node in sight.nodes}
     for pod in sight.pods:
         node = nodes.get(str((pod.get("spec") or {}).get("nodeName") or ""))
@@ -169,7 +169,20 @@ def _holds(sight: Sight) -> Iterator[Hold]:
             start=start,
             end=_pod_end(pod, start, sight.now),
             share=_share(pod, node),
+            group=groups.number_of(pod),
+            member=_member(pod, before.get((Hold.KIND, _uid(pod)))),
         )
+
+
+def _member(pod: Json, known: Fact | None) -> float | None:
+    """Return since when a group's pod takes part, as its readiness says; also after it ended."""
+    if groups.number_of(pod) is None:
+        return None
+    if isinstance(known, Hold) and known.member is not None:
+        return known.member
+    ready = objects.condition(pod, "Ready")
+    since = objects.time(ready.get("lastTransitionTime")) if ready.get("status") == "True" else None
+    return since.timestamp() if since else None
 
 
 def _pod_end(pod: Json, start: float, now: float) -> float | None:
@@ -227,6 +240,7 @@ def _waits(sight: Sight) -> Iterator[Wait]:
                 )
             ),
             nodes=float(sum(int(one.get("count", 1)) for one in sets)),
+            group=groups.number_of(workload),
         )
 
 
@@ -239,7 +253,9 @@ def _phases(sight: Sight, before: Mapping[tuple[str, ...], Fact]) -> Iterator[Ph
             yield phase_of(
                 run, attempt, counters, sight.now, old if isinstance(old, Phase) else None
             )
-    workloads = {objects.run_id_of(one): one for one in sight.workloads}
+    # Of a run with groups the one that has ended says how.
+    order = sorted(sight.workloads, key=lambda one: objects.condition_is_true(one, "Finished"))
+    workloads = {objects.run_id_of(one): one for one in order}
     for fact in before.values():
         if isinstance(fact, Phase) and not fact.ended:
             cause = _cause(fact, workloads.get(fact.run), sight, before)

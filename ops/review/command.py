@@ -7,14 +7,18 @@ import datetime as dt
 import json
 import os
 import subprocess
+import tempfile
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
 
 from ops import metrics
 from ops.cluster import Cluster, ClusterError
 from ops.commands import Group, add_prometheus, printer
+
+if TYPE_CHECKING:
+    from ops.review.steps import Preview
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 
@@ -27,7 +31,7 @@ def add(commands: Group) -> None:
         "show what a change of a stack does: money, quotas, data and runs",
         [
             "stack review --stack dev                          # runs pulumi preview",
-            "stack review --stack dev --preview preview.json   # of pulumi preview --json",
+            "stack review --stack dev --preview preview.json --events events.json",
             "stack review --stack dev --save-plan plan.json    # then pulumi up --plan plan.json",
             "stack review --stack dev --comment 12             # in a GitHub workflow",
         ],
@@ -39,6 +43,12 @@ def add(commands: Group) -> None:
         type=Path,
         metavar="FILE",
         help="what `pulumi preview --json` wrote; default: run it",
+    )
+    review.add_argument(
+        "--events",
+        type=Path,
+        metavar="FILE",
+        help="with --preview: what its `--event-log FILE` wrote, which names violated policies",
     )
     source.add_argument(
         "--save-plan",
@@ -98,22 +108,18 @@ def _number(text: str) -> int:
 
 def _review(args: argparse.Namespace, console: Console) -> int:
     """Return 0, or 1 if a policy is violated, the preview fails or a run is edited in place."""
-    from ops.review import comment, consequences, github, report, steps  # Imports the catalog.
+    from ops.review import comment, consequences, github, report  # Imports the catalog.
     from ops.review import live as live_state
 
     # Before the preview, which takes minutes.
     to = github.github(os.environ) if args.comment else None
     cluster = Cluster(args.kubeconfig, args.context) if args.live else None
-    if args.preview:
-        place, text = str(args.preview), _read(args.preview, "--preview")
-    else:
-        place, text = "pulumi preview", _preview(args.stack, args.save_plan)
-    preview = steps.parse(text, place, args.stack)
+    preview = _preview(args)
     found = consequences.review(preview)
     live = None
     if cluster:
         prometheus = metrics.connect(args.prometheus, cluster)
-        live = live_state.read(cluster, preview, found, prometheus, dt.datetime.now(dt.UTC))
+        live, found = live_state.read(cluster, preview, found, prometheus, dt.datetime.now(dt.UTC))
     said = report.text(found, live)
     printer(console)(json.dumps(report.to_json(found, live)) if args.json else said.rstrip("\n"))
     if to:
@@ -146,21 +152,43 @@ def _read(file: Path, option: str) -> str:
         raise ClusterError(f"{option}: cannot read {file}: {error}") from None
 
 
-def _preview(stack: str, plan: Path | None) -> str:
-    """Run a preview with the policy pack and return what it wrote; also of one that fails with diagnostics."""
+def _preview(args: argparse.Namespace) -> Preview:
+    """Read the preview from the files that were given, or run it."""
+    from ops.review import steps, violations
+
+    if args.preview:
+        text = _read(args.preview, "--preview")
+        events = _read(args.events, "--events") if args.events else None
+        violated = None if events is None else violations.parse(events, str(args.events))
+        return steps.parse(text, str(args.preview), args.stack, violated)
+    if args.events:
+        raise ClusterError("--events: has no preview; requires --preview FILE; pass both files")
+    text, events = _run_preview(args.stack, args.save_plan)
+    return steps.parse(
+        text, "pulumi preview", args.stack, violations.parse(events, "its event log")
+    )
+
+
+def _run_preview(stack: str, plan: Path | None) -> tuple[str, str]:
+    """Run a preview with the policy pack; return its JSON and its events, also if it fails with diagnostics."""
     settings = ROOT / "policies/stacks" / f"{stack}.json"
     words = ["preview", "--stack", stack, "--policy-pack", "policies"]
     if settings.is_file():
         words += ["--policy-pack-config", str(settings)]
     if plan:
         words += ["--save-plan", str(plan.absolute())]
-    return _pulumi(words, "--preview")
+    with tempfile.TemporaryDirectory() as folder:  # Only this user may read it.
+        log = Path(folder) / "events.json"
+        text = _pulumi([*words, "--show-sames", "--event-log", str(log)], "--preview")
+        return text, log.read_text(encoding="utf-8") if log.exists() else ""
 
 
 def _pulumi(words: list[str], option: str) -> str:
     """Run the engine and return the JSON that it wrote. `option`: what takes a file instead."""
     # The program that is run does not need the token that writes comments.
     rest = {name: value for name, value in os.environ.items() if name != "GITHUB_TOKEN"}
+    # Has the option --event-log.
+    rest["PULUMI_DEBUG_COMMANDS"] = "true"
     try:
         done = subprocess.run(
             ["pulumi", *words, "--json", "--non-interactive"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import Any, Final
 
 from infra.domain import prices
 from ops.review import money
+from ops.review.impacts import Effect, Impact, Place, effects, impacts, place_of
 from ops.review.steps import Change, Finding, Preview, Step
 
 STATEFUL: Final[Mapping[str, str]] = {
@@ -42,6 +44,7 @@ _DOES: Final[Mapping[Change, str]] = {
     Change.CREATE: "added",
     Change.IMPORT: "imported",
     Change.UPDATE: "changed",
+    Change.SAME: "changed",
     Change.REPLACE: "replaced",
     Change.DELETE: "deleted",
 }
@@ -55,8 +58,17 @@ class Consequence:
     """`pool`, `quota`, `data`, `protection` or `run`."""
     name: str
     does: str
-    """`added`, `changed`, `replaced`, `deleted`; of runs `started`, `stopped`, `restarted`."""
+    """`added`, `changed`, `replaced`, `deleted`; of runs `started`, `stopped`, `restarted`, `held`."""
     detail: str = ""
+    certain: bool = True
+    """False: of a run that may hold nodes which the change takes, or may not."""
+    indirect: bool = False
+    """Whether the change takes what a run holds, and leaves the run itself as it is."""
+
+    @property
+    def happens(self) -> str:
+        """What it does, as a sentence has it: `restarted`, or `may be restarted`."""
+        return self.does if self.certain else f"may be {self.does}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +86,8 @@ class Review:
     edited_runs: tuple[str, ...]
     """Runs that are edited in place, as NAME-vVERSION: stopped, and started under another id."""
     findings: tuple[Finding, ...]
+    impacts: tuple[Impact, ...] = ()
+    """Pools, namespaces and queues that the change takes from runs."""
 
     @property
     def usd_per_month_idle(self) -> float | None:
@@ -89,11 +103,15 @@ class Review:
 def review(preview: Preview) -> Review:
     """Return what the changes of a preview do."""
     changed = [step for step in preview.steps if step.change is not Change.SAME]
-    each = [(step, money.difference(step, preview.region)) for step in changed]
+    nodes = money.pools(preview)
+    priced = [step for step in preview.steps if step.change is not Change.SAME or step.urn in nodes]
+    each = [(step, money.difference(step, nodes.get(step.urn), preview.region)) for step in priced]
     counts: dict[str, int] = {}
     for step in changed:
         counts[step.change.value] = counts.get(step.change.value, 0) + 1
     runs = list(_runs(changed))
+    taken = impacts(preview.steps)
+    indirect = effects(taken, places(preview.steps))
     return Review(
         stack=preview.stack,
         steps=counts,
@@ -101,20 +119,65 @@ def review(preview: Preview) -> Review:
         usd_per_hour_at_max=prices.total(cost.at_max for _, cost in each),
         unpriced=tuple(s.name for s, cost in each if cost.idle is None or cost.at_max is None),
         consequences=(
-            *_pools(changed),
+            *_pools(priced, nodes),
             *_quotas(changed),
             *_data(changed),
             *_protection(preview.steps),
-            *runs,
+            *_with_indirect(runs, indirect),
         ),
         edited_runs=_edited(runs),
         findings=preview.findings,
+        impacts=taken,
     )
 
 
-def _pools(steps: Iterable[Step]) -> Iterable[Consequence]:
+def with_places(review: Review, found: Iterable[Place], sizes: Mapping[str, int]) -> Review:
+    """Return the review with the indirect consequences for these runs. `sizes`: nodes by pool now."""
+    direct = [one for one in review.consequences if not one.indirect]
+    known = _with_indirect(direct, effects(review.impacts, found, sizes))
+    return dataclasses.replace(review, consequences=tuple(known))
+
+
+def _with_indirect(
+    direct: Sequence[Consequence], indirect: Iterable[Effect]
+) -> Iterable[Consequence]:
+    """Add effects on runs that the change does not itself start, stop or restart."""
+    yield from direct
+    named = {one.name for one in direct if one.what == "run"}
+    for one in indirect:
+        if one.run not in named:
+            yield Consequence(
+                what="run",
+                name=one.run,
+                does=one.does,
+                detail=one.detail,
+                certain=one.certain,
+                indirect=True,
+            )
+
+
+def places(steps: Iterable[Step]) -> list[Place]:
+    """Return the runs that stay in the stack, and where their objects may be placed."""
+    found: dict[str, Place] = {}
     for step in steps:
-        old, new = money.pool(step.kind, step.old), money.pool(step.kind, step.new)
+        run = _run_id(step)
+        if not run or step.kind == RUN or not step.old or step.change is Change.DELETE:
+            continue
+        one, known = place_of(run, step.old), found.get(run)
+        found[run] = Place(
+            run=run,
+            namespace=one.namespace or (known.namespace if known else ""),
+            queue=one.queue or (known.queue if known else ""),
+            pools=tuple(sorted({*one.pools, *(known.pools if known else ())})),
+        )
+    return list(found.values())
+
+
+def _pools(
+    steps: Iterable[Step], nodes: Mapping[str, tuple[money.Pool | None, money.Pool | None]]
+) -> Iterable[Consequence]:
+    for step in steps:
+        old, new = nodes.get(step.urn, (None, None))
         one = new or old
         if one is None or (old == new and step.change is not Change.REPLACE):
             continue

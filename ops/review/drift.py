@@ -128,10 +128,13 @@ def _value(state: Mapping[str, Any], path: Path, *, secret: bool) -> str:
     value = value_at(state.get("inputs") or {}, path)
     if value is None:
         value = value_at(state.get("outputs") or {}, path)
+    return HIDDEN if secret and value and path[0] in ("data", "stringData") else shown(value)
+
+
+def shown(value: Any) -> str:
+    """Return a value as one short line; `-`: there is none."""
     if value is None:
         return "-"
-    if secret and path[0] in ("data", "stringData"):
-        return HIDDEN
     text = " ".join(
         (value if isinstance(value, str) else json.dumps(value, sort_keys=True)).split()
     )
@@ -190,9 +193,25 @@ def _cell(value: str) -> str:
     return escaped.replace("@", "&#64;")
 
 
+def line(one: Difference) -> str:
+    """Return a difference as one line of text."""
+    change = "deleted" if one.kind is Kind.DELETED else f"{one.field}: {one.recorded} -> {one.now}"
+    by = f", {one.by.name}" if one.by else ""
+    return f"{one.resource} {change} ({one.writer}{by})"
+
+
 def to_json(drift: Drift) -> dict[str, Any]:
     """Return the drift with the keys that docs/previews.md lists."""
-    rows: Sequence[dict[str, Any]] = [
+    return {
+        "stack": drift.stack,
+        "resources": drift.resources,
+        "differences": rows(drift.differences),
+    }
+
+
+def rows(differences: Sequence[Difference]) -> list[dict[str, Any]]:
+    """Return differences as JSON objects."""
+    return [
         {
             "resource": one.resource,
             "kind": one.kind.value,
@@ -203,6 +222,5 @@ def to_json(drift: Drift) -> dict[str, Any]:
             "at": one.by.at if one.by else None,
             "writer": one.writer.name.lower(),
         }
-        for one in drift.differences
+        for one in differences
     ]
-    return {"stack": drift.stack, "resources": drift.resources, "differences": rows}

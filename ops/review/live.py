@@ -11,12 +11,13 @@ from typing import Final
 
 from infra.domain import naming, prices
 from ops import collect, objects
-from ops.cluster import Cluster, ForbiddenError
+from ops.cluster import Cluster, ForbiddenError, UnknownCallerError, UnreachableError
 from ops.collect import NODES, NoSuchRunError
 from ops.metrics import PrometheusClient
 from ops.objects import Json
-from ops.review import money
+from ops.review import consequences, live_drift, live_runs, money
 from ops.review.consequences import Review
+from ops.review.live_drift import LiveDrift
 from ops.review.money import Pool
 from ops.review.steps import Change, Preview
 from ops.runs import details
@@ -62,7 +63,11 @@ class Live:
     """Difference that the change makes with the nodes that are there; None: not known."""
     unsaved: tuple[Unsaved, ...]
     gaps: tuple[str, ...] = ()
-    """What may not be read."""
+    """What is not known: it may not be read, or the cluster does not answer."""
+    drift: LiveDrift | None = None
+    """None: not known."""
+    placed: bool = False
+    """Whether it is known where all runs are, submitted ones included."""
 
 
 def read(
@@ -71,21 +76,52 @@ def read(
     found: Review,
     prometheus: PrometheusClient,
     now: dt.datetime,
-) -> Live:
-    """Read the nodes and the runs that the change ends. What the caller may not read is a gap, not an error."""
-    gaps: list[str] = []
-    nodes: list[Labels] | None = None
+) -> tuple[Live, Review]:
+    """Read the nodes, the runs that the change ends, and drift; return them, and the review of these runs.
+
+    What the caller may not read is a gap, not an error, and so is a cluster that does not answer.
+    """
     try:
-        nodes = [objects.meta(one).get("labels") or {} for one in cluster.items(NODES, None)]
+        return _read(cluster, preview, found, prometheus, now)
+    except (UnreachableError, UnknownCallerError) as error:
+        gap = f"Live state: {error}"
+        return Live(nodes={}, usd_per_hour=None, unsaved=(), gaps=(gap,)), found
+
+
+def _read(
+    cluster: Cluster,
+    preview: Preview,
+    found: Review,
+    prometheus: PrometheusClient,
+    now: dt.datetime,
+) -> tuple[Live, Review]:
+    gaps: list[str] = []
+    nodes: list[Json] | None = None
+    try:
+        nodes = cluster.items(NODES, None)
     except ForbiddenError:
-        gaps.append("nodes: your role may not list them")
+        gaps.append("Nodes: your role may not list them")
+    labels = [objects.meta(one).get("labels") or {} for one in nodes or ()]
+    sizes = Counter(_pools(labels))
+    placed = False
+    if found.impacts and nodes is not None:
+        try:
+            there = live_runs.read(cluster, nodes)
+            placed = True
+        except ForbiddenError:
+            gaps.append("Runs on the nodes that go: your role may not list runs and their pods")
+            there = consequences.places(preview.steps)
+        found = consequences.with_places(found, there, sizes)
     ends = [one.name for one in found.consequences if one.what == "run" and one.does in _ENDS]
-    return Live(
-        nodes=dict(sorted(Counter(_pools(nodes or ())).items())),
-        usd_per_hour=None if nodes is None else difference(preview, nodes),
+    live = Live(
+        nodes=dict(sorted(sizes.items())),
+        usd_per_hour=None if nodes is None else difference(preview, labels),
         unsaved=tuple(_unsaved(cluster, ends, prometheus, now)),
         gaps=tuple(gaps),
+        drift=live_drift.read(cluster, preview),
+        placed=placed,
     )
+    return live, found
 
 
 def _pools(nodes: Sequence[Labels]) -> Iterator[str]:
@@ -131,20 +167,20 @@ def unsaved(name: str, found: details.Details, pods: Sequence[Json], now: dt.dat
 def difference(preview: Preview, nodes: Sequence[Labels]) -> float | None:
     """Return USD per hour that the change adds to what is paid now; None where a price is not known. Pure.
 
-    A pool keeps its number of nodes within its new limits, and new nodes are bought as it prefers; services cost
-    what they cost idle.
+    A pool keeps its number of nodes within its new limits, and new nodes are bought as it prefers; reserved ones
+    cost the same whether they run or not, and services what they cost idle.
     """
     parts: list[float | None] = []
+    pools = money.pools(preview)
     for step in preview.steps:
-        if step.change is Change.SAME:
-            continue
-        old, new = money.pool(step.kind, step.old), money.pool(step.kind, step.new)
-        if old is None and new is None:
-            parts.append(money.difference(step, preview.region).idle)
-        elif old != new:
-            name = (new or old or _NO_POOL).name
-            mine = [one for one in nodes if one.get(naming.POOL) == name]
-            parts.append(_pool_difference(old, new, mine, preview.region))
+        if step.urn in pools:
+            old, new = pools[step.urn]
+            if old != new:
+                name = (new or old or _NO_POOL).name
+                mine = [one for one in nodes if one.get(naming.POOL) == name]
+                parts.append(_pool_difference(old, new, mine, preview.region))
+        elif step.change is not Change.SAME:
+            parts.append(money.difference(step, None, preview.region).idle)
     return prices.total(parts)
 
 
@@ -154,16 +190,26 @@ _NO_POOL: Final = Pool(name="", types=(), bought=(), min=0, max=0)
 def _pool_difference(
     old: Pool | None, new: Pool | None, nodes: Sequence[Labels], region: str
 ) -> float | None:
-    paid = prices.total(prices.node_usd_per_hour(one) for one in nodes)
+    paid = _paid_now(old, nodes, region)
     if paid is None:
         return None
     if new is None:
         return -paid
-    number = max(new.min, len(nodes) if new.max is None else min(len(nodes), new.max))
     each = money.preferred_usd_per_hour(new, region)
+    if new.reserved:
+        return None if each is None else (new.max or 0) * each - paid
+    number = max(new.min, len(nodes) if new.max is None else min(len(nodes), new.max))
     same = old is not None and (old.types, old.bought) == (new.types, new.bought)
     if same and number <= len(nodes):
         return paid * (number / len(nodes) - 1) if nodes else 0.0
     if each is None:
         return None
     return (number - len(nodes)) * each if same else number * each - paid
+
+
+def _paid_now(pool: Pool | None, nodes: Sequence[Labels], region: str) -> float | None:
+    """Return what a pool's nodes cost now; of a reservation all of them, whether they run or not."""
+    if pool is not None and pool.reserved:
+        each = money.preferred_usd_per_hour(pool, region)
+        return None if each is None else (pool.max or 0) * each
+    return prices.total(prices.node_usd_per_hour(one) for one in nodes)

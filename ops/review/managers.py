@@ -83,6 +83,19 @@ def parse_path(text: str) -> Path:
     return tuple(found)
 
 
+def shown_path(path: Path) -> str:
+    """Return a path as the engine writes it."""
+    text = ""
+    for part in path:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        elif re.search(r'[."\[\]/]', part):
+            text += f"[{json.dumps(part)}]"
+        else:
+            text += f".{part}" if text else part
+    return text
+
+
 def value_at(tree: Any, path: Path) -> Any:
     """Return the value at a path; None where there is none."""
     for part in path:

@@ -7,8 +7,20 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from infra.domain import naming, prices
+from infra.domain.pools import (
+    Capacity,
+    Fallback,
+    Network,
+    NodePool,
+    Nodes,
+    Reservation,
+    ReservationKind,
+    Workload,
+)
 from infra.domain.prices import HOURS_PER_MONTH, Purchase, services
-from ops.review.steps import UNKNOWN, Step
+from ops.review import paid
+from ops.review.paid import Surroundings
+from ops.review.steps import UNKNOWN, Preview, Step
 
 NODE_GROUP: Final = "aws:eks/nodeGroup:NodeGroup"
 NODE_POOL: Final = f"kubernetes:{naming.KARPENTER_NODE_POOL_API}:NodePool"
@@ -17,7 +29,7 @@ Inputs = Mapping[str, Any]
 
 _GROUP_PURCHASE: Final = naming.EKS_CAPACITY
 _POOL_PURCHASE: Final = naming.KARPENTER_CAPACITY
-_REQUIRED_TYPES: Final = "node.kubernetes.io/instance-type"
+_ALONE: Final = Surroundings()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,21 +38,48 @@ class Pool:
 
     name: str
     types: tuple[str, ...]
-    """Instance types; empty if only the launch template names them."""
+    """Instance types; empty: not known."""
     bought: tuple[Purchase, ...]
     min: int
     max: int | None
     """None: not limited by a number of nodes."""
+    usd_paid: float | None = None
+    """USD per hour that was paid for a reserved node; None: the on-demand price."""
 
     def __str__(self) -> str:
-        types = ", ".join(self.types) or "type of its launch template"
+        types = ", ".join(self.types) or "type not known"
         how = " or ".join(self.bought)
-        return f"{self.min} to {'any' if self.max is None else self.max} {types}, {how}"
+        paid = "" if self.usd_paid is None else f" at {self.usd_paid:.2f} USD"
+        return f"{self.min} to {'any' if self.max is None else self.max} {types}, {how}{paid}"
 
     @property
     def reserved(self) -> bool:
-        """Whether its nodes are paid for elsewhere, such as a capacity block."""
+        """Whether its nodes belong to a capacity block or another reservation."""
         return self.bought == (Purchase.RESERVED,)
+
+    def priced(self, region: str) -> NodePool | None:
+        """Return the pool as the price model takes it; None: its types or purchase are not known."""
+        if not self.types or not self.bought:
+            return None
+        reserved = Reservation(
+            kind=ReservationKind.ON_DEMAND, id="", usd_per_node_hour=self.usd_paid
+        )
+        both = {Purchase.SPOT, Purchase.ON_DEMAND} <= {*self.bought}
+        return NodePool(
+            name=self.name,
+            workload=Workload.GPU_TRAINING,
+            capacity=Capacity.SPOT if Purchase.SPOT in self.bought else Capacity.ON_DEMAND,
+            instance_types=self.types,
+            min=self.min,
+            max=self.min if self.max is None else self.max,
+            zone="",
+            nodes=Nodes.EXISTING,
+            network=Network.TCP,
+            taint_key="",
+            region=region,
+            reservation=reserved if self.reserved else None,
+            fallback=Fallback.ON_DEMAND if both else Fallback.NONE,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,95 +90,105 @@ class Cost:
     at_max: float | None = 0.0
 
 
-def pool(kind: str, inputs: Inputs) -> Pool | None:
-    """Return the node pool that a resource is; None: none, or that of the cluster's own controllers."""
+def pools(preview: Preview) -> dict[str, tuple[Pool | None, Pool | None]]:
+    """Return the node pools that the steps are before and after the change, by URN."""
+    before, after = paid.before_and_after(preview)
+    each = {
+        step.urn: (pool(step.kind, step.old, before), pool(step.kind, step.new, after))
+        for step in preview.steps
+    }
+    return {urn: found for urn, found in each.items() if found != (None, None)}
+
+
+def pool(kind: str, inputs: Inputs, around: Surroundings = _ALONE) -> Pool | None:
+    """Return the node pool that a resource is; None: none, or that of the cluster's own controllers.
+
+    `around`: for its launch template, and what was paid.
+    """
     if not inputs:
         return None
     if kind == NODE_GROUP:
-        return _group(inputs)
-    return _karpenter(inputs) if kind == NODE_POOL else None
+        return _group(inputs, around)
+    return _karpenter(inputs, around) if kind == NODE_POOL else None
 
 
-def _group(inputs: Inputs) -> Pool | None:
+def _group(inputs: Inputs, around: Surroundings) -> Pool | None:
     labels = inputs.get("labels") or {}
-    name = labels.get(naming.POOL)
+    name = str(labels.get(naming.POOL) or "")
     if not name or labels.get("node-type") == "system":
         return None
+    template = around.templates.get(name) or {}
+    own = template.get("instanceType")
     bought = prices.PURCHASE_LABELS[_GROUP_PURCHASE].get(inputs.get("capacityType") or "ON_DEMAND")
+    if template.get("capacityReservationSpecification"):
+        bought = Purchase.RESERVED
     scaling = inputs.get("scalingConfig") or {}
     return Pool(
-        name=str(name),
-        types=tuple(inputs.get("instanceTypes") or ()),
+        name=name,
+        types=tuple(inputs.get("instanceTypes") or ([own] if own else ())),
         bought=(bought,) if bought else (),
         min=int(scaling.get("minSize") or 0),
         max=int(scaling.get("maxSize") or 0),
+        usd_paid=around.usd_paid.get(name) if bought is Purchase.RESERVED else None,
     )
 
 
-def _karpenter(inputs: Inputs) -> Pool | None:
+def _karpenter(inputs: Inputs, around: Surroundings) -> Pool | None:
     spec = inputs.get("spec") or {}
     nodes = (spec.get("template") or {}).get("spec") or {}
     allowed = {one["key"]: one.get("values") or [] for one in nodes.get("requirements") or ()}
     limit = (spec.get("limits") or {}).get("nodes")
     names = prices.PURCHASE_LABELS[_POOL_PURCHASE]
+    name = str((inputs.get("metadata") or {}).get("name") or "")
+    bought = tuple(names[one] for one in allowed.get(_POOL_PURCHASE, ()) if one in names)
     return Pool(
-        name=str((inputs.get("metadata") or {}).get("name") or ""),
-        types=tuple(allowed.get(_REQUIRED_TYPES, ())),
-        bought=tuple(names[one] for one in allowed.get(_POOL_PURCHASE, ()) if one in names),
+        name=name,
+        types=tuple(allowed.get(naming.INSTANCE_TYPE, ())),
+        bought=bought,
         min=int(spec.get("replicas") or 0),
         max=None if limit is None else int(limit),
+        usd_paid=around.usd_paid.get(name) if bought == (Purchase.RESERVED,) else None,
     )
 
 
-def difference(step: Step, region: str) -> Cost:
-    """Return what a step adds to the cost; None where the price before or after is not known."""
-    before, after = pool(step.kind, step.old), pool(step.kind, step.new)
-    if before == after and before is not None:
+def difference(step: Step, nodes: tuple[Pool | None, Pool | None] | None, region: str) -> Cost:
+    """Return what a step adds to the cost; None where the price before or after is not known.
+
+    `nodes`: the pools that the resource is before and after; None: it is none.
+    """
+    if nodes is None:
+        old, new = _cost(step.kind, step.old, region), _cost(step.kind, step.new, region)
+    elif nodes[0] == nodes[1]:
         return Cost()
-    old, new = _cost(step.kind, step.old, region), _cost(step.kind, step.new, region)
+    else:
+        old, new = _pool_cost(nodes[0], region), _pool_cost(nodes[1], region)
     return Cost(idle=_minus(new.idle, old.idle), at_max=_minus(new.at_max, old.at_max))
 
 
 def _cost(kind: str, inputs: Inputs, region: str) -> Cost:
-    """Return the cost of a resource; nothing for one that is not there."""
+    """Return the cost of a resource that is no pool; nothing for one that is not there."""
     if not inputs:
         return Cost()
-    nodes = pool(kind, inputs)
-    if nodes is not None:
-        return _pool_cost(nodes, region)
     if inputs.get("subnetIds") == UNKNOWN:
         return Cost(idle=None, at_max=None)  # Endpoints are priced by their number of subnets.
     found = services.of_resource(kind, inputs, region)
     return Cost(idle=found.usd_per_hour, at_max=found.usd_per_hour) if found else Cost()
 
 
-def _pool_cost(nodes: Pool, region: str) -> Cost:
-    """Price a pool as `prices.hourly` does: idle as it prefers to buy, at maximum as it may buy at worst."""
-    if nodes.reserved or not nodes.types or not nodes.bought:
+def _pool_cost(nodes: Pool | None, region: str) -> Cost:
+    if nodes is None:
+        return Cost()
+    priced = nodes.priced(region)
+    if priced is None:
         return Cost(idle=None, at_max=None)
-    each = preferred_usd_per_hour(nodes, region)
-    worst = _most(nodes.types, nodes.bought, region)
-    return Cost(idle=_times(nodes.min, each), at_max=_times(nodes.max, worst))
+    hourly = prices.hourly(priced)
+    return Cost(idle=hourly.idle, at_max=None if nodes.max is None else hourly.at_max)
 
 
 def preferred_usd_per_hour(nodes: Pool, region: str) -> float | None:
-    """Return the price of a node as the pool prefers to buy it; None: not known, or paid for elsewhere."""
-    if nodes.reserved or not nodes.types or not nodes.bought:
-        return None
-    preferred = min(nodes.bought, key=lambda one: one is not Purchase.SPOT)
-    return _most(nodes.types, (preferred,), region)
-
-
-def _most(types: tuple[str, ...], bought: tuple[Purchase, ...], region: str) -> float | None:
-    found = [prices.usd_per_hour(name, how, region) for name in types for how in bought]
-    known = [usd for usd in found if usd is not None]
-    return max(known) if known and len(known) == len(found) else None
-
-
-def _times(nodes: int | None, usd: float | None) -> float | None:
-    if nodes == 0:
-        return 0.0
-    return None if nodes is None or usd is None else nodes * usd
+    """Return the price of a node as the pool prefers to buy it; None: not known."""
+    priced = nodes.priced(region)
+    return prices.per_node(priced, prices.purchases(priced)[0]) if priced else None
 
 
 def _minus(new: float | None, old: float | None) -> float | None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
+from ops.review import drift
 from ops.review.consequences import Consequence, Review
 from ops.review.live import Live
+from ops.review.live_drift import LiveDrift
+from ops.review.steps import Finding
 
 LINES_MAX: Final = 30
 """Lines of the text."""
@@ -45,26 +48,38 @@ def text(review: Review, live: Live | None = None) -> str:
         lines.append(
             f"Edited in place: {_some(review.edited_runs)}; a new document requires a new `version`"
         )
-    lines += _findings(review)
+    lines += [*_violations(review.findings), *_findings(review.findings)]
     for what, title in _SECTIONS:
         found = [one for one in review.consequences if one.what == what]
         if found:
             lines += _section(title, found)
+    lines += _taken(review, placed=live is not None and live.placed)
     ends = any(one.does in ("stopped", "restarted") for one in review.consequences)
     if live is None:
         if ends:
             lines.append("GPU-hours that stopped runs lose since their last checkpoint: not known")
-        lines.append("Nodes that run now: not known; `--live` reads the cluster")
+        lines.append("Nodes that run now, drift: not known; `--live` reads the cluster")
     else:
-        lines += _live(live)
-    lines.append("Drift: not known; a preview reads the recorded state, `stack drift` compares it")
+        lines += [*_live(live), *_drift(live.drift)]
     return "\n".join(lines[:LINES_MAX]) + "\n"
+
+
+def _taken(review: Review, *, placed: bool) -> list[str]:
+    """Return what the change takes from runs that it does not name."""
+    if not review.impacts:
+        return []
+    names = _some(str(one) for one in review.impacts)
+    unknown = "" if placed else "; which submitted runs these are is not known"
+    return [f"Reaches the runs on: {_escaped(names)}{unknown}"]
 
 
 def _live(live: Live) -> list[str]:
     """Return what stopped runs lose, and the nodes."""
     lines = []
-    if live.unsaved:
+    reasons = {one.gap if one.hours is None else "" for one in live.unsaved}
+    if reasons and "" not in reasons:
+        lines.append(f"GPU-hours lost with the runs that end: not known: {'; '.join(reasons)}")
+    elif live.unsaved:
         known = [one.gpu_hours for one in live.unsaved]
         total = sum(one for one in known if one is not None)
         more = f" and {known.count(None)} runs not known" if None in known else ""
@@ -77,20 +92,54 @@ def _live(live: Live) -> list[str]:
     return [*lines, f"Nodes now: {nodes or 'none'}", *live.gaps]
 
 
+def _drift(found: LiveDrift | None) -> list[str]:
+    """Return the differences, folded under their number, and what was not compared."""
+    if found is None:
+        return []
+    names = list(dict.fromkeys(one.resource for one in found.differences))
+    lines = [f"Drift: none of {found.compared} objects"] if found.compared else []
+    if names:
+        title = f"Drift: {len(names)} of {found.compared} objects: {_escaped(_some(names))}"
+        folded = "<br>".join(_escaped(drift.line(one)) for one in found.differences)
+        lines = [f"<details><summary>{title}</summary>{folded}</details>"]
+    return [*lines, *([f"Drift not known: {'; '.join(found.gaps)}"] if found.gaps else [])]
+
+
 def _section(title: str, found: Sequence[Consequence]) -> list[str]:
     """Return one line that shows the names, with the details folded into it."""
-    names = _some([f"{one.name} {one.does}" for one in found])
-    details = [f"{one.name} {one.does}: {one.detail}" for one in found if one.detail]
+    names = _some([f"{one.name} {one.happens}" for one in found])
+    details = [f"{one.name} {one.happens}: {one.detail}" for one in found if one.detail]
     if not details:
         return [f"{title}: {names}"]
     folded = "<br>".join(_escaped(one) for one in details)
     return [f"<details><summary>{title}: {_escaped(names)}</summary>{folded}</details>"]
 
 
-def _findings(review: Review) -> list[str]:
+def _violations(findings: Iterable[Finding]) -> Iterator[str]:
+    """Return one line per policy, mandatory ones first, with each violation folded into it."""
+    found: dict[tuple[bool, str], list[Finding]] = {}
+    for one in findings:
+        if one.policy:
+            found.setdefault((one.fails, one.policy), []).append(one)
+    for (fails, policy), each in list(found.items())[:_SHOWN]:
+        names = _some(dict.fromkeys(one.resource or "the stack" for one in each))
+        level = "mandatory" if fails else "advisory"
+        alike: dict[str, list[str]] = {}
+        for one in each:
+            alike.setdefault(one.text, []).append(one.resource or "the stack")
+        folded = "<br>".join(_escaped(f"{', '.join(at)}: {what}") for what, at in alike.items())
+        title = f"Policy `{policy}` ({level}) is violated: {_escaped(names)}"
+        yield f"<details><summary>{title}</summary>{folded}</details>"
+    if len(found) > _SHOWN:
+        rest = [f"`{policy}`" for _, policy in list(found)[_SHOWN:]]
+        yield f"Policies that are violated, too: {', '.join(rest)}"
+
+
+def _findings(findings: Iterable[Finding]) -> list[str]:
     """Return the errors, then the number of warnings."""
-    fails = [one.text for one in review.findings if one.fails]
-    warnings = [one.text for one in review.findings if not one.fails]
+    others = [one for one in findings if not one.policy]
+    fails = [one.text for one in others if one.fails]
+    warnings = [one.text for one in others if not one.fails]
     lines = [f"Error: {_escaped(one[:300])}" for one in fails[:_SHOWN]]
     if len(fails) > _SHOWN:
         lines.append(f"Errors that are not shown: {len(fails) - _SHOWN}")
@@ -128,11 +177,25 @@ def to_json(review: Review, live: Live | None = None) -> dict[str, Any]:
         "usdPerMonthIdle": review.usd_per_month_idle,
         "unpriced": list(review.unpriced),
         "consequences": [
-            {"what": one.what, "name": one.name, "does": one.does, "detail": one.detail}
+            {
+                "what": one.what,
+                "name": one.name,
+                "does": one.does,
+                "detail": one.detail,
+                **({} if one.certain else {"certain": False}),
+            }
             for one in review.consequences
         ],
+        "impacts": [{"what": one.what, "name": one.name, "why": one.why} for one in review.impacts],
         "editedRuns": list(review.edited_runs),
-        "findings": [{"fails": one.fails, "text": one.text} for one in review.findings],
+        "findings": [
+            {
+                "fails": one.fails,
+                "text": one.text,
+                **({"policy": one.policy, "resource": one.resource} if one.policy else {}),
+            }
+            for one in review.findings
+        ],
     }
 
 
@@ -150,4 +213,10 @@ def _live_json(live: Live) -> dict[str, Any]:
             for one in live.unsaved
         ],
         "gaps": [*live.gaps, *(f"{one.run}: {one.gap}" for one in live.unsaved if one.gap)],
+        "drift": live.drift
+        and {
+            "compared": live.drift.compared,
+            "differences": drift.rows(live.drift.differences),
+            "gaps": list(live.drift.gaps),
+        },
     }

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
-from infra.domain import catalog
+from infra.domain import catalog, naming
 from ops.cluster import ClusterError
+from ops.review.managers import parse_path
 
 UNKNOWN: Final = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
 """What the engine writes for a value that only the update will know."""
 
+SECRET: Final = "[secret]"
+"""What the engine writes for a value that is secret."""
 
 _FAILED: Final = "preview failed"
-"""All that the engine writes as JSON of the violations of policies."""
+"""All that `--json` has of the violations of policies; their event log has the rest (`violations`)."""
 
 
 class Change(StrEnum):
@@ -54,6 +57,10 @@ class Step:
     """Its inputs before; empty if it is new."""
     new: Mapping[str, Any] = field(default_factory=dict)
     """Its inputs afterwards; empty if it is deleted."""
+    recorded: Mapping[str, Any] = field(default_factory=dict)
+    """What it was after the last update: its recorded outputs; empty if it is new, or a component."""
+    ignored: tuple[tuple[str | int, ...], ...] = ()
+    """Paths whose changes the program ignores."""
     reasons: tuple[str, ...] = ()
     """Properties that cause a replacement."""
     was_protected: bool = False
@@ -83,6 +90,10 @@ class Finding:
 
     fails: bool
     text: str
+    policy: str = ""
+    """The rule that is violated; empty: a warning or an error of the program, a provider or the engine."""
+    resource: str = ""
+    """The resource that violates it, by its name in the program; empty: the stack as a whole."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,15 +104,22 @@ class Preview:
     region: str
     steps: tuple[Step, ...]
     findings: tuple[Finding, ...]
+    node_pools: str = ""
+    """The stack file's pools as JSON; empty: not known."""
 
 
-def parse(text: str, place: str, stack: str) -> Preview:
-    """Read what `pulumi preview --json` wrote. Raises ClusterError for other text, or for another stack."""
+def parse(
+    text: str, place: str, stack: str, violations: Sequence[Finding] | None = None
+) -> Preview:
+    """Read what `pulumi preview --json` wrote. Raises ClusterError for other text, or for another stack.
+
+    `violations`: of policies, from the preview's event log; None: the preview was made without one.
+    """
     try:
         found = json.loads(text)
         listed = found.get("steps") or []
         steps = _steps(listed)
-        findings = _findings(found.get("diagnostics") or [])
+        findings = _findings(found.get("diagnostics") or [], violations)
     except (ValueError, KeyError, TypeError, IndexError, AttributeError):
         raise ClusterError(
             f"{place}: not a preview; expected what `pulumi preview --stack {stack} --json` writes"
@@ -115,14 +133,20 @@ def parse(text: str, place: str, stack: str) -> Preview:
         raise ClusterError(
             f"{place}: is a preview of {', '.join(sorted(others))}; expected {stack}; pass its --stack"
         )
-    region = _region(found.get("config") or {})
-    return Preview(stack=stack, region=region, steps=tuple(steps), findings=tuple(findings))
+    config = found.get("config") or {}
+    return Preview(
+        stack=stack,
+        region=_region(config),
+        steps=tuple(steps),
+        findings=tuple(findings),
+        node_pools=str(config.get(f"{naming.PROJECT}:nodePools") or ""),
+    )
 
 
 def _region(config: Mapping[str, Any]) -> str:
     """Return the region of the stack; the default one outside AWS."""
     try:
-        aws = json.loads(config.get("trainyard:aws") or "{}")
+        aws = json.loads(config.get(f"{naming.PROJECT}:aws") or "{}")
         return str(aws.get("region") or catalog.DEFAULT_REGION)
     except (ValueError, TypeError, AttributeError):
         return catalog.DEFAULT_REGION
@@ -148,6 +172,8 @@ def _step(one: Mapping[str, Any], change: Change) -> Step:
         change=change,
         old=old.get("inputs") or {},
         new={} if change is Change.DELETE else new.get("inputs") or {},
+        recorded=(old.get("outputs") or {}) if old.get("custom") else {},
+        ignored=tuple(parse_path(path) for path in old.get("ignoreChanges") or ()),
         reasons=tuple(one.get("replaceReasons") or ()),
         was_protected=bool(old.get("protect")),
         is_protected=bool(new.get("protect")),
@@ -163,6 +189,8 @@ def _merged(a: Step, b: Step) -> Step:
         change=change,
         old=a.old or b.old,
         new=a.new or b.new,
+        recorded=a.recorded or b.recorded,
+        ignored=a.ignored or b.ignored,
         reasons=a.reasons or b.reasons,
         was_protected=a.was_protected or b.was_protected,
         is_protected=a.is_protected or b.is_protected,
@@ -170,20 +198,30 @@ def _merged(a: Step, b: Step) -> Step:
     )
 
 
-def _findings(diagnostics: list[dict[str, Any]]) -> list[Finding]:
-    """Return warnings and errors, without those of the engine's progress."""
-    return [
-        Finding(fails=one["severity"] == "error", text=" ".join(_texts(one)))
-        for one in diagnostics
-        if one.get("severity") in ("error", "warning")
-    ]
+def _findings(
+    diagnostics: list[dict[str, Any]], violations: Sequence[Finding] | None
+) -> list[Finding]:
+    """Return violations, warnings and errors, without those of the engine's progress."""
+    found = list(violations or ())
+    explained = any(one.fails for one in found)
+    for one in diagnostics:
+        if one.get("severity") in ("error", "warning"):
+            text = _text(one, explained=explained, logged=violations is not None)
+            if text:
+                found.append(Finding(fails=one["severity"] == "error", text=text))
+    return found
 
 
-def _texts(one: Mapping[str, Any]) -> list[str]:
+def _text(one: Mapping[str, Any], *, explained: bool, logged: bool) -> str:
+    """Return a diagnostic as one line; empty for a failure that the violations explain."""
     name = str(one.get("urn") or "").rsplit("::", 1)[-1]
     message = " ".join(str(one.get("message") or "").split()).removeprefix("error: ")
     if message == _FAILED:
-        message = (
-            "a policy is violated, or the program failed; `pulumi preview` without --json names it"
-        )
-    return [f"{name}:", message] if name else [message]
+        if explained:
+            return ""
+        if not logged:
+            message = (
+                "a policy is violated, or the program failed; `--events` reads which, and `pulumi preview`"
+                " without --json shows it"
+            )
+    return f"{name}: {message}" if name else message

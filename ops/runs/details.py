@@ -10,14 +10,15 @@ from typing import Any, Final
 
 from infra.domain import naming
 from infra.observability import series
-from ops import collect, objects
+from ops import collect, groups, objects
 from ops.cluster import Cluster
 from ops.logs import Log
 from ops.metrics import MetricsUnknownError, PrometheusClient
 from ops.objects import Json
-from ops.runs import log_progress, progress, record
+from ops.runs import log_progress, progress, record, states
 from ops.runs.expected_start import ExpectedStart, expected_start, waits
 from ops.runs.listing import RunSummary, summarize
+from ops.runs.log_reader import pod_of_group
 from ops.runs.progress import NO_PROGRESS, Progress
 from ops.runs.record import RunRecordView
 from ops.snapshot import Snapshot
@@ -31,6 +32,8 @@ class PodRow:
     """One pod of a run; empty texts where something is not known."""
 
     name: str
+    group: int | None
+    """Replica group that it belongs to; None: the run has none."""
     rank: int | None
     """Of its node, from 0."""
     node: str
@@ -58,6 +61,8 @@ class Details:
     """One run."""
 
     summary: RunSummary
+    reference: str
+    """kubectl arguments for its objects."""
     record: RunRecordView
     pods: Sequence[PodRow]
     checkpoints: Checkpoints
@@ -98,6 +103,7 @@ def details_of(cluster: Cluster, taken: Snapshot, prometheus: PrometheusClient) 
     gaps = [gap for gap in (recorded.gap, *taken.gaps) if gap]
     return Details(
         summary=summarize([taken.run], taken.workloads, taken.pods, {taken.run_id: at})[0],
+        reference=objects.reference(taken.run),
         record=recorded,
         pods=pod_rows(taken.pods, taken.nodes),
         checkpoints=dataclasses.replace(checkpoint, place=place),
@@ -112,10 +118,15 @@ def _expected(
     cluster: Cluster, taken: Snapshot, prometheus: PrometheusClient
 ) -> ExpectedStart | None:
     """Return when a waiting run starts; progress of the team's other runs is read for one that waits only."""
-    if not waits(taken):
+    waiting = [part for part in taken.parts if waits(part)]
+    if not waiting or len(waiting) < len(taken.parts):
         return None
     known = log_progress.read_of_team(cluster, taken.namespace, prometheus)
-    return expected_start(taken, known)
+    order = [objects.name(one) for one in states.queue_order(taken.workloads)]
+    waiting.sort(key=lambda part: order.index(objects.name(part.workload or {})))
+    # It trains with the last of the groups that it needs.
+    needed = groups.needed(taken.run) if groups.has_groups(taken.run) else 1
+    return expected_start(waiting[min(needed, len(waiting)) - 1], known)
 
 
 def _path(recorded: RunRecordView, run_id: str) -> str:
@@ -143,10 +154,13 @@ def _measured(prometheus: PrometheusClient, taken: Snapshot) -> tuple[Progress, 
 
 
 def leading_lines(taken: Snapshot) -> Sequence[Any]:
-    """Return the newest log of the pod with rank 0."""
-    first = {
-        objects.name(pod) for pod in taken.pods if objects.label(pod, naming.JOB_INDEX) in ("", "0")
-    }
+    """Return the newest log of the pod with rank 0; of a run with groups, of the leading one's."""
+    if groups.has_groups(taken.run):
+        leading = pod_of_group(taken.pods, 0, None)
+        first = {objects.name(leading)} if leading else set()
+    else:
+        zero = ("", "0")
+        first = {objects.name(p) for p in taken.pods if objects.label(p, naming.JOB_INDEX) in zero}
     mine = [log for log in taken.logs if log.pod in first and not log.previous]
     newest: Log | None = max(
         mine, key=lambda log: log.lines[-1].time if log.lines else "", default=None
@@ -162,7 +176,11 @@ def pod_rows(pods: Sequence[Json], nodes: Sequence[Json]) -> list[PodRow]:
     """
     by_name = {objects.name(node): node for node in nodes}
     rows = [_pod_row(pod, by_name.get(str(pod["spec"].get("nodeName") or ""))) for pod in pods]
-    return sorted(rows, key=lambda row: (row.rank if row.rank is not None else -1, row.name))
+    return sorted(rows, key=lambda row: (_or_first(row.group), _or_first(row.rank), row.name))
+
+
+def _or_first(number: int | None) -> int:
+    return -1 if number is None else number
 
 
 def _pod_row(pod: Json, node: Json | None) -> PodRow:
@@ -175,6 +193,7 @@ def _pod_row(pod: Json, node: Json | None) -> PodRow:
     index = objects.label(pod, naming.JOB_INDEX)
     return PodRow(
         name=objects.name(pod),
+        group=groups.number_of(pod),
         rank=int(index) if index.isdigit() else None,
         node=str(pod["spec"].get("nodeName") or ""),
         pool=labelled(naming.POOL),

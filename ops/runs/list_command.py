@@ -130,6 +130,8 @@ def state_text(one: RunSummary) -> str:
 
 
 def _nodes(one: RunSummary) -> str:
+    if one.groups and not one.over:
+        return f"{one.groups_training}/{one.groups_total} groups"
     if not one.nodes:
         return "-"
     return f"{one.ready}/{one.nodes}" if one.state == states.STARTING else str(one.nodes)

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from infra.domain import naming
-from ops import collect, objects
+from ops import collect, groups, objects
 from ops.cluster import Cluster, ForbiddenError, Kind
 from ops.collect import PODS, WORKLOADS
 from ops.metrics import MetricsUnknownError, PrometheusClient
 from ops.objects import Json
 from ops.runs import log_progress, progress, states
+from ops.runs.gangs import GangSummary, Places, state_of_run, summarize_gangs
 from ops.runs.progress import NO_PROGRESS, Progress
 
 
@@ -57,6 +58,16 @@ class RunSummary:
     ended: str
     sweep: str
     progress: Progress
+    groups: tuple[GangSummary, ...] = ()
+    """Its replica groups by number; none: it is one gang."""
+    groups_total: int = 0
+    groups_needed: int = 0
+    """Groups with which it trains at least."""
+
+    @property
+    def groups_training(self) -> int:
+        """How many groups take part."""
+        return sum(one.state == states.RUNNING for one in self.groups)
 
     @property
     def over(self) -> bool:
@@ -131,26 +142,24 @@ def summarize(
     places = _places(workloads)
     found = []
     for run in runs:
-        workload = owned.get(str(objects.meta(run).get("uid")))
         key = (_namespace(run), objects.run_id_of(run))
         at = known.get(key[1], NO_PROGRESS)
-        found.append(_summary(run, workload, mine.get(key, []), places, at))
+        found.append(_summary(run, owned, mine.get(key, []), places, at))
     return found
 
 
 def _summary(
     run: Json,
-    workload: Json | None,
+    owned: Mapping[str, Json],
     pods: Sequence[Json],
-    places: Mapping[str, tuple[int, int]],
+    places: Places,
     at: Progress,
 ) -> RunSummary:
-    planned = states.planned_pods(workload)
-    state = states.state_of(run, workload, pods, planned)
-    place, queued = places.get(str(objects.meta(workload or {}).get("uid")), (None, None))
+    gangs = summarize_gangs(run, owned, pods, places)
+    state = state_of_run(run, gangs, pods)
+    shown = next((one for one in gangs if one.state == state), gangs[0])
     version = objects.label(run, naming.RUN_VERSION)
-    priority = ((workload or {}).get("spec") or {}).get("priority")
-    admitted = objects.condition(workload, "Admitted")
+    whole = not groups.has_groups(run)
     return RunSummary(
         run_id=objects.run_id_of(run),
         name=objects.label(run, naming.RUN),
@@ -159,23 +168,36 @@ def _summary(
         namespace=_namespace(run),
         kind=str(run.get("kind", "")),
         state=state,
-        message=states.message_of(run, workload, state),
+        message=shown.message if whole else states.message_of(run, None, state) or shown.message,
         queue=objects.label(run, naming.QUEUE_NAME),
-        place=place if state == states.QUEUED else None,
-        queued=queued if state == states.QUEUED else None,
-        priority=None if priority is None else int(priority),
-        nodes=planned or len(states.live_pods(pods)),
-        ready=states.ready_pods(pods),
-        pools=_pools(workload),
-        attempt=at.attempt or states.attempt_of(run, workload),
+        place=shown.place,
+        queued=shown.queued,
+        priority=shown.priority,
+        nodes=sum(one.nodes for one in gangs),
+        ready=sum(one.ready for one in gangs),
+        pools=tuple(sorted({pool for one in gangs for pool in one.pools})),
+        attempt=at.attempt or max(one.attempt for one in gangs),
         created=str(objects.meta(run).get("creationTimestamp") or ""),
-        admitted=str(admitted.get("lastTransitionTime") or "")
-        if admitted.get("status") == "True"
-        else "",
-        ended=states.ended_at(run, workload),
+        admitted=min((one.admitted for one in gangs if one.admitted), default=""),
+        ended=_ended(run, gangs, owned),
         sweep=objects.label(run, naming.SWEEP),
         progress=at,
+        groups=() if whole else tuple(gangs),
+        groups_total=0 if whole else groups.total(run),
+        groups_needed=0 if whole else groups.needed(run),
     )
+
+
+def _ended(run: Json, gangs: Sequence[GangSummary], owned: Mapping[str, Json]) -> str:
+    """Return when a run ended: with groups that a queue stopped, when the last one did."""
+    found = [
+        states.ended_at(one, owned.get(str(objects.meta(one).get("uid"))))
+        for one in groups.gangs(run)
+    ]
+    if not groups.has_groups(run):
+        return found[0]
+    over = all(one.state in states.ENDED for one in gangs)
+    return states.ended_at(run, None) or (max(found) if over else "")
 
 
 def _by_owner(workloads: Iterable[Json]) -> dict[str, Json]:
@@ -198,12 +220,6 @@ def _places(workloads: Sequence[Json]) -> dict[str, tuple[int, int]]:
         for place, one in enumerate(order, 1):
             found[str(objects.meta(one).get("uid"))] = (place, len(order))
     return found
-
-
-def _pools(workload: Json | None) -> tuple[str, ...]:
-    admission = objects.status(workload).get("admission") or {}
-    sets = admission.get("podSetAssignments") or []
-    return tuple(sorted({str(f) for one in sets for f in (one.get("flavors") or {}).values()}))
 
 
 def _namespace(item: Json) -> str:

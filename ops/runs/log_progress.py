@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final
 
@@ -17,7 +18,7 @@ from ops.collect import PODS
 from ops.metrics import MetricsUnknownError, PrometheusClient
 from ops.objects import Json
 from ops.runs import progress
-from ops.runs.log_reader import LogReader, main_container
+from ops.runs.log_reader import LogReader, main_container, pod_of_group
 from ops.runs.progress import NO_PROGRESS, Progress
 
 RUNS_MAX: Final = 16
@@ -28,10 +29,8 @@ _DEADLINE_S: Final = 5.0
 
 def read_progress(cluster: Cluster, pods: Iterable[Json]) -> dict[str, Progress]:
     """Return the progress by run id, of at most RUNS_MAX runs with a running pod of rank 0 among `pods`."""
-    questions = {
-        objects.run_id_of(pod): functools.partial(_read, cluster, pod)
-        for pod in objects.newest_first(_leading(pods))[:RUNS_MAX]
-    }
+    found = objects.newest_first(_leading(pods).values())[:RUNS_MAX]
+    questions = {objects.run_id_of(pod): functools.partial(_read, cluster, pod) for pod in found}
     came = concurrent.gather_with_deadline(questions, _DEADLINE_S)
     return {
         run_id: found
@@ -56,16 +55,17 @@ def read_of_team(
 
 def is_limited(pods: Iterable[Json]) -> bool:
     """Whether there are more runs than `read_progress` reads."""
-    return len({objects.run_id_of(pod) for pod in _leading(pods)}) > RUNS_MAX
+    return len(_leading(pods)) > RUNS_MAX
 
 
-def _leading(pods: Iterable[Json]) -> list[Json]:
-    return [
-        pod
-        for pod in pods
-        if objects.status(pod).get("phase") == "Running"
-        and objects.label(pod, naming.JOB_INDEX) in ("", "0")
-    ]
+def _leading(pods: Iterable[Json]) -> dict[str, Json]:
+    """Return the running pod of rank 0 by run id; of a run with groups, of the one that most likely leads."""
+    found: dict[str, list[Json]] = defaultdict(list)
+    for pod in objects.newest_first(pods):
+        running = objects.status(pod).get("phase") == "Running"
+        if running and objects.label(pod, naming.JOB_INDEX) in ("", "0"):
+            found[objects.run_id_of(pod)].append(pod)
+    return {run_id: pod_of_group(each, 0, None) or each[0] for run_id, each in found.items()}
 
 
 def _read(cluster: Cluster, pod: Json) -> Progress:

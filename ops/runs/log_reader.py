@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from infra.domain import naming
-from ops import logs, objects
+from ops import groups, logs, objects
 from ops.cluster import Cluster, ClusterError
 from ops.collect import PODS
 from ops.logs import Line
@@ -83,6 +83,37 @@ def pod_of_node(pods: Sequence[Json], node_rank: int) -> Json | None:
         if (objects.label(pod, naming.JOB_INDEX) or "0") == str(node_rank)
     ]
     return mine[0] if mine else None
+
+
+def pod_of_group(pods: Sequence[Json], node_rank: int, group: int | None) -> Json | None:
+    """Return the newest pod of a node's rank in a group; None: in the group that most likely leads.
+
+    The longest member of a run leads, reports and saves: that whose first pod has been ready for longest.
+    """
+    numbers = {number for pod in pods if (number := groups.number_of(pod)) is not None}
+    first = {
+        number: pod
+        for number in sorted(numbers)
+        if (pod := pod_of_node([p for p in pods if groups.number_of(p) == number], 0))
+    }
+    chosen = _leading(first) if group is None else group
+    return pod_of_node([pod for pod in pods if groups.number_of(pod) == chosen], node_rank)
+
+
+def _leading(first: Mapping[int, Json]) -> int:
+    """Return the group that leads, by the first pod of each; if none runs, the one that started last."""
+
+    def started(number: int) -> str:
+        return str(objects.status(first[number]).get("startTime") or "")
+
+    def ready_since(number: int) -> str:
+        return str(objects.condition(first[number], "Ready").get("lastTransitionTime") or "")
+
+    ready = [n for n, pod in first.items() if objects.condition_is_true(pod, "Ready")]
+    if ready:
+        return min(ready, key=ready_since)
+    running = [n for n, pod in first.items() if objects.status(pod).get("phase") == "Running"]
+    return min(running, key=started) if running else max(first, key=started, default=-1)
 
 
 def attempt_of_pod(pod: Json, evictions: int) -> int:

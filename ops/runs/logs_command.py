@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from rich.console import Console
 
-from ops import collect, objects
+from ops import collect, groups, objects
 from ops.cluster import Cluster, ClusterError
 from ops.commands import Group, printer
 from ops.logs import Line, printable
 from ops.objects import Json
 from ops.runs import following, record, states
-from ops.runs.log_reader import LogReader, attempt_of_pod, main_container, pod_of_node
+from ops.runs.log_reader import LogReader, main_container
 from ops.runs.one_run import OneRun, read_run
 from ops.runs.scope import read_in_scope
 from ops.runs.show_command import add_run
@@ -38,6 +39,7 @@ def add(commands: Group) -> None:
             "run logs hello                   # rank 0 of the newest run of this name",
             "run logs hello -f --rank 12      # until the run ends",
             "run logs hello --attempt 2       # if its pods still exist",
+            "run logs hello --group 1         # of a run with groups; default: the leading one",
         ],
     )
     add_run(command)
@@ -53,6 +55,12 @@ def add(commands: Group) -> None:
     )
     command.add_argument(
         "--attempt", type=_whole, metavar="A", help="attempt, from 1; default the last one"
+    )
+    command.add_argument(
+        "--group",
+        type=_whole,
+        metavar="G",
+        help="group of a run with groups, in which ranks are counted; default the one that leads",
     )
     command.add_argument(
         "--tail",
@@ -73,16 +81,27 @@ def run(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
     """Print a log. Return 0; 1 if the rank has none."""
     known = read_in_scope(args, cluster, lambda space: collect.list_runs(cluster, space))
     found = collect.find_run(known, args.run_name)
+    _check_group(found, args.group)
     node_rank = _node_rank(cluster, found, args.rank)
     now = read_run(cluster, found)
     show, note = printer(console), printer(Console(stderr=True))
     pod = _pod(now, node_rank, args)
     if args.follow and args.attempt is None:
-        return _follow(cluster, found, node_rank, args.tail, show, note)
+        return _follow(cluster, found, node_rank, args, show, note)
     if pod is None:
         raise ClusterError(_no_pod(now, args))
     _print(_reader(cluster, pod, args.tail).read() or [], show)
     return 0
+
+
+def _check_group(found: Json, group: int | None) -> None:
+    if group is None:
+        return
+    if not groups.has_groups(found):
+        raise ClusterError(f"--group: got {group}; the run has no groups; remove it")
+    if group >= groups.total(found):
+        last = groups.total(found) - 1
+        raise ClusterError(f"--group: got {group}; the run has groups 0 to {last}")
 
 
 def _node_rank(cluster: Cluster, found: Json, rank: int) -> int:
@@ -98,16 +117,12 @@ def _node_rank(cluster: Cluster, found: Json, rank: int) -> int:
 
 
 def _pod(now: OneRun, node_rank: int, args: argparse.Namespace) -> Json | None:
-    pods = [
-        pod
-        for pod in now.pods
-        if args.attempt is None or attempt_of_pod(pod, now.evictions) == args.attempt
-    ]
-    return pod_of_node(pods, node_rank)
+    pods = [pod for pod in now.pods if args.attempt is None or now.attempt_of(pod) == args.attempt]
+    return dataclasses.replace(now, pods=pods).pod_of_node(node_rank, args.group)
 
 
 def _no_pod(now: OneRun, args: argparse.Namespace) -> str:
-    kept = sorted({attempt_of_pod(pod, now.evictions) for pod in now.pods})
+    kept = sorted({now.attempt_of(pod) for pod in now.pods})
     state = now.summary().state
     waits = ""
     if args.attempt is not None and kept:
@@ -133,22 +148,27 @@ def _reader(cluster: Cluster, pod: Json, tail: int) -> LogReader:
 
 
 def _follow(
-    cluster: Cluster, found: Json, node_rank: int, tail: int, show: Print, note: Print
+    cluster: Cluster,
+    found: Json,
+    node_rank: int,
+    args: argparse.Namespace,
+    show: Print,
+    note: Print,
 ) -> int:
-    """Print the logs of one node's pods, one attempt after the other, until the run ends."""
+    """Print the logs of one node's pods, one attempt or leading group after the other, until the run ends."""
     reader: LogReader | None = None
     told = ""
     while True:
         now = following.read_again(lambda: read_run(cluster, found), note)
         over = now.summary().over
-        pod = pod_of_node(now.pods, node_rank)
+        pod = now.pod_of_node(node_rank, args.group)
         if pod is not None and (
             reader is None
             or (reader.pod, reader.container) != (objects.name(pod), main_container(pod))
         ):
             if reader is not None:
                 _print_new(reader, show, note)
-            reader = _reader(cluster, pod, tail)
+            reader = _reader(cluster, pod, args.tail)
             note(f"-- {objects.name(pod)}, container {reader.container}")
         if reader is not None:
             _print_new(reader, show, note)

@@ -32,6 +32,7 @@ _SERIES: Final[Mapping[str, series.Series]] = {
     "attempt": series.ATTEMPT,
     "loss": series.LOSS,
     "tokens_per_s": series.TOKENS_PER_SECOND,
+    "save_s": series.CHECKPOINT_WRITE_SECONDS,
 }
 """Queried series by the field of Progress."""
 
@@ -48,6 +49,8 @@ class Progress:
     tokens_per_s: float | None = None
     steps_per_s: float | None = None
     """Of the time spent on steps, over the last minutes."""
+    save_s: float | None = None
+    """Seconds that its last checkpoint took to write."""
 
     @property
     def seconds_left(self) -> float | None:
@@ -121,6 +124,7 @@ def _progress(values: Mapping[str, float]) -> Progress:
         loss=values.get("loss"),
         tokens_per_s=values.get("tokens_per_s"),
         steps_per_s=values.get("steps_per_s"),
+        save_s=values.get("save_s"),
     )
 
 

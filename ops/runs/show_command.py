@@ -6,6 +6,7 @@ import argparse
 import datetime as dt
 import json
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 from rich.console import Console
 
@@ -13,9 +14,12 @@ from ops import collect, metrics
 from ops.cluster import Cluster
 from ops.commands import Group, add_prometheus, printer
 from ops.runs.details import Details, PodRow, read_details
+from ops.runs.gangs import GangSummary, groups_text
 from ops.runs.list_command import progress_text, state_text, table
 from ops.runs.scope import read_in_scope
 from ops.snapshot import format_duration
+
+_GROUP_HEAD: Final = ("GROUP", "STATE", "POOL", "NODES", "ATTEMPT", "")
 
 
 def add(commands: Group) -> None:
@@ -63,11 +67,11 @@ def lines(details: Details, now: dt.datetime) -> Iterator[str]:
         "team": one.team,
         "queue": f"{one.queue}, priority {one.priority}" if one.priority is not None else one.queue,
         "sweep": one.sweep,
-        "object": f"{one.kind.lower()}/{one.run_id} -n {one.namespace}",
+        "object": details.reference,
         "created": _when(one.created, now),
         "admitted": _when(one.admitted, now) + (f" to {', '.join(one.pools)}" if one.pools else ""),
         "ended": _when(one.ended, now),
-        "attempt": str(one.attempt or ""),
+        "attempt": "" if one.groups else str(one.attempt or ""),
         "expected start": details.expected.text if details.expected else "",
         "progress": _progress(details),
         "ends": _ends(details),
@@ -81,6 +85,9 @@ def lines(details: Details, now: dt.datetime) -> Iterator[str]:
         if found:
             yield f"{title}:"
             yield from _facts(found)
+    if one.groups:
+        yield f"groups: {groups_text(one.groups, one.groups_total)}; at least {one.groups_needed} needed"
+        yield from (f"  {line}" for line in table([_GROUP_HEAD, *map(_group, one.groups)]))
     if details.pods:
         yield "pods:"
         head = ("POD", "RANK", "NODE", "POOL", "TYPE", "CAPACITY", "PHASE", "READY", "RESTARTS")
@@ -132,6 +139,12 @@ def _checkpoints(details: Details, now: dt.datetime) -> str:
         return found.place
     saved = f", {_when(found.saved, now)}" if found.saved else ""
     return f"{found.place}; newest: step {found.step}{saved}"
+
+
+def _group(one: GangSummary) -> tuple[str, ...]:
+    state = f"{one.state} {one.place} of {one.queued}" if one.place else one.state
+    nodes = f"{one.ready}/{one.nodes}" if one.nodes else "-"
+    return str(one.number), state, ", ".join(one.pools) or "-", nodes, str(one.attempt), one.message
 
 
 def _pod(row: PodRow) -> tuple[str, ...]:

@@ -30,8 +30,18 @@ SUCCESS: Final = ("Completed", "Complete", "Succeeded")
 """Success conditions of JobSet, of Job and TrainJob, of Training Operator and MPI Operator."""
 
 
-def state_of(run: Json, workload: Json | None, pods: Sequence[Json], planned: int) -> str:
-    """Return the state of a run. `planned`: its number of pods; 0: not known."""
+def state_of(
+    run: Json,
+    workload: Json | None,
+    pods: Sequence[Json],
+    planned: int,
+    *,
+    queued: bool | None = None,
+) -> str:
+    """Return the state of a run. `planned`: its number of pods; 0: not known.
+
+    `queued`: whether a queue holds it back; None: as its label says.
+    """
     if any(objects.condition_is_true(run, kind) for kind in SUCCESS):
         return FINISHED
     if objects.condition_is_true(run, "Failed"):
@@ -42,7 +52,8 @@ def state_of(run: Json, workload: Json | None, pods: Sequence[Json], planned: in
         return STOPPING if live_pods(pods) else STOPPED
     if workload is not None and not (workload.get("spec") or {}).get("active", True):
         return STOPPING if live_pods(pods) else STOPPED
-    queued = bool(objects.label(run, naming.QUEUE_NAME))
+    if queued is None:
+        queued = bool(objects.label(run, naming.QUEUE_NAME))
     if queued and not objects.condition_is_true(workload, "Admitted"):
         return QUEUED
     ready = ready_pods(pods)

@@ -17,9 +17,10 @@ from ops.collect import JOBS
 from ops.commands import Group, printer
 from ops.objects import Json
 from ops.runs import following, progress, states
+from ops.runs.gangs import groups_text
 from ops.runs.list_command import progress_text
 from ops.runs.listing import RunSummary
-from ops.runs.log_reader import LogReader, main_container, pod_of_node
+from ops.runs.log_reader import LogReader, main_container
 from ops.runs.one_run import OneRun, read_run
 from ops.runs.progress import NO_PROGRESS, Progress
 from ops.runs.scope import read_in_scope
@@ -71,11 +72,13 @@ def run(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
 def describe(one: RunSummary) -> str:
     """Return state, attempt and pods in one line, without what changes with each step."""
     parts = [one.state]
-    if one.state == states.STARTING:
+    if one.groups and not one.over:
+        parts.append(groups_text(one.groups, one.groups_total))
+    elif one.state == states.STARTING:
         parts.append(f"{one.ready} of {one.nodes} pods ready")
     if one.pools and not one.over:
         parts.append(f"on {', '.join(one.pools)}")
-    if one.attempt > 1:
+    if one.attempt > 1 and not one.groups:
         parts.append(f"attempt {one.attempt}")
     if one.message and (one.over or one.state == states.QUEUED):
         parts.append(one.message)
@@ -90,7 +93,7 @@ def _step_text(one: RunSummary) -> str:
 
 
 def _reader(cluster: Cluster, now: OneRun, reader: LogReader | None) -> LogReader | None:
-    pod = pod_of_node(now.pods, 0)
+    pod = now.pod_of_node(0)
     if pod is None or (reader is not None and reader.pod == objects.name(pod)):
         return reader
     if objects.status(pod).get("phase") == "Pending":

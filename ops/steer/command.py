@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import secrets
-import signal
-import socket
 import time
 from pathlib import Path
 from typing import Final
 
 from rich.console import Console
 
-from ops import metrics
-from ops.budgets.command import address, lease_name
+from ops import controller, metrics
+from ops.budgets.command import address
 from ops.budgets.exposition import Page, serve
-from ops.cluster import Cluster, ClusterError
+from ops.cluster import Cluster
 from ops.commands import Group, add_prometheus, printer
-from ops.lease import Lease
 from ops.steer import settings
 from ops.steer.control import Controller
 from ops.steer.settings import Settings
@@ -39,17 +34,7 @@ def add(commands: Group) -> None:
     source.add_argument(
         "--pools", type=Path, metavar="FILE", help="pools and rules that the stack has written"
     )
-    steer.add_argument(
-        "--lease",
-        type=lease_name,
-        metavar="NAMESPACE/NAME",
-        help="write only while this process holds the Lease; the others wait",
-    )
-    steer.add_argument("--once", action="store_true", help="decide once and end")
-    steer.add_argument("--dry-run", action="store_true", help="say what would be done")
-    steer.add_argument(
-        "--every", type=float, default=EVERY_S, metavar="SECONDS", help="default %(default)g"
-    )
+    controller.add_options(steer, EVERY_S, "decide once and end")
     steer.add_argument(
         "--metrics",
         type=address,
@@ -61,20 +46,15 @@ def add(commands: Group) -> None:
 
 def _steer(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
     show = printer(console)
-    lease, home = None, ""
-    if args.lease:
-        home, name = args.lease
-        lease = Lease(cluster, home, name, f"{socket.gethostname()}-{secrets.token_hex(4)}")
-        # The first process of a container ignores SIGTERM without a handler.
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+    lease = controller.lease_of(args, cluster)
     page = Page()
-    controller = Controller(
+    steering = Controller(
         cluster,
         _settings(args),
         show,
         dry_run=args.dry_run,
         lease=lease,
-        home=home,
+        home=args.lease[0] if args.lease else "",
         page=page.put,
         every_s=args.every,
     )
@@ -83,28 +63,12 @@ def _steer(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
         host, port = args.metrics
         server = serve(host, port, page)
     prometheus = metrics.connect(args.prometheus, cluster)
-    failed = ""
     try:
-        while True:
-            try:
-                controller.step(prometheus, time.time())
-                failed = ""
-            except ClusterError as error:
-                if args.once:
-                    raise
-                if str(error) != failed:
-                    show(f"nothing done: {error}")
-                failed = str(error)
-            if args.once:
-                return 0
-            time.sleep(args.every)
+        return controller.repeat(args, lambda: steering.step(prometheus, time.time()), lease, show)
     finally:
         if server:
             server.shutdown()
             server.server_close()
-        if lease:
-            with contextlib.suppress(ClusterError):
-                lease.release()
 
 
 def _settings(args: argparse.Namespace) -> Settings:

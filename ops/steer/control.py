@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import secrets
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -23,6 +24,7 @@ from ops.metrics import MetricsUnknownError
 from ops.objects import Json
 from ops.runs import progress
 from ops.steer import exposition, look, memory
+from ops.steer.cordons import Cordons
 from ops.steer.memory import Memory
 from ops.steer.settings import Settings
 from training.spot.rates import Exposure
@@ -59,13 +61,15 @@ class Controller:
         self._seen: dict[look.Key, Exposure] | None = None
         self._looked = self._kept = 0.0
         self._moves: dict[tuple[str, str, str], int] = {}
+        self._cordons = Cordons(cluster, show, self._may_write, dry_run=dry_run)
 
     def step(self, prometheus: metrics.PrometheusClient | None, now: float) -> None:
         """Look, learn, decide and act once. Raises UnreachableError: nothing was decided."""
         if self._lease:
             self._lease.renew()
-        nodes = look.nodes(self._cluster.items(NODES))
-        held = look.nodes_of_runs(self._cluster.items(PODS, None, naming.RUN_ID), nodes)
+        items = self._cluster.items(NODES)
+        nodes = look.nodes(items)
+        held = look.nodes_of_gangs(self._cluster.items(PODS, None, naming.RUN_ID), nodes)
         queues = {objects.name(one): one for one in self._cluster.items(CLUSTER_QUEUES)}
         known = self._progress(prometheus)
         workloads = [
@@ -77,20 +81,24 @@ class Controller:
         gone = {uid for one in memories.values() for uid in one.nodes} - nodes.there
         self._learn(nodes, memory.losses_by_pool(memories, gone), now)
         for workload in workloads:
-            key = str(objects.meta(workload).get("namespace")), objects.run_id_of(workload)
-            on = held.get(key, set()) & nodes.there
+            gang = look.gang_of(workload)
+            on = held.get(gang, set()) & nodes.there
             queue = _queue(workload, queues)
             assert queue is not None
             old = memories[_name(workload)]
             new = memory.update(old, now, memory.seen(workload, on), gone)
             try:
-                self._steer(workload, queue, old, new, known.get(key[1], progress.NO_PROGRESS), now)
+                self._steer(
+                    workload, queue, old, new, known.get(gang[1], progress.NO_PROGRESS), now
+                )
             except ConflictError:
                 continue  # It was changed meanwhile; the next look decides again.
             except UnreachableError:
                 raise
             except ClusterError as error:
                 self._show(f"{_name(workload)}: nothing done: {error}")
+        if self._settings.cordon and prometheus is not None:
+            self._cordons.step(prometheus, items, look.nodes_of_runs(held), nodes, now)
         if self._page:
             self._page(exposition.text(self._seen or {}, self._moves, now))
 
@@ -132,7 +140,7 @@ class Controller:
         rich = budgets.read_state(queue).level < Level.WARN
         run = look.run(workload, new, known, now, pool=pool, may_buy=rich)
         choice = choose(run, pools, new.history, now, self._settings.rules, self._every_s)
-        new = dataclasses.replace(new, place=choice.place.value, reason=choice.reason)
+        new = dataclasses.replace(new, place=choice.place.value, reason=explained(choice))
         self._put(workload, names, choice, old, new, pool)
 
     def _put(
@@ -165,7 +173,7 @@ class Controller:
                 team = objects.label(workload, naming.TEAM)
                 key = (team, pool, choice.place.value)
                 self._moves[key] = self._moves.get(key, 0) + 1
-            self._say(workload, f"{what}: {choice.reason}")
+            self._say(workload, f"{what}: {new.reason}")
 
     def _write(
         self, workload: Json, new: Memory, more: Mapping[str, str | None], *, active: bool | None
@@ -274,6 +282,14 @@ class Controller:
         about = {"name": RATES, "namespace": self._home}
         manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": about, "data": data}
         self._cluster.create(CONFIG_MAPS, manifest)
+
+
+def explained(choice: Choice) -> str:
+    """Return the reason of a choice, with the best interval between checkpoints to one digit of minutes."""
+    if math.isinf(choice.checkpoint_every_s):
+        return choice.reason
+    minutes = float(f"{choice.checkpoint_every_s / 60:.1g}")
+    return f"{choice.reason}; a checkpoint every {minutes:g} min or so loses least"
 
 
 def _name(workload: Json) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from infra.domain import naming
-from ops import objects, placement
+from ops import groups, objects, placement
 from ops.objects import Json
 from ops.runs.progress import Progress
 from ops.steer.memory import Memory
@@ -59,14 +59,31 @@ def _stays(node: Json) -> bool:
     return ready and not taints & set(RECLAIMED) and "deletionTimestamp" not in objects.meta(node)
 
 
-def nodes_of_runs(pods: Iterable[Json], known: Nodes) -> dict[tuple[str, str], set[str]]:
-    """Return the nodes of the running pods of each run, by namespace and run id."""
-    found: dict[tuple[str, str], set[str]] = {}
+Gang = tuple[str, str, int | None]
+"""Namespace, run id, and number of the group; None: the run has none."""
+
+
+def gang_of(item: Json) -> Gang:
+    """Return the gang of a pod or a Workload."""
+    namespace = str(objects.meta(item).get("namespace"))
+    return namespace, objects.run_id_of(item), groups.number_of(item)
+
+
+def nodes_of_gangs(pods: Iterable[Json], known: Nodes) -> dict[Gang, set[str]]:
+    """Return the nodes of the running pods of each gang."""
+    found: dict[Gang, set[str]] = {}
     for pod in pods:
         uid = known.by_name.get(str((pod.get("spec") or {}).get("nodeName") or ""))
         if uid and objects.status(pod).get("phase") in ("Pending", "Running"):
-            key = str(objects.meta(pod).get("namespace")), objects.label(pod, naming.RUN_ID)
-            found.setdefault(key, set()).add(uid)
+            found.setdefault(gang_of(pod), set()).add(uid)
+    return found
+
+
+def nodes_of_runs(held: Mapping[Gang, set[str]]) -> dict[tuple[str, str], set[str]]:
+    """Return the nodes of each run, by namespace and run id, from those of its gangs."""
+    found: dict[tuple[str, str], set[str]] = {}
+    for (namespace, run_id, *_), nodes in held.items():
+        found[namespace, run_id] = found.get((namespace, run_id), set()) | nodes
     return found
 
 
@@ -111,6 +128,7 @@ def run(
         left_s=left,
         longest_s=left if left is not None else (float(longest) if longest else None),
         save_s=float(max(grace, default=0)),
+        measured_save_s=progress.save_s,
         waited_s=0.0 if memory.queued is None else now - memory.queued,
         pool=pool,
         may_buy=may_buy,

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ops import objects
+from ops import groups, objects
 from ops.objects import Json
 from training.spot.decide import Place
 from training.spot.steer import Empty, History
@@ -81,6 +81,8 @@ class Seen:
     """Since when all of its pods are ready; None: they are not."""
     starts: int = 0
     recoveries: int = 0
+    of_group: bool = False
+    """Whether it is one of a run's groups: it may be incomplete because others are missing."""
 
 
 def seen(workload: Json, nodes: Collection[str]) -> Seen:
@@ -100,6 +102,7 @@ def seen(workload: Json, nodes: Collection[str]) -> Seen:
         ready=ready_at.timestamp() if ready_at and ready.get("status") == "True" else None,
         starts=counts.get("WaitForStart", 0),
         recoveries=counts.get("WaitForRecovery", 0),
+        of_group=groups.number_of(workload) is not None,
     )
 
 
@@ -117,11 +120,11 @@ def update(old: Memory, now: float, look: Seen, gone: Collection[str]) -> Memory
     losses, empty = list(old.history.losses), dict(old.history.empty)
     restart_s, down = old.history.restart_s, old.down
     lost = set(old.nodes) & set(gone)
-    timed_out = look.recoveries > old.recoveries
+    timed_out = look.recoveries > old.recoveries and not look.of_group
     if old.pool and not old.moving and (lost or timed_out) and down is None:
         losses.append((now, old.pool))
         down = now
-    if look.starts > old.starts and old.pool:
+    if look.starts > old.starts and old.pool and not (look.of_group and old.nodes):
         before = empty.get(old.pool)
         empty[old.pool] = Empty(at=now, times=before.times + 1 if before else 1)
     if look.pool and look.ready is not None and not lost and not timed_out:

@@ -19,6 +19,8 @@ class Settings:
 
     pools: Mapping[str, Pool]
     rules: Rules
+    cordon: bool = False
+    """Whether nodes are cordoned on which runs name ranks again and again."""
 
 
 def parse(found: Mapping[str, Any]) -> Settings:
@@ -41,6 +43,7 @@ def parse(found: Mapping[str, Any]) -> Settings:
             window_s=float(rules["windowSeconds"]),
             empty_s=float(rules["emptySeconds"]),
         ),
+        cordon=bool(found.get("cordonNamedNodes", False)),
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from infra.domain import naming
-from ops import objects
+from ops import groups, objects
 from ops.cluster import Cluster, Kind
 from ops.objects import Json
 from ops.submission.stopping import parts_of
@@ -24,7 +24,7 @@ def objects_of(cluster: Cluster, run: Json) -> list[Json]:
     """Return a run and its parts."""
     namespace, run_id = str(objects.meta(run)["namespace"]), objects.name(run)
     runtimes = cluster.items(_RUNTIMES, namespace, f"{naming.RUN_ID}={run_id}")
-    return [*parts_of(cluster, namespace, run_id), *runtimes, run]
+    return [*parts_of(cluster, namespace, run_id), *runtimes, *groups.gangs(run)]
 
 
 def _type(part: Json) -> str:
@@ -34,8 +34,8 @@ def _type(part: Json) -> str:
 
 
 def import_file(parts: Sequence[Json], provider: str) -> str:
-    """Return the import file, with the names of training/deployment/job.py; the last part is the run."""
-    run_id = objects.name(parts[-1])
+    """Return the import file, with the names of training/deployment/job.py; the last part is of the run's kind."""
+    run_id = objects.run_id_of(parts[-1])
     resources: list[dict[str, Any]] = [
         {"type": naming.training_type("TrainingJob"), "name": run_id, "component": True}
     ]

@@ -12,7 +12,7 @@ import yaml
 from rich.console import Console
 
 from infra.domain import naming
-from ops import collect, objects, stopped
+from ops import collect, groups, objects, stopped
 from ops.cluster import Cluster, ClusterError
 from ops.commands import Group, printer
 from ops.objects import Json
@@ -221,7 +221,8 @@ def _stop(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
     namespace, run_id = str(objects.meta(run)["namespace"]), objects.name(run)
     resumable = False
     if args.delete and stopping.has_ended(run):
-        cluster.delete(create.kind_of(run), run_id, namespace)
+        for gang in groups.gangs(run):
+            cluster.delete(create.kind_of(gang), objects.name(gang), namespace)
     elif args.delete and stopped.is_stopped(run):
         show(f"{run_id}: is stopped")
     else:

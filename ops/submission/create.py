@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from infra.domain import naming
-from ops import objects
+from ops import groups, objects, stopped
 from ops.cluster import Cluster, ClusterError, ConflictError, ForbiddenError, Kind
 from ops.collect import CONFIG_MAPS
 from ops.objects import Json
@@ -52,6 +52,12 @@ def launched_by(item: Json) -> str:
     return str((objects.meta(item).get("annotations") or {}).get(naming.LAUNCHED_BY, ""))
 
 
+def split(manifests: Sequence[Json]) -> tuple[list[Json], list[Json]]:
+    """Return the parts of a run, and what is queued for it: the last object, or those of its groups."""
+    gangs = [one for one in manifests if groups.number_of(one) is not None] or [manifests[-1]]
+    return [one for one in manifests if one not in gangs], gangs
+
+
 def as_user(manifest: Json, user: str) -> Json:
     """Return an object with the name of its launcher."""
     found = copy.deepcopy(manifest)
@@ -71,35 +77,55 @@ def create(cluster: Cluster, manifests: Sequence[Json], user: str) -> Created:
     Raises ExistsError for a run of this id of another user, and other ClusterErrors. After a rejection nothing of
     it is left.
     """
-    *parts, run = [as_user(one, user) for one in manifests]
-    existing = cluster.get(kind_of(run), run["metadata"]["name"], run["metadata"]["namespace"])
-    if existing is not None:
-        if objects.meta(existing).get("deletionTimestamp"):
-            raise ExistsError(
-                f"run {objects.name(run)}: it is being stopped; submit it again when its pods have ended"
-            )
-        if launched_by(existing) == user:
+    parts, gangs = split([as_user(one, user) for one in manifests])
+    run_id, namespace = objects.run_id_of(gangs[0]), gangs[0]["metadata"]["namespace"]
+    existing = [found for gang in gangs if (found := _existing(cluster, gang))]
+    if any(objects.meta(one).get("deletionTimestamp") for one in existing):
+        raise ExistsError(
+            f"run {run_id}: it is being stopped; submit it again when its pods have ended"
+        )
+    foreign = [one for one in existing if launched_by(one) != user]
+    if foreign or len(existing) == len(gangs):
+        if not foreign:
             _finish(cluster, parts, existing)
-        return Created(run=existing, new=False)
+        return Created(run=_as_run(existing), new=False)
     with contextlib.suppress(ForbiddenError):
-        delete_leftovers(cluster, run["metadata"]["namespace"], user, keep=objects.name(run))
-    cluster.create(kind_of(run), run, dry_run=True)
+        delete_leftovers(cluster, namespace, user, keep=run_id)
+    names = {objects.name(one) for one in existing}
+    missing = [gang for gang in gangs if objects.name(gang) not in names]
+    for gang in missing:
+        cluster.create(kind_of(gang), gang, dry_run=True)
     made: list[Json] = []
     try:
         for part in parts:
             if _create_part(cluster, part, user):
                 made.append(part)
-        found = cluster.create(kind_of(run), run)
+        there = [*existing, *(_create_gang(cluster, gang, made) for gang in missing)]
     except ConflictError:
         raise ExistsError(
-            f"run {objects.name(run)}: another command has just submitted it; trainyard run show "
-            f"{objects.name(run)} shows it"
+            f"run {run_id}: another command has just submitted it; trainyard run show {run_id} shows it"
         ) from None
     except (ClusterError, KeyboardInterrupt):
         _delete_all(cluster, made)
         raise
-    _finish(cluster, parts, found)
-    return Created(run=found, new=True)
+    _finish(cluster, parts, there)
+    return Created(run=_as_run(there), new=True)
+
+
+def _existing(cluster: Cluster, gang: Json) -> Json | None:
+    about = gang["metadata"]
+    found = cluster.get(kind_of(gang), about["name"], about["namespace"])
+    return found and found | {key: gang[key] for key in ("apiVersion", "kind")}
+
+
+def _create_gang(cluster: Cluster, gang: Json, made: list[Json]) -> Json:
+    found = cluster.create(kind_of(gang), gang)
+    made.append(gang)
+    return found | {key: gang[key] for key in ("apiVersion", "kind")}
+
+
+def _as_run(gangs: Sequence[Json]) -> Json:
+    return groups.merged(gangs)[0]
 
 
 def _create_part(cluster: Cluster, part: Json, user: str) -> bool:
@@ -124,37 +150,42 @@ def _create_part(cluster: Cluster, part: Json, user: str) -> bool:
 
 def with_source(manifests: Sequence[Json], document: Mapping[str, Any]) -> list[Json]:
     """Return the objects of a run with what `resume` and `clone` need, noted on the run's ConfigMap."""
-    run = manifests[-1]
+    gangs = split(manifests)[1]
     notes = {
-        naming.RUN_MANIFEST: json.dumps(run, sort_keys=True),
+        naming.RUN_MANIFEST: stopped.kept(gangs),
         naming.RUN_FILE: json.dumps(dict(document), sort_keys=True, default=str),
     }
     found = []
     for manifest in manifests:
-        if manifest["kind"] == "ConfigMap" and objects.name(manifest) == objects.name(run):
+        if manifest["kind"] == "ConfigMap" and objects.name(manifest) == objects.run_id_of(
+            gangs[0]
+        ):
             own = objects.meta(manifest).get("annotations") or {}
             manifest = manifest | {"metadata": manifest["metadata"] | {"annotations": own | notes}}
         found.append(manifest)
     return found
 
 
-def _finish(cluster: Cluster, parts: Sequence[Json], run: Json) -> None:
+def _finish(cluster: Cluster, parts: Sequence[Json], gangs: Sequence[Json]) -> None:
     """Make the run the owner of its parts, so that its deletion removes them."""
     for part in parts:
         if part["kind"] in OWNED_BY_RUN:
-            adopt(cluster, part, run)
+            adopt(cluster, part, gangs)
 
 
-def adopt(cluster: Cluster, part: Json, run: Json) -> None:
-    """Make a run the owner of a part."""
-    owner = {
-        "apiVersion": run.get("apiVersion"),
-        "kind": run.get("kind"),
-        "name": objects.name(run),
-        "uid": objects.meta(run)["uid"],
-    }
+def adopt(cluster: Cluster, part: Json, gangs: Sequence[Json]) -> None:
+    """Make a run the owner of a part: with groups all of them, so that the last one to go takes it along."""
+    owners = [
+        {
+            "apiVersion": gang.get("apiVersion"),
+            "kind": gang.get("kind"),
+            "name": objects.name(gang),
+            "uid": objects.meta(gang)["uid"],
+        }
+        for gang in gangs
+    ]
     labels = {naming.UNFINISHED: None, naming.STOPPED: None}
-    change = {"metadata": {"labels": labels, "ownerReferences": [owner]}}
+    change = {"metadata": {"labels": labels, "ownerReferences": owners}}
     cluster.patch(kind_of(part), objects.name(part), change, part["metadata"]["namespace"])
 
 

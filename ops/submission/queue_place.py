@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from infra.domain import naming
-from ops import collect, metrics, objects
+from ops import collect, groups, metrics, objects
 from ops.cluster import Cluster, ForbiddenError
 from ops.objects import Json
 from ops.runs import log_progress, states
@@ -30,13 +30,15 @@ def queue_line(cluster: Cluster, run: Json, sleep: Callable[[float], None] = tim
     if not queue:
         return "it has no queue; its pods start when nodes have room for them"
     why = f"trainyard run why {objects.name(run)} explains why it waits"
+    first = f"group 0 of {groups.total(run)} " if groups.has_groups(run) else ""
+    run = groups.gangs(run)[0]
     try:
         workload = _own_workload(cluster, run, sleep)
         if workload is None:
             return f"queue {queue}: place and expected start not known; {why}"
         if objects.condition_is_true(workload, "Admitted"):
-            return f"queue {queue}: admitted"
-        return f"queue {queue}: {_waiting(cluster, run, queue, workload)}; {why}"
+            return f"queue {queue}: {first}admitted"
+        return f"queue {queue}: {first}{_waiting(cluster, run, queue, workload)}; {why}"
     except ForbiddenError:
         return f"queue {queue}: place and expected start not known; {why}"
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from infra.domain import naming
-from ops import objects, stopped
+from ops import groups, objects, stopped
 from ops.cluster import Cluster, ClusterError, ConflictError, Kind
 from ops.collect import CONFIG_MAPS, PODS, NoSuchRunError
 from ops.objects import Json
@@ -47,12 +47,13 @@ def stop(cluster: Cluster, run: Json) -> bool:
         )
     namespace = str(objects.meta(run)["namespace"])
     parts = parts_of(cluster, namespace, objects.name(run))
-    resumable = _manifest_of(parts, objects.name(run)) is not None
+    resumable = bool(_gangs_of(parts, objects.name(run)))
     for part in parts if resumable else ():
         labels = {naming.STOPPED: "true", naming.UNFINISHED: None}
         change = {"metadata": {"labels": labels, "ownerReferences": None}}
         cluster.patch(kind_of(part), objects.name(part), change, namespace)
-    cluster.delete(kind_of(run), objects.name(run), namespace)
+    for gang in groups.gangs(run):
+        cluster.delete(kind_of(gang), objects.name(gang), namespace)
     return resumable
 
 
@@ -67,10 +68,9 @@ def parts_of(cluster: Cluster, namespace: str, run_id: str) -> list[Json]:
     ]
 
 
-def _manifest_of(parts: Sequence[Json], run_id: str) -> Json | None:
-    """Return the run's object as it was submitted; None for a run of a stack."""
-    text = _note(parts, run_id, naming.RUN_MANIFEST)
-    return None if text is None else json.loads(text)
+def _gangs_of(parts: Sequence[Json], run_id: str) -> list[Json]:
+    """Return the run's object, or those of its groups, as it was submitted; none for a run of a stack."""
+    return stopped.gangs_in(_note(parts, run_id, naming.RUN_MANIFEST) or "")
 
 
 def run_file_of(cluster: Cluster, namespace: str, run_id: str) -> Json | None:
@@ -103,20 +103,27 @@ def resume(cluster: Cluster, stopped: Json, user: str) -> Json:
     """Start a stopped run again; it continues from its newest checkpoint. Raises ClusterError."""
     namespace, run_id = str(objects.meta(stopped)["namespace"]), objects.name(stopped)
     parts = parts_of(cluster, namespace, run_id)
-    manifest = _manifest_of(parts, run_id)
-    if manifest is None:
+    gangs = _gangs_of(parts, run_id)
+    if not gangs:
         raise ClusterError(
             f"run {run_id}: its ConfigMap has no {naming.RUN_MANIFEST}; submit its run file again"
         )
+    made = []
     try:
-        run = cluster.create(kind_of(manifest), create.as_user(manifest, user))
-    except ConflictError:
+        for gang in gangs:
+            about = {key: gang[key] for key in ("apiVersion", "kind")}
+            made.append(cluster.create(kind_of(gang), create.as_user(gang, user)) | about)
+    except ClusterError as error:
+        for gang in made:
+            cluster.delete(kind_of(gang), objects.name(gang), namespace)
+        if not isinstance(error, ConflictError):
+            raise
         raise ClusterError(
             f"run {run_id}: exists, or its pods have not ended yet; wait, and run the command again"
         ) from None
     for part in parts:
-        create.adopt(cluster, part, run)
-    return run
+        create.adopt(cluster, part, made)
+    return groups.merged(made)[0]
 
 
 def remove(cluster: Cluster, namespace: str, run_id: str) -> None:

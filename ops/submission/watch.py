@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from infra.domain import naming
@@ -11,7 +11,7 @@ from ops import objects
 from ops.cluster import Cluster, ClusterError, UnreachableError
 from ops.collect import PODS
 from ops.objects import Json
-from ops.submission.create import kind_of
+from ops.runs.one_run import current_run
 from ops.submission.stopping import has_ended
 
 POLL_S: Final = 2.0
@@ -33,7 +33,7 @@ def until_ended(
     answered, said = time.monotonic(), ""
     while True:
         try:
-            found = cluster.get(kind_of(run), run_id, namespace)
+            found = current_run(cluster, run)
             pods = cluster.items(PODS, namespace, f"{naming.RUN_ID}={run_id}")
             answered = time.monotonic()
         except UnreachableError:
@@ -45,7 +45,6 @@ def until_ended(
             raise ClusterError(
                 f"run {run_id}: was stopped or deleted; trainyard run resume {run_id} continues a stopped one"
             )
-        found = found | {"kind": run["kind"], "apiVersion": run["apiVersion"]}
         if (line := _line(found, pods)) != said:
             report(f"{run_id}: {line}")
             said = line
@@ -54,7 +53,7 @@ def until_ended(
         sleep(POLL_S)
 
 
-def _line(run: Json, pods: list[Json]) -> str:
+def _line(run: Json, pods: Sequence[Json]) -> str:
     for name in ("Failed", "Complete", "Completed", "Succeeded"):
         if objects.condition_is_true(run, name):
             why = str(objects.condition(run, name).get("message", ""))

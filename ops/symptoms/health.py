@@ -16,7 +16,7 @@ from infra.observability.alert_expressions import HINT_RATIO, STARVATION_RATIO
 from ops import gang, logs, objects
 from ops.metrics import Vitals
 from ops.snapshot import Snapshot
-from ops.symptoms import gpus
+from ops.symptoms import culprits, gpus
 from ops.verdict import Symptom, Verdict
 from training import spec
 
@@ -242,6 +242,7 @@ slower_per_gpu: Final = _when_training(_slower_per_gpu)
 idle_gpus: Final = _when_training(_idle_gpus)
 
 CHECKS: Final[tuple[Symptom, ...]] = (
+    culprits.holds_up,
     unhealthy_gpu,
     stalled,
     checkpoint_failing,
@@ -255,6 +256,7 @@ CHECKS: Final[tuple[Symptom, ...]] = (
 
 def notes(snapshot: Snapshot) -> list[str]:
     """Return the metrics of a run that trains, and its problems after the first."""
+    snapshot = gang.that_trains(snapshot)
     found = [verdict for check in CHECKS if (verdict := check(snapshot))]
     return [*_numbers(snapshot), *(f"{v.symptom}: {v.headline}" for v in found[1:])]
 

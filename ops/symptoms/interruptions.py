@@ -89,3 +89,14 @@ def restarted(snapshot: Snapshot) -> list[str]:
     failures = f"{failed} of {most} allowed after failures"
     parts = [text for text, n in ((saved, kept), (failures, failed)) if n]
     return [f"restarted {pluralize(total, 'time')}: {', '.join(parts)}"]
+
+
+def restarted_in_pod(snapshot: Snapshot) -> list[str]:
+    """Return how often the ranks of a gang of one pod started again in it, which no object records."""
+    count = int(snapshot.vitals.restarts_in_pod) if snapshot.vitals else 0
+    if not count:
+        return []
+    return [
+        f"its ranks started again in their pod {pluralize(count, 'time')}, after failures that count"
+        " against maxRestarts"
+    ]

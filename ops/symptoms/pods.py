@@ -11,6 +11,7 @@ from ops.objects import Json
 from ops.snapshot import Snapshot, pluralize
 from ops.symptoms import terminal_states
 from ops.verdict import Verdict
+from trainyard.contract import EXIT_REPLACE_POD
 
 _IMAGE: Final = (
     "ErrImagePull",
@@ -97,9 +98,14 @@ def restarting(snapshot: Snapshot) -> Verdict | None:
     most = ((snapshot.run.get("spec") or {}).get("failurePolicy") or {}).get("maxRestarts")
     pluralize = objects.status(snapshot.run).get("restartsCountTowardsMax") or 0
     limit = f", {pluralize} of {most} restarts used" if most is not None else ""
+    cause = (
+        "the ranks failed before their first step, and the pod is replaced"
+        if first.code == EXIT_REPLACE_POD
+        else f"the last attempt failed with exit code {first.code}"
+    )
     return Verdict(
         symptom="restarting",
-        headline=f"restarts: the last attempt failed with exit code {first.code}{limit}",
+        headline=f"restarts: {cause}{limit}",
         evidence=(first.evidence, *terminal_states.log_tail(snapshot, first)),
         remedy=tuple(terminal_states.log_commands(snapshot, first)),
     )

@@ -14,6 +14,7 @@ from ops.runs import states
 from ops.snapshot import Snapshot, pluralize
 from ops.verdict import Verdict
 from training import spec
+from trainyard.restart_budget import USED_UP
 
 _EXIT_CODE: Final = re.compile(r"exit code (\d+)")
 _MAX_TIME: Final = "MaximumExecutionTimeExceeded"
@@ -149,7 +150,10 @@ def failed(snapshot: Snapshot) -> Verdict | None:
     known = list(container_exits(snapshot))
     first = next((e for e in known if e.code != spec.EXIT_PREEMPTED), known[0] if known else None)
     code = f" with exit code {first.code}" if first else ""
-    limit = " after its last restart" if "Restarts" in condition.get("reason", "") else ""
+    used_up = any(USED_UP in line.text for log in snapshot.logs for line in log.lines)
+    limit = (
+        " after its last restart" if used_up or "Restarts" in condition.get("reason", "") else ""
+    )
     return Verdict(
         symptom="failed",
         headline=f"failed{code}{limit}",

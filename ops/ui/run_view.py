@@ -19,7 +19,7 @@ from ops.objects import Json
 from ops.runs import record, states
 from ops.runs.details import Details, details_of, leading_lines
 from ops.snapshot import Snapshot
-from ops.symptoms import terminal_states
+from ops.symptoms import culprits, terminal_states
 from ops.ui import curves, spending
 from ops.ui.curves import Measured
 from ops.ui.spending import Division, Spending
@@ -55,8 +55,12 @@ class Rank:
     ready: bool
     restarts: int
     first_rank: int
+    """Of its group, in a run with groups."""
+    group: int | None
     gpu_busy: float | None
     """Mean utilization of its GPUs, 0 to 1; None: not measured."""
+    named: str = ""
+    """For what the run has named one of these ranks; empty: for nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -273,6 +277,7 @@ def _ranks(
             busy = {one.labels.get("pod", ""): one.value for one in samples}
         except MetricsUnknownError:
             busy = {}
+    named = culprits.named(taken)
     found = []
     for row in details.pods:
         first = (row.rank or 0) * per_node
@@ -287,7 +292,13 @@ def _ranks(
                 ready=row.ready,
                 restarts=row.restarts,
                 first_rank=first,
+                group=row.group,
                 gpu_busy=busy.get(row.name),
+                named=", ".join(
+                    f"{one.symptom} (rank {one.rank})"
+                    for one in named
+                    if first <= one.rank < first + per_node
+                ),
             )
         )
     return found, _ranks_note(found, taken)

@@ -237,17 +237,20 @@ class _Server:
     async def log(self, request: Request) -> Response:
         """Send the lines of a rank's log, over restarts, until the run ends."""
         query = request.query_params
-        rank = query.get("rank", "0")
+        rank, group = query.get("rank", "0"), query.get("group", "")
         namespace, run_id = query.get("namespace", ""), query.get("run", "")
         source = self._source_of(request)
 
         async def stream() -> AsyncIterator[str]:
-            if not rank.isdigit():
-                yield _event("note", f"rank: got {printable(rank)}; expected a whole number from 0")
-                yield _event("end", "")
-                return
+            for name, value in (("rank", rank), ("group", group or "0")):
+                if not value.isdecimal():
+                    text = f"{name}: got {printable(value)}; expected a whole number from 0"
+                    yield _event("note", text)
+                    yield _event("end", "")
+                    return
+            wanted = int(rank), int(group) if group else None
             try:
-                async for event in self._follow(source, namespace, run_id, int(rank)):
+                async for event in self._follow(source, namespace, run_id, *wanted):
                     yield event
             except (ClusterError, NoSuchRunError) as error:
                 yield _event("note", str(error))
@@ -256,7 +259,7 @@ class _Server:
         return _stream(stream())
 
     async def _follow(
-        self, source: Source, namespace: str, run_id: str, rank: int
+        self, source: Source, namespace: str, run_id: str, rank: int, group: int | None
     ) -> AsyncIterator[str]:
         until = time.monotonic() + self._stream_s
         reader = None
@@ -264,7 +267,7 @@ class _Server:
         while time.monotonic() < until:
             last = reader.pod if reader else ""
             over = await run_in_threadpool(source.is_over, namespace, run_id)
-            newer = await run_in_threadpool(source.log_reader, namespace, run_id, rank, last)
+            newer = await run_in_threadpool(source.log_reader, namespace, run_id, rank, last, group)
             for one in (reader, newer):
                 if one is None:
                     continue

@@ -18,7 +18,7 @@ from ops.ledger.record import Record
 from ops.metrics import PrometheusClient
 from ops.objects import Json
 from ops.runs import compare_command, record
-from ops.runs.log_reader import LogReader, main_container, pod_of_node
+from ops.runs.log_reader import LogReader, main_container
 from ops.runs.one_run import OneRun, read_run
 from ops.runs.record import RunRecordView
 from ops.ui import curves, run_view
@@ -97,10 +97,15 @@ class Source:
         """Return what a run measured over time."""
         return self.run(namespace, run_id).measured
 
-    def log_reader(self, namespace: str, run_id: str, rank: int, last: str) -> LogReader | None:
-        """Return a reader of the newest pod with this rank; None if it is the pod `last`, or none exists."""
+    def log_reader(
+        self, namespace: str, run_id: str, rank: int, last: str, group: int | None = None
+    ) -> LogReader | None:
+        """Return a reader of the newest pod with this rank; None if it is the pod `last`, or none exists.
+
+        `group`: of a run with groups; None: the one that leads.
+        """
         now = self._one_run(namespace, run_id)
-        pod = pod_of_node(now.pods, self._node_rank(now, rank))
+        pod = now.pod_of_node(self._node_rank(now, rank), group)
         if pod is None or objects.name(pod) == last:
             return None
         return LogReader(

@@ -141,13 +141,14 @@ function say(target, text, kind) {
   if (stick) target.scrollTop = target.scrollHeight;
 }
 
-function followLog(rank) {
+function followLog(rank, group) {
   const form = document.getElementById("log-form");
   const target = document.getElementById("log-lines");
   if (log) log.close();
   target.replaceChildren();
   form.rank.value = rank;
-  const query = new URLSearchParams({ namespace: form.dataset.namespace, run: form.dataset.run, rank });
+  if (form.group) form.group.value = group;
+  const query = new URLSearchParams({ namespace: form.dataset.namespace, run: form.dataset.run, rank, group });
   log = follow("/log?" + query, {
     lines: (text) => say(target, text, ""),
     note: (text) => say(target, "-- " + text, "said"),
@@ -159,15 +160,15 @@ function followLog(rank) {
 document.addEventListener("submit", (event) => {
   if (event.target.id !== "log-form") return;
   event.preventDefault();
-  followLog(event.target.rank.value || "0");
+  followLog(event.target.rank.value || "0", event.target.group?.value ?? "");
 });
 document.addEventListener("click", (event) => {
   const link = event.target.closest("a.log-of");
-  if (link) followLog(link.dataset.rank);
+  if (link) followLog(link.dataset.rank, link.dataset.group ?? "");
 });
 let resized;
 addEventListener("resize", () => { clearTimeout(resized); resized = setTimeout(() => draw(true), 200); });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => draw(true));
 connect();
 draw(true);
-if (document.getElementById("log-form")) followLog("0");
+if (document.getElementById("log-form")) followLog("0", "");

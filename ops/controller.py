@@ -1,0 +1,75 @@
+"""Commands that look at the cluster and act again and again, in the cluster or by hand."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import secrets
+import signal
+import socket
+import time
+from collections.abc import Callable
+
+from ops.cluster import Cluster, ClusterError
+from ops.lease import Lease
+
+
+def lease_name(text: str) -> tuple[str, str]:
+    """Parse NAMESPACE/NAME of a Lease."""
+    namespace, slash, name = text.partition("/")
+    if not (namespace and slash and name):
+        raise argparse.ArgumentTypeError(f"got {text}; expected NAMESPACE/NAME")
+    return namespace, name
+
+
+def add_options(command: argparse.ArgumentParser, every_s: float, once: str) -> None:
+    """Add --lease, --once, --dry-run and --every. `once`: what --once does."""
+    command.add_argument(
+        "--lease",
+        type=lease_name,
+        metavar="NAMESPACE/NAME",
+        help="write only while this process holds the Lease; the others wait",
+    )
+    command.add_argument("--once", action="store_true", help=once)
+    command.add_argument("--dry-run", action="store_true", help="say what would be done")
+    command.add_argument(
+        "--every", type=float, default=every_s, metavar="SECONDS", help="default %(default)g"
+    )
+
+
+def lease_of(args: argparse.Namespace, cluster: Cluster) -> Lease | None:
+    """Return the Lease of --lease, which is given up on SIGTERM; None without the option."""
+    if not args.lease:
+        return None
+    # The first process of a container ignores SIGTERM without a handler.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    namespace, name = args.lease
+    return Lease(cluster, namespace, name, f"{socket.gethostname()}-{secrets.token_hex(4)}")
+
+
+def repeat(
+    args: argparse.Namespace,
+    step: Callable[[], object],
+    lease: Lease | None,
+    show: Callable[[str], None],
+) -> int:
+    """Take steps until the process ends, whatever fails meanwhile; with --once one. Return 0."""
+    failed = ""
+    try:
+        while True:
+            try:
+                step()
+                failed = ""
+            except ClusterError as error:
+                if args.once:
+                    raise
+                if str(error) != failed:
+                    show(f"nothing done: {error}")
+                failed = str(error)
+            if args.once:
+                return 0
+            time.sleep(args.every)
+    finally:
+        if lease:
+            with contextlib.suppress(ClusterError):
+                lease.release()

@@ -1,0 +1,100 @@
+"""State of what is queued by itself: a run, or each of its groups. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ops import groups, objects
+from ops.objects import Json
+from ops.runs import states
+
+Places = Mapping[str, tuple[int, int]]
+"""Place in the queue and its length, by the uid of each pending Workload."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GangSummary:
+    """One gang; the fields are those of a run (`listing.RunSummary`)."""
+
+    number: int | None
+    """Of the group; None: the gang is the whole run."""
+    state: str
+    message: str
+    place: int | None
+    queued: int | None
+    priority: int | None
+    nodes: int
+    ready: int
+    pools: tuple[str, ...]
+    attempt: int
+    admitted: str
+
+
+def summarize_gangs(
+    run: Json, owned: Mapping[str, Json], pods: Sequence[Json], places: Places
+) -> list[GangSummary]:
+    """Return the gangs of a run. `owned`: Workloads by the uid of their owner; `pods`: the run's."""
+    if not groups.has_groups(run):
+        return [_gang(run, owned.get(_uid(run)), pods, places)]
+    mine: dict[int | None, list[Json]] = defaultdict(list)
+    for pod in pods:
+        mine[groups.number_of(pod)].append(pod)
+    return [
+        _gang(one, owned.get(_uid(one)), mine[groups.number_of(one)], places)
+        for one in groups.gangs(run)
+    ]
+
+
+def state_of_run(run: Json, found: Sequence[GangSummary], pods: Sequence[Json]) -> str:
+    """Return the state of a run by its own conditions, else by the gang that is furthest."""
+    if not groups.has_groups(run):
+        return found[0].state
+    own = states.state_of(run, None, pods, 0, queued=False)
+    if own not in (states.STARTING, states.RUNNING):
+        return own
+    # A group that is ready takes part, and none does so below the number that the run needs.
+    order = (states.RUNNING, states.STARTING, states.QUEUED, states.STOPPING, states.STOPPED)
+    there = {one.state for one in found}
+    return next((state for state in order if state in there), states.FAILED)
+
+
+def groups_text(found: Sequence[GangSummary], total: int) -> str:
+    """Return how many groups take part, and what the others do: `2/4 groups, 1 starting, 1 queued`."""
+    counts = Counter(one.state for one in found)
+    order = (states.STARTING, states.QUEUED, states.STOPPING, states.STOPPED, states.FAILED)
+    parts = [f"{counts[state]} {state}" for state in order if counts[state]]
+    return ", ".join([f"{counts[states.RUNNING]}/{total} groups", *parts])
+
+
+def _gang(gang: Json, workload: Json | None, pods: Sequence[Json], places: Places) -> GangSummary:
+    planned = states.planned_pods(workload)
+    state = states.state_of(gang, workload, pods, planned)
+    place, queued = places.get(_uid(workload or {}), (None, None))
+    priority = ((workload or {}).get("spec") or {}).get("priority")
+    admitted = objects.condition(workload, "Admitted")
+    since = str(admitted.get("lastTransitionTime") or "")
+    return GangSummary(
+        number=groups.number_of(gang),
+        state=state,
+        message=states.message_of(gang, workload, state),
+        place=place if state == states.QUEUED else None,
+        queued=queued if state == states.QUEUED else None,
+        priority=None if priority is None else int(priority),
+        nodes=planned or len(states.live_pods(pods)),
+        ready=states.ready_pods(pods),
+        pools=_pools(workload),
+        attempt=states.attempt_of(gang, workload),
+        admitted=since if admitted.get("status") == "True" else "",
+    )
+
+
+def _pools(workload: Json | None) -> tuple[str, ...]:
+    admission = objects.status(workload).get("admission") or {}
+    sets = admission.get("podSetAssignments") or []
+    return tuple(sorted({str(f) for one in sets for f in (one.get("flavors") or {}).values()}))
+
+
+def _uid(item: Json) -> str:
+    return str(objects.meta(item).get("uid"))

@@ -1,0 +1,161 @@
+"""The rank that the run itself has named: it hangs, breaks the exchange, is slow, or computes wrong values.
+
+The trainer compares its ranks and writes its verdict into the log of the pod that judges; the leading rank
+exports it as a metric, which also shows verdicts of attempts whose pods are gone. Neither is trusted beyond its
+text.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ops import gang, logs, objects
+from ops.metrics import NamedRank
+from ops.snapshot import Snapshot, format_duration
+from ops.symptoms import gpus, terminal_states
+from ops.verdict import Verdict
+from trainyard import culprits
+from trainyard.culprits import NO_RANK, Culprit
+
+RECENT_S: Final = 600.0
+"""A run that trains may have overcome what was named longer ago."""
+_STILL_SLOW_S: Final = 120.0
+"""Verdicts about slow ranks are renewed every few seconds while they hold."""
+
+_WHAT: Final = {
+    culprits.HUNG: "hangs",
+    culprits.MISMATCHED: "broke the exchange with the others",
+    culprits.CORRUPT: "computes wrong values",
+    culprits.SLOW_RANK: "slows the others down",
+    culprits.SLOW_LOADER: "slows the others down, waiting for its data",
+}
+_REMEDY: Final = {
+    culprits.HUNG: (
+        "the frame shows what it waits for: storage, a lock, a device; if that is not in the program,"
+        " cordon NODE and let the gang restart",
+        "report.end_hung_rank restarts a hung gang at once, report.hang_after_s says when it is hung",
+    ),
+    culprits.MISMATCHED: (
+        "ranks must call the same collectives in the same order: look for a condition that only this rank"
+        " takes, such as an exception that is caught or a batch of another size",
+    ),
+    culprits.CORRUPT: (
+        "kubectl cordon NODE, and test its GPUs and memory before it is used again:"
+        " docs/runbooks/RankCorrupt.md",
+    ),
+    culprits.SLOW_RANK: (
+        "compare the node with the others: clock and temperature of its GPUs, other processes, its zone;"
+        " if it stays slow, kubectl cordon NODE and let the run restart elsewhere",
+    ),
+    culprits.SLOW_LOADER: (
+        "compare the node's disk and network with the others'; set data.staging to copy shards to the node"
+        " first",
+    ),
+}
+
+
+def caused_failure(snapshot: Snapshot) -> Verdict | None:
+    """The run failed, and had named a rank."""
+    how = terminal_states.failure_mode(snapshot)
+    ended = [one for one in named(snapshot) if one.symptom in _ENDING]
+    return _verdict(snapshot, f"{how}:", ended[0]) if how and ended else None
+
+
+def holds_up(snapshot: Snapshot) -> Verdict | None:
+    """The run trains, or tries to, and has lately named a rank."""
+    if not gang.is_training(snapshot):
+        return None
+    recent = [one for one in named(snapshot) if _is_current(snapshot, one)]
+    return _verdict(snapshot, "trains, but", recent[0]) if recent else None
+
+
+def earlier(snapshot: Snapshot) -> list[str]:
+    """Return what was named and is not the answer any more."""
+    current = holds_up(snapshot) or caused_failure(snapshot)
+    lines = [
+        logs.sanitize(f"{_age(snapshot, one)} ago: {_sentence(one)}") for one in named(snapshot)
+    ]
+    return lines[1:] if current else lines
+
+
+def named(snapshot: Snapshot) -> list[Culprit]:
+    """Return the culprits that logs and metrics name, the worst and newest first, each once."""
+    found: dict[tuple[str, int, str], Culprit] = {}
+    for one in (*_of_metrics(snapshot), *_of_logs(snapshot)):
+        known = found.get(one.key)
+        if known is None or (one.time, one.evidence) >= (known.time, known.evidence):
+            found[one.key] = one
+    order = culprits.SYMPTOMS.index
+    return sorted(found.values(), key=lambda one: (order(one.symptom), -one.time))
+
+
+_ENDING: Final = (culprits.HUNG, culprits.MISMATCHED, culprits.CORRUPT)
+
+
+def _of_logs(snapshot: Snapshot) -> list[Culprit]:
+    lines = (line.text for log in snapshot.logs for line in log.lines)
+    return [found for line in lines if (found := culprits.parse_line(line))]
+
+
+def _of_metrics(snapshot: Snapshot) -> list[Culprit]:
+    known = snapshot.vitals.culprits if snapshot.vitals else ()
+    return [found for one in known if (found := _from_metric(one))]
+
+
+def _from_metric(one: NamedRank) -> Culprit | None:
+    if one.symptom not in culprits.SYMPTOMS or not one.rank.lstrip("-").isdigit():
+        return None
+    return Culprit(
+        symptom=one.symptom,
+        rank=int(one.rank),
+        node=one.node,
+        pod=one.pod,
+        step=0,
+        attempt=0,
+        time=one.time,
+        what="",
+    )
+
+
+def _is_current(snapshot: Snapshot, one: Culprit) -> bool:
+    slow = one.symptom not in _ENDING
+    return snapshot.now.timestamp() - one.time < (_STILL_SLOW_S if slow else RECENT_S)
+
+
+def _verdict(snapshot: Snapshot, how: str, one: Culprit) -> Verdict:
+    faults = [line for line in gpus.gpu_faults(snapshot) if line.startswith(f"node/{one.node}:")]
+    place = f"pod/{one.pod}: " if one.pod else ""
+    frame = one.frame and not any(one.frame in line for line in one.evidence)
+    known = (
+        *([f"{place}{one.what}"] if one.what and one.rank != NO_RANK else []),
+        *([f"{place}its main thread: {one.frame}"] if frame else []),
+        *one.evidence,
+    )
+    step = f" (step {one.step})" if one.step else ""
+    return Verdict(
+        symptom=one.symptom,
+        headline=logs.sanitize(f"{how} {_sentence(one)}{step}"),
+        evidence=(*map(logs.sanitize, known), *faults[:2]),
+        remedy=(
+            *(line.replace("NODE", _node(snapshot, one)) for line in _REMEDY[one.symptom]),
+            "docs/culprits.md",
+        ),
+    )
+
+
+def _sentence(one: Culprit) -> str:
+    """Return who does what; where no rank is to blame, what all of them do."""
+    if one.rank == NO_RANK:
+        return one.what or "all ranks wait"
+    return f"rank {one.rank} on {one.node or 'an unknown node'} {_WHAT[one.symptom]}"
+
+
+def _node(snapshot: Snapshot, one: Culprit) -> str:
+    """Return a node's name for a command: a log may contain anything."""
+    there = {str(pod["spec"].get("nodeName")) for pod in snapshot.pods}
+    there |= {objects.name(node) for node in snapshot.nodes}
+    return one.node if one.node in there else "its node"
+
+
+def _age(snapshot: Snapshot, one: Culprit) -> str:
+    return format_duration(snapshot.now.timestamp() - one.time)
