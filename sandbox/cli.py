@@ -96,7 +96,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     build = add("build", _build, "build tools and print their folders", "kubeflow-trainer")
     build.add_argument(
-        "tools", metavar="TOOL", nargs="*", help="names in sandbox/toolchain/tools.py; default: all"
+        "tools",
+        metavar="TOOL",
+        nargs="*",
+        help="names in sandbox/toolchain/tools.py; default: those of `make up`",
+    )
+    build.add_argument(
+        "--tests", action="store_true", help="build all that `make test` needs; print no folders"
     )
     preview = add("preview", _preview, "preview a stack and check it against the policies", "dev")
     preview.add_argument(
@@ -250,6 +256,9 @@ def _env(_args: argparse.Namespace, _console: Console) -> int:
 def _build(args: argparse.Namespace, console: Console) -> int:
     from sandbox import toolchain
 
+    if args.tests:
+        toolchain.ensure(console, *toolchain.TEST_TOOLS)
+        return 0
     made = toolchain.ensure(console, *args.tools)
     for name, assets in made.assets.items():
         console.print(f"{name}: {made.sources[name]}, {assets.parent}", highlight=False)

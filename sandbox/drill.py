@@ -1,4 +1,4 @@
-"""The interruption drill: reclaim a spot node under a run, with and without notice.
+"""The interruption drill: reclaim a spot node under a run, with and without notice, and under one with groups.
 
 Three runs share one trainer configuration: a reference without interruption, one whose node is reclaimed
 with the cloud's notice, and one whose node vanishes. `Outcome` holds the results: steps lost, seconds to
@@ -10,6 +10,7 @@ from __future__ import annotations
 import shutil
 import threading
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,9 +20,11 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-from sandbox import paths, run_report
+from sandbox import elastic_drill, paths, run_report
+from sandbox.elastic_drill import DrillError as DrillError
 from sandbox.engine import STACK
 from sandbox.node import reclaim
+from sandbox.node.api import Json
 from sandbox.runs import Run, RunNotFoundError, RunStatus, run_dir
 from sandbox.session import Session
 from sandbox.watch import watch_run
@@ -34,10 +37,6 @@ INTERRUPT_AT_STEP = 14
 """Not a multiple of the checkpoint interval, so that lost steps show."""
 RESUME_TIMEOUT_S = 600.0
 POLL_S = 0.1
-
-
-class DrillError(Exception):
-    """The drill could not run, or a run did not resume; the text is one line."""
 
 
 @dataclass(frozen=True)
@@ -100,8 +99,15 @@ def run_drill(session: Session, console: Console) -> bool:
         outcomes.append(Outcome(title, status, capacity, resumption, allowed, differing))
         for node in reclaim.restore("all"):
             console.print(f"  node {node} restored", highlight=False)
+    runs = {name: _template() for name in names}
+
+    def add(more: Mapping[str, Json]) -> None:
+        _deploy(session, {**runs, **more})
+
+    elastic = elastic_drill.run_elastic(session, console, PREFIX, stamp, add, NOTICE_S)
     _print_outcomes(session, reference, outcomes, console)
-    return all(outcome.passed for outcome in outcomes)
+    elastic_drill.print_outcome(elastic, console)
+    return all(outcome.passed for outcome in outcomes) and elastic.passed
 
 
 def _remove_earlier_drill(session: Session, console: Console) -> None:
@@ -132,22 +138,32 @@ def first_difference(wanted: list[dict[str, Any]], got: list[dict[str, Any]]) ->
     return min(losses, default=None)
 
 
+def _template() -> Json:
+    found: Json = yaml.safe_load(RUN_FILE.read_text())
+    return found
+
+
 def _deploy_copies(session: Session, names: list[str]) -> Run:
     """Add copies of the drill run under these names to the stack; return the last one's run."""
+    _deploy(session, {name: _template() for name in names})
+    return session.reader.find(names[-1])
+
+
+def _deploy(session: Session, runs: Mapping[str, Json]) -> None:
+    """Deploy the stack with these runs, by name, besides its own."""
     folder = session.state.home / "drill"
     folder.mkdir(parents=True, exist_ok=True)
-    template = RUN_FILE.read_text()
     files = []
-    for name in names:
-        document = yaml.safe_load(template) | {"name": name}
-        (folder / f"{name}.yaml").write_text(yaml.safe_dump(document))
+    for name, document in runs.items():
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump(document | {"name": name}))
         files.append(str(folder / f"{name}.yaml"))
     stack = yaml.safe_load((paths.PROJECT / f"Pulumi.{STACK}.yaml").read_text())
     stack["config"]["trainyard:runs"] = [*stack["config"].get("trainyard:runs", []), *files]
+    if any("groups" in document for document in runs.values()):
+        stack["config"] |= elastic_drill.SECTION
     config = folder / f"Pulumi.{STACK}.yaml"
     config.write_text(yaml.safe_dump(stack))
     session.deploy(config)
-    return session.reader.find(names[-1])
 
 
 def _interrupt(

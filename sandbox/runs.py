@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from infra.domain import naming
+from ops import groups
 from sandbox import paths
 from sandbox.node.api import ApiError, Client, Json, object_path
 from training import spec
@@ -32,6 +33,8 @@ class Run:
     kind_path: str
     plural: str
     created: str
+    groups: int = 0
+    """Replica groups, each an object of its own; 0: the run is one object."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,8 @@ class RunStatus:
     outcome: str
     message: str
     progress: Progress
+    ready: int = 0
+    """Replica groups that take part."""
 
 
 class RunReader:
@@ -96,12 +101,15 @@ class RunReader:
         """Return all runs in the cluster, oldest first."""
         found = []
         for prefix, plural in _KINDS:
-            for item in self._list(prefix, plural, None, naming.RUN_ID):
-                metadata = item["metadata"]
-                owned = any(o.get("controller") for o in metadata.get("ownerReferences", []))
-                if owned or naming.RUN not in metadata["labels"]:
-                    continue
-                found.append(_run_from(metadata, prefix, plural))
+            mine = [
+                item
+                for item in self._list(prefix, plural, None, naming.RUN_ID)
+                if naming.RUN in item["metadata"]["labels"]
+                and not any(
+                    o.get("controller") for o in item["metadata"].get("ownerReferences", [])
+                )
+            ]
+            found += [_run_from(item, prefix, plural) for item in groups.merged(mine)]
         return sorted(found, key=lambda run: (run.created, run.run_id))
 
     def find(self, wanted: str) -> Run:
@@ -123,19 +131,29 @@ class RunReader:
         Raises:
             RunNotFoundError: its object was deleted.
         """
+        owner = self._owner(run)
+        if owner is None:
+            raise RunNotFoundError(f"run {run.run_id} was deleted")
+        uids = [one["metadata"]["uid"] for one in groups.gangs(owner)]
+        workloads = self._list(_WORKLOADS, "workloads", run.namespace)
+        pods = self._list("/api/v1", "pods", run.namespace, f"{naming.RUN_ID}={run.run_id}")
+        mine = [w for uid in uids for w in workloads if _owned_by(w, uid)]
+        return build_status(run, owner, mine, pods, self.progress(run))
+
+    def _owner(self, run: Run) -> Json | None:
+        """Return the run's object; of a run with groups that of all of them; None: it was deleted."""
+        if run.groups:
+            selector = f"{naming.RUN_ID}={run.run_id}"
+            items = self._list(run.kind_path, run.plural, run.namespace, selector)
+            return next(iter(groups.merged(items)), None)
         try:
-            owner = self._client.get(
+            return self._client.get(
                 object_path(run.kind_path, run.namespace, run.plural, run.run_id)
             )
         except ApiError as error:
             if error.not_found:
-                raise RunNotFoundError(f"run {run.run_id} was deleted") from error
+                return None
             raise
-        uid = owner["metadata"]["uid"]
-        workloads = self._list(_WORKLOADS, "workloads", run.namespace)
-        pods = self._list("/api/v1", "pods", run.namespace, f"{naming.RUN_ID}={run.run_id}")
-        mine = next((w for w in workloads if _owned_by(w, uid)), None)
-        return build_status(run, owner, mine, pods, self.progress(run))
 
     def pods(self, run: Run) -> list[Json]:
         """Return the run's pods."""
@@ -179,32 +197,38 @@ def read_lines(path: Path) -> list[Json]:
 
 
 def build_status(
-    run: Run, owner: Json, workload: Json | None, pods: Iterable[Json], progress: Progress
+    run: Run, owner: Json, workloads: Sequence[Json], pods: Iterable[Json], progress: Progress
 ) -> RunStatus:
-    """Build the status of a run from its objects; pure."""
+    """Build the status of a run from its objects; pure. `workloads`: those of its groups, or its own."""
     outcome, message = _outcome(owner)
     phases: dict[str, int] = {}
     for pod in pods:
         phase = pod.get("status", {}).get("phase", "Unknown")
         phases[phase] = phases.get(phase, 0) + 1
-    admission = (workload or {}).get("status", {}).get("admission") or {}
-    sets = admission.get("podSetAssignments", [])
+    sets = [
+        one
+        for workload in workloads
+        for one in (workload.get("status", {}).get("admission") or {}).get("podSetAssignments", [])
+    ]
     flavors = {flavor for s in sets for flavor in s.get("flavors", {}).values()}
+    waited = [seconds for one in workloads if (seconds := _admitted_after(one)) is not None]
     return RunStatus(
         run=run,
-        queue=(workload or {}).get("spec", {}).get("queueName", ""),
+        queue=next((one.get("spec", {}).get("queueName", "") for one in workloads), ""),
         flavors=tuple(sorted(flavors)),
-        admitted_after_s=_admitted_after(workload),
-        evictions=_evictions(workload),
+        admitted_after_s=min(waited, default=None),
+        evictions=tuple(reason for one in workloads for reason in _evictions(one)),
         pods=phases,
         restarts=int(owner.get("status", {}).get("restarts", 0)),
         outcome=outcome,
         message=message,
         progress=progress,
+        ready=sum("PodsReady" in _conditions(one) for one in workloads) if run.groups else 0,
     )
 
 
-def _run_from(metadata: Json, prefix: str, plural: str) -> Run:
+def _run_from(item: Json, prefix: str, plural: str) -> Run:
+    metadata = item["metadata"]
     return Run(
         run_id=metadata["labels"][naming.RUN_ID],
         name=metadata["labels"][naming.RUN],
@@ -212,6 +236,7 @@ def _run_from(metadata: Json, prefix: str, plural: str) -> Run:
         kind_path=prefix,
         plural=plural,
         created=metadata["creationTimestamp"],
+        groups=groups.total(item) if groups.has_groups(item) else 0,
     )
 
 

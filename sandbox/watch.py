@@ -71,6 +71,8 @@ def state_line(status: RunStatus) -> str:
         why = f", evicted: {', '.join(status.evictions)}" if status.evictions else ""
         return f"queued in {status.queue or 'its queue'}{why}"
     parts = [f"admitted to {', '.join(status.flavors)} after {status.admitted_after_s:.0f} s"]
+    if status.run.groups:
+        parts.append(f"{status.ready}/{status.run.groups} groups")
     if status.evictions:
         parts.append(f"requeued: {', '.join(status.evictions)}")
     if status.restarts:

@@ -44,6 +44,11 @@ class ApiError(ProviderError):
         return self.code == 409
 
     @property
+    def quota_busy(self) -> bool:
+        """Whether nothing was created because others were counted at the same time; a repetition may succeed."""
+        return self.conflict and "cannot be fulfilled on resourcequotas" in self.message
+
+    @property
     def immutable(self) -> bool:
         """Whether an immutable field was changed."""
         return self.code == 422 and "immutable" in self.message

@@ -35,6 +35,8 @@ from sandbox.provider.properties import has_unknown
 
 ARRIVAL_SECONDS = 10.0
 """How long to wait for a missing kind, namespace or webhook."""
+QUOTA_SECONDS = 120.0
+"""How long to repeat a creation that a quota could not count: of many at once, each may lose several times."""
 
 T = TypeVar("T")
 
@@ -235,16 +237,19 @@ def _wait_gone(cluster: Cluster, live: Object, inputs: Object, call: Call) -> No
 
 
 def _retry_until_served(cluster: Cluster, call: Callable[[], T], context: Call) -> T:
-    """Retry a call while its kind, its namespace or a webhook is missing."""
-    deadline = time.monotonic() + ARRIVAL_SECONDS
+    """Retry a call while its kind, its namespace or a webhook is missing, or its quota is busy."""
+    begun = time.monotonic()
     pause = 0.1
     while True:
         try:
             return call()
         except (UnknownKind, ApiError) as error:
-            if isinstance(error, ApiError) and not (error.not_found or error.webhook_down):
+            busy = isinstance(error, ApiError) and error.quota_busy
+            passes = isinstance(error, UnknownKind) or error.not_found or error.webhook_down
+            if not (busy or passes):
                 raise
-            if time.monotonic() + pause > deadline or cluster.cancelled.wait(pause):
+            limit = begun + (QUOTA_SECONDS if busy else ARRIVAL_SECONDS)
+            if time.monotonic() + pause > limit or cluster.cancelled.wait(pause):
                 raise
             context.report(str(error))
         pause = min(pause * 2, 1.0)

@@ -7,5 +7,6 @@ and shows progress.
 """
 
 from sandbox.toolchain.ensure import Toolchain, ToolchainError, ensure, ensure_for_runs, find
+from sandbox.toolchain.tools import TEST_TOOLS
 
-__all__ = ["Toolchain", "ToolchainError", "ensure", "ensure_for_runs", "find"]
+__all__ = ["TEST_TOOLS", "Toolchain", "ToolchainError", "ensure", "ensure_for_runs", "find"]

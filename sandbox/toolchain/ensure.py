@@ -121,7 +121,8 @@ def _install_all(missing: list[Tool], console: Console) -> dict[str, ToolLocatio
             _require_disk_space()
         try:
             with_go = [tool for tool in missing if tool in builds or tool.assets]
-            go = find_go(max(tool.go for tool in with_go)) if with_go else None
+            # One recipe may need a newer Go than the others, which are not compiled anew for its sake.
+            go = {minimum: find_go(minimum) for minimum in {tool.go for tool in with_go}}
         except GoUnavailableError as error:
             raise ToolchainError(str(error)) from error
         jobs = _run_jobs(Builder(go, paths.state().logs), missing, ready, table)
@@ -198,7 +199,10 @@ def _run_jobs(
 def _install_graph(
     builder: Builder, tools: list[Tool], ready: dict[str, Path], table: BuildTable
 ) -> dict[str, ToolLocation]:
-    """Install tools of one recipe, one after the other: later builds reuse the packages of earlier ones."""
+    """Install tools of one recipe. Their packages are compiled together, once; then each is linked."""
+    builds = [t for t in tools if t.binaries and t.name not in ready and not find_on_path(t)]
+    if len(builds) > 1 and not any(tool.own_options for tool in builds):
+        builder.compile_packages(builds, lambda text: table.report(builds[0].name, text))
     return {tool.name: _install(builder, tool, ready.get(tool.name), table) for tool in tools}
 
 

@@ -6,6 +6,7 @@ import hashlib
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 HERE = Path(__file__).resolve().parent
 
@@ -30,6 +31,10 @@ LEAF_MODULES = frozenset({"go.etcd.io/etcd/server/v3", "sigs.k8s.io/kwok"})
 entries valid."""
 
 
+OWN = "own"
+"""Folder of a recipe with the files that replace those of modules."""
+
+
 @dataclass(frozen=True)
 class Binary:
     """One executable of a tool.
@@ -50,8 +55,7 @@ class Tool:
     `accepts`: pattern for the version output of a binary on PATH that may replace a build.
     `assets`: folders copied from the module's source, relative to its root, so that they outlive the module
     cache. `tags`: build tags. `empty_files`: files, relative to the module's root, that the program embeds and
-    the module lacks (a web page that is built elsewhere): the build sees empty ones. `own_files`: files that the
-    recipe's folder has in the place of the module's, by the same relative paths. `graph`: folder of the
+    the module lacks (a web page that is built elsewhere): the build sees empty ones. `graph`: folder of the
     recipe; tools that share one are built one after the other, so that a package that several import is compiled
     once. Empty: the tool's own folder.
     """
@@ -65,13 +69,29 @@ class Tool:
     assets: tuple[str, ...] = field(default=())
     tags: tuple[str, ...] = field(default=())
     empty_files: tuple[str, ...] = field(default=())
-    own_files: tuple[str, ...] = field(default=())
     graph: str = ""
 
     @property
     def recipe(self) -> Path:
         """Folder of the go.mod and go.sum that pin the tool and its dependencies."""
         return HERE / (self.graph or self.name)
+
+    def own_files(self, module: str = "") -> list[Path]:
+        """Return the files that the recipe has in the place of a module's, of all modules by default.
+
+        They are in `own/MODULE`, by the same relative paths.
+        """
+        return sorted(path for path in (self.recipe / OWN / module).rglob("*") if path.is_file())
+
+    def modules_with_own_files(self) -> list[str]:
+        """Return the modules, pinned by the recipe, of which it replaces files."""
+        pinned = re.findall(r"^(?:require |\t)(\S+) v", (self.recipe / "go.mod").read_text(), re.M)
+        return [module for module in pinned if (self.recipe / OWN / module).is_dir()]
+
+    @property
+    def own_options(self) -> bool:
+        """Whether its packages are not compiled as those of the other tools of its graph."""
+        return bool(self.tags or self.empty_files or self.own_files())
 
     @property
     def go(self) -> Version:
@@ -87,8 +107,8 @@ class Tool:
         digest = hashlib.sha256(repr(flags).encode())
         for line in self._pins():
             digest.update(line.encode())
-        for name in self.own_files:
-            digest.update((self.recipe / name).read_bytes())
+        for file in self.own_files():
+            digest.update(file.read_bytes())
         return f"{self.name}-{self.version}-{digest.hexdigest()[:12]}"
 
     def _pins(self) -> list[str]:
@@ -114,15 +134,17 @@ _CONTROL_PLANE = "control-plane"
 _PROMETHEUS_VERSION = "github.com/prometheus/common/version.Version"
 
 
-def _chart(name: str, version: str, module: str, folder: str, graph: str = _CONTROL_PLANE) -> Tool:
-    """A chart that production installs, at its version there; no program."""
+def _chart(
+    name: str, version: str, module: str, *folders: str, graph: str = _CONTROL_PLANE
+) -> Tool:
+    """A chart that production installs, at its version there, and other folders of its module; no program."""
     return Tool(
         name=f"{name}-chart",
         version=version,
         module=module,
         binaries=(),
         accepts="",
-        assets=(folder,),
+        assets=folders,
         graph=graph,
     )
 
@@ -150,6 +172,7 @@ TOOLS: tuple[Tool, ...] = (
         binaries=(Binary("pulumi", "github.com/pulumi/pulumi/pkg/v3/cmd/pulumi", ("version",)),),
         accepts=r"v3\.(259|2[6-9]\d|[3-9]\d\d)\.\d+",
         ldflags=f"-X github.com/pulumi/pulumi/sdk/v3/go/common/version.Version={PULUMI_VERSION}",
+        # Without the clouds that no stack of this project keeps its state or its key in: own/.
     ),
     Tool(
         name="prometheus",
@@ -277,8 +300,7 @@ ON_DEMAND_TOOLS: tuple[Tool, ...] = (
         binaries=(Binary("external-secrets", "github.com/external-secrets/external-secrets"),),
         accepts="",
         assets=("config/crds/bases",),
-        # Of its 38 stores the build has AWS' only.
-        own_files=("pkg/provider/register/register.go",),
+        # Of its 38 stores the build has AWS' only: own/.
     ),
     Tool(
         name="alertmanager",
@@ -342,6 +364,21 @@ ON_DEMAND_TOOLS: tuple[Tool, ...] = (
         "deployments/helm/nvidia-device-plugin",
         graph="nvidia-device-plugin",
     ),
+    _chart(
+        "karpenter",
+        "1.15.0",
+        "github.com/aws/karpenter-provider-aws",
+        "charts/karpenter",
+        "pkg/apis/crds",
+        graph="karpenter-chart",
+    ),
+    _chart(
+        "volcano",
+        "1.15.1",
+        "volcano.sh/volcano",
+        "installer/helm/chart/volcano",
+        graph="volcano-chart",
+    ),
     # Only its CRDs are used.
     Tool(
         name="prometheus-operator",
@@ -354,3 +391,11 @@ ON_DEMAND_TOOLS: tuple[Tool, ...] = (
 )
 """Built only when asked for by name, as `ensure(console, "kubeflow-trainer")`: controllers of launchers that a
 sandbox does not start, and tools of this project's checks."""
+
+_SOAK_TOOLS: Final = ("karpenter", "external-secrets", "policy-controller", "cosign", "crane")
+"""Tools that only tests with `--full` need."""
+
+TEST_TOOLS: Final = tuple(
+    tool.name for tool in (*TOOLS, *ON_DEMAND_TOOLS) if tool.name not in _SOAK_TOOLS
+)
+"""Tools that `make test` builds together, before its tests: their time limits are not meant for builds."""
