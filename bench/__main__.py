@@ -27,23 +27,22 @@ from bench import (
 )
 from bench.spot import economy, synthetic
 from bench.spot import measure as spot
-from bench.spot.traces import Trace, TraceError
-from bench.spot.traces import load as load_traces
 from bench.trainer import elastic
 from bench.trainer.schedules import TRACES
+from training.spot.traces import Trace, TraceError
+from training.spot.traces import load as load_traces
 
 Notify = Callable[[str, int, int], None]
 Section = tuple[str, bool]
 """Markdown, and whether all requirements were met."""
 
-BACKLOG_PAIRS: Final = 1
 ADMISSION: Final = {
     "small": {"nodes": 40, "workloads": 40, "pairs": 1},
     "full": {"nodes": 1000, "workloads": 1000, "pairs": 10},
 }
 BACKLOG: Final = {
-    "small": {"nodes": 40, "workloads": 80, "pairs": BACKLOG_PAIRS},
-    "full": {"nodes": 1000, "workloads": 10_000, "pairs": BACKLOG_PAIRS},
+    "small": {"nodes": 40, "workloads": 80, "pairs": 1},
+    "full": {"nodes": 1000, "workloads": 10_000, "pairs": 2},
 }
 ABLATION: Final = {
     "small": {"nodes": 40, "workloads": 40, "pairs": 1},

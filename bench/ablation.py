@@ -14,6 +14,7 @@ from bench.api import Api, Json, wait_until
 from bench.embedded import Embedded
 from bench.fleet import Arm
 from bench.rounds import RoundResult
+from infra.addons import kueue_config
 
 _QUOTA_S: Final = 60.0
 
@@ -37,6 +38,11 @@ def _without_objects(arm: Arm, *kinds: str) -> Arm:
 
 def _without_setting(arm: Arm, setting: str) -> Arm:
     return replace(arm, kueue={k: v for k, v in arm.kueue.items() if k != setting})
+
+
+def _without_gate(arm: Arm, gate: str) -> Arm:
+    left = {name: on for name, on in arm.kueue["featureGates"].items() if name != gate}
+    return replace(arm, kueue={**arm.kueue, "featureGates": left})
 
 
 def _with_change(arm: Arm, kind: str, change: Callable[[Json], object]) -> Arm:
@@ -65,7 +71,7 @@ PARTS: Final[Mapping[str, Callable[[Arm], Arm]]] = {
     "topology": _without_topology,
     "preemption": _without_preemption,
     "fair sharing": lambda arm: _without_setting(arm, "fairSharing"),
-    "waiting for pods to be ready": lambda arm: _without_setting(arm, "waitForPodsReady"),
+    "cached topology trees": lambda arm: _without_gate(arm, kueue_config.TOPOLOGY_CACHE_GATE),
     # Not an object of the queues: it is removed below.
     QUOTA: lambda arm: arm,
 }
@@ -86,7 +92,7 @@ def run(cluster: Embedded, size: Size, notify: Progress) -> Outcome:
     api = admission.connect(cluster, size)
     notify("rendering the fleet", 0, 0)
     made = fleet.render_fleet(size.nodes)
-    kueue = fleet.with_machine_timeouts(cluster.kueue_configuration())
+    kueue = fleet.with_production_settings(cluster.kueue_configuration())
     notify(f"creating {size.nodes} nodes", 0, 0)
     rounds.install_fleet(api, made, fleet.minimal_namespace())
     if not size.pods:

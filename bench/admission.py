@@ -78,7 +78,7 @@ def run(cluster: Embedded, size: Size, notify: Progress) -> Outcome:
     api = connect(cluster, size)
     notify("rendering the fleet", 0, 0)
     made = fleet.render_fleet(size.nodes)
-    kueue = fleet.with_machine_timeouts(cluster.kueue_configuration())
+    kueue = fleet.with_production_settings(cluster.kueue_configuration())
     ours, least = fleet.trainyard_arm(made, kueue), fleet.minimal_arm(made, kueue)
     notify(f"creating {size.nodes} nodes", 0, 0)
     rounds.install_fleet(api, made, fleet.minimal_namespace())

@@ -76,6 +76,11 @@ class Api:
             if error.status != 409:
                 raise
 
+    def post(self, path: str, body: Json) -> Json:
+        """Post to a path, such as a subresource; return the answer."""
+        answer: Json = json.loads(self._send("POST", path, {}, body))
+        return answer
+
     def apply(self, manifest: Json) -> None:
         """Server-side apply."""
         query = {"fieldManager": FIELD_MANAGER, "force": "true"}

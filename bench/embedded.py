@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -49,10 +50,16 @@ POD_SERVICES: Final = ("controller-manager", "scheduler", "kwok", "jobset")
 """Services that are not required without pods; nodes keep their state without them."""
 CLIENT_LIMITS: Final = ("--kube-api-qps=1000", "--kube-api-burst=2000")
 EXTRA_ARGUMENTS: Final = {
-    "controller-manager": (*CLIENT_LIMITS, "--concurrent-job-syncs=20", "--concurrent-gc-syncs=20"),
+    "controller-manager": (
+        *CLIENT_LIMITS,
+        "--concurrent-job-syncs=20",
+        "--concurrent-gc-syncs=20",
+        "--node-monitor-grace-period=30m",
+    ),
     "scheduler": CLIENT_LIMITS,
 }
-"""Kueue and JobSet have raised limits in the sandbox already."""
+"""Kueue and JobSet have raised limits in the sandbox already. The grace period is for a thousand simulated nodes,
+which renew their leases late on a busy machine and would not all be ready at once."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +71,21 @@ class Embedded:
     @property
     def kubeconfig(self) -> str:
         return str(self.home / "kubeconfig")
+
+    def variables(self) -> dict[str, str]:
+        """Return the variables of the sandbox's commands and plugins."""
+        done = subprocess.run(
+            [sys.executable, "-m", "sandbox", "env"],
+            cwd=ROOT,
+            env=os.environ | {"SANDBOX_HOME": str(self.home)},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=180,
+            check=True,
+        )
+        lines = [line for line in done.stdout.splitlines() if line.startswith("export ")]
+        return dict(shlex.split(line)[1].split("=", 1) for line in lines)
 
     def tune(self) -> None:
         """Raise the clients' limits, and let pods run as long as their annotation requires."""
@@ -114,11 +136,15 @@ class Embedded:
         found = next(s for s in self._services() if s["name"] == service)
         return _is_ready(found["probe"]["url"])
 
-    def cpu_seconds(self) -> float:
-        """CPU time that the services of the control plane have used since they were started."""
-        groups = {pid for name in MEASURED_SERVICES if (pid := self.pid(name)) is not None}
-        ticks = sum(_cpu_ticks(process, groups) for process in Path("/proc").glob("[0-9]*"))
-        return ticks / os.sysconf("SC_CLK_TCK")
+    def cpu_seconds(self) -> dict[str, float]:
+        """CPU time that each running service of the control plane has used since it was started."""
+        names = {pid: name for name in MEASURED_SERVICES if (pid := self.pid(name)) is not None}
+        found = dict.fromkeys(names.values(), 0.0)
+        for process in Path("/proc").glob("[0-9]*"):
+            group, seconds = _cpu_time(process)
+            if group in names:
+                found[names[group]] += seconds
+        return found
 
     def pid(self, service: str) -> int | None:
         """The process of a service, or the last one it had."""
@@ -167,14 +193,14 @@ class Embedded:
         return f"--config={file}"
 
 
-def _cpu_ticks(process: Path, groups: set[int]) -> int:
-    """Clock ticks of a process if it is in one of the process groups, else 0; see proc(5)."""
+def _cpu_time(process: Path) -> tuple[int, float]:
+    """Process group and CPU seconds of a process, zeros when it is gone; see proc(5)."""
     try:
         fields = (process / "stat").read_text().rpartition(")")[2].split()
     except OSError:
-        return 0
-    group, user, system = int(fields[2]), int(fields[11]), int(fields[12])
-    return user + system if group in groups else 0
+        return 0, 0.0
+    ticks = int(fields[11]) + int(fields[12])
+    return int(fields[2]), ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _is_ready(url: str) -> bool:

@@ -186,14 +186,21 @@ def _signals_deferred() -> Iterator[None]:
         signal.raise_signal(came[0])
 
 
-def with_machine_timeouts(kueue: Json) -> Json:
-    """Kueue's configuration with the patience that it has on machines.
+_OF_THE_SANDBOX: Final = {"VisibilityOnDemand": False}
+"""Gates without which the sandbox's Kueue does not start: it serves no aggregated API."""
 
-    The sandbox's 45 s are for a control plane with nothing else to do: under load gangs would be sent back that
-    only wait for their turn.
+
+def with_production_settings(kueue: Json) -> Json:
+    """Return the sandbox's Kueue configuration with all that decides on admission as on a cluster.
+
+    The sandbox's timeout of 45 s is for a control plane with nothing else to do: under load gangs would be sent
+    back that only wait for their turn. Its gates are those of a stack that steers runs; the benchmark's does not.
     """
-    patient = kueue_config.wait_for_pods_ready(kueue_config.PRODUCTION_TIMEOUTS)
-    return kueue | {"waitForPodsReady": patient}
+    frameworks = kueue["integrations"]["frameworks"]
+    ours = kueue_config.scheduling_config(
+        kueue_config.PRODUCTION_TIMEOUTS, frameworks, steered=False
+    )
+    return kueue | ours | {"featureGates": ours["featureGates"] | _OF_THE_SANDBOX}
 
 
 def trainyard_arm(made: Fleet, kueue: Json) -> Arm:
@@ -202,12 +209,13 @@ def trainyard_arm(made: Fleet, kueue: Json) -> Arm:
 
 
 def minimal_arm(made: Fleet, kueue: Json) -> Arm:
-    """One flavor of all nodes, one ClusterQueue without a cohort, Kueue without options.
+    """Return one flavor of all nodes, one ClusterQueue without a cohort, and Kueue without options.
 
-    Topology-aware scheduling, ports, certificates, client limits and frameworks stay: without them the arms would
-    differ in what is not meant. So the ratio measures the platform's queues and policies.
+    Upstream's defaults hold for fair sharing, waiting for pods and feature gates. Topology, ports, certificates,
+    client limits, workers and frameworks stay: without them the arms would differ in what is not meant.
     """
     plain = {k: v for k, v in kueue.items() if k not in ("waitForPodsReady", "fairSharing")}
+    plain["featureGates"] = dict(_OF_THE_SANDBOX)
     return Arm(
         name=MINIMAL_ARM,
         objects=tuple(minimal_objects(made)),

@@ -1,15 +1,17 @@
-"""Latency of the API server, from its own histograms."""
+"""Writes to the API server, from its own histograms: how long they took, and to what."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections import defaultdict
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 HISTOGRAM: Final = "apiserver_request_duration_seconds_bucket"
 WRITES: Final = frozenset({"POST", "PUT", "PATCH", "APPLY", "DELETE"})
+PERIODIC: Final = "leases"
+"""Written by the clock, however many gangs there are."""
 _LINE: Final = re.compile(HISTOGRAM + r"\{(?P<labels>[^}]*)\} (?P<value>\S+)")
 _LABEL: Final = re.compile(r'(\w+)="([^"]*)"')
 
@@ -20,11 +22,27 @@ Buckets = Mapping[float, float]
 def write_buckets(metrics: str) -> dict[float, float]:
     """The buckets of all writes, from the text of `/metrics`."""
     found: defaultdict[float, float] = defaultdict(float)
+    for labels, count in _writes(metrics):
+        found[float(labels["le"])] += count
+    return dict(found)
+
+
+def writes_by_resource(metrics: str) -> Counter[str]:
+    """Number of writes to each resource, such as `workloads/status`; refused ones count, leases do not."""
+    found: Counter[str] = Counter()
+    for labels, count in _writes(metrics):
+        if math.isinf(float(labels["le"])) and labels["resource"] != PERIODIC:
+            subresource = labels.get("subresource")
+            found[labels["resource"] + (f"/{subresource}" if subresource else "")] += int(count)
+    return found
+
+
+def _writes(metrics: str) -> Iterator[tuple[dict[str, str], float]]:
+    """Labels and value of each bucket of writes."""
     for match in _LINE.finditer(metrics):
         labels = dict(_LABEL.findall(match["labels"]))
         if labels["verb"] in WRITES:
-            found[float(labels["le"])] += float(match["value"])
-    return dict(found)
+            yield labels, float(match["value"])
 
 
 def difference(before: Buckets, after: Buckets) -> dict[float, float]:

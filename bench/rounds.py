@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic, sleep
-from typing import Final
+from typing import Final, Self
 
 from bench import latency
 from bench.api import Api, Json, run_parallel, wait_deleted, wait_until
@@ -46,15 +45,43 @@ class RoundResult:
     finished_per_s: float
     write_p99_s: float
     """The API server's own, over all writes of the round."""
-    writes_per_gang: float
-    """From the release to the end, leases of nodes included."""
-    cpu_s_per_gang: float
-    """CPU time of the control plane over the same span."""
+    writes: Mapping[str, float]
+    """Writes per gang by resource, from the release to the end; see `latency.writes_by_resource`."""
+    cpu_s: Mapping[str, float]
+    """CPU time per gang by service of the control plane over the same span."""
     evictions: int
     late_pods: int
     """See `Ledger.late_pods`."""
     violations: int
     messages: tuple[str, ...]
+
+    @property
+    def writes_per_gang(self) -> float:
+        """Return writes to all resources."""
+        return sum(self.writes.values())
+
+    @property
+    def cpu_s_per_gang(self) -> float:
+        """Return the CPU time of all services."""
+        return sum(self.cpu_s.values())
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """Counters of the control plane at one time."""
+
+    buckets: Mapping[float, float]
+    writes: Mapping[str, int]
+    cpu_s: Mapping[str, float]
+
+    @classmethod
+    def take(cls, api: Api, cluster: Embedded) -> Self:
+        metrics = api.text("/metrics")
+        return cls(
+            latency.write_buckets(metrics),
+            latency.writes_by_resource(metrics),
+            cluster.cpu_seconds(),
+        )
 
 
 def install_fleet(api: Api, made: Fleet, more: Iterable[Json]) -> None:
@@ -129,18 +156,18 @@ def run_round(
         wait_until(
             lambda: observer.count(lambda gang: gang.size > 0) == len(load), "all queued", SETTLE_S
         )
-        before, used = latency.write_buckets(api.text("/metrics")), cluster.cpu_seconds()
+        before = _Reading.take(api, cluster)
         start = monotonic()
         release_queues(api, arm)
         wait_finished(observer, len(load), notify)
-        after, used = latency.write_buckets(api.text("/metrics")), cluster.cpu_seconds() - used
+        after = _Reading.take(api, cluster)
         if with_pods:
             observer.catch_up(CATCH_UP_S)
     finally:
         observer.stop()
         if finisher:
             finisher.close()
-    return _result(observer, arm, len(load), start, latency.difference(before, after), used)
+    return _result(observer, arm, len(load), start, before, after)
 
 
 def wait_finished(observer: Observer, gangs: int, notify: Progress) -> None:
@@ -164,9 +191,10 @@ def _result(
     arm: Arm,
     count: int,
     start: float,
-    buckets: dict[float, float],
-    cpu_s: float,
+    before: _Reading,
+    after: _Reading,
 ) -> RoundResult:
+    buckets = latency.difference(before.buckets, after.buckets)
     with observer.lock:
         checker = observer.checker
         checker.close()
@@ -179,13 +207,21 @@ def _result(
             admitted_per_s=count / admitted,
             finished_per_s=count / finished,
             write_p99_s=latency.quantile(buckets, 0.99),
-            writes_per_gang=buckets.get(math.inf, 0.0) / count,
-            cpu_s_per_gang=cpu_s / count,
+            writes=_per_gang(before.writes, after.writes, count),
+            cpu_s=_per_gang(before.cpu_s, after.cpu_s, count),
             evictions=sum(gang.evictions.total() for gang in gangs),
             late_pods=checker.late_pods,
             violations=checker.violations,
             messages=tuple(checker.messages),
         )
+
+
+def _per_gang(
+    before: Mapping[str, float], after: Mapping[str, float], count: int
+) -> dict[str, float]:
+    """Return what was added to each counter, per gang; those that stayed are left out."""
+    added = {name: (value - before.get(name, 0)) / count for name, value in after.items()}
+    return {name: value for name, value in added.items() if value}
 
 
 def delete_load(api: Api) -> None:

@@ -133,7 +133,7 @@ def run(cluster: Embedded, size: Size, notify: Progress) -> Outcome:
     """Let the storm pass over a cluster that nothing else uses."""
     api = Api(cluster.kubeconfig)
     made = fleet.render_fleet(size.nodes)
-    arm = fleet.trainyard_arm(made, fleet.with_machine_timeouts(cluster.kueue_configuration()))
+    arm = fleet.trainyard_arm(made, fleet.with_production_settings(cluster.kueue_configuration()))
     notify(f"creating {size.nodes} nodes", 0, 0)
     rounds.install_fleet(api, made, ())
     rounds.switch_arm(api, cluster, arm, ())

@@ -84,7 +84,7 @@ def run(cluster: Embedded, sizes: Mapping[str, int], notify: Progress) -> Outcom
     notify("rendering the fleet", 0, 0)
     made = fleet.render_fleet(sizes["nodes"], network="")
     rounds.install_fleet(api, made, ())
-    arm = fleet.trainyard_arm(made, fleet.with_machine_timeouts(cluster.kueue_configuration()))
+    arm = fleet.trainyard_arm(made, fleet.with_production_settings(cluster.kueue_configuration()))
     rounds.switch_arm(api, cluster, arm, ())
     rounds.release_queues(api, arm)
     text = to_text(made.platform, TEAM, {"trainer": fleet.IMAGE})

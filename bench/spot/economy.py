@@ -19,8 +19,8 @@ from typing import Final
 
 from bench.spot.measure import STARTS
 from bench.spot.replay import SPOT_SHARE, AlwaysSpot, Choice, Job, Ours, Policy, Result, replay
-from bench.spot.traces import Trace
 from training.spot.decide import PATIENCE, Now, Place
+from training.spot.traces import Trace
 
 HOURS: Final = (6, 24)
 COST_GOAL: Final = 1.10

@@ -21,8 +21,8 @@ from bench.spot.replay import (
     UniformProgress,
     replay,
 )
-from bench.spot.traces import Trace
 from training.spot.decide import PATIENCE
+from training.spot.traces import Trace
 
 HOURS: Final = (6, 24, 48)
 RATIOS: Final = (1.15, 1.5, 2.0)

@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from bench.spot.traces import Trace
 from training.spot.decide import Gang, Now, Place, Prices, decide
 from training.spot.rates import Observed
+from training.spot.traces import Trace
 
 SPOT_SHARE: Final = 0.3
 """Spot price as a share of on-demand: the seeds and SkyPilot's traces name discounts of 60 to 80 %."""

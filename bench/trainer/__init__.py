@@ -30,9 +30,11 @@ MODULES: dict[str, str] = {
     "restart": "bench.trainer.restart",
     "stall": "bench.trainer.stall",
     "host": "bench.trainer.host",
+    "culprit": "bench.trainer.culprit",
     "loader": "bench.trainer.loader",
     "gpu": "bench.trainer.gpu",
     "elastic": "bench.trainer.elastic",
+    "peer-memory": "bench.trainer.peer_memory",
     "page": "bench.page",
 }
 """Module by the benchmark's name."""

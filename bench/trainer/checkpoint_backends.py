@@ -5,12 +5,14 @@ from __future__ import annotations
 import ctypes
 import functools
 import mmap
+import multiprocessing
 import os
 import shutil
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -21,12 +23,14 @@ from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
 from bench.trainer.state import State
 from training.checkpoint.contents import Progress
 from training.checkpoint.factory import claim_attempt, open_store
+from training.checkpoint.writer import NICENESS
 from training.trainer.checkpointing import Checkpointer
 from training.trainer.parallel.world import World
 from trainyard.run_logs import EventLog
-from trainyard.store.manifest import Manifest
+from trainyard.store.manifest import Content, Manifest
 
 _BLOCK: Final = 8 * 1024 * 1024
+_READ_BLOCK: Final = 2 * 1024 * 1024
 _TIMEOUT_S: Final = 600.0
 
 
@@ -200,10 +204,14 @@ class TorchSave:
 
 
 class RawFile:
-    """What the hardware allows: copy into touched memory, then one file, around the cache or not."""
+    """What the hardware allows: copy into touched memory, then one file, around the cache or not.
 
-    def __init__(self, folder: Path, state: State, *, direct: bool) -> None:
-        self._file, self._direct = folder / "raw", direct
+    `hashed`: with the store's hash of each block, before it is written and after it is read.
+    """
+
+    def __init__(self, folder: Path, state: State, *, direct: bool, hashed: bool = False) -> None:
+        self._file, self._direct, self._hashed = folder / "raw", direct, hashed
+        self._hash = ""
         self._sources = [t for group in state.tensors().values() for t in group.values()]
         self._memory = mmap.mmap(-1, -(-state.bytes // 4096) * 4096)
         self._view = memoryview(self._memory)
@@ -221,22 +229,21 @@ class RawFile:
         """Returns when it is durable."""
         self.copy()
         self.clear(but_last=False)
-        flags = os.O_WRONLY | os.O_CREAT | (os.O_DIRECT if self._direct else 0)
-        descriptor = os.open(self._file, flags)
-        for start in range(0, len(self._view), _BLOCK):
-            block = self._view[start : start + _BLOCK]
-            while len(block):
-                block = block[os.write(descriptor, block) :]
-        os.fsync(descriptor)
-        os.close(descriptor)
+        self._hash = _write_raw(self._view, self._file, direct=self._direct, hashed=self._hashed)
         return Pending()
 
     def load(self) -> None:
         """Read into touched memory, then one copy into the tensors."""
+        content = Content() if self._hashed else None
         with self._file.open("rb", buffering=0) as stream:
             rest = self._view
             while len(rest):
-                rest = rest[stream.readinto(rest[:_BLOCK]) :]
+                got = stream.readinto(rest[:_READ_BLOCK])
+                if content:
+                    content.update(rest[:got])
+                rest = rest[got:]
+        if content and content.record().hash != self._hash:
+            raise RuntimeError("the file differs from what was written")
         begin = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
         for tensor in self._sources:
             size = tensor.numel() * tensor.element_size()
@@ -253,6 +260,74 @@ class RawFile:
             self._file.unlink(missing_ok=True)
 
 
+def _write_raw(view: memoryview, file: Path, *, direct: bool, hashed: bool) -> str:
+    """Write a new file durably, block by block; return its hash."""
+    content = Content() if hashed else None
+    flags = os.O_WRONLY | os.O_CREAT | (os.O_DIRECT if direct else 0)
+    descriptor = os.open(file, flags)
+    for start in range(0, len(view), _BLOCK):
+        block = view[start : start + _BLOCK]
+        if content:
+            content.update(block)
+        while len(block):
+            block = block[os.write(descriptor, block) :]
+    os.fsync(descriptor)
+    os.close(descriptor)
+    return content.record().hash if content else ""
+
+
+class Elsewhere:
+    """Lower limit of what a save costs the training: a copy here, while another process hashes and writes.
+
+    It has the priority of the trainer's writer, its own memory and no lock in common with training.
+    """
+
+    def __init__(self, folder: Path, state: State) -> None:
+        self._copied = RawFile(folder, state, direct=True)
+        self._file, self._bytes = folder / "elsewhere", -(-state.bytes // 4096) * 4096
+        context = multiprocessing.get_context("spawn")
+        self._process, process_end = context.Pipe()
+        # A daemon is ended with the process of the measurement.
+        context.Process(
+            target=_write_elsewhere, args=(process_end, self._bytes), daemon=True
+        ).start()
+        self._wait()
+
+    def begin(self) -> Pending:
+        """Returns after the copy."""
+        self.clear(but_last=False)
+        self._copied.copy()
+        self._process.send(self._file)
+        return Pending(done=self._process.poll, wait=self._wait)
+
+    def _wait(self) -> None:
+        if not self._process.poll(_TIMEOUT_S):
+            raise RuntimeError("the other process has not written")
+        self._process.recv()
+
+    def load(self) -> None:
+        """Nothing: it wrote other bytes."""
+
+    def bytes(self) -> int:
+        """Of the file."""
+        return self._bytes
+
+    def clear(self, *, but_last: bool) -> None:
+        """Unlink."""
+        if not but_last:
+            self._file.unlink(missing_ok=True)
+
+
+def _write_elsewhere(asked: Connection[None, Path], size: int) -> None:
+    """In the other process: write a file each time, and answer when it is durable."""
+    os.nice(NICENESS)
+    memory = memoryview(mmap.mmap(-1, size))
+    memory[:] = bytes(size)
+    while True:
+        asked.send(None)
+        _write_raw(memory, asked.recv(), direct=True, hashed=True)
+
+
 def tree_bytes(folder: Path) -> int:
     """Size of all files below."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
@@ -265,7 +340,9 @@ def create_backends(
     makers: dict[str, Callable[[Path], CheckpointBackend]] = {
         "ours": lambda place: TrainyardBackend(place, state, world),
         "direct": lambda place: RawFile(place, state, direct=True),
+        "hashed": lambda place: RawFile(place, state, direct=True, hashed=True),
         "buffered": lambda place: RawFile(place, state, direct=False),
+        "elsewhere": lambda place: Elsewhere(place, state),
         "dcp": lambda place: Dcp(place, state, "sync"),
         "dcp_thread": lambda place: Dcp(place, state, "thread"),
         "dcp_process": lambda place: Dcp(place, state, "process"),

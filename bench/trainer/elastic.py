@@ -1,11 +1,10 @@
-"""Elastic groups (P14): seeded changes of the membership, steady state against plain DDP, recorded traces.
+"""Elastic groups (P14): seeded changes, steady state against plain DDP, comparison with torchft, recorded traces.
 
 `python -m bench elastic --traces FOLDER --changes N --seed S [--json]`
 """
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import statistics
@@ -16,9 +15,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from bench.trainer import Progress
+from bench.trainer import Progress, elastic_peer, elastic_traces
 from bench.trainer.elastic_changes import (
     CONFIG,
+    GLOBAL_SAMPLES,
     MOST_GROUPS,
     WORKERS,
     Changes,
@@ -26,12 +26,14 @@ from bench.trainer.elastic_changes import (
     play_changes,
 )
 from bench.trainer.elastic_groups import GroupRun, free_port
+from bench.trainer.elastic_traces import TIME_GOAL, Stalls
 from bench.trainer.live_runs import prepare_dataset
+from bench.trainer.peers import PeersError
 from bench.trainer.schedules import TRACES
 
 SIZES: dict[str, dict[str, int]] = {
-    "small": {"changes": 10, "pairs": 1, "steps": 30},
-    "full": {"changes": 200, "pairs": 5, "steps": 60},
+    "small": {"changes": 10, "pairs": 1, "steps": 30, "kills": 1},
+    "full": {"changes": 200, "pairs": 5, "steps": 60, "kills": 4},
 }
 STALL_GOALS_S: Final = {"announced": 0.2, "killed": 0.5, "silent": 3.0}
 OVERHEAD_GOAL: Final = 1.03
@@ -39,6 +41,8 @@ PLATFORM_RESTART_S: Final = 27.0
 """From a reclaim to the first step of the resumed gang on the sandbox, with queueing and placement."""
 _WARM_UP: Final = 8
 """Steps that are not measured."""
+_SHAPE: Final = {"hidden": 128, "wide": 384, "length": 64}
+"""Of the model and its samples, wherever steps of different programs are compared."""
 
 
 def run(sizes: Mapping[str, int], seed: int, notify: Progress) -> tuple[str, bool]:
@@ -62,6 +66,8 @@ def measure(sizes: Mapping[str, int], seed: int, traces: Path, notify: Progress)
         }
         notify("restart", 0, 0)
         restart_s = _restart_seconds(root / "restart", data, seed)
+        notify("torchft", 0, 0)
+        kills, not_compared = _compare_with_torchft(root / "kills", data, sizes, seed)
     stalls = {kind: _quantiles(values) for kind, values in sorted(changes.stalls.items())}
     return {
         "seed": seed,
@@ -72,8 +78,51 @@ def measure(sizes: Mapping[str, int], seed: int, traces: Path, notify: Progress)
         "stall_seconds": stalls,
         "steady": steady,
         "restart_seconds": restart_s,
-        "traces": [_replay_file(file, changes, restart_s) for file in files],
+        "kills": kills,
+        "not_compared": not_compared,
+        "traces": [
+            elastic_traces.replay(
+                file,
+                _arms(changes, kills),
+                _starts(restart_s),
+                2 * steady["2"]["elastic_step_s"],
+            )
+            for file in files
+        ],
     }
+
+
+def _compare_with_torchft(
+    folder: Path, data: Path, sizes: Mapping[str, int], seed: int
+) -> tuple[dict[str, Any], str]:
+    """Return what `elastic_peer.compare` finds, or why torchft does not run here."""
+
+    def make_run(folder: Path) -> GroupRun:
+        return _new_run(folder, data, seed, ["groups.silent_after_s=1.5"])
+
+    shape = {**_SHAPE, "samples": GLOBAL_SAMPLES, "seed": seed}
+    try:
+        return elastic_peer.compare(folder, make_run, shape, sizes["kills"]), ""
+    except PeersError as error:
+        return {}, str(error)
+
+
+def _arms(changes: Changes, kills: Mapping[str, Any]) -> dict[str, Stalls | None]:
+    """Return what a change costs by program: every loss is a kill; joins of torchft, not measured, are free."""
+    ours = {kind: statistics.median(values) for kind, values in changes.stalls.items()}
+    lost = {name: row["stall_p50_s"] for name, row in kills.items()}
+    lost.setdefault(elastic_peer.OURS, max(ours.values()))
+    joined = {elastic_peer.OURS: ours.get("joined", 0.0)}
+    arms = {
+        name: Stalls(lost_s=seconds, joined_s=joined.get(name, 0.0))
+        for name, seconds in lost.items()
+    }
+    return {**arms, "stop and resume": None}
+
+
+def _starts(restart_s: float) -> dict[str, float]:
+    """Return seconds until new processes take a step, alone and after queueing."""
+    return {"processes": restart_s, "with queueing": PLATFORM_RESTART_S}
 
 
 def section(found: Mapping[str, Any]) -> str:
@@ -85,7 +134,9 @@ def section(found: Mapping[str, Any]) -> str:
         f"{1000 * found['step_seconds']:.0f} ms, 1 to {MOST_GROUPS} processes on {found['cores']} cores, load "
         f"{found['load']:.1f}: {found['different_losses']} losses differ from the undisturbed run, "
         f"{len(found['sample_faults'])} steps did not use each sample once, {found['false_losses']} groups were "
-        "excluded though alive.",
+        f"excluded though alive. All took {found['time_ratio']:.3f} times as long as undisturbed steps with the "
+        f"same groups ({_verdict(found['time_ratio'], TIME_GOAL, 'x')}), with a change every "
+        f"{found['seconds'] / max(1, found['changes']):.1f} s.",
         "",
         "| change | times | stall p50, s | p95, s | |",
         "|---|---|---|---|---|",
@@ -112,60 +163,12 @@ def section(found: Mapping[str, Any]) -> str:
                 f"| {count} | {name} | {plain:.1f} / {elastic:.1f} | {ratio:.3f} | "
                 f"{_verdict(ratio, OVERHEAD_GOAL, 'x')} |"
             )
-    lines += [
-        "",
-        f"Useful share of the paid group time, elastic / stop and resume, by the measured stalls and a restart of "
-        f"{found['restart_seconds']:.1f} s (processes alone, here) or {PLATFORM_RESTART_S:.0f} s (with queueing). "
-        "Work is proportional to groups, every loss is announced:",
-        "",
-        "| trace | changes | restart here | with queueing |",
-        "|---|---|---|---|",
-    ]
-    for row in found["traces"]:
-        here, there = row["here"], row["platform"]
-        lines.append(
-            f"| {row['trace']} | {row['changes']} | {here['elastic']:.4f} / {here['restart']:.4f} | "
-            f"{there['elastic']:.4f} / {there['restart']:.4f} |"
-        )
+    if found["not_compared"]:
+        lines += ["", f"Not compared with torchft: {found['not_compared']}"]
+    else:
+        lines += ["", *elastic_peer.lines(found["kills"])]
+    lines += ["", *elastic_traces.lines(found["traces"], _starts(found["restart_seconds"]))]
     return "\n".join(lines) + "\n"
-
-
-def useful_share(
-    groups: Sequence[int], tick_s: float, change_s: float, start_s: float, *, elastic: bool
-) -> float:
-    """Return the useful part of the paid group time for a number of groups at each tick.
-
-    Elastic: a change stalls those that stay for `change_s`, a group that comes is useful after `start_s`. Else
-    every change restarts all groups, which takes `start_s`. More than a tick is never lost.
-    """
-    paid = sum(groups) * tick_s
-    lost = 0.0
-    for before, now in pairwise([0, *groups]):
-        if now == before:
-            continue
-        staying = min(before, now) if elastic else 0
-        lost += min(tick_s, change_s) * staying + min(tick_s, start_s) * (now - staying)
-    return 1 - lost / paid if paid else math.nan
-
-
-def _replay_file(file: Path, changes: Changes, restart_s: float) -> dict[str, Any]:
-    trace = json.loads(file.read_text())
-    capacity, tick_s = trace["data"], float(trace["metadata"]["gap_seconds"])
-    most = max(capacity) or 1
-    groups = [
-        round(MOST_GROUPS * value / most) if most > MOST_GROUPS else value for value in capacity
-    ]
-    stalls = [value for values in changes.stalls.values() for value in values]
-    change_s = statistics.median(stalls)
-    shares = {
-        name: {
-            kind: useful_share(groups, tick_s, change_s, start_s, elastic=kind == "elastic")
-            for kind in ("elastic", "restart")
-        }
-        for name, start_s in (("here", restart_s), ("platform", PLATFORM_RESTART_S))
-    }
-    count = sum(a != b for a, b in pairwise(groups))
-    return {"trace": file.stem, "changes": count, **shares}
 
 
 def _steady_state(
@@ -242,11 +245,10 @@ def _new_run(folder: Path, data: Path, seed: int, settings: list[str]) -> GroupR
         CONFIG.format(
             seed=seed,
             data=data,
-            hidden=128,
-            wide=384,
-            length=64,
+            **_SHAPE,
             most=MOST_GROUPS,
             workers=WORKERS,
+            samples=GLOBAL_SAMPLES,
             silent_after_s=5.0,
         )
     )
@@ -258,6 +260,8 @@ def _about(changes: Changes) -> dict[str, Any]:
         "changes": changes.count,
         "steps": changes.steps,
         "step_seconds": changes.step_s,
+        "seconds": changes.seconds,
+        "time_ratio": changes.time_ratio,
         "different_losses": changes.different_losses,
         "sample_faults": changes.sample_faults[:10],
         "false_losses": changes.false_losses,

@@ -20,6 +20,7 @@ from bench.trainer.elastic_groups import GroupRun
 
 MOST_GROUPS: Final = 4
 WORKERS: Final = 8
+GLOBAL_SAMPLES: Final = 16
 KINDS: Final = ("announced", "killed", "silent", "joined")
 _SETTLE_STEPS: Final = 4
 """Undisturbed steps between two changes."""
@@ -29,7 +30,7 @@ seed: {seed}
 collective_timeout_s: 60
 model: {{hidden_size: {hidden}, intermediate_size: {wide}, layers: 2, heads: 2, kv_heads: 1}}
 data: {{path: {data}, sequence_length: {length}}}
-batch: {{global_samples: 16, micro_samples: 2}}
+batch: {{global_samples: {samples}, micro_samples: 2}}
 schedule: {{kind: constant, warmup_steps: 3}}
 evaluation: {{every_steps: 50, samples: 13}}
 checkpoint: {{every_steps: 200, keep_latest: 2}}
@@ -49,6 +50,10 @@ class Changes:
     sample_faults: list[str] = field(default_factory=list)
     step_s: float = 0.0
     """Median time between two steps."""
+    seconds: float = 0.0
+    """From the first step to the last."""
+    time_ratio: float = 1.0
+    """`seconds` over what as many steps would take with the same groups without changes."""
     false_losses: int = 0
     """Groups that were alive, counted as lost and joined again: the machine was too slow."""
 
@@ -101,7 +106,7 @@ def play_changes(
     folder.mkdir(exist_ok=True)
     config = CONFIG.format(
         seed=seed, data=data, hidden=32, wide=64, length=32, most=MOST_GROUPS, workers=WORKERS,
-        silent_after_s=1.5,
+        silent_after_s=1.5, samples=GLOBAL_SAMPLES,
     )  # fmt: skip
     runs = []
     for name in ("changed", "undisturbed"):
@@ -190,6 +195,10 @@ def _judge(
     found.sample_faults += sample_faults(changed.observed.read_text().splitlines())
     gaps = [(b["time"], b["time"] - a["time"]) for a, b in pairwise(steps)]
     found.step_s = statistics.median(gap for _, gap in gaps)
+    found.seconds = sum(gap for _, gap in gaps)
+    views = [(e["at_step"], e["groups"]) for e in changed.events() if e["event"] == "membership"]
+    by_step = [(line["step"], gap) for line, (_, gap) in zip(steps[1:], gaps, strict=True)]
+    found.time_ratio = found.seconds / calm_seconds(by_step, views)
     for kind, begun, ended in moments:
         # Also the gap in which the change ended: on a busy machine no step may end soon after it.
         around = [gap for at, gap in gaps if at > begun and at - gap < ended + 10 * found.step_s]
@@ -203,27 +212,40 @@ def _judge(
     return found
 
 
-def sample_faults(lines: Sequence[str]) -> list[str]:
-    """Return steps whose samples were not used exactly once, from what the groups observed.
+def calm_seconds(gaps: Sequence[tuple[int, float]], views: Sequence[tuple[int, int]]) -> float:
+    """Return what as many steps take without changes, with the same numbers of groups.
 
-    The logical workers that were summed for a step, in the view in which it was completed, must be all, each
-    once; and no process may apply a step twice.
+    `gaps`: step and its seconds; `views`: last step before a view and its number of groups. A step counts as long
+    as the median one of its number of groups.
     """
-    summed: dict[tuple[int, int], list[int]] = defaultdict(list)
-    applied: dict[int, set[int]] = defaultdict(set)
+    seconds: dict[int, list[float]] = defaultdict(list)
+    for step, gap in gaps:
+        number = next((count for at, count in reversed(views) if at < step), 1)
+        seconds[number].append(gap)
+    return sum(len(found) * statistics.median(found) for found in seconds.values())
+
+
+def sample_faults(lines: Iterable[str], workers: int = WORKERS) -> list[str]:
+    """Return steps whose samples were not used exactly once, from what the ranks of all groups observed.
+
+    The logical workers that were summed for a step, in the view in which it was completed, must be all, each once,
+    on each rank of the groups; and no process may apply a step twice.
+    """
+    summed: dict[tuple[int, int, str], list[int]] = defaultdict(list)
+    applied: dict[int, set[tuple[int, str]]] = defaultdict(set)
     twice, last = list[str](), dict[str, int]()
     for line in lines:
-        pid, event, step, view, first, stop = line.split()
+        pid, rank, event, step, view, first, stop = line.split()
         if event == "summed":
-            summed[int(step), int(view)] += range(int(first), int(stop))
+            summed[int(step), int(view), rank] += range(int(first), int(stop))
             continue
-        applied[int(step)].add(int(view))
+        applied[int(step)].add((int(view), rank))
         if int(step) == last.get(pid):
             twice.append(f"process {pid} applied step {step} twice")
         last[pid] = int(step)
     return twice + [
-        f"step {step} in view {view}: logical workers {sorted(summed[step, view])}"
+        f"step {step} in view {view}, rank {rank}: logical workers {sorted(summed[step, view, rank])}"
         for step, views in sorted(applied.items())
-        for view in views
-        if sorted(summed[step, view]) != list(range(WORKERS))
+        for view, rank in views
+        if sorted(summed[step, view, rank]) != list(range(workers))
     ]

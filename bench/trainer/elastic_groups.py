@@ -41,7 +41,7 @@ class GroupRun:
 
     @property
     def observed(self) -> Path:
-        """`PID EVENT STEP VIEW FIRST STOP`, one line for each step that a process summed or applied."""
+        """`PID RANK EVENT STEP VIEW FIRST STOP`, one line for each step that a process summed or applied."""
         return self.folder / "observed"
 
     def start(self, environment: dict[str, str] | None = None) -> BaseProcess:
@@ -142,7 +142,9 @@ def _run_trainer(
     with observed.open("a", buffering=1) as stream:
 
         def observe(event: str, step: int, view: int, leaves: range) -> None:
-            stream.write(f"{os.getpid()} {event} {step} {view} {leaves.start} {leaves.stop}\n")
+            rank = os.environ.get("RANK", "0")
+            first, stop = leaves.start, leaves.stop
+            stream.write(f"{os.getpid()} {rank} {event} {step} {view} {first} {stop}\n")
 
         plain: Any = start.run_group
         start.run_group = partial(plain, observe=observe)
