@@ -16,9 +16,13 @@ def share(folder: Path) -> None:
     _FOLDERS[:] = [folder]
 
 
+MANAGED_BLOCK = "prod-managed-block"
+"""The production stack with its capacity block in a managed group without times."""
+
+
 @cache
 def rendered(stack: str) -> list[dict[str, Any]]:
-    """Every resource of a committed stack; copy them before changing one."""
+    """Every resource of a committed stack or of `MANAGED_BLOCK`; copy them before changing one."""
     # Every test's process loads this file, and most have no use for Pulumi.
     from infra.cli.render import ROOT, render
     from infra.config import stack_values
@@ -29,6 +33,12 @@ def rendered(stack: str) -> list[dict[str, Any]]:
     with file.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not file.exists():
-            file.write_text(json.dumps(render(stack, stack_values(ROOT / f"Pulumi.{stack}.yaml"))))
+            values = stack_values(ROOT / f"Pulumi.{stack.partition('-')[0]}.yaml")
+            if stack == MANAGED_BLOCK:
+                (block,) = [pool for pool in values["nodePools"] if pool["name"] == "block"]
+                block["nodes"] = "managed"
+                for times in ("start", "end"):
+                    del block["reservation"][times]
+            file.write_text(json.dumps(render(stack.partition("-")[0], values)))
     found: list[dict[str, Any]] = json.loads(file.read_text())
     return found

@@ -13,6 +13,9 @@ from sandbox.ports import RANGE
 from tests import committed
 from tests.s3.bucket import Bucket, environment, serve
 
+_FULL_COUNT_S = 4 * 3600
+"""Time limit of a fault suite with `--full`: hundreds of trials of several seconds."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full", action="store_true", help="fault suites with their full counts")
@@ -39,8 +42,11 @@ def pytest_configure() -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Skip tests that only run with `--full`, before a fixture starts anything for them."""
+    full = config.getoption("--full")
     for item in items:
-        if item.get_closest_marker("full_only") and not config.getoption("--full"):
+        if full and "trials" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.timeout(_FULL_COUNT_S))
+        if item.get_closest_marker("full_only") and not full:
             item.add_marker(pytest.mark.skip(reason="--full"))
 
 

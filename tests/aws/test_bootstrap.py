@@ -25,6 +25,7 @@ SETTINGS = {
     "repository": "tests/training",
     "stateBucket": BUCKET,
     "imageRepository": "trainyard/trainer",
+    "opsImageRepository": "trainyard/ops",
     "stacks": [
         {"name": "dev", "cluster": "training-dev", "bucketPrefix": "tests-training-dev"},
         {"name": "prod", "cluster": "training-prod", "bucketPrefix": "tests-training"},
@@ -88,7 +89,7 @@ def test_the_state_is_private_versioned_encrypted_by_its_key_and_kept(deployed: 
     [old] = s3.get_bucket_lifecycle_configuration(Bucket=BUCKET)["Rules"]
     assert old["NoncurrentVersionExpiration"]["NoncurrentDays"] == 365
     kept = ("s3/bucket:Bucket", "kms/key:Key", "ecr/repository:Repository")
-    assert all(deployed.one(f"aws:{kind}").protect for kind in kept)
+    assert all(one.protect for kind in kept for one in deployed.all(f"aws:{kind}"))
 
 
 @pytest.mark.parametrize(
@@ -135,6 +136,8 @@ def test_a_preview_reads_its_own_state_and_nothing_else_s_content(deployed: Depl
         "s3:ListBucket", f"arn:aws:s3:::{BUCKET}"
     )
     assert reads("ec2:DescribeSubnets", "*") and reads("eks:DescribeCluster", "*")
+    # infra/cli/addon_settings.py
+    assert reads("eks:DescribeAddonVersions", "*") and reads("eks:DescribeAddonConfiguration", "*")
     assert not reads("s3:GetObject", f"{state}/prod.json")
     assert not reads("s3:GetObject", f"{state}/dev2.json")
     assert not reads("s3:PutObject", f"{state}/dev.json")
@@ -208,11 +211,15 @@ def test_every_document_is_within_iam_s_limit_of_a_managed_policy() -> None:
         assert len(re.sub(r"\s", "", json.dumps(document))) <= 6144
 
 
-def test_images_are_pushed_to_one_repository_with_tags_that_never_move(deployed: Deployed) -> None:
-    [found] = deployed.cloud.client("ecr").describe_repositories()["repositories"]
-    assert found["imageTagMutability"] == "IMMUTABLE"
-    assert found["imageScanningConfiguration"] == {"scanOnPush": True}
+def test_images_are_pushed_to_two_repositories_with_tags_that_never_move(
+    deployed: Deployed,
+) -> None:
+    all_found = deployed.cloud.client("ecr").describe_repositories()["repositories"]
+    assert {one["repositoryName"] for one in all_found} == {"trainyard/trainer", "trainyard/ops"}
     own = attached(deployed, "trainyard-ci-all-image")
-    assert may(own, "ecr:PutImage", found["repositoryArn"])
-    assert not may(own, "ecr:PutImage", found["repositoryArn"] + "-other")
-    assert not may(own, "ecr:DeleteRepository", found["repositoryArn"])
+    for found in all_found:
+        assert found["imageTagMutability"] == "IMMUTABLE"
+        assert found["imageScanningConfiguration"] == {"scanOnPush": True}
+        assert may(own, "ecr:PutImage", found["repositoryArn"])
+        assert not may(own, "ecr:PutImage", found["repositoryArn"] + "-other")
+        assert not may(own, "ecr:DeleteRepository", found["repositoryArn"])

@@ -12,6 +12,7 @@ from tests.golden.manifest_files import expanded, folded
 from training.deployment import runtime_archive
 from training.deployment.job import manifests
 from training.program import DEEPSPEED_FILE, Program, Source
+from training.spec import Groups
 
 _COMMIT = "c" * 40
 
@@ -30,7 +31,8 @@ _PROGRAMS = {
     "mpijob": Program(launcher="mpirun", command=("train.py",)),
     "pytorchjob": Program(launcher="torchrun", command=("-m", "package.train")),
 }
-NAMES = (*LAUNCHERS, *(f"{kind}-program" for kind in _PROGRAMS))
+_GROUPS = Groups(min=1, max=2, on_demand=1)
+NAMES = (*LAUNCHERS, *(f"{kind}-program" for kind in _PROGRAMS), "jobset-groups")
 
 
 def _rendered() -> dict[str, tuple[str, list[dict[str, Any]]]]:
@@ -39,6 +41,7 @@ def _rendered() -> dict[str, tuple[str, list[dict[str, Any]]]]:
         f"{kind}-program": run_of(kind, config={}, program=program)
         for kind, program in _PROGRAMS.items()
     }
+    runs["jobset-groups"] = run_of("jobset", groups=_GROUPS)
     with pytest.MonkeyPatch.context() as patch:  # each change of the library would change the file
         patch.setattr(runtime_archive, "package", lambda: b"trainyard")
         return {

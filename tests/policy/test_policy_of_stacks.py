@@ -11,6 +11,7 @@ import yaml
 
 from policies.rules.catalog import RULES, unknown_properties
 from policies.rules.model import Resource
+from tests.committed import MANAGED_BLOCK
 from tests.policy.policy_stacks import ROOT, STACKS, configured, findings, rendered
 
 
@@ -26,6 +27,10 @@ def test_a_stack_as_committed_obeys_the_rules_as_it_configures_them(stack: str) 
         v for name, given in config.items() for v in unknown_properties(rules[name], given)
     ] == []
     assert findings(rendered(stack), config) == []
+
+
+def test_a_block_in_a_managed_group_obeys_productions_rules() -> None:
+    assert findings(rendered(MANAGED_BLOCK), configured("prod")) == []
 
 
 def test_production_is_protected_and_its_budget_is_close_to_its_cost() -> None:
@@ -143,7 +148,7 @@ SLICED = "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 4
 def test_each_violation_in_production_is_found_by_one_rule(
     spoil: Callable[[list[Resource]], None], rule: str
 ) -> None:
-    resources = copy.deepcopy(rendered("prod"))
+    resources = copy.deepcopy(rendered(MANAGED_BLOCK))
     spoil(resources)
     violations = findings(resources, configured("prod"))
     found = {finding.partition(":")[0] for finding in violations}
@@ -154,7 +159,15 @@ def test_each_violation_in_production_is_found_by_one_rule(
 def test_the_policies_allow_the_registries_of_the_stack_file(stack: str) -> None:
     stack_file, policy_file = f"Pulumi.{stack}.yaml", f"policies/stacks/{stack}.json"
     values = yaml.safe_load((ROOT / stack_file).read_text())["config"]
-    assert configured(stack)["images-by-digest"]["registries"] == values["trainyard:registries"], (
-        f"{policy_file}: images-by-digest.registries must equal trainyard:registries of {stack_file};"
-        " change both"
+    own = [
+        values[f"trainyard:{name}"]["image"].partition("@")[0]
+        for name in ("steering", "runPage")
+        if f"trainyard:{name}" in values
+    ]
+    assert configured(stack)["images-by-digest"]["registries"] == [
+        *values["trainyard:registries"],
+        *own,
+    ], (
+        f"{policy_file}: images-by-digest.registries must be trainyard:registries and the repositories of the "
+        f"platform's own images of {stack_file}; change both"
     )

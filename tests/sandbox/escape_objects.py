@@ -12,7 +12,7 @@ from infra.domain.platform import Platform
 from tests.golden.example_runs import PREPARED, run
 from training.deployment import job as job_objects
 from training.deployment.launchers import LAUNCHERS
-from training.spec import Launch, Resources
+from training.spec import Groups, Launch, Resources
 
 Json = dict[str, Any]
 
@@ -48,6 +48,7 @@ def values() -> Json:
             {"name": PRODUCTION, "tier": "production", "quota": quota},
         ],
         "registries": ["sandbox.trainyard.dev"],
+        "elasticRuns": {"image": IMAGE},
     }
 
 
@@ -199,17 +200,20 @@ def launched(launcher: str, team: str = RESEARCH) -> Json:
     return launched_objects(launcher, team)[-1]
 
 
-def launched_objects(launcher: str, team: str = RESEARCH, by: str = "") -> list[Json]:
+def launched_objects(
+    launcher: str, team: str = RESEARCH, by: str = "", groups: Groups | None = None
+) -> list[Json]:
     """Return all objects of a rendered run; the run itself is suspended as by Kueue's webhooks."""
     spec = run(
         dataset=PREPARED,
         name="launched",
         team=team,
-        nodes=1 if LAUNCHERS[launcher].support.single_node else 2,
+        nodes=1 if LAUNCHERS[launcher].support.single_node or groups else 2,
         job_kind=launcher,
         capacity_types=("on-demand",),
         image=IMAGE,
         max_hours=1.0,
+        groups=groups,
     )
     found: list[Json] = copy.deepcopy(
         job_objects.manifests(spec, platform(), "c" * 40, Launch(by=by))

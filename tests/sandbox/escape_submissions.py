@@ -21,6 +21,7 @@ from tests.sandbox.escape_objects import (
     launched_objects,
     metadata,
 )
+from training.spec import Groups
 
 ADA, BOB, LEAD, CI = "ada@example.com", "bob@example.com", "lead@example.com", "ci"
 _RESEARCHER = naming.group(RESEARCH, "researcher")
@@ -70,9 +71,16 @@ def _named(manifest: Json, name: str) -> Json:
     return found
 
 
-def launched_by_member(launcher: str) -> list[Json]:
+def group(number: str = "0", groups: str = "2", name: str = "escape-g0") -> Json:
+    """A group of the run `escape`, as `trainyard run submit` creates it; "": without the label."""
+    labels = {naming.GROUP: number, naming.GROUPS: groups, naming.MAX_EXEC_SECONDS: "1800"}
+    return _named(jobset(gpu=True, meta=_meta(ADA, "escape", **labels)), name)
+
+
+def launched_by_member(launcher: str, groups: Groups | None = None) -> list[Json]:
     """All objects of a rendered run, as `trainyard run submit` creates them."""
-    return [create_objects.as_user(one, ADA) for one in launched_objects(launcher, by=ADA)]
+    objects = launched_objects(launcher, by=ADA, groups=groups)
+    return [create_objects.as_user(one, ADA) for one in objects]
 
 
 STANDING = "standing-submitted"
@@ -91,6 +99,7 @@ def every() -> Iterator[Attempt]:
     """All attempts."""
     yield from _of_ownership()
     yield from _of_submissions()
+    yield from _of_groups()
     yield from _of_other_walls()
     yield from _of_the_record()
     yield from _of_caps()
@@ -194,6 +203,35 @@ def _of_submissions() -> Iterator[Attempt]:
     of_run["metadata"]["labels"] = {naming.RUN_ID: "escape"}
     yield Attempt(
         "a Service of no run", rule, by_member(create(service)), by_member(create(of_run))
+    )
+
+
+def _of_groups() -> Iterator[Attempt]:
+    """A group is named after its run, and is counted as its run says."""
+    mine = by_member(create(group()))
+    for name, wrong in {
+        "without a number": group(""),
+        "under another's number": group("1"),
+        "beyond the run's count": group("2", name="escape-g2"),
+        "beyond the count of none": group("1", groups="", name="escape-g1"),
+        "with its number written otherwise": group("00", name="escape-g00"),
+        "that is no number": group("x", name="escape-gx"),
+        "under its run's id": group(name="escape"),
+        "of another's run": _named(group(), f"{STANDING}-g0"),
+    }.items():
+        yield Attempt(f"a group {name}", ("submissions",), by_member(create(wrong)), mine)
+    wide = by_member(create(group(groups="5")))
+    few = by_member(create(group(groups="4")))
+    yield Attempt("groups beyond the cap", ("caps",), wide, few)
+    gang = group()
+    gang["spec"]["replicatedJobs"][0]["replicas"] = 3
+    pair = group()
+    pair["spec"]["replicatedJobs"][0]["replicas"] = 2
+    yield Attempt(
+        "groups of gangs beyond the cap",
+        ("caps",),
+        by_member(create(gang)),
+        by_member(create(pair)),
     )
 
 

@@ -103,7 +103,7 @@ class KarpenterFleet(Fleet):
     def values(self) -> Json:
         """Return the production stack's file, with other pools and teams."""
         values = stack_values(paths.PROJECT / "Pulumi.prod.yaml")
-        for unused in ("validation", "runs", "observability", "logs"):
+        for unused in ("validation", "runs", "observability", "logs", "steering"):
             del values[unused]
         values["cluster"] = dict(values["cluster"]) | {"name": self.name}
         for unused in ("externalSecrets", "fluentBit", "kubePrometheusStack"):

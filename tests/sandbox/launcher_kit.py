@@ -23,6 +23,7 @@ from tests.sandbox.conftest import Cluster
 from tests.sandbox.node_kit import trainer_image, until
 from training import spec as contract
 from training.deployment.launchers import LAUNCHERS
+from training.deployment.launchers.restarts import counted
 from training.spec import Resources, RunSpec
 
 TEAM: Final = "launch"
@@ -36,6 +37,7 @@ END_S: Final = 300.0
 _PROGRAMS: Final = Path(__file__).parent / "launcher_programs"
 _TRAINER: Final = ("-m", "training.trainer")
 _LAUNCH: Final = ("-m", "training.trainer.launch")
+ALONE: Final = "alone.py"
 _ENDED: Final = {"Complete": "done", "Succeeded": "done", "Completed": "done", "Failed": "failed"}
 
 Json = dict[str, Any]
@@ -194,7 +196,10 @@ class LiveRun:
 def start(
     cluster: Cluster, kind: str, name: str, plan: str, *, program: str = "rank.py", **changes: Any
 ) -> LiveRun:
-    """Start a run of two nodes whose ranks are `program`; `plan`: what rank.py does in each attempt."""
+    """Start a run of two nodes whose ranks are `program`; `plan`: what rank.py does in each attempt.
+
+    alone.py runs under the parent process that restarts a program in its pod, in place of a launcher.
+    """
     spec = run(
         dataset=PREPARED,
         name=name,
@@ -218,7 +223,8 @@ def start(
         for body in _pod_specs(manifest):
             body["terminationGracePeriodSeconds"] = 30
             for container in body["containers"]:
-                container["command"] = _with_program(container["command"], program)
+                command = _with_program(container["command"], program)
+                container["command"] = counted(spec, command) if program == ALONE else command
         cluster.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(manifest))
     return LiveRun(cluster, kind, spec)
 
@@ -238,6 +244,9 @@ def _pod_specs(value: Any) -> Iterator[Json]:
 def _with_program(command: list[str], program: str) -> list[str]:
     """Return the rendered command with a program in the trainer's place; rank.py also replaces torchrun."""
     replaced = command
+    if program == ALONE:
+        trainer = command.index(_TRAINER[1]) + 1
+        return ["python3", f"{contract.CONFIG_MOUNT}/{program}", *command[trainer:]]
     if program == "rank.py":
         replaced = _replace(replaced, _LAUNCH, [f"{contract.CONFIG_MOUNT}/{program}"])
     return _replace(replaced, _TRAINER, [f"{contract.CONFIG_MOUNT}/{program}"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,6 +25,7 @@ from sandbox.node.api import (
 )
 from sandbox.node.images import REGISTRY
 from sandbox.node.records import Attempt, PodFolder, pod_folder
+from tests import waiting
 from tests.sandbox.conftest import Cluster
 from training import source
 
@@ -96,17 +96,15 @@ def until(
     *,
     every_s: float = 0.05,
 ) -> T:
-    """Return the first truthy `found()`; fail the test with `what` after the deadline."""
-    end = time.monotonic() + deadline_s
-    while True:
+    """Wait as `waiting.until` does; an API server that does not answer has nothing to show."""
+
+    def looked() -> T | None:
         try:
-            value = found()
+            return found()
         except ApiUnavailable:
-            value = None
-        if value:
-            return value
-        assert time.monotonic() < end, f"not within {deadline_s:g} s: {what}"
-        select.select([], [], [], every_s)
+            return None
+
+    return waiting.until(looked, what, deadline_s, every_s=every_s)
 
 
 @dataclass

@@ -12,6 +12,8 @@ from typing import Any
 from urllib.parse import urlsplit
 from uuid import uuid4
 
+from sandbox.paths import PROJECT
+
 COMMAND_SECONDS = 120.0
 HEADER = """
 import pulumi
@@ -134,6 +136,15 @@ class Project:
     def _command(self, arguments: tuple[str, ...]) -> list[str]:
         stack = [] if arguments[:2] == ("stack", "init") else ["--stack", "test"]
         return ["pulumi", "--non-interactive", *arguments, *stack]
+
+
+def link_project(folder: Path) -> None:
+    """Make a copy of this project for stacks of their own, whose stack files lie in the folder alone."""
+    for one in PROJECT.iterdir():
+        if not one.name.startswith(("Pulumi.", "__main__", ".git")):
+            (folder / one.name).symlink_to(one)
+    for name in ("Pulumi.yaml", "__main__.py"):  # The program finds its files beside it.
+        (folder / name).write_text((PROJECT / name).read_text())
 
 
 def read_until(process: subprocess.Popen[str], seen: Callable[[str], bool]) -> str:

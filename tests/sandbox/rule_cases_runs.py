@@ -37,11 +37,78 @@ def _started(times: str) -> Series:
     }
 
 
+def _group(number: int, *, failed: str = "0+0x600", complete: str = "0+0x600") -> Series:
+    """The Job of a replica group: whether it has failed, and whether it is complete."""
+    job = f'namespace="team-llm", job_name="{RUN}-g{number}-worker-0"'
+    owner = f'owner_kind="JobSet", owner_name="{RUN}-g{number}"'
+    return {
+        f"kube_job_owner{{{job}, {owner}}}": "1+0x600",
+        f'kube_job_failed{{{job}, condition="true"}}': failed,
+        f'kube_job_complete{{{job}, condition="true"}}': complete,
+    }
+
+
 _FAILED: Final = (
     f'kube_job_failed{{namespace="team-llm", job_name="{RUN}-worker-0", condition="true"}}'
 )
 _MPI_LAUNCHER: Final = f'namespace="team-llm", job_name="{RUN}-launcher"'
 _READY: Final = 'kube_node_status_condition{node="n0", condition="Ready", status="true"}'
+_NAMED: Final = (
+    f'trainyard_culprit_timestamp_seconds{{{TRAINER}, symptom="%s", culprit_rank="3",'
+    ' culprit_node="n7", culprit_pod="hello-1"}'
+)
+
+
+def _culprit(symptom: str) -> dict[str, str]:
+    return {
+        **OF_RUN,
+        "symptom": symptom,
+        "culprit_rank": "3",
+        "culprit_node": "n7",
+        "culprit_pod": "hello-1",
+    }
+
+
+OF_CULPRITS: Final = (
+    *(
+        Case(
+            alert=alert,
+            what=f"a rank was named for {symptom} five minutes ago",
+            series={_NAMED % symptom: "3300+0x600"},
+            labels=_culprit(symptom),
+            fires=fires,
+        )
+        for alert, symptom, fires in (
+            ("RankHung", "hung", True),
+            ("RankHung", "mismatched-rank", True),
+            ("RankHung", "slow-rank", False),
+            ("RankCorrupt", "corrupt-rank", True),
+            ("RankCorrupt", "hung", False),
+            ("RankSlow", "slow-rank", False),
+        )
+    ),
+    quiet("RankHung", "an hour ago, and the run goes on", {_NAMED % "hung": "0+0x600"}),
+    quiet("RankCorrupt", "an hour ago", {_NAMED % "corrupt-rank": "0+0x600"}),
+    Case(
+        alert="RankHung",
+        what="the line in the log, before metrics were scraped",
+        series={_LOG % "rank-named": "_x55 1+0x600"},
+        labels=OF_RUN,
+        value="1",
+    ),
+    *(
+        Case(
+            alert="RankSlow",
+            what=f"{symptom}, named again and again",
+            series={_NAMED % symptom: "0+60x600"},
+            labels=_culprit(symptom),
+        )
+        for symptom in ("slow-rank", "slow-loader")
+    ),
+    quiet("RankSlow", "for one minute", {_NAMED % "slow-rank": "_x58 3480+60x600"}),
+)
+"""Ranks that the run itself has named."""
+
 _EVENT: Final = f'trainyard_events_total{{{TRAINER}, event="%s"}}'
 
 _SILENT: Final[Series] = {
@@ -105,6 +172,7 @@ OF_PROGRAMS: Final = (
 
 OF_RUNS: Final = (
     *OF_PROGRAMS,
+    *OF_CULPRITS,
     Case(
         alert="LowGpuUtilization",
         what="20 % for an hour",
@@ -270,6 +338,56 @@ OF_RUNS: Final = (
         "PodRestartLoop",
         "one preemption",
         {**POD, f"trainyard_attempt{{{TRAINER}}}": "1+0x40 2+0x50"},
+    ),
+    quiet(
+        "PodRestartLoop",
+        "groups that lead one after the other, and one that is reclaimed again and again",
+        {
+            **POD,
+            f"trainyard_attempt{{{TRAINER}}}": "1+0x40 2+0x5 3+0x5 4+0x50",
+            f"trainyard_planned_groups{{{TRAINER}}}": "3+0x600",
+            **_group(1),
+            f'kube_job_status_start_time{{namespace="team-llm", job_name="{RUN}-g1-worker-0"}}': (
+                "60+0x40 2500+0x3 _ 2800+0x3 _ 3100+0x20"
+            ),
+        },
+    ),
+    Case(
+        alert="RunFailed",
+        what="all groups that it had have failed",
+        series={**_group(0, failed="1+0x600"), **_group(1, failed="1+0x600")},
+        labels=OF_RUN,
+    ),
+    quiet(
+        "RunFailed",
+        "a group failed, and others train",
+        {**POD, **_group(0, failed="1+0x600"), **_group(1)},
+    ),
+    quiet(
+        "RunFailed",
+        "a group failed before another was done",
+        {**_group(0, failed="1+0x600"), **_group(1, complete="1+0x600")},
+    ),
+    Case(
+        alert="GroupsMissing",
+        what="one of three, for hours",
+        series={
+            f"trainyard_groups{{{TRAINER}}}": "3+0x20 2+0x600",
+            f"trainyard_planned_groups{{{TRAINER}}}": "3+0x600",
+        },
+        minutes=150,
+        labels=OF_RUN,
+        value="2",
+    ),
+    quiet(
+        "GroupsMissing",
+        "one that is away for an hour, and comes back under another leader",
+        {
+            f"trainyard_groups{{{TRAINER}}}": "3+0x20 2+0x60 _x600",
+            f"trainyard_planned_groups{{{TRAINER}}}": "3+0x80 _x600",
+            f"trainyard_groups{{{TRAINER.replace('hello-0', 'hello-1')}}}": "_x81 3+0x600",
+            f"trainyard_planned_groups{{{TRAINER.replace('hello-0', 'hello-1')}}}": "_x81 3+0x600",
+        },
     ),
     Case(
         alert="RunFailed",

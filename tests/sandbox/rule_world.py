@@ -44,6 +44,7 @@ _VALUES: Final = {
     "bucket": ("productive", "replayed", "idle"),
     "pool": ("spot",),
     "capacity": ("spot",),
+    "symptom": ("hung", "corrupt-rank", "slow-rank"),
     "state": ("ok", "warned", "held", "drained", "overridden"),
 }
 """Values by label; the default is `x`."""

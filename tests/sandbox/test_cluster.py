@@ -5,12 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import select
 import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +19,7 @@ import yaml
 from sandbox import cluster as embedded
 from sandbox import paths, ports, process, toolchain
 from sandbox.process import Process
+from tests import waiting
 
 if TYPE_CHECKING:
     from tests.sandbox.conftest import Cluster
@@ -30,10 +29,7 @@ DEADLINE_S = 180.0
 
 
 def _until(holds: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not holds():
-        assert time.monotonic() < deadline, f"not within {DEADLINE_S:.0f} s: {what}"
-        select.select([], [], [], 0.1)
+    waiting.until(holds, what, DEADLINE_S, every_s=0.1)
 
 
 def _pids(cluster: Cluster) -> dict[str, Process]:

@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from infra.domain import naming
 from sandbox import paths
+from sandbox.node import reclaim
 from sandbox.runs import Run, RunReader
 from tests.sandbox.node_kit import until
 from tests.unit.ops import github_server
@@ -169,8 +171,28 @@ def checkout() -> Iterator[None]:
         (paths.PROJECT / "plan.json").unlink(missing_ok=True)
 
 
+def _review_comment(
+    cluster: Cluster, github: github_server.Server, folder: Path, named: dict[str, str]
+) -> str:
+    """The comment of the workflow of pull requests; `aws` finds the cluster that KUBECONFIG names."""
+    aws = folder / "aws"
+    aws.write_text('#!/bin/sh\n[ "$*" = "eks update-kubeconfig --name sandbox" ]\n')
+    aws.chmod(0o755)
+    own = {"PATH": f"{folder}:{cluster.env['PATH']}", "PULL_REQUEST": "12"}
+    own["GITHUB_STEP_SUMMARY"] = str(folder / "summary.md")
+    reviewed = _workflow_scripts(cluster, "preview", "account", **named, **own)
+    assert reviewed.returncode == 0, reviewed.stdout + reviewed.stderr
+    (comment,) = [str(one["body"]) for one in github.comments]
+    assert comment.strip() in (folder / "summary.md").read_text()
+    return comment
+
+
 def test_the_workflows_find_a_hand_edit_and_deploy_only_what_was_planned(
-    cluster: Cluster, first_up: subprocess.CompletedProcess[str], checkout: None, full: bool
+    cluster: Cluster,
+    first_up: subprocess.CompletedProcess[str],
+    checkout: None,
+    tmp_path: Path,
+    full: bool,
 ) -> None:
     hold = ["patch", "clusterqueue", "team-research", "--type=merge", "-p"]
     with github_server.serving() as github:
@@ -182,6 +204,9 @@ def test_the_workflows_find_a_hand_edit_and_deploy_only_what_was_planned(
             assert found.returncode == 1, found.stdout + found.stderr
             assert re.search(r"spec.stopPolicy \| None \| Hold \| a person: kubectl", found.stdout)
             assert [one["state"] for one in github.issues] == ["open"]
+            comment = _review_comment(cluster, github, tmp_path, named)
+            assert "**local**: passes; no changes" in comment
+            assert "spec.stopPolicy: None -> Hold (a person, kubectl" in comment
             if not full:
                 return
             planned = _workflow_scripts(cluster, "deploy-stack", "plan")
@@ -228,11 +253,11 @@ def test_what_a_run_wrote_is_fetched_and_verified(
     try:
         done = _ops(cluster, "run", "fetch", "hello", *options)
         assert done.returncode == 0, done.stdout + done.stderr
-        assert "verified against their manifests: checkpoints of step 200" in done.stdout
+        assert "verified against their manifests: checkpoints of step 120" in done.stdout
         (run,) = tmp_path.glob("hello-v1-*")
         assert (run / "metrics.jsonl").stat().st_size > 0
-        assert (run / "checkpoints/step-00000200/model.safetensors").stat().st_size > 0
-        model = run / "checkpoints/step-00000200/model.safetensors"
+        assert (run / "checkpoints/step-00000120/model.safetensors").stat().st_size > 0
+        model = run / "checkpoints/step-00000120/model.safetensors"
         model.write_bytes(bytes(model.stat().st_size))
         again = _ops(cluster, "run", "fetch", "hello", *options)
         assert again.returncode == 0 and "copied 1 files" in again.stdout, again.stdout
@@ -270,6 +295,10 @@ def test_an_added_run_leaves_the_old_one_alone_and_an_edited_one_gets_a_new_id(
     (name,) = added.keys() - before.keys()
     _run_file(tmp_path, "edited", overrides=short | {"seed": 7})
     review = _review(cluster, config, tmp_path) if full else None
+    if full:
+        pack = ["--policy-pack", "policies", "--config-file", config]
+        refused = _pulumi(cluster, "preview", *pack)
+        assert refused.returncode != 0 and "[mandatory]  run-documents" in refused.stdout
     done = _pulumi(cluster, "up", "--yes", "--skip-preview", "--config-file", config)
     assert done.returncode == 0, done.stdout + done.stderr
     edited = _jobsets(cluster)
@@ -358,9 +387,59 @@ def test_run_survives_spot_reclaims_with_and_without_notice(
 ) -> None:
     drill = _sandbox(cluster, "drill")
     assert drill.returncode == 0, drill.stdout[-6000:] + drill.stderr
-    assert drill.stdout.count("bit for bit equal") == 2
+    assert drill.stdout.count("bit for bit equal") == 3
+    for change in ("2 -> 1 groups", "1 -> 2 groups"):
+        assert change in drill.stdout
     assert "Every interruption was survived." in drill.stdout
     assert all(name.startswith("hello-") for name in _jobsets(cluster))
+
+
+def _in_zone(cluster: Cluster, zone: str) -> list[str]:
+    """Names of the nodes in a zone."""
+    nodes = json.loads(cluster.kubectl("get", "nodes", "-o", "json", "-l", f"{naming.ZONE}={zone}"))
+    return [node["metadata"]["name"] for node in nodes["items"]]
+
+
+@pytest.mark.full_only
+def test_runs_go_on_in_another_zone_after_theirs_is_lost(
+    cluster: Cluster, first_up: subprocess.CompletedProcess[str], tmp_path: Path
+) -> None:
+    """docs/operate.md, "Lost zone"."""
+    lost, new = "sandbox-1a", "sandbox-1c"
+    file = _stack_with(["hello", _run_file(tmp_path, "zonal", overrides={"steps": 300})], tmp_path)
+    done = _pulumi(cluster, "up", "--yes", "--skip-preview", "--config-file", str(file))
+    assert done.returncode == 0, done.stdout + done.stderr
+    reader = RunReader(cluster.state)
+    run = reader.find("zonal")
+    before = _reached(reader, run, 15)
+    nodes, others = _in_zone(cluster, lost), _in_zone(cluster, "sandbox-1b")
+    begun = time.monotonic()
+    for node in nodes:
+        reclaim.reclaim(node, 0.0, state=cluster.state)
+    file.write_text(file.read_text().replace(lost, new))
+    done = _pulumi(cluster, "up", "--yes", "--skip-preview", "--config-file", str(file))
+    assert done.returncode == 0, done.stdout + done.stderr
+    updated = time.monotonic()
+    assert _in_zone(cluster, new) == nodes and not _in_zone(cluster, lost)
+    assert _in_zone(cluster, "sandbox-1b") == others
+    until(lambda: reader.progress(run).step > before, "the run goes on", 600.0)
+    resumed = [e for e in reader.progress(run).events if e.get("event") == "resumed"]
+    assert before - 20 <= resumed[-1]["from_step"] <= before, resumed
+    print(
+        f"{len(nodes)} nodes lost at step {before}; updated after {updated - begun:.0f} s, past this step"
+        f" after {time.monotonic() - begun:.0f} s, from step {resumed[-1]['from_step']}"
+    )
+    again = _pulumi(cluster, "preview", "--expect-no-changes", "--config-file", str(file))
+    assert again.returncode == 0, again.stdout + again.stderr
+    committed = str(_stack_with(["hello"], tmp_path))
+    done = _pulumi(cluster, "up", "--yes", "--skip-preview", "--config-file", committed)
+    assert done.returncode == 0 and sorted(_in_zone(cluster, lost)) == sorted(nodes)
+
+
+def _reached(reader: RunReader, run: Run, step: int) -> int:
+    """Wait until a run has passed a step, and return where it is."""
+    until(lambda: reader.progress(run).step >= step, f"step {step}", 600.0)
+    return reader.progress(run).step
 
 
 def _line_of(text: str, kind: str, what: str) -> int:

@@ -45,6 +45,7 @@ from tests.sandbox.escape_objects import (
 from tests.sandbox.node_kit import until
 from tests.sandbox.pulumi_project import children_of
 from training.deployment.launchers import LAUNCHERS
+from training.spec import Groups
 
 pytestmark = pytest.mark.sandbox
 
@@ -181,11 +182,14 @@ def test_rendered_run_of_every_launcher_is_admitted(guarded: GuardedCluster, lau
     assert guarded.ask.refusal(create(launched(launcher))) == ""
 
 
-@pytest.mark.parametrize("launcher", LAUNCHERS)
+_MEMBERS_RUNS = [(launcher, None) for launcher in LAUNCHERS] + [("jobset", Groups(min=1, max=2))]
+
+
+@pytest.mark.parametrize(("launcher", "groups"), _MEMBERS_RUNS)
 def test_rendered_run_of_every_launcher_is_admitted_from_a_member(
-    guarded: GuardedCluster, launcher: str
+    guarded: GuardedCluster, launcher: str, groups: Groups | None
 ) -> None:
-    for manifest in escape_submissions.launched_by_member(launcher):
+    for manifest in escape_submissions.launched_by_member(launcher, groups):
         ask = escape_submissions.by_member(create(manifest))
         assert guarded.ask.refusal(ask) == "", manifest["kind"]
 

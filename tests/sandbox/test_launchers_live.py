@@ -1,7 +1,7 @@
 """Every job kind on its real controller: ranks meet and end, restart by cause, and survive reclaims.
 
-`jobset` and `job` are tested with the trainer itself (test_gangs.py, test_end_to_end.py). The runs of a fixture
-start together, so that their waits overlap.
+`jobset` and `job` are tested with the trainer itself (test_gangs.py, test_end_to_end.py), their restarts
+within a pod in test_one_pod_restarts.py. The runs of a fixture start together, so that their waits overlap.
 """
 
 from __future__ import annotations

@@ -51,6 +51,7 @@ def _assert_nothing_is_left(folder: Path) -> None:
     until(lambda: not _services(folder), "no service of the cluster runs", 180.0)
 
 
+@pytest.mark.full_only
 def test_gangs_are_admitted_as_a_whole_within_the_quota_by_both_configurations(
     tmp_path: Path,
 ) -> None:

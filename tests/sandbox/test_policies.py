@@ -217,3 +217,22 @@ def test_values_known_only_at_update_cause_no_preview_violations(project: Projec
     done = project.with_policies("preview")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "can't run policy" not in done.stdout
+
+
+def test_an_edited_document_is_refused_until_its_run_was_removed(stack: Project) -> None:
+    """The engine keeps what a version was launched with; without the version it forgets it."""
+    program = "import pulumi\n\npulumi.Stash('hello-v1', input={'runDocument': 'HASH'})\n"
+    try:
+        for document, passes in (("1" * 64, True), ("2" * 64, False)):
+            stack.program(program.replace("HASH", document))
+            previewed = stack.with_policies("preview")
+            assert (previewed.returncode == 0) is passes, previewed.stdout
+            assert ("[mandatory]  run-documents" in previewed.stdout) is not passes
+            if passes:
+                assert stack.with_policies("up").returncode == 0
+        stack.program("import pulumi\n")
+        assert stack.with_policies("up").returncode == 0
+        stack.program(program.replace("HASH", "2" * 64))
+        assert stack.with_policies("preview").returncode == 0
+    finally:
+        stack.program(PROGRAM)

@@ -173,3 +173,46 @@ Object("core/v1:ConfigMap", "config", data={"a": "1"}, metadata=named("config"),
     assert "= 1 imported" in project.up()
     project.write(config.replace(", OPTIONS", ""))
     project.succeed("preview", "--expect-no-changes")
+
+
+@pytest.mark.standin
+def test_pulumi_import_writes_the_state_and_says_that_there_is_no_code(
+    cluster: Any, tmp_path: Path
+) -> None:
+    project = Project.create(tmp_path, cluster.env)
+    project.write("")
+    project.up()
+    cluster.kubectl("create", "configmap", "found", "--from-literal=a=1", "-n", project.namespace)
+    id_ = f"{project.namespace}/found"
+    arguments = ("import", "kubernetes:core/v1:ConfigMap", "found", id_, "--yes", "--protect=false")
+    printed = project.fail(*arguments)
+    assert "no schema, so no code can be generated" in printed
+    assert project.resources()["found"]["id"] == id_
+    # Written by hand it matches what was imported.
+    project.write('Object("core/v1:ConfigMap", "found", data={"a": "1"}, metadata=named("found"))')
+    project.succeed("preview", "--expect-no-changes")
+
+
+SIMULATED_NODE = """
+Object("core/v1:Node", "simulated", metadata={"name": NAMESPACE,
+    "annotations": {"kwok.x-k8s.io/node": "fake"}},
+    status={"allocatable": {"cpu": "96", "memory": "1152Gi", "pods": "250"},
+    "capacity": {"cpu": "96", "memory": "1152Gi", "pods": "250"}})
+"""
+
+
+@pytest.mark.standin
+def test_the_status_that_kwok_writes_is_no_change_of_a_simulated_node(
+    cluster: Any, project: Project
+) -> None:
+    project.write(SIMULATED_NODE)
+    project.up()
+    node = f"node/{project.namespace}"
+    try:
+        cluster.kubectl("wait", node, "--for=condition=Ready", "--timeout=180s")
+        for _ in range(2):
+            project.up("--expect-no-changes")
+            project.succeed("refresh", "--yes", "--skip-preview")
+        project.up("--expect-no-changes")
+    finally:
+        project.destroy()

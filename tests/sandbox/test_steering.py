@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 import yaml
@@ -24,6 +24,7 @@ from infra.queueing import kueue_admission
 from infra.sites.simulated import node_pools
 from infra.tenancy import access
 from ops.cluster import Cluster as Api
+from ops.metrics import Sample
 from ops.steer import memory, settings
 from ops.steer.control import Controller
 from ops.steer.memory import Memory
@@ -56,6 +57,7 @@ SETTINGS = {
         {"name": BOUGHT, "place": "on-demand", "usdPerNodeHour": 30.0},
     ],
     "rules": {"losses": 2, "windowSeconds": 6 * HOUR_S, "emptySeconds": HOUR_S},
+    "cordonNamedNodes": True,
 }
 T = TypeVar("T")
 _EVICTION = {"apiVersion": "policy/v1", "kind": "Eviction"}
@@ -313,9 +315,11 @@ def test_a_capacity_block_has_a_clock(steered: Steered) -> None:
     steered.until(lambda: steered.pool(fits) == BLOCK, "it starts in the block")
     steered.until(lambda: steered.allowed(drained) is None, "the block is open to others")
     # Both may have started before the first look; then they have left, and only one has come back.
+    steered.until(
+        lambda: "would not end before" in steered.remembered(long).reason, "too long for the block"
+    )
     steered.until(lambda: not holds_quota(steered.workload(long)), "it has not come back")
     assert steered.allowed(long) == nothing
-    assert "would not end before" in steered.remembered(long).reason
 
     # What still runs when EC2 is about to take the nodes saves before.
     steered.ahead_s = OPENS - time.time() + 10 * HOUR_S - 1
@@ -323,6 +327,55 @@ def test_a_capacity_block_has_a_clock(steered: Steered) -> None:
     steered.until(lambda: steered.workload(fits)["spec"].get("active") is not False, "it waits")
     assert steered.allowed(fits) == nothing and steered.pool(drained) == SPOT
     fleet.stop_all()
+
+
+class Named:
+    """A Prometheus that knows which rank a run has named."""
+
+    def __init__(self, run: str, node: str) -> None:
+        labels = {"namespace": naming.namespace(RICH), "run_id": run, "culprit_node": node}
+        labels |= {"symptom": "corrupt-rank", "culprit_rank": "0"}
+        self.samples = [Sample(labels=labels, value=time.time())]
+
+    def query(self, expression: str) -> list[Sample]:
+        return self.samples if "culprit" in expression else []
+
+
+def test_a_node_that_a_run_has_named_is_cordoned_and_nothing_else_of_nodes_is_changed(
+    steered: Steered, cluster: Cluster
+) -> None:
+    run = steered.fleet.start(RICH, "named", [SPOT], hold=False, keeps_running=True)
+    until(lambda: run in steered.fleet.workloads(), "it has a Workload")
+    until(lambda: steered.pool(run) == SPOT, "it runs")
+    node = steered.fleet.pods(run)[0]["spec"]["nodeName"]
+    other = next(
+        name
+        for one in steered.fleet.client.get(node_path())["items"]
+        if (name := one["metadata"]["name"]) != node
+        and one["metadata"]["labels"].get(naming.POOL) == BOUGHT
+    )
+    for named in (other, node):  # the run is not on the first
+        prometheus: Any = Named(run, named)
+        steered.controller.step(prometheus, time.time())
+    found = steered.fleet.client.get(node_path(node))
+    assert found["spec"]["unschedulable"] is True
+    assert "wrong values" in found["metadata"]["annotations"][naming.CORDONED]
+    assert not steered.fleet.client.get(node_path(other))["spec"].get("unschedulable")
+    ask, mine = Asker(cluster.kubeconfig), _account()
+    found |= {"apiVersion": "v1", "kind": "Node"}
+    changes: list[Json] = [
+        {"spec": {"unschedulable": False}},
+        {"spec": {"taints": []}},
+        {"metadata": {"labels": {"a": "b"}}},
+        {"metadata": {"annotations": {"a": "b"}}},
+        {"metadata": {"finalizers": ["test.dev/kept"]}},
+    ]
+    for change in changes:
+        assert ask.refusal(patch(found, change).by(*mine)), change
+    note = {"metadata": {"annotations": {naming.CORDONED: "{}"}}}
+    assert not ask.refusal(patch(found, note).by(*mine))
+    steered.fleet.client.patch(node_path(node), {"spec": {"unschedulable": None}})
+    steered.fleet.stop_all()
 
 
 def test_what_the_account_cannot_do(steered: Steered, cluster: Cluster) -> None:
@@ -359,7 +412,8 @@ def test_what_the_account_cannot_do(steered: Steered, cluster: Cluster) -> None:
         ("patch", "jobs.batch", team_space),
         ("create", "pods", team_space),
         ("delete", "pods", team_space),
-        ("patch", "nodes", ""),
+        ("update", "nodes", ""),
+        ("patch", "nodes/status", ""),
         ("patch", "configmaps", team_space),
         ("patch", "events", team_space),
         ("impersonate", "users", ""),

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from bench.spot import traces
 from infra.domain import naming
 from sandbox import paths
 from sandbox.node.api import node_path
 from tests.sandbox import test_steering
 from tests.sandbox.test_steering import BOUGHT, HOUR_S, RICH, SPOT, Steered
+from training.spot import traces
 
 pytestmark = [pytest.mark.sandbox, pytest.mark.full_only]
 

@@ -13,6 +13,7 @@ import yaml
 from infra.domain import naming
 from infra.domain.published_record import to_text
 from infra.tenancy import team
+from ops import groups
 from ops.cluster import Cluster as OpsCluster
 from ops.cluster import ClusterError, ForbiddenError, UnreachableError
 from ops.collect import PODS, list_runs, stopped_runs
@@ -149,6 +150,39 @@ def test_a_member_submits_stops_resumes_and_deletes_a_run(
     lead.delete(create.kind_of(run), run_id, NAMESPACE)
     until(lambda: mine(ada, run_id) == [], "its files are deleted with it")
     assert ada.items(PODS, NAMESPACE, f"{naming.RUN_ID}={run_id}") == []
+
+
+def test_a_member_stops_and_resumes_a_run_with_groups_as_one(
+    guarded: GuardedCluster, tmp_path: Path
+) -> None:
+    ada, bob = as_user(guarded.cluster, ADA), as_user(guarded.cluster, BOB)
+    more = {"jobKind": "jobset", "gpusPerNode": 1, "groups": {"max": 2}, "maxHours": 1}
+    manifests = rendered(ada, tmp_path, "elastic", **more)
+    created = create.create(ada, manifests, ADA)
+    run_id = created.run["metadata"]["name"]
+    gangs = {f"{run_id}-g0", f"{run_id}-g1"}
+    assert {one["metadata"]["name"] for one in groups.gangs(created.run)} == gangs
+    assert set(mine(ada, run_id)) == {f"ConfigMap/{run_id}", f"JobSet/{run_id}"}
+    owners = stopping.parts_of(ada, NAMESPACE, run_id)[0]["metadata"]["ownerReferences"]
+    assert {one["name"] for one in owners} == gangs
+
+    # The same command creates the group that a lost connection has left out.
+    jobsets = create.kind_of(created.run)
+    ada.delete(jobsets, f"{run_id}-g1", NAMESPACE)
+    until(lambda: ada.get(jobsets, f"{run_id}-g1", NAMESPACE) is None, "it is gone")
+    assert create.create(ada, manifests, ADA).new
+    [run] = [one for one in list_runs(ada, NAMESPACE) if one["metadata"]["name"] == run_id]
+    with pytest.raises(ForbiddenError, match="launched by another user"):
+        stopping.stop(bob, run)
+    assert stopping.stop(ada, run)
+    until(lambda: mine(ada, run_id) == [f"ConfigMap/{run_id}"], "only its files are left")
+
+    stopped = stopping.find_stopped(stopped_runs(ada, NAMESPACE), "elastic")
+    again = stopping.resume(ada, stopped, ADA)
+    assert {one["metadata"]["name"] for one in groups.gangs(again)} == gangs
+    assert stopping.stop(as_user(guarded.cluster, LEAD, "lead"), again)
+    stopping.remove(ada, NAMESPACE, run_id)
+    until(lambda: mine(ada, run_id) == [], "nothing of it is left")
 
 
 def test_a_rejected_run_leaves_nothing(guarded: GuardedCluster, tmp_path: Path) -> None:

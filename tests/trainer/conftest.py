@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from bench.trainer.elastic_changes import sample_faults
 from tests.trainer import fault_table
-from tests.trainer.elastic_groups import start_run
+from tests.trainer.elastic_groups import SETTINGS, WORKERS, ElasticRun, start_run, stop_run
 from tests.trainer.fault_table import Trials
 from tests.trainer.ranks import RunFiles
 from tests.trainer.runs import CONFIG, Trainer
@@ -96,3 +97,30 @@ def alone(make_trainer: Callable[[], Trainer]) -> RunFiles:
     run = start_run(make_trainer(), "alone", 1)
     assert run.wait() == [0], run.output()
     return run.files
+
+
+@pytest.fixture(scope="session")
+def undisturbed(make_trainer: Callable[[], Trainer]) -> dict[int, ElasticRun]:
+    """By ranks of a group, a run of one group, continued as far as a test needs it."""
+    return {
+        ranks: ElasticRun(make_trainer(), "undisturbed", settings, ranks)
+        for ranks, settings in SETTINGS.items()
+    }
+
+
+@pytest.fixture
+def elastic(
+    request: pytest.FixtureRequest, trainer: Trainer, undisturbed: dict[int, ElasticRun]
+) -> Iterator[ElasticRun]:
+    """A run for one test, with groups of `request.param` ranks; stopped and compared at its end."""
+    run = ElasticRun(trainer, "run", SETTINGS[request.param], request.param)
+    yield run
+    if run.view()["members"]:
+        stop_run(run)
+    losses, other = run.files.losses(), undisturbed[run.ranks]
+    if len(other.files.metrics()) < len(losses):
+        other.add()
+        other.files.until_step(len(losses))
+        stop_run(other)
+    assert losses == other.files.losses()[: len(losses)], run.output()
+    assert sample_faults(run.observed.read_text().splitlines(), WORKERS[run.ranks]) == []

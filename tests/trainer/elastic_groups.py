@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import signal
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,18 @@ ENDLESS = (
     "groups.silent_after_s=60",
 )
 """Settings of a run that is stopped by its test. A group that only waits for a processor is not lost."""
+SETTINGS = {1: ENDLESS, 2: (*ENDLESS, "parallel.shard=2", "groups.workers=4")}
+"""By ranks of a group; those of a group of two hold one model together."""
+WORKERS = {1: 8, 2: 4}
+groups_of_two = pytest.mark.parametrize("elastic", [pytest.param(2, id="2 ranks")], indirect=True)
+groups_of_one_or_two = pytest.mark.parametrize(
+    "elastic",
+    [
+        pytest.param(1, id="1 rank"),
+        pytest.param(2, marks=pytest.mark.full_only, id="2 ranks"),
+    ],
+    indirect=True,
+)
 SILENT = "groups.silent_after_s=1.5"
 """For tests of groups that fall silent."""
 
@@ -34,6 +47,8 @@ class ElasticRun:
     trainer: Trainer
     name: str
     settings: tuple[str, ...]
+    ranks: int = 1
+    """Ranks of a group."""
     groups: list[Ranks] = field(default_factory=list)
 
     @property
@@ -43,18 +58,18 @@ class ElasticRun:
 
     @property
     def observed(self) -> Path:
-        """`PID EVENT STEP VIEW FIRST STOP` of every group."""
+        """`PID RANK EVENT STEP VIEW FIRST STOP` of every rank of every group."""
         return self.trainer.root / f"{self.name}.observed"
 
     def add(self, hook: Hook | None = None) -> Ranks:
         """Start one more group."""
 
         def prepare(rank: int) -> None:
-            observe_to(self.observed)
+            observe_to(self.observed, rank)
             if hook:
                 hook(rank)
 
-        started = self.trainer.start(self.name, *self.settings, world=1, hook=prepare)
+        started = self.trainer.start(self.name, *self.settings, world=self.ranks, hook=prepare)
         self.groups.append(started)
         return started
 
@@ -63,13 +78,19 @@ class ElasticRun:
         names = sorted((self.files.path / "groups").glob("view-*.json"))
         return json.loads(names[-1].read_text()) if names else {"members": []}
 
+    def read_view(self, number: int) -> dict[str, Any]:
+        """Return one view."""
+        file = self.files.path / "groups" / f"view-{number:08d}.json"
+        found: dict[str, Any] = json.loads(file.read_text())
+        return found
+
     def until_groups(self, count: int) -> None:
         """Wait until so many groups take steps together."""
         until(lambda: len(self.view()["members"]) == count, f"{count} groups: {self.output()}")
 
     def wait(self, deadline_s: float = DEADLINE_S) -> list[int]:
-        """Wait for all groups; return their exit codes."""
-        return [group.wait(deadline_s)[0] for group in self.groups]
+        """Wait for all groups; return the exit codes of all ranks."""
+        return [code for group in self.groups for code in group.wait(deadline_s)]
 
     def output(self) -> str:
         """What all groups printed."""
@@ -82,10 +103,11 @@ def start_run(
     groups: int,
     *settings: str,
     minimum: int = 1,
+    ranks: int = 1,
     hook: Hook | None = None,
 ) -> ElasticRun:
     """Start a run with so many groups."""
-    run = ElasticRun(trainer, name, ("groups.max=4", f"groups.min={minimum}", *settings))
+    run = ElasticRun(trainer, name, ("groups.max=4", f"groups.min={minimum}", *settings), ranks)
     for _ in range(groups):
         run.add(hook)
     return run
@@ -96,16 +118,19 @@ def stop_run(run: ElasticRun) -> None:
     (run.files.path / "notice").touch()
     until(lambda: not run.view()["members"], f"the end: {run.output()}")
     for group in run.groups:
-        assert group.wait()[0] in (75, -9), run.output()
+        codes = group.wait()
+        assert codes == [75] * len(codes) or -signal.SIGKILL in codes, run.output()
 
 
-def observe_to(file: Path) -> None:
-    """Have the group of this process append what it sums and applies."""
+def observe_to(file: Path, rank: int) -> None:
+    """Have this rank append what it sums and applies."""
     from training.trainer.elastic import start
 
     def observe(event: str, step: int, view: int, leaves: range) -> None:
         with file.open("a") as stream:
-            stream.write(f"{os.getpid()} {event} {step} {view} {leaves.start} {leaves.stop}\n")
+            stream.write(
+                f"{os.getpid()} {rank} {event} {step} {view} {leaves.start} {leaves.stop}\n"
+            )
 
     plain = start.run_group
     pytest.MonkeyPatch().setattr(start, "run_group", partial(plain, observe=observe))
@@ -117,3 +142,16 @@ def final_weights(run_dir: Path) -> str:
     files = sorted(folder.glob("*.safetensors"))
     content = b"".join(f.read_bytes() for f in files if not f.name.startswith("rng"))
     return hashlib.sha256(content).hexdigest()
+
+
+def grown(run: ElasticRun, groups: int, hook: Hook | None = None) -> None:
+    """Start so many groups, one after the other, so that their order is known."""
+    for number in range(1, groups + 1):
+        run.add(hook)
+        run.until_groups(number)
+    advance(run)
+
+
+def advance(run: ElasticRun, steps: int = 3) -> None:
+    """Wait for further steps."""
+    run.files.until_step(run.files.last_step() + steps)

@@ -13,7 +13,6 @@ import json
 import os
 import signal
 import sys
-import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -23,9 +22,13 @@ from typing import Any
 import pytest
 
 from sandbox.ports import free_port
+from tests import waiting
 
 DEADLINE_S = 240.0
 """For anything that a test waits for; generous, because the machine may be busy."""
+
+_LINE_BYTES = 65536
+"""More than a line of metrics has."""
 
 Hook = Callable[[int], None]
 """Called with the rank, in its process, before the trainer starts."""
@@ -33,11 +36,7 @@ Hook = Callable[[int], None]
 
 def until(condition: Callable[[], Any], what: str, deadline_s: float = DEADLINE_S) -> Any:
     """The first truthy value of `condition`; fails with `what` when there is none in time."""
-    limit = time.monotonic() + deadline_s
-    while not (value := condition()):
-        assert time.monotonic() < limit, f"waited {deadline_s} s for {what}"
-        time.sleep(0.002)
-    return value
+    return waiting.until(condition, what, deadline_s, every_s=0.002)
 
 
 @dataclass
@@ -66,12 +65,23 @@ class RunFiles:
 
     def last_step(self) -> int:
         """The newest step in metrics.jsonl, 0 for none."""
-        metrics = self.metrics()
-        return int(metrics[-1]["step"]) if metrics else 0
+        content = _end_of(self.path / "metrics.jsonl")
+        whole = content[: content.rfind(b"\n") + 1].splitlines()
+        return int(json.loads(whole[-1])["step"]) if whole else 0
 
     def until_step(self, step: int) -> None:
         """Returns once the run has written this step down; fails when it does not in time."""
         until(lambda: self.last_step() >= step, f"step {step}")
+
+
+def _end_of(file: Path) -> bytes:
+    """The end of a file, with its last line; empty when there is none."""
+    try:
+        with file.open("rb") as stream:
+            stream.seek(max(0, stream.seek(0, os.SEEK_END) - _LINE_BYTES))
+            return stream.read()
+    except FileNotFoundError:
+        return b""
 
 
 def _lines(file: Path) -> list[dict[str, Any]]:

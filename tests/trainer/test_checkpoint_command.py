@@ -10,6 +10,7 @@ import pytest
 
 from tests.s3.bucket import Bucket, Fault
 from tests.trainer.s3_places import MODEL, Place, save
+from tests.unit.trainer.checkpoints import written_with
 from training.checkpoint import __main__ as command
 from trainyard.store.interface import CheckpointStore
 from trainyard.store.posix import PosixStore
@@ -17,14 +18,15 @@ from trainyard.store.posix import PosixStore
 
 @pytest.fixture(params=["folder", "bucket"])
 def run(request: pytest.FixtureRequest, bucket: Bucket, tmp_path: Path) -> Iterator[str]:
-    """A run with two checkpoints, the older one last known good."""
+    """A run with two checkpoints, the older one last known good and of the format before BLAKE3."""
     bucket.break_()
     place = Place(bucket)
     store: CheckpointStore = PosixStore(tmp_path / "checkpoints")
     where = str(tmp_path)
     if request.param == "bucket":
         store, where = place.store(), bucket.url(place.prefix)
-    save(store, 10)
+    with written_with(2):
+        save(store, 10)
     save(store, 20)
     store.mark_known_good(10)
     yield where
@@ -51,6 +53,7 @@ def test_it_lists_verifies_and_explains_wherever_checkpoints_are(
     assert told(capsys, monkeypatch, "verify", f"{run}/checkpoints/step-00000020").splitlines() == [
         "step-00000020: ok, 3 files, 0.4 MB"
     ]
+    assert told(capsys, monkeypatch, "verify", run).count(": ok, 3 files") == 2
     assert json.loads(told(capsys, monkeypatch, "explain", "--json", run))["step"] == 20
     told_of = told(capsys, monkeypatch, "explain", f"{run}/checkpoints/")
     assert told_of.splitlines()[0] == f"{run}/checkpoints/step-00000020"

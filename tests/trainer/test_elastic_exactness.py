@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from bench.trainer.elastic_changes import sample_faults
 from tests.trainer.elastic_groups import final_weights, start_run
 from tests.trainer.ranks import RunFiles
 from tests.trainer.runs import Trainer, assert_same
@@ -21,3 +24,32 @@ def test_losses_and_weights_do_not_depend_on_the_number_of_groups(
             line.split() for line in run.observed.read_text().splitlines() if "summed" in line
         ]
         assert len({pid for pid, *_ in summed}) == groups
+
+
+LAYOUTS = {
+    "copies": (2, 4, ()),
+    "shards": (2, 4, ("parallel.shard=2",)),
+    "copies of shards": (4, 2, ("parallel.shard=2",)),
+    "tensor": (2, 4, ("parallel.tensor=2", "model.kv_heads=2")),
+    "tensor and shards": (4, 4, ("parallel.tensor=2", "parallel.shard=2", "model.kv_heads=2")),
+    "pipeline": (2, 4, ("parallel.pipeline=2", "batch.micro_samples=1")),
+}
+"""Ranks of a group, logical workers, settings."""
+_IN_CI = ("copies", "shards")
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_group_may_have_several_ranks(trainer: Trainer, full: bool, layout: str) -> None:
+    if not full and layout not in _IN_CI:
+        pytest.skip("needs --full")
+    ranks, workers, settings = LAYOUTS[layout]
+    settings = (*settings, f"groups.workers={workers}", "groups.max=2", "groups.silent_after_s=120")
+    runs = [
+        start_run(trainer, f"of {groups}", groups, *settings, minimum=groups, ranks=ranks)
+        for groups in (1, 2)
+    ]
+    for run in runs:
+        assert set(run.wait()) == {0}, run.output()
+        assert sample_faults(run.observed.read_text().splitlines(), workers) == []
+    assert_same(runs[1].files, runs[0].files)
+    assert final_weights(runs[1].files.path) == final_weights(runs[0].files.path)

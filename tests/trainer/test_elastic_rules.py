@@ -5,58 +5,27 @@ from __future__ import annotations
 import json
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bench.trainer.elastic_changes import sample_faults
-from tests.trainer.elastic_groups import ENDLESS, SILENT, ElasticRun, stop_run
+from tests.trainer.elastic_groups import (
+    SILENT,
+    ElasticRun,
+    advance,
+    groups_of_one_or_two,
+    groups_of_two,
+    grown,
+)
 from tests.trainer.ranks import Hook, until
-from tests.trainer.runs import Trainer
 
 
-@pytest.fixture(scope="module")
-def undisturbed(make_trainer: Any) -> Iterator[ElasticRun]:
-    """A run of one group, continued as far as a test needs it."""
-    run = ElasticRun(make_trainer(), "undisturbed", ENDLESS)
-    yield run
-
-
-@pytest.fixture
-def elastic(trainer: Trainer, undisturbed: ElasticRun) -> Iterator[ElasticRun]:
-    """A run for one test; stopped and compared at its end."""
-    run = ElasticRun(trainer, "run", ENDLESS)
-    yield run
-    if run.view()["members"]:
-        stop_run(run)
-    losses = run.files.losses()
-    if len(undisturbed.files.metrics()) < len(losses):
-        undisturbed.add()
-        undisturbed.files.until_step(len(losses))
-        stop_run(undisturbed)
-    assert losses == undisturbed.files.losses()[: len(losses)], run.output()
-    assert sample_faults(run.observed.read_text().splitlines()) == []
-
-
-def grown(run: ElasticRun, groups: int, hook: Hook | None = None) -> None:
-    """Start so many groups, one after the other, so that their order is known."""
-    for number in range(1, groups + 1):
-        run.add(hook)
-        run.until_groups(number)
-    advance(run)
-
-
-def advance(run: ElasticRun, steps: int = 3) -> None:
-    """Wait for further steps."""
-    run.files.until_step(run.files.last_step() + steps)
-
-
+@groups_of_one_or_two
 def test_an_announced_leave_ends_that_group_alone(elastic: ElasticRun) -> None:
     grown(elastic, 2)
     elastic.groups[0].signal(signal.SIGTERM)
-    assert elastic.groups[0].wait() == [75]
+    assert set(elastic.groups[0].wait()) == {75}
     elastic.until_groups(1)
     advance(elastic)
     assert elastic.groups[1].pids and not elastic.groups[1].all_ended()
@@ -64,8 +33,9 @@ def test_an_announced_leave_ends_that_group_alone(elastic: ElasticRun) -> None:
     assert "lacks" not in elastic.groups[1].output()
 
 
+@groups_of_one_or_two
 def test_a_spare_waits_until_there_is_room(elastic: ElasticRun) -> None:
-    elastic.settings = (*ENDLESS, "groups.max=2")
+    elastic.settings += ("groups.max=2",)
     grown(elastic, 2)
     elastic.add()
     advance(elastic, 20)
@@ -78,6 +48,7 @@ def test_a_spare_waits_until_there_is_room(elastic: ElasticRun) -> None:
     advance(elastic)
 
 
+@groups_of_one_or_two
 def test_the_leader_and_another_are_killed_at_once(elastic: ElasticRun) -> None:
     grown(elastic, 4)
     for victim in (0, 2):
@@ -88,8 +59,9 @@ def test_the_leader_and_another_are_killed_at_once(elastic: ElasticRun) -> None:
     assert not elastic.groups[3].all_ended()
 
 
+@groups_of_one_or_two
 def test_a_leader_that_falls_silent_and_comes_back_joins_again(elastic: ElasticRun) -> None:
-    elastic.settings = (*ENDLESS, SILENT)
+    elastic.settings += (SILENT,)
     grown(elastic, 2)
     elastic.groups[0].signal(signal.SIGSTOP)
     elastic.until_groups(1)
@@ -100,13 +72,49 @@ def test_a_leader_that_falls_silent_and_comes_back_joins_again(elastic: ElasticR
     assert "joins again" in elastic.groups[0].output()
 
 
+@groups_of_two
+def test_the_loss_of_one_rank_is_the_loss_of_its_group(elastic: ElasticRun) -> None:
+    elastic.settings += (SILENT,)
+    grown(elastic, 3)
+    for group, number in enumerate((signal.SIGKILL, signal.SIGSTOP)):
+        elastic.groups[group].signal(number, 1)
+        elastic.until_groups(2 - group)
+        advance(elastic)
+        until_other_ranks_ended(elastic, group, 1)
+    assert "of this group is gone" in elastic.groups[0].output()
+    assert "of this group has been silent" in elastic.groups[1].output()
+    elastic.add()
+    elastic.until_groups(2)
+    advance(elastic)
+
+
+def until_other_ranks_ended(run: ElasticRun, group: int, rank: int) -> None:
+    """Wait until the other ranks of a group have failed, and end this one."""
+    ranks = run.groups[group]
+    others = set(range(run.ranks)) - {rank}
+    until(lambda: ranks.all_ended() or others <= set(ranks.codes), f"the group: {run.output()}")
+    assert {ranks.codes[other] for other in others} == {1}
+    ranks.end()
+
+
+@groups_of_two
+def test_a_notice_for_one_rank_lets_its_group_leave(elastic: ElasticRun) -> None:
+    grown(elastic, 2)
+    elastic.groups[0].signal(signal.SIGTERM, 1)
+    assert elastic.groups[0].wait() == [75, 75]
+    elastic.until_groups(1)
+    advance(elastic)
+    assert "left" in elastic.view()["reason"]
+
+
+@groups_of_one_or_two
 def test_below_the_smallest_number_the_run_saves_and_ends_with_75(elastic: ElasticRun) -> None:
-    elastic.settings = (*ENDLESS, "groups.min=2")
+    elastic.settings += ("groups.min=2",)
     for _ in range(2):
         elastic.add()
     elastic.files.until_step(3)
     elastic.groups[1].signal(signal.SIGKILL)
-    assert elastic.groups[0].wait() == [75]
+    assert set(elastic.groups[0].wait()) == {75}
     commits = elastic.files.events("checkpoint_commit")
     assert commits[-1]["step"] == elastic.files.last_step()
     for _ in range(2):
@@ -115,6 +123,7 @@ def test_below_the_smallest_number_the_run_saves_and_ends_with_75(elastic: Elast
     assert elastic.files.events("resumed")[-1]["from_step"] == commits[-1]["step"]
 
 
+@groups_of_one_or_two
 def test_after_the_loss_of_all_groups_the_next_one_starts_from_the_checkpoint(
     elastic: ElasticRun,
 ) -> None:
@@ -145,9 +154,10 @@ def stuck_once(file: Path) -> Hook:
     return hook
 
 
+@groups_of_one_or_two
 def test_a_group_that_answers_but_does_not_compute_is_left_behind(elastic: ElasticRun) -> None:
     file = elastic.trainer.root / "stuck"
-    elastic.settings = (*ENDLESS, "collective_timeout_s=2")
+    elastic.settings += ("collective_timeout_s=2",)
     elastic.add()
     elastic.add(stuck_once(file))
     elastic.until_groups(2)
@@ -162,20 +172,21 @@ def held_in_join(folder: Path) -> Hook:
     """Have a joining group say that it has the state, and wait with the next step until it may go on."""
 
     def hook(_: int) -> None:
-        from training.trainer.elastic import membership, transfer
+        from training.trainer.elastic.entrance import Entrance
 
-        plain = transfer.follow
+        plain = Entrance._follow
 
-        def held(*arguments: Any) -> int | None:
+        def held(*arguments: Any) -> dict[str, Any]:
             (folder / "joining").touch()
             until((folder / "go").exists, "the test")
             return plain(*arguments)
 
-        pytest.MonkeyPatch().setattr(membership, "follow", held)
+        pytest.MonkeyPatch().setattr(Entrance, "_follow", held)
 
     return hook
 
 
+@groups_of_one_or_two
 @pytest.mark.parametrize("victim", ["leader", "joiner"])
 def test_a_loss_during_a_join(elastic: ElasticRun, victim: str) -> None:
     folder = elastic.trainer.root
@@ -226,9 +237,10 @@ def divided_by(file: Path) -> Hook:
     return hook
 
 
+@groups_of_one_or_two
 def test_only_one_part_of_a_divided_network_goes_on(elastic: ElasticRun) -> None:
     file = elastic.trainer.root / "divided"
-    elastic.settings = (*ENDLESS, SILENT)
+    elastic.settings += (SILENT,)
     grown(elastic, 3, divided_by(file))
     members = [member["id"] for member in elastic.view()["members"]]
     temporary = file.with_suffix(".new")

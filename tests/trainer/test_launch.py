@@ -111,13 +111,77 @@ def test_a_killed_rank_is_replaced_under_a_live_launcher_and_a_notice_still_ends
     warm_process = parent(leader(files))
     assert parent(Path("/proc", str(warm_process))) == node.pid
     os.kill(int(leader(files).name), signal.SIGKILL)
-    until(lambda: [line for line in files.metrics() if line["attempt"] == 2], "another attempt")
+    until_step_of(files, 2)
     assert parent(leader(files)) == warm_process
     os.kill(int(leader(files).name), signal.SIGTERM)
     assert node.wait(DEADLINE_S) == 75, read_log(tmp_path)
     assert [e["attempt"] for e in files.events("started")] == [1, 2]
     assert trainer.run("run", *SLOW) == [0, 0]
     assert_same(files, slow_control)
+
+
+def test_a_group_of_an_elastic_run_that_is_stopped_for_good_is_ended_by_its_launcher(
+    trainer: Trainer, launch: Launch, tmp_path: Path
+) -> None:
+    files = trainer.files("run")
+    settings = ("steps=1000000", "schedule.kind=constant", "groups.max=2", "collective_timeout_s=4")
+    words = [word for setting in settings for word in ("--set", setting)]
+    shape = ["--standalone", "--nproc-per-node=1", "--max-restarts=0"]
+    pod = launch(*shape, *trainer_command(trainer, files.path), *words)
+    files.until_step(3)
+    pid = int(leader(files).name)
+    os.kill(pid, signal.SIGSTOP)
+    assert pod.wait(DEADLINE_S) == 128 + signal.SIGKILL, read_log(tmp_path)
+    assert f"no sign of life for 4 s (pid {pid})" in read_log(tmp_path)
+    again = launch(*shape, *trainer_command(trainer, files.path), *words)
+    until_step_of(files, 2)
+    again.send_signal(signal.SIGTERM)
+    assert again.wait(DEADLINE_S) == 75, read_log(tmp_path)
+
+
+def until_step_of(files: RunFiles, attempt: int) -> None:
+    until(lambda: [m for m in files.metrics() if m["attempt"] == attempt], f"attempt {attempt}")
+
+
+def test_a_gang_of_one_pod_restarts_its_ranks_there_and_counts_over_all_its_pods(
+    trainer: Trainer, launch: Launch, tmp_path: Path
+) -> None:
+    files = trainer.files("run")
+    budget = files.path / "restarts.json"
+    shape = ["--standalone", "--nproc-per-node=2", "--max-restarts=2", f"--restarts-file={budget}"]
+    words = [*shape, *trainer_command(trainer, files.path), "--set", "steps=1000000"]
+
+    def killed_after_a_step(attempt: int) -> None:
+        until_step_of(files, attempt)
+        os.kill(int(leader(files).name), signal.SIGKILL)
+
+    pod = launch(*words)
+    killed_after_a_step(1)
+    killed_after_a_step(2)
+    until_step_of(files, 3)
+    pod.send_signal(signal.SIGTERM)
+    assert pod.wait(DEADLINE_S) == 75, read_log(tmp_path)
+    assert json.loads(budget.read_text())["failures"] == 2
+    assert [e["restarts_in_pod"] for e in files.events("started")] == [0, 1, 2]
+
+    replaced = launch(*words)
+    killed_after_a_step(4)
+    assert replaced.wait(DEADLINE_S) == 1, "137 would get the pod replaced once more"
+    assert "2 restarts are used up" in read_log(tmp_path)
+    assert files.events("resumed")[-1]["from_step"] > 0
+
+
+def test_ranks_that_fail_before_their_first_step_get_a_new_pod(
+    launch: Launch, tmp_path: Path
+) -> None:
+    script = tmp_path / "rank.py"
+    script.write_text("raise SystemExit(3)\n")
+    budget = tmp_path / "run" / "restarts.json"
+    shape = ["--standalone", "--nproc-per-node=2", "--max-restarts=1", f"--restarts-file={budget}"]
+    assert launch(*shape, str(script)).wait(DEADLINE_S) == 71
+    assert "ended with 3 before their first step; the pod is to be replaced" in read_log(tmp_path)
+    assert launch(*shape, str(script)).wait(DEADLINE_S) == 3
+    assert json.loads(budget.read_text())["failures"] == 2
 
 
 def test_when_the_fork_server_is_killed_the_ranks_restart_without_it(

@@ -181,7 +181,7 @@ def noting_tensors(file: Path) -> Callable[[int], None]:
 
         def note(of: Checkpointer) -> None:
             digest = hashlib.sha256()
-            for group in of._tensors().values():
+            for group in of.tensors().values():
                 for name, tensor in sorted(group.items()):
                     whole = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
                     digest.update(name.encode() + whole.detach().numpy().tobytes())

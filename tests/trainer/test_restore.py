@@ -19,6 +19,7 @@ from tests.trainer.runs import STEPS, Trainer
 from training.checkpoint.layout import layout_from_json
 from training.checkpoint.loading import load_tensors, whole_tensors
 from training.trainer.resume import attached_files
+from trainyard.store import hashes
 from trainyard.store.manifest import Manifest
 from trainyard.store.posix import PosixStore
 
@@ -93,7 +94,7 @@ def test_a_drill_restores_the_newest_elsewhere_and_a_run_goes_on_from_it(
     scratch = trainer.root / "drilled"
     code, said, _ = ask("drill", control.path, "--scratch", scratch)
     assert code == 0, said
-    assert f"{NEWEST}: " in said and "all SHA-256 match" in said
+    assert f"{NEWEST}: " in said and "all hashes match" in said
     store = PosixStore(scratch / "checkpoints")
     assert store.steps() == [STEPS] and store.verify(STEPS) == []
     assert trainer.run("drilled", world=1) == [0]
@@ -169,7 +170,7 @@ def test_the_tokenizer_of_the_first_folder_that_has_one_goes_with_a_checkpoint(
     assert attached_files(torch.nn.Linear(1, 1), [bare]) == {}
 
 
-@pytest.mark.parametrize("number", [1, 3])
+@pytest.mark.parametrize("number", [1, 4])
 def test_a_checkpoint_of_another_format_is_refused_and_kept(
     number: int, trainer: Trainer, control: RunFiles
 ) -> None:
@@ -180,8 +181,20 @@ def test_a_checkpoint_of_another_format_is_refused_and_kept(
     manifest.write_text(other.to_json())
     ranks = trainer.start("run")
     assert ranks.wait() == [78, 78]
-    assert (
-        f"manifest format: got {number}; this trainer reads 2; use another --run-dir"
-        in ranks.output()
-    )
+    assert f"got {number}; this trainer reads 2 and 3; use the run's image, or" in ranks.output()
     assert manifest.read_text() == other.to_json()
+
+
+@pytest.mark.skipif(hashes.preferred() != hashes.BLAKE3, reason="without blake3")
+def test_an_image_without_blake3_refuses_such_checkpoints_and_keeps_them(
+    trainer: Trainer, control: RunFiles
+) -> None:
+    def without(_: int) -> None:
+        pytest.MonkeyPatch().setattr(hashes, "_blake3", lambda: None)
+
+    shutil.copytree(control.path, trainer.root / "run")
+    ranks = trainer.start("run", hook=without)
+    assert ranks.wait() == [78, 78]
+    assert "hash blake3: needs the Python package blake3" in ranks.output()
+    assert trainer.run("run") == [0, 0]
+    assert trainer.files("run").events("resumed")[-1]["from_step"] == STEPS

@@ -72,7 +72,7 @@ def test_a_corrupt_checkpoint_fails_the_drill_and_the_others_are_still_examined(
     assert code == 1
     assert [line["ok"] for line in lines] == [True, False, True]
     assert last["cause"] == (
-        f"middle: step-00000020 is corrupt: {name}: content differs from the manifest's SHA-256"
+        f"middle: step-00000020 is corrupt: {name}: content differs from the manifest's hash"
     )
     assert last["remedy"].startswith("python -m training.checkpoint verify ")
     assert (last["passed"], last["failed"]) == (2, 1)

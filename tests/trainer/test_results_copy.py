@@ -14,6 +14,7 @@ import pytest
 
 from tests.s3.bucket import Bucket, Fault
 from tests.trainer.s3_places import save
+from tests.unit.trainer.checkpoints import written_with
 from training.checkpoint.factory import find_checkpoints
 from training.objects import Objects
 from training.objects.upload import Uploader
@@ -121,16 +122,21 @@ def test_interrupted_copy_of_a_checkpoint_is_not_listed_and_is_continued(
     assert copied.files == 2
 
 
+@pytest.mark.parametrize("manifest_format", [2, 3])
 def test_corrupt_checkpoint_is_named_and_its_copy_never_listed(
-    run_dir: Path, bucket: Bucket
+    manifest_format: int, run_dir: Path, bucket: Bucket
 ) -> None:
-    to = bucket.objects("copies/corrupt")
-    damaged = run_dir / "checkpoints" / folder_name(20) / "progress.json"
+    place = f"copies/corrupt-{manifest_format}"
+    to = bucket.objects(place)
+    with written_with(manifest_format):
+        save(PosixStore(run_dir / "checkpoints"), 30)
+        save(PosixStore(run_dir / "checkpoints"), 40)
+    damaged = run_dir / "checkpoints" / folder_name(40) / "progress.json"
     damaged.write_bytes(bytes(len(damaged.read_bytes())))
     for _ in range(2):
         corrupt = _copy(run_dir, to).corrupt
-        assert "step-00000020 is corrupt: progress.json: content differs" in corrupt
-        assert find_checkpoints(bucket.url("copies/corrupt"))[1] == [10]
+        assert "step-00000040 is corrupt: progress.json: content differs" in corrupt
+        assert find_checkpoints(bucket.url(place))[1] == [10, 20, 30]
 
 
 def _program(root: Path, store: str) -> tuple[int, list[dict[str, Any]]]:

@@ -237,6 +237,15 @@ def test_only_the_newest_attempt_may_publish(place: Place) -> None:
         new.check()
 
 
+def test_a_given_attempt_is_claimed_once_and_only_as_the_highest(place: Place) -> None:
+    place.bucket.break_(Fault(kind="reset after", match="^PUT", times=1))
+    S3Fence.claim(place.objects(), number=5).check()
+    for number in (5, 4):
+        with pytest.raises(StaleAttempt):
+            S3Fence.claim(place.objects(), number=number)
+    assert S3Fence.claim(place.objects()).attempt == 6
+
+
 def test_the_sweep_touches_older_attempts_only_and_does_without_the_right_to_list_uploads(
     place: Place,
 ) -> None:

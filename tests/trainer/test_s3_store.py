@@ -241,7 +241,7 @@ def test_a_bit_that_flips_on_the_way_back_is_found(place: Place) -> None:
     save(place.store(), 10)
     place.bucket.break_(Fault(kind="flip", match=f"^GET .*{MODEL}"))
     (mistake,) = place.store().verify(10)
-    assert mistake == f"{MODEL}: content differs from the manifest's SHA-256"
+    assert mistake == f"{MODEL}: content differs from the manifest's hash"
 
 
 def test_a_bucket_that_cannot_be_reached_is_no_corrupt_checkpoint(place: Place) -> None:

@@ -16,7 +16,7 @@ from trainyard.store.interface import StaleAttempt
 from trainyard.store.manifest import FileRecord
 from trainyard.store.posix import PosixStore
 
-RECORD = FileRecord(bytes=3, sha256="abc")
+RECORD = FileRecord(bytes=3, hash="sha256:abc")
 
 
 def full_disk_of(number: int, save: int) -> Hook:

@@ -40,7 +40,7 @@ def names(paths: list[Path]) -> list[str]:
 
 def test_workflows_cover_every_stage_of_a_change() -> None:
     assert [path.stem for path in WORKFLOWS] == [
-        *("checks", "deploy-stack", "deploy", "drift", "image", "preview")
+        *("checks", "deploy-stack", "deploy", "drift", "image", "ops-image", "preview")
     ]
 
 
@@ -114,13 +114,13 @@ def test_previews_and_drift_detection_use_different_roles() -> None:
     assert "pull_request" not in (ROOT / ".github/workflows/drift.yml").read_text()
 
 
-def test_preview_updates_one_comment_per_stack_and_checks_policies() -> None:
+def test_preview_is_one_review_with_a_comment_and_the_live_state_where_there_is_a_cluster() -> None:
     previews = workflow(ROOT / ".github/workflows/preview.yml")["jobs"]["account"]["steps"]
-    options = next(step["with"] for step in previews if step.get("with", {}).get("command"))
-    assert options["policyPacks"] == "policies" and "comment-on-pr" not in options
-    review = next(step for step in previews if "stack review" in step.get("run", ""))
-    assert "--comment" in review["run"] and review["if"] == "!cancelled()"
+    assert [step for step in previews if "command" in step.get("with", {})] == []
+    (review,) = [step for step in previews if "stack review" in step.get("run", "")]
+    assert "--comment" in review["run"] and "live=(--live)" in review["run"]
     assert review["env"]["GITHUB_TOKEN"] == "${{ github.token }}"
+    assert review["env"]["KUBECONFIG"].startswith("${{ runner.temp }}/")
 
 
 def test_every_committed_stack_is_deployed_and_prod_waits_for_dev() -> None:
@@ -141,6 +141,18 @@ def test_updates_of_a_stack_are_serialized_and_follow_the_plan_that_was_approved
     (made,) = [step["run"] for step in jobs["plan"]["steps"] if "run" in step]
     (done,) = [step["run"] for step in jobs["up"]["steps"] if "run" in step]
     assert "--save-plan plan.json" in made and "pulumi up" in done and "--plan plan.json" in done
+
+
+def test_nothing_but_updates_waits_in_the_group_of_updates() -> None:
+    """GitHub keeps one waiting job per group and cancels the others, whatever `cancel-in-progress` is."""
+    groups = {
+        (path.stem, name): job["concurrency"]["group"].partition("-$")[0]
+        for path in WORKFLOWS
+        for name, job in workflow(path)["jobs"].items()
+        if "concurrency" in job
+    }
+    assert [job for job, group in groups.items() if group == "stack"] == [("deploy-stack", "up")]
+    assert groups["drift", "drift"] == "drift"
 
 
 def test_stacks_of_workflows_are_those_without_simulated_nodes(tmp_path: Path) -> None:

@@ -22,19 +22,22 @@ def saved(save_s: float, load_s: float, right: bool = True) -> list[durable.Save
 def test_durable_saves_and_loads_are_compared_within_a_round() -> None:
     taken = {
         "ours": saved(0.4, 0.3),
-        "direct": saved(0.4, 0.2),
+        "hashed": saved(0.4, 0.2),
+        "direct": saved(0.2, 0.2),
         "buffered": saved(1.6, 0.2),
         "dcp": saved(1.6, 0.6),
         "torch": saved(2.0, 0.5),
     }
-    text = durable.table(taken, {"megabytes": 1000, "rounds": 10}, 1, 0.6)
-    assert "Durable save, to the raw file: 1.00 (1.00 to 1.00) times as long; goal" in text
-    assert "to `dcp.save`: 4.00 (4.00 to 4.00) times as fast; goal at least 3.0; met." in text
-    assert "raw read and copy: 1.50 (1.50 to 1.50) times as long; goal at most 1.25; mis" in text
-    assert "missed by 20%." in text
+    hash_s = {"blake3": [0.09] * 10, "sha256": [0.4] * 10}
+    text = durable.table(taken, {"megabytes": 1000, "rounds": 10}, 1, hash_s)
+    same = "to the raw file with the same hash"
     assert (
-        "to `dcp.load`: 2.00 (2.00 to 2.00) times as fast; goal at least 3.0; missed by 33%" in text
+        f"- Durable save, {same}: 1.00 (1.00 to 1.00) times as long; goal at most 1.1; met" in text
     )
+    assert f"- Load, {same}: 1.50 (1.50 to 1.50) times as long; goal at most 1.15; mis" in text
+    assert "missed by 30%." in text
+    assert "cores: 0.09 (0.09 to 0.09) s/GB; goal at most 0.1; met. SHA-256: 0.40" in text
+    assert "| `dcp.save`, `dcp.load` | 2.32 | 1.00 | 4.00 (4.00 to 4.00) | 0.87 | 2.00 (" in text
     assert "- Bytes: 1.0020; goal at most 1.01; met." in text
 
 
@@ -54,6 +57,7 @@ def test_stalls_are_reported_in_copies_and_slower_steps_in_percent() -> None:
     assert "- The call blocks 0.90 (0.90 to 0.90) times one copy; goal at most 1.2; met." in text
     assert "| `dcp.async_save`, thread | 0.600 | 6.00 (6.00 to 6.00) | 1.00 | +8.0% (" in text
     assert text.count("+1.0% (+1.0% to +1.0%); goal at most 2%; met.") == 2
+    assert text.count("met. While another process does the same work: +8.0% (+8.0% to +8.0%).") == 2
     assert text.splitlines()[8].endswith("|  |  |")  # torch.save has no background part
     worse = {**taken, ("ours", "launches"): stalled(0.13, 0.05)}
     text = stall.table(worse, [0.1] * 10, sizes, 1)

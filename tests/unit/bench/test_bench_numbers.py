@@ -12,7 +12,10 @@ import pytest
 from bench import admission, fleet, gangs, latency, report, storm
 from bench.fleet import Fleet
 from bench.statistics import median_and_bound
+from infra.addons import kueue_config
 from infra.domain import naming
+from sandbox import service_config
+from sandbox.ports import NAMES
 
 METRICS = """
 apiserver_request_duration_seconds_bucket{verb="POST",resource="jobs",le="0.1"} 90
@@ -21,9 +24,14 @@ apiserver_request_duration_seconds_bucket{verb="POST",resource="jobs",le="+Inf"}
 apiserver_request_duration_seconds_bucket{verb="PATCH",resource="pods",le="0.1"} 100
 apiserver_request_duration_seconds_bucket{verb="PATCH",resource="pods",le="0.2"} 100
 apiserver_request_duration_seconds_bucket{verb="PATCH",resource="pods",le="+Inf"} 100
+apiserver_request_duration_seconds_bucket{verb="PATCH",resource="pods",subresource="status",le="+Inf"} 30
+apiserver_request_duration_seconds_bucket{verb="PUT",resource="leases",subresource="",le="+Inf"} 7
 apiserver_request_duration_seconds_bucket{verb="WATCH",resource="pods",le="0.1"} 0
 apiserver_request_duration_seconds_bucket{verb="WATCH",resource="pods",le="+Inf"} 7000
 """
+
+
+KUEUE = service_config.kueue_config_file(dict.fromkeys(NAMES, 1), Path("/certificates"))
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +40,12 @@ def made() -> Fleet:
 
 
 def test_write_latency_excludes_reads_and_watches() -> None:
-    assert latency.write_buckets(METRICS) == {0.1: 190.0, 0.2: 200.0, math.inf: 200.0}
+    assert latency.write_buckets(METRICS) == {0.1: 190.0, 0.2: 200.0, math.inf: 237.0}
+
+
+def test_writes_are_counted_by_resource_without_leases() -> None:
+    found = latency.writes_by_resource(METRICS)
+    assert found == {"jobs": 100, "pods": 100, "pods/status": 30}
 
 
 def test_a_quantile_is_linear_within_its_bucket() -> None:
@@ -87,7 +100,7 @@ def _pods(made: dict[str, Any]) -> Any:
 
 
 def test_the_minimal_configuration_has_the_same_quota_in_one_queue(made: Fleet) -> None:
-    arm = fleet.minimal_arm(made, {"waitForPodsReady": {}, "fairSharing": {}, "health": {}})
+    arm = fleet.minimal_arm(made, KUEUE)
     topology, flavor, queue, local = arm.objects
     assert [topology["kind"], local["kind"]] == ["Topology", "LocalQueue"]
     assert flavor["spec"]["topologyName"] == topology["metadata"]["name"]
@@ -96,7 +109,18 @@ def test_the_minimal_configuration_has_the_same_quota_in_one_queue(made: Fleet) 
     (group,) = queue["spec"]["resourceGroups"]
     quotas = {r["name"]: r["nominalQuota"] for r in group["flavors"][0]["resources"]}
     assert quotas[naming.GPU] == str(40 * fleet.GPUS_PER_NODE) == str(sum(made.gpus.values()))
-    assert dict(arm.kueue) == {"health": {}}
+    assert arm.kueue["clientConnection"] == KUEUE["clientConnection"]
+    assert not {"waitForPodsReady", "fairSharing"} & set(arm.kueue)
+    assert arm.kueue["featureGates"] == {"VisibilityOnDemand": False}
+
+
+def test_our_configuration_is_that_of_a_cluster_not_of_the_sandbox() -> None:
+    settings = fleet.with_production_settings(KUEUE)
+    assert settings["waitForPodsReady"]["timeout"] == "1200s"
+    cluster = kueue_config.chart_config()
+    assert settings["featureGates"] == cluster["featureGates"] | {"VisibilityOnDemand": False}
+    assert settings["clientConnection"] == cluster["clientConnection"]
+    assert settings["controller"] == cluster["controller"]
 
 
 def test_held_queues_admit_no_runs_until_released(made: Fleet) -> None:

@@ -17,8 +17,8 @@ from bench.spot import synthetic
 from bench.spot.measure import Replayed, as_json, jobs, measure, section
 from bench.spot.optimum import cheapest
 from bench.spot.replay import AlwaysSpot, Job, Ours, UniformProgress, replay
-from bench.spot.traces import Trace, TraceError, load
 from training.spot.decide import Now, Place
+from training.spot.traces import Trace, TraceError, load
 
 GAP_S = 600
 

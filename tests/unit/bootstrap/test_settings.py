@@ -17,6 +17,7 @@ GOOD: dict[str, Any] = {
     "repository": "tests/training",
     "stateBucket": "tests-state",
     "imageRepository": "trainyard/trainer",
+    "opsImageRepository": "trainyard/ops",
     "stacks": [{"name": "dev", "cluster": "training-dev", "bucketPrefix": "tests-dev"}],
 }
 

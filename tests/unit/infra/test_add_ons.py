@@ -533,15 +533,49 @@ def test_charts_with_hook_jobs_are_installed_after_kueue(name: str) -> None:
     assert order == ["kueue", name]
 
 
-def test_grafana_reads_no_secrets_and_config_maps_of_its_namespace_only() -> None:
+def grafana_of(**more: Any) -> Mapping[str, Any]:
+    """The values of Grafana's chart for a stack that installs it."""
     operators = {"kueue": {"provided": False}, "kubePrometheusStack": {"provided": False}}
-    observability = {
-        "grafana": {"url": "https://grafana.example.com", "adminSecretName": "grafana-admin"}
-    }
-    changed = values(operators=operators | ON_GPU_NODES, observability=observability)
+    section = {"url": "https://grafana.example.com/x", "adminSecretName": "grafana-admin", **more}
+    changed = values(operators=operators | ON_GPU_NODES, observability={"grafana": section})
     del changed["signatures"]
     plans = {plan.add_on: plan for plan in add_ons.args(parse(changed)).plans}
-    grafana = plans["kubePrometheusStack"].values["grafana"]
+    found: Mapping[str, Any] = plans["kubePrometheusStack"].values["grafana"]
+    return found
+
+
+def test_grafana_opens_to_groups_of_an_issuer_only_where_the_stack_says_so() -> None:
+    plain = grafana_of()
+    assert "ingress" not in plain and "extraSecretMounts" not in plain
+    assert not {"auth", "auth.generic_oauth"} & plain["grafana.ini"].keys()
+    open_to = {
+        "authUrl": "https://id.example.com/a",
+        "tokenUrl": "https://id.example.com/t",
+        "userinfoUrl": "https://id.example.com/u",
+        "clientId": "grafana",
+        "secretName": "grafana-oidc",
+        "groups": ["ml", "research"],
+        "adminGroups": ["platform"],
+        "groupsClaim": "teams",
+    }
+    way = {"className": "internal", "tlsSecretName": "tls", "annotations": {"a": "b"}}
+    found = grafana_of(signIn=open_to, ingress=way)
+    login = found["grafana.ini"]["auth.generic_oauth"]
+    assert found["grafana.ini"]["auth"] == {"disable_login_form": True}
+    assert login["allowed_groups"] == "ml research platform"
+    assert login["role_attribute_path"] == "contains(teams[*], 'platform') && 'Admin' || 'Viewer'"
+    assert not login["allow_assign_grafana_admin"] and login["use_pkce"]
+    # The value of the Secret is in no value of the release, nor in the stack's state.
+    (mount,) = found["extraSecretMounts"]
+    assert mount["secretName"] == "grafana-oidc"
+    assert login["client_secret"] == f"$__file{{{mount['mountPath']}/client-secret}}"
+    assert found["ingress"]["hosts"] == ["grafana.example.com"]
+    assert found["ingress"]["tls"] == [{"secretName": "tls", "hosts": ["grafana.example.com"]}]
+    assert found["ingress"]["annotations"] == {"a": "b"}
+
+
+def test_grafana_reads_no_secrets_and_config_maps_of_its_namespace_only() -> None:
+    grafana = grafana_of()
     assert grafana["rbac"] == {"namespaced": True}
     for sidecar in grafana["sidecar"].values():
         assert (sidecar["resource"], sidecar["searchNamespace"]) == ("configmap", "monitoring")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -230,5 +232,21 @@ def test_teams_and_runs_depend_on_the_policies() -> None:
     runs = [name for name, r in records.items() if r["type"].endswith(":TrainingJob")]
     assert after and runs
     for name in (*after, *runs):
-        needs = {reference.partition("::")[2] for reference in records[name]["dependsOn"]}
-        assert rendered <= {n.rpartition("::")[2] for n in needs}, name
+        assert rendered <= _needed(name, records), name
+
+
+def _needed(name: str, records: Mapping[str, Mapping[str, Any]]) -> set[str]:
+    """Return the names of all resources that are created before `name`, and of their components.
+
+    A child is registered after its component, and this after what it depends on.
+    """
+    found: set[str] = set()
+    ahead = [name]
+    while ahead:
+        record = records[ahead.pop()]
+        references = [*record["dependsOn"], record["parent"]]
+        named = [reference.rpartition("::")[2] for reference in references if reference]
+        fresh = {n for n in named if n in records} - found
+        found |= fresh
+        ahead += fresh
+    return found

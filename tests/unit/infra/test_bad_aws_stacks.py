@@ -20,6 +20,7 @@ from tests.unit.infra.example_eks import stack_values as example
 Edit = Callable[[dict[str, Any]], object]
 
 BLOCK = {"kind": "capacity-block", "id": "cr-0123456789abcdef0"}
+TIMED = BLOCK | {"start": "2027-03-01T11:30:00Z", "end": "2027-03-03T11:30:00Z"}
 VPC = {
     "vpcId": "vpc-0a1b2c3d4e5f60718",
     "cidr": "10.9.0.0/16",
@@ -327,6 +328,18 @@ POOLS: dict[str, tuple[Edit, str]] = {
             | {"start": "2027-03-01T11:30:00Z", "end": "2027-03-02T11:30:00Z"},
         ),
         "nodePools[0].reservation: reservation-clock",
+    ),
+    "timed capacity block that nothing scales": (
+        pool(0, min=0, reservation=TIMED),
+        "nodePools[0].nodes: timed-block-unscaled",
+    ),
+    "timed capacity block without an autoscaler": (
+        lambda s: (
+            s.update(autoscaler="none"),
+            pool(0, min=0, reservation=TIMED)(s),
+            pool(1, nodes="managed", min=50)(s),
+        ),
+        "nodePools[0].nodes: timed-block-unscaled",
     ),
     "capacity block in local time": (
         pool(

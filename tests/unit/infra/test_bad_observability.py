@@ -40,6 +40,40 @@ def test_grafana_requires_an_explicit_password() -> None:
     parse(stack(section, provided=True))
 
 
+SIGN_IN = {
+    "authUrl": "https://id.acme.dev/authorize",
+    "tokenUrl": "https://id.acme.dev/token",
+    "userinfoUrl": "https://id.acme.dev/userinfo",
+    "clientId": "grafana",
+    "secretName": "grafana-oidc",
+    "groups": ["ml"],
+}
+INGRESS = {"className": "internal", "tlsSecretName": "grafana-tls"}
+GRAFANA = {"url": "https://grafana.acme.dev", "adminSecretName": "grafana-admin"}
+
+
+@pytest.mark.parametrize(
+    ("more", "provided", "expected"),
+    [
+        ({"ingress": INGRESS}, False, "ingress: ingress-without-sign-in"),
+        ({"signIn": SIGN_IN}, True, "signIn: not-installed"),
+        ({"signIn": SIGN_IN | {"groups": []}}, False, "signIn.groups: too-few"),
+        ({"signIn": SIGN_IN | {"groups": ["a b"]}}, False, "signIn.groups[0]: word"),
+        ({"signIn": SIGN_IN | {"tokenUrl": "http://id"}}, False, "signIn.tokenUrl: url"),
+        ({"signIn": SIGN_IN | {"groupsClaim": "x'"}}, False, "signIn.groupsClaim: claim"),
+    ],
+)
+def test_each_mistake_in_the_ways_into_grafana_is_one_issue(
+    more: dict[str, Any], provided: bool, expected: str
+) -> None:
+    values = stack({"grafana": GRAFANA | more}, provided=provided)
+    check_issues("observability", expected, values, f"observability.grafana.{expected}")
+
+
+def test_an_ingress_with_sign_in_is_accepted() -> None:
+    parse(stack({"grafana": GRAFANA | {"ingress": INGRESS, "signIn": SIGN_IN}}, provided=False))
+
+
 RECEIVERS: dict[str, tuple[dict[str, Any], str]] = {
     "unknown team": ({"team": "reserch"}, "team: unknown-name"),
     "channel of another kind": ({"channel": "#gpu"}, "channel: channel-without-slack"),

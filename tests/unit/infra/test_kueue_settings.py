@@ -49,9 +49,10 @@ def test_real_nodes_get_a_longer_timeout_than_process_nodes() -> None:
     assert sandbox()["waitForPodsReady"]["timeout"] == "45s"
 
 
-def test_kueue_replaces_no_failed_node() -> None:
-    gates = (*kueue_config.NODE_REPLACEMENT_GATES, kueue_config.RECLAIM_GATE)
-    assert chart()["featureGates"] == dict.fromkeys(gates, False)
+def test_kueue_replaces_no_failed_node_and_keeps_topology_trees() -> None:
+    off = (*kueue_config.NODE_REPLACEMENT_GATES, kueue_config.RECLAIM_GATE)
+    on = {kueue_config.TOPOLOGY_CACHE_GATE: True}
+    assert chart()["featureGates"] == dict.fromkeys(off, False) | on
     # The sandbox is that of a stack that steers its runs.
     more = {"VisibilityOnDemand": False, kueue_config.STEERING_GATE: True}
     assert sandbox()["featureGates"] == chart()["featureGates"] | more

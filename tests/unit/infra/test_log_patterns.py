@@ -44,6 +44,7 @@ LINES = {
     "launch: no progress for 3601 s: a rank hangs; 3600 s is program.progressTimeoutSeconds": (
         "no-progress",
     ),
+    'trainyard-culprit {"symptom": "hung", "rank": 3}': ("rank-named",),
     "rank 0: step 17: loss is nan; lower optimizer.learning_rate": ("loss-not-finite",),
     "rank 0: step 17: loss is -inf; lower optimizer.learning_rate": ("loss-not-finite",),
 }
@@ -56,6 +57,7 @@ NOTHING = (
     "loss is 3.2; fine",
     "launch: told to stop before any rank was started",
     "timeout: 120 s",
+    'trainyard-culprit {"symptom": "slow-rank", "rank": 3}',
 )
 
 

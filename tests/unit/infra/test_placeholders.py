@@ -44,6 +44,7 @@ def test_an_update_lists_every_placeholder_and_a_preview_accepts_them(stack: str
         "nodePools[1].reservation.id: placeholder",
         "observability.grafana.url: placeholder",
         "signatures.keyless.subject: placeholder",
+        "steering.image: placeholder",
     }
     assert set(found) == expected | (prod if stack == "prod" else dev)
     assert plan.make(values, stack, ROOT, preview=True).config.on_aws

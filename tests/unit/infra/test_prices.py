@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,10 +18,14 @@ from infra.observability import series
 from infra.queueing import quotas
 from infra.queueing.quotas import QueueTeam
 from infra.sites.aws.karpenter_manifests import capacity_types
+from ops.ledger import stack_cost
+from policies.rules.budget import HOURLY_BUDGET
 from tests import committed
 from tests.golden.example_runs import run
+from tests.policy import policy_stacks
 from tests.unit.infra.config_issues import codes
 from tests.unit.infra.test_pools import pool
+from tests.unit.ops import stack_changes
 from training.deployment import placement
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -115,11 +121,13 @@ def test_a_guarantee_in_a_pool_that_falls_back_must_be_within_the_teams_money() 
 
 
 @pytest.mark.parametrize(
-    ("pool_name", "code"), [("ondemand", "fallback-capacity"), ("block", "pool-option")]
+    ("nodes", "code"), [("karpenter", "fallback-capacity"), ("managed", "pool-option")]
 )
-def test_only_spot_pools_of_karpenter_fall_back(pool_name: str, code: str) -> None:
+def test_only_spot_pools_of_karpenter_fall_back(nodes: str, code: str) -> None:
     with pytest.raises(ConfigError) as found:
-        parse(prod(pool_name, fallback="on-demand"))
+        parse(
+            prod("ondemand", nodes=nodes, min=8 if nodes == "managed" else 0, fallback="on-demand")
+        )
     assert any(one.endswith(f".fallback: {code}") for one in codes(found.value))
 
 
@@ -151,24 +159,74 @@ def rules_of(stack: str) -> list[dict[str, object]]:
     return [rule for group in found.groups for rule in group["rules"]]
 
 
-@pytest.mark.parametrize("stack", STACKS)
-def test_caps_rules_budgets_and_the_platform_record_agree(stack: str) -> None:
-    config = parse(stack_values(ROOT / f"Pulumi.{stack}.yaml"))
-    recorded = {
-        (rule["labels"]["instance_type"], rule["labels"]["capacity"]): rule["expr"]  # type: ignore[index]
+def recorded_prices(stack: str) -> dict[tuple[str, str], float]:
+    """The prices of nodes by which BudgetBurn, dashboards and reports count, by type and purchase."""
+    return {
+        (rule["labels"]["instance_type"], rule["labels"]["capacity"]): float(  # type: ignore[index]
+            re.sub(r"[^\d.]", "", str(rule["expr"]))
+        )
         for rule in rules_of(stack)
         if rule.get("record") == series.NODE_PRICE.name
     }
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_caps_rules_budgets_and_the_platform_record_agree(stack: str) -> None:
+    config = parse(stack_values(ROOT / f"Pulumi.{stack}.yaml"))
+    recorded = recorded_prices(stack)
     exported = platform_record.platform(config, stack).export()["pools"]
+    listed = {
+        one["name"]: one for one in stack_cost.cost(stack, config.pools, [], None, {})["pools"]
+    }
     for one in config.pools:
         usd = prices.per_node(one)
         assert usd is not None
         ways = [(name, way.value) for name in one.instance_types for way in prices.purchases(one)]
-        assert max(
-            float(re.sub(r"[^\d.]", "", str(recorded[way]))) for way in ways
-        ) == pytest.approx(usd)
+        assert max(recorded[way] for way in ways) == pytest.approx(usd)
         assert exported[one.name]["usdPerNodeHour"] == usd
+        assert listed[one.name]["usdPerNodeHour"] == usd
+        assert listed[one.name]["usdPerHourAtMax"] == pytest.approx(one.max * usd)
         assert placement.usd_per_hour(run(nodes=1), (one,)) == round(usd, 4)
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_review_stack_cost_budget_alert_and_policy_agree_on_the_whole_stack(stack: str) -> None:
+    """At full scale and idle; simulated nodes have a price, but cost nothing, and the pack knows none of them."""
+    config = parse(stack_values(ROOT / f"Pulumi.{stack}.yaml"))
+    fixed = services.monthly(committed.rendered(stack), "us-east-1") if config.on_aws else []
+    found = stack_cost.cost(stack, config.pools, fixed, None, {})["usdPerHour"]
+    services_usd = prices.total(price.usd_per_hour for _, price in fixed) or 0.0
+    recorded = recorded_prices(stack)
+    burning = sum(  # What BudgetBurn sums up with all nodes there, bought the most expensive way.
+        one.max
+        * max(recorded[n, way.value] for n in one.instance_types for way in prices.purchases(one))
+        for one in config.pools
+    )
+    assert found["atMax"] - services_usd == pytest.approx(burning)
+    real = [one for one in config.pools if not one.nodes.simulated]
+    review = stack_changes.reviewed(stack_changes.as_new(stack), stack)
+    assert review.unpriced == ()
+    if not real:
+        assert (review.usd_per_hour_idle, review.usd_per_hour_at_max) == (0.0, 0.0)
+    else:
+        assert review.usd_per_hour_at_max == pytest.approx(found["atMax"])
+        assert review.usd_per_hour_idle == pytest.approx(found["idle"])
+    nodes = [*policy_stacks.rendered(stack)]
+    at_max = sum(one.max * (prices.per_node(one) or 0.0) for one in real)
+    system = sum(_system_usd_per_hour(r.props) for r in nodes if r.type.endswith(":NodeGroup"))
+    assert [*HOURLY_BUDGET.check(nodes, {"limitUsdPerHour": at_max + system + 0.01})] == []
+    if real:
+        (over,) = HOURLY_BUDGET.check(nodes, {"limitUsdPerHour": at_max + system - 0.01})
+        assert over.got.startswith(f"{at_max + system:.2f} USD per hour at maximum size")
+
+
+def _system_usd_per_hour(group: Mapping[str, Any]) -> float:
+    """What the pack adds for a group of system nodes, which are services to the others."""
+    if group["labels"].get(naming.NODE_TYPE) != "system":
+        return 0.0
+    (name,) = group["instanceTypes"]
+    most = float(group["scalingConfig"]["maxSize"])
+    return most * (prices.usd_per_hour(name, Purchase.ON_DEMAND) or 0.0)
 
 
 def test_recording_rules_price_a_node_by_who_bought_it() -> None:

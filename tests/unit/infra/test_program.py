@@ -116,7 +116,9 @@ def test_every_resource_uses_the_explicit_provider_of_the_stack(stack: str) -> N
         package = record["type"].partition(":")[0]
         if package in own:
             assert record["provider"] == own[package], record["name"]
-    providers = {r["name"]: r for r in rendered(stack).values() if r["type"].startswith("pulumi:")}
+    providers = {
+        r["name"]: r for r in rendered(stack).values() if r["type"].startswith("pulumi:providers:")
+    }
     assert providers["cluster"]["inputs"]["enableServerSideApply"] == "true"
     assert set(providers) == ({"cluster"} if stack == "local" else {"aws-provider", "cluster"})
 

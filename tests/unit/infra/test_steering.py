@@ -26,6 +26,13 @@ def stack(**changes: Any) -> StackConfig:
     return parse(values | {"steering": {"image": IMAGE} | changes})
 
 
+def monitored(**changes: Any) -> StackConfig:
+    """The same with a Prometheus."""
+    values = copy.deepcopy(stack_values(ROOT / "Pulumi.local.yaml"))
+    values["operators"]["kubePrometheusStack"] = {"provided": True}
+    return parse(values | {"steering": {"image": IMAGE} | changes})
+
+
 def rendered(config: StackConfig) -> dict[str, Any]:
     found = steering.plan(arguments.steering_program(config))
     return {one["kind"]: one for one in (*found.before, *found.objects)}
@@ -54,17 +61,21 @@ def test_the_program_reads_the_pools_and_rules_that_the_stack_publishes() -> Non
     assert (found.rules.losses, found.rules.window_s) == (3, 9000.0)
 
 
-def test_the_program_knows_when_a_capacity_block_has_nodes() -> None:
+@pytest.mark.parametrize(("nodes", "minutes"), [("karpenter", 40), ("managed", 30)])
+def test_the_program_knows_when_a_capacity_block_has_nodes(nodes: str, minutes: int) -> None:
     values = example()
+    if nodes == "managed":
+        values |= {"autoscaler": "cluster-autoscaler"}
+        values["nodePools"][1].update(nodes="managed")
     block = {"kind": "capacity-block", "id": "cr-0123456789abcdef0"}
     block |= {"start": "2027-03-01T11:30:00Z", "end": "2027-03-03T11:30:00Z"}
-    values["nodePools"][0].update(min=0, reservation=block)
+    values["nodePools"][0].update(nodes=nodes, min=0, reservation=block)
     config = parse(values | {"steering": {"image": IMAGE}})
     text = rendered(config)["ConfigMap"]["data"]["pools.json"]
     found = settings.parse(json.loads(text)).pools[values["nodePools"][0]["name"]]
     start = dt.datetime(2027, 3, 1, 11, 30, tzinfo=dt.UTC).timestamp()
     assert (found.place, found.opens) == (Place.RESERVED, start)
-    assert found.closes == start + 48 * 3600 - 1800
+    assert found.closes == start + 48 * 3600 - minutes * 60
 
 
 def test_changed_rules_start_a_new_pod_and_never_two_at_once() -> None:
@@ -96,6 +107,33 @@ def test_the_policy_stands_before_the_account_has_a_right() -> None:
     plan = steering.plan(arguments.steering_program(stack()))
     kinds = [one["kind"] for one in plan.before]
     assert kinds.index("ValidatingAdmissionPolicyBinding") < kinds.index("ClusterRoleBinding")
+
+
+def test_it_may_cordon_nodes_only_where_the_stack_says_so() -> None:
+    def node_verbs(config: StackConfig) -> set[str]:
+        rules = rendered(config)["ClusterRole"]["rules"]
+        return {verb for one in rules if "nodes" in one["resources"] for verb in one["verbs"]}
+
+    def policies(config: StackConfig) -> set[str]:
+        found = steering.plan(arguments.steering_program(config)).before
+        return {one["metadata"]["name"] for one in found if one["kind"].endswith("Policy")}
+
+    assert node_verbs(stack()) == {"list"}
+    assert "trainyard-steering-nodes" not in policies(stack())
+    asked = monitored(cordonNamedNodes=True)
+    assert node_verbs(asked) == {"list", "patch"}
+    assert "trainyard-steering-nodes" in policies(asked)
+    text = rendered(asked)["ConfigMap"]["data"]["pools.json"]
+    assert settings.parse(json.loads(text)).cordon
+    assert not settings.parse(json.loads(text) | {"cordonNamedNodes": False}).cordon
+
+
+def test_cordons_require_a_prometheus() -> None:
+    with pytest.raises(ConfigError) as caught:
+        stack(cordonNamedNodes=True)
+    [issue] = caught.value.issues
+    assert not isinstance(issue, str)
+    assert (issue.path, issue.code) == ("steering.cordonNamedNodes", "operator-required")
 
 
 @pytest.mark.parametrize(

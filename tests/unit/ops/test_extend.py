@@ -38,7 +38,9 @@ def world(*settings: str, condition: str = "Completed", submitted: bool = True) 
         stack_values(ROOT / "Pulumi.local.yaml") | {"runs": []}, "local", ROOT, preview=True
     )
     text = to_text(planned.platform, "research", planned.images)
-    document = render.read(ROOT / "training/runs/hello.yaml", settings, ROOT)
+    document = render.read(
+        ROOT / "training/runs/hello.yaml", ("overrides.steps=200", *settings), ROOT
+    )
     found = render.render(document, from_text(text), ADA).manifests
     manifests = create.with_source(found, document.values) if submitted else found
     run = manifests[-1] | {"status": {"conditions": [{"type": condition, "status": "True"}]}}

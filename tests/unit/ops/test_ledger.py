@@ -116,6 +116,14 @@ def test_time_around_the_steps_of_a_hold() -> None:
     }
 
 
+def test_a_group_that_joins_is_starting_while_the_others_make_steps() -> None:
+    joins = dataclasses.replace(HOLD, group=1, member=400)
+    assert booked(NODE, joins, PHASE) == pytest.approx(
+        {"idle": 200, "starting": 300, "productive": 240, "save": 30, "other": 30, "ending": 200}
+    )
+    assert booked(NODE, dataclasses.replace(HOLD, group=1), PHASE)["starting"] == 800
+
+
 def test_time_after_the_last_step_of_a_hang_is_faulty() -> None:
     hung = dataclasses.replace(PHASE, ended=Cause.HANG.value)
     assert booked(NODE, HOLD, hung)["faulty"] == 200
@@ -255,6 +263,23 @@ def test_a_look_at_the_cluster_becomes_facts() -> None:
     assert found["hold", "uid-p"] == hold
 
 
+def test_a_group_is_a_member_from_when_its_pod_is_ready_also_after_it_has_ended() -> None:
+    def hold(pod: dict[str, Any], *known: Fact) -> Hold:
+        pod["metadata"]["labels"][naming.GROUP] = "1"
+        sight = Sight(now=100, nodes=[node_object("a")], pods=[pod])
+        [found] = [f for f in observe.facts(sight, known) if isinstance(f, Hold)]
+        return found
+
+    ready = {"type": "Ready", "status": "True", "lastTransitionTime": stamp(60)}
+    joining, joined = pod_object("a"), pod_object("a")
+    joined["status"]["conditions"].append(ready)
+    over = pod_object("a", "Failed")
+    over["status"]["conditions"].append(ready | {"status": "False"})
+    assert (hold(joining).group, hold(joining).member) == (1, None)
+    assert hold(joined).member == 60
+    assert hold(over, hold(joined)).member == 60
+
+
 def test_what_is_gone_ended_between_two_looks_unless_it_may_not_be_read() -> None:
     known = observe.facts(Sight(now=100, nodes=[node_object("a")], pods=[pod_object("a")]))
     blind = Sight(now=200, hidden=frozenset({"nodes", "pods"}))
@@ -301,6 +326,20 @@ def test_a_run_waits_until_it_is_admitted_and_again_after_an_eviction() -> None:
     assert waits() == [queued]
     assert waits(admitted) == [dataclasses.replace(queued, end=30)]
     assert waits(evicted, admitted | {"status": "False"}) == [dataclasses.replace(queued, start=60)]
+
+
+def test_groups_of_a_run_wait_each_by_itself() -> None:
+    def group(number: int) -> dict[str, Any]:
+        found = workload_object()
+        found["metadata"]["labels"] = {
+            naming.RUN_ID: "r-v1-00000000",
+            naming.GROUP: str(number),
+        }
+        return found
+
+    sight = Sight(now=100, nodes=[node_object("a")], workloads=[group(0), group(1)])
+    found = {fact.identity: fact for fact in observe.facts(sight) if isinstance(fact, Wait)}
+    assert [one.group for one in found.values()] == [0, 1]
 
 
 def counters(**changes: float) -> dict[str, dict[str, float]]:

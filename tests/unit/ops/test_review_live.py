@@ -76,6 +76,17 @@ def test_nodes_are_bought_anew_where_the_purchase_changes() -> None:
     assert live.difference(moved, [node(), node()]) == pytest.approx(2 * (ON_DEMAND - SPOT))
 
 
+def test_nodes_of_a_capacity_block_cost_the_same_whether_they_run_or_not() -> None:
+    def block(most: int) -> dict[str, Any]:
+        return group(0, most, how="CAPACITY_BLOCK")
+
+    assert ON_DEMAND
+    for nodes in ([], [node("CAPACITY_BLOCK"), node("CAPACITY_BLOCK")]):
+        assert live.difference(change(block(8), block(6)), nodes) == pytest.approx(-2 * ON_DEMAND)
+        assert live.difference(change(block(8), None), nodes) == pytest.approx(-8 * ON_DEMAND)
+        assert live.difference(change(None, block(8)), []) == pytest.approx(8 * ON_DEMAND)
+
+
 def test_an_unknown_price_is_not_taken_for_nothing() -> None:
     assert live.difference(change(group(0, 8), group(0, 8, "x9.unheard")), [node()]) is None
 

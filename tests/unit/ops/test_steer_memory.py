@@ -49,6 +49,26 @@ def test_a_time_out_without_a_lost_node_is_a_loss_too() -> None:
     assert found.queued == NOW + 60
 
 
+def test_a_group_that_waits_for_others_says_nothing_of_its_pool() -> None:
+    group = {"of_group": True}
+    waits = after(
+        (running("spot", "a", **group), set()),
+        (waiting(recoveries=1, **group), set()),
+        (starting("spot", recoveries=1, **group), set()),
+    )
+    assert not waits.history.losses
+    alone = after(
+        (Seen(created=NOW, pool="spot", nodes=("a",), of_group=True), set()),
+        (waiting(starts=1, **group), set()),
+    )
+    assert not alone.history.empty
+    # Without a node for it, the pool was empty; a node that was lost was one.
+    nothing = after((starting("spot", **group), set()), (waiting(starts=1, **group), set()))
+    assert nothing.history.empty["spot"].times == 1
+    lost = after((running("spot", "a", **group), set()), (waiting(**group), {"a"}))
+    assert len(lost.history.losses) == 1
+
+
 def test_a_start_that_timed_out_makes_the_pool_empty_until_it_runs_there() -> None:
     looks = [(starting("spot"), set[str]()), (waiting(starts=1), set[str]())]
     found = after(*looks)

@@ -62,7 +62,8 @@ def _local() -> plan.Plan:
     values["operators"] = values["operators"] | {
         name: {"provided": True} for name in ("mpiOperator", "trainingOperator", "kubeflowTrainer")
     }
-    return plan.make(values | {"runs": []}, "local", ROOT, preview=True)
+    more = {"runs": [], "elasticRuns": {"image": "sandbox.trainyard.dev/ops@source"}}
+    return plan.make(values | more, "local", ROOT, preview=True)
 
 
 @pytest.mark.parametrize("name", _committed())

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from ops.metrics import Vitals
 from ops.objects import Json
-from ops.symptoms import explain
+from ops.symptoms import explain, history
 from tests.unit.ops.run_fixtures import (
     NOW,
     at,
     condition,
     ended,
+    log,
     pod,
     run,
     runs_on,
@@ -69,6 +71,24 @@ def test_exhausted_restarts_are_reported(text: Text) -> None:
     reason = condition("Failed", reason="ReachedMaxRestarts", message="reaching max restarts")
     verdict = explain(snapshot(run=run(status={"conditions": [reason]})))
     text(verdict.headline)
+
+
+def test_a_gang_of_one_pod_that_used_up_its_restarts_says_so(text: Text) -> None:
+    said = log("hello-0", "restarts: the ranks ended with 1; 3 restarts are used up", "a", "b", "c")
+    taken = snapshot(run=failed_run(), pods=[pod("hello-0", "Failed", **ended(1))], logs=[said])
+    text(explain(taken).headline)
+
+
+def test_a_pod_that_is_replaced_because_its_ranks_never_made_a_step(text: Text) -> None:
+    pods = [pod("hello-0", "Failed", **ended(71)), pod("hello-1", "Pending")]
+    verdict = explain(snapshot(workload=runs_on(), pods=pods))
+    assert verdict.symptom == "restarting"
+    text(verdict.headline)
+
+
+def test_restarts_in_the_pod_are_history(text: Text) -> None:
+    vitals = Vitals(restarts_in_pod=2.0)
+    text(history(snapshot(workload=runs_on(), pods=[pod("a")], vitals=vitals)))
 
 
 def test_out_of_memory_kills_are_distinguished_from_other_kills() -> None:

@@ -411,3 +411,12 @@ def test_a_new_status_given_by_the_program_is_applied_to_the_status_too() -> Non
 
 def test_state_is_json_serializable() -> None:
     json.dumps(reveal(create(FakeCluster()).properties))
+
+
+def test_a_creation_is_repeated_while_its_quota_counts_others() -> None:
+    cluster = FakeCluster()
+    busy = (
+        'Operation cannot be fulfilled on resourcequotas "training": the object has been modified'
+    )
+    cluster.refusals += [refusal(409, busy), refusal(409, busy)]
+    assert create(cluster).identifier == "team/a" and not cluster.refusals

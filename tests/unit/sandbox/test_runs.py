@@ -37,19 +37,19 @@ def _metrics(*losses: float, attempt: int = 0) -> list[dict[str, Any]]:
 
 
 def test_an_unadmitted_run_is_queued() -> None:
-    seen = build_status(RUN, {}, _workload(), [], Progress())
+    seen = build_status(RUN, {}, [_workload()], [], Progress())
     assert state_line(seen) == "queued in research"
 
 
 def test_admitted_run_reports_its_flavor_and_queue_time() -> None:
-    seen = build_status(RUN, {}, _workload(_condition("Admitted")), [], Progress())
+    seen = build_status(RUN, {}, [_workload(_condition("Admitted"))], [], Progress())
     assert state_line(seen) == "admitted to spot after 2 s"
 
 
 def test_restarted_run_reports_the_eviction_reason() -> None:
     workload = _workload(_condition("Admitted"), flavor="ondemand")
     workload["status"]["schedulingStats"] = {"evictions": [{"reason": "NodeFailures", "count": 1}]}
-    seen = build_status(RUN, {"status": {"restarts": 1}}, workload, [], Progress())
+    seen = build_status(RUN, {"status": {"restarts": 1}}, [workload], [], Progress())
     assert state_line(seen) == ("admitted to ondemand after 2 s; requeued: NodeFailures; restart 1")
 
 
@@ -57,26 +57,27 @@ def test_queue_time_of_a_requeued_run_starts_at_its_requeueing() -> None:
     requeued = _condition("Requeued", "2026-01-01T00:00:40Z")
     workload = _workload(_condition("Admitted", "2026-01-01T00:00:43Z"), requeued)
     assert (
-        state_line(build_status(RUN, {}, workload, [], Progress())) == "admitted to spot after 3 s"
+        state_line(build_status(RUN, {}, [workload], [], Progress()))
+        == "admitted to spot after 3 s"
     )
 
 
 def test_failed_run_reports_the_reason() -> None:
     owner = {"status": {"conditions": [_condition("Failed", message="exit code 78")]}}
-    seen = build_status(RUN, owner, None, [], Progress())
+    seen = build_status(RUN, owner, [], [], Progress())
     assert state_line(seen) == "failed: exit code 78"
 
 
 def test_the_time_left_follows_from_the_pace_of_the_last_steps() -> None:
     progress = Progress(_metrics(3.0, 2.5), [{"event": "started", "total_steps": 122}])
-    seen = build_status(RUN, {}, None, [{"status": {"phase": "Running"}}], progress)
+    seen = build_status(RUN, {}, [], [{"status": {"phase": "Running"}}], progress)
     assert training_line(seen) == "step 2 / 122, loss 2.500, 200 tokens/s, 1:00 left"
 
 
 def test_of_a_program_that_tells_neither_steps_nor_tokens_step_and_loss_are_shown() -> None:
     metrics = [one | {"tokens": 0} for one in _metrics(3.0, 2.5)]
     progress = Progress(metrics, [{"event": "started", "world_size": 2}])
-    seen = build_status(RUN, {}, None, [{"status": {"phase": "Running"}}], progress)
+    seen = build_status(RUN, {}, [], [{"status": {"phase": "Running"}}], progress)
     assert training_line(seen) == "step 2, loss 2.500"
 
 

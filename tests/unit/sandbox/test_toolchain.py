@@ -9,8 +9,9 @@ import pytest
 from rich.console import Console
 
 from sandbox.toolchain import lookup, tools
+from sandbox.toolchain.builder import Builder
 from sandbox.toolchain.ensure import ToolchainError, ensure, ensure_for_runs
-from sandbox.toolchain.tools import ON_DEMAND_TOOLS, TOOLS, Tool
+from sandbox.toolchain.tools import ON_DEMAND_TOOLS, TOOLS, Binary, Tool
 
 ALL_TOOLS = (*TOOLS, *ON_DEMAND_TOOLS)
 BY_NAME = {tool.name: tool for tool in ALL_TOOLS}
@@ -127,3 +128,51 @@ def test_a_run_does_not_wait_for_the_tools_of_monitoring(
         put(BY_NAME[name])
     made = ensure_for_runs(Console(quiet=True))
     assert made.can_monitor and set(made.sources) == {tool.name for tool in TOOLS}
+
+
+GO = """#!/bin/sh
+# Stands in for Go: lists one package, and copies what it would compile.
+case "$1 $2" in
+  "list -f") echo {module} ;;
+  "list -export") echo "$@" >> {calls} ;;
+  list*) echo example.com/tool ;;
+  build*)
+    for word; do case "$word" in -modfile=*) pins=${{word#-modfile=}} ;; esac; done
+    while [ "$1" != -o ]; do shift; done
+    copy=$(sed -n 's/^replace .* => //p' "$pins")
+    cat "$copy"/*.go > "$2"; chmod +x "$2" ;;
+esac
+"""
+
+
+def test_a_recipe_s_own_files_replace_those_of_its_modules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, recipe = tmp_path / "module", tmp_path / "recipes" / "tool"
+    module.mkdir()
+    (module / "all.go").write_text("with every cloud\n")
+    (module / "main.go").write_text("the program\n")
+    own = recipe / "own" / "example.com" / "tool"
+    own.mkdir(parents=True)
+    (own / "all.go").write_text("without\n")
+    (recipe / "go.mod").write_text("go 1.26.0\n\nrequire example.com/tool v1.0.0\n")
+    (recipe / "go.sum").write_text("")
+    go = tmp_path / "go" / "bin" / "go"
+    _fake(go.parent, "go", "")
+    go.write_text(GO.format(module=module, calls=tmp_path / "calls"))
+    monkeypatch.setattr(tools, "HERE", tmp_path / "recipes")
+    monkeypatch.setenv("TRAINYARD_CACHE", str(tmp_path / "cache"))
+    tool = Tool("tool", "1.0.0", "example.com/tool", (Binary("tool", "example.com/tool"),), "")
+    before = tool.key
+    found = Builder({tool.go: go}, tmp_path / "logs").build(tool, lambda _: None)
+    assert found.binaries["tool"].read_text() == "without\nthe program\n"
+    (own / "all.go").write_text("other\n")
+    assert tool.key != before
+
+
+def test_only_the_pulumi_of_the_sandbox_lacks_clouds() -> None:
+    replaced = {tool.name: tool.modules_with_own_files() for tool in ALL_TOOLS}
+    assert {name: found for name, found in replaced.items() if found} == {
+        "pulumi": ["github.com/pulumi/pulumi/pkg/v3", "gocloud.dev"],
+        "external-secrets": ["github.com/external-secrets/external-secrets"],
+    }

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
+import pytest
+
+from trainyard.store import hashes, manifest
 from trainyard.store.manifest import Manifest
 
 
@@ -20,3 +26,13 @@ def draft(step: int, loss: float | None = None) -> Manifest:
         run={"run_id": "r-v1-00000000"},
         trainer={"seed": 0},
     )
+
+
+@contextlib.contextmanager
+def written_with(format_number: int) -> Iterator[None]:
+    """Write manifests of this format; 2 is that before BLAKE3."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(manifest, "FORMAT", format_number)
+        if format_number == 2:
+            patch.setattr(hashes, "preferred", lambda: hashes.SHA256)
+        yield

@@ -82,6 +82,15 @@ def test_attempts_are_numbered_and_only_the_newest_passes(tmp_path: Path) -> Non
         first.check()
 
 
+def test_a_given_number_is_claimed_once_and_only_as_the_highest(tmp_path: Path) -> None:
+    PosixFence.claim(tmp_path, 5).check()
+    with pytest.raises(StaleAttempt, match="attempt 5 was claimed by another process"):
+        PosixFence.claim(tmp_path, 5)
+    with pytest.raises(StaleAttempt, match="attempt 4 was replaced by attempt 5"):
+        PosixFence.claim(tmp_path, 4)
+    assert PosixFence.claim(tmp_path).attempt == 6
+
+
 def test_attempts_that_start_at_once_get_different_numbers(tmp_path: Path) -> None:
     claimed: list[int] = []
     threads = [

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from bench.trainer.elastic import useful_share
-from bench.trainer.elastic_changes import plan_changes, sample_faults
+from bench.trainer.elastic_changes import calm_seconds, plan_changes, sample_faults
+from bench.trainer.elastic_peer import judge
+from bench.trainer.elastic_traces import Stalls, replay, useful_share
 from training.config_errors import ConfigError
 from training.trainer.config import parse, world_issues
 from training.trainer.config.groups import GroupsConfig
 from training.trainer.elastic.exchange import STEP, Note
-from training.trainer.elastic.membership import next_view
+from training.trainer.elastic.membership import end_view, next_view
 from training.trainer.elastic.reduction import (
     Node,
     SubtreeSums,
@@ -23,6 +25,8 @@ from training.trainer.elastic.reduction import (
     shard_bounds,
     tree_sum,
 )
+from training.trainer.elastic.start import describe_settings
+from training.trainer.elastic.transfer import require_same
 from training.trainer.elastic.views import Member, View, ViewLog
 
 WORKERS = 8
@@ -61,7 +65,7 @@ def test_a_note_keeps_every_bit() -> None:
         view=7,
         step=1 << 40,
         flags=3,
-        joiner="0123456789abcdef",
+        ready=("0123456789abcdef", "fedcba9876543210"),
         loss=0.1,
         grad_norm=1e-300,
     )
@@ -69,7 +73,7 @@ def test_a_note_keeps_every_bit() -> None:
 
 
 def view(number: int, *names: str, formed: bool = True) -> View:
-    members = tuple(Member(name, "127.0.0.1", 1000 + i) for i, name in enumerate(names))
+    members = tuple(Member(name, (("127.0.0.1", 1000 + i),)) for i, name in enumerate(names))
     return View(number=number, members=members, formed=formed, reason="test")
 
 
@@ -92,17 +96,34 @@ def test_the_token_is_made_once_and_readable_by_its_owner_only(tmp_path: Path) -
 
 def test_a_joining_group_comes_last_and_never_leads() -> None:
     groups = GroupsConfig(min=2, max=4)
-    after = next_view(view(4, "a", "b", "c"), groups, "", {"a"}, Member("d", "h", 1))
+    after = next_view(view(4, "a", "b", "c"), groups, "", {"a"}, [Member("d", (("h", 1),))])
     assert [member.id for member in after.members] == ["b", "c", "d"]
     assert after.number == 5
 
 
+def test_a_view_names_those_that_can_still_join(tmp_path: Path) -> None:
+    groups = GroupsConfig(min=1, max=3, spares=2)
+    after = next_view(view(4, "a", "b", "c"), groups, "", {"a"}, [Member("d", (("h", 1),))], ["e"])
+    log = ViewLog(tmp_path)
+    log.create(after)
+    assert log.read(5).ready == ("e",)
+    assert next_view(after, groups, "", {"b"}, []).ready == ()
+
+
+def test_only_another_leader_gets_another_attempt() -> None:
+    groups = GroupsConfig(min=1, max=4)
+    first = replace(view(4, "a", "b", "c"), attempt=7)
+    second = next_view(first, groups, "", {"b"}, [Member("d", (("h", 1),))])
+    third = next_view(second, groups, "", {"a"}, [])
+    assert [found.attempt for found in (second, third, end_view(third, ""))] == [7, 8, 8]
+
+
 def test_a_run_is_formed_once_the_smallest_number_is_there_and_stays_so() -> None:
-    groups, third = GroupsConfig(min=3, max=4), Member("c", "h", 1)
+    groups, third = GroupsConfig(min=3, max=4), [Member("c", (("h", 1),))]
     assert not next_view(view(1, "a", formed=False), groups, "", set(), third).formed
     formed = next_view(view(2, "a", "b", formed=False), groups, "", set(), third)
     assert formed.formed
-    assert next_view(formed, groups, "", {"a", "b"}, None).formed
+    assert next_view(formed, groups, "", {"a", "b"}, []).formed
 
 
 UNEVEN = {"global_samples": 36, "micro_samples": 12}
@@ -119,10 +140,7 @@ BASE = {"steps": 100, "data": {"path": "/x"}, "batch": {"global_samples": 32, "m
         ({"groups": {"max": -1}}, "groups.max"),
         ({"groups": {"max": 2, "silent_after_s": 0.0}}, "groups.silent_after_s"),
         ({"groups": {"max": 4}, "deterministic": False}, "deterministic"),
-        ({"groups": {"max": 4}, "parallel": {"shard": 2}}, "parallel.shard"),
-        ({"groups": {"max": 4}, "checkpoint": {"store": "s3://bucket/prefix"}}, "checkpoint.store"),
         ({"groups": {"max": 4}, "batch": {"global_samples": 36, "micro_samples": 2}}, "batch.global_samples"),
-        ({"groups": {"max": 2, "workers": 2}, "batch": UNEVEN}, "batch.micro_samples"),
     ],
 )  # fmt: skip
 def test_what_an_elastic_run_cannot_do_is_refused(changes: dict[str, object], path: str) -> None:
@@ -131,10 +149,40 @@ def test_what_an_elastic_run_cannot_do_is_refused(changes: dict[str, object], pa
     assert [getattr(issue, "path", issue) for issue in found.value.issues] == [f"config: {path}"]
 
 
-def test_a_group_is_one_process() -> None:
+@pytest.mark.parametrize(
+    ("ranks", "changes", "path"),
+    [
+        (2, {}, None),
+        (4, {"parallel": {"shard": 2}}, None),
+        (2, {"parallel": {"tensor": 2}}, None),
+        (8, {}, "batch.global_samples"),
+        (3, {"parallel": {"shard": 2}}, "parallel"),
+        (1, {"batch": UNEVEN, "groups": {"max": 2, "workers": 2}}, "batch.micro_samples"),
+        (2, {"parallel": {"pipeline": 2}}, None),
+        (4, {"parallel": {"pipeline": 2}}, "parallel.pipeline"),
+    ],
+)
+def test_a_group_divides_the_samples_of_each_logical_worker(
+    ranks: int, changes: dict[str, object], path: str | None
+) -> None:
+    config = parse({**BASE, "groups": {"max": 4}, **changes})
+    assert [issue.path for issue in world_issues(config, ranks)] == ([path] if path else [])
+
+
+def test_a_group_that_would_compute_other_bits_is_refused() -> None:
     config = parse({**BASE, "groups": {"max": 4}})
-    assert world_issues(config, 1) == []
-    assert [issue.path for issue in world_issues(config, 2)] == ["groups"]
+    other = parse({**BASE, "groups": {"max": 4}, "optimizer": {"learning_rate": 1.0}})
+    mine, theirs = (describe_settings(c, c.parallel.layout(1), "v1") for c in (config, other))
+    require_same(mine, mine)
+    with pytest.raises(ConfigError) as found:
+        require_same(theirs, mine)
+    assert [getattr(issue, "path", issue) for issue in found.value.issues] == [
+        "optimizer.learning_rate"
+    ]
+    sharded = describe_settings(config, replace(config.parallel, shard=2).layout(2), "v1")
+    with pytest.raises(ConfigError) as found:
+        require_same(sharded, mine)
+    assert [getattr(issue, "path", issue) for issue in found.value.issues] == ["parallel.shard"]
 
 
 def test_plans_are_seeded_and_stay_within_the_limits(tmp_path: Path) -> None:
@@ -150,18 +198,59 @@ def test_plans_are_seeded_and_stay_within_the_limits(tmp_path: Path) -> None:
 
 
 def test_samples_that_are_missing_or_used_twice_are_found() -> None:
-    good = ["1 summed 1 1 0 4", "2 summed 1 1 4 8", "1 applied 1 1 0 0", "2 applied 1 1 0 0"]
+    good = [
+        "1 0 summed 1 1 0 4",
+        "2 0 summed 1 1 4 8",
+        "1 0 applied 1 1 0 0",
+        "2 0 applied 1 1 0 0",
+    ]
     assert sample_faults(good) == []
-    redone = ["1 summed 2 1 0 4", "1 summed 2 2 0 8", "1 applied 2 2 0 0"]
+    redone = ["1 0 summed 2 1 0 4", "1 0 summed 2 2 0 8", "1 0 applied 2 2 0 0"]
     assert sample_faults([*good, *redone]) == []
     assert len(sample_faults(good[1:])) == 1
-    assert len(sample_faults([*good, "1 applied 1 1 0 0"])) == 1
+    assert len(sample_faults([*good, "1 0 applied 1 1 0 0"])) == 1
 
 
 def test_an_elastic_change_costs_a_stall_and_a_restart_costs_all_groups() -> None:
     groups = [4, 4, 3, 4]
     # Four groups start, three stay at each of two changes, one comes.
-    elastic = useful_share(groups, 100.0, 1.0, 20.0, elastic=True)
-    assert elastic == pytest.approx(1 - (4 * 20 + 3 * 1 + 3 * 1 + 20) / 1500)
-    restarted = useful_share(groups, 100.0, 1.0, 20.0, elastic=False)
+    elastic = useful_share(groups, 100.0, 20.0, Stalls(lost_s=1.0, joined_s=2.0))
+    assert elastic == pytest.approx(1 - (4 * 20 + 3 * 1 + 3 * 2 + 20) / 1500)
+    restarted = useful_share(groups, 100.0, 20.0, None)
     assert restarted == pytest.approx(1 - (4 + 3 + 4) * 20 / 1500)
+
+
+def test_a_stall_is_not_part_of_the_time_of_calm_steps() -> None:
+    two, one = [(step, 1.0) for step in range(2, 12)], [(step, 2.0) for step in range(12, 22)]
+    two[3], one[0] = (5, 4.0), (12, 9.0)
+    assert calm_seconds([*two, *one], [(0, 2), (11, 1)]) == 10 * 1.0 + 10 * 2.0
+
+
+def test_a_kill_is_judged_by_the_survivors_attempts() -> None:
+    def attempt(step: int, time: float, loss: float = 0.5, kept: bool = True) -> dict[str, object]:
+        return {"step": step, "time": time, "loss": loss, "kept": kept}
+
+    calm = [attempt(step, float(step)) for step in range(1, 21)]
+    before = calm[:10]
+    after = [attempt(step, step + 5.0, 0.4) for step in range(11, 21)]
+    found = judge([*before, attempt(11, 12.0, kept=False), *after], 10.5, calm)
+    assert found == {
+        "stall_s": 5.0,
+        "step_s": 1.0,
+        "discarded": 1,
+        "different_before": 0,
+        "different_after": 10,
+        "steps_after": 10,
+    }
+
+
+def test_traces_are_paid_by_what_changes_cost(tmp_path: Path) -> None:
+    file = tmp_path / "busy.json"
+    file.write_text(json.dumps({"metadata": {"gap_seconds": 100.0}, "data": [2, 1, 2]}))
+    arms = {"elastic": Stalls(lost_s=1.0, joined_s=1.0), "restart": None}
+    row = replay(file, arms, {"soon": 10.0}, step_s=0.5)
+    shares = {"elastic": 1 - (2 * 10 + 1 + 1 + 10) / 500, "restart": 1 - (2 + 1 + 2) * 10 / 500}
+    assert row["changes"] == 2
+    for arm, share in shares.items():
+        assert row["soon"][arm]["time_ratio"] == pytest.approx(1 / share)
+        assert row["soon"][arm]["steps_per_usd"] == pytest.approx(share * 3600 / 3.06 / 0.5)

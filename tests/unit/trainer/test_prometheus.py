@@ -6,6 +6,7 @@ import shutil
 import socket
 import urllib.request
 from collections import namedtuple
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from sandbox.ports import free_port
 from training.trainer.metrics.progress import ProgressDisplay
 from training.trainer.metrics.step_metrics import StepMeter
+from trainyard.culprits import Culprit
 from trainyard.prometheus import RunCollector, start_server
-from trainyard.run_logs import MetricsLog
+from trainyard.run_logs import MetricsLog, Totals
 
 Usage = namedtuple("Usage", "total used free")
 LABELS = {"run_id": "hello-v1-0a1b2c3d", "team": "research"}
@@ -113,6 +115,24 @@ def test_events_are_counted_and_the_newest_checkpoint_is_told(tmp_path: Path) ->
     assert found["trainyard_checkpoint_step"] == 10
     assert found["trainyard_checkpoint_commit_timestamp_seconds"] == 1010.0
     assert found["trainyard_evaluation_loss_nats"] == 2.5
+
+
+def test_ranks_that_were_named_are_exported_with_the_time_of_the_last_verdict(
+    tmp_path: Path,
+) -> None:
+    collector = RunCollector(Totals(), LABELS, folder=tmp_path, attempt=1, steps=None)
+    named = Culprit(
+        symptom="slow-rank", rank=3, node="n7", pod="p", step=1, attempt=1, time=100.0, what=""
+    )
+    collector.add_culprit(named)
+    collector.add_culprit(replace(named, step=2, time=160.0))
+    labels = 'symptom="slow-rank",culprit_rank="3",culprit_node="n7",culprit_pod="p"'
+    lines = [line for line in collector.text().splitlines() if "culprit_timestamp_seconds{" in line]
+    assert len(lines) == 1
+    assert labels in lines[0] and lines[0].endswith(" 160.0")
+    for rank in range(100):
+        collector.add_culprit(replace(named, rank=rank))
+    assert collector.text().count("culprit_timestamp_seconds{") == 32
 
 
 def test_the_volume_of_a_run_is_measured_at_its_start_and_after_each_checkpoint(

@@ -198,8 +198,8 @@ def test_every_flipped_bit_of_a_manifest_is_found(tmp_path: Path) -> None:
 
 
 def test_a_manifest_of_a_later_format_is_refused_by_name() -> None:
-    later = replace(draft(1), format=3)
-    with pytest.raises(UnknownFormat, match="manifest format: got 3"):
+    later = replace(draft(1), format=4)
+    with pytest.raises(UnknownFormat, match="manifest format: got 4"):
         Manifest.from_json(later.to_json())
 
 

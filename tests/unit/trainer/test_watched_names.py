@@ -8,6 +8,7 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 from infra.observability import series
+from tests.unit.trainer.test_flight_files import CULPRIT
 from trainyard.prometheus import RunCollector
 from trainyard.run_logs import StepMetrics, Totals
 
@@ -19,9 +20,12 @@ def exported(folder: Path) -> set[str]:
     """Names of every sample of a run that made a step, evaluated and saved."""
     totals = Totals()
     totals.add(StepMetrics(**{field.name: 1 for field in fields(StepMetrics)}), samples=4)
-    collector = RunCollector(totals, LABELS, folder=folder, attempt=1, steps=10)
+    collector = RunCollector(totals, LABELS, folder=folder, attempt=1, steps=10, groups=3)
+    collector.observe({"event": "started", "restarts_in_pod": 1})
     collector.observe({"event": "evaluated", "loss": 2.5})
     collector.observe(COMMIT)
+    collector.observe({"event": "membership", "groups": 2})
+    collector.add_culprit(CULPRIT)
     families = text_string_to_metric_families(collector.text())
     found = [sample for family in families for sample in family.samples]
     assert all(set(LABELS) <= set(sample.labels) for sample in found)

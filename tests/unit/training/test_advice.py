@@ -5,9 +5,12 @@ from __future__ import annotations
 import dataclasses
 import math
 import random
+import re
 import statistics
+from pathlib import Path
 
 import pytest
+import yaml
 
 from training import advise as command
 from training.deployment.advice import Market, Work, advise
@@ -119,10 +122,60 @@ def test_the_command_advises_a_run_of_the_local_stack(capsys: pytest.CaptureFixt
     assert "Advice: spot: it is expected to cost" in said and "40.7 h" in said
 
 
+def test_a_spent_budget_keeps_a_run_without_a_deadline_off_on_demand_nodes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    values = yaml.safe_load((command.ROOT / "Pulumi.local.yaml").read_text())
+    (research, _) = values["config"]["trainyard:teams"]
+    research["budget"] = {"usdPerMonth": 1000, "warnAt": 0.5}
+    # Production's nodes, so that the run could be moved there.
+    values["config"]["trainyard:teams"][0]["guaranteed"] = {"spot": 1, "ondemand": 1}
+    values["config"]["trainyard:teams"][1]["guaranteed"] = {"fleet-ondemand": 2}
+    stack = tmp_path / "Pulumi.local.yaml"
+    stack.write_text(yaml.safe_dump(values))
+    words = ["hello", "--stack", str(stack), "--hours", "40", "--interruptions", "20"]
+    never = "never on-demand nodes without a deadline: 500 of 1,000 USD"
+    for spent, more, held in (
+        ("499", [], False),
+        ("500", [], True),
+        ("500", ["--deadline", "50"], False),
+    ):
+        assert command.main([*words, "--spent", spent, *more]) == 0
+        said = " ".join(capsys.readouterr().out.split())
+        assert (never in said) is held, said
+        assert ("while it is not: wait" in said) is held or spent == "499", said
+
+
+def test_the_command_says_how_often_to_save_on_spot(capsys: pytest.CaptureFixture[str]) -> None:
+    stack = str(command.ROOT / "Pulumi.local.yaml")
+    assert command.main(["hello", "--stack", stack, "--hours", "40"]) == 0
+    assert re.search(
+        r"on spot with a checkpoint every \d+ s, which loses least", capsys.readouterr().out
+    )
+
+
+def test_the_command_names_groups_where_a_stack_has_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    values = yaml.safe_load((command.ROOT / "Pulumi.local.yaml").read_text())
+    stack = tmp_path / "Pulumi.local.yaml"
+
+    def advised(run: str) -> str:
+        stack.write_text(yaml.safe_dump(values))
+        assert command.main([run, "--stack", str(stack), "--hours", "40"]) == 0
+        return " ".join(capsys.readouterr().out.split())
+
+    assert "groups" not in advised("hello")
+    values["config"]["trainyard:elasticRuns"] = {"image": "sandbox.trainyard.dev/ops@source"}
+    assert "keep the others training meanwhile: nodes: 1 and groups: {max: 2}" in advised("hello")
+    said = advised("elastic")
+    assert "Its 2 groups are counted as one gang" in said and ": 2 nodes," in said
+
+
 def test_the_command_names_a_run_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     stack = str(command.ROOT / "Pulumi.local.yaml")
     assert command.main(["hallo", "--stack", stack, "--hours", "40"]) == 1
-    assert "'hallo' does not exist; must be one of drill, hello" in capsys.readouterr().err
+    assert "'hallo' does not exist; must be one of drill, elastic, hello" in capsys.readouterr().err
 
 
 def test_an_invalid_time_is_rejected(capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,9 +20,10 @@ from training.deployment.dataset import Preparation
 from training.deployment.gangs import kueue
 from training.deployment.job import manifests, outputs
 from training.deployment.launchers import LAUNCHERS as KNOWN
+from training.deployment.launchers import jobset, pytorchjob
 from training.deployment.launchers import pod as pods_of_runs
-from training.deployment.launchers import pytorchjob
 from training.deployment.preparation import job as preparation_job
+from training.program import Program
 from training.spec import RunSpec
 
 
@@ -159,7 +160,10 @@ def test_one_budget_sets_every_timeout_of_a_shutdown(launcher: str) -> None:
         command = pod["spec"]["containers"][0]["command"]
         if "training.trainer.launch" in command:
             assert f"--shutdown-timeout={example.grace.shutdown_timeout_s}" in command
-            assert "--max-restarts=0" in command
+            alone = launcher == "job"
+            assert f"--max-restarts={example.max_restarts if alone else 0}" in command
+            file = f"--restarts-file={example.run_dir}/restarts.json"
+            assert (file in command) == alone
 
 
 @pytest.mark.parametrize("launcher", ["indexed-job", "jobset", "trainjob", "pytorchjob"])
@@ -212,23 +216,48 @@ def test_any_other_failure_counts() -> None:
     assert manifests(run_of("job"), platform(), "c")[-1]["spec"]["backoffLimit"] == 3
 
 
+GAVE_UP = {
+    "action": "FailJob",
+    "onExitCodes": {"containerName": "trainer", "operator": "NotIn", "values": [71, 137, 143]},
+}
+
+
 def test_pods_that_restart_their_ranks_themselves_end_the_job_unless_killed() -> None:
-    last = failure_rules("indexed-job")[-1]
-    assert last["action"] == "FailJob"
-    assert last["onExitCodes"] == {
-        "containerName": "trainer",
-        "operator": "NotIn",
-        "values": [137, 143],
-    }
+    for launcher in ("indexed-job", "job"):
+        assert failure_rules(launcher)[-1] == GAVE_UP
     [pod] = workers("indexed-job")
     command = pod["spec"]["containers"][0]["command"]
     assert command[:4] == ["python3", "-m", "trainyard.restarts", "--job-kind=indexed-job"]
 
 
+@pytest.mark.parametrize("program", [None, Program(launcher="torchrun", command=("train.py",))])
+def test_a_jobset_of_one_node_restarts_its_ranks_in_their_pod(program: Program | None) -> None:
+    alone = replace(run_of("jobset"), nodes=1, program=program)
+    rules = jobset.failure_policy(alone)["rules"]
+    assert [r["action"] for r in rules][2:] == ["FailJobSet"]
+    assert "onJobFailureMessagePatterns" not in rules[2], "whatever is left of the Job's rules"
+    queued = manifests(alone, platform(), "c")[-1]["spec"]
+    job = queued["replicatedJobs"][0]["template"]["spec"]
+    assert job["podFailurePolicy"]["rules"][-1] == GAVE_UP
+    command = job["template"]["spec"]["containers"][0]["command"]
+    if program:
+        words = ["python3", "-m", "trainyard.restarts", "--job-kind=jobset"]
+    else:
+        words = ["python", "-m", "training.trainer.launch", "--standalone"]
+    assert command[:4] == words
+    assert not [word for word in command if word.startswith("--rdzv")]
+    gang = manifests(run_of("jobset"), platform(), "c")[-1]["spec"]
+    assert GAVE_UP not in gang["replicatedJobs"][0]["template"]["spec"]["podFailurePolicy"]["rules"]
+    assert len(gang["failurePolicy"]["rules"]) == 2
+
+
 def test_research_may_go_to_spot_and_on_demand_in_this_order() -> None:
     pools = placement.eligible_pools(run(), platform())
     assert [pool.name for pool in pools] == ["spot", "ondemand"]
-    assert outputs(run(), platform())["pools"] == ["spot", "ondemand"]
+    assert outputs(run(), platform(), manifests(run(), platform(), "c0ffee")[-1])["pools"] == [
+        "spot",
+        "ondemand",
+    ]
 
 
 def test_a_run_without_spot_neither_selects_nor_tolerates_it() -> None:
@@ -272,7 +301,7 @@ def test_network_settings_follow_from_the_pools_network() -> None:
 
 
 def test_a_run_costs_its_nodes_on_the_dearest_pool_it_may_use() -> None:
-    said = outputs(run(), platform())
+    said = outputs(run(), platform(), manifests(run(), platform(), "c0ffee")[-1])
     one = catalog.price("p4d.24xlarge").on_demand_usd_hour
     assert one and said["usdPerHour"] == round(2 * one, 4)
     assert said["checkpointUri"] == f"pvc://team-research/checkpoints/{run().run_id}/checkpoints"

@@ -11,7 +11,7 @@ import pytest
 from infra.domain.platform import Platform
 from infra.domain.pools import Nodes
 from tests.golden.example_runs import platform, run
-from training.deployment.launchers import mpijob, program
+from training.deployment.launchers import mpijob, pod, program
 from training.program import Program
 from training.spec import RunSpec
 from trainyard import contract, launchers, lineage
@@ -37,8 +37,10 @@ def with_nodes(nodes: Nodes) -> Platform:
     )
 
 
-def test_the_nodes_name_comes_from_the_pod_for_programs_only() -> None:
-    assert NODE in program.environment(of_program(), platform(), None)
+def test_the_nodes_name_comes_from_the_pod() -> None:
+    for one in (of_program(), run()):
+        variables = pod.worker(one, platform(), None)["env"]
+        assert variables.count(NODE) == 1
     assert program.environment(run(), platform(), None) == []
 
 

@@ -12,7 +12,7 @@ from infra.domain import pools
 from tests.golden.example_runs import IMAGE, RUN_FILE, platform
 from training import spec
 from training.deployment.run_schema import RunFile, derive
-from training.spec import Dataset, NetworkSettings, Resources, RunKeys, RunSpec, key
+from training.spec import Dataset, Groups, NetworkSettings, Resources, RunKeys, RunSpec, key
 
 EVERY_KEY: dict[str, Any] = RUN_FILE | {
     "jobKind": "indexed-job",
@@ -25,6 +25,7 @@ EVERY_KEY: dict[str, Any] = RUN_FILE | {
     "costCapUsd": 9000,
     "deadline": "2027-03-01T09:00:00Z",
     "continues": "llama-v6-0123abcd",
+    "groups": {"min": 2, "max": 4, "spares": 1, "onDemand": 1},
 }
 
 
@@ -53,6 +54,7 @@ def test_every_kept_key_reaches_the_spec_as_it_stands() -> None:
         "cost_cap_usd": 9000.0,
         "deadline": "2027-03-01T09:00:00Z",
         "continues": "llama-v6-0123abcd",
+        "groups": Groups(min=2, max=4, spares=1, on_demand=1),
     }
 
 
@@ -81,6 +83,7 @@ def test_the_default_of_a_key_that_was_added_later_leaves_the_id_of_a_run() -> N
     run = resolve(RUN_FILE)
     values = dataclasses.asdict(run)
     later = {f.name for f in dataclasses.fields(run) if f.metadata.get("added_later")}
+    later |= {f.name for f in dataclasses.fields(run) if f.metadata.get("of_gang")}
     assert later >= {"secrets", "collective_gbps"}
     before = {name: value for name, value in values.items() if name not in later}
     before["dataset"] = {key: values["dataset"][key] for key in ("name", "version", "source")}

@@ -35,6 +35,17 @@ def test_any_change_makes_a_new_run(change: dict[str, object]) -> None:
     assert run(**change).run_id != run().run_id
 
 
+def test_a_document_is_what_the_run_file_says_whatever_the_image_and_the_tier() -> None:
+    image = "registry.example.com/trainer@sha256:" + "6" * 64
+    other = run(image=image, tier="production", collective_gbps=10.0)
+    assert other.run_id != run().run_id and other.document_hash == run().document_hash
+    data = Dataset(name="stdlib", version="0123456789abcdef", source="stdlib")
+    prepared = dataclasses.replace(data, image=image)
+    assert run(dataset=prepared).document_hash == run(dataset=data).document_hash
+    for edit in ({"config": {"steps": 1001}}, {"nodes": 1}, {"seed": 8}, {"dataset": data}):
+        assert run(**edit).document_hash != run().document_hash
+
+
 def test_the_order_of_settings_is_not_a_change() -> None:
     turned = {"batch": {"global_samples": 256}, "threads": 4, "steps": 1000}
     assert run(config=turned).run_id == run().run_id

@@ -135,3 +135,18 @@ def test_rates_are_the_prior_until_losses_or_calm_weeks_were_seen() -> None:
     assert bad.rates(1).lost * HOUR_S > 3 * hour / 2
     old = bad.after(20 * 7 * 24 * HOUR_S, nodes=0, losses=0)
     assert math.isclose(old.rates(1).lost * HOUR_S, hour, rel_tol=0.01)
+
+
+def test_on_spot_the_best_interval_follows_from_measured_saves_and_losses() -> None:
+    calm = replace(SPOT, seen=Exposure(node_s=1000 * HOUR_S, losses=1.0))
+    wild = replace(SPOT, seen=Exposure(node_s=1000 * HOUR_S, losses=200.0))
+    declared = run(200, save_s=120.0)
+    often = choose(declared, (wild, BOUGHT), CALM, NOW, RULES).checkpoint_every_s
+    seldom = choose(declared, (calm, BOUGHT), CALM, NOW, RULES).checkpoint_every_s
+    assert often < seldom / 5 and not math.isinf(seldom)
+    measured = replace(declared, measured_save_s=30.0)
+    faster = choose(measured, (wild, BOUGHT), CALM, NOW, RULES).checkpoint_every_s
+    assert faster == pytest.approx(often / 2)
+    assert math.isinf(
+        choose(run(2, deadline_h=2.3), (SPOT, BOUGHT), CALM, NOW, RULES).checkpoint_every_s
+    )

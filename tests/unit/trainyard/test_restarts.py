@@ -1,4 +1,4 @@
-"""Restarts by exit code of pytorchjob, mpijob and indexed-job, with real processes as pods."""
+"""Restarts by exit code of all job kinds that have them, with real processes as pods."""
 
 from __future__ import annotations
 
@@ -25,6 +25,11 @@ starts = folder / "starts"
 number = int(starts.read_text()) if starts.exists() else 0
 starts.write_text(str(number + 1))
 word = codes[min(number, len(codes) - 1)]
+if word.endswith("+"):  # a step first
+    line = '{"step": 1, "attempt": %d}' % (number + 1)
+    (folder / "metrics.jsonl").write_text(line + chr(10))
+    word = word[:-1]
+(folder / f"again-{number}").write_text(os.environ.get("TRAINYARD_RESTARTS_IN_POD", ""))
 if word == "wait":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))
     (folder / "waits").touch()
@@ -111,7 +116,39 @@ def test_ranks_start_again_in_their_pod(
     assert starts(tmp_path) == times
 
 
-@pytest.mark.parametrize("kind", ["indexed-job", "mpijob"])
+@pytest.mark.parametrize("kind", ["job", "jobset"])
+@pytest.mark.parametrize(
+    ("codes", "ended", "times", "counted"),
+    [
+        ((0,), 0, 1, 0),
+        ((78,), 78, 1, 0),
+        (("75+",), 75, 1, 0),  # the object requeues it
+        (("1+", 0), 0, 2, 1),
+        (("kill+", "3+", 0), 0, 3, 2),
+        (("1+", "3+", "4+"), 4, 3, 3),  # two restarts are allowed
+        (("1+", "3+", "kill+"), 1, 3, 3),  # 137 would get the pod replaced
+        ((1,), 71, 1, 1),  # no step: a new pod
+        (("1+", 3), 71, 2, 2),
+        (("1+", "3+", 4), 4, 3, 3),
+        (("1+", 78), 78, 2, 1),
+    ],
+)
+def test_a_gang_of_one_pod_starts_again_in_it_once_it_has_made_a_step(
+    tmp_path: Path, kind: str, codes: tuple[object, ...], ended: int, times: int, counted: int
+) -> None:
+    assert code_of(pod(tmp_path, kind, *codes)) == ended
+    assert (starts(tmp_path), failures(tmp_path)) == (times, counted)
+    again = [(tmp_path / f"again-{number}").read_text() for number in range(times)]
+    assert again == [str(number) for number in range(times)]
+
+
+def test_failures_are_counted_over_all_pods_of_a_run(tmp_path: Path) -> None:
+    assert code_of(pod(tmp_path, "job", "1+", 2)) == 71
+    assert code_of(pod(tmp_path, "job", 5)) == 5, "the last one is not replaced"
+    assert failures(tmp_path) == 3
+
+
+@pytest.mark.parametrize("kind", ["indexed-job", "mpijob", "job", "jobset"])
 def test_a_pod_that_is_told_to_stop_passes_it_on_and_ends_with_75(
     tmp_path: Path, kind: str
 ) -> None:

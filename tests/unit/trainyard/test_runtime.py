@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from training.deployment import runtime_archive
+from trainyard.store import hashes
 
 ROOT = Path(__file__).resolve().parents[3]
 DEADLINE_S = 120
@@ -113,6 +114,16 @@ def test_without_any_intact_checkpoint_all_ranks_fail_instead_of_starting_again(
     (tmp_path / "checkpoints/step-00000007/ranks/0.bin").unlink()
     for output in run(LATEST, tmp_path, 2, gang="2", code=1):
         assert "none of the 1 checkpoints is intact" in output
+
+
+@pytest.mark.skipif(hashes.preferred() != hashes.BLAKE3, reason="without blake3")
+def test_a_checkpoint_that_cannot_be_verified_here_is_not_set_aside(tmp_path: Path) -> None:
+    run(saved(6, 7), tmp_path, 2)
+    without = "from trainyard.store import hashes\nhashes._blake3 = lambda: None\n"
+    for output in run(without + LATEST, tmp_path, 2, gang="2", code=1):
+        assert "step-00000007: hash blake3: needs the Python package blake3" in output
+    assert (tmp_path / "checkpoints/step-00000007/manifest.json").exists()
+    assert "(7, {'epoch': 7}" in run(LATEST, tmp_path, 2, gang="3")[0]
 
 
 def test_a_rank_that_fails_while_it_writes_fails_the_save_on_all_ranks(tmp_path: Path) -> None:

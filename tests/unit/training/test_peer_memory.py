@@ -1,0 +1,144 @@
+"""Peer memory: which snapshot counts, what runs may have it, and what their pods run."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra.config import ConfigError
+from tests.golden.example_runs import (
+    IMAGE,
+    RUN_FILE,
+    TRAINER_CONFIG,
+    platform,
+    project_in,
+    write_runs,
+)
+from tests.unit.infra.config_issues import codes
+from training.deployment import run_files
+from training.deployment.job import manifests
+from training.peer_memory.inventory import Part, distrust, newest_complete, trusted
+from training.peer_memory.slots import RankMemory, Stamp
+from training.spec import RunSpec
+
+SETTINGS = {"peer_memory": {"every_steps": 1}}
+DIVIDED = {"jobKind": "indexed-job", "parallelism": {"shard": 16}, "overrides": SETTINGS}
+
+
+def load(folder: Path, **keys: Any) -> list[RunSpec]:
+    """The run of a file with these keys."""
+    project = project_in(folder)
+    write_runs(project, copy.deepcopy(RUN_FILE | DIVIDED | keys))
+    return run_files.load(["llama"], platform(), {"trainer": IMAGE}, project)
+
+
+def test_a_keeper_runs_as_long_as_the_pod_and_is_reached_at_its_address(tmp_path: Path) -> None:
+    [run] = load(tmp_path)
+    job = manifests(run, platform(), "c" * 40)[-1]
+    [container] = job["spec"]["template"]["spec"]["containers"]
+    assert (
+        f"--companion=python -m training.peer_memory.keeper --run-dir {run.run_dir} --nodes 2"
+        in container["command"][: container["command"].index("--")]
+    )
+    [address] = [one for one in container["env"] if one["name"] == "TRAINYARD_POD_IP"]
+    assert address["valueFrom"]["fieldRef"]["fieldPath"] == "status.podIP"
+
+
+@pytest.mark.parametrize(
+    ("keys", "issues"),
+    [
+        ({}, []),
+        ({"jobKind": "jobset"}, ["config: peer_memory.every_steps: unsupported-job-kind"]),
+        (
+            {"nodes": 1, "parallelism": {"shard": 8}},
+            ["config: peer_memory.every_steps: single-node"],
+        ),
+        # 8.2 billion parameters: 98 GB, of which a node keeps 5 times a half.
+        (
+            {"overrides": SETTINGS | {"model": {"hidden_size": 8192, "layers": 12, "heads": 64}}},
+            [],
+        ),
+        (
+            {
+                "overrides": SETTINGS
+                | {"model": {"hidden_size": 8192, "layers": 12, "heads": 64, "kv_heads": 64}},
+                "resources": {"cpu": "80", "memory": "80Gi", "shm": "8Gi"},
+            },
+            ["resources.memory: too-little-memory"],
+        ),
+        (
+            {"overrides": {"peer_memory": {"every_steps": -1}}},
+            ["config: peer_memory.every_steps: out-of-range"],
+        ),
+    ],
+)
+def test_a_run_without_a_second_place_for_its_state_is_refused(
+    keys: dict[str, Any], issues: list[str], tmp_path: Path
+) -> None:
+    if not issues:
+        assert load(tmp_path, **keys)
+        return
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, **keys)
+    assert codes(caught.value) == [f"training/runs/llama.yaml: {issue}" for issue in issues]
+
+
+def part(step: int, rank: int, *, world: int = 2, attempt: int = 1, port: int = 1) -> Part:
+    """A part of a snapshot on a node."""
+    stamp = Stamp(step=step, attempt=attempt, world=world)
+    return Part(stamp=stamp, rank=rank, files={"a": (0, 1)}, address={"host": "h", "port": port})
+
+
+def test_the_newest_snapshot_counts_of_which_no_part_is_missing() -> None:
+    parts = [part(7, 0), part(6, 0), part(6, 1, port=2), part(5, 0), part(5, 1)]
+    assert [(one.stamp.step, one.rank) for one in newest_complete(parts)] == [(6, 0), (6, 1)]
+    assert newest_complete(parts[:2]) == []
+    # The same step of another start of the gang is another state.
+    assert newest_complete([part(8, 0), part(8, 1, attempt=2)]) == []
+    # A copy serves as well as the node's own part.
+    assert len(newest_complete([part(8, 0, port=2), part(8, 1, port=2)])) == 2
+
+
+def test_snapshots_of_a_state_that_replicas_disputed_are_not_used(tmp_path: Path) -> None:
+    (tmp_path / "peer-memory").mkdir()
+    parts = [part(8, 0), part(8, 1), part(4, 0), part(4, 1)]
+    assert trusted(tmp_path, parts) == parts
+    distrust(tmp_path, attempt=1, after_step=5)
+    assert newest_complete(trusted(tmp_path, parts)) == parts[2:]
+    later = [part(9, 0, attempt=2), part(9, 1, attempt=2)]
+    assert newest_complete(trusted(tmp_path, parts + later)) == later
+
+
+def test_parts_travel_as_json() -> None:
+    assert Part.from_json(part(3, 1).to_json()) == part(3, 1)
+
+
+def test_a_new_snapshot_never_replaces_the_newest_whole_one() -> None:
+    memory = RankMemory.of_size(4096)
+    for step in range(1, 6):
+        slot = memory.slots[memory.next_slot()]
+        assert slot.stamp is None or slot.stamp.step == step - 2
+        slot.stamp = None
+        slot.files = {"a": (0, 4)}
+        slot.content("a")[:] = step.to_bytes(4, "little")
+        slot.stamp = Stamp(step=step, attempt=1, world=2)
+        if step > 1:
+            before = memory.find(Stamp(step=step - 1, attempt=1, world=2))
+            assert before and bytes(before.content("a")) == (step - 1).to_bytes(4, "little")
+    # One that was being written when its rank died is written again.
+    interrupted = memory.next_slot()
+    memory.slots[interrupted].stamp = None
+    assert memory.next_slot() == interrupted
+    memory.close()
+
+
+def test_elastic_runs_keep_their_state_in_their_groups(tmp_path: Path) -> None:
+    groups = {"groups": {"min": 1, "max": 2}}
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, nodes=2, parallelism={}, overrides=TRAINER_CONFIG | SETTINGS | groups)
+    assert "training/runs/llama.yaml: config: peer_memory.every_steps: conflict" in codes(
+        caught.value
+    )
