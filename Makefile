@@ -36,7 +36,7 @@ preview: env ## preview a stack with policies: make preview STACK=dev (default l
 reference: env ## write docs/schemas and docs/reference from the models
 	@$(VENV) -m tools.reference
 
-check: env ## run lint, type checks, unit, golden and policy tests (about a minute)
+check: env ## run lint, type checks, unit, golden and policy tests (about three minutes)
 	@$(VENV) -m ruff check .
 	@$(VENV) -m ruff format --check .
 	@$(VENV) -m mypy bootstrap infra training trainyard sandbox ops bench tools tests __main__.py
@@ -44,6 +44,7 @@ check: env ## run lint, type checks, unit, golden and policy tests (about a minu
 	@$(PYTEST) tests/unit tests/golden tests/policy
 
 test: check ## run everything that CI runs; report the ten slowest tests
+	@$(SANDBOX) build --tests
 	@$(PYTEST) --durations=10 tests/sandbox tests/trainer tests/aws
 
 soak: env ## run the fault tests with full counts
