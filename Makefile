@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv/bin/python
 SANDBOX := $(VENV) -m sandbox
-# Two test files in parallel, the longest first: many tests mostly wait for a cluster.
+# Two test files in parallel, the longest first.
 PYTEST := $(VENV) -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
 STACK ?= local
 
@@ -45,7 +45,7 @@ check: env ## run lint, type checks, unit, golden and policy tests (about three 
 
 test: check ## run everything that CI runs; report the ten slowest tests
 	@$(SANDBOX) build --tests
-	@$(PYTEST) --durations=10 tests/sandbox tests/trainer tests/aws
+	@$(VENV) -m tools.live_tests
 
 soak: env ## run the fault tests with full counts
 	@$(VENV) -m pytest -q tests/trainer tests/sandbox --full
