@@ -7,10 +7,9 @@ that from its account, and only of groups: it can stop groups, but start nothing
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-from infra.addons import controllers, manifests, programs
-from infra.addons.isolation import isolation
+from infra.addons.control_loops import Loop, installable
 from infra.addons.manifests import rule
 from infra.addons.model import AddOn, Installable, Section
 from infra.domain import naming
@@ -18,7 +17,6 @@ from infra.domain.launcher_support import LAUNCHERS
 from infra.kubernetes.admission_policy import (
     OWNERS_UNCHANGED,
     Rule,
-    binding,
     labels_of,
     policy,
     resources,
@@ -41,7 +39,6 @@ EVERYWHERE: Final = (
     rule(_KUEUE, ["workloads"], ["list"]),
 )
 """Rights in the whole cluster; in namespaces of teams it has those of infra/tenancy/access.py."""
-AT_HOME: Final = (rule("coordination.k8s.io", ["leases"], ["create", "get", "patch"]),)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,41 +77,22 @@ def writes_admitted() -> Manifest:
     )
 
 
-def container(args: ElasticRunsArgs) -> dict[str, Any]:
-    """Return the container of the program."""
-    words = ["stack", "release", "--every", str(args.every_seconds)]
-    return programs.command(
-        NAME,
-        args.image,
-        [*words, "--lease", f"{NAMESPACE}/{LEASE}"],
-        resources=controllers.resources("50m", "256Mi"),
-        volumeMounts=[{"name": "tmp", "mountPath": "/tmp"}],
-    )
-
-
 def plan(args: ElasticRunsArgs) -> Installable:
     """Return the program, its rights and the policy that bounds them."""
-    walls = writes_admitted()
-    return Installable(
-        add_on="elasticRuns",
-        before=(
-            isolation(NAME, NAMESPACE),
-            # Before the account has a right to write.
-            walls,
-            binding(walls),
-            *manifests.access(NAME, NAMESPACE, EVERYWHERE, AT_HOME),
-        ),
-        objects=(
-            programs.deployment(
-                NAME,
-                NAMESPACE,
-                [container(args)],
-                replicas=1,
-                recreate=True,
-                volumes=[{"name": "tmp", "emptyDir": {}}],
-            ),
-        ),
-        namespace_labels=controllers.pod_security("restricted"),
+    return installable(
+        Loop(
+            add_on="elasticRuns",
+            name=NAME,
+            namespace=NAMESPACE,
+            image=args.image,
+            words=["stack", "release"],
+            every_seconds=args.every_seconds,
+            lease=LEASE,
+            admitted=[writes_admitted()],
+            everywhere=EVERYWHERE,
+            cpu="50m",
+            memory="256Mi",
+        )
     )
 
 

@@ -6,35 +6,30 @@ move a run, it deactivates its workload for a moment. An admission policy admits
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from infra.addons import controllers, manifests, programs
-from infra.addons.isolation import isolation
+from infra.addons.control_loops import LEASES, Loop, Settings, installable
 from infra.addons.manifests import rule
 from infra.addons.model import AddOn, Installable, Section
 from infra.domain import naming
 from infra.kubernetes.admission_policy import (
     OWNERS_UNCHANGED,
     Rule,
-    binding,
     policy,
     resources,
     unchanged_but,
 )
 from infra.kubernetes.controller_accounts import STEERING as ACCOUNTS
 from infra.kubernetes.controller_accounts import is_one_of
-from infra.kubernetes.objects import Manifest, metadata
+from infra.kubernetes.objects import Manifest
 
 NAMESPACE: Final = naming.STEERING_NAMESPACE
 NAME: Final = naming.STEERING_ACCOUNT
 LEASE: Final = "steering"
 _KUEUE: Final = "kueue.x-k8s.io"
-_POOLS: Final = "pools.json"
-_MOUNT: Final = "/etc/trainyard"
 
 EVERYWHERE: Final = (
     rule("", ["nodes", "pods"], ["list"]),
@@ -43,11 +38,8 @@ EVERYWHERE: Final = (
 """Rights in the whole cluster; in namespaces of teams it has those of infra/tenancy/access.py."""
 CORDON: Final = rule("", ["nodes"], ["patch"])
 """Only where the stack file says `cordonNamedNodes`; an admission policy admits only cordons."""
-AT_HOME: Final = (
-    rule("coordination.k8s.io", ["leases"], ["create", "get", "patch"]),
-    rule("", ["configmaps"], ["create", "get", "patch"]),
-)
-"""The Lease, and the rates that it has learnt."""
+RATES: Final = rule("", ["configmaps"], ["create", "get", "patch"])
+"""In its own namespace: the rates that it has learnt."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,74 +104,28 @@ def cordons_admitted() -> Manifest:
     )
 
 
-def container(args: SteeringArgs) -> dict[str, Any]:
-    """Return the container of the program."""
-    words = ["spot", "steer", "--pools", f"{_MOUNT}/{_POOLS}", "--every", str(args.every_seconds)]
-    words += ["--lease", f"{NAMESPACE}/{LEASE}"]
-    # Only on the pod's address: process nodes of the sandbox share the host's loopback.
-    words += ["--metrics", f"$(POD_IP):{naming.STEERING_METRICS_PORT}"]
-    if args.prometheus:
-        words += ["--prometheus", naming.PROMETHEUS_URL]
-    port = {"name": naming.METRICS_PORT_NAME, "containerPort": naming.STEERING_METRICS_PORT}
-    return programs.command(
-        NAME,
-        args.image,
-        words,
-        environment=[{"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}],
-        ports=[port],
-        resources=controllers.resources("100m", "512Mi"),
-        volumeMounts=[
-            {"name": "pools", "mountPath": _MOUNT, "readOnly": True},
-            {"name": "tmp", "mountPath": "/tmp"},
-        ],
-    )
-
-
 def plan(args: SteeringArgs) -> Installable:
-    """Return the program, its rights and the policy that bounds them."""
+    """Return the program, its rights and the policies that bound them."""
     pools = json.dumps(dict(args.settings), indent=1, sort_keys=True) + "\n"
-    walls = writes_admitted()
-    nodes = cordons_admitted()
-    everywhere = (*EVERYWHERE, *((CORDON,) if args.cordons else ()))
-    return Installable(
-        add_on="steering",
-        before=(
-            isolation(
-                NAME,
-                NAMESPACE,
-                metrics=[naming.STEERING_METRICS_PORT],
-                to_prometheus=args.prometheus,
-            ),
-            # Before the account has a right to write.
-            walls,
-            binding(walls),
-            *((nodes, binding(nodes)) if args.cordons else ()),
-            *manifests.access(NAME, NAMESPACE, everywhere, AT_HOME),
-            {
-                "apiVersion": "v1",
-                "kind": "ConfigMap",
-                "metadata": metadata(
-                    NAME, namespace=NAMESPACE, labels=naming.object_labels("operators")
-                ),
-                "data": {_POOLS: pools},
-            },
-        ),
-        objects=(
-            programs.deployment(
-                NAME,
-                NAMESPACE,
-                [container(args)],
-                replicas=1,
-                recreate=True,
-                volumes=[
-                    {"name": "pools", "configMap": {"name": NAME}},
-                    {"name": "tmp", "emptyDir": {}},
-                ],
-                # Pools are read at the start: a changed one starts a new pod.
-                annotations={f"{naming.DOMAIN}/pools": hashlib.sha256(pools.encode()).hexdigest()},
-            ),
-        ),
-        namespace_labels=controllers.pod_security("restricted"),
+    settings = Settings(name="pools", text=pools)
+    return installable(
+        Loop(
+            add_on="steering",
+            name=NAME,
+            namespace=NAMESPACE,
+            image=args.image,
+            words=["spot", "steer", "--pools", settings.path],
+            every_seconds=args.every_seconds,
+            lease=LEASE,
+            admitted=[writes_admitted(), *([cordons_admitted()] if args.cordons else [])],
+            everywhere=[*EVERYWHERE, *([CORDON] if args.cordons else [])],
+            at_home=[LEASES, RATES],
+            cpu="100m",
+            memory="512Mi",
+            settings=settings,
+            metrics_port=naming.STEERING_METRICS_PORT,
+            prometheus=args.prometheus,
+        )
     )
 
 
