@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from infra.config import ConfigError, StackConfig, parse, platform_record, stack_values
+from infra.domain.catalog.interruptions import relative_frequency
 from infra.domain.platform import Platform
 from infra.domain.pools import Capacity, Fallback, NodePool
 from training.deployment import placement, run_files
@@ -53,8 +54,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 1
     work = _work(run, chosen)
+    interruptions, origin = chosen.interruptions, "as given"
+    if interruptions is None:
+        interruptions, origin = _interruptions(_fitting(run, platform, Capacity.SPOT))
     market = Market(
-        interruptions_per_node_hour=chosen.interruptions,
+        interruptions_per_node_hour=interruptions,
         noticed=chosen.noticed,
         restart_s=chosen.restart,
     )
@@ -64,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _usd_hour(run, platform, Capacity.SPOT),
         _usd_hour(run, platform, Capacity.ON_DEMAND),
     )
-    _print(run, work, market, found)
+    _print(run, work, market, origin, found)
     held = _budget_holds(config, run.team, chosen.spent)
     _print_moves(_moves(run, platform, work, market, may_buy=not held), found, held)
     _print_fallbacks(_fitting(run, platform, Capacity.SPOT))
@@ -83,6 +87,23 @@ def _work(run: RunSpec, chosen: argparse.Namespace) -> Work:
         checkpoint_every_s=every or CHECKPOINT_EVERY_S,
         deadline_h=_deadline_h(run) if chosen.deadline is None else chosen.deadline,
     )
+
+
+def _interruptions(pools: Sequence[NodePool]) -> tuple[float, str]:
+    """Return the interruptions per node and hour that are assumed of spot pools, and where the rate comes from.
+
+    Of several pools the highest, as of prices.
+    """
+    found = [(band, name, pool) for pool in pools for name, band in pool.interruptions.items()]
+    if not found:
+        return INTERRUPTIONS_PER_NODE_HOUR, "assumed: no spot pool fits"
+    band, name, pool = max(found, key=lambda one: relative_frequency(one[0]))
+    origin = f"assumed: AWS' Spot Instance Advisor does not list {name} in {pool.region}"
+    if band:
+        origin = (
+            f"assumed from AWS' Spot Instance Advisor: {band} of {name} in {pool.region} a month"
+        )
+    return INTERRUPTIONS_PER_NODE_HOUR * relative_frequency(band), origin
 
 
 def _deadline_h(run: RunSpec) -> float | None:
@@ -204,12 +225,13 @@ def _fitting(run: RunSpec, platform: Platform, capacity: Capacity) -> tuple[Node
     return tuple(p for p in pools if placement.fits(run, p))
 
 
-def _print(run: RunSpec, work: Work, market: Market, found: Advice) -> None:
+def _print(run: RunSpec, work: Work, market: Market, origin: str, found: Advice) -> None:
+    """Print the outlooks. `origin`: of the rate of interruptions."""
     console = Console(highlight=False)
     console.print(
         f"{run.run_id}: {work.nodes} nodes, {work.hours:g} h of training, a checkpoint of up to "
         f"{work.save_s:g} s every {work.checkpoint_every_s:g} s; on spot "
-        f"{market.interruptions_per_node_hour:g} interruptions per node and hour, "
+        f"{market.interruptions_per_node_hour:g} interruptions per node and hour ({origin}), "
         f"{market.noticed:.0%} with notice, {market.restart_s:g} s to restart"
     )
     table = Table("capacity", "expected", "19 of 20 within", "USD expected")
@@ -319,9 +341,9 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--interruptions",
         type=_positive,
-        default=INTERRUPTIONS_PER_NODE_HOUR,
         metavar="RATE",
-        help="spot interruptions per node and hour (default: %(default)s)",
+        help=f"spot interruptions per node and hour (default: {INTERRUPTIONS_PER_NODE_HOUR:g}, or less "
+        "where AWS' Spot Instance Advisor lists the pools' types as seldom interrupted)",
     )
     add(
         "--noticed",

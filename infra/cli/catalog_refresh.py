@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from infra.domain.catalog import Architecture, Catalog, InstanceType, Lookup, Price
+from infra.domain.catalog.interruptions import Band
 
 SOURCE: Final = "AWS price list API; EC2 spot price history, median of all zones over 7 days"
 SPOT_DAYS: Final = 7
@@ -54,8 +55,35 @@ def refreshed(catalog: Catalog, regions: Sequence[Region], now: datetime.datetim
             )
             prices = {**instance.prices, region.name: new}
             types[name] = dataclasses.replace(instance, prices=prices)
-        lookups[region.name] = Lookup(date=now.date(), source=SOURCE)
+        known = lookups.get(region.name)
+        lookups[region.name] = Lookup(
+            date=now.date(),
+            source=SOURCE,
+            interruptions_source=known.interruptions_source if known else "",
+        )
     return Catalog(lookups, types)
+
+
+def with_interruptions(
+    catalog: Catalog, bands: Mapping[str, Mapping[str, Band]], source: str
+) -> Catalog:
+    """Return the catalog with these bands by region and type; of these regions all others are removed."""
+    lookups = {
+        name: dataclasses.replace(one, interruptions_source=source) if name in bands else one
+        for name, one in catalog.regions.items()
+    }
+    types = {
+        name: dataclasses.replace(instance, interruptions=_replaced(instance, bands))
+        for name, instance in catalog.types.items()
+    }
+    return Catalog(lookups, types)
+
+
+def _replaced(instance: InstanceType, bands: Mapping[str, Mapping[str, Band]]) -> dict[str, Band]:
+    kept = {r: band for r, band in instance.interruptions.items() if r not in bands}
+    return kept | {
+        r: by_type[instance.name] for r, by_type in bands.items() if instance.name in by_type
+    }
 
 
 def _describe(ec2: Client, names: Mapping[str, InstanceType]) -> Iterator[dict[str, Any]]:
@@ -139,6 +167,8 @@ def changes(before: Catalog, after: Catalog) -> list[str]:
         for field in dataclasses.fields(InstanceType):
             if field.name == "prices":
                 lines += _price_changes(old, new)
+            elif field.name == "interruptions":
+                lines += _band_changes(old, new)
             elif getattr(old, field.name) != getattr(new, field.name):
                 was, is_ = getattr(old, field.name), getattr(new, field.name)
                 lines.append(f"{name} {field.name}: {was} -> {is_}")
@@ -152,3 +182,10 @@ def _price_changes(old: InstanceType, new: InstanceType) -> Iterator[str]:
             was, is_ = getattr(before, kind), getattr(price, kind)
             if was != is_:
                 yield f"{new.name} {region} {kind}: {was} -> {is_}"
+
+
+def _band_changes(old: InstanceType, new: InstanceType) -> Iterator[str]:
+    for region in dict.fromkeys([*old.interruptions, *new.interruptions]):
+        was, is_ = old.interruptions.get(region), new.interruptions.get(region)
+        if was != is_:
+            yield f"{new.name} {region} interruptions: {was} -> {is_}"

@@ -198,6 +198,7 @@ def steering(config: StackConfig) -> dict[str, Any]:
                 "name": pool.name,
                 "place": _PLACES[pool.purchase_model],
                 "usdPerNodeHour": prices.per_node(pool),
+                **({"interruptions": pool.interruptions} if pool.capacity is Capacity.SPOT else {}),
                 **_clock(pool),
             }
             for pool in pools

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from infra.domain import catalog, naming
 from infra.domain.catalog import InstanceType
+from infra.domain.catalog.interruptions import Band
 from infra.domain.gpu_sharing import GpuSharing, SharingMode
 
 NODES_MAX: Final = 100_000
@@ -197,6 +198,11 @@ class NodePool:
     def types(self) -> tuple[InstanceType, ...]:
         """Catalog entries of its types. Raises KeyError for an unknown type."""
         return tuple(catalog.load().types[name] for name in self.instance_types)
+
+    @property
+    def interruptions(self) -> dict[str, Band | None]:
+        """Bands of spot interruptions of its types in its region; None: not listed. Raises KeyError as `types`."""
+        return {t.name: t.interruptions.get(self.region) for t in self.types}
 
     @property
     def purchase_model(self) -> PurchaseModel:

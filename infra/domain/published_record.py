@@ -50,11 +50,11 @@ def _plain(platform: Platform) -> dict[str, Any]:
 
 
 def _instance_types(platform: Platform) -> dict[str, dict[str, Any]]:
-    """Return the catalog's facts that decide sizes and placement, by type; prices may differ."""
+    """Return the catalog's facts that decide sizes and placement, by type; prices and interruptions may differ."""
     found = {}
     for name in sorted({name for pool in platform.pools for name in pool.instance_types}):
         facts = dataclasses.asdict(catalog.load().types[name])
-        del facts["prices"]
+        del facts["prices"], facts["interruptions"]
         found[name] = facts
     return found
 

@@ -100,7 +100,7 @@ class Controller:
         if self._settings.cordon and prometheus is not None:
             self._cordons.step(prometheus, items, look.nodes_of_runs(held), nodes, now)
         if self._page:
-            self._page(exposition.text(self._seen or {}, self._moves, now))
+            self._page(exposition.text(self._seen or {}, self._moves, self._settings.priors, now))
 
     def _progress(
         self, prometheus: metrics.PrometheusClient | None

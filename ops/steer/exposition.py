@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Mapping
 from typing import Final
 
-from training.spot.rates import Exposure
+from training.spot.rates import INTERRUPTIONS_PER_NODE_HOUR, Exposure
 
 _MOVES: Final = "trainyard_steering_moves_total"
 _RATE: Final = "trainyard_steering_losses_per_node_hour"
@@ -16,9 +16,14 @@ _LOOKED: Final = "trainyard_steering_looked_timestamp_seconds"
 def text(
     seen: Mapping[tuple[str, str, str], Exposure],
     moves: Mapping[tuple[str, str, str], int],
+    priors: Mapping[tuple[str, str], float],
     now: float,
 ) -> str:
-    """Return all metrics. `moves`: by team, pool that was left, and place that was chosen, since the start."""
+    """Return all metrics.
+
+    `moves`: by team, pool that was left, and place that was chosen, since the start.
+    `priors`: by pool and instance type, as in `Settings`.
+    """
     lines = [
         f"# HELP {_LOOKED} When the cluster was last looked at, in Unix seconds.",
         f"# TYPE {_LOOKED} gauge",
@@ -34,7 +39,8 @@ def text(
     ]
     for (pool, kind, zone), one in sorted(seen.items()):
         labels = f'pool="{pool}",type="{kind}",zone="{zone}"'
-        lines.append(f"{_RATE}{{{labels}}} {one.rates(1).lost * 3600!r}")
+        rates = one.rates(1, priors.get((pool, kind), INTERRUPTIONS_PER_NODE_HOUR))
+        lines.append(f"{_RATE}{{{labels}}} {rates.lost * 3600!r}")
     return "\n".join(lines) + "\n"
 
 

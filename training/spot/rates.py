@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 INTERRUPTIONS_PER_NODE_HOUR: Final = 0.2
-"""Prior: between the extremes of recorded traces of 2022 and 2023 (SkyPilot's spot-traces: 0.06 to 1.4)."""
+"""Prior where no more is known: between the extremes of recorded traces of 2022 and 2023 (SkyPilot's spot-traces:
+0.06 to 1.4)."""
 OUTAGES_END_PER_HOUR: Final = 0.2
 """Prior: capacity of one node is missing as long as it is there; recorded traces hold both extremes."""
 NOTICED: Final = 0.9
@@ -87,8 +88,10 @@ class Exposure:
         """Return both together, as of the types and zones of one pool."""
         return Exposure(node_s=self.node_s + other.node_s, losses=self.losses + other.losses)
 
-    def rates(self, nodes: int) -> Outages:
-        """Return the rates of a gang of so many nodes: the mean of a Gamma posterior, as in `Observed`."""
-        prior = INTERRUPTIONS_PER_NODE_HOUR / 3600
-        per_node = (1 + self.losses) / (1 / prior + self.node_s)
+    def rates(self, nodes: int, prior: float = INTERRUPTIONS_PER_NODE_HOUR) -> Outages:
+        """Return the rates of a gang of so many nodes: the mean of a Gamma posterior, as in `Observed`.
+
+        `prior`: losses per node and hour that are assumed before any were seen.
+        """
+        per_node = (1 + self.losses) / (3600 / prior + self.node_s)
         return Outages(lost=nodes * per_node, back=OUTAGES_END_PER_HOUR / 3600)

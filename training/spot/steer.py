@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from training.spot.decide import Decision, Gang, Now, Place, Prices, best_interval_s, decide
-from training.spot.rates import NOTICED, Exposure, Outages
+from training.spot.rates import INTERRUPTIONS_PER_NODE_HOUR, NOTICED, Exposure, Outages
 
 SPOT_SHARE: Final = 0.35
 """Price of a spot node as a share of an on-demand one, where a price is not known."""
@@ -45,6 +45,8 @@ class Pool:
     name: str
     place: Place
     usd_per_node_hour: float | None = None
+    prior: float = INTERRUPTIONS_PER_NODE_HOUR
+    """Losses per node and hour that are assumed before any were seen."""
     seen: Exposure = field(default_factory=Exposure)
     opens: float = 0.0
     """Unix seconds at which a capacity block starts."""
@@ -55,6 +57,10 @@ class Pool:
     def timed(self) -> bool:
         """Whether it is there for a time only."""
         return self.closes < math.inf
+
+    def rates(self, nodes: int) -> Outages:
+        """Return the rates of a gang of so many nodes, as known now."""
+        return self.seen.rates(nodes, self.prior)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,7 +183,7 @@ def choose(
 def _interval(run: Run, spot: Sequence[Pool]) -> float:
     """Return Young's interval for the pool that the gang holds, else for the one that loses most."""
     held = [p for p in spot if p.name == run.pool] or spot
-    lost = max((p.seen.rates(run.nodes).lost for p in held), default=0.0) * 3600
+    lost = max((p.rates(run.nodes).lost for p in held), default=0.0) * 3600
     return best_interval_s(_save(run), (1 - NOTICED) * lost)
 
 
@@ -199,7 +205,7 @@ def _decide(
                 why = "no spot pool can be had"
             return Decision(place=Place.ON_DEMAND, pool="", reason=why)
         return Decision(place=Place.WAIT, pool="", reason="no spot pool can be had")
-    rates = {p.name: p.seen.rates(run.nodes) for p in spot}
+    rates = {p.name: p.rates(run.nodes) for p in spot}
     unseen = Exposure().rates(run.nodes)
     together = Outages(
         lost=min((one.lost for one in rates.values()), default=unseen.lost), back=unseen.back

@@ -1,4 +1,4 @@
-"""Catalog of instance types: hardware, resources for training, and prices.
+"""Catalog of instance types: hardware, resources for training, prices, and how often spot is interrupted.
 
 The data is infra/domain/catalog.yaml; `python -m infra.cli.catalog refresh` refreshes it from AWS.
 """
@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import yaml
 
+from infra.domain.catalog.interruptions import Band
 from infra.domain.quantity import GIB, MIB
 
 SPOT_NOTICE_S: Final = 120
@@ -99,6 +100,8 @@ class InstanceType:
     architecture: Architecture
     prices: Mapping[str, Price]
     """By region."""
+    interruptions: Mapping[str, Band]
+    """By region, of spot instances; regions in which AWS does not list the type are absent."""
 
     @property
     def efa_cards(self) -> int:
@@ -140,10 +143,13 @@ class InstanceType:
 
 @dataclass(frozen=True, kw_only=True)
 class Lookup:
-    """Source and date of a region's prices."""
+    """Source and date of a region's prices, and of its interruption bands."""
 
     date: datetime.date
+    """Of the prices."""
     source: str
+    interruptions_source: str
+    """With its date; empty: there are no bands."""
 
 
 @dataclass(frozen=True)
@@ -166,7 +172,11 @@ def parse(text: str) -> Catalog:
     # The parser of PyYAML's C library, where it is there: every command reads this file.
     data = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     regions = {
-        name: Lookup(date=datetime.date.fromisoformat(row["date"]), source=row["source"])
+        name: Lookup(
+            date=datetime.date.fromisoformat(row["date"]),
+            source=row["source"],
+            interruptions_source=row["interruptionsSource"],
+        )
         for name, row in data["regions"].items()
     }
     return Catalog(regions, {name: _type(name, row) for name, row in data["types"].items()})
@@ -190,6 +200,9 @@ def _type(name: str, row: Mapping[str, Any]) -> InstanceType:
                 spot_usd_hour=row["spot"].get(region),
             )
             for region in row["onDemand"].keys() | row["spot"].keys()
+        },
+        interruptions={
+            region: Band(label) for region, label in row["interruptions"].items() if label
         },
     )
 

@@ -12,6 +12,7 @@ _HEADER: Final = """\
 # Instance types that node pools may name. `python -m infra.cli.catalog refresh` writes this file from AWS, except
 # the names of types and regions and gpuModel, which are chosen here. Prices are USD per hour, Linux, shared
 # tenancy; null: not sold there, or unknown. Use them to compare pools and for cost caps, never for billing.
+# interruptions: share of spot instances that were interrupted in a month; null: not listed.
 """
 
 
@@ -23,6 +24,7 @@ def text(catalog: Catalog) -> str:
 def _regions(catalog: Catalog) -> Iterable[str]:
     for name, lookup in catalog.regions.items():
         yield f'  {name}:\n    date: "{lookup.date}"\n    source: {json.dumps(lookup.source)}\n'
+        yield f"    interruptionsSource: {json.dumps(lookup.interruptions_source)}\n"
 
 
 def _types(catalog: Catalog) -> Iterable[str]:
@@ -46,9 +48,10 @@ def _row(instance: InstanceType, regions: Iterable[str]) -> dict[str, str]:
         "architecture": instance.architecture.value,
         "onDemand": _by_region({r: p.on_demand_usd_hour for r, p in prices.items()}),
         "spot": _by_region({r: p.spot_usd_hour for r, p in prices.items()}),
+        "interruptions": _by_region({r: instance.interruptions.get(r) for r in prices}),
     }
 
 
-def _by_region(prices: Mapping[str, float | None]) -> str:
-    inner = ", ".join(f"{region}: {json.dumps(usd)}" for region, usd in prices.items())
+def _by_region(values: Mapping[str, float | str | None]) -> str:
+    inner = ", ".join(f"{region}: {json.dumps(value)}" for region, value in values.items())
     return f"{{{inner}}}"

@@ -194,7 +194,8 @@ def test_command_writes_the_file_and_reports_changes(
     monkeypatch.setattr(catalog, "DATA", file)
     monkeypatch.setattr(command, "regions", lambda names: [region(n, ANSWERS) for n in names])
     with aws():
-        assert command.main(["refresh", "--region", "us-west-2"]) == 0
+        advisor = ["--advisor", str(tmp_path / "none.json")]
+        assert command.main(["refresh", "--region", "us-west-2", *advisor]) == 0
     written = catalog.parse(file.read_text())
     assert written.types["p4d.24xlarge"].prices["us-west-2"].on_demand_usd_hour == 19.5
     shown = capsys.readouterr().out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 import pytest
 
 from infra.config import parse, platform_record, stack_values
-from infra.domain import launcher_support
+from infra.domain import catalog, launcher_support
+from infra.domain.catalog.interruptions import Band
 from infra.domain.platform import Platform
 from infra.domain.published_record import RecordError, from_text, to_text
 from infra.domain.scheduler import Scheduler
@@ -40,6 +42,22 @@ def test_a_committed_stacks_record_is_read_as_it_was_written(stack: str) -> None
         assert found.platform.teams == {team: full.teams[team]}
         assert found.platform.pools == full.pools
         assert found.platform.export()["launchers"] == full.export()["launchers"]
+
+
+def test_a_client_whose_catalog_has_other_prices_and_interruptions_reads_the_record(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text, known = to_text(platform(), "research", IMAGES), catalog.load()
+    types = {
+        name: dataclasses.replace(one, prices={}, interruptions={"us-east-1": Band.UP_TO_5})
+        for name, one in known.types.items()
+    }
+    monkeypatch.setattr(catalog, "load", lambda: dataclasses.replace(known, types=types))
+    assert from_text(text).images == IMAGES
+    smaller = {name: dataclasses.replace(one, vcpu=1) for name, one in types.items()}
+    monkeypatch.setattr(catalog, "load", lambda: dataclasses.replace(known, types=smaller))
+    with pytest.raises(RecordError, match="another catalog of instance types"):
+        from_text(text)
 
 
 @pytest.mark.parametrize("launcher", launcher_support.LAUNCHERS)

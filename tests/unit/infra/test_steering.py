@@ -17,6 +17,7 @@ from infra.tenancy import access
 from ops.steer import settings
 from tests.unit.infra.example_eks import stack_values as example
 from training.spot.decide import Place
+from training.spot.rates import INTERRUPTIONS_PER_NODE_HOUR
 
 IMAGE = "registry.test/ops@sha256:" + "1" * 64
 
@@ -59,6 +60,35 @@ def test_the_program_reads_the_pools_and_rules_that_the_stack_publishes() -> Non
     places = {name: pool.place for name, pool in found.pools.items()}
     assert places["spot"] is Place.SPOT and Place.ON_DEMAND in places.values()
     assert (found.rules.losses, found.rules.window_s) == (3, 9000.0)
+
+
+@pytest.mark.parametrize(
+    ("region", "types", "prior"),
+    [
+        ("us-east-1", ["p4d.24xlarge"], 0.1),
+        ("us-east-1", ["p4de.24xlarge"], 0.02),
+        ("us-east-1", ["p4de.24xlarge", "p4d.24xlarge"], 0.1),
+        ("us-east-1", ["p4d.24xlarge", "p6-b200.48xlarge"], 0.2),
+        ("eu-west-1", ["p4d.24xlarge"], 0.2),
+    ],
+)
+def test_the_program_starts_from_the_interruptions_of_a_pools_types_in_its_region(
+    region: str, types: list[str], prior: float
+) -> None:
+    values = copy.deepcopy(example())
+    values["aws"]["region"] = region
+    values["network"]["zones"] = [f"{region}a", f"{region}b"]
+    values["storage"]["fsx"]["zone"] = f"{region}a"
+    for pool in values["nodePools"]:
+        pool["zone"] = f"{region}{pool['zone'][-1]}"
+    values["nodePools"][1]["instanceTypes"] = types
+    config = parse(values | {"steering": {"image": IMAGE}})
+    text = rendered(config)["ConfigMap"]["data"]["pools.json"]
+    for form in (json.loads(text), arguments.steering(config)):
+        found = settings.parse(form)
+        assert found.pools["spot"].prior == pytest.approx(prior)
+        assert {name for _, name in found.priors} == set(types)
+        assert found.pools["ondemand"].prior == INTERRUPTIONS_PER_NODE_HOUR
 
 
 @pytest.mark.parametrize(("nodes", "minutes"), [("karpenter", 40), ("managed", 30)])

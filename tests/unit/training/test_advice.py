@@ -146,6 +146,63 @@ def test_a_spent_budget_keeps_a_run_without_a_deadline_off_on_demand_nodes(
         assert ("while it is not: wait" in said) is held or spent == "499", said
 
 
+@pytest.mark.parametrize(
+    ("types", "gpu", "more", "rate", "origin"),
+    [
+        (
+            "g6e.xlarge",
+            "l40s",
+            [],
+            "0.06",
+            "assumed from AWS' Spot Instance Advisor: 5-10% of g6e.xlarge in us-east-1 a month",
+        ),
+        (
+            "g6.xlarge",
+            "l4",
+            [],
+            "0.2",
+            "assumed from AWS' Spot Instance Advisor: >20% of g6.xlarge in us-east-1 a month",
+        ),
+        (
+            "p5.4xlarge",
+            "h100",
+            [],
+            "0.2",
+            "assumed: AWS' Spot Instance Advisor does not list p5.4xlarge in us-east-1",
+        ),
+        (
+            "g6e.xlarge g6e.12xlarge",
+            "l40s",
+            [],
+            "0.2",
+            "assumed from AWS' Spot Instance Advisor: >20% of g6e.12xlarge in us-east-1 a month",
+        ),
+        ("g6e.xlarge", "l4", [], "0.2", "assumed: no spot pool fits"),
+        ("g6e.xlarge", "l40s", ["--interruptions", "0.5"], "0.5", "as given"),
+    ],
+)
+def test_the_command_assumes_the_interruptions_of_the_pools_types_and_says_so(
+    types: str,
+    gpu: str,
+    more: list[str],
+    rate: str,
+    origin: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    values = yaml.safe_load((command.ROOT / "Pulumi.local.yaml").read_text())
+    [spot] = [one for one in values["config"]["trainyard:nodePools"] if one["name"] == "spot"]
+    spot["instanceTypes"] = types.split()
+    stack = tmp_path / "Pulumi.local.yaml"
+    stack.write_text(yaml.safe_dump(values))
+    run = tmp_path / "hello.yaml"
+    hello = yaml.safe_load((command.ROOT / "training/runs/hello.yaml").read_text())
+    run.write_text(yaml.safe_dump(hello | {"gpuModel": gpu, "costCapUsd": 50}))
+    assert command.main([str(run), "--stack", str(stack), "--hours", "40", *more]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"on spot {rate} interruptions per node and hour ({origin}), 90%" in said
+
+
 def test_the_command_says_how_often_to_save_on_spot(capsys: pytest.CaptureFixture[str]) -> None:
     stack = str(command.ROOT / "Pulumi.local.yaml")
     assert command.main(["hello", "--stack", stack, "--hours", "40"]) == 0

@@ -137,6 +137,19 @@ def test_rates_are_the_prior_until_losses_or_calm_weeks_were_seen() -> None:
     assert math.isclose(old.rates(1).lost * HOUR_S, hour, rel_tol=0.01)
 
 
+def test_a_pools_own_prior_counts_until_losses_were_seen() -> None:
+    seldom, often = replace(SPOT, prior=0.02), replace(SPOT, prior=0.2)
+    assert seldom.rates(3).lost * HOUR_S == pytest.approx(0.06)
+    saves = run(200, save_s=120.0)
+    first, second = (
+        choose(saves, (one, BOUGHT), CALM, NOW, RULES).checkpoint_every_s for one in (seldom, often)
+    )
+    assert first == pytest.approx(second * math.sqrt(10))
+    seen = Exposure().after(2000 * HOUR_S, nodes=1, losses=1000)
+    after = [replace(one, seen=seen).rates(1).lost for one in (seldom, often)]
+    assert after[0] == pytest.approx(after[1], rel=0.05)
+
+
 def test_on_spot_the_best_interval_follows_from_measured_saves_and_losses() -> None:
     calm = replace(SPOT, seen=Exposure(node_s=1000 * HOUR_S, losses=1.0))
     wild = replace(SPOT, seen=Exposure(node_s=1000 * HOUR_S, losses=200.0))
