@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from http import HTTPStatus
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-import httpx2
 import pydantic
+import urllib3
 
 from infra.domain.catalog.interruptions import Band
 
@@ -52,13 +53,16 @@ def read(source: str) -> bytes:
         at = urlsplit(source)
         if at.scheme != "https" and at.hostname != _LOOPBACK:
             raise AdvisorError("it is not an https URL; requires https or a file")
-        with httpx2.stream("GET", source, timeout=_TIMEOUT_S) as answer:
-            if answer.status_code != httpx2.codes.OK:
-                raise AdvisorError(f"HTTP {answer.status_code}")
-            return _bounded(answer.iter_bytes())
+        with urllib3.PoolManager() as pool:
+            answer = pool.request(
+                "GET", source, timeout=_TIMEOUT_S, retries=False, preload_content=False
+            )
+            if answer.status != HTTPStatus.OK:
+                raise AdvisorError(f"HTTP {answer.status}")
+            return _bounded(answer.stream())
     except OSError as error:
         raise AdvisorError(f"not readable: {error.strerror}") from None
-    except (httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:
+    except (urllib3.exceptions.HTTPError, ValueError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise AdvisorError(reason) from None
 
