@@ -70,14 +70,8 @@ def chance(request: pytest.FixtureRequest) -> random.Random:
     return random.Random(seed)
 
 
-@pytest.fixture(scope="session")
-def bucket_server() -> Iterator[Bucket]:
-    """An empty bucket in a server of its own."""
-    yield from serve()
-
-
 @pytest.fixture(scope="module")
-def bucket(bucket_server: Bucket) -> Iterator[Bucket]:
-    """The bucket, to which the environment leads as long as this file's tests run."""
-    with environment(bucket_server.endpoint):
-        yield bucket_server
+def bucket() -> Iterator[Bucket]:
+    """An empty bucket in a server of its own, to which the environment leads as long as this file's tests run."""
+    with serve() as server, environment(server.endpoint):
+        yield server

@@ -87,8 +87,9 @@ class Bucket:
         return content
 
 
+@contextlib.contextmanager
 def serve() -> Iterator[Bucket]:
-    """Start the server and make the bucket."""
+    """Start the server and make the bucket; the server ends with the context."""
     argv = [sys.executable, "-W", "ignore", "-m", "tests.s3.server"]
     server = subprocess.Popen(
         argv,
@@ -99,13 +100,15 @@ def serve() -> Iterator[Bucket]:
         env={**os.environ, "S3_UPLOAD_PART_MIN_SIZE": "1"},
     )
     assert server.stdout is not None and server.stdin is not None
-    endpoint = f"http://127.0.0.1:{server.stdout.readline().strip()}"
-    with environment(endpoint):
-        connection = Connection(answer_s=QUICK.answer_s, connections=16)
-        connection.client().create_bucket(Bucket=NAME)
-    yield Bucket(endpoint, connection)
-    server.stdin.close()
-    server.wait(timeout=30)
+    try:
+        endpoint = f"http://127.0.0.1:{server.stdout.readline().strip()}"
+        with environment(endpoint):
+            connection = Connection(answer_s=QUICK.answer_s, connections=16)
+            connection.client().create_bucket(Bucket=NAME)
+        yield Bucket(endpoint, connection)
+    finally:
+        server.stdin.close()
+        server.wait(timeout=30)
 
 
 @contextlib.contextmanager
