@@ -175,7 +175,10 @@ def test_ranks_that_fail_before_their_first_step_get_a_new_pod(
     launch: Launch, tmp_path: Path
 ) -> None:
     script = tmp_path / "rank.py"
-    script.write_text("raise SystemExit(3)\n")
+    # The other rank is asked to stop because this one has failed: that is no request to end the pod.
+    script.write_text(
+        "import os, time\nif os.environ['RANK'] == '0':\n    time.sleep(600)\nraise SystemExit(3)\n"
+    )
     budget = tmp_path / "run" / "restarts.json"
     shape = ["--standalone", "--nproc-per-node=2", "--max-restarts=1", f"--restarts-file={budget}"]
     assert launch(*shape, str(script)).wait(DEADLINE_S) == 71

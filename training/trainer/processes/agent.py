@@ -229,7 +229,8 @@ def restart_by_cause(folder: ExitDir, pod: PodVerdict | None = None) -> None:
             if found and verdict in (EXIT_PREEMPTED, EXIT_BAD_CONFIG):
                 self._remaining_restarts = 0
             elif pod and result.is_failed():
-                again = pod.may_restart(verdict, ending=request is not None)
+                # Not by `request`: torch asks the other ranks to stop as soon as one has failed.
+                again = pod.may_restart(verdict, ending=folder.has_notice())
                 self._remaining_restarts = int(again)
             return result
 
