@@ -6,11 +6,12 @@ team has is the ClusterQueue's business alone, so a gang can only be kept from a
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import math
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 from infra.domain import naming
@@ -61,6 +62,7 @@ class Controller:
         self._seen: dict[look.Key, Exposure] | None = None
         self._looked = self._kept = 0.0
         self._moves: dict[tuple[str, str, str], int] = {}
+        self._known: Mapping[str, progress.Progress] = {}
         self._cordons = Cordons(cluster, show, self._may_write, dry_run=dry_run)
 
     def step(self, prometheus: metrics.PrometheusClient | None, now: float) -> None:
@@ -71,12 +73,12 @@ class Controller:
         nodes = look.nodes(items)
         held = look.nodes_of_gangs(self._cluster.items(PODS, None, naming.RUN_ID), nodes)
         queues = {objects.name(one): one for one in self._cluster.items(CLUSTER_QUEUES)}
-        known = self._progress(prometheus)
         workloads = [
             one
             for one in self._cluster.items(WORKLOADS)
             if not objects.condition_is_true(one, "Finished") and _queue(one, queues)
         ]
+        known = self._progress(prometheus, {look.gang_of(one)[1] for one in workloads})
         memories = {_name(one): _memory(one) for one in workloads}
         gone = {uid for one in memories.values() for uid in one.nodes} - nodes.there
         self._learn(nodes, memory.losses_by_pool(memories, gone), now)
@@ -103,15 +105,22 @@ class Controller:
             self._page(exposition.text(self._seen or {}, self._moves, self._settings.priors, now))
 
     def _progress(
-        self, prometheus: metrics.PrometheusClient | None
+        self, prometheus: metrics.PrometheusClient | None, runs: Collection[str]
     ) -> Mapping[str, progress.Progress]:
-        """Return what is known of runs' progress; without it they are steered by losses and time-outs alone."""
-        if prometheus is None:
-            return {}
-        try:
-            return progress.from_prometheus(prometheus)
-        except MetricsUnknownError:
-            return {}
+        """Return the last known progress of runs; without it they are steered by losses and time-outs alone.
+
+        A gang that waits for nodes reports none, but keeps what it has done. A restarted controller knows it again
+        once the gang runs.
+        """
+        found: Mapping[str, progress.Progress] = {}
+        if prometheus is not None:
+            with contextlib.suppress(MetricsUnknownError):
+                found = progress.from_prometheus(prometheus)
+        none = progress.NO_PROGRESS
+        self._known = {
+            run: progress.newer(found.get(run, none), self._known.get(run, none)) for run in runs
+        }
+        return self._known
 
     def _steer(
         self,

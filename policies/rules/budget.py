@@ -9,6 +9,7 @@ from .instance_catalog import instance_types
 from .model import Config, Resource, StackRule, Violation, dig
 from .names import CAPACITY_SPOT
 from .node_pools import NodePool, node_pools
+from .reservations import PaidPrices, paid_prices
 from .resource_types import AWS_PROVIDER
 
 _DEFAULT_REGION: Final = "us-east-1"
@@ -23,11 +24,23 @@ def _region(resources: Sequence[Resource]) -> str:
     return _DEFAULT_REGION
 
 
-def _highest_price(pool: NodePool, region: str) -> float | None:
+def highest_price(pool: NodePool, region: str, paid: Sequence[PaidPrices] = ()) -> float | None:
     """Return the USD per hour of the pool's most expensive node; None if a price is unknown.
 
-    On-demand prices apply where there is no spot price, or the pool is not spot-only.
+    `paid`: what each Platform record says was paid, which counts only for the reservation that the pool's own
+    resources launch into. Where records differ, the highest price counts, and one without a price as on-demand.
     """
+    own = pool.reservation
+    recorded = [prices[own] for prices in paid if own in prices] if own else []
+    known = [usd for usd in recorded if usd is not None]
+    if recorded and len(known) == len(recorded):
+        return max(known)
+    listed = _list_price(pool, region)
+    return None if listed is None else max([listed, *known])
+
+
+def _list_price(pool: NodePool, region: str) -> float | None:
+    """Return the catalog's price: on-demand where there is no spot price, or the pool is not spot-only."""
     spot_only = pool.capacity_types == {CAPACITY_SPOT}
     prices: list[float | None] = []
     for name in pool.instance_types:
@@ -74,8 +87,9 @@ def _check(resources: Sequence[Resource], config: Config) -> Iterable[Violation]
     if not config["limitUsdPerHour"]:
         return
     region, costs = _region(resources), list[tuple[str, float, float]]()
+    paid = paid_prices(resources)
     for pool in node_pools(resources):
-        usd = _highest_price(pool, region)
+        usd = highest_price(pool, region, paid)
         if not pool.bounded:
             yield _unbounded(pool)
         elif usd is None:
@@ -94,7 +108,8 @@ HOURLY_BUDGET: Final = StackRule(
             "type": "number",
             "minimum": 0,
             "default": 0,
-            "description": "USD per hour for all nodes, at the prices of infra/domain/catalog.yaml; 0: off",
+            "description": "USD per hour for all nodes, at the prices of infra/domain/catalog.yaml and what was "
+            "paid for reservations; 0: off",
         }
     },
 )

@@ -37,6 +37,9 @@ TRAINER_LAUNCH_MODULE: Final = "training.trainer.launch"
 """Launcher with torchrun's options that propagates exit codes."""
 RUN_RECORD_FILE: Final = "run.json"
 """Key of the run record in the run's ConfigMap."""
+PLATFORM_RECORD: Final = "trainyard-platform"
+PLATFORM_RECORD_FILE: Final = "platform.json"
+"""ConfigMap of each team, and the key in it, with the stack's node pools."""
 
 SPOT_NOTICE_S: Final = 120
 """Seconds from the notice of a spot reclaim to the termination of the node."""

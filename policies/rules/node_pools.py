@@ -12,7 +12,9 @@ from .resource_types import KARPENTER_POOL, LAUNCH_TEMPLATE, NODE_CLASS, NODE_GR
 
 _NODE: Final = "kubernetes:core/v1:Node"
 _ON_DEMAND: Final = "on-demand"
+_RESERVED: Final = "reserved"
 _EFA: Final = ("efa", "efa-only")
+_SELECTED: Final = "capacityReservationSelectorTerms"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,8 +30,7 @@ class NodePool:
     instance_types: tuple[str, ...] = ()
     """Empty if unknown, and for single nodes."""
     capacity_types: frozenset[str] = frozenset()
-    """Possible capacity types: spot, on-demand. Empty: Karpenter chooses. A capacity block counts as
-    on-demand."""
+    """Possible capacity types: spot, on-demand; reserved for Karpenter only. Empty: Karpenter chooses."""
     max_nodes: float | None = None
     """None: no limit (`bounded` is False) or unknown."""
     bounded: bool = True
@@ -39,6 +40,8 @@ class NodePool:
     """Path of the interfaces in the launch template or node class."""
     zones: frozenset[str] = frozenset()
     """Known zones of its nodes."""
+    reservation: str = ""
+    """Id of the one capacity reservation that it launches into; empty: none, or nodes outside of it too."""
 
     def has(self, labels: Mapping[str, Any]) -> bool:
         """Whether all nodes have these labels; False for no labels."""
@@ -73,6 +76,20 @@ def _strings(values: Any) -> tuple[str, ...]:
     return tuple(value for value in elements(values) if isinstance(value, str))
 
 
+def _target(template: Mapping[str, Any]) -> str:
+    """Return the id of the reservation that a launch template targets."""
+    path = ("capacityReservationTarget", "capacityReservationId")
+    found = dig(template.get("capacityReservationSpecification"), *path)
+    return found if isinstance(found, str) else ""
+
+
+def _selected(node_class: Resource | None) -> str:
+    """Return the id of the reservation that a node class selects; empty if it may select several."""
+    terms = elements(dig(node_class.props, "spec", _SELECTED)) if node_class else ()
+    found = [dig(term, "id") for term in terms]
+    return found[0] if len(found) == 1 and isinstance(found[0], str) else ""
+
+
 def _node_group(resource: Resource, resources: Sequence[Resource]) -> NodePool:
     props = resource.props
     templates = [
@@ -80,6 +97,7 @@ def _node_group(resource: Resource, resources: Sequence[Resource]) -> NodePool:
     ]
     template = templates[0].props if templates else {}
     own = _strings(props.get("instanceTypes"))
+    spot = props.get("capacityType") == "SPOT"
     return NodePool(
         resource=resource,
         name=_pool_name(props.get("labels"), resource.urn),
@@ -88,13 +106,12 @@ def _node_group(resource: Resource, resources: Sequence[Resource]) -> NodePool:
         ),
         taints=props.get("taints"),
         instance_types=own or _strings([template.get("instanceType")]),
-        capacity_types=frozenset(
-            {CAPACITY_SPOT if props.get("capacityType") == "SPOT" else _ON_DEMAND}
-        ),
+        capacity_types=frozenset({CAPACITY_SPOT if spot else _ON_DEMAND}),
         max_nodes=number(dig(props, "scalingConfig", "maxSize")),
         efa_interfaces=_efa_count(template.get("networkInterfaces")),
         interfaces_path="networkInterfaces of its launch template",
         zones=zones_of(resource, "subnetIds", resources),
+        reservation="" if spot else _target(template),
     )
 
 
@@ -134,13 +151,14 @@ def _karpenter(resource: Resource, resources: Sequence[Resource]) -> NodePool:
     zones = frozenset(_required_values(template, "topology.kubernetes.io/zone"))
     limit = dig(resource.props, "spec", "limits", "nodes")
     name = str(dig(resource.props, "metadata", "name"))
+    capacity_types = frozenset(_required_values(template, KARPENTER_CAPACITY_LABEL))
     return NodePool(
         resource=resource,
         name=_pool_name(labels, name),
         labels=_labels(labels, {"karpenter.sh/nodepool": name} | _required_labels(template)),
         taints=dig(template, "spec", "taints"),
         instance_types=_required_values(template, "node.kubernetes.io/instance-type"),
-        capacity_types=frozenset(_required_values(template, KARPENTER_CAPACITY_LABEL)),
+        capacity_types=capacity_types,
         max_nodes=number(limit),
         bounded=limit is not None,
         efa_interfaces=_efa_count(dig(own_class.props, "spec", "networkInterfaces"))
@@ -148,6 +166,7 @@ def _karpenter(resource: Resource, resources: Sequence[Resource]) -> NodePool:
         else 0,
         interfaces_path="spec.networkInterfaces of its node class",
         zones=zones or (zones_of(own_class, "spec", resources) if own_class else frozenset()),
+        reservation=_selected(own_class) if capacity_types == {_RESERVED} else "",
     )
 
 

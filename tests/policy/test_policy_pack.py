@@ -9,6 +9,7 @@ import pytest
 
 from infra.domain import naming
 from infra.domain.pools import Capacity
+from infra.domain.published_record import RECORD_KEY
 from infra.domain.tier import PRODUCTION
 from infra.sites.aws import karpenter_manifests
 from policies.rules import names
@@ -39,6 +40,10 @@ def test_names_equal_those_of_the_program() -> None:
     assert {naming.PART_OF, naming.MANAGED_BY} < set(names.PLATFORM_TAGS)
     assert names.SANDBOX_REGISTRY == images.REGISTRY
     assert names.RUN_RECORD_FILE == spec.RUN_RECORD_FILE
+    assert (names.PLATFORM_RECORD, names.PLATFORM_RECORD_FILE) == (
+        naming.PLATFORM_RECORD,
+        RECORD_KEY,
+    )
 
 
 def test_the_longest_save_fits_the_notice_exactly() -> None:

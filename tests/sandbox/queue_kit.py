@@ -166,6 +166,7 @@ class Fleet:
         hold: bool = True,
         keeps_running: bool = False,
         max_hours: float | None = None,
+        deadline: str = "",
     ) -> str:
         """Submits a run of whole nodes on these pools; its id. `hold`: it never starts, and never ends.
 
@@ -182,6 +183,7 @@ class Fleet:
             resources=Resources(cpu="8", memory="16Gi", shm="1Gi"),
             priority=priority,
             max_hours=max_hours,
+            deadline=deadline,
         )
         job = self.own(copy.deepcopy(LAUNCHERS["indexed-job"].render(spec, self.platform)[-1]))
         body = job["spec"]["template"]["spec"]

@@ -98,14 +98,20 @@ class Steered:
 
     fleet: Market
     controller: Controller
+    api: Api
+    """The API server as the controller may use it."""
     said: list[str] = field(default_factory=list)
     ahead_s: float = 0.0
+
+    def look(self) -> None:
+        """Let the controller look once."""
+        self.controller.step(None, time.time() + self.ahead_s)
 
     def until(self, found: Callable[[], T | None], what: str) -> T:
         """Wait while the controller looks again and again."""
 
         def looked() -> T | None:
-            self.controller.step(None, time.time() + self.ahead_s)
+            self.look()
             return found()
 
         try:
@@ -128,6 +134,13 @@ class Steered:
             return ""
         return held(found)[0]
 
+    def nodes(self, run: str) -> set[str] | None:
+        """Nodes of a gang of two while both pods run on nodes that are there."""
+        there = {n["metadata"]["name"] for n in self.fleet.client.get(node_path())["items"]}
+        pods = self.fleet.pods(run)
+        on = {p["spec"].get("nodeName", "") for p in pods if p["status"].get("phase") == "Running"}
+        return on if len(on & there) == 2 == len(pods) else None
+
     def allowed(self, run: str) -> set[str] | None:
         """What it may have; None: everything."""
         notes = self.workload(run)["metadata"].get("annotations") or {}
@@ -142,6 +155,15 @@ class Steered:
         """Take one of the gang's nodes with notice, and give the pool another one."""
         self.take(run, chance.choice(sorted(p["spec"]["nodeName"] for p in self.fleet.pods(run))))
         self.give(f"{SPOT}-{chance.randrange(10**6, 10**7)}")
+
+    def take_pool(self, run: str, pool: str) -> None:
+        """Take all nodes of a pool, with notice; the run is that of the pods on them."""
+        found = self.fleet.client.get(node_path(), labelSelector=f"{naming.POOL}={pool}")["items"]
+        names = [node["metadata"]["name"] for node in found]
+        for one in names:
+            self.announce(one)
+        for one in names:
+            self.take(run, one)
 
     def take(self, run: str, name: str) -> None:
         """Take a node; a pod of the run on it is told to stop before."""
@@ -210,12 +232,12 @@ def steered(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
     with fleet.deployed(), applied(cluster, _add_on()):
         said: list[str] = []
         controller = Controller(
-            _as_account(cluster, tmp_path_factory.mktemp("steering")),
+            api := _as_account(cluster, tmp_path_factory.mktemp("steering")),
             settings.parse(SETTINGS),
             said.append,
             home=naming.STEERING_NAMESPACE,
         )
-        yield Steered(fleet, controller, said)
+        yield Steered(fleet, controller, api, said)
 
 
 def test_a_gang_that_spot_keeps_losing_moves_to_on_demand_and_back_and_an_empty_pool_is_left(
@@ -229,7 +251,7 @@ def test_a_gang_that_spot_keeps_losing_moves_to_on_demand_and_back_and_an_empty_
     often = fleet.start(RICH, "often", [SPOT, BOUGHT], nodes=2, hold=False, keeps_running=True)
     steered.until(lambda: steered.pool(often) == SPOT, "it starts on spot")
     for number in (1, 2):
-        nodes = steered.until(lambda: _nodes(steered, often), "both pods run")
+        nodes = steered.until(lambda: steered.nodes(often), "both pods run")
         steered.reclaim(often, chance)
         if number == 1:
             steered.until(partial(_changed, steered, often, nodes), "it runs again")
@@ -251,7 +273,7 @@ def test_a_gang_that_spot_keeps_losing_moves_to_on_demand_and_back_and_an_empty_
     assert steered.allowed(waits) == {SPOT}
     steered.ahead_s = 0.9 * HOUR_S
     for _ in range(3):
-        steered.controller.step(None, time.time() + steered.ahead_s)
+        steered.look()
     assert (steered.pool(often), steered.allowed(waits)) == (BOUGHT, {SPOT})
     steered.ahead_s = 7 * HOUR_S
     steered.until(lambda: steered.pool(often) == SPOT, "it is back on spot")
@@ -261,15 +283,7 @@ def test_a_gang_that_spot_keeps_losing_moves_to_on_demand_and_back_and_an_empty_
 
 
 def _changed(steered: Steered, run: str, before: set[str]) -> bool:
-    return _nodes(steered, run) not in (None, before)
-
-
-def _nodes(steered: Steered, run: str) -> set[str] | None:
-    """Nodes of the gang while both pods run on nodes that are there."""
-    there = {n["metadata"]["name"] for n in steered.fleet.client.get(node_path())["items"]}
-    pods = steered.fleet.pods(run)
-    on = {p["spec"].get("nodeName", "") for p in pods if p["status"].get("phase") == "Running"}
-    return on if len(on & there) == 2 == len(pods) else None
+    return steered.nodes(run) not in (None, before)
 
 
 def test_a_team_without_on_demand_never_gets_there(steered: Steered, cluster: Cluster) -> None:

@@ -65,6 +65,8 @@ class Now:
     """Whether reserved capacity, which is paid for already, is free for the gang."""
     step_s: float = 0.0
     """Until the next decision."""
+    unsure_s: float = 0.0
+    """How long a start on spot may take to fail, where `available` is not known but assumed; 0: it is known."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,8 +118,9 @@ def decide(
     bounds = plan(gang.work_s, most, gang.restart_s, market).at(now.work_left_s)
     on_demand = now.place is Place.ON_DEMAND
     if best:
-        # A start on spot must leave a restart on on-demand nodes.
-        needed = max(bounds.move if on_demand else bounds.start, 2 * gang.restart_s)
+        # A start on spot must leave a restart on on-demand nodes, also if it fails only at its time-out.
+        least = 2 * gang.restart_s + now.unsure_s
+        needed = max(bounds.move if on_demand else bounds.start, least)
         if slack + (now.pending_s if on_demand else 0) >= needed:
             return Decision(place=Place.SPOT, pool=best, reason=_enough(slack, "spot is available"))
         return Decision(place=Place.ON_DEMAND, pool="", reason=_short(slack, needed))

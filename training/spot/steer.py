@@ -34,6 +34,8 @@ class Rules:
     window_s: float = 6 * 3600.0
     empty_s: float = 3600.0
     """For how long a pool is not tried again after a time-out; doubles with each time-out in a row."""
+    start_s: float = 1200.0
+    """For how long the queue waits for the nodes of a gang: the time-out that the platform sets in Kueue."""
     full_s: float = 300.0
     """For how long a run with a deadline waits for reserved capacity before it takes other."""
 
@@ -91,7 +93,7 @@ class Run:
     begun: float
     deadline: float | None = None
     work_s: float | None = None
-    """Of the whole run, undisturbed; None: its program does not tell."""
+    """Of the whole run, undisturbed; None: not known."""
     left_s: float | None = None
     longest_s: float | None = None
     """Time that is left to it at most, for the end of a capacity block; None: not known, it is drained there."""
@@ -167,7 +169,7 @@ def choose(
             # There is nothing better: losses are no reason to stand still.
             return _choice(Place.SPOT, lost, pools, f"the run has no other pool ({left})")
         return Choice(place=Place.WAIT, pools=(), reason=f"no pool can be had ({left})")
-    found = _decide(run, spot, bought, history, now, step_s)
+    found = _decide(run, spot, bought, history, now, rules, step_s)
     place, reason = found.place, found.reason
     if place is Place.WAIT and bought and (lost or _holds(run, bought)):
         place, reason = Place.ON_DEMAND, "spot is lost too often"
@@ -193,10 +195,12 @@ def _decide(
     bought: Sequence[Pool],
     history: History,
     now: float,
+    rules: Rules,
     step_s: float,
 ) -> Decision:
     """Ask `training.spot.decide`; a run of unknown length is urgent with a deadline, and flexible without."""
-    if run.work_s is None or run.left_s is None:
+    work = _work(run, history, now)
+    if work is None:
         if spot and (run.deadline is None or not bought):
             return Decision(place=Place.SPOT, pool="", reason="the run has no deadline")
         if bought:
@@ -210,11 +214,11 @@ def _decide(
     together = Outages(
         lost=min((one.lost for one in rates.values()), default=unseen.lost), back=unseen.back
     )
-    whole = max(run.work_s, run.left_s, 1.0)
+    whole, left_s = max(*work, 1.0), work[1]
     gang = Gang(work_s=whole, restart_s=_restart(run, history))
     limit = gang.limit_s if run.deadline is None else max(0.0, run.deadline - run.begun)
     # The plan has as many steps for the rest as for the whole run, and few different plans are made.
-    while whole * _FINER >= max(run.left_s, 1.0):
+    while whole * _FINER >= max(left_s, 1.0):
         whole *= _FINER
     gang = replace(gang, work_s=whole, deadline_s=limit)
     place = Place.WAIT
@@ -226,16 +230,31 @@ def _decide(
         gang,
         Now(
             elapsed_s=now - run.begun,
-            work_left_s=run.left_s,
+            work_left_s=left_s,
             place=place,
             pool=run.pool if place is Place.SPOT else "",
             available=frozenset(rates),
             step_s=step_s,
+            unsure_s=rules.start_s,
         ),
         _prices(run.nodes, spot, bought),
         rates,
         together,
     )
+
+
+def _work(run: Run, history: History, now: float) -> tuple[float, float] | None:
+    """Return the work of the whole run and what is left of it; None: not known.
+
+    A run with a deadline that has not reported yet is taken to need all that it may take, `longest_s`, as long as
+    on-demand nodes can do that in time after two more restarts.
+    """
+    if run.work_s is not None and run.left_s is not None:
+        return run.work_s, run.left_s
+    if run.deadline is None or run.longest_s is None:
+        return None
+    slack = run.deadline - now - run.longest_s
+    return (run.longest_s, run.longest_s) if slack >= 2 * _restart(run, history) else None
 
 
 def _prices(nodes: int, spot: Sequence[Pool], bought: Sequence[Pool]) -> Prices:

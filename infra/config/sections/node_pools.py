@@ -50,7 +50,7 @@ class ReservationConfig(StrictModel):
     id: ReservationId = Field(description="cr- and 17 hexadecimal digits")
     """ID of the reservation."""
     usd_per_node_hour: Annotated[Number, Field(gt=0)] | None = None
-    """What was paid for an hour of one node, for reports of cost. Default: the on-demand price."""
+    """What was paid for an hour of one node, for caps, budgets and reports. Default: the on-demand price."""
 
     start: Instant | None = None
     """When a capacity block starts, in UTC, in quotes. With `steering`, runs are admitted from then on."""

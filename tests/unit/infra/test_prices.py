@@ -29,7 +29,7 @@ from tests.unit.ops import stack_changes
 from training.deployment import placement
 
 ROOT = Path(__file__).resolve().parents[3]
-STACKS = ("local", "dev", "prod")
+STACKS = ("local", "dev", "prod", committed.EVERY_PURCHASE)
 P4D = ("p4d.24xlarge",)
 SPOT, ON_DEMAND = 12.5, 21.957642
 """USD per hour of p4d.24xlarge in us-east-1."""
@@ -152,7 +152,7 @@ def test_documented_quotas_are_those_of_the_committed_stacks() -> None:
 
 def rules_of(stack: str) -> list[dict[str, object]]:
     """Return the recording rules of a stack; of one without Prometheus, those that it would have."""
-    values = stack_values(ROOT / f"Pulumi.{stack}.yaml")
+    values = committed.values(stack)
     values["operators"].setdefault("kubePrometheusStack", {"provided": True})
     found = arguments.observability(parse(values))
     assert found
@@ -172,7 +172,7 @@ def recorded_prices(stack: str) -> dict[tuple[str, str], float]:
 
 @pytest.mark.parametrize("stack", STACKS)
 def test_caps_rules_budgets_and_the_platform_record_agree(stack: str) -> None:
-    config = parse(stack_values(ROOT / f"Pulumi.{stack}.yaml"))
+    config = parse(committed.values(stack))
     recorded = recorded_prices(stack)
     exported = platform_record.platform(config, stack).export()["pools"]
     listed = {
@@ -192,7 +192,7 @@ def test_caps_rules_budgets_and_the_platform_record_agree(stack: str) -> None:
 @pytest.mark.parametrize("stack", STACKS)
 def test_review_stack_cost_budget_alert_and_policy_agree_on_the_whole_stack(stack: str) -> None:
     """At full scale and idle; simulated nodes have a price, but cost nothing, and the pack knows none of them."""
-    config = parse(stack_values(ROOT / f"Pulumi.{stack}.yaml"))
+    config = parse(committed.values(stack))
     fixed = services.monthly(committed.rendered(stack), "us-east-1") if config.on_aws else []
     found = stack_cost.cost(stack, config.pools, fixed, None, {})["usdPerHour"]
     services_usd = prices.total(price.usd_per_hour for _, price in fixed) or 0.0

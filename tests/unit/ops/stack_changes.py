@@ -5,16 +5,14 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from infra.cli.render import engine_config
-from infra.config import stack_values
 from infra.domain import prices
 from infra.domain.prices import services
 from infra.domain.published_record import RECORD_KEY
 from ops.review import consequences, impacts, steps
-from tests.committed import rendered
+from tests.committed import rendered, values
 
 Record = dict[str, Any]
 Records = list[Record]
@@ -54,7 +52,7 @@ def preview_of(stack: str, edit: Edit, replaced: str = "") -> dict[str, Any]:
         else:
             op = "delete" if not b else "create" if not a else "same" if a == b else "update"
             found.append({"op": op, "urn": key, **states})
-    return {"config": engine_config(stack_values(Path(f"Pulumi.{stack}.yaml"))), "steps": found}
+    return {"config": engine_config(values(stack)), "steps": found}
 
 
 ELIGIBLE = {"dev": ["spot", "ondemand"], "prod": ["block", "ondemand"]}

@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from infra.addons import kueue_config
 from training.spot.decide import Place
 from training.spot.rates import INTERRUPTIONS_PER_NODE_HOUR, Exposure
-from training.spot.steer import Empty, History, Pool, Rules, Run, choose
+from training.spot.steer import RESTART_S, Empty, History, Pool, Rules, Run, choose
 
 HOUR_S = 3600.0
 NOW = 1_800_000_000.0
@@ -104,6 +105,28 @@ def test_a_run_of_unknown_length_is_urgent_only_with_a_deadline() -> None:
     assert choose(unknown, (SPOT, BOUGHT), CALM, NOW, RULES).pools == ("spot",)
     urgent = replace(unknown, deadline=NOW + 100 * HOUR_S)
     assert choose(urgent, (SPOT, BOUGHT), CALM, NOW, RULES).pools == ("bought",)
+
+
+def test_a_run_that_has_not_reported_is_taken_to_need_its_longest_time() -> None:
+    unknown = run(deadline_h=10, work_s=None, left_s=None, longest_s=6 * HOUR_S)
+    assert choose(unknown, (SPOT, BOUGHT), CALM, NOW, RULES).pools == ("spot",)
+    late = NOW + 3.5 * HOUR_S
+    assert choose(unknown, (SPOT, BOUGHT), CALM, late, RULES).pools == ("bought",)
+    # Nor does it stay on spot where it may be late.
+    for held in ("", "spot"):
+        tight = replace(unknown, longest_s=9.7 * HOUR_S, pool=held)
+        assert choose(tight, (SPOT, BOUGHT), CALM, NOW, RULES).pools == ("bought",)
+
+
+@pytest.mark.parametrize("held", ["", "bought"])
+def test_a_start_on_spot_that_fails_at_its_time_out_leaves_time_for_on_demand(held: str) -> None:
+    def goes(slack_h: float) -> tuple[str, ...]:
+        one = run(6, deadline_h=6 + slack_h, pool=held)
+        return choose(one, (SPOT, BOUGHT), CALM, NOW, RULES).pools
+
+    needed_h = (RULES.start_s + 2 * RESTART_S) / HOUR_S
+    assert RULES.start_s == kueue_config.PRODUCTION_TIMEOUTS.start
+    assert goes(needed_h - 0.01) == ("bought",) and goes(needed_h + 0.01) == ("spot",)
 
 
 def test_a_capacity_block_takes_runs_that_fit_and_is_left_before_its_end() -> None:
