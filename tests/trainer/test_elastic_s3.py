@@ -121,7 +121,10 @@ def test_a_leader_that_lost_its_place_does_not_publish(stored: ElasticRun, tmp_p
     assert "joins again" in stored.groups[0].output()
     found = commits(stored)
     assert found == sorted(found) and set(found) <= {1, 2}
-    late = [e for e in stored.files.events("checkpoint_failed") if e["attempt"] == 1]
+    late = until(
+        lambda: [e for e in stored.files.events("checkpoint_failed") if e["attempt"] == 1],
+        f"its refused publication: {stored.output()}",
+    )
     assert [event["error"].startswith("attempt 1 was replaced") for event in late] == [True]
 
 
