@@ -149,6 +149,8 @@ class _Project:
         self._folder, self._stack = folder / "project", stack
         self._api = Api(cluster.kubeconfig)
         self._folder.mkdir()
+        self._all_at_once: Mapping[str, str] = {}
+        """Environment of commands that create or delete all runs."""
         self._cpu = folder / "cpu"
         self._state = folder / "state"
         self._state.mkdir()
@@ -200,7 +202,8 @@ class _Project:
     def measured(self, runs: int) -> Deployed:
         """Deploy the runs, then one more."""
         self.write(runs)
-        first = self._up({} if runs <= _CHECKPOINTS_UP_TO else _SKIP_CHECKPOINTS)
+        self._all_at_once = {} if runs <= _CHECKPOINTS_UP_TO else _SKIP_CHECKPOINTS
+        first = self._up(self._all_at_once)
         self.write(runs + 1)
         before = deployer.requests(self._api)
         more = self._up()
@@ -261,7 +264,8 @@ class _Project:
 
     def destroy(self) -> None:
         """Delete all that was deployed."""
-        self._pulumi("destroy", "--yes", "--skip-preview", "--stack", self._stack)
+        words = ("destroy", "--yes", "--skip-preview", "--stack", self._stack)
+        self._pulumi(*words, more=self._all_at_once)
 
     def _up(self, more: Mapping[str, str] | None = None) -> float:
         begun = time.monotonic()
