@@ -128,7 +128,9 @@ class Steered:
 
     def pool(self, run: str) -> str:
         """The pool in which all pods of the gang are ready; empty if there is none."""
-        found = self.workload(run)
+        found = self.fleet.workloads().get(run)
+        if found is None:
+            return ""
         ready = condition(found, "PodsReady")
         if not holds_quota(found) or not ready or ready["status"] != "True":
             return ""
@@ -157,13 +159,27 @@ class Steered:
         self.give(f"{SPOT}-{chance.randrange(10**6, 10**7)}")
 
     def take_pool(self, run: str, pool: str) -> None:
-        """Take all nodes of a pool, with notice; the run is that of the pods on them."""
+        """Take all nodes of a pool, with notice, and wait until the run has new pods if it had some there.
+
+        Only one of its pods fails; the others go when Kueue gives the gang up. A Job makes new pods the later, the
+        more have failed, and Kueue's time-out of the sandbox is short.
+        """
         found = self.fleet.client.get(node_path(), labelSelector=f"{naming.POOL}={pool}")["items"]
-        names = [node["metadata"]["name"] for node in found]
+        names = {str(node["metadata"]["name"]) for node in found}
         for one in names:
             self.announce(one)
-        for one in names:
+        before = {p["metadata"]["uid"]: p["spec"].get("nodeName") for p in self.fleet.pods(run)}
+        held = sorted(names & set(before.values()))
+        for one in held[:1]:
             self.take(run, one)
+        for one in [*held[1:], *(names - set(held))]:
+            self._remove(one)
+        if held:
+            until(lambda: self._renewed(run, set(before)), "its Job has made new pods")
+
+    def _renewed(self, run: str, before: set[str]) -> bool:
+        uids = {pod["metadata"]["uid"] for pod in self.fleet.pods(run)}
+        return bool(uids) and not uids & before
 
     def take(self, run: str, name: str) -> None:
         """Take a node; a pod of the run on it is told to stop before."""
@@ -176,8 +192,13 @@ class Steered:
                 client.create(f"{pod_path(*where)}/eviction", _EVICTION | about)
                 # KWOK only deletes a pod; its Job waits for the end that a kubelet reports.
                 client.patch(f"{pod_path(*where)}/status", {"status": {"phase": "Failed"}})
+        self._remove(name)
+
+    def _remove(self, name: str) -> None:
+        """Delete a node once no pod is on it."""
+        client = self.fleet.client
         pods, on = object_path("/api/v1", naming.namespace(RICH), "pods"), f"spec.nodeName={name}"
-        until(lambda: not client.get(pods, fieldSelector=on)["items"], "its pod has ended")
+        until(lambda: not client.get(pods, fieldSelector=on)["items"], "its pods have ended")
         client.delete(node_path(name))
 
     def announce(self, name: str) -> None:

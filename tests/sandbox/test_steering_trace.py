@@ -196,6 +196,8 @@ class Paced(Steered):
     """Time-outs in `at`: of starts, and of recoveries."""
     pods: frozenset[str] = frozenset()
     """UIDs of its pods when it ran last."""
+    there: bool = True
+    """Whether spot has capacity."""
     reasons: list[str] = field(default_factory=list)
 
     def look(self) -> None:
@@ -237,13 +239,13 @@ class Paced(Steered):
                 self.at += self.program.left_s
                 return
             while coming and coming[0][0] <= self.at:
-                at, there = coming.pop(0)
-                _change(self, self.run, there, f"{name}-{at - begun:.0f}")
+                at, self.there = coming.pop(0)
+                _change(self, self.run, self.there, f"{name}-{at - begun:.0f}")
 
-    def waits_for_spot(self) -> bool:
-        """Whether only its slack keeps it off spot."""
+    def is_short_of_slack(self) -> bool:
+        """Whether spot has capacity, and only its slack keeps the gang off it."""
         reason = self.remembered(self.run).reason
-        return "of slack are below" in reason and SPOT not in reason
+        return self.there and "of slack are below" in reason and SPOT not in reason
 
 
 def _with_deadline(steered: Steered, name: str) -> Paced:
@@ -296,7 +298,7 @@ def test_a_gang_whose_slack_an_outage_uses_up_stays_on_demand_and_is_not_late(
     places, kept_off = list[str](), 0
     for pool in walk:
         places.append(pool)
-        kept_off += paced.waits_for_spot()
+        kept_off += paced.is_short_of_slack()
     moves = [pool for at, pool in enumerate(places) if at == 0 or places[at - 1] != pool]
     print(f"{moves}, {(paced.deadline - paced.at) / 60:.0f} min early: {paced.said}")
     assert moves == [SPOT, BOUGHT]
@@ -308,7 +310,7 @@ def test_a_gang_whose_slack_an_outage_uses_up_stays_on_demand_and_is_not_late(
 def test_a_gang_that_gets_ahead_of_its_plan_returns_to_spot(steered: Steered) -> None:
     paced, walk = _walked(steered, "ahead")
     places = [next(walk)]
-    while not paced.waits_for_spot():
+    while not paced.is_short_of_slack():
         places.append(next(walk))
     assert (places[0], places[-1]) == (SPOT, BOUGHT)
     assert next(walk) == BOUGHT, "the same progress, and it stays"
