@@ -69,7 +69,7 @@ def judge(attempts: Attempts, killed: float, undisturbed: Attempts) -> dict[str,
     gaps = [(b["time"], b["time"] - a["time"]) for a, b in pairwise(kept)]
     before = [gap for at, gap in gaps if at < killed][-_RECENT:]
     after = [gap for at, gap in gaps if at >= killed]
-    # A step takes longer with one group: that is no stall.
+    # Steps are longer with one group left; that is not a stall.
     usual = max(statistics.median(before), statistics.median(after[-_RECENT:]))
     late = [line for line in kept if line["time"] >= killed]
     return {
