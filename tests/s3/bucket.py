@@ -8,7 +8,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -122,11 +121,3 @@ def environment(endpoint: str) -> Iterator[None]:
         patch.setenv("AWS_ACCESS_KEY_ID", "tests")
         patch.setenv("AWS_SECRET_ACCESS_KEY", "tests")
         yield
-
-
-def until(condition: Any, what: str, deadline_s: float = 90.0) -> None:
-    """Wait for a condition; fails with `what` when it takes too long."""
-    limit = time.monotonic() + deadline_s
-    while not condition():
-        assert time.monotonic() < limit, f"waited {deadline_s} s for {what}"
-        time.sleep(0.002)

@@ -10,7 +10,8 @@ from functools import partial
 
 import pytest
 
-from tests.s3.bucket import Bucket, Fault, Kind, until
+from tests import waiting
+from tests.s3.bucket import Bucket, Fault, Kind
 from tests.trainer.fault_table import Trials
 from tests.trainer.s3_places import MODEL, Place, assert_sound, content, no_fence, save
 from tests.unit.trainer.checkpoints import draft
@@ -91,7 +92,7 @@ def test_killed_at_every_write_of_a_save_the_old_or_the_new_one_is_there(
         save(place.store(), 10, fence.attempt, fence.check)
         bucket.break_(Fault(kind=kind, match=WRITES, skip=number, times=1))
         child = start_child(place, unused, fence.attempt)
-        until(partial(held, place), f"boundary {number}")
+        waiting.until(partial(held, place), f"boundary {number}", 90.0, every_s=0.002)
         end(child)
         new = number == count - 1 and kind == "hold after"
         assert assert_sound(place) == ([10, 20] if new else [10])

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests import waiting
 from trainyard.notice import Notice
 
 
@@ -31,10 +31,7 @@ def listening(run_dir: Path) -> Notice:
 
 def until(condition: Callable[[], object]) -> None:
     """Signals are read by a thread: wait until it has."""
-    limit = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < limit
-        time.sleep(0.001)
+    waiting.until(condition, "the thread", 10, every_s=0.001)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

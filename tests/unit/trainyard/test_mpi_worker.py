@@ -6,12 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests import waiting
 from trainyard import mpi_worker
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -33,10 +33,7 @@ while True:
 
 
 def until(done: Callable[[], bool]) -> None:
-    limit = time.monotonic() + DEADLINE_S
-    while not done():
-        assert time.monotonic() < limit
-        time.sleep(0.01)
+    waiting.until(done, "the condition", DEADLINE_S, every_s=0.01)
 
 
 @pytest.fixture
