@@ -14,12 +14,12 @@ import os
 import subprocess
 import tempfile
 import time
-import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import boto3
 import yaml
 
 from bench import deployer
@@ -170,8 +170,7 @@ class _Project:
         if backend == "file":
             return f"file://{self._state}"
         endpoint = self._env["AWS_ENDPOINT_URL"]
-        request = urllib.request.Request(f"{endpoint}/{_BUCKET}", method="PUT")
-        urllib.request.urlopen(request, timeout=60).close()
+        self._s3().create_bucket(Bucket=_BUCKET)
         host = endpoint.removeprefix("http://")
         return (
             f"s3://{_BUCKET}?region=us-east-1&endpoint={host}&disableSSL=true&s3ForcePathStyle=true"
@@ -223,11 +222,18 @@ class _Project:
         key = f".pulumi/stacks/trainyard/{self._stack}.json"
         if (self._state / key).exists():
             return (self._state / key).stat().st_size
-        request = urllib.request.Request(
-            f"{self._env['AWS_ENDPOINT_URL']}/{_BUCKET}/{key}", method="HEAD"
+        size: int = self._s3().head_object(Bucket=_BUCKET, Key=key)["ContentLength"]
+        return size
+
+    def _s3(self) -> Any:
+        """Return a client of the sandbox's S3: boto3 creates it dynamically, without types."""
+        return boto3.client(
+            "s3",
+            endpoint_url=self._env["AWS_ENDPOINT_URL"],
+            region_name=self._env["AWS_REGION"],
+            aws_access_key_id=self._env["AWS_ACCESS_KEY_ID"],
+            aws_secret_access_key=self._env["AWS_SECRET_ACCESS_KEY"],
         )
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            return int(answer.headers["Content-Length"])
 
     def bare_cpu(self) -> float:
         """Return the CPU time of a program that registers the same resources, in a preview."""
