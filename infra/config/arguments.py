@@ -126,6 +126,7 @@ def observability(config: StackConfig) -> ObservabilityArgs | None:
         pools=config.pools,
         team_budgets={team: float(usd) for team, usd in budgets.items() if usd is not None},
         costs=config.costs is not None,
+        steering=config.steering is not None,
     )
 
 

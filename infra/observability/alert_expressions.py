@@ -216,7 +216,7 @@ BUDGET_BURN: Final = (
 )
 
 SILENT_S: Final = 600
-"""Age of the last look from which budgets count as not enforced; the add-on looks once a minute."""
+"""Age of the last look from which budgets or steering count as stopped; the add-ons look once a minute or more."""
 OVERRIDE_ENDS_S: Final = 3600
 
 
@@ -243,6 +243,9 @@ BUDGETS_NOT_ENFORCED: Final = (
 )
 """Nothing is recorded: the pod is gone, fails, waits for its Lease or sees a wrong clock. Or only one team is not
 decided on."""
+RUNS_NOT_STEERED: Final = (
+    f"{series.STEERING_EXPECTED} unless on () time() - max({series.STEERING_LOOKED}) < {SILENT_S}"
+)
 
 VOLUME_FULL: Final = f"{series.VOLUME_FREE_RATIO} < {VOLUME_FREE_RATIO}"
 
@@ -289,7 +292,7 @@ GPU_METRICS_MISSING: Final = (
     f' and on (node) ({series.NODE_CONDITION}{{condition="Ready", status="true"}} == 1)'
     f" unless on (node) {series.GPU_TEMPERATURE}"
 )
-_UNWATCHED: Final = (series.TRAINER_JOB, series.COSTS_JOB)
+_UNWATCHED: Final = (series.TRAINER_JOB, series.COSTS_JOB, series.STEERING_JOB)
 _WATCHED: Final = "|".join(job for job in series.JOBS if job not in _UNWATCHED)
 _KUEUE_UP: Final = f'{series.UP}{{job="{series.KUEUE_JOB}"}}'
 TARGET_DOWN: Final = (
@@ -297,8 +300,8 @@ TARGET_DOWN: Final = (
     f' or absent({series.UP}{{job="{series.STATE_JOB}"}})'
     f" or group by (job) (last_over_time({_KUEUE_UP}[3h])) unless on (job) {_KUEUE_UP}"
 )
-"""Excludes the trainer: only the leading pod of a run serves metrics, and only while it trains. Costs have
-their own alert.
+"""Excludes the trainer: only the leading pod of a run serves metrics, and only while it trains. Costs and
+steering have their own alerts.
 
 A Kueue pod that is not scheduled is not a target: the alert compares with the targets of the last three
 hours."""

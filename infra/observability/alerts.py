@@ -35,6 +35,7 @@ from infra.observability.alert_expressions import (
     RESULTS_NOT_COPIED,
     RESUME_FAILED,
     RUN_FAILED,
+    RUNS_NOT_STEERED,
     STUCK_ADMISSION,
     TARGET_DOWN,
     UTILIZATION_HINT,
@@ -308,6 +309,16 @@ _STACK: Final = (
         severity=PAGE,
         summary="{{ $labels.job }} cannot be scraped",
         description="Its metrics are missing from all alerts and dashboards.",
+    ),
+    Alert(
+        name="RunsNotSteered",
+        expression=RUNS_NOT_STEERED,
+        lasting="5m",
+        owner=PLATFORM,
+        severity=PAGE,
+        summary="Runs are not steered between pools",
+        description="No look at nodes and runs has succeeded for 10 minutes. A run that waits for spot or for a "
+        "capacity block keeps waiting, and nothing drains a block before its end.",
     ),
 )
 

@@ -36,6 +36,8 @@ class ObservabilityArgs:
     """Whether Kueue queues here."""
     costs: bool = False
     """Whether the stack has the add-on `costs`."""
+    steering: bool = False
+    """Whether the stack has the add-on `steering`."""
     isolated: bool = True
     """Whether the stack owns the namespace and restricts its ingress."""
 
@@ -112,6 +114,8 @@ def manifests(args: ObservabilityArgs) -> list[Manifest]:
         found.append(monitors.kueue(args.scrape_seconds))
     if args.costs:
         found.append(monitors.costs(args.scrape_seconds))
+    if args.steering:
+        found.append(monitors.steering(args.scrape_seconds))
     return [*found, *(network_policies() if args.isolated else [])]
 
 

@@ -84,10 +84,10 @@ def runs(scrape_seconds: int) -> Manifest:
                             "regex": f"{series.OWN_PREFIX}.+",
                             "action": "keep",
                         },
-                        # Alerts about budgets rely on these, which are not a run's to export.
+                        # Alerts rely on these, which are not a run's to export.
                         {
                             "sourceLabels": ["__name__"],
-                            "regex": f"{series.COSTS_PREFIX}.+",
+                            "regex": series.NOT_OF_RUNS,
                             "action": "drop",
                         },
                         _dropped_labels("exported_(run_id|team)"),
@@ -162,17 +162,28 @@ def kueue(scrape_seconds: int) -> Manifest:
 
 def costs(scrape_seconds: int) -> Manifest:
     """Scrape what records costs and enforces budgets; its `team` labels are its own, not a pod's."""
+    return _loop(series.COSTS_JOB, naming.COSTS_NAMESPACE, naming.COSTS_ACCOUNT, scrape_seconds)
+
+
+def steering(scrape_seconds: int) -> Manifest:
+    """Scrape what moves runs; its `team` and `pool` labels are its own."""
+    space, name = naming.STEERING_NAMESPACE, naming.STEERING_ACCOUNT
+    return _loop(series.STEERING_JOB, space, name, scrape_seconds)
+
+
+def _loop(job: str, namespace: str, name: str, scrape_seconds: int) -> Manifest:
+    """Scrape the pod of a control loop."""
     return monitor(
         "PodMonitor",
-        series.COSTS_JOB,
+        job,
         {
-            "namespaceSelector": {"matchNames": [naming.COSTS_NAMESPACE]},
-            "selector": {"matchLabels": {"app.kubernetes.io/name": naming.COSTS_ACCOUNT}},
+            "namespaceSelector": {"matchNames": [namespace]},
+            "selector": {"matchLabels": {"app.kubernetes.io/name": name}},
             "podMetricsEndpoints": [
                 {
                     "port": naming.METRICS_PORT_NAME,
                     "interval": f"{scrape_seconds}s",
-                    "relabelings": [_job(series.COSTS_JOB)],
+                    "relabelings": [_job(job)],
                 }
             ],
         },

@@ -50,6 +50,8 @@ class Facts:
     """USD per hour that all nodes may cost; None: no budget."""
     costs: bool = False
     """Whether the add-on `costs` records and enforces budgets."""
+    steering: bool = False
+    """Whether the add-on `steering` moves runs."""
 
 
 def groups(facts: Facts | None = None) -> list[Group]:
@@ -238,6 +240,8 @@ def _prices(facts: Facts) -> Iterable[Rule]:
         yield _rule(series.STACK_BUDGET, f"vector({facts.stack_budget:.10g})")
     if facts.costs:
         yield _rule(series.COSTS_EXPECTED, "vector(1)")
+    if facts.steering:
+        yield _rule(series.STEERING_EXPECTED, "vector(1)")
 
 
 def _costs() -> Iterable[Rule]:

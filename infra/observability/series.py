@@ -25,12 +25,20 @@ KUEUE_JOB: Final = "kueue-controller-manager"
 APISERVER_JOB: Final = "apiserver"
 STATE_JOB: Final = "kube-state-metrics"
 COSTS_JOB: Final = "costs"
-JOBS: Final = (TRAINER_JOB, DCGM_JOB, KUEUE_JOB, APISERVER_JOB, STATE_JOB, COSTS_JOB)
+STEERING_JOB: Final = "steering"
+JOBS: Final = (
+    *(TRAINER_JOB, DCGM_JOB, KUEUE_JOB, APISERVER_JOB, STATE_JOB),
+    *(COSTS_JOB, STEERING_JOB),
+)
 
 OWN_PREFIX: Final = f"{naming.PROJECT}_"
 """Prefix of metrics that runs export; the scrape drops all others."""
 COSTS_PREFIX: Final = f"{OWN_PREFIX}costs_"
-"""Prefix of metrics of ledger and budgets; the scrape of runs drops them, so that no run can export them."""
+"""Prefix of metrics of ledger and budgets."""
+STEERING_PREFIX: Final = f"{OWN_PREFIX}steering_"
+"""Prefix of metrics of `spot steer`."""
+NOT_OF_RUNS: Final = f"({COSTS_PREFIX}|{STEERING_PREFIX}).+"
+"""Regular expression for metrics that the scrape of runs drops, so that no run can export them."""
 SAMPLES_OF_A_RUN: Final = 500
 """Sample limit of one scrape of a run; a larger scrape fails. The trainer exports about twenty."""
 
@@ -172,6 +180,22 @@ BUDGET_DECIDED: Final = _costs(
     "team",
     unit="Unix s",
 )
+# `trainyard spot steer`: ops/steer/exposition.py.
+STEERING_LOOKED: Final = Series(
+    name=f"{STEERING_PREFIX}looked_timestamp_seconds",
+    unit="Unix s",
+    help="When the cluster was last looked at.",
+)
+STEERING_MOVES: Final = Series(
+    name=f"{STEERING_PREFIX}moves_total",
+    labels=("team", "pool", "to"),
+    help="Runs that were moved off a pool.",
+)
+STEERING_LOSSES: Final = Series(
+    name=f"{STEERING_PREFIX}losses_per_node_hour",
+    labels=("pool", "type", "zone"),
+    help="Losses of a node in an hour, as learnt with the prior.",
+)
 
 # The log shipper: log_patterns.py.
 LOG_MATCHES: Final = Series(name="trainyard_log_matches_total", labels=("pattern", *_POD, "run_id"))
@@ -295,6 +319,8 @@ TEAM_BUDGET: Final = Series(
 STACK_BUDGET: Final = Series(name="trainyard:stack_budget:usd_per_hour", unit="USD/h")
 COSTS_EXPECTED: Final = Series(name="trainyard:costs_expected:bool")
 """1 in a stack with the add-on `costs`."""
+STEERING_EXPECTED: Final = Series(name="trainyard:steering_expected:bool")
+"""1 in a stack with the add-on `steering`."""
 IDLE_COST: Final = Series(
     name="trainyard:idle_cost:usd_per_hour", unit="USD/h", labels=("pool", "capacity")
 )

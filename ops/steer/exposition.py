@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping
-from typing import Final
 
+from infra.observability import series
+from infra.observability.series import Series
 from training.spot.rates import INTERRUPTIONS_PER_NODE_HOUR, Exposure
-
-_MOVES: Final = "trainyard_steering_moves_total"
-_RATE: Final = "trainyard_steering_losses_per_node_hour"
-_LOOKED: Final = "trainyard_steering_looked_timestamp_seconds"
 
 
 def text(
@@ -24,24 +21,21 @@ def text(
     `moves`: by team, pool that was left, and place that was chosen, since the start.
     `priors`: by pool and instance type, as in `Settings`.
     """
-    lines = [
-        f"# HELP {_LOOKED} When the cluster was last looked at, in Unix seconds.",
-        f"# TYPE {_LOOKED} gauge",
-        f"{_LOOKED} {now!r}",
-        f"# HELP {_MOVES} Runs that were moved off a pool.",
-        f"# TYPE {_MOVES} counter",
-    ]
+    lines = [*_head(series.STEERING_LOOKED, "gauge"), f"{series.STEERING_LOOKED} {now!r}"]
+    lines += _head(series.STEERING_MOVES, "counter")
     for (team, pool, place), count in sorted(moves.items()):
-        lines.append(f'{_MOVES}{{team="{team}",pool="{pool}",to="{place}"}} {count}')
-    lines += [
-        f"# HELP {_RATE} Losses of a node in an hour, as learnt with the prior.",
-        f"# TYPE {_RATE} gauge",
-    ]
+        labels = f'team="{team}",pool="{pool}",to="{place}"'
+        lines.append(f"{series.STEERING_MOVES}{{{labels}}} {count}")
+    lines += _head(series.STEERING_LOSSES, "gauge")
     for (pool, kind, zone), one in sorted(seen.items()):
         labels = f'pool="{pool}",type="{kind}",zone="{zone}"'
         rates = one.rates(1, priors.get((pool, kind), INTERRUPTIONS_PER_NODE_HOUR))
-        lines.append(f"{_RATE}{{{labels}}} {rates.lost * 3600!r}")
+        lines.append(f"{series.STEERING_LOSSES}{{{labels}}} {rates.lost * 3600!r}")
     return "\n".join(lines) + "\n"
+
+
+def _head(one: Series, kind: str) -> list[str]:
+    return [f"# HELP {one} {one.help}", f"# TYPE {one} {kind}"]
 
 
 def stamp() -> str:

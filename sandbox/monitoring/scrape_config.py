@@ -47,7 +47,14 @@ def prometheus_config(ports: Mapping[str, int], files: Files) -> Document:
             _static_job(series.KUEUE_JOB, ports["kueue-metrics"], **_credentials(files)),
             _apiserver(ports, files),
             _static_job(series.STATE_JOB, ports["kube-state-metrics"], honor_labels=True),
-            _costs(ports, files),
+            _loop(series.COSTS_JOB, naming.COSTS_NAMESPACE, naming.COSTS_ACCOUNT, ports, files),
+            _loop(
+                series.STEERING_JOB,
+                naming.STEERING_NAMESPACE,
+                naming.STEERING_ACCOUNT,
+                ports,
+                files,
+            ),
         ],
     }
 
@@ -93,7 +100,7 @@ def _trainer(ports: Mapping[str, int], files: Files) -> Document:
             _keep("__name__", f"{series.OWN_PREFIX}.+"),
             {
                 "source_labels": ["__name__"],
-                "regex": f"{series.COSTS_PREFIX}.+",
+                "regex": series.NOT_OF_RUNS,
                 "action": "drop",
             },
             {"action": "labeldrop", "regex": "exported_(run_id|team)"},
@@ -112,13 +119,13 @@ def _pods(ports: Mapping[str, int], files: Files, label: str, **more: Any) -> Do
     }
 
 
-def _costs(ports: Mapping[str, int], files: Files) -> Document:
-    """Job for the add-on `costs`, if it is there."""
-    label = f"app.kubernetes.io/name={naming.COSTS_ACCOUNT}"
-    only = {"names": [naming.COSTS_NAMESPACE]}
+def _loop(job: str, namespace: str, name: str, ports: Mapping[str, int], files: Files) -> Document:
+    """Job for the pod of a control loop, if it is there."""
+    label = f"app.kubernetes.io/name={name}"
+    only = {"names": [namespace]}
     pod = "__meta_kubernetes_pod"
     return {
-        "job_name": series.COSTS_JOB,
+        "job_name": job,
         "kubernetes_sd_configs": [_pods(ports, files, label, namespaces=only)],
         "relabel_configs": [
             _keep(f"{pod}_container_port_name", naming.METRICS_PORT_NAME),

@@ -24,6 +24,7 @@ FACTS: Final = Facts(
     team_budgets={"llm": 10.0},
     stack_budget=100.0,
     costs=True,
+    steering=True,
 )
 """Facts of the stack for the rules under test."""
 

@@ -135,6 +135,7 @@ _DECIDED: Final = (
     'trainyard_costs_budget_decided_timestamp_seconds{team="llm", job="costs", instance="a"}'
 )
 _RECORDED: Final = 'trainyard_costs_recorded_timestamp_seconds{job="costs", instance="a"}'
+_LOOKED: Final = 'trainyard_steering_looked_timestamp_seconds{job="steering", instance="a"}'
 
 OF_STACK: Final = (
     *(
@@ -205,6 +206,14 @@ OF_STACK: Final = (
             _DECIDED: "-1+60x51 3059+0x100",
         },
     ),
+    Case(
+        alert="RunsNotSteered",
+        what="the last look was 20 minutes ago",
+        series={_LOOKED: "-1+60x40 2399+0x100"},
+    ),
+    Case(alert="RunsNotSteered", what="its pod is gone, or was never there", series=POD),
+    quiet("RunsNotSteered", "a look each minute", {_LOOKED: "-1+60x600"}),
+    quiet("RunsNotSteered", "the last look was 9 minutes ago", {_LOOKED: "-1+60x51 3059+0x100"}),
     Case(
         alert="NodePressure",
         what="a GPU node without disk",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import datetime as dt
 import json
 import random
 import time
@@ -305,6 +306,37 @@ def test_a_gang_that_spot_keeps_losing_moves_to_on_demand_and_back_and_an_empty_
 
 def _changed(steered: Steered, run: str, before: set[str]) -> bool:
     return steered.nodes(run) not in (None, before)
+
+
+@pytest.mark.full_only
+def test_a_run_with_slack_waits_for_spot_until_it_has_to_go_on_demand(steered: Steered) -> None:
+    begun, hours, slack = time.time(), 10, 20
+    end = dt.datetime.fromtimestamp(begun + (hours + slack) * HOUR_S, dt.UTC)
+    run = steered.fleet.start(
+        RICH,
+        "patient",
+        [EMPTY, BOUGHT],
+        hold=False,
+        keeps_running=True,
+        max_hours=hours,
+        deadline=end.strftime("%Y-%m-%dT%H:%M:%SZ"),
+    )
+
+    def waits() -> bool:
+        return steered.allowed(run) == {""} and not holds_quota(steered.workload(run))
+
+    steered.until(lambda: run in steered.fleet.workloads(), "it has a Workload")
+    steered.until(waits, "no node came in time")
+    assert "worth waiting for" in steered.remembered(run).reason
+    steered.ahead_s = 0.9 * HOUR_S
+    for _ in range(3):
+        steered.look()
+    assert waits()
+    steered.ahead_s = (slack - 0.5) * HOUR_S
+    steered.until(lambda: steered.pool(run) == BOUGHT, "its slack is used up")
+    assert steered.allowed(run) == {BOUGHT}
+    steered.ahead_s = 0.0
+    steered.fleet.stop_all()
 
 
 def test_a_team_without_on_demand_never_gets_there(steered: Steered, cluster: Cluster) -> None:

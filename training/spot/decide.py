@@ -67,6 +67,8 @@ class Now:
     """Until the next decision."""
     unsure_s: float = 0.0
     """How long a start on spot may take to fail, where `available` is not known but assumed; 0: it is known."""
+    blind_s: float = 0.0
+    """Until a pool that is not available is tried again, where only that tells whether it is back."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,14 +119,17 @@ def decide(
         return Decision(place=Place.ON_DEMAND, pool="", reason="no slack is left for a restart")
     bounds = plan(gang.work_s, most, gang.restart_s, market).at(now.work_left_s)
     on_demand = now.place is Place.ON_DEMAND
+    # A start on spot must leave a restart on on-demand nodes, also if it fails only at its time-out.
+    least = 2 * gang.restart_s + now.unsure_s
     if best:
-        # A start on spot must leave a restart on on-demand nodes, also if it fails only at its time-out.
-        least = 2 * gang.restart_s + now.unsure_s
         needed = max(bounds.move if on_demand else bounds.start, least)
         if slack + (now.pending_s if on_demand else 0) >= needed:
             return Decision(place=Place.SPOT, pool=best, reason=_enough(slack, "spot is available"))
         return Decision(place=Place.ON_DEMAND, pool="", reason=_short(slack, needed))
-    needed = max(bounds.leave if on_demand else bounds.wait, gang.restart_s + now.step_s)
+    if not now.blind_s:
+        least = gang.restart_s + now.step_s
+    # Waiting is of no use if the next try of spot would come too late.
+    needed = now.blind_s + max(bounds.leave if on_demand else bounds.wait, least)
     if slack >= needed:
         return Decision(
             place=Place.WAIT, pool="", reason=_enough(slack, "spot is worth waiting for")

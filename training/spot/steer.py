@@ -135,10 +135,17 @@ def held_off(
         return "the run would not end before its capacity block does"
     if _often_lost(pool, history, now, rules):
         return "its nodes were lost too often"
+    return "it had no nodes in time" if _is_empty(pool, history, now, rules) else ""
+
+
+def _is_empty(pool: Pool, history: History, now: float, rules: Rules) -> bool:
+    return _tried_again(pool, history, rules) > now
+
+
+def _tried_again(pool: Pool, history: History, rules: Rules) -> float:
+    """Return when a pool is tried again, in Unix seconds; 0 without a time-out."""
     missing = history.empty.get(pool.name)
-    if missing and now < missing.at + _pause(missing, rules):
-        return "it had no nodes in time"
-    return ""
+    return missing.at + _pause(missing, rules) if missing else 0.0
 
 
 def _often_lost(pool: Pool, history: History, now: float, rules: Rules) -> bool:
@@ -169,10 +176,12 @@ def choose(
             # There is nothing better: losses are no reason to stand still.
             return _choice(Place.SPOT, lost, pools, f"the run has no other pool ({left})")
         return Choice(place=Place.WAIT, pools=(), reason=f"no pool can be had ({left})")
-    found = _decide(run, spot, bought, history, now, rules, step_s)
+    empty = [p for p in pools if p.place is Place.SPOT and _is_empty(p, history, now, rules)]
+    found = _decide(run, spot, [] if lost else empty, bought, history, now, rules, step_s)
     place, reason = found.place, found.reason
-    if place is Place.WAIT and bought and (lost or _holds(run, bought)):
-        place, reason = Place.ON_DEMAND, "spot is lost too often"
+    if place is Place.WAIT and _holds(run, bought):
+        # Whether spot is back is known only once a gang has tried it.
+        place, reason = Place.ON_DEMAND, "on-demand nodes are held"
     if left:
         reason = f"{reason} ({left})"
     taken = {Place.SPOT: spot, Place.ON_DEMAND: bought}.get(place, [])
@@ -192,13 +201,17 @@ def _interval(run: Run, spot: Sequence[Pool]) -> float:
 def _decide(
     run: Run,
     spot: Sequence[Pool],
+    empty: Sequence[Pool],
     bought: Sequence[Pool],
     history: History,
     now: float,
     rules: Rules,
     step_s: float,
 ) -> Decision:
-    """Ask `training.spot.decide`; a run of unknown length is urgent with a deadline, and flexible without."""
+    """Ask `training.spot.decide`; a run of unknown length is urgent with a deadline, and flexible without.
+
+    `empty`: spot pools without nodes, which are worth waiting for if the slack is long enough.
+    """
     work = _work(run, history, now)
     if work is None:
         if spot and (run.deadline is None or not bought):
@@ -209,7 +222,8 @@ def _decide(
                 why = "no spot pool can be had"
             return Decision(place=Place.ON_DEMAND, pool="", reason=why)
         return Decision(place=Place.WAIT, pool="", reason="no spot pool can be had")
-    rates = {p.name: p.rates(run.nodes) for p in spot}
+    known = spot or empty
+    rates = {p.name: p.rates(run.nodes) for p in known}
     unseen = Exposure().rates(run.nodes)
     together = Outages(
         lost=min((one.lost for one in rates.values()), default=unseen.lost), back=unseen.back
@@ -233,11 +247,12 @@ def _decide(
             work_left_s=left_s,
             place=place,
             pool=run.pool if place is Place.SPOT else "",
-            available=frozenset(rates),
+            available=frozenset(p.name for p in spot),
             step_s=step_s,
             unsure_s=rules.start_s,
+            blind_s=min((_tried_again(p, history, rules) - now for p in empty), default=0.0),
         ),
-        _prices(run.nodes, spot, bought),
+        _prices(run.nodes, known, bought),
         rates,
         together,
     )

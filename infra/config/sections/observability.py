@@ -184,11 +184,12 @@ def component_args(
     pools: Sequence[NodePool],
     team_budgets: Mapping[str, float],
     costs: bool,
+    steering: bool,
 ) -> ObservabilityArgs:
     """Return rules, monitors and dashboards for a cluster with the operators `present`.
 
-    `team_budgets`: by team, the hourly budget of its on-demand nodes in USD. `costs`: whether the stack has that
-    add-on.
+    `team_budgets`: by team, the hourly budget of its on-demand nodes in USD. `costs`, `steering`: whether the
+    stack has these add-ons.
     """
     # Dashboards load their library, and rules load every alert: only an update needs them.
     from infra.observability import dashboards
@@ -208,6 +209,7 @@ def component_args(
         team_budgets=team_budgets,
         stack_budget=section.budget_usd_per_hour,
         costs=costs,
+        steering=steering,
     )
     exporters = [name for name in GPU_EXPORTERS if name in present]
     return ObservabilityArgs(
@@ -217,6 +219,7 @@ def component_args(
         gpu_exporter=exporters[0] if exporters else "",
         kueue="kueue" in present,
         costs=costs,
+        steering=steering,
         isolated=isolated,
     )
 

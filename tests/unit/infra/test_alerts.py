@@ -20,6 +20,7 @@ FACTS = Facts(
     team_budgets={"llm": 30.0},
     stack_budget=100.0,
     costs=True,
+    steering=True,
 )
 OF_OURS = re.compile(r"\b(?:trainyard[_:]|DCGM_|kueue_|kube_|kubelet_|apiserver_)[\w:]*|\bup\b")
 

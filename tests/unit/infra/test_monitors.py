@@ -156,3 +156,16 @@ def test_costs_are_scraped_where_the_add_on_is_and_keep_their_own_teams() -> Non
     monitor = monitors.costs(30)
     assert relabelled(monitor, {"team": "research"}) == {"job": "costs", "team": "research"}
     assert monitor["spec"]["namespaceSelector"] == {"matchNames": [naming.COSTS_NAMESPACE]}
+
+
+def test_steering_is_scraped_where_the_add_on_is_and_no_run_can_export_its_metrics() -> None:
+    args = ObservabilityArgs(groups=[], dashboards={}, scrape_seconds=30, steering=True)
+    assert ("PodMonitor", "steering") in kinds(args)
+    assert ("PodMonitor", "steering") not in kinds(ARGS)
+    monitor = monitors.steering(30)
+    assert monitor["spec"]["namespaceSelector"] == {"matchNames": [naming.STEERING_NAMESPACE]}
+    dropped = re.compile(series.NOT_OF_RUNS)
+    own = [name for name in series.ALL if name.startswith("trainyard_")]
+    loops = {name for name in own if dropped.fullmatch(name)}
+    assert {series.STEERING_LOOKED.name, series.COSTS_RECORDED.name} <= loops
+    assert series.STEPS.name not in loops

@@ -35,10 +35,11 @@ def exported(folder: Path) -> set[str]:
 def test_the_table_of_series_has_what_the_trainer_exports_and_nothing_else_of_it(
     tmp_path: Path,
 ) -> None:
-    # Those of costs are of `cost enforce`; tests/unit/ops/test_budget_metrics.py compares them.
+    # Those of control loops are compared in tests/unit/ops.
     table = {
         name
         for name in series.ALL
-        if name.startswith("trainyard_") and not name.startswith(series.COSTS_PREFIX)
+        if name.startswith("trainyard_")
+        and not name.startswith((series.COSTS_PREFIX, series.STEERING_PREFIX))
     }
     assert table - {series.LOG_MATCHES.name} == exported(tmp_path)

@@ -83,6 +83,43 @@ def test_an_empty_pool_is_left_and_tried_again_at_growing_intervals() -> None:
     assert tried(1000, 32 * RULES.empty_s)
 
 
+def test_a_run_waits_for_spot_only_while_its_slack_allows_a_later_try() -> None:
+    empty = History(empty={"spot": Empty(at=NOW)})
+
+    def goes(slack_h: float, after_s: float = 0.0, **more: object) -> tuple[str, ...]:
+        one = run(10, deadline_h=10 + slack_h, **more)
+        return choose(one, (SPOT, BOUGHT), empty, NOW + after_s, RULES).pools
+
+    for after_s in (0.0, RULES.empty_s - 1):
+        assert goes(12, after_s) == ()
+        assert goes(1.5, after_s) == ("bought",)
+    assert goes(12, RULES.empty_s) == ("spot",)
+    # On-demand nodes that are held are kept, and losses or an unknown length are no reason to wait.
+    assert goes(12, pool="bought") == ("bought",)
+    assert goes(12, work_s=None, left_s=None) == ("bought",)
+    found = choose(run(10), (SPOT, BOUGHT), empty, NOW, RULES)
+    assert found.place is Place.WAIT and "it had no nodes in time" in found.reason
+    both = replace(empty, losses=((NOW, "second"), (NOW, "second")))
+    assert choose(run(10), (SPOT, SECOND, BOUGHT), both, NOW, RULES).pools == ("bought",)
+
+
+def test_waiting_never_makes_a_run_late() -> None:
+    """Spot never has nodes: each try ends at its time-out."""
+    for slack_h in (0.2, 0.9, 1.5, 2.0, 3.0, 5.0, 9.0, 20.0):
+        now, deadline, times, tried = NOW, NOW + (10 + slack_h) * HOUR_S, 0, 0.0
+        while True:
+            past = History(empty={"spot": Empty(at=tried, times=times)} if times else {})
+            one = replace(run(10), deadline=deadline)
+            pools = choose(one, (SPOT, BOUGHT), past, now, RULES, step_s=30.0).pools
+            if pools == ("bought",):
+                break
+            now += RULES.start_s if pools else 30.0
+            if pools:
+                times, tried = times + 1, now
+        assert now + RESTART_S + 10 * HOUR_S <= deadline or not times, slack_h
+        assert (times > 1) == (slack_h >= 3), (slack_h, times)
+
+
 def test_a_queue_without_on_demand_waits_or_stays_on_spot() -> None:
     lost = History(losses=((NOW, "spot"), (NOW, "spot")))
     found = choose(run(pool="spot"), (SPOT,), lost, NOW, RULES)
