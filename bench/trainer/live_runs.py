@@ -13,7 +13,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
+
+from trainyard import run_logs
 
 ROOT: Final = Path(__file__).parents[2]
 WAIT_S: Final = 120.0
@@ -183,10 +185,9 @@ def _last_line(file: Path) -> str | None:
 
 
 def _trainer_mark(run: Path) -> StepMark | None:
-    line = _last_line(run / "metrics.jsonl")
-    if line is None:
+    values = run_logs.last_line(run / "metrics.jsonl")
+    if values is None:
         return None
-    values: dict[str, Any] = json.loads(line)
     attempt = run / "attempts" / f"attempt-{values['attempt']:08d}.json"
     return StepMark(
         step=values["step"],
