@@ -94,6 +94,19 @@ def test_a_phase_that_took_long_once_is_forgotten(tmp_path: Path) -> None:
     assert recorder.longest[Phase.LOADER] < 10**9
 
 
+def test_a_rank_that_waits_in_a_comparison_is_ahead_of_one_that_is_not_there_yet() -> None:
+    """Both count as exchanges: else nobody is behind a rank that hangs before a comparison."""
+    waits, hangs = Recorder(), Recorder()
+    for recorder in (waits, hangs):
+        for phase in (Phase.LOADER, Phase.PASSES, Phase.AGREE, Phase.UPDATE):
+            recorder.enter(phase, 5 if phase is Phase.LOADER else None)
+    waits.enter(Phase.BETWEEN)
+    waits.enter(Phase.COMPARE)
+    assert (waits.exchanges, hangs.exchanges) == (2, 1)
+    waits.restart()
+    assert waits.exchanges == 0
+
+
 def test_a_phase_may_last_three_times_as_long_as_usual_but_not_until_ranks_give_up() -> None:
     patience = Patience(hang_after_s=20, window_s=5, collective_timeout_s=120, world=2)
     assert patience.allowed_s(1e9) == 20

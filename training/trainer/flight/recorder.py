@@ -51,7 +51,7 @@ class Recorder:
         self.issued: Callable[[], int] = _nothing
         """Returns how many collectives this rank has issued."""
         self.exchanges = 0
-        """Exchanges of steps that this rank has entered since `restart`."""
+        """Exchanges with other ranks, of steps and of comparisons, that this rank has entered since `restart`."""
         self.step = 0
         self.phase: int = Phase.STARTUP
         self.since_ns = time.monotonic_ns()
@@ -71,7 +71,7 @@ class Recorder:
             if self._warm_up:
                 self._warm_up -= 1
                 self.longest.clear()
-        if phase == Phase.AGREE:
+        if phase in (Phase.AGREE, Phase.COMPARE):
             self.exchanges += 1
         self.phase, self.since_ns = phase, now
         self.marks += 1
