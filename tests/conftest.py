@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -15,10 +17,18 @@ from tests.s3.bucket import Bucket, environment, serve
 
 _FULL_COUNT_S = 4 * 3600
 """Time limit of a fault suite with `--full`: hundreds of trials of several seconds."""
+_SAMPLE = 4
+"""One of so many files marked `sampled` runs with `--sample`."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full", action="store_true", help="fault suites with their full counts")
+    parser.addoption(
+        "--sample",
+        type=int,
+        metavar="SEED",
+        help=f"of the files marked `sampled`, one of {_SAMPLE}, drawn by this seed",
+    )
     parser.addoption(
         "--update-golden", action="store_true", help="rewrite golden and generated files"
     )
@@ -41,13 +51,23 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip tests that only run with `--full`, before a fixture starts anything for them."""
-    full = config.getoption("--full")
+    """Skip tests that only run with `--full` or are not in the sample, before a fixture starts anything."""
+    full, seed = config.getoption("--full"), config.getoption("--sample")
+    sampled = {item.path for item in items if item.get_closest_marker("sampled")}
+    drawn = sampled if full or seed is None else sample(sampled, seed)
     for item in items:
+        if item.path not in drawn and item.get_closest_marker("sampled"):
+            item.add_marker(pytest.mark.skip(reason=f"not drawn by --sample {seed}"))
         if full and "trials" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.timeout(_FULL_COUNT_S))
         if item.get_closest_marker("full_only") and not full:
             item.add_marker(pytest.mark.skip(reason="--full"))
+
+
+def sample(files: Iterable[Path], seed: int) -> set[Path]:
+    """Draw one of `_SAMPLE` files, the same in each worker."""
+    found = sorted(files)
+    return set(random.Random(seed).sample(found, math.ceil(len(found) / _SAMPLE)))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,5 +1,8 @@
 """`python -m tools.live_tests`: run the tests with a cluster, real ranks and moto, as `make test` and CI do.
 
+Of the files marked `sampled` it runs a quarter, drawn by a seed that is printed and can be given as
+TRAINYARD_TEST_SEED; `make soak` runs all.
+
 Two files run at a time, so a test may fail because another took the processors. Up to `AGAIN` tests that failed
 run once more, one at a time. The last lines name those that passed then: they depend on the machine's speed and
 have to be mended. Exit 0 if every test passed in one of both runs, 1 if one failed twice or more failed at first;
@@ -9,6 +12,8 @@ any other code is pytest's.
 from __future__ import annotations
 
 import json
+import os
+import random
 import subprocess
 import sys
 import tempfile
@@ -21,6 +26,7 @@ AGAIN: Final = 5
 """With more, what was tested is broken, not slow."""
 # The longest file is the first, and starts first.
 _BESIDE: Final = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder", "--durations=10")
+_SEED: Final = "TRAINYARD_TEST_SEED"
 _FAILED: Final = 1
 """Exit code of pytest: tests ran, and some failed."""
 
@@ -50,9 +56,15 @@ def run(folders: Sequence[str], beside: Sequence[str], cache: Path) -> int:
     return code
 
 
+def _seed() -> str:
+    seed = os.environ.get(_SEED) or str(random.SystemRandom().randrange(10**6))
+    print(f"{_SEED}={seed} draws the long tests of this run", flush=True)
+    return seed
+
+
 if __name__ == "__main__":
     try:
         with tempfile.TemporaryDirectory() as folder:
-            sys.exit(run(FOLDERS, _BESIDE, Path(folder)))
+            sys.exit(run(FOLDERS, [*_BESIDE, "--sample", _seed()], Path(folder)))
     except KeyboardInterrupt:
         sys.exit(130)

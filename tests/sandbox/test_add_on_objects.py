@@ -22,7 +22,7 @@ from tests.sandbox.node_kit import until
 if TYPE_CHECKING:
     from tests.sandbox.conftest import Cluster
 
-pytestmark = pytest.mark.sandbox
+pytestmark = [pytest.mark.sandbox, pytest.mark.sampled]
 
 IMAGE = "registry.example.com/operator@sha256:" + "1" * 64
 PLANS = (

@@ -14,9 +14,10 @@ from rich.console import Console
 
 from sandbox import environment, paths, toolchain
 from sandbox.paths import PROJECT
+from tests.policy.test_policy_prices import OURS, P4D, karpenter, record
 from tests.sandbox.pulumi_project import Project
 
-pytestmark = pytest.mark.sandbox
+pytestmark = [pytest.mark.sandbox, pytest.mark.sampled]
 
 PLATFORM = """
 import pulumi
@@ -79,6 +80,25 @@ from pulumi_aws import Provider
 aws = Provider("aws", region="eu-west-1")
 vpc = ec2.Vpc("vpc", cidr_block="10.20.0.0/16", opts=ResourceOptions(provider=aws))
 ec2.Subnet("subnet", vpc_id=vpc.id, opts=ResourceOptions(provider=aws))
+"""
+OBJECTS = """
+import json
+import pathlib
+
+import pulumi_kubernetes as kubernetes
+
+for number, one in enumerate(json.loads(pathlib.Path("objects.json").read_text())):
+    name = f"object-{number}"
+    if one["kind"] == "ConfigMap":
+        kubernetes.core.v1.ConfigMap(name, metadata=one["metadata"], data=one["data"])
+    else:
+        kubernetes.apiextensions.CustomResource(
+            name,
+            api_version=one["apiVersion"],
+            kind=one["kind"],
+            metadata=one["metadata"],
+            spec=one["spec"],
+        )
 """
 TAINT = {"key": "dedicated", "value": "gpu-training", "effect": "NO_SCHEDULE"}
 UNKNOWN = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
@@ -157,6 +177,25 @@ def test_policies_apply_to_previews_with_unknown_aws_values(project: Project) ->
         'name    : "training"',
     ):
         assert line in output
+
+
+@pytest.mark.parametrize("paid", [11.5, None])
+def test_reserved_nodes_count_in_the_budget_as_the_platform_record_says_they_were_paid(
+    project: Project, paid: float | None
+) -> None:
+    objects = [
+        {**one.props, "apiVersion": one.type.split(":")[1], "kind": one.type.split(":")[2]}
+        for one in (record((OURS, paid)), *karpenter({"id": OURS}))
+    ]
+    (project.folder / "objects.json").write_text(json.dumps(objects))
+    limits = project.folder / "policies.json"
+    limits.write_text(json.dumps({"hourly-budget": {"limitUsdPerHour": (P4D + 11.5) / 2}}))
+    project.write_whole(OBJECTS)
+    pack = ("--policy-pack", str(PROJECT / "policies"), "--policy-pack-config", str(limits))
+    output = project.run("preview", *pack).text
+    over = [line for line in output.splitlines() if "all node pools: got" in line]
+    assert [f"{P4D:.2f} USD" in line for line in over] == ([] if paid else [True]), output
+    assert "trainyard@v0.1.0" in output
 
 
 def test_update_is_rejected_in_one_line_and_creates_nothing(project: Project) -> None:

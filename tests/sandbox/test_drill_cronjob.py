@@ -42,7 +42,7 @@ from training.objects import Objects
 from training.source import digest
 from trainyard.store.posix import PosixStore
 
-pytestmark = pytest.mark.sandbox
+pytestmark = [pytest.mark.sandbox, pytest.mark.sampled]
 
 TEAM = "drills"
 BUCKET = "drills"

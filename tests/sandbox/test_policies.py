@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from sandbox.paths import PROJECT
-from tests.policy.test_policy_prices import OURS, P4D, karpenter, record
 
-pytestmark = pytest.mark.sandbox
+pytestmark = [pytest.mark.sandbox, pytest.mark.sampled]
 
 IMAGE = "sandbox.trainyard.dev/trainer@sha256:" + "0123456789abcdef" * 4
 GOOD_POD: dict[str, Any] = {
@@ -56,27 +55,6 @@ for name, pod in json.loads(pathlib.Path("pods.json").read_text()).items():
         },
         spec={"suspend": True, "template": {"spec": pod}},
     )
-"""
-
-OBJECTS = """
-import json
-import pathlib
-
-import pulumi_kubernetes as kubernetes
-
-for number, one in enumerate(json.loads(pathlib.Path("objects.json").read_text())):
-    if one["kind"] == "ConfigMap":
-        kubernetes.core.v1.ConfigMap(
-            f"object-{number}", metadata=one["metadata"], data=one["data"]
-        )
-    else:
-        kubernetes.apiextensions.CustomResource(
-            f"object-{number}",
-            api_version=one["apiVersion"],
-            kind=one["kind"],
-            metadata=one["metadata"],
-            spec=one["spec"],
-        )
 """
 
 
@@ -239,26 +217,6 @@ def test_values_known_only_at_update_cause_no_preview_violations(project: Projec
     done = project.with_policies("preview")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "can't run policy" not in done.stdout
-
-
-def test_reserved_nodes_count_in_the_budget_as_the_platform_record_says_they_were_paid(
-    stack: Project,
-) -> None:
-    pool, made = karpenter({"id": OURS})
-    limited = {"hourly-budget": {"limitUsdPerHour": (P4D + 11.5) / 2}}
-    stack.program(OBJECTS)
-    try:
-        for paid, passes in ((11.5, True), (None, False)):
-            objects = [
-                {**one.props, "apiVersion": one.type.split(":")[1], "kind": one.type.split(":")[2]}
-                for one in (record((OURS, paid)), made, pool)
-            ]
-            (stack.folder / "objects.json").write_text(json.dumps(objects))
-            done = stack.with_policies("preview", limited)
-            over = [line for line in done.stdout.splitlines() if "all node pools: got" in line]
-            assert [f"{P4D:.2f} USD" in line for line in over] == ([] if passes else [True]), done
-    finally:
-        stack.program(PROGRAM)
 
 
 def test_an_edited_document_is_refused_until_its_run_was_removed(stack: Project) -> None:

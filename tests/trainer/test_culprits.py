@@ -17,6 +17,8 @@ from tests.trainer.runs import Trainer, assert_same
 from trainyard.contract import CULPRIT_LINE
 from trainyard.culprits import CORRUPT, HUNG, Verdicts, parse_line
 
+pytestmark = pytest.mark.sampled
+
 WORLD = 3
 ENDLESS = (
     "steps=1000000",

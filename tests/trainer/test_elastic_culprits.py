@@ -24,6 +24,8 @@ from tests.trainer.ranks import Ranks, until
 from tests.trainer.runs import Trainer
 from trainyard.culprits import CORRUPT, HUNG, SLOW_RANK, Verdicts
 
+pytestmark = pytest.mark.sampled
+
 PATIENCE = ("report.hang_after_s=3", "report.share_window_s=1", "collective_timeout_s=120")
 """Seconds instead of half a minute: the hangs here are real ones."""
 COMPARED = ("report.compare_replicas_every_steps=5",)

@@ -20,6 +20,8 @@ from tests.trainer.elastic_groups import (
 )
 from tests.trainer.ranks import Hook, until
 
+pytestmark = pytest.mark.sampled
+
 
 @groups_of_one_or_two
 def test_an_announced_leave_ends_that_group_alone(elastic: ElasticRun) -> None:

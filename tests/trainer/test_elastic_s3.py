@@ -22,6 +22,8 @@ from tests.trainer.runs import Trainer
 from training.checkpoint.s3 import S3Store
 from training.checkpoint.s3_fence import newest_attempt
 
+pytestmark = pytest.mark.sampled
+
 
 @pytest.fixture
 def prefix(bucket: Bucket, trainer: Trainer) -> str:

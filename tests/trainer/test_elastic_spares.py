@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 from typing import Any
 
+import pytest
+
 from tests.trainer.elastic_groups import (
     ElasticRun,
     advance,
@@ -13,6 +15,8 @@ from tests.trainer.elastic_groups import (
     grown,
 )
 from tests.trainer.ranks import until
+
+pytestmark = pytest.mark.sampled
 
 
 def add_spares(run: ElasticRun, count: int) -> None:

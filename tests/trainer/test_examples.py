@@ -20,6 +20,8 @@ from sandbox.example_environment import ExampleEnvironmentError
 from tests.trainer.example_runs import EXAMPLES, ExampleRun
 from trainyard.contract import EXIT_DONE, EXIT_PREEMPTED
 
+pytestmark = pytest.mark.sampled
+
 LONG_S = 1800
 
 

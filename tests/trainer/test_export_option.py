@@ -15,6 +15,8 @@ from training.config_errors import ConfigError
 from training.trainer.export import EXPORT_DIR, check_export, write_export
 from trainyard.notice import Notice
 
+pytestmark = pytest.mark.sampled
+
 EXPORTED = {
     "config.json",
     "generation_config.json",

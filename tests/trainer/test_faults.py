@@ -19,6 +19,8 @@ from tests.trainer.ranks import Hook, RunFiles
 from tests.trainer.runs import STEPS, Trainer, assert_same
 from trainyard.store.posix import PosixStore
 
+pytestmark = pytest.mark.sampled
+
 
 def at_boundary(action: Callable[[int, str], None], of_rank: int = 0) -> Hook:
     """On one rank, call `action` with the number and name of every boundary that its store crosses."""

@@ -14,6 +14,8 @@ from sandbox.ports import free_port
 from tests.trainer.outcome_programs import ROOT, Gang
 from tests.trainer.ranks import DEADLINE_S, until
 
+pytestmark = pytest.mark.sampled
+
 DEADLINE_NOTICE_S = 7
 """The ranks are killed after 2 s of it."""
 

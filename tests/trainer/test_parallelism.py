@@ -17,6 +17,8 @@ from safetensors.torch import save_file
 from tests.trainer.ranks import RunFiles, until
 from tests.trainer.runs import Trainer, assert_same
 
+pytestmark = pytest.mark.sampled
+
 SHORT = (
     "steps=5",
     "model.heads=4",

@@ -22,6 +22,8 @@ from training.trainer.config import ModelConfig
 from trainyard.contract import PEER_MEMORY_ENV
 from trainyard.restarts import INDEX_ENV
 
+pytestmark = pytest.mark.sampled
+
 SHARDED = ("parallel.shard=2", "peer_memory.every_steps=1", "checkpoint.every_steps=1000")
 
 

@@ -14,6 +14,8 @@ import pytest
 from tests.trainer.outcome_programs import ROOT
 from tests.trainer.ranks import DEADLINE_S, until
 
+pytestmark = pytest.mark.sampled
+
 PROGRAM = """
 import pathlib, signal, sys, time
 import trainyard

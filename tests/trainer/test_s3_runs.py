@@ -14,6 +14,8 @@ from tests.trainer.ranks import RunFiles, until
 from tests.trainer.runs import INTERVAL, STEPS, Trainer, assert_same
 from training.checkpoint.s3 import S3Store
 
+pytestmark = pytest.mark.sampled
+
 
 @pytest.fixture
 def place(bucket: Bucket, trainer: Trainer) -> Iterator[str]:

@@ -24,6 +24,8 @@ from trainyard.store.interface import folder_name
 from trainyard.store.manifest import CorruptCheckpoint
 from trainyard.store.posix import PosixStore
 
+pytestmark = pytest.mark.sampled
+
 
 @pytest.fixture
 def place(bucket: Bucket) -> Iterator[Place]:

@@ -22,6 +22,8 @@ from training.validation import bandwidth, gang, ranks, short_training, smoke
 from training.validation.expected import Expected
 from training.validation.gang import Gang
 
+pytestmark = pytest.mark.sampled
+
 MODULE = ("-m", "training.validation")
 
 Node = subprocess.Popen[str]
