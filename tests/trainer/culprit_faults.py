@@ -61,15 +61,15 @@ class Fault:
         return hook
 
 
-def draw(chance: random.Random, kind: str, world: int, lowest_bit: int = 0) -> Fault:
-    """Return a random fault of a kind; of a flip no bit below `lowest_bit`."""
+def draw(chance: random.Random, kind: str, world: int) -> Fault:
+    """Return a random fault of a kind."""
     place = chance.choice(PLACES[kind])
     return Fault(
         kind,
         place,
         chance.randrange(world),
         chance.randrange(6, 20),
-        bit=chance.randrange(lowest_bit, 32),
+        bit=chance.randrange(32),
         spot=chance.random(),
     )
 
