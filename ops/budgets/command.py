@@ -18,9 +18,10 @@ from ops import controller, metrics, objects
 from ops.budgets import budget_file, control, exposition
 from ops.budgets.budget_file import TeamBudget
 from ops.budgets.decision import Level, Override, Reading, decide
-from ops.budgets.exposition import Page, TeamState
+from ops.budgets.exposition import TeamState
 from ops.cluster import Cluster, ClusterError, ConflictError, UnreachableError
 from ops.commands import Group, add_prometheus, printer
+from ops.exposition import Page, serve
 from ops.lease import Lease
 from ops.ledger import clock, observe
 from ops.ledger.accounting import account
@@ -236,7 +237,7 @@ def _serve(args: argparse.Namespace, page: Page) -> ThreadingHTTPServer | None:
     if not args.metrics:
         return None
     host, port = args.metrics
-    return exposition.serve(host, port, page)
+    return serve(host, port, page)
 
 
 def _budgets(args: argparse.Namespace) -> list[TeamBudget]:

@@ -11,9 +11,9 @@ from rich.console import Console
 
 from ops import controller, metrics
 from ops.budgets.command import address
-from ops.budgets.exposition import Page, serve
 from ops.cluster import Cluster
 from ops.commands import Group, add_prometheus, printer
+from ops.exposition import Page, serve
 from ops.steer import settings
 from ops.steer.control import Controller
 from ops.steer.settings import Settings

@@ -6,7 +6,8 @@ import datetime as dt
 from collections.abc import Mapping
 
 from infra.observability import series
-from infra.observability.series import Series
+from ops import exposition
+from ops.exposition import Sample
 from training.spot.rates import INTERRUPTIONS_PER_NODE_HOUR, Exposure
 
 
@@ -21,21 +22,15 @@ def text(
     `moves`: by team, pool that was left, and place that was chosen, since the start.
     `priors`: by pool and instance type, as in `Settings`.
     """
-    lines = [*_head(series.STEERING_LOOKED, "gauge"), f"{series.STEERING_LOOKED} {now!r}"]
-    lines += _head(series.STEERING_MOVES, "counter")
+    samples: list[Sample] = [(series.STEERING_LOOKED, {}, now)]
     for (team, pool, place), count in sorted(moves.items()):
-        labels = f'team="{team}",pool="{pool}",to="{place}"'
-        lines.append(f"{series.STEERING_MOVES}{{{labels}}} {count}")
-    lines += _head(series.STEERING_LOSSES, "gauge")
+        samples.append((series.STEERING_MOVES, {"team": team, "pool": pool, "to": place}, count))
     for (pool, kind, zone), one in sorted(seen.items()):
-        labels = f'pool="{pool}",type="{kind}",zone="{zone}"'
+        labels = {"pool": pool, "type": kind, "zone": zone}
         rates = one.rates(1, priors.get((pool, kind), INTERRUPTIONS_PER_NODE_HOUR))
-        lines.append(f"{series.STEERING_LOSSES}{{{labels}}} {rates.lost * 3600!r}")
-    return "\n".join(lines) + "\n"
-
-
-def _head(one: Series, kind: str) -> list[str]:
-    return [f"# HELP {one} {one.help}", f"# TYPE {one} {kind}"]
+        samples.append((series.STEERING_LOSSES, labels, rates.lost * 3600))
+    declared = (series.STEERING_LOOKED, series.STEERING_MOVES, series.STEERING_LOSSES)
+    return exposition.text(samples, declared)
 
 
 def stamp() -> str:

@@ -1,4 +1,4 @@
-"""What `cost enforce` shows Prometheus."""
+"""What `cost enforce` and `spot steer` show Prometheus."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ from infra.observability import series
 from ops.budgets import command, exposition
 from ops.budgets.command import Controller
 from ops.budgets.decision import Budget, Level, Override, Reading
-from ops.budgets.exposition import Page, TeamState
+from ops.budgets.exposition import TeamState
 from ops.cluster import ClusterError
+from ops.exposition import Page, serve
 from ops.ledger import clock, observe
 from ops.ledger.accounting import account
 from ops.ledger.model import Bucket, Fact, Hold, Node, Phase, Wait
 from ops.ledger.record import Record
+from ops.steer import exposition as steering
 from sandbox.ports import LOOPBACK, free_port
+from training.spot.rates import Exposure
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 FACTS: list[Fact] = [
@@ -104,6 +107,16 @@ def test_every_series_of_the_scrape_is_one_that_rules_know() -> None:
     assert shown == {name for name in series.ALL if name.startswith(series.COSTS_PREFIX)}
 
 
+def test_every_series_of_steering_is_one_that_rules_know() -> None:
+    seen = {("p", 'a"b', "z"): Exposure(node_s=3600.0, losses=1.0)}
+    text = steering.text(seen, {("a", "p", "spot"): 2}, {}, 5.0)
+    found = parsed(text)
+    known = {name for name in series.ALL if name.startswith(series.STEERING_PREFIX)}
+    assert {name for name, _ in found} == known
+    assert named(found, series.STEERING_MOVES) == {("a", "p", "spot"): 2}
+    assert f"# TYPE {series.STEERING_MOVES} counter" in text and r'type="a\"b"' in text
+
+
 def test_labels_of_strange_nodes_stay_one_line() -> None:
     odd = Node(uid="n", pool='a"b\\c\nd', start=0)
     text = exposition.text(account([odd], 0, 60), [], 60.0)
@@ -113,7 +126,7 @@ def test_labels_of_strange_nodes_stay_one_line() -> None:
 @pytest.fixture
 def served() -> Iterator[tuple[Page, str]]:
     page, port = Page(), free_port()
-    server = exposition.serve(LOOPBACK, port, page)
+    server = serve(LOOPBACK, port, page)
     yield page, f"http://{LOOPBACK}:{port}"
     server.shutdown()
     server.server_close()
@@ -130,7 +143,7 @@ def test_only_metrics_are_served(served: tuple[Page, str]) -> None:
             urllib.request.urlopen(url + path, timeout=60)
         assert caught.value.code == 404
     with pytest.raises(ClusterError, match=r"--metrics: .* cannot listen there"):
-        exposition.serve(LOOPBACK, int(url.rpartition(":")[2]), page)
+        serve(LOOPBACK, int(url.rpartition(":")[2]), page)
 
 
 @pytest.mark.parametrize("text", ["8643", ":8643", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:70000"])

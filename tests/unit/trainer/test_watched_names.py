@@ -35,7 +35,7 @@ def exported(folder: Path) -> set[str]:
 def test_the_table_of_series_has_what_the_trainer_exports_and_nothing_else_of_it(
     tmp_path: Path,
 ) -> None:
-    # Those of control loops are compared in tests/unit/ops.
+    # Those of control loops are compared in tests/unit/ops/test_budget_metrics.py.
     table = {
         name
         for name in series.ALL
