@@ -61,15 +61,15 @@ class Fault:
         return hook
 
 
-def draw(chance: random.Random, kind: str, world: int) -> Fault:
-    """Return a random fault of a kind."""
+def draw(chance: random.Random, kind: str, world: int, lowest_bit: int = 0) -> Fault:
+    """Return a random fault of a kind; of a flip no bit below `lowest_bit`."""
     place = chance.choice(PLACES[kind])
     return Fault(
         kind,
         place,
         chance.randrange(world),
         chance.randrange(6, 20),
-        bit=chance.randrange(32),
+        bit=chance.randrange(lowest_bit, 32),
         spot=chance.random(),
     )
 
@@ -134,6 +134,28 @@ def _hang(fault: Fault, due: Callable[[], bool]) -> None:
         _in_backward(once)
     else:
         _before(owner, name, once)
+
+
+def hang_before_a_save(armed: Path, saved_every: int) -> Hook:
+    """Return what lets a rank hang, once this file exists, in the update of a step whose state is saved.
+
+    The other groups of an elastic run then wait where they compare their states, not in the next step.
+    """
+
+    def hook(_: int) -> None:
+        from training.trainer.flight.recorder import Recorder
+        from training.trainer.flight.ring import Phase
+
+        plain = Recorder.enter
+
+        def enter(self: Recorder, phase: int, step: int | None = None) -> None:
+            plain(self, phase, step)
+            if phase == Phase.UPDATE and self.step % saved_every == 0 and armed.exists():
+                _stand_still("optimizer")
+
+        pytest.MonkeyPatch().setattr(Recorder, "enter", enter)
+
+    return hook
 
 
 def _places() -> dict[str, tuple[Any, str]]:

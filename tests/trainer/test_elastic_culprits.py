@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,10 +20,8 @@ from tests.trainer.elastic_groups import (
     stop_run,
 )
 from tests.trainer.fault_table import Trials
-from tests.trainer.ranks import Hook, Ranks, until
+from tests.trainer.ranks import Ranks, until
 from tests.trainer.runs import Trainer
-from training.trainer.flight.recorder import Recorder
-from training.trainer.flight.ring import Phase
 from trainyard.culprits import CORRUPT, HUNG, SLOW_RANK, Verdicts
 
 pytestmark = pytest.mark.sampled
@@ -52,25 +48,6 @@ def broken(run: ElasticRun, fault: Fault, number: int) -> Ranks:
     advance(run)
     armed.touch()
     return group
-
-
-def hang_before_a_save(armed: Path) -> Hook:
-    """Return what lets a rank hang, once this file exists, in the update of a step whose state is saved.
-
-    The other groups then wait where they compare their states, not in the next step.
-    """
-
-    def hook(_: int) -> None:
-        plain = Recorder.enter
-
-        def enter(self: Recorder, phase: int, step: int | None = None) -> None:
-            plain(self, phase, step)
-            if phase == Phase.UPDATE and self.step % SAVED_EVERY == 0 and armed.exists():
-                time.sleep(1e9)
-
-        pytest.MonkeyPatch().setattr(Recorder, "enter", enter)
-
-    return hook
 
 
 def verdict(run: ElasticRun, number: int = 0) -> dict[str, Any]:
@@ -115,7 +92,7 @@ def test_a_group_that_hangs_before_the_states_are_compared_is_named(elastic: Ela
     elastic.settings += PATIENCE
     grown(elastic, 2)
     armed = elastic.trainer.root / "armed"
-    elastic.add(hang_before_a_save(armed))
+    elastic.add(culprit_faults.hang_before_a_save(armed, SAVED_EVERY))
     elastic.until_groups(3)
     advance(elastic, 3 * SAVED_EVERY)
     armed.touch()

@@ -95,7 +95,7 @@ def test_a_phase_that_took_long_once_is_forgotten(tmp_path: Path) -> None:
 
 
 def test_a_rank_that_waits_in_a_comparison_is_ahead_of_one_that_is_not_there_yet() -> None:
-    """Both count as exchanges: else nobody is behind a rank that hangs before a comparison."""
+    """A comparison is an exchange, too; otherwise a rank that hangs before one would not be behind the others."""
     waits, hangs = Recorder(), Recorder()
     for recorder in (waits, hangs):
         for phase in (Phase.LOADER, Phase.PASSES, Phase.AGREE, Phase.UPDATE):
