@@ -54,9 +54,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Skip tests that only run with `--full` or are not in the sample, before a fixture starts anything."""
     full, seed = config.getoption("--full"), config.getoption("--sample")
     sampled = {item.path for item in items if item.get_closest_marker("sampled")}
-    drawn = sampled if full or seed is None else sample(sampled, seed)
+    left_out = set() if full or seed is None else sampled - sample(sampled, seed)
     for item in items:
-        if item.path not in drawn and item.get_closest_marker("sampled"):
+        if item.path in left_out:
             item.add_marker(pytest.mark.skip(reason=f"not drawn by --sample {seed}"))
         if full and "trials" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.timeout(_FULL_COUNT_S))

@@ -31,7 +31,7 @@ from tests.sandbox.queue_kit import condition, holds_quota
 from tests.sandbox.test_in_cluster import may
 from training.spec import CHECKPOINT_MOUNT, Groups
 
-pytestmark = [pytest.mark.sandbox, pytest.mark.sampled]
+pytestmark = pytest.mark.sandbox
 
 NOTICE_S = 60.0
 Reference = partial[dict[int, float]]
