@@ -126,10 +126,9 @@ def decide(
         if slack + (now.pending_s if on_demand else 0) >= needed:
             return Decision(place=Place.SPOT, pool=best, reason=_enough(slack, "spot is available"))
         return Decision(place=Place.ON_DEMAND, pool="", reason=_short(slack, needed))
-    if not now.blind_s:
-        least = gang.restart_s + now.step_s
     # Waiting is of no use if the next try of spot would come too late.
-    needed = now.blind_s + max(bounds.leave if on_demand else bounds.wait, least)
+    kept = least if now.blind_s else gang.restart_s + now.step_s
+    needed = now.blind_s + max(bounds.leave if on_demand else bounds.wait, kept)
     if slack >= needed:
         return Decision(
             place=Place.WAIT, pool="", reason=_enough(slack, "spot is worth waiting for")

@@ -176,8 +176,10 @@ def choose(
             # There is nothing better: losses are no reason to stand still.
             return _choice(Place.SPOT, lost, pools, f"the run has no other pool ({left})")
         return Choice(place=Place.WAIT, pools=(), reason=f"no pool can be had ({left})")
-    empty = [p for p in pools if p.place is Place.SPOT and _is_empty(p, history, now, rules)]
-    found = _decide(run, spot, [] if lost else empty, bought, history, now, rules, step_s)
+    # Losses are no reason to wait.
+    away = [p for p in pools if p.place is Place.SPOT and _is_empty(p, history, now, rules)]
+    empty = [] if lost else away
+    found = _decide(run, spot, empty, bought, history, now, rules, step_s)
     place, reason = found.place, found.reason
     if place is Place.WAIT and _holds(run, bought):
         # Whether spot is back is known only once a gang has tried it.

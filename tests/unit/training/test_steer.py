@@ -94,7 +94,7 @@ def test_a_run_waits_for_spot_only_while_its_slack_allows_a_later_try() -> None:
         assert goes(12, after_s) == ()
         assert goes(1.5, after_s) == ("bought",)
     assert goes(12, RULES.empty_s) == ("spot",)
-    # On-demand nodes that are held are kept, and losses or an unknown length are no reason to wait.
+    # A run keeps its on-demand nodes, and does not wait after losses or with an unknown amount of work.
     assert goes(12, pool="bought") == ("bought",)
     assert goes(12, work_s=None, left_s=None) == ("bought",)
     found = choose(run(10), (SPOT, BOUGHT), empty, NOW, RULES)
