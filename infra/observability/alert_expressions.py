@@ -216,7 +216,7 @@ BUDGET_BURN: Final = (
 )
 
 SILENT_S: Final = 600
-"""Age of the last look from which budgets or steering count as stopped; the add-ons look once a minute or more."""
+"""Age of the last look from which budgets or steering count as stopped; they look at least once a minute."""
 OVERRIDE_ENDS_S: Final = 3600
 
 
