@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 import signal
@@ -199,17 +200,29 @@ def _judge(
     views = [(e["at_step"], e["groups"]) for e in changed.events() if e["event"] == "membership"]
     by_step = [(line["step"], gap) for line, (_, gap) in zip(steps[1:], gaps, strict=True)]
     found.time_ratio = found.seconds / calm_seconds(by_step, views)
-    for kind, begun, ended in moments:
-        # Also the gap in which the change ended: on a busy machine no step may end soon after it.
-        around = [gap for at, gap in gaps if at > begun and at - gap < ended + 10 * found.step_s]
-        # A step takes longer with fewer groups: that is no stall.
-        before = [gap for at, gap in gaps if at < begun][-20:]
-        after = [gap for at, gap in gaps if at > ended][:_SETTLE_STEPS]
-        usual = max(statistics.median(before), statistics.median(after or before))
-        found.stalls[kind].append(max(around) - usual)
+    nexts = [begun for _, begun, _ in moments[1:]] + [math.inf]
+    for (kind, begun, ended), upcoming in zip(moments, nexts, strict=True):
+        found.stalls[kind].append(stall_seconds(gaps, begun, ended, upcoming))
     changes = sum(event["event"] == "membership" for event in changed.events()) - 1
     found.false_losses = max(0, changes - len(moments)) // 2
     return found
+
+
+def stall_seconds(
+    gaps: Sequence[tuple[float, float]], begun: float, ended: float, upcoming: float
+) -> float:
+    """Return how long survivors waited for one change: its longest step, less a usual one.
+
+    `gaps`: the time at which each step ended, and seconds since the step before it; `upcoming`: when the next
+    change began, whose stall is its own.
+    """
+    grace = 10 * statistics.median(gap for _, gap in gaps)
+    # Also the gap in which the change ended: on a busy machine no step may end soon after it.
+    around = [gap for at, gap in gaps if begun < at < upcoming and at - gap < ended + grace]
+    # A step takes longer with fewer groups: that is no stall.
+    before = [gap for at, gap in gaps if at < begun][-20:]
+    after = [gap for at, gap in gaps if ended < at < upcoming][:_SETTLE_STEPS]
+    return max(around) - max(statistics.median(before), statistics.median(after or before))
 
 
 def calm_seconds(gaps: Sequence[tuple[int, float]], views: Sequence[tuple[int, int]]) -> float:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 import torch
 
-from bench.trainer.elastic_changes import calm_seconds, plan_changes, sample_faults
+from bench.trainer.elastic_changes import calm_seconds, plan_changes, sample_faults, stall_seconds
 from bench.trainer.elastic_peer import judge
 from bench.trainer.elastic_traces import Stalls, replay, useful_share
 from training.config_errors import ConfigError
@@ -224,6 +226,15 @@ def test_a_stall_is_not_part_of_the_time_of_calm_steps() -> None:
     two, one = [(step, 1.0) for step in range(2, 12)], [(step, 2.0) for step in range(12, 22)]
     two[3], one[0] = (5, 4.0), (12, 9.0)
     assert calm_seconds([*two, *one], [(0, 2), (11, 1)]) == 10 * 1.0 + 10 * 2.0
+
+
+def test_the_stall_of_a_change_is_not_that_of_the_next() -> None:
+    ends = [float(second) for second in range(1, 21)]
+    ends += [22.5, 23.5, 24.5, 25.5]  # the first change, at 20.5
+    ends += [31.0, 32.0, 33.0, 34.0]  # the second, at 25.7
+    gaps = [(at, at - before) for before, at in pairwise(ends)]
+    assert stall_seconds(gaps, 20.5, 22.4, 25.7) == 1.5
+    assert stall_seconds(gaps, 25.7, 30.9, math.inf) == 4.5
 
 
 def test_a_kill_is_judged_by_the_survivors_attempts() -> None:
