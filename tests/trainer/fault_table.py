@@ -6,11 +6,12 @@ import os
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 
 DOCS = Path(__file__).parents[2] / "docs" / "faults.md"
 BEGIN, END = "<!-- written by `make soak` -->", "<!-- end -->"
-_TITLES = ("fault", "times", "seed", "most steps done again", "result")
+_TITLES = ("fault", "times", "seed", "most steps done again", "result", "on")
 
 
 @dataclass
@@ -23,6 +24,7 @@ class Trials:
     most_lost: int | None = None
     """Steps that a resumed run had to do again, at most; None where none could be lost."""
     passed: bool = False
+    day: str = field(default_factory=lambda: f"{datetime.now(UTC):%Y-%m-%d}")
     seed: int = field(default_factory=lambda: seed())
     chance: random.Random = field(init=False)
 
@@ -42,7 +44,7 @@ class Trials:
         """The row of the table."""
         lost = "" if self.most_lost is None else str(self.most_lost)
         result = "passed" if self.passed else "FAILED"
-        return (self.fault, str(self.count), str(self.seed), lost, result)
+        return (self.fault, str(self.count), str(self.seed), lost, result, self.day)
 
 
 def seed() -> int:
