@@ -130,6 +130,7 @@ def _deployment(image: str) -> Manifest:
     pod = {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
+        "priorityClassName": controllers.PRIORITY,
         "tolerations": list(controllers.TOLERATIONS),
         "securityContext": {**manifests.RESTRICTED_POD, "fsGroup": manifests.USER},
         "containers": [container],

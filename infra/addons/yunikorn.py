@@ -22,10 +22,7 @@ def plan() -> Installable:
             "service": {"type": "ClusterIP"},
             "priorityClassName": controllers.PRIORITY,
             "tolerations": list(controllers.TOLERATIONS),
-            "resources": {
-                "requests": {"cpu": "500m", "memory": "1Gi"},
-                "limits": {"cpu": "4", "memory": "2Gi"},
-            },
+            "resources": controllers.chart_resources("500m", "2Gi"),
         },
         before=(isolation("yunikorn", NAMESPACE, metrics=(9080,)),),
         namespace_labels=controllers.pod_security("baseline"),

@@ -28,7 +28,6 @@ from infra.domain import naming
 from infra.domain.launcher_support import MPI_JOB, PYTORCH_JOB
 from infra.kubernetes.helm import merged
 from infra.kubernetes.objects import Manifest
-from tests import committed
 from tests.unit.infra.example_eks import stack_values
 
 DIGEST = "@sha256:" + "1" * 64
@@ -261,78 +260,6 @@ def test_every_controller_has_requests_and_a_memory_limit(
     for place, given in found:
         assert {"cpu", "memory"} <= set(given["requests"]), place
         assert given["limits"]["memory"], place
-
-
-PRIORITIES = {
-    "kueue": ("controllerManager.manager.priorityClassName",),
-    "externalSecrets": tuple(
-        f"{part}priorityClassName" for part in ("", "webhook.", "certController.")
-    ),
-    "policyController": ("webhook.priorityClass", "leasescleanup.priorityClass"),
-    "gpuOperator": tuple(
-        f"{part}.priorityClassName" for part in ("daemonsets", "operator", "node-feature-discovery")
-    ),
-    "devicePlugin": ("priorityClassName",),
-    "dcgmExporter": ("priorityClassName",),
-    "yunikorn": ("priorityClassName",),
-    "fluentBit": ("priorityClassName",),
-    "kubePrometheusStack": (
-        "prometheusOperator.priorityClassName",
-        "prometheusOperator.admissionWebhooks.patch.priorityClassName",
-        "prometheus.prometheusSpec.priorityClassName",
-        "alertmanager.alertmanagerSpec.priorityClassName",
-        "grafana.priorityClassName",
-        "kube-state-metrics.priorityClassName",
-        "prometheus-node-exporter.priorityClassName",
-    ),
-    "clusterAutoscaler": ("priorityClassName",),
-}
-"""Values with the priority class of each workload of a chart."""
-
-CHARTS_WITH_PRIORITY = {"karpenter", "efaDevicePlugin", "volcano"}
-"""Charts whose templates or defaults give each workload one of the system's classes."""
-
-CHARTS_WITHOUT_PRIORITY = {"jobset", "kubeflowTrainer"}
-"""Charts that have no value for it."""
-
-NO_WORKLOAD = {"karpenterCrd"}
-
-
-def test_every_add_on_of_a_chart_states_where_its_priority_class_comes_from() -> None:
-    stated = [*PRIORITIES, *CHARTS_WITH_PRIORITY, *CHARTS_WITHOUT_PRIORITY, *NO_WORKLOAD]
-    assert sorted(stated) == sorted(name for name, made in ADD_ONS.items() if made.chart)
-
-
-def release_values(stack: str) -> dict[str, Mapping[str, Any]]:
-    """Values of each release of a committed stack, by chart."""
-    return {
-        record["inputs"]["chart"].rpartition("/")[2]: record["inputs"]["values"]
-        for record in committed.rendered(stack)
-        if record["type"] == "kubernetes:helm.sh/v3:Release"
-    }
-
-
-@pytest.mark.parametrize("stack", ["dev", "prod"])
-def test_every_workload_of_a_stack_has_a_system_priority_class(stack: str) -> None:
-    classes = {controllers.PRIORITY, controllers.NODE_PRIORITY}
-    charts = {made.chart.rpartition("/")[2]: name for name, made in ADD_ONS.items() if made.chart}
-    releases = {charts[chart]: values for chart, values in release_values(stack).items()}
-    assert {"kubePrometheusStack", "gpuOperator"} <= releases.keys()
-    for add_on, given in releases.items():
-        for path in PRIORITIES.get(add_on, ()):
-            if given.get(path.partition(".")[0]) == {"enabled": False}:
-                continue
-            assert at(given, path) in classes, f"{add_on}: {path}"
-    for record in committed.rendered(stack):
-        if record["inputs"].get("kind") in ("Deployment", "DaemonSet", "StatefulSet"):
-            pod = record["inputs"]["spec"]["template"]["spec"]
-            assert pod.get("priorityClassName") in classes, record["name"]
-
-
-@pytest.mark.parametrize("add_on", [name for name in PRIORITIES if name in BY_NAME])
-def test_every_workload_of_a_chart_has_a_system_priority_class(add_on: str) -> None:
-    given = [at(BY_NAME[add_on].values, path) for path in PRIORITIES[add_on]]
-    assert set(given) <= {controllers.PRIORITY, controllers.NODE_PRIORITY}
 
 
 WITHOUT_CHART = [

@@ -1,0 +1,187 @@
+"""Workloads of all add-ons: none has a CPU limit, and each has a system priority class."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any
+
+import pytest
+
+from infra.addons import controllers
+from infra.addons.model import Installable
+from infra.addons.registry import ADD_ONS
+from infra.config import add_ons, parse
+from infra.kubernetes.objects import Manifest
+from tests import committed
+from tests.unit.infra.test_add_ons import BY_NAME, at
+from tests.unit.infra.test_run_page import SECTION
+
+OPS = "registry.test/ops@sha256:" + "1" * 64
+MLFLOW = "ghcr.io/mlflow/mlflow@sha256:" + "1" * 64
+
+CLASSES = {controllers.PRIORITY, controllers.NODE_PRIORITY}
+
+BY_SITE = {
+    "karpenter": ("prod", "aws-karpenter-controller"),
+    "clusterAutoscaler": ("dev", "aws-autoscaler-controller"),
+}
+"""Charts that the site installs: a stack with it, and the name of the release."""
+
+LIMITED_BY_CHART = {
+    "kueue": "controllerManager.manager.resources.limits.cpu",
+    "jobset": "controller.resources.limits.cpu",
+    "gpuOperator": "operator.resources.limits.cpu",
+    "dcgmExporter": "resources.limits.cpu",
+    "policyController": "webhook.resources.limits.cpu",
+    "yunikorn": "resources.limits.cpu",
+}
+"""Charts that limit the CPU of what a stack runs, by their `values.yaml`. Only null removes it: Helm keeps what
+the stack does not set, and writes a null that removes nothing as a limit without a value, which is 0."""
+
+
+@cache
+def plans() -> Mapping[str, Installable]:
+    """Every add-on that a stack installs, as some stack does."""
+    local = committed.values("local")
+    local["teams"][0]["budget"] = {"usdPerMonth": 100, "action": "drain"}
+    local |= {name: {"image": OPS} for name in ("costs", "steering", "elasticRuns")}
+    local["runPage"] = SECTION
+    dev = copy.deepcopy(committed.values("dev"))
+    dev["operators"]["mlflow"] = {"provided": False, "image": MLFLOW}
+    made = [plan for values in (local, dev) for plan in add_ons.args(parse(values)).plans]
+    return {plan.add_on: plan for plan in made} | BY_NAME
+
+
+def values_of(add_on: str) -> Mapping[str, Any]:
+    """The values of a chart."""
+    if add_on not in BY_SITE:
+        return plans()[add_on].values
+    stack, name = BY_SITE[add_on]
+    (release,) = [one for one in committed.rendered(stack) if one["name"] == name]
+    found: Mapping[str, Any] = release["inputs"]["values"]
+    return found
+
+
+def cpu_limits(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every CPU limit in values or in an object, null included, with its path."""
+    if isinstance(tree, Mapping):
+        for key, value in tree.items():
+            here = f"{path}.{key}".removeprefix(".")
+            if key == "limits" and isinstance(value, Mapping) and "cpu" in value:
+                yield f"{here}.cpu", value["cpu"]
+            yield from cpu_limits(value, here)
+    elif isinstance(tree, (list, tuple)):
+        for one in tree:
+            yield from cpu_limits(one, path)
+
+
+PRIORITIES = {
+    "kueue": ("controllerManager.manager.priorityClassName",),
+    "externalSecrets": tuple(
+        f"{part}priorityClassName" for part in ("", "webhook.", "certController.")
+    ),
+    "policyController": ("webhook.priorityClass", "leasescleanup.priorityClass"),
+    "gpuOperator": tuple(
+        f"{part}.priorityClassName" for part in ("daemonsets", "operator", "node-feature-discovery")
+    ),
+    "devicePlugin": ("priorityClassName",),
+    "dcgmExporter": ("priorityClassName",),
+    "yunikorn": ("priorityClassName",),
+    "fluentBit": ("priorityClassName",),
+    "kubePrometheusStack": (
+        "prometheusOperator.priorityClassName",
+        "prometheusOperator.admissionWebhooks.patch.priorityClassName",
+        "prometheus.prometheusSpec.priorityClassName",
+        "alertmanager.alertmanagerSpec.priorityClassName",
+        "grafana.priorityClassName",
+        "kube-state-metrics.priorityClassName",
+        "prometheus-node-exporter.priorityClassName",
+    ),
+    "clusterAutoscaler": ("priorityClassName",),
+}
+"""Values with the priority class of each workload of a chart."""
+
+CHARTS_WITH_PRIORITY = {"karpenter", "efaDevicePlugin", "volcano"}
+"""Charts whose templates or defaults give each workload one of the system's classes."""
+
+CHARTS_WITHOUT_PRIORITY = {"jobset", "kubeflowTrainer"}
+"""Charts that have no value for it."""
+
+NO_WORKLOAD = {"karpenterCrd"}
+
+CHARTS = [name for name, made in ADD_ONS.items() if made.chart and name not in NO_WORKLOAD]
+
+
+@pytest.mark.parametrize("add_on", CHARTS)
+def test_values_remove_the_cpu_limit_of_the_chart_and_set_none(add_on: str) -> None:
+    removed = {LIMITED_BY_CHART[add_on]: None} if add_on in LIMITED_BY_CHART else {}
+    assert dict(cpu_limits(values_of(add_on))) == removed
+
+
+def workloads() -> Iterator[tuple[str, Manifest, dict[str, Any]]]:
+    """Every object of a plan that makes pods, with its add-on and its pods' spec."""
+    for plan in plans().values():
+        for made in (*plan.before, *plan.objects):
+            spec = made.get("spec", {})
+            spec = spec.get("jobTemplate", {}).get("spec", spec)
+            if pod := spec.get("template", {}).get("spec"):
+                yield plan.add_on, made, pod
+
+
+def test_every_add_on_with_pods_is_covered() -> None:
+    without_chart = {add_on for add_on, _, _ in workloads()}
+    on_eks = {"nodeMonitoringAgent"}
+    assert sorted({*CHARTS, *NO_WORKLOAD, *without_chart, *on_eks}) == sorted(ADD_ONS)
+
+
+def test_objects_of_an_add_on_have_a_memory_limit_and_no_cpu_limit() -> None:
+    for add_on, _, pod in workloads():
+        for container in (*pod["containers"], *pod.get("initContainers", ())):
+            assert list(container["resources"]["limits"]) == ["memory"], add_on
+
+
+def test_objects_of_an_add_on_have_a_system_priority_class() -> None:
+    for add_on, made, pod in workloads():
+        name = f"{add_on}: {made['kind']}/{made['metadata']['name']}"
+        assert pod.get("priorityClassName") in CLASSES, name
+
+
+@pytest.mark.parametrize("add_on", PRIORITIES)
+def test_values_give_every_workload_of_a_chart_a_system_priority_class(add_on: str) -> None:
+    values = values_of(add_on)
+    given = {path: at(values, path) for path in PRIORITIES[add_on] if not _off(values, path)}
+    assert given and set(given.values()) <= CLASSES
+
+
+def _off(values: Mapping[str, Any], path: str) -> bool:
+    return values.get(path.partition(".")[0]) == {"enabled": False}
+
+
+def test_every_chart_states_where_its_priority_class_comes_from() -> None:
+    stated = [*PRIORITIES, *CHARTS_WITH_PRIORITY, *CHARTS_WITHOUT_PRIORITY]
+    assert sorted(stated) == sorted(CHARTS)
+
+
+def release_values(stack: str) -> dict[str, Mapping[str, Any]]:
+    """Values of each release of a committed stack, by chart."""
+    return {
+        record["inputs"]["chart"].rpartition("/")[2]: record["inputs"]["values"]
+        for record in committed.rendered(stack)
+        if record["type"] == "kubernetes:helm.sh/v3:Release"
+    }
+
+
+@pytest.mark.parametrize("stack", ["dev", "prod"])
+def test_every_workload_of_a_stack_has_a_system_priority_class(stack: str) -> None:
+    charts = {made.chart.rpartition("/")[2]: name for name, made in ADD_ONS.items() if made.chart}
+    releases = {charts[chart]: values for chart, values in release_values(stack).items()}
+    assert {"kubePrometheusStack", "gpuOperator"} <= releases.keys()
+    for add_on, given in releases.items():
+        for path in PRIORITIES.get(add_on, ()):
+            assert _off(given, path) or at(given, path) in CLASSES, f"{add_on}: {path}"
+    for record in committed.rendered(stack):
+        if record["inputs"].get("kind") in ("Deployment", "DaemonSet", "StatefulSet"):
+            pod = record["inputs"]["spec"]["template"]["spec"]
+            assert pod.get("priorityClassName") in CLASSES, record["name"]
