@@ -33,7 +33,7 @@ class PodResult:
     remedy: str = ""
     node: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """All other keys: device, driver, model, cuda, nccl, mtu, interface, world_size, bandwidth_gbps."""
+    """All other keys: device, driver, model, cuda, nccl, transport, mtu, interface, world_size, bandwidth_gbps."""
 
     def text(self, *names: str) -> str:
         """Return those of the named facts that are present, with units, in this order."""

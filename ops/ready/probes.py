@@ -72,7 +72,7 @@ SMOKE: Final = Probe(
 )
 COLLECTIVE: Final = Probe(
     kind="collective",
-    reported=("bandwidth_gbps", "world_size", "interface", "mtu", "memlock"),
+    reported=("bandwidth_gbps", "world_size", "transport", "interface", "mtu", "memlock"),
     all_nodes=True,
     many=True,
 )

@@ -19,6 +19,7 @@ from tests.unit.ops.ready_cluster import (
     RunJob,
     add_pod,
     condition,
+    ends,
     facts,
     job_result,
     make_session,
@@ -86,6 +87,17 @@ def test_the_lowest_bandwidth_of_all_nodes_is_recorded(text: Text) -> None:
     check = _one(whole(run_job), COLLECTIVE)
     assert check.facts["bandwidth_gbps"] == 2.25
     text(check.seen)
+
+
+def test_the_network_of_the_collectives_and_the_lockable_memory_are_reported() -> None:
+    def run_job(cluster: LiveFake, job: Json) -> None:
+        common = {"validation": "collective", "ok": True, "transport": "efa", "memlock": 1 << 43}
+        ends(cluster, job, [{**common, "node": f"spot-{index}"} for index in range(2)])
+
+    check = _one(whole(run_job), COLLECTIVE)
+    assert check.outcome is Outcome.PASSED
+    assert check.seen.endswith(": transport efa, memlock 8.796 TB")
+    assert check.facts["transport"] == "efa"
 
 
 def test_nodes_beyond_the_templates_count_are_checked(text: Text) -> None:

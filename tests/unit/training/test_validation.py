@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from training.validation.gang import FAILED, OUTCOME, Gang, LaunchResult
 from training.validation.host import Interface
 from training.validation.verdict import Finding, Verdict, report_verdict
 
+ROOT = Path(__file__).resolve().parents[3]
 ETH0 = Interface(name="eth0", network="10.0.3.7/19", mtu=9001)
 ETH1 = Interface(name="eth1", network="10.0.64.9/19", mtu=1500)
 LOOPBACK = Interface(name="lo", network="127.0.0.1/8", mtu=65536)
@@ -160,6 +162,13 @@ def test_the_limit_of_locked_memory_is_that_of_the_process() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "65536"
+
+
+def test_the_page_explains_each_fact_of_a_host() -> None:
+    page = (ROOT / "docs/validate-nodes.md").read_text(encoding="utf-8")
+    first_columns = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    explained = {name for cell in first_columns for name in re.findall(r"`(\w+)`", cell)}
+    assert {*host.host_facts({}), "transport"} <= explained
 
 
 def test_a_model_is_a_word_of_the_devices_name() -> None:
