@@ -12,8 +12,10 @@ AUTOSCALER_TAGS: Final[Mapping[str, str]] = {
     "1.33": "v1.33.1",
     "1.34": "v1.34.1",
     "1.35": "v1.35.0",
+    "1.36": "v1.36.1",
 }
-"""Cluster Autoscaler's image tag by version of Kubernetes: it simulates that version's scheduler."""
+"""Cluster Autoscaler's image tag by version of Kubernetes: it simulates that version's scheduler. The chart's
+own image is that of `app_version`."""
 
 CLUSTER_AUTOSCALER: Final = AddOn(
     name="clusterAutoscaler",
@@ -23,7 +25,7 @@ CLUSTER_AUTOSCALER: Final = AddOn(
     version="9.59.0",
     app_version="1.35.0",
     namespace="kube-system",
-    kubernetes=("1.33", "1.35"),
+    kubernetes=("1.33", "1.36"),
     apis={"ProvisioningRequest": naming.PROVISIONING_REQUEST_API},
     images=tuple(
         Image(

@@ -50,7 +50,7 @@ def _check_version(resource: Resource, config: Config) -> Iterable[Violation]:
             path="version",
             got=show(version),
             expected=", ".join(config["versions"]),
-            remedy="use one of them: the platform is tested on these, and EKS supports them",
+            remedy="use one of them: stacks accept these, and pin node images and add-ons for each",
         )
 
 
@@ -103,7 +103,7 @@ EKS_VERSION: Final = ResourceRule(
         "versions": {
             "type": "array",
             "items": {"type": "string", "minLength": 1},
-            "default": ["1.33", "1.34", "1.35"],
+            "default": ["1.33", "1.34", "1.35", "1.36"],
             "description": "Allowed Kubernetes versions",
         }
     },

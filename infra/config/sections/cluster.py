@@ -60,7 +60,8 @@ class EksClusterConfig(StrictModel):
     """`eks`: a cluster that the stack creates."""
     name: DnsLabel = Field(description="a DNS label")
     """Name of the EKS cluster, and of everything that the stack names after it."""
-    version: Literal["1.33", "1.34", "1.35"] = "1.35"
+    # The default is the newest that every add-on supports: Volcano ends there.
+    version: Literal["1.33", "1.34", "1.35", "1.36"] = "1.35"
     """Kubernetes version."""
     endpoint: Endpoint = ()
     """CIDR blocks that may reach the Kubernetes API from the internet. Default: none, as with `private`."""

@@ -19,11 +19,13 @@ from infra.config.sections.cluster import EksClusterConfig
 from infra.config.sections.operators import OperatorsConfig
 from infra.domain import naming
 from infra.queueing import scale_up, volcano, yunikorn
-from infra.sites.aws import karpenter, karpenter_manifests, provisioning_request
+from infra.sites.aws import karpenter, karpenter_manifests, machine_images, provisioning_request
 from infra.tenancy import secrets
 from ops import collect
 from ops.cluster import Kind
-from sandbox.toolchain.tools import ON_DEMAND_TOOLS, TOOLS
+from policies.rules.cluster import EKS_VERSION
+from sandbox.toolchain.tools import KUBERNETES_VERSION, ON_DEMAND_TOOLS, TOOLS
+from tests import committed
 
 ROOT = Path(__file__).resolve().parents[3]
 EKS_VERSIONS = typing.get_args(EksClusterConfig.model_fields["version"].annotation)
@@ -39,8 +41,29 @@ def apis() -> dict[str, set[str]]:
     return found
 
 
-def test_eks_versions_are_known() -> None:
-    assert EKS_VERSIONS == ("1.33", "1.34", "1.35")
+def test_eks_versions_are_known_everywhere() -> None:
+    assert EKS_VERSIONS == ("1.33", "1.34", "1.35", "1.36")
+    assert tuple(EKS_VERSION.schema["versions"]["default"]) == EKS_VERSIONS
+    assert all(machine_images.release(version) for version in EKS_VERSIONS)
+
+
+def test_the_sandbox_runs_a_version_that_eks_stacks_may_have() -> None:
+    assert KUBERNETES_VERSION.rpartition(".")[0] in EKS_VERSIONS
+
+
+@pytest.mark.parametrize("stack", ["dev", "prod"])
+def test_stacks_use_stable_apis_that_every_eks_version_serves(stack: str) -> None:
+    used = {
+        (inputs["apiVersion"], inputs["kind"])
+        for inputs in (record["inputs"] for record in committed.rendered(stack))
+        if re.fullmatch(r"([a-z]+|[a-z.]+\.k8s\.io)/v.*|v1", inputs.get("apiVersion", ""))
+    }
+    assert {kind for _, kind in used} >= {"Namespace", "ValidatingAdmissionPolicy"}
+    assert {api for api, _ in used if not re.fullmatch(r"(.*/)?v\d+", api)} == set()
+    # Stable since 1.30; later kinds of this group are not in every version.
+    admission = {kind for api, kind in used if api.startswith("admissionregistration.k8s.io/")}
+    assert admission == {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
+    assert not {api for api, _ in used if api.startswith("resource.k8s.io/")}, "stable since 1.34"
 
 
 @pytest.mark.parametrize("name", ADD_ONS)
