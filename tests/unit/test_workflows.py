@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import subprocess
 from collections.abc import Iterator
@@ -40,7 +42,7 @@ def names(paths: list[Path]) -> list[str]:
 
 def test_workflows_cover_every_stage_of_a_change() -> None:
     assert [path.stem for path in WORKFLOWS] == [
-        *("checks", "deploy-stack", "deploy", "drift", "image", "ops-image", "preview")
+        *("checks", "deploy-stack", "deploy", "drift", "image", "ops-image", "preview", "soak")
     ]
 
 
@@ -76,7 +78,9 @@ def test_workflow_permissions_are_read_only_by_default(path: Path) -> None:
         assert {
             scope for scope, level in job.get("permissions", {}).items() if level == "write"
         } <= {"id-token", "pull-requests"} | more.get((path.stem, name), set())
-        assert "uses" in job or 0 < job["timeout-minutes"] <= 120
+        # GitHub ends a job after six hours; only tests with full counts may take nearly as long.
+        longest = 350 if path.stem == "soak" else 120
+        assert "uses" in job or 0 < job["timeout-minutes"] <= longest
 
 
 @pytest.mark.parametrize("path", [*WORKFLOWS, *ACTIONS], ids=names([*WORKFLOWS, *ACTIONS]))
@@ -171,6 +175,25 @@ def test_stacks_of_workflows_are_those_without_simulated_nodes(tmp_path: Path) -
             if "strategy" in job
         ]
         assert set(matrices) == {"${{ fromJSON(needs.stacks.outputs.list) }}"}
+
+
+def test_the_soak_runs_each_part_of_make_soak_in_a_job_of_its_own(tmp_path: Path) -> None:
+    recipe = (ROOT / "Makefile").read_text().partition("\nsoak:")[2].partition("\n\n")[0]
+    folders = re.findall(r"tests/\w+", recipe)
+    jobs = workflow(ROOT / ".github/workflows/soak.yml")["jobs"]
+    (script,) = [step["run"] for step in jobs["files"]["steps"] if "run" in step]
+    output = tmp_path / "output"
+    env = {"PATH": os.environ["PATH"], "GITHUB_OUTPUT": str(output)}
+    subprocess.run(["bash", "-ec", script], cwd=ROOT, env=env, check=True)
+    files = json.loads(output.read_text().removeprefix("list="))
+    assert folders and sorted(files) == sorted(
+        str(file.relative_to(ROOT)) for name in folders for file in (ROOT / name).glob("test_*.py")
+    )
+    assert len(files) <= 256, "GitHub starts no larger matrix"
+    commands = "\n".join(step.get("run", "") for job in jobs.values() for step in job["steps"])
+    assert '-m pytest -q --full "$FILE"' in commands
+    for command in re.findall(r"-m bench .+", recipe):
+        assert command in commands
 
 
 def test_ci_uses_the_tested_pulumi_version() -> None:
