@@ -58,13 +58,17 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         del os.environ["SANDBOX_HOME"], os.environ["SANDBOX_MONITORING"]
 
 
-@pytest.fixture(autouse=True)
-def _on_the_standin(request: pytest.FixtureRequest) -> None:
+def skip_on_the_official_plugin(request: pytest.FixtureRequest) -> None:
     """Skip a test of the stand-in's own behaviour where the engine starts the official plugin."""
     if request.node.get_closest_marker("standin") and "cluster" in request.fixturenames:
         state = request.getfixturevalue("cluster").state
         if plugins.installed(plugins.KUBERNETES, state) == "official":
             pytest.skip("holds only on the provider stand-in (sandbox/provider/README.md)")
+
+
+@pytest.fixture(autouse=True)
+def _on_the_standin(request: pytest.FixtureRequest) -> None:
+    skip_on_the_official_plugin(request)
 
 
 @pytest.fixture(scope="module")
