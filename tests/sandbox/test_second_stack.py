@@ -51,6 +51,9 @@ class Region:
     def ops(self, *words: str) -> str:
         return self._run(sys.executable, "-m", "ops", *words)
 
+    def kubectl(self, *words: str) -> str:
+        return self._run("kubectl", *words)
+
     def runs(self) -> Path:
         """Where runs of the team have their checkpoints."""
         return self.state.volumes / "team-research" / "checkpoints"
