@@ -263,7 +263,7 @@ class Group:
             self._position() in error.wrong,
             rollback_view(self._current(), str(error)),
         )
-        view = View.from_json(self.ranks.share(lambda: asdict(self.log.create(proposal))))
+        view = View.from_json(self.ranks.share(self._create, proposal))
         if wrong and is_rollback(view):
             self._close_mesh()
             raise error
@@ -290,7 +290,11 @@ class Group:
         members = read_members(self.log, joining)
         ready = [peer for peer in self._waiting if peer not in joining]
         proposal = next_view(self._current(), self.run.config.groups, reason, gone, members, ready)
-        return asdict(self.log.create(proposal))
+        return self._create(proposal)
+
+    def _create(self, view: View) -> dict[str, Any]:
+        """Create a view, or return the one that is there; a rank that waits for the file system does not hang."""
+        return asdict(self.log.create(view, lambda: self.run.recorder.enter(Phase.BETWEEN)))
 
     def _close_mesh(self) -> None:
         if self.run.flight:

@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -55,7 +55,10 @@ class Leadership:
                 raise
             except Exception as error:
                 text = describe(error) or f"{type(error).__name__}: {error}"
-                run.events.write("failed", run.progress.step, error=" ".join(text.split())[:300])
+                with suppress(OSError):  # it must not hide the failure
+                    run.events.write(
+                        "failed", run.progress.step, error=" ".join(text.split())[:300]
+                    )
                 raise
 
     def take(

@@ -94,12 +94,12 @@ def remove_member(log: ViewLog, member: Member) -> None:
 
 
 def read_members(log: ViewLog, ids: Sequence[str]) -> list[Member]:
-    """Return how to reach joining members; without those that are gone."""
+    """Return how to reach joining members; without those that are gone, or cannot be read."""
     found = []
     for member_id in ids:
         try:
             text = (log.folder / f"member-{member_id}.json").read_text(encoding="utf-8")
-        except FileNotFoundError:
+        except OSError:
             continue
         found.append(Member.from_json(json.loads(text)))
     return found

@@ -79,7 +79,7 @@ def run_group(
     `describe` returns one line for an expected error; `leave` ends the process with an exit code.
     Raises ConfigError, DatasetError, NoUsableCheckpoint, LossNotFinite, RankLost.
     """
-    log = ViewLog(request.run_dir)
+    log = ViewLog(request.run_dir, request.config.collective_timeout_s)
     host = os.environ.get(POD_IP_ENV) or "127.0.0.1"
     silent_after_s = request.config.groups.silent_after_s
     listener = Listener(log, host, silent_after_s, world.rank)

@@ -11,6 +11,9 @@ import contextlib
 import json
 import os
 import secrets
+import sys
+import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +22,7 @@ FOLDER: Final = "groups"
 _LEASE: Final = "lease"
 _TOKEN: Final = "token"
 TOKEN_BYTES: Final = 32
+_RETRY_S: Final = 0.2
 
 
 @dataclass(frozen=True)
@@ -72,21 +76,48 @@ class View:
 class ViewLog:
     """The views of one run directory; needs only that creating a link is exclusive."""
 
-    def __init__(self, run_dir: Path) -> None:
+    def __init__(self, run_dir: Path, patience_s: float = 0.0) -> None:
+        """`patience_s`: for how long a view is tried again while the file system refuses it."""
         self.run_dir = run_dir
         self.folder = run_dir / FOLDER
         self.folder.mkdir(parents=True, exist_ok=True)
+        self._patience_s = patience_s
 
-    def create(self, view: View) -> View:
-        """Record this view, or return the one that has its number already."""
+    def create(self, view: View, waiting: Callable[[], None] = lambda: None) -> View:
+        """Record this view, or return the one that has its number already.
+
+        `waiting` is called before each further try. Raises OSError, after the patience.
+        """
+        limit, reported = time.monotonic() + self._patience_s, False
+        while True:
+            try:
+                return self._create(view)
+            except OSError as error:
+                file, text = self._file(view.number), error.strerror or str(error)
+                if time.monotonic() > limit:
+                    problem = f"not written for {self._patience_s:.0f} s: {text}; this group ends"
+                    raise OSError(error.errno, problem, str(file)) from error
+                if not reported:
+                    print(
+                        f"{file}: not written: {text}; the run directory must be writable; tried again for "
+                        f"{self._patience_s:.0f} s",
+                        file=sys.stderr,
+                        flush=True,
+                    )
+                reported = True
+                time.sleep(_RETRY_S)
+                waiting()
+
+    def _create(self, view: View) -> View:
         file, temporary = self._file(view.number), self.folder / f".{secrets.token_hex(8)}"
-        temporary.write_text(json.dumps(asdict(view)) + "\n", encoding="utf-8")
         try:
+            temporary.write_text(json.dumps(asdict(view)) + "\n", encoding="utf-8")
             os.link(temporary, file)
         except FileExistsError:
             return self.read(view.number)
         finally:
-            temporary.unlink()
+            with contextlib.suppress(OSError):
+                temporary.unlink()
         return view
 
     def read(self, number: int) -> View:
@@ -99,8 +130,10 @@ class ViewLog:
         return self.read(max(map(int, numbers))) if numbers else None
 
     def exists(self, number: int) -> bool:
-        """Return whether a view has this number already."""
-        return self._file(number).exists()
+        """Return whether a view is known to have this number already."""
+        with contextlib.suppress(OSError):
+            return self._file(number).exists()
+        return False
 
     def token(self) -> bytes:
         """Return the secret that members of this run show each other; the first to ask makes it."""
@@ -122,7 +155,7 @@ class ViewLog:
 
     def lease(self) -> str:
         """Return a text that changes with every renewal; compare it, clocks differ between nodes."""
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):
             return (self.folder / _LEASE).read_text()
         return ""
 
