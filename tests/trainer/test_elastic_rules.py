@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import signal
 import time
 from pathlib import Path
@@ -136,6 +138,87 @@ def test_after_the_loss_of_all_groups_the_next_one_starts_from_the_checkpoint(
         group.wait()
     elastic.add()
     until(lambda: elastic.files.events("resumed"), "the resumed run")
+    advance(elastic)
+
+
+@groups_of_one_or_two
+def test_a_lone_group_that_was_stopped_notices_that_another_took_over(elastic: ElasticRun) -> None:
+    # Without checkpoints: no save that is refused shows it to the former group.
+    elastic.settings += (SILENT, "groups.max=1", "checkpoint.every_steps=1000000")
+    grown(elastic, 1)
+    before = elastic.view()
+    elastic.groups[0].signal(signal.SIGSTOP)
+    elastic.add()
+    until(lambda: elastic.view()["members"] != before["members"], "the next group")
+    until(lambda: len(elastic.files.events("started")) == 2, "its start")
+    elastic.groups[0].signal(signal.SIGCONT)
+    until(lambda: "joins again" in elastic.groups[0].output(), f"the end: {elastic.output()}")
+    advance(elastic)
+    assert len(elastic.view()["members"]) == 1
+    assert [event["attempt"] for event in elastic.files.events("started")] == [1, 2]
+    assert not elastic.files.events("checkpoint_commit")
+    assert late_entries(elastic, 1) == []
+
+
+def late_entries(run: ElasticRun, attempt: int) -> list[dict[str, Any]]:
+    """Return what a former leader has written after the start of the next one."""
+    entries = [
+        json.loads(line) for line in (run.files.path / "events.jsonl").read_text().splitlines()
+    ]
+    (start,) = (
+        n for n, e in enumerate(entries) if e["event"] == "started" and e["attempt"] > attempt
+    )
+    return [entry for entry in entries[start:] if entry["attempt"] <= attempt]
+
+
+def refused(_: int) -> None:
+    """Have every address of other groups refuse connections, as if it were of this host."""
+    from training.trainer.elastic.links import Listener
+
+    def refuse(*_: Any) -> None:
+        raise ConnectionRefusedError
+
+    pytest.MonkeyPatch().setattr(Listener, "dial", refuse)
+
+
+@groups_of_one_or_two
+def test_a_run_is_not_taken_over_while_its_lease_is_renewed(elastic: ElasticRun) -> None:
+    grown(elastic, 1)
+    elastic.add(refused)
+    until(lambda: "refuses connections" in elastic.groups[1].output(), "the report")
+    advance(elastic)
+    assert elastic.view()["number"] == 1
+    elastic.groups[0].signal(signal.SIGKILL)
+    until(lambda: elastic.view()["number"] == 2, f"the next group: {elastic.output()}")
+    elastic.files.until_step(elastic.files.last_step() + 3)
+
+
+def unwritable_while(file: Path) -> Hook:
+    """Have the file system refuse new views while `file` exists."""
+
+    def hook(_: int) -> None:
+        plain = os.link
+
+        def link(source: Path, target: Path) -> None:
+            if file.exists() and Path(target).name.startswith("view-"):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            plain(source, target)
+
+        pytest.MonkeyPatch().setattr(os, "link", link)
+
+    return hook
+
+
+@groups_of_one_or_two
+def test_a_view_that_cannot_be_written_is_awaited(elastic: ElasticRun) -> None:
+    full = elastic.trainer.root / "full"
+    grown(elastic, 2, unwritable_while(full))
+    full.touch()
+    elastic.groups[0].signal(signal.SIGKILL)
+    until(lambda: "No space left" in elastic.groups[1].output(), "the report")
+    assert not elastic.groups[1].all_ended()
+    full.unlink()
+    elastic.until_groups(1)
     advance(elastic)
 
 

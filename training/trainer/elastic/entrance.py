@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import random
 import socket
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -14,6 +16,7 @@ from training.checkpoint.factory import newest_attempt
 from training.config_errors import ConfigError, ConfigIssue
 from training.trainer.elastic import readiness
 from training.trainer.elastic.computation import Computation
+from training.trainer.elastic.lease import LeaseWatch
 from training.trainer.elastic.links import JOIN, Listener, MemberLost, new_id
 from training.trainer.elastic.membership import (
     RunEnded,
@@ -25,11 +28,13 @@ from training.trainer.elastic.membership import (
 from training.trainer.elastic.ranks import GroupRanks
 from training.trainer.elastic.transfer import AppliedStep, Stream, TransferLost
 from training.trainer.elastic.views import Member, View, ViewLog
+from trainyard.contract import POD_IP_ENV
 from trainyard.notice import Notice
 
 _RETRY_S: Final = 0.1
 _LOOK_S: Final = 0.02
-_LEASE_SLACK_S: Final = 3.0
+_REFUSALS_S: Final = 10.0
+"""After as many seconds of refused connections while the lease is renewed, the addresses must be wrong."""
 _CONNECTED, _REFUSED, _NO_ANSWER = "connected", "refused", "no answer"
 
 Report = dict[str, Any]
@@ -74,10 +79,12 @@ class Entrance:
     """The newest view when this group last looked whom to join: older than any state that it has got since."""
     _met: bool = False
     """Whether members of the run have answered."""
+    _refused_since: float | None = None
+    """When the members began to refuse connections, in monotonic seconds."""
 
     def __post_init__(self) -> None:
         self._initial = self.computation.run.progress
-        self._lease = _Lease(self.log, 2 * self.listener.silent_after_s + _LEASE_SLACK_S)
+        self._lease = LeaseWatch(self.log, self.listener.silent_after_s)
 
     def enter(self) -> Entry | None:
         """Start the run or join it; wait while it is full. None when a notice came first.
@@ -127,8 +134,12 @@ class Entrance:
         return asdict(self.log.read(number))
 
     def _start(self, alive: bool, before: View) -> dict[str, Any] | None:
-        """Start the run with this group alone, if there are no members; None if another was first."""
-        if alive and not self._lease.expired():
+        """Start the run with this group alone, if no members are left; None if some are, or another was first.
+
+        A refusal alone does not show that a process is gone: an address may be of another host.
+        """
+        if before.members and not self._lease.expired(before.number, refused=not alive):
+            self._report_refusals(alive, before)
             return None
         config, run_dir = self.computation.run.config, self.log.folder.parent
         newest = newest_attempt(run_dir, config.checkpoint.store)
@@ -139,7 +150,24 @@ class Entrance:
             reason="started",
             attempt=max(newest, before.attempt) + 1,
         )
-        return asdict(mine) if self.log.create(mine) == mine else None
+        if self.log.create(mine) != mine:
+            return None
+        self.listener.adopt(mine)  # the lease is held while the state is loaded
+        return asdict(mine)
+
+    def _report_refusals(self, alive: bool, view: View) -> None:
+        """Print once where members refuse connections, though one of them renews the lease."""
+        now = time.monotonic()
+        self._refused_since = None if alive else self._refused_since or now
+        if self._refused_since and now - self._refused_since > _REFUSALS_S:
+            self._refused_since = math.inf
+            host, port = view.members[0].addresses[0]
+            print(
+                f"{self.log.folder}: the run is alive, but {host}:{port} refuses connections; groups must "
+                f"reach each other's addresses; set {POD_IP_ENV} on each node",
+                file=sys.stderr,
+                flush=True,
+            )
 
     def _join(self, view: View, donor: int) -> dict[str, Any]:
         """Get the state from a member, and follow; return what became of it."""
@@ -180,7 +208,7 @@ class Entrance:
         )
 
     def _unanswered(self, view: View, answers: list[str]) -> dict[str, Any]:
-        """Only a refusal shows that a process is gone."""
+        """A process that is gone refuses connections; one that does not answer may come back."""
         return {"alive": _REFUSED not in answers or self._any_answers(view)}
 
     def _receive(self, connection: socket.socket) -> dict[str, Any]:
@@ -243,7 +271,7 @@ class Entrance:
             raise _Notice
         if self.ranks.rank:
             return
-        if self._lease.expired():
+        if self._lease.expired(self._known):
             raise TransferLost("the run shows no sign of life")
         if self.log.exists(self._known + 1):
             newest = self.log.newest()
@@ -301,18 +329,3 @@ class Entrance:
                 return True
             return True
         return False
-
-
-class _Lease:
-    """Whether the run shows signs of life in its folder."""
-
-    def __init__(self, log: ViewLog, patience_s: float) -> None:
-        self._log, self._patience_s = log, patience_s
-        self._seen, self._since = log.lease(), time.monotonic()
-
-    def expired(self) -> bool:
-        """Return whether the lease has not been renewed for the whole patience."""
-        now, text = time.monotonic(), self._log.lease()
-        if text != self._seen:
-            self._seen, self._since = text, now
-        return now - self._since > self._patience_s

@@ -10,27 +10,25 @@ next view.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hmac
 import secrets
 import selectors
 import socket
-import struct
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from training.trainer.elastic.views import TOKEN_BYTES, Member, View, ViewLog
+from training.trainer.elastic.callers import HELLO, Callers
+from training.trainer.elastic.lease import LeaseHolder
+from training.trainer.elastic.views import Member, View, ViewLog
 
-_HELLO: Final = struct.Struct(f"!{TOKEN_BYTES}s16s16sIc")
-"""Token, sender, receiver, view, kind."""
 _DATA, _CONTROL, JOIN = b"d", b"c", b"j"
 HEARTBEAT_S: Final = 0.2
 PAUSE_S: Final = 0.5
 """A thread that beats less often than that was stopped itself: the silence of others meanwhile does not count."""
-_HELLO_S: Final = 0.5
-"""Limit for a caller that does not say who it is: heartbeats wait so long."""
 _BUFFER: Final = 4 << 20
 GONE, SILENT, LATE, HUNG = "gone", "silent", "late", "hung"
 """Why a member is lost: a link is closed; no heartbeats; nothing delivered in time; named for a hang."""
@@ -81,11 +79,13 @@ class Listener:
             end.setblocking(False)
         self._changed = threading.Condition()
         self._view = View(number=0, members=(), formed=False, reason="")
+        self._callers = Callers(self._greet)
         self._controls: list[_Control] = []
         self._heard: dict[str, float] = {}
         self._lost: dict[str, str] = {}
         self._data: dict[tuple[int, str], socket.socket] = {}
         self._closed = False
+        self._lease = None if self.rank else LeaseHolder(self.log, self._led_view)
         self._thread = threading.Thread(target=self._serve, name="groups", daemon=True)
         self._thread.start()
 
@@ -97,7 +97,10 @@ class Listener:
     def close(self) -> None:
         """Close every connection."""
         self._closed = True
+        if self._lease:
+            self._lease.close()
         self._thread.join(5.0)
+        self._callers.close()
         with self._changed:
             for connection in [
                 *(control.connection for control in self._controls),
@@ -111,7 +114,7 @@ class Listener:
         """Connect to a member's rank of the same number. Raises OSError."""
         connection = socket.create_connection(member.addresses[self.rank], timeout=timeout_s)
         connection.sendall(
-            _HELLO.pack(self._token, self.member.id.encode(), member.id.encode(), view, kind)
+            HELLO.pack(self._token, self.member.id.encode(), member.id.encode(), view, kind)
         )
         return tuned(connection)
 
@@ -124,7 +127,7 @@ class Listener:
         """
         me = view.position(self.member.id)
         assert me is not None
-        self._adopt(view)
+        self.adopt(view)
         links: dict[str, socket.socket] = {}
         try:
             for position, other in enumerate(view.members):
@@ -155,8 +158,20 @@ class Listener:
             self._lose(member_id, cause)
 
     def superseded(self) -> bool:
-        """Return whether somebody has called for a later view, or this one has a successor."""
+        """Return whether the view has a successor; reads the shared file system."""
         return self.log.exists(self._view.number + 1)
+
+    def taken_over(self) -> bool:
+        """Return whether the view that this process leads has a successor, from what it knows: for every step.
+
+        No link shows the loss of a view to its only member: it looks itself if its thread has not looked lately.
+        """
+        view, lease = self._view, self._lease
+        if lease is None or self._led_view() is None:
+            return False
+        if len(view.members) == 1 and lease.is_late():
+            return self.superseded()
+        return lease.is_superseded(view.number)
 
     @property
     def wake(self) -> socket.socket:
@@ -169,7 +184,8 @@ class Listener:
             while self._wake.recv(4096):
                 pass
 
-    def _adopt(self, view: View) -> None:
+    def adopt(self, view: View) -> None:
+        """Be in this view from now on; its leader holds the lease."""
         with self._changed:
             self._view = view
             self._lost.clear()
@@ -185,6 +201,12 @@ class Listener:
             for key in [key for key in self._data if key[0] < view.number]:
                 self._data.pop(key).close()
         self.clear_wake()
+        if self._lease:
+            self._lease.renew()
+
+    def _led_view(self) -> int | None:
+        view = self._view
+        return view.number if view.position(self.member.id) == 0 else None
 
     def _call(
         self, other: Member, view: View, links: dict[str, socket.socket], *, data: bool
@@ -203,15 +225,19 @@ class Listener:
     def _await_data(
         self, number: int, member_id: str, limit: float, check: Callable[[], None]
     ) -> socket.socket:
-        with self._changed:
-            while (number, member_id) not in self._data:
-                check()
-                if self._lost or self.superseded():
-                    raise MemberLost(set(self._lost))
+        while True:
+            with self._changed:
+                if found := self._data.pop((number, member_id), None):
+                    return found
+            check()
+            # Without the lock: heartbeats need it, and must not wait for the file system.
+            if self.lost() or self.superseded():
+                raise MemberLost(self.lost())
+            with self._changed:
                 if time.monotonic() > limit:
                     self._lose(member_id, LATE)
-                self._changed.wait(0.05)
-            return self._data.pop((number, member_id))
+                if (number, member_id) not in self._data and not self._lost:
+                    self._changed.wait(0.05)
 
     def _lose(self, member_id: str, cause: str) -> None:
         """The caller holds the lock."""
@@ -225,7 +251,7 @@ class Listener:
         self._changed.notify_all()
 
     def _serve(self) -> None:
-        beaten = leased = 0.0
+        beaten = 0.0
         last = time.monotonic()
         while not self._closed:
             self._receive(HEARTBEAT_S / 4)
@@ -237,24 +263,20 @@ class Listener:
             if now - beaten >= HEARTBEAT_S:
                 beaten = now
                 self._beat(now)
-            leads = self.rank == 0 and self._view.position(self.member.id) == 0
-            if leads and now - leased >= 1.0:
-                leased = now
-                with contextlib.suppress(OSError):  # the fence of checkpoints is what protects
-                    self.log.renew_lease()
 
     def _receive(self, timeout_s: float) -> None:
         with selectors.DefaultSelector() as selector:
-            selector.register(self._socket, selectors.EVENT_READ)
+            accept = functools.partial(self._callers.accept, self._socket)
+            selector.register(self._socket, selectors.EVENT_READ, accept)
+            self._callers.register(selector)
             with self._changed:
                 for control in self._controls:
                     if control.connection.fileno() >= 0:
-                        selector.register(control.connection, selectors.EVENT_READ, control)
+                        hear = functools.partial(self._hear, control)
+                        selector.register(control.connection, selectors.EVENT_READ, hear)
             for key, _ in selector.select(timeout_s):
-                if key.data is None:
-                    self._accept()
-                else:
-                    self._hear(key.data)
+                key.data()
+        self._callers.drop_late()
 
     def _hear(self, control: _Control) -> None:
         try:
@@ -282,23 +304,12 @@ class Listener:
                 if member.id != self.member.id and silence > self.silent_after_s:
                     self._lose(member.id, SILENT)
 
-    def _accept(self) -> None:
-        try:
-            connection, _ = self._socket.accept()
-        except OSError:
-            return
-        connection.settimeout(_HELLO_S)
-        try:
-            content = read_exactly(connection, _HELLO.size)
-        except OSError:
+    def _greet(self, connection: socket.socket, hello: bytes) -> None:
+        token, sender, receiver, view, kind = HELLO.unpack(hello)
+        if hmac.compare_digest(token, self._token) and receiver.decode() == self.member.id:
+            self._admit(tuned(connection), sender.decode(), view, kind)
+        else:
             connection.close()
-            return
-        token, sender, receiver, view, kind = _HELLO.unpack(content)
-        mine = hmac.compare_digest(token, self._token) and receiver.decode() == self.member.id
-        if not mine:
-            connection.close()
-            return
-        self._admit(tuned(connection), sender.decode(), view, kind)
 
     def _admit(self, connection: socket.socket, peer: str, view: int, kind: bytes) -> None:
         with self._changed:

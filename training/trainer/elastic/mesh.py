@@ -42,10 +42,14 @@ class Mesh:
             link.close()
 
     def swap(self, outgoing: Buffers, incoming: Buffers, timeout_s: float) -> None:
-        """Send and fill all buffers, by member. Raises MemberLost, also when another rank of the group did.
+        """Send and fill all buffers, by member.
 
+        Raises MemberLost, also when another rank of the group did, and when another group has taken the run over.
         A member whose bytes have not come within `timeout_s` counts as lost, though it may be alive.
         """
+        # Only before this member sends: after it, others may have agreed on the next view by this very round.
+        if self._listener.taken_over():
+            raise MemberLost(self._listener.lost())
         sending = {peer: [part for part in parts if part] for peer, parts in outgoing.items()}
         waiting = {peer: [part for part in parts if part] for peer, parts in incoming.items()}
         for peer in list(sending):
