@@ -7,12 +7,14 @@ events.jsonl is append-only.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
+import re
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
@@ -24,6 +26,8 @@ Line = tuple[str, dict[str, Any]]
 """A line's text and its parsed values."""
 _TAIL_BYTES: Final = 65536
 """Longer than any line."""
+_WHOLE_LINE: Final = re.compile(rb'^\{"step": (\d+), .*\}\n', re.MULTILINE)
+"""A line of metrics as `append` writes it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,13 +97,12 @@ class MetricsLog:
         self.missing = 0
         """Steps up to the resumed one that have no line."""
         if enabled:
-            lines = _whole_lines(file)
-            self.dropped = dropped_steps(lines, resumed_step)
-            steps = kept_lines(lines, resumed_step)
-            self.missing = max(0, resumed_step - len(steps))
-            kept = "".join(line + "\n" for line in steps)
+            content = file.read_bytes() if file.exists() else b""
+            kept, dropped = _split(content, resumed_step)
+            self.dropped = dropped_steps(dropped, resumed_step)
+            self.missing = max(0, resumed_step - kept.count(b"\n"))
             fresh = file.with_name(f".{file.name}-{os.getpid()}")
-            fresh.write_text(kept, encoding="utf-8")
+            fresh.write_bytes(kept)
             fresh.replace(file)
             self._stream = file.open("ab", buffering=0)
 
@@ -145,18 +148,37 @@ def dropped_steps(lines: Sequence[Line], last_step: int) -> list[dict[str, Any]]
     return [found[attempt] for attempt in sorted(found)]
 
 
-def _whole_lines(file: Path) -> list[Line]:
-    """Return all complete lines that are steps."""
-    found: list[Line] = []
-    if file.exists():
-        for text in file.read_text(encoding="utf-8", errors="replace").splitlines():
-            try:
-                values = json.loads(text)
-            except ValueError:
-                continue
-            if isinstance(values, dict) and isinstance(values.get("step"), int):
-                found.append((text, values))
-    return found
+def _split(content: bytes, last_step: int) -> tuple[bytes, list[Line]]:
+    """Return the lines of steps 1 .. `last_step`, and all others that may have been dropped.
+
+    A long log is parsed only after the last step that is kept, if the lines before it are whole and in order.
+    """
+    begin, dropped = content.rfind(b"\n") + 1, list[Line]()
+    while begin:
+        before = content.rfind(b"\n", 0, begin - 1) + 1
+        if line := _parse(content[before:begin].decode(errors="replace")):
+            if line[1]["step"] <= last_step:
+                break
+            dropped.append(line)
+        begin = before
+    kept = content[:begin]
+    steps = list(map(int, _WHOLE_LINE.findall(kept)))
+    if kept.count(b"\n") == last_step and steps == list(range(1, last_step + 1)):
+        return kept, dropped[::-1]
+    texts = content.decode(errors="replace").splitlines()
+    lines = [line for text in texts if (line := _parse(text))]
+    return "".join(f"{text}\n" for text in kept_lines(lines, last_step)).encode(), lines
+
+
+def _parse(text: str) -> Line | None:
+    """Return a line that is a step; None for anything else."""
+    try:
+        values = json.loads(text)
+    except ValueError:
+        return None
+    if isinstance(values, dict) and isinstance(values.get("step"), int):
+        return text.removesuffix("\n"), values
+    return None
 
 
 class EventLog:
@@ -211,3 +233,19 @@ def last_line(file: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return values if isinstance(values, dict) else None
+
+
+def entries_from_end(file: Path) -> Iterator[dict[str, Any]]:
+    """Yield the complete entries of a log, the last one first; reads no more of it than is needed."""
+    with file.open("rb") as stream:
+        end, rest = stream.seek(0, os.SEEK_END), b""
+        while end:
+            begin = max(0, end - _TAIL_BYTES)
+            stream.seek(begin)
+            first, *lines = (stream.read(end - begin) + rest).split(b"\n")
+            end, rest = begin, first
+            for line in reversed([first, *lines] if begin == 0 else lines):
+                with contextlib.suppress(ValueError):
+                    values = json.loads(line)
+                    if isinstance(values, dict):
+                        yield values

@@ -7,6 +7,7 @@ buffer is the exact content of its file and page-aligned, for O_DIRECT.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from typing import Any, Final
 
 import torch
@@ -36,8 +37,7 @@ class Staging:
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         self._copied = torch.cuda.Event() if self._stream else None  # type: ignore[no-untyped-call]
         if memory is None:
-            pinned = self._stream is not None
-            memory = torch.zeros(room_for(files), dtype=torch.uint8, pin_memory=pinned)
+            memory = allocate(files, device)
         self._memory = memory
         self.files = dict(_buffers(files, memory))
         self._parts: list[tuple[str, str, tuple[slice, ...] | None]] = []
@@ -110,6 +110,12 @@ def part_of(source: LocalTensor, box: Box) -> torch.Tensor:
     return (
         source.local if box == source.share.box else source.local[box.slices_in(source.share.box)]
     )
+
+
+def allocate(files: Sequence[PlannedFile], device: torch.device) -> torch.Tensor:
+    """Return touched memory for the buffers of these files, pinned for copies from a GPU; in any thread."""
+    with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
+        return torch.zeros(room_for(files), dtype=torch.uint8, pin_memory=device.type == "cuda")
 
 
 def room_for(files: Sequence[PlannedFile]) -> int:

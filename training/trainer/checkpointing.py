@@ -11,12 +11,13 @@ import functools
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import safetensors.torch
 import torch
 
-from training.checkpoint import contents, rng
+from training.checkpoint import contents, rng, staging
 from training.checkpoint.contents import PROGRESS_FILE, RECENT_STEPS_FILE, Progress
 from training.checkpoint.coordination import SaveCoordinator
 from training.checkpoint.layout import LAYOUT_FILE, layout_from_json, layout_to_json
@@ -87,7 +88,9 @@ class Checkpointer:
     _writer: BackgroundWriter = field(default_factory=BackgroundWriter)
     _coordinator: SaveCoordinator = field(init=False)
     _plan: Plan = field(init=False)
-    _staging: Staging = field(init=False)
+    _memory: Future[torch.Tensor] = field(init=False)
+    """Of the staging buffers."""
+    _staging: Staging | None = None
     _layout: bytes = field(init=False)
     _saves: int = 0
     """Saves started by this attempt; equal on every rank."""
@@ -102,13 +105,27 @@ class Checkpointer:
         gathered = self.world.gather_bytes(shards_to_bytes(local_shards(self.tensors())))
         self._plan = make_plan([shards_from_bytes(content) for content in gathered])
 
-    def allocate(self) -> None:
-        """Allocate and touch the staging memory before the first step."""
+    def allocate(self, *, in_background: bool = False) -> None:
+        """Allocate and touch the staging memory before the first step.
+
+        `in_background`: training goes on meanwhile, and the first save waits for it.
+        """
         self._layout = layout_to_json(self._plan.layout)
-        own = self._plan.files[self.world.rank]
-        self._staging = Staging(own, self.tensors(), self.world.device)
-        if self.world.device.type == "cuda":
-            self.optimizer.register_step_pre_hook(lambda *_: self._staging.before_change())
+        pool = ThreadPoolExecutor(1, "staging")
+        self._memory = pool.submit(staging.allocate, self.own_files, self.world.device)
+        pool.shutdown(wait=False)
+        if not in_background:
+            self._staging_memory()
+
+    def _staging_memory(self) -> Staging:
+        """Return the staging memory, once it is allocated."""
+        if self._staging is None:
+            device = self.world.device
+            made = Staging(self.own_files, self.tensors(), device, self._memory.result())
+            if device.type == "cuda":
+                self.optimizer.register_step_pre_hook(lambda *_: made.before_change())
+            self._staging = made
+        return self._staging
 
     def save(self, progress: Progress, reason: str, give_up: Callable[[float], bool]) -> None:
         """Start a checkpoint of this step; return once the state is copied.
@@ -124,10 +141,11 @@ class Checkpointer:
             self.events.write("checkpoint_failed", progress.step, seconds=waited, error=error)
             return
         self.raise_if_replaced()
-        self._staging.stage(self.tensors())
+        staged = self._staging_memory()
+        staged.stage(self.tensors())
         files: dict[str, Sequence[Chunk]] = {name: [small[name]] for name in small}
-        files |= {name: self._staging.chunks(name) for name in self._staging.files}
-        save = RankSave(self.store, progress.step, self.fence.attempt, files, self._staging.wait)
+        files |= {name: staged.chunks(name) for name in staged.files}
+        save = RankSave(self.store, progress.step, self.fence.attempt, files, staged.wait)
         self._saves += 1
         commit = functools.partial(self._commit, save, self.describe(progress, reason))
         self._writer.start(commit, save.work)

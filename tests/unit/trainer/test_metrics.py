@@ -6,10 +6,12 @@ import json
 import resource
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from trainyard.run_logs import EventLog, MetricsLog, StepMetrics
+from trainyard import run_logs
+from trainyard.run_logs import EventLog, MetricsLog, StepMetrics, entries_from_end
 
 
 def metrics(step: int, loss: float = 0.1, attempt: int = 1) -> StepMetrics:
@@ -48,6 +50,58 @@ def test_a_resumed_run_replaces_the_steps_that_it_does_again(tmp_path: Path) -> 
     write(file, 1, 7, resumed=0)
     write(file, 5, 9, resumed=4, attempt=2)
     assert steps_in(file) == [(s, 1) for s in range(1, 5)] + [(s, 2) for s in range(5, 10)]
+
+
+def test_only_the_end_of_a_long_log_is_parsed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, parsed = tmp_path / "metrics.jsonl", []
+    write(file, 1, 300, resumed=0)
+    whole = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join(whole) + whole[0][:40])
+
+    def loads(text: str) -> object:
+        parsed.append(text)
+        return json.loads(text)
+
+    monkeypatch.setattr(run_logs, "json", SimpleNamespace(loads=loads, dumps=json.dumps))
+    log = MetricsLog(file, 298, enabled=True)
+    log.append(metrics(299, attempt=2))
+    log.close()
+    assert len(parsed) == 3
+    assert (log.missing, [entry["steps"] for entry in log.dropped]) == (0, [2])
+    assert file.read_bytes().splitlines(keepends=True)[:298] == whole[:298]
+    assert steps_in(file)[298:] == [(299, 2)]
+
+
+@pytest.mark.parametrize("damage", ["a line is missing", "a line is cut", "a line is there twice"])
+def test_a_log_that_is_damaged_before_its_end_is_read_whole(tmp_path: Path, damage: str) -> None:
+    file = tmp_path / "metrics.jsonl"
+    write(file, 1, 9, resumed=0)
+    lines = file.read_bytes().splitlines(keepends=True)
+    lines[3:4] = {
+        "a line is missing": [],
+        "a line is cut": [lines[3][:50] + b"\n"],
+        "a line is there twice": [lines[3], lines[3]],
+    }[damage]
+    file.write_bytes(b"".join(lines))
+    log = MetricsLog(file, 8, enabled=True)
+    log.close()
+    whole = damage == "a line is there twice"
+    assert log.missing == (0 if whole else 1)
+    assert [step for step, _ in steps_in(file)] == [s for s in range(1, 9) if whole or s != 4]
+
+
+@pytest.mark.parametrize("block", [1, 7, 64, 65536])
+def test_entries_are_read_from_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int
+) -> None:
+    monkeypatch.setattr(run_logs, "_TAIL_BYTES", block)
+    file = tmp_path / "events.jsonl"
+    file.write_text("".join(f'{{"step": {step}}}\n' for step in range(20)) + '{"step": 2')
+    assert [entry["step"] for entry in entries_from_end(file)] == list(range(19, -1, -1))
+    file.write_text("")
+    assert list(entries_from_end(file)) == []
 
 
 def test_what_the_dropped_steps_had_cost_is_told_by_the_attempt_that_made_them(

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from training.trainer.elastic.exchange import READY_GROUPS
 from training.trainer.elastic.links import Listener
-from training.trainer.elastic.transfer import AppliedStep, Donor, Tensors
+from training.trainer.elastic.transfer import AppliedStep, CopyMemory, Donor, Tensors
 from training.trainer.elastic.views import View
 from training.trainer.loop import Run
 
@@ -26,14 +26,16 @@ class Donors:
     about: Mapping[str, Any]
     """What must be equal in both groups."""
     _fed: dict[str, Donor] = field(default_factory=dict)
+    _memory: CopyMemory = field(default_factory=CopyMemory)
 
     def report(self) -> dict[str, Any]:
-        """Return who waits for this rank, and the last step of those that it feeds."""
+        """Return who waits for this rank, if it can begin, and the last step of those that it feeds."""
         fed = {
             peer: _FAILED if donor.failed else donor.acknowledged
             for peer, donor in self._fed.items()
         }
-        return {"waiting": [peer for _, peer in list(self.listener.joins)], "fed": fed}
+        waiting = [peer for _, peer in list(self.listener.joins)] if self._memory.ready else []
+        return {"waiting": waiting, "fed": fed}
 
     @staticmethod
     def decide(reports: list[dict[str, Any]], keep: int, fill: int) -> dict[str, Any]:
@@ -67,11 +69,15 @@ class Donors:
             connection, peer = self.listener.joins.pop(0)
             if peer == orders["start"] and compared:
                 connection.settimeout(run.config.collective_timeout_s)
-                self._fed[peer] = Donor(connection, peer, run.progress, tensors, self.about)
+                self._fed[peer] = Donor(
+                    connection, peer, run.progress, tensors, self.about, self._memory
+                )
             elif orders["refuse"]:
                 connection.close()  # the caller tries again
             else:
                 kept.append((connection, peer))
+        if kept:
+            self._memory.prepare(tensors)
         self.listener.joins[:0] = kept
 
     def offer(self, step: AppliedStep) -> None:

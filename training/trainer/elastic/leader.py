@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +26,7 @@ from training.trainer.preflight import RunRequest
 from training.trainer.resume import check_same_run, make_checkpointer
 from training.trainer.startup import log_start
 from trainyard.contract import RUN_NOTICE_FILE
-from trainyard.run_logs import EventLog, MetricsLog, Totals
+from trainyard.run_logs import EventLog, MetricsLog, Totals, entries_from_end
 
 
 @dataclass(kw_only=True)
@@ -91,7 +90,7 @@ class Leadership:
         run.metrics = file
         self.recent.write_to(file, run.progress.step, fence.attempt)
         saver.metrics = file
-        saver.allocate()
+        saver.allocate(in_background=not load)
         run.checkpointer, run.saved_at = saver, time.monotonic()
         run.display = run.meter.display = self._open.enter_context(
             ProgressDisplay(
@@ -129,11 +128,16 @@ class Leadership:
     def _record_last_evaluation(self, run: Run) -> None:
         """Record the last evaluation, if the former leader was lost before it did."""
         step, loss = run.progress.evaluated_step, run.progress.evaluation_loss
-        events = (self.request.run_dir / EVENTS_FILE).read_text(encoding="utf-8")
-        line = f'"event": "evaluated", "time": [0-9.]+, "step": {step},'
-        if step and loss is not None and not re.search(line, events):
+        if step and loss is not None and not self._is_recorded(step):
             baseline = run.evaluator.unigram_loss
             run.events.write("evaluated", step, loss=loss, unigram_loss=baseline, seconds=0.0)
+
+    def _is_recorded(self, step: int) -> bool:
+        """Return whether the evaluation after this step is in the log: among the last of them, if at all."""
+        for entry in entries_from_end(self.request.run_dir / EVENTS_FILE):
+            if entry.get("event") == "evaluated" and entry["step"] <= step:
+                return bool(entry["step"] == step)
+        return False
 
     def view_formed(self, view: View, run: Run, seconds: float, *, first: bool) -> None:
         """Record a change of the membership; `first`: this group leads."""

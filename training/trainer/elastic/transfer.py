@@ -8,11 +8,13 @@ then does the membership change.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import queue
 import selectors
 import socket
 import struct
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -28,8 +30,12 @@ from training.trainer.elastic.exchange import ADOPT, Note, buffer_of
 from training.trainer.elastic.links import read_exactly
 
 _LENGTH: Final = struct.Struct("!Q")
-_PENDING_STEPS: Final = 64
-"""A joining group that falls behind by more has to begin again: each step holds a gradient in memory."""
+_PENDING_BYTES: Final = 256 << 20
+"""Updates that wait to be sent may take so much memory, or as much as the state if that is larger.
+
+A group that can follow at all receives an update in less than a step. The updates that come while it receives the
+state are then no more bytes than the state.
+"""
 _LOOK_S: Final = 0.5
 """Pause between looks at what else may have happened while nothing comes."""
 
@@ -57,6 +63,54 @@ def local_tensors(tensors: Tensors) -> Tensors:
     }
 
 
+Copy = dict[str, torch.Tensor]
+"""Tensors on the host, by group and name."""
+
+
+class CopyMemory:
+    """Host memory for a copy of one rank's state, which transfers use in turn.
+
+    The first touch of memory costs far more than a copy: a thread does it before the first transfer begins.
+    """
+
+    def __init__(self) -> None:
+        self._free: Copy | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def ready(self) -> bool:
+        """Whether the memory is there, and no transfer uses it."""
+        return self._free is not None
+
+    def prepare(self, tensors: Tensors) -> None:
+        """Allocate the memory in a thread, unless that is done or under way."""
+        if self._thread and (self._thread.is_alive() or self._free):
+            return
+        forms = {name: (tensor.shape, tensor.dtype) for name, tensor in _named(tensors).items()}
+
+        def allocate() -> None:
+            made = {name: torch.empty(shape, dtype=kind) for name, (shape, kind) in forms.items()}
+            for tensor in made.values():
+                tensor.zero_()
+            self.give_back(made)
+
+        self._thread = threading.Thread(target=allocate, name="copy-memory", daemon=True)
+        self._thread.start()
+
+    @torch.no_grad()
+    def copy(self, tensors: Tensors) -> Copy:
+        """Return a copy of the tensors in the memory, which has to be `ready`."""
+        copies, self._free = self._free, None
+        assert copies is not None
+        for name, tensor in _named(tensors).items():
+            copies[name].copy_(tensor)
+        return copies
+
+    def give_back(self, copies: Copy) -> None:
+        """Let the next transfer use the memory."""
+        self._free = copies
+
+
 class Donor:
     """Sends the state of one rank to its counterpart in a joining group, in a thread."""
 
@@ -67,6 +121,7 @@ class Donor:
         progress: Progress,
         tensors: Tensors,
         about: Mapping[str, Any],
+        memory: CopyMemory,
     ) -> None:
         """Copy the tensors before it returns. `about`: what must be equal in both groups."""
         self.peer = peer
@@ -74,12 +129,10 @@ class Donor:
         self.acknowledged = -1
         """Last step that the joining group has applied; -1 before it has the state."""
         self._connection = connection
+        self._memory = memory
         self._queue: queue.Queue[AppliedStep | Note | None] = queue.Queue()
-        copies = {
-            f"{group}/{name}": tensor.cpu().clone()
-            for group, named in tensors.items()
-            for name, tensor in named.items()
-        }
+        copies = memory.copy(tensors)
+        self._limit = max(_PENDING_BYTES, sum(tensor.nbytes for tensor in copies.values()))
         header = {
             "about": about,
             "progress": json.loads(progress.to_json()),
@@ -92,7 +145,15 @@ class Donor:
 
     def offer(self, step: AppliedStep) -> None:
         """Send a step that was applied since the copy; its tensor must not change any more."""
-        if self._queue.qsize() > _PENDING_STEPS:
+        if self.failed:
+            return
+        if (self._queue.qsize() + 1) * step.share.nbytes > self._limit:
+            print(
+                f"group {self.peer} joins too slowly: {self._queue.qsize()} updates wait to be sent to it; it "
+                "begins again",
+                file=sys.stderr,
+                flush=True,
+            )
             self.close()
         else:
             self._queue.put(step)
@@ -104,12 +165,19 @@ class Donor:
     def close(self) -> None:
         """End the transfer; a joining group that is not a member yet begins again."""
         self.failed = True
+        with self._queue.mutex:
+            self._queue.queue.clear()
         self._queue.put(None)
+        with contextlib.suppress(OSError):
+            self._connection.shutdown(socket.SHUT_RDWR)
 
-    def _run(self, header: Mapping[str, Any], copies: Mapping[str, torch.Tensor]) -> None:
+    def _run(self, header: Mapping[str, Any], copies: Copy) -> None:
         try:
             with self._connection:
-                self._send_state(header, copies)
+                try:
+                    self._send_state(header, copies)
+                finally:
+                    self._memory.give_back(copies)
                 while (item := self._queue.get()) is not None:
                     if isinstance(item, Note):
                         self._connection.sendall(item.pack())
@@ -122,7 +190,7 @@ class Donor:
         finally:
             self.failed = True
 
-    def _send_state(self, header: Mapping[str, Any], copies: Mapping[str, torch.Tensor]) -> None:
+    def _send_state(self, header: Mapping[str, Any], copies: Copy) -> None:
         content = json.dumps(header).encode()
         self._connection.sendall(_LENGTH.pack(len(content)) + content)
         for tensor in copies.values():
@@ -155,9 +223,7 @@ class Stream:
 
         Raises TransferLost, and ConfigError when the sender's `about` or its tensors are others.
         """
-        named = {
-            f"{group}/{name}": t for group, part in tensors.items() for name, t in part.items()
-        }
+        named = _named(tensors)
         header = json.loads(self._read(_LENGTH.unpack(self._read(_LENGTH.size))[0]))
         require_same(header["about"], about)
         mine = [[name, list(tensor.shape)] for name, tensor in named.items()]
@@ -218,6 +284,14 @@ class Stream:
             ready = [key.fileobj for key, _ in selector.select(_LOOK_S)]
         if ready != [self._connection]:
             self._look()
+
+
+def _named(tensors: Tensors) -> Copy:
+    return {
+        f"{group}/{name}": tensor
+        for group, part in tensors.items()
+        for name, tensor in part.items()
+    }
 
 
 def require_same(theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
