@@ -19,6 +19,7 @@ from tests.trainer.elastic_groups import (
     groups_of_one_or_two,
     groups_of_two,
     grown,
+    stop_run,
 )
 from tests.trainer.ranks import Hook, until
 
@@ -282,6 +283,93 @@ def test_a_loss_during_a_join(elastic: ElasticRun, victim: str) -> None:
     (folder / "go").touch()
     elastic.until_groups(2)
     advance(elastic)
+
+
+def watched_warm_up(file: Path) -> Hook:
+    """Have a joining group write down what its first passes leave behind, and when it gets the state."""
+
+    def hook(_: int) -> None:
+        from training.checkpoint import rng
+        from training.trainer.elastic.computation import Computation
+        from training.trainer.elastic.transfer import Stream
+
+        patch, plain, receive = (
+            pytest.MonkeyPatch(),
+            Computation.warm_up,
+            Stream.receive_state,
+        )
+        done: dict[str, Any] = {"passes": 0}
+
+        def warm_up(self: Computation) -> None:
+            passes, before = self.run.network.passes, rng.capture()
+            run_passes = passes.forward_backward
+
+            def counted(rows: Any) -> Any:
+                done["passes"] += 1
+                return run_passes(rows)
+
+            patch.setattr(passes, "forward_backward", counted)
+            plain(self)
+            patch.setattr(passes, "forward_backward", run_passes)
+            after = rng.capture()
+            done["same_random_states"] = all(
+                before[name].numpy().tobytes() == after[name].numpy().tobytes() for name in before
+            )
+            parameters = self.run.network.unwrapped.parameters()
+            done["no_gradients"] = all(parameter.grad is None for parameter in parameters)
+
+        def received(*arguments: Any) -> Any:
+            file.write_text(json.dumps(done))
+            return receive(*arguments)
+
+        patch.setattr(Computation, "warm_up", warm_up)
+        patch.setattr(Stream, "receive_state", received)
+
+    return hook
+
+
+@groups_of_one_or_two
+def test_a_group_computes_before_it_joins_and_leaves_no_trace_of_it(elastic: ElasticRun) -> None:
+    file = elastic.trainer.root / "warm"
+    grown(elastic, 1)
+    elastic.add(watched_warm_up(file))
+    elastic.until_groups(2)
+    advance(elastic)
+    done = {"passes": 1, "same_random_states": True, "no_gradients": True}
+    assert json.loads(file.read_text()) == done
+
+
+def slow_staging(go: Path) -> Hook:
+    """Have the memory for checkpoints be there only once the test lets it."""
+
+    def hook(_: int) -> None:
+        from training.checkpoint import staging
+
+        plain = staging.allocate
+
+        def slow(*arguments: Any) -> Any:
+            until(go.exists, "the test")
+            return plain(*arguments)
+
+        pytest.MonkeyPatch().setattr(staging, "allocate", slow)
+
+    return hook
+
+
+@groups_of_one_or_two
+def test_a_new_leader_trains_while_it_allocates_memory_for_checkpoints(elastic: ElasticRun) -> None:
+    go = elastic.trainer.root / "go"
+    elastic.settings += ("checkpoint.every_steps=1000000",)
+    grown(elastic, 1)
+    elastic.add(slow_staging(go))
+    elastic.until_groups(2)
+    elastic.groups[0].signal(signal.SIGKILL)
+    elastic.until_groups(1)
+    advance(elastic)
+    assert not elastic.files.events("checkpoint_commit")
+    go.touch()
+    stop_run(elastic)
+    assert elastic.files.events("checkpoint_commit")[-1]["step"] == elastic.files.last_step()
 
 
 def divided_by(file: Path) -> Hook:

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from training.checkpoint import contents, rng
+from training.checkpoint.local_tensors import local_data
 from training.trainer.data.prefetch import PrefetchLoader, PrefetchPlan
 from training.trainer.data.sampler import Sampler
 from training.trainer.data.windows import Int64s
@@ -115,6 +116,22 @@ class Computation:
             steps_ahead=config.data.steps_ahead(gpu=run.world.device.type == "cuda"),
         )
         run.loader = PrefetchLoader(self.order, plan, run.world.device)
+
+    def warm_up(self) -> None:
+        """Compute gradients that are dropped, so that what is compiled or allocated at first is there.
+
+        For all ranks of a group together, before it has the state. Random numbers stay as they are.
+        """
+        run, evaluator = self.run, self.run.evaluator
+        states = rng.capture()
+        with torch.no_grad():
+            for parameter in run.network.unwrapped.parameters():
+                local_data(parameter).zero_()  # memory as it was allocated may hold any numbers
+        chosen = np.resize(evaluator.chosen, run.config.samples_at_once(run.world.data_size))
+        rows = to_device(evaluator.windows.gather(chosen), run.world.device)
+        run.network.passes.forward_backward(rows)
+        run.optimizer.zero_grad(set_to_none=True)
+        rng.restore(states)
 
     def step(self, exchange: Exchange, note: Note, timeout_s: float) -> dict[str, Note]:
         """Take one step with the other groups; return all notes. Raises MemberLost, LossNotFinite."""

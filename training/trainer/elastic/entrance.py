@@ -79,6 +79,8 @@ class Entrance:
     """The newest view when this group last looked whom to join: older than any state that it has got since."""
     _met: bool = False
     """Whether members of the run have answered."""
+    _warm: bool = False
+    """Whether this group has computed gradients."""
     _refused_since: float | None = None
     """When the members began to refuse connections, in monotonic seconds."""
 
@@ -173,6 +175,9 @@ class Entrance:
         """Get the state from a member, and follow; return what became of it."""
         if len(view.members[donor].addresses) != len(self.addresses):
             raise ConfigError([self._other_ranks(view.members[donor])])
+        if not (self._warm or self.computation.holds_state):
+            self._warm = True
+            self.computation.warm_up()  # here it delays no member
         if self.ranks.rank == 0:
             write_member(self.log, self.listener.member)
         connection: socket.socket | None = None
