@@ -201,7 +201,9 @@ def one_of(run: ElasticRun, number: int) -> dict[str, Any]:
 
 def leave(run: ElasticRun) -> None:
     """Let the group that was started last leave."""
-    group, members = run.groups.pop(), len(run.view()["members"])
+    members = len(run.groups)
+    run.until_groups(members)  # after a rollback they join one after the other
+    group = run.groups.pop()
     group.signal(signal.SIGTERM)
     assert group.wait() == [75], group.output()
     run.until_groups(members - 1)

@@ -254,33 +254,51 @@ def test_a_group_that_answers_but_does_not_compute_is_left_behind(elastic: Elast
     elastic.until_groups(2)
 
 
-def held_in_join(folder: Path) -> Hook:
-    """Have a joining group say that it has the state, and wait with the next step until it may go on."""
+def held_in_join(folder: Path, sender: int) -> Hook:
+    """Have a joining group get the state from this member, say that it has it, and wait until it may go on."""
 
     def hook(_: int) -> None:
         from training.trainer.elastic.entrance import Entrance
 
-        plain = Entrance._follow
+        patch, plain, plan = pytest.MonkeyPatch(), Entrance._follow, Entrance._plan
 
         def held(*arguments: Any) -> dict[str, Any]:
             (folder / "joining").touch()
             until((folder / "go").exists, "the test")
             return plain(*arguments)
 
-        pytest.MonkeyPatch().setattr(Entrance, "_follow", held)
+        def planned(*arguments: Any) -> dict[str, Any]:
+            found = plan(*arguments)
+            first = not (folder / "joining").exists()
+            return {**found, "donor": sender} if first else found
+
+        patch.setattr(Entrance, "_follow", held)
+        patch.setattr(Entrance, "_plan", planned)
 
     return hook
 
 
 @groups_of_one_or_two
-@pytest.mark.parametrize("victim", ["leader", "joiner"])
-def test_a_loss_during_a_join(elastic: ElasticRun, victim: str) -> None:
+@pytest.mark.parametrize(
+    ("sender", "victim"),
+    [
+        pytest.param(0, 0, id="leader that sends"),
+        pytest.param(1, 1, id="member that sends"),
+        pytest.param(1, 0, id="leader"),
+        pytest.param(1, 2, id="joiner"),
+    ],
+)
+def test_a_loss_during_a_join(elastic: ElasticRun, sender: int, victim: int) -> None:
     folder = elastic.trainer.root
     grown(elastic, 2)
-    elastic.add(held_in_join(folder))
+    elastic.add(held_in_join(folder, sender))
     until((folder / "joining").exists, "the join")
-    elastic.groups[0 if victim == "leader" else 2].signal(signal.SIGKILL)
+    lost = [member["id"] for member in elastic.view()["members"]][victim : victim + 1]
+    elastic.groups[victim].signal(signal.SIGKILL)
     (folder / "go").touch()
+    until(
+        lambda: not {member["id"] for member in elastic.view()["members"]} & set(lost), "the loss"
+    )
     elastic.until_groups(2)
     advance(elastic)
 
