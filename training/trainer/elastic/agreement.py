@@ -16,7 +16,8 @@ from training.trainer.elastic.ranks import GroupRanks, merge_lost
 from training.trainer.elastic.views import View, ViewLog
 from training.trainer.flight.ring import Phase
 from training.trainer.loop import Run
-from training.trainer.replicas.comparison import Peers, Replicas, ReplicasDiffer
+from training.trainer.replicas.comparison import Replicas, ReplicasDiffer
+from training.trainer.replicas.peers import Peers
 
 
 @dataclass(kw_only=True)
