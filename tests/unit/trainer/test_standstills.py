@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import count
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from training.trainer.flight import judge
 from training.trainer.flight.hangs import Suspect, find, mismatched, usual_counts
-from training.trainer.flight.reports import Report
+from training.trainer.flight.reports import Report, Team, attempt_label
 from training.trainer.flight.ring import Mark, Phase
 from trainyard.culprits import HUNG, MISMATCHED, NO_RANK
 
@@ -149,3 +152,34 @@ def test_a_difference_does_not_count_in_the_first_steps() -> None:
 def test_the_usual_number_of_collectives_is_that_of_most_steps() -> None:
     found = usual_counts(marks(9, (4, Phase.UPDATE)))
     assert found == {Phase.PASSES: 0, Phase.UPDATE: 2, Phase.AGREE: 2, Phase.BETWEEN: 3}
+
+
+def test_exchanges_of_an_earlier_view_are_not_compared_with_those_of_the_next() -> None:
+    """A step that is redone begins with another number: its counts would be below zero."""
+    aborted = marks(9)[:-1]
+    restarted = Mark(100, 0, 9, Phase.STARTUP, 0)
+    formed = Mark(101, 0, 9, Phase.BETWEEN, 1)
+    alone = replace(report(0, Phase.LOADER, 2), marks=(*aborted, restarted, formed))
+    assert mismatched({0: alone}) is None
+    assert usual_counts((*aborted, restarted, formed)) == {}
+
+
+def test_all_ranks_of_a_silent_node_are_found_in_the_time_of_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lowest rank that answers judges: it does not wait for each rank below it in turn."""
+    team = Team(label=attempt_label(1), rank=8, world=10, attempt=1)
+    judging = judge.Judge(tmp_path, team, silent_s=5.0)
+    judging.board.prepare()
+    for rank in range(8):
+        judging.board.write(report(rank, Phase.PASSES, 82))
+    now = 0.0
+    clock = SimpleNamespace(monotonic=lambda: now, time=lambda: now)
+    monkeypatch.setattr(judge, "time", clock)
+    while not judging.verdicts.all() and now < 60:
+        now += 1
+        judging.board.write(replace(report(9, Phase.AGREE, 84, waiting=True), beat=int(now)))
+        judging.judge_standstill(report(8, Phase.AGREE, 84, waiting=True))
+    (found,) = judging.verdicts.all()
+    assert (found.rank, found.what) == (0, "does not answer, and 7 more ranks do not either")
+    assert now <= 10

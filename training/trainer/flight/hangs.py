@@ -106,11 +106,17 @@ def usual_counts(marks: Sequence[Mark]) -> dict[int, int]:
 
 
 def _counts(marks: Sequence[Mark]) -> dict[int, dict[int, int]]:
-    """Return by step and phase the collectives issued since the step began."""
+    """Return by step and phase the collectives issued since the step began.
+
+    Without those of earlier views of an elastic run: their exchanges were counted from another number.
+    """
     found: dict[int, dict[int, int]] = {}
     begun: dict[int, int] = {}
     for mark in marks:
-        if mark.phase == Phase.LOADER:
+        if mark.phase == Phase.STARTUP:
+            found.clear()
+            begun.clear()
+        elif mark.phase == Phase.LOADER:
             begun[mark.step] = mark.issued
         elif mark.phase in _OF_STEP and mark.step in begun:
             found.setdefault(mark.step, {}).setdefault(mark.phase, mark.issued - begun[mark.step])

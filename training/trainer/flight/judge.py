@@ -26,6 +26,8 @@ from trainyard.run_logs import EventLog
 
 _REPEAT_S: Final = 300.0
 """Between two lines in the log about the same slow rank."""
+_LOOKED_AT: Final = 16
+"""Lower ranks of which a rank finds out at the same time whether they answer: at least those of a node."""
 
 
 @dataclass
@@ -82,11 +84,8 @@ class Judge:
         """Name the rank that all others wait for, if this rank is the one that judges. Raises OSError."""
         now = time.monotonic()
         beats = self._beats = self._beats or Beats(self._silent_s)
-        for lower in range(self._rank):
-            found = self.board.read([lower])
-            beats.see(lower, found[lower].beat if found else -1, now)
-            if not beats.is_silent(lower, now):
-                return
+        if not self._lower_ranks_are_silent(beats, now):
+            return
         reports = self.board.read(range(self._world))
         answering, silent = {self._rank: own}, dict[int, str]()
         for rank in range(self._world):
@@ -104,6 +103,23 @@ class Judge:
             # What a silent rank has reported last is older than what is known to those that wait for it.
             step = answering.get(suspect.rank, own).step
             self._name(suspect, reports | answering, step)
+
+    def _lower_ranks_are_silent(self, beats: Beats, now: float) -> bool:
+        """Return whether this rank is the lowest that answers.
+
+        All ranks read only until one that answers, but look at those of a node at the same time: one after the
+        other they would be silent for a multiple of the patience.
+        """
+        unknown = 0
+        for lower in range(self._rank):
+            found = self.board.read([lower])
+            beats.see(lower, found[lower].beat if found else -1, now)
+            if beats.is_silent(lower, now):
+                continue
+            unknown += 1
+            if beats.is_fresh(lower) or unknown == _LOOKED_AT:
+                break
+        return not unknown
 
     def find_silent(self, rank: int, step: int) -> Culprit:
         """Return the verdict about a rank whose group is lost because it was silent."""
