@@ -27,8 +27,6 @@ from training.trainer.elastic.reduction import (
     shard_bounds,
     tree_sum,
 )
-from training.trainer.elastic.start import describe_settings
-from training.trainer.elastic.transfer import require_same
 from training.trainer.elastic.views import Member, View, ViewLog
 
 WORKERS = 8
@@ -169,22 +167,6 @@ def test_a_group_divides_the_samples_of_each_logical_worker(
 ) -> None:
     config = parse({**BASE, "groups": {"max": 4}, **changes})
     assert [issue.path for issue in world_issues(config, ranks)] == ([path] if path else [])
-
-
-def test_a_group_that_would_compute_other_bits_is_refused() -> None:
-    config = parse({**BASE, "groups": {"max": 4}})
-    other = parse({**BASE, "groups": {"max": 4}, "optimizer": {"learning_rate": 1.0}})
-    mine, theirs = (describe_settings(c, c.parallel.layout(1), "v1") for c in (config, other))
-    require_same(mine, mine)
-    with pytest.raises(ConfigError) as found:
-        require_same(theirs, mine)
-    assert [getattr(issue, "path", issue) for issue in found.value.issues] == [
-        "optimizer.learning_rate"
-    ]
-    sharded = describe_settings(config, replace(config.parallel, shard=2).layout(2), "v1")
-    with pytest.raises(ConfigError) as found:
-        require_same(sharded, mine)
-    assert [getattr(issue, "path", issue) for issue in found.value.issues] == ["parallel.shard"]
 
 
 def test_plans_are_seeded_and_stay_within_the_limits(tmp_path: Path) -> None:

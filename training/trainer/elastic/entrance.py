@@ -28,6 +28,7 @@ from training.trainer.elastic.membership import (
 from training.trainer.elastic.ranks import GroupRanks
 from training.trainer.elastic.transfer import AppliedStep, Stream, TransferLost
 from training.trainer.elastic.views import Member, View, ViewLog
+from training.trainer.resume import check_same_run
 from trainyard.contract import POD_IP_ENV
 from trainyard.notice import Notice
 
@@ -227,6 +228,7 @@ class Entrance:
         progress = None
         with self._reporting(report):
             progress = stream.receive_state(computation.tensors, self.about)
+            check_same_run(progress, self._initial)
             stream.acknowledge(progress.step)
             report.clear()
         verdict = self.ranks.agree(report, self._judge_state, failed=bool(report))

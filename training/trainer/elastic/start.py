@@ -7,8 +7,8 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import Any, Final, NoReturn
+from dataclasses import dataclass
+from typing import Final, NoReturn
 
 import torch
 
@@ -19,8 +19,6 @@ from training.spec import EVENTS_FILE, EXIT_DONE
 from training.trainer import lineage, results
 from training.trainer.assembly import make_loader, open_data
 from training.trainer.checkpointing import NoUsableCheckpoint
-from training.trainer.config import TrainerConfig
-from training.trainer.config.parallel import Layout
 from training.trainer.data.sampler import Sampler
 from training.trainer.elastic.computation import Computation, Observer, RecentMetrics
 from training.trainer.elastic.donors import Donors
@@ -30,6 +28,7 @@ from training.trainer.elastic.leader import Leadership
 from training.trainer.elastic.links import HUNG, Listener
 from training.trainer.elastic.membership import Excluded
 from training.trainer.elastic.ranks import GroupRanks
+from training.trainer.elastic.settings import describe_settings
 from training.trainer.elastic.views import ViewLog
 from training.trainer.elastic.watch import connect_ranks
 from training.trainer.flight.recording import Recording
@@ -52,17 +51,6 @@ from trainyard.store.policy import SavePolicy
 
 _NAMING_S: Final = 2.0
 """As long as this rank waits until it is known why it ends."""
-_DECISIVE: Final = (
-    "steps",
-    "seed",
-    "threads",
-    "model",
-    "precision",
-    "batch",
-    "optimizer",
-    "schedule",
-)
-"""Sections of the configuration that decide on the bits, besides those named below."""
 
 
 def run_group(
@@ -154,11 +142,11 @@ def _take_part(
 ) -> int:
     """Take part as one member after another, until the run ends or this group leaves."""
     addresses = ranks.agree(listener.address, tuple)
+    about = describe_settings(request.config, request.corpus.version, world.device)
     model = _build_model(request, world, flight)
     while True:
         run, order = _make_run(request, world, notice, model)
         computation = Computation(run=run, order=order, observe=observe)
-        about = describe_settings(request.config, world.layout, request.corpus.version)
         assert isinstance(run.metrics, RecentMetrics)
         group = Group(
             computation=computation,
@@ -190,21 +178,6 @@ def _take_part(
         finally:
             flight.watch_none()
             group.close()
-
-
-def describe_settings(config: TrainerConfig, layout: Layout, version: str) -> dict[str, Any]:
-    """Return what decides on the bits, by dotted path: equal in all groups of a run."""
-    settings = config.to_dict()
-    chosen = {name: settings[name] for name in _DECISIVE}
-    chosen |= {"parallel": asdict(layout), "groups": {"workers": config.groups.workers}}
-    return {**_flat(chosen), "data.version": version}
-
-
-def _flat(values: dict[str, Any], at: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in values.items():
-        found |= _flat(value, f"{at}{key}.") if isinstance(value, dict) else {f"{at}{key}": value}
-    return found
 
 
 @dataclass(frozen=True)

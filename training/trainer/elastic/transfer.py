@@ -297,9 +297,9 @@ def _named(tensors: Tensors) -> Copy:
 def require_same(theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
     """Raise ConfigError with each setting of this group that the others have otherwise."""
     issues = [
-        _other_group(path, theirs.get(path), mine[path])
-        for path in sorted(mine)
-        if theirs.get(path) != mine[path]
+        _other_group(path, theirs.get(path, "absent"), mine.get(path, "absent"))
+        for path in sorted(mine.keys() | theirs.keys())
+        if theirs.get(path) != mine.get(path)
     ]
     if issues:
         raise ConfigError(issues)
