@@ -53,6 +53,12 @@ _REMEDY: Final = {
     ),
 }
 
+_UNDECIDED: Final = (
+    "kubectl cordon the nodes of all candidates and test them, or run with three replicas:"
+    " docs/runbooks/RankCorrupt.md",
+)
+"""Where replicas differ and no rank can be named."""
+
 
 def caused_failure(snapshot: Snapshot) -> Verdict | None:
     """The run failed, and had named a rank."""
@@ -132,12 +138,17 @@ def _verdict(snapshot: Snapshot, how: str, one: Culprit) -> Verdict:
         *one.evidence,
     )
     step = f" (step {one.step})" if one.step else ""
+    undecided = one.symptom == culprits.CORRUPT and one.rank == NO_RANK
     return Verdict(
         symptom=one.symptom,
         headline=logs.sanitize(f"{how} {_sentence(one)}{step}"),
         evidence=(*map(logs.sanitize, known), *faults[:2]),
         remedy=(
-            *(line.replace("NODE", _node(snapshot, one)) for line in _REMEDY[one.symptom]),
+            *(
+                _UNDECIDED
+                if undecided
+                else (line.replace("NODE", _node(snapshot, one)) for line in _REMEDY[one.symptom])
+            ),
             "docs/culprits.md",
         ),
     )
@@ -146,7 +157,8 @@ def _verdict(snapshot: Snapshot, how: str, one: Culprit) -> Verdict:
 def _sentence(one: Culprit) -> str:
     """Return who does what; where no rank is to blame, what all of them do."""
     if one.rank == NO_RANK:
-        return one.what or "all ranks wait"
+        corrupt = one.symptom == culprits.CORRUPT
+        return one.what or ("replicas differ" if corrupt else "all ranks wait")
     return f"rank {one.rank} on {one.node or 'an unknown node'} {_WHAT[one.symptom]}"
 
 

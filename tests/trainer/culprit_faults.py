@@ -41,6 +41,8 @@ class Fault:
     """Of a flip: which bit of a float32, 0 for the lowest."""
     spot: float = 0.0
     """Of a flip: where among all numbers, from 0 to 1."""
+    again: bool = False
+    """Of a flip: whether it happens each time that this step is computed."""
 
     @property
     def symptom(self) -> str:
@@ -109,6 +111,28 @@ def _once(due: Callable[[], bool]) -> Callable[[], bool]:
         return True
 
     return first_time
+
+
+def _at_one_step(due: Callable[[], bool]) -> Callable[[], bool]:
+    """Return a condition that holds in the step in which it held first, each time that it is computed."""
+    from training.trainer.flight.recorder import Recorder
+
+    now, first, plain = 0, -1, Recorder.enter
+
+    def enter(self: Recorder, phase: int, step: int | None = None) -> None:
+        nonlocal now
+        plain(self, phase, step)
+        now = self.step
+
+    pytest.MonkeyPatch().setattr(Recorder, "enter", enter)
+
+    def in_that_step() -> bool:
+        nonlocal first
+        if first < 0 and due():
+            first = now
+        return now == first
+
+    return in_that_step
 
 
 def _before(owner: Any, name: str, action: Callable[[], None]) -> None:
@@ -247,10 +271,11 @@ def _flip(fault: Fault, due: Callable[[], bool]) -> None:
     from training.checkpoint import local_tensors
     from training.trainer import eager
 
-    first_time, plain = _once(due), eager.AdamW.step
+    happens = _at_one_step(due) if fault.again else _once(due)
+    plain = eager.AdamW.step
 
     def flipped(optimizer: Any, closure: Any = None) -> Any:
-        if first_time():
+        if happens():
             known = [p for group in optimizer.param_groups for p in group["params"]]
             local = local_tensors.local_data
             tensors = {

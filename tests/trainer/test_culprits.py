@@ -17,8 +17,9 @@ from tests.trainer.culprit_faults import Fault
 from tests.trainer.fault_table import Trials
 from tests.trainer.ranks import Ranks, RunFiles, until
 from tests.trainer.runs import Trainer, assert_same
+from training.trainer.replicas.disputes import REPEATS_MAX
 from trainyard.contract import CULPRIT_LINE
-from trainyard.culprits import CORRUPT, HUNG, Verdicts, parse_line
+from trainyard.culprits import CORRUPT, HUNG, NO_RANK, Verdicts, parse_line
 
 pytestmark = pytest.mark.sampled
 
@@ -151,6 +152,43 @@ def test_of_two_replicas_the_wrong_one_is_named_once_the_step_is_computed_again(
             wrong.append((fault, found))
     assert right >= RIGHT * len(numbers), wrong
     trials.passed = True
+
+
+REPEATED = Fault("flip", "parameter", 0, 7, bit=20, spot=0.4, again=True)
+"""In the first rank, which has nobody before it to contradict it."""
+
+
+def test_of_two_replicas_none_is_named_while_the_fault_repeats(
+    trainer: Trainer, control: RunFiles
+) -> None:
+    """Once the step is computed again without it, the wrong one is."""
+    settings, files = ("report.compare_replicas_every_steps=2",), trainer.files("run")
+    outputs = []
+    for _ in range(1 + REPEATS_MAX):
+        ranks = trainer.start("run", *settings, hook=REPEATED.hook())
+        assert ranks.wait() == [1, 1], ranks.output()
+        outputs.append(ranks.output())
+    assert ["The run ends" in output for output in outputs] == [False] * REPEATS_MAX + [True]
+    found = files.events("culprit")
+    assert [(one["symptom"], one["rank"], one["node"]) for one in found] == [
+        (CORRUPT, NO_RANK, "")
+    ] * REPEATS_MAX
+    for one in found:
+        assert "the fault repeats" in one["what"]
+        assert [f"rank {rank} is on" in str(one["evidence"]) for rank in (0, 1)] == [True, True]
+    assert trainer.run("run", *settings) == [0, 0]
+    assert_same(files, control)
+    last = files.events("culprit")[REPEATS_MAX:]
+    assert [(one["symptom"], one["rank"]) for one in last] == [(CORRUPT, REPEATED.rank)]
+
+
+def test_of_three_replicas_the_one_whose_fault_repeats_is_named(trainer: Trainer) -> None:
+    files = trainer.files("run")
+    for _ in range(2):
+        ranks = start(trainer, "run", REPEATED)
+        assert ranks.wait() == [1] * WORLD, ranks.output()
+    found = files.events("culprit")
+    assert [(one["symptom"], one["rank"]) for one in found] == [(CORRUPT, REPEATED.rank)] * 2
 
 
 def test_a_shard_is_compared_with_its_replica_only(trainer: Trainer) -> None:

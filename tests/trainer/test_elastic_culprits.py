@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from typing import Any
 
@@ -20,9 +21,10 @@ from tests.trainer.elastic_groups import (
     stop_run,
 )
 from tests.trainer.fault_table import Trials
-from tests.trainer.ranks import Ranks, until
+from tests.trainer.ranks import Hook, Ranks, until
 from tests.trainer.runs import Trainer
-from trainyard.culprits import CORRUPT, HUNG, SLOW_RANK, Verdicts
+from trainyard.contract import POD_NAME_ENV
+from trainyard.culprits import CORRUPT, HUNG, NO_RANK, SLOW_RANK, Verdicts
 
 pytestmark = pytest.mark.sampled
 
@@ -207,3 +209,42 @@ def leave(run: ElasticRun) -> None:
     group.signal(signal.SIGTERM)
     assert group.wait() == [75], group.output()
     run.until_groups(members - 1)
+
+
+def in_pod(name: str, then: Hook | None = None) -> Hook:
+    """Have a group say that it is this pod's."""
+
+    def hook(rank: int) -> None:
+        os.environ[POD_NAME_ENV] = name
+        if then:
+            then(rank)
+
+    return hook
+
+
+@groups_of_one
+def test_of_two_groups_none_is_named_while_the_fault_repeats(elastic: ElasticRun) -> None:
+    """They end; two others go on, and find out which was wrong."""
+    armed = elastic.trainer.root / "armed"
+    fault = Fault("flip", "parameter", 0, 0, bit=20, spot=0.4, again=True)
+    elastic.settings += (*PATIENCE, *COMPARED)
+    elastic.add(in_pod("faulty", fault.hook(armed)))
+    elastic.until_groups(1)
+    elastic.add(in_pod("healthy"))
+    elastic.until_groups(2)
+    advance(elastic)
+    armed.touch()
+    assert elastic.wait() == [1, 1], elastic.output()
+    assert all("The run ends" in group.output() for group in elastic.groups)
+    found = elastic.files.events("culprit")
+    assert {(one["symptom"], one["rank"], one["node"]) for one in found} == {(CORRUPT, NO_RANK, "")}
+    assert all(pod in str(found[-1]["evidence"]) for pod in ("pod faulty", "pod healthy"))
+    elastic.groups.clear()
+    for _ in range(2):
+        elastic.add(in_pod("fresh"))
+    last = verdict(elastic, len(found))
+    assert (last["symptom"], last["pod"]) == (CORRUPT, "faulty"), elastic.output()
+    advance(elastic)
+    # A group that waits for another one does not save again what it has loaded.
+    saved = [one["step"] for one in elastic.files.events("checkpoint_commit")]
+    assert saved == sorted(set(saved))

@@ -154,8 +154,6 @@ def train_step(run: Run) -> StepAgreement:
     )
     if run.clock and (own := run.clock.seconds()):
         recorder.add_step(StepTimes(step, exchanged - begun, *own))
-    if run.replicas:
-        run.replicas.settle(step)
     run.checkpointer.raise_if_replaced()
     if run.memory and agreed.notice is None:
         run.meter.add_stall(waited + run.memory.take_if_due(run.progress))

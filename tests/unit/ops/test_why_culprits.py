@@ -113,6 +113,24 @@ def test_where_no_rank_is_to_blame_all_are_named(text: Text) -> None:
     text(explain(taken).headline)
 
 
+def test_where_replicas_differ_and_none_is_named_the_candidates_are_evidence() -> None:
+    one = culprit(
+        culprits.CORRUPT,
+        rank=NO_RANK,
+        node="",
+        pod="",
+        what="replicas on ranks 0, 1 differ again",
+        evidence=("rank 0 is on spot-0, pod a", "rank 1 is on spot-1, pod b"),
+        frame="",
+    )
+    verdict = explain(trains(one.line()))
+    assert verdict.headline.startswith("trains, but replicas on ranks 0, 1 differ again")
+    assert verdict.evidence[:2] == one.evidence
+    assert "its node" not in "".join(verdict.remedy)
+    only_metric = explain(trains(culprits=(metric(one),)))
+    assert only_metric.headline == "trains, but replicas differ"
+
+
 def test_a_log_cannot_put_words_into_a_command() -> None:
     evil = culprit(culprits.CORRUPT, node="x; rm -rf /", what="\x1b[31mred")
     verdict = explain(trains(evil.line()))

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 import torch
@@ -14,8 +17,9 @@ from torch.distributed import HashStore  # type: ignore[attr-defined]
 from training.trainer.config.parallel import Layout
 from training.trainer.parallel.world import World
 from training.trainer.replicas.checksum import BLOCK, block_checksums, checksum, checksums, summary
-from training.trainer.replicas.comparison import Replicas
+from training.trainer.replicas.comparison import Replicas, ReplicasDiffer
 from training.trainer.replicas.disputes import (
+    REPEATS_MAX,
     Dispute,
     DisputeFile,
     Element,
@@ -25,6 +29,8 @@ from training.trainer.replicas.disputes import (
     read_values,
     usual_size,
 )
+from training.trainer.replicas.peers import gang_peers
+from trainyard.culprits import NO_RANK, Culprit
 
 ELEMENT = Element(group="model", tensor="w", index=3, usual=0.02, values=(0.01, 0.03))
 DISPUTE = Dispute(
@@ -156,3 +162,127 @@ def test_only_ranks_that_hold_the_same_part_of_the_model_are_compared(tmp_path: 
     alike = replicas(pipeline=2, replicate=2, shard=2)
     assert alike is not None
     assert alike.peers.alike == ((0, 2), (1, 3), (4, 6), (5, 7))
+
+
+STEP = 40
+RIGHT, WRONG, CONTAMINATED = 0.01, 0.03, 0.0101
+"""A number of the model as it should be, with a flipped bit, and beside a replica with wrong gradients."""
+
+
+class Gang:
+    """Attempts of a gang whose ranks are threads; each has one number that is compared."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self.run_dir = run_dir
+        self.named: list[Culprit] = []
+        self.attempts = 0
+
+    def compare(self, *values: float, step: int = STEP, witnessed: bool = True) -> list[str]:
+        """Compare what the ranks of a new attempt have after a step; return their errors."""
+        self.attempts += 1
+        met, passed = Barrier(len(values)), [b""] * len(values)
+
+        def gather(rank: int, content: bytes) -> list[bytes]:
+            passed[rank] = content
+            met.wait(60)
+            found = list(passed)
+            met.wait(60)
+            return found
+
+        def work(rank: int) -> str:
+            replicas = self._replicas(rank, values, lambda content: gather(rank, content))
+            replicas.witnessed = witnessed
+            try:
+                replicas.compare(step)
+            except ReplicasDiffer as error:
+                assert error.final == ("The run ends" in str(error))
+                return str(error)
+            return ""
+
+        with ThreadPoolExecutor(len(values)) as pool:
+            return list(pool.map(work, range(len(values))))
+
+    def _replicas(
+        self, rank: int, values: Sequence[float], gather: Callable[[bytes], list[bytes]]
+    ) -> Replicas:
+        layout = Layout(pipeline=1, replicate=len(values), shard=1, tensor=1)
+        world = World(
+            rank=rank,
+            size=len(values),
+            layout=layout,
+            device=torch.device("cpu"),
+            store=HashStore(),
+        )
+        weights = torch.full((64,), 0.02)
+        weights[7] = values[rank]
+        tensors = {"model": {"w": weights}, "optimizer": {}}
+        found = Replicas.of_run(
+            world,
+            self.run_dir,
+            lambda: tensors,
+            100,
+            lambda _, culprit: self.named.append(culprit),
+            self.attempts,
+        )
+        assert found is not None
+        found.peers = replace(gang_peers(world), gather=gather)
+        return found
+
+    def ranks_named(self) -> list[int]:
+        return [one.rank for one in self.named]
+
+
+def test_of_two_replicas_the_wrong_one_is_named_once_both_agree_again(tmp_path: Path) -> None:
+    gang = Gang(tmp_path)
+    assert all("will show which was right" in error for error in gang.compare(WRONG, CONTAMINATED))
+    assert gang.compare(RIGHT, RIGHT) == ["", ""]
+    assert gang.ranks_named() == [0]
+    assert gang.compare(RIGHT, RIGHT) == ["", ""] and gang.ranks_named() == [0]
+
+
+def test_none_of_two_replicas_is_named_that_differ_each_time(tmp_path: Path) -> None:
+    gang = Gang(tmp_path)
+    outcomes = [gang.compare(WRONG, CONTAMINATED) for _ in range(1 + REPEATS_MAX)]
+    assert ["The run ends" in one for one, _ in outcomes] == [False] * REPEATS_MAX + [True]
+    assert gang.ranks_named() == [NO_RANK] * REPEATS_MAX
+    assert gang.named[-1].node == "" and f"{REPEATS_MAX} times" in gang.named[-1].what
+    assert gang.compare(RIGHT, RIGHT) == ["", ""]
+    assert gang.ranks_named()[REPEATS_MAX:] == [0]
+
+
+def test_of_three_replicas_the_one_that_differs_each_time_is_named(tmp_path: Path) -> None:
+    gang = Gang(tmp_path)
+    for _ in range(1 + REPEATS_MAX):
+        gang.compare(WRONG, CONTAMINATED, CONTAMINATED)
+    assert gang.ranks_named() == [0] * (1 + REPEATS_MAX)
+
+
+def test_a_difference_before_the_disputed_step_counts_as_the_same_fault(tmp_path: Path) -> None:
+    gang = Gang(tmp_path)
+    steps = [STEP, STEP - 10, STEP - 10, STEP - 10]
+    outcomes = [gang.compare(WRONG, CONTAMINATED, step=step) for step in steps]
+    assert ["The run ends" in one for one, _ in outcomes] == [False, False, False, True]
+
+
+def test_a_later_difference_is_another_one(tmp_path: Path) -> None:
+    gang = Gang(tmp_path)
+    for step in range(STEP, STEP + 10):
+        assert "The run ends" not in gang.compare(WRONG, CONTAMINATED, step=step)[0]
+    assert gang.named == []
+
+
+def test_none_is_named_where_one_group_alone_has_computed_the_steps_again(tmp_path: Path) -> None:
+    gang = Gang(tmp_path)
+    gang.compare(WRONG, CONTAMINATED)
+    assert gang.compare(WRONG, WRONG, witnessed=False) == ["", ""]
+    assert gang.ranks_named() == [NO_RANK]
+    assert [f"rank {rank} is on" in str(gang.named[0].evidence) for rank in (0, 1)] == [True, True]
+
+
+def test_a_disputed_step_is_compared_again_though_no_comparison_is_scheduled(
+    tmp_path: Path,
+) -> None:
+    gang = Gang(tmp_path)
+    gang.compare(WRONG, CONTAMINATED)
+    first = gang._replicas(0, (RIGHT, RIGHT), lambda content: [content, content])
+    assert first.is_due(100) and first.is_due(STEP) and not first.is_due(STEP + 1)

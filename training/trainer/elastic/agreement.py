@@ -29,8 +29,14 @@ class Agreement:
     replicas: Replicas
 
     @classmethod
-    def in_view(cls, run: Run, log: ViewLog, exchange: Exchange, ranks: GroupRanks) -> Agreement:
-        """Return the comparison of the members of a view, in which nothing has been compared yet."""
+    def in_view(
+        cls, run: Run, log: ViewLog, exchange: Exchange, ranks: GroupRanks, *, witnessed: bool
+    ) -> Agreement:
+        """Return the comparison of the members of a view, in which nothing has been compared yet.
+
+        `witnessed`: whether this group knows that two groups at least have computed each step since the state was
+        loaded.
+        """
         assert run.flight
         timeout_s = run.config.collective_timeout_s
         replicas = Replicas.of_groups(
@@ -40,6 +46,7 @@ class Agreement:
             group_peers(run, log, exchange, timeout_s),
             run.flight.watchdog.announce,
             exchange.mesh.view.attempt,
+            witnessed=witnessed,
         )
         return cls(run=run, ranks=ranks, replicas=replicas)
 
@@ -52,7 +59,8 @@ class Agreement:
         """Return whether the state after this step is to be compared, by the configuration of this group."""
         every = self.run.config.report.compare_replicas_every_steps
         saved = self.run.save_policy.reason(step, time_due=False) is not None
-        return saved or (every is not None and step % every == 0)
+        scheduled = every is not None and step % every == 0
+        return saved or scheduled or self.replicas.is_disputed(step)
 
     def reach(self, *, again: bool = False) -> None:
         """Compare the state, unless that is done for this step; `again`: even then.
@@ -63,13 +71,13 @@ class Agreement:
         if again:
             replicas.agreed_step = -1
         run.recorder.enter(Phase.COMPARE)
-        report: dict[str, Any] = {"lost": None, "differs": "", "wrong": []}
+        report: dict[str, Any] = {"lost": None, "differs": "", "wrong": [], "final": False}
         try:
             replicas.compare(run.progress.step)
         except MemberLost as error:
             report["lost"] = sorted(error.lost)
         except ReplicasDiffer as error:
-            report |= {"differs": str(error), "wrong": list(error.wrong)}
+            report |= {"differs": str(error), "wrong": list(error.wrong), "final": error.final}
         found = self.ranks.agree(
             report,
             _merge,
@@ -79,12 +87,8 @@ class Agreement:
         if found["lost"] is not None:
             raise MemberLost(set(found["lost"]))
         if found["differs"]:
-            raise ReplicasDiffer(found["differs"], found["wrong"])
+            raise ReplicasDiffer(found["differs"], found["wrong"], final=found["final"])
         run.recorder.enter(Phase.BETWEEN)
-
-    def settle(self) -> None:
-        """Settle what an earlier comparison left open, if this step was computed again; on the leading group."""
-        self.replicas.settle(self.run.progress.step)
 
 
 def group_peers(run: Run, log: ViewLog, exchange: Exchange, timeout_s: float) -> Peers:
@@ -118,4 +122,5 @@ def _merge(reports: list[dict[str, Any]]) -> dict[str, Any]:
         "lost": merge_lost([report["lost"] for report in reports]),
         "differs": next((one["differs"] for one in reports if one["differs"]), ""),
         "wrong": sorted({peer for report in reports for peer in report["wrong"]}),
+        "final": any(report["final"] for report in reports),
     }

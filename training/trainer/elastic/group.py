@@ -35,6 +35,7 @@ from training.trainer.elastic.membership import (
     next_view,
     read_members,
     rollback_view,
+    unsettled,
 )
 from training.trainer.elastic.mesh import Mesh
 from training.trainer.elastic.ranks import GroupRanks
@@ -43,12 +44,15 @@ from training.trainer.elastic.views import View, ViewLog
 from training.trainer.flight.reports import Team, view_label
 from training.trainer.flight.ring import Phase
 from training.trainer.replicas.comparison import ReplicasDiffer
+from training.trainer.replicas.disputes import DisputeFile
 from trainyard.store.interface import StaleAttempt
 
 _IDLE_S: Final = 0.02
 """Pause between rounds while groups are missing at the start."""
 _KEPT_STEPS: Final = 2
 """Steps that a member may be behind: each keeps as many updates."""
+_RIVAL_S: Final = 30.0
+"""As long as a group that computes disputed steps again waits for another one to join it."""
 
 
 @dataclass(kw_only=True)
@@ -70,6 +74,10 @@ class Group:
     """Whether the run stops before its last step: an operator's notice, or too few groups."""
     changed_at: float = 0.0
     """When the last change of the view began, in monotonic seconds."""
+    _disputed_step: int = -1
+    """The step after which groups differed when this one started the run again; -1: they did not."""
+    _witnessed: bool = False
+    """Whether this group started the run, and no step since was taken by one group alone."""
     _ready: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Groups that have the state, by the member that feeds them, as of the last round."""
     _waiting: tuple[str, ...] = ()
@@ -94,13 +102,7 @@ class Group:
                 return EXIT_PREEMPTED
             self.view, self._waiting = entry.view, entry.view.ready
             if entry.started:
-                self.leadership.take(
-                    self.run,
-                    entry.view.attempt,
-                    load=True,
-                    holds_state=self.computation.holds_state,
-                )
-                self.computation.holds_state = True
+                self._start(entry.view)
             self.computation.on_applied = self.donors.offer
             self.changed_at = time.monotonic()
             while True:
@@ -122,6 +124,15 @@ class Group:
             raise
         finally:
             self._close_mesh()
+
+    def _start(self, view: View) -> None:
+        """Load the state: this group has started the run, or started it again."""
+        self.leadership.take(
+            self.run, view.attempt, load=True, holds_state=self.computation.holds_state
+        )
+        self.computation.holds_state = self._witnessed = True
+        dispute = DisputeFile(self.log.run_dir).read()
+        self._disputed_step = dispute.step if dispute else -1
 
     def close(self) -> None:
         """End what this group has started."""
@@ -146,7 +157,19 @@ class Group:
             "replaced": any(report["replaced"] for report in reports),
             "time_due": run.save_policy.time_due(time.monotonic() - run.saved_at),
             "donors": Donors.decide([report["donors"] for report in reports], *self._places()),
+            "hold": self._awaits_rival(fed=bool(reports[0]["donors"]["fed"])),
         }
+
+    def _awaits_rival(self, *, fed: bool) -> bool:
+        """Return whether to wait for a second group, which has to compute disputed steps, too; `fed`: one joins.
+
+        Decided on rank 0.
+        """
+        if len(self._current().members) > 1 or not self._witnessed:
+            return False
+        limit = self._patience() if fed else _RIVAL_S
+        waited = time.monotonic() - self.changed_at
+        return self.run.progress.step < self._disputed_step and waited < limit
 
     def _is_asked_to_leave(self) -> bool:
         return self.run.notice.is_set() and not self.leadership.is_run_notice(self.run)
@@ -183,7 +206,9 @@ class Group:
         self.computation.read_share(self.exchange.leaves)
         self.run.meter.devices = len(view.members) * self.run.world.size
         self._watch(view)
-        self.agreement = Agreement.in_view(self.run, self.log, self.exchange, self.ranks)
+        self.agreement = Agreement.in_view(
+            self.run, self.log, self.exchange, self.ranks, witnessed=self._witnessed
+        )
         self.agreement.reach()
         seconds = time.monotonic() - self.changed_at
         self.leadership.view_formed(view, self.run, seconds, first=self._is_first())
@@ -256,12 +281,12 @@ class Group:
     def _roll_back(self, error: ReplicasDiffer) -> None:
         """Have all groups drop the state, which differs, unless the view has changed already.
 
-        Raises RolledBack, and `error` in a group whose state is known to be wrong.
+        Raises RolledBack, and `error` in a group whose state is known to be wrong, or in all if it is final.
         """
         self.changed_at = time.monotonic()
         wrong, proposal = (
             self._position() in error.wrong,
-            rollback_view(self._current(), str(error)),
+            rollback_view(self._current(), str(error), final=error.final),
         )
         view = View.from_json(self.ranks.share(self._create, proposal))
         if wrong and is_rollback(view):
@@ -275,9 +300,14 @@ class Group:
         self._enter(View.from_json(self.ranks.share(self._propose, reason, gone, joining)))
 
     def _enter(self, view: View) -> None:
-        """Go over to a view. Raises RolledBack, RunEnded, and Excluded if it is without this group."""
+        """Go over to a view.
+
+        Raises RolledBack, RunEnded, Excluded if it is without this group, and ReplicasDiffer if its members end.
+        """
         self.view, self._waiting = view, view.ready
         self._close_mesh()
+        if reason := unsettled(view):
+            raise ReplicasDiffer(reason, final=True)
         if is_rollback(self.view):
             raise RolledBack(self.view.reason)
         if self.view.ended:
@@ -317,7 +347,6 @@ class Group:
             orders, agreement = self._rounds().orders, self._agreement()
             if orders["replaced"]:
                 raise StaleAttempt(f"attempt {view.attempt} was replaced; nothing more is written")
-            agreement.settle()
             if any(note.flags & rounds.COMPARE for note in found.values()):
                 agreement.reach()
             compared = agreement.reached
@@ -350,10 +379,11 @@ class Group:
         return list(self._waiting[: max(0, self.run.config.groups.max - len(kept))])
 
     def _round(self) -> dict[str, Note]:
-        if not self._current().formed:
+        if not self._current().formed or self._rounds().orders["hold"]:
             time.sleep(_IDLE_S)
             self.run.recorder.enter(Phase.BETWEEN)
             return self._rounds().notes(self._note(rounds.IDLE), self._patience())
+        self._witnessed = self._witnessed and len(self._current().members) > 1
         note = replace(self._note(rounds.STEP), step=self.run.progress.step + 1)
         try:
             return self.computation.step(self._rounds(), note, self._patience())

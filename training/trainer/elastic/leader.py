@@ -165,7 +165,8 @@ class Leadership:
             # An event is fsynced: in a thread, so that a slow disk does not stall all groups.
             self._writer.submit(run.events.write, "membership", run.progress.step, **details)
         self._pending.clear()
-        if run.progress.step > 0 and compared:
+        # Rounds without a step, while groups are missing, leave the state as it was saved.
+        if run.progress.step > 0 and compared and run.checkpointer.saved_step != run.progress.step:
             save_if_due(run, time_due)
 
     def is_run_notice(self, run: Run) -> bool:

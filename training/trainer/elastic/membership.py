@@ -15,6 +15,8 @@ DONE = "done"
 """Reason of the view that ends a run whose last step is taken."""
 _ROLLBACK: Final = "states differ: "
 """Beginning of the reason of a view after which the run goes on from its newest checkpoint."""
+_UNSETTLED: Final = f"{_ROLLBACK}again: "
+"""Beginning of the reason of such a view if its members end: they differ each time that they compute a step."""
 
 
 class Excluded(Exception):
@@ -65,14 +67,23 @@ def end_view(view: View, reason: str) -> View:
     )
 
 
-def rollback_view(view: View, text: str) -> View:
-    """Return the view after which the run goes on from its newest checkpoint, on which all groups agreed."""
-    return end_view(view, f"{_ROLLBACK}{text}")
+def rollback_view(view: View, text: str, *, final: bool) -> View:
+    """Return the view after which the run goes on from its newest checkpoint, on which all groups agreed.
+
+    `final`: only new processes go on, those of the members end.
+    """
+    return end_view(view, f"{_UNSETTLED if final else _ROLLBACK}{text}")
 
 
 def is_rollback(view: View) -> bool:
     """Return whether the state that groups had in the views before is not to be used."""
     return view.ended and view.reason.startswith(_ROLLBACK)
+
+
+def unsettled(view: View) -> str:
+    """Return why the members of the view before have to end; empty if they go on."""
+    found = is_rollback(view) and view.reason.startswith(_UNSETTLED)
+    return view.reason.removeprefix(_UNSETTLED) if found else ""
 
 
 def rolled_back(log: ViewLog, after: int, last: int) -> bool:

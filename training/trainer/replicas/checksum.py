@@ -16,6 +16,8 @@ _WORDS: Final = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.uint8}
 BLOCK: Final = 4096
 """Elements of a block, the unit in which a difference is searched."""
 
+SUMMARY_BYTES: Final = 16
+
 
 def checksums(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     """Return one int64 per tensor, on the CPU; reading them waits for the device."""
@@ -47,5 +49,5 @@ def block_checksums(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def summary(found: torch.Tensor) -> bytes:
-    """Return 16 bytes for all checksums together."""
-    return hashlib.blake2b(found.numpy().tobytes(), digest_size=16).digest()
+    """Return `SUMMARY_BYTES` for all checksums together."""
+    return hashlib.blake2b(found.numpy().tobytes(), digest_size=SUMMARY_BYTES).digest()

@@ -2,7 +2,8 @@
 
 Ranks that hold the same part of the model must agree in every bit of it and of the optimizer's state: ranks of a
 gang, or the ranks of the same number in the groups of an elastic run. A checkpoint is begun only on a state that
-was compared, so the newest one is always from before a difference.
+was compared, so the newest one is always from before a difference. Where no majority decides who was wrong, the
+step is computed again: its new values decide once all replicas agree on them.
 """
 
 from __future__ import annotations
@@ -21,10 +22,22 @@ from training.checkpoint.local_tensors import Groups, local_data
 from training.trainer.flight import process
 from training.trainer.parallel.world import World
 from training.trainer.replicas import disputes
-from training.trainer.replicas.checksum import BLOCK, block_checksums, checksums, summary
-from training.trainer.replicas.disputes import Dispute, DisputeFile, Element, Place
+from training.trainer.replicas.checksum import (
+    BLOCK,
+    SUMMARY_BYTES,
+    block_checksums,
+    checksums,
+    summary,
+)
+from training.trainer.replicas.disputes import (
+    REPEATS_MAX,
+    Dispute,
+    DisputeFile,
+    Element,
+    Place,
+)
 from training.trainer.replicas.peers import Peers, gang_peers
-from trainyard.culprits import CORRUPT, Culprit
+from trainyard.culprits import CORRUPT, NO_RANK, Culprit
 
 Announce = Callable[[str, Culprit], None]
 
@@ -33,15 +46,20 @@ _COMPARED: Final = {"model": None, "optimizer": ("exp_avg", "exp_avg_sq")}
 _TENSORS: Final = 4
 _BLOCKS: Final = 4
 _ELEMENTS: Final = 64
+_DIFFERS: Final = "its replica of the model differs from the others'"
 
 
 class ReplicasDiffer(Exception):
     """Replicas of the model are not the same; nothing is saved of them."""
 
-    def __init__(self, text: str, wrong: Sequence[int] = ()) -> None:
-        """`wrong`: those peers whose values are wrong; empty while that is not settled."""
+    def __init__(self, text: str, wrong: Sequence[int] = (), *, final: bool = False) -> None:
+        """`wrong`: those peers whose values are wrong; empty while that is not settled.
+
+        `final`: computing the step again has not helped, and is not tried once more by these peers.
+        """
         super().__init__(text)
         self.wrong = tuple(wrong)
+        self.final = final
 
 
 @dataclass(frozen=True)
@@ -67,12 +85,16 @@ class Replicas:
     """Makes a verdict known; called on one rank. Raises OSError."""
     dispute: DisputeFile
     attempt: int
+    witnessed: bool = True
+    """Whether at least two peers have computed every step since the state was loaded."""
     agreed_step: int = -1
     """The last step after which all replicas agreed; -1: none yet."""
     _parts_known: list[_Part] | None = None
     """Their memory stays the same: it is only looked up once."""
     _open: Dispute | None = None
-    """What an earlier attempt has left open."""
+    """What an earlier attempt has left open: on peer 0, after the first comparison on all."""
+    _informed: bool = False
+    """Whether all peers know that."""
 
     @classmethod
     def of_run(
@@ -96,7 +118,7 @@ class Replicas:
             announce=announce,
             dispute=file,
             attempt=attempt,
-            _open=file.read(),
+            _open=file.read() if world.rank == 0 else None,
         )
 
     @classmethod
@@ -108,6 +130,8 @@ class Replicas:
         peers: Peers,
         announce: Announce,
         attempt: int,
+        *,
+        witnessed: bool,
     ) -> Replicas:
         """Return the comparison of this rank with its counterparts in the other groups of a view."""
         file = DisputeFile(run_dir)
@@ -119,48 +143,76 @@ class Replicas:
             announce=announce,
             dispute=file,
             attempt=attempt,
+            witnessed=witnessed,
             _open=file.read() if peers.own == 0 else None,
         )
 
     def is_due(self, step: int) -> bool:
         """Return whether a step is to be compared apart from saves."""
-        return self.every_steps is not None and step % self.every_steps == 0
+        scheduled = self.every_steps is not None and step % self.every_steps == 0
+        return scheduled or self.is_disputed(step)
+
+    def is_disputed(self, step: int) -> bool:
+        """Return whether the replicas differed after this step, and it is not known who was wrong."""
+        return self._open is not None and self._open.step == step
 
     def compare(self, step: int) -> None:
-        """Compare the state after a step. Raises ReplicasDiffer on every peer, with the culprit named."""
+        """Compare the state after a step; settle what an earlier comparison of it has left open.
+
+        Raises ReplicasDiffer on every peer, with the culprit named.
+        """
         if step == self.agreed_step:
             return
         if all(len(members) == 1 for members in self.peers.alike):
             self.agreed_step = step
+            self._settle(step, compared=False)
             return
         parts = self._parts()
         own = checksums([part.local for part in parts])
-        found = self.peers.gather(summary(own))
+        found = self._gather_summaries(summary(own))
         sets = {members: [found[peer] for peer in members] for members in self.peers.alike}
         odd = {members: sums for members, sums in sets.items() if len(set(sums)) > 1}
         if odd:
             members, sums = next(iter(odd.items()))
             self._differ(step, parts, own, members, sums)
         self.agreed_step = step
+        self._settle(step, compared=True)
 
-    def settle(self, step: int) -> None:
-        """Settle the dispute about this step, if there is one: it is computed again."""
+    def _gather_summaries(self, own: bytes) -> list[bytes]:
+        """Return the summary of each peer; with the first ones all learn of the open dispute."""
+        if self._informed:
+            return self.peers.gather(own)
+        known = self._open.to_json() if self.peers.own == 0 and self._open else b""
+        found = self.peers.gather(own + known)
+        self._open, self._informed = disputes.parse(found[0][SUMMARY_BYTES:]), True
+        return [content[:SUMMARY_BYTES] for content in found]
+
+    def _settle(self, step: int, *, compared: bool) -> None:
+        """Close the dispute about this step, which was computed again; on one rank.
+
+        A rank is named only if all replicas have agreed: one that repeats its error would have the other named.
+        """
         dispute = self._open
         if dispute is None or dispute.step > step:
             return
         self._open = None
-        if self.world.rank != dispute.rank:
+        if self.world.rank != dispute.rank or not (self.peers.in_gang or self.peers.own == 0):
             return
         self.dispute.close()
+        if dispute.step != step:
+            return
+        if not (compared and self.witnessed):
+            what = f"replicas differed after step {step}, which no two groups have computed again"
+            self._name_none(dispute, what)
+            return
         values = disputes.read_values(self.tensors(), dispute.elements)
-        same_layout = dict(dispute.layout) == self.world.layout.dimensions()
-        if dispute.step != step or not same_layout or not values:
+        if not values or dict(dispute.layout) != self.world.layout.dimensions():
             return
         found = disputes.farthest(dispute, values)
         if found is not None:
             evidence = (
                 _values_text(dispute.elements[0], dispute.places),
-                f"computed again after a restart it is {values[0]:.9g}",
+                f"computed again it is {values[0]:.9g} on all replicas",
             )
             self._name(step, dispute.attempt, dispute.places[found], evidence)
 
@@ -215,21 +267,40 @@ class Replicas:
                 f"step {step}: {what} of rank {places[rivals[found]].rank} is wrong; nothing is saved",
                 [peer for peer in members if by_sum[peer] == by_sum[rivals[found]]],
             )
+        repeated = self._open is not None and step <= self._open.step
+        dispute = Dispute(
+            step=step,
+            attempt=self.attempt,
+            layout=self.world.layout.dimensions(),
+            rank=members[0] if self.peers.in_gang else self.world.rank,
+            places=tuple(places[rank] for rank in rivals),
+            elements=tuple(elements),
+            repeats=self._open.repeats + 1 if self._open and repeated else 0,
+        )
         if self.peers.own == 0:
-            self.dispute.write(
-                Dispute(
-                    step=step,
-                    attempt=self.attempt,
-                    layout=self.world.layout.dimensions(),
-                    rank=members[0] if self.peers.in_gang else self.world.rank,
-                    places=tuple(places[rank] for rank in rivals),
-                    elements=tuple(elements),
-                )
+            self.dispute.write(dispute)
+        raise self._undecided(dispute, what)
+
+    def _undecided(self, dispute: Dispute, what: str) -> ReplicasDiffer:
+        """Return the error about a dispute; where the fault repeats, make known that no rank can be named."""
+        ranks = ", ".join(str(place.rank) for place in dispute.places)
+        text = f"step {dispute.step}: {what} differs between ranks {ranks}; nothing is saved, and"
+        if not dispute.repeats:
+            return ReplicasDiffer(f"{text} computing the step again will show which was right")
+        times = f"{dispute.repeats} time{'s' if dispute.repeats > 1 else ''}"
+        if self.peers.own == 0:
+            self._name_none(
+                dispute,
+                f"replicas on ranks {ranks} differ again after step {dispute.step}, computed again"
+                f" {times}: the fault repeats, and it is not known which of them is wrong",
             )
-        names_of_ranks = ", ".join(str(places[rank].rank) for rank in rivals)
-        raise ReplicasDiffer(
-            f"step {step}: {what} differs between ranks {names_of_ranks}; nothing is saved, and"
-            " computing the step again will show which was right"
+        text += f" the fault repeats: the step was computed again {times}"
+        if dispute.repeats < REPEATS_MAX:
+            return ReplicasDiffer(text)
+        nodes = ", ".join(sorted({place.node for place in dispute.places}))
+        return ReplicasDiffer(
+            f"{text}. The run ends; test {nodes}, and start it again on other nodes or with three replicas",
+            final=True,
         )
 
     def _places(self) -> list[Place]:
@@ -305,10 +376,33 @@ class Replicas:
             step=step,
             attempt=attempt,
             time=time.time(),
-            what="its replica of the model differs from the others'",
+            what=_DIFFERS,
             evidence=evidence,
         )
         self.announce(f"{CORRUPT}-step-{step}", culprit)
+
+    def _name_none(self, dispute: Dispute, what: str) -> None:
+        """Make a dispute known in which no rank can be named, with all candidates."""
+        culprit = Culprit(
+            symptom=CORRUPT,
+            rank=NO_RANK,
+            node="",
+            pod="",
+            step=dispute.step,
+            attempt=dispute.attempt,
+            time=time.time(),
+            what=what,
+            evidence=(
+                *(_values_text(one, dispute.places) for one in dispute.elements[:1]),
+                *(_place_text(place) for place in dispute.places),
+            ),
+        )
+        self.announce(f"{CORRUPT}-none-step-{dispute.step}", culprit)
+
+
+def _place_text(place: Place) -> str:
+    pod = f", pod {place.pod}" if place.pod else ""
+    return f"rank {place.rank} is on {place.node}{pod}"
 
 
 def _values_text(element: Element, places: Sequence[Place]) -> str:

@@ -2,7 +2,8 @@
 
 With two replicas neither is known to be right. The run restarts from the last checkpoint on which they agreed,
 and its steps give the same bits again; at the step of the dispute the value that is nearer to the new one was
-right. It need not be equal: the gradients of the wrong replica have reached the other one.
+right, if all replicas agree on the new one: a broken device may repeat its error. It need not be equal: the
+gradients of the wrong replica have reached the other one.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ import torch
 from training.checkpoint.local_tensors import Groups, local_data
 from trainyard.culprits import FOLDER
 
+REPEATS_MAX: Final = 3
+"""Times that a step is computed again because of one dispute; if the replicas still differ, the run ends."""
 _FILE: Final = "dispute.json"
 _CLEARLY: Final = 1e-3
 """By how much one replica's parts of all distances must exceed the others'."""
@@ -69,6 +72,12 @@ class Dispute:
     places: tuple[Place, ...]
     """One rank for each of the differing values."""
     elements: tuple[Element, ...]
+    repeats: int = 0
+    """How often the step was computed again before, and the replicas differed again."""
+
+    def to_json(self) -> bytes:
+        """Return the content of the file."""
+        return json.dumps(asdict(self)).encode()
 
 
 def implausible(elements: Sequence[Element]) -> int | None:
@@ -127,15 +136,14 @@ class DisputeFile:
         """Record it, in place of an older one. Raises OSError."""
         self._file.parent.mkdir(parents=True, exist_ok=True)
         fresh = self._file.with_name(f".{_FILE}-{os.getpid()}")
-        fresh.write_text(json.dumps(asdict(dispute)) + "\n", encoding="utf-8")
+        fresh.write_bytes(dispute.to_json() + b"\n")
         fresh.replace(self._file)
 
     def read(self) -> Dispute | None:
         """Return the open dispute; None without one, or if it cannot be read."""
         try:
-            values: dict[str, object] = json.loads(self._file.read_text(encoding="utf-8"))
-            return _parse(values)
-        except (OSError, ValueError, TypeError, KeyError):
+            return parse(self._file.read_bytes())
+        except OSError:
             return None
 
     def close(self) -> None:
@@ -144,7 +152,15 @@ class DisputeFile:
             self._file.unlink()
 
 
-def _parse(values: Mapping[str, object]) -> Dispute:
+def parse(content: bytes) -> Dispute | None:
+    """Return a dispute as `Dispute.to_json` gives it; None for anything else."""
+    try:
+        return _dispute(json.loads(content))
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+def _dispute(values: Mapping[str, object]) -> Dispute:
     """Return a dispute. Raises KeyError, TypeError, ValueError."""
     named = dict(values)
     places, elements = named.pop("places"), named.pop("elements")
