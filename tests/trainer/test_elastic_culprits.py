@@ -248,3 +248,20 @@ def test_of_two_groups_none_is_named_while_the_fault_repeats(elastic: ElasticRun
     # A group that waits for another one does not save again what it has loaded.
     saved = [one["step"] for one in elastic.files.events("checkpoint_commit")]
     assert saved == sorted(set(saved))
+
+
+@groups_of_one_or_two
+def test_a_group_is_compared_with_the_others_before_it_leaves(elastic: ElasticRun) -> None:
+    never = ("checkpoint.every_steps=1000000", "report.compare_replicas_every_steps=1000000")
+    elastic.settings += (*PATIENCE, *never)
+    grown(elastic, 2)
+    fault = Fault("flip", "optimizer", elastic.ranks - 1, 0, bit=20, spot=0.4)
+    group = broken(elastic, fault, 0)
+    advance(elastic)
+    assert elastic.files.events("culprit") == []
+    group.signal(signal.SIGTERM)
+    found = verdict(elastic)
+    assert (found["symptom"], found["rank"]) == (CORRUPT, 3 * elastic.ranks - 1)
+    lost(elastic)
+    elastic.until_groups(2)
+    advance(elastic)

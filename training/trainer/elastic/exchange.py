@@ -33,7 +33,7 @@ LEAVE: Final = 1
 STOP: Final = 2
 """Flag: the whole run stops after the round."""
 COMPARE: Final = 4
-"""Flag: the state after the round is compared, because this member is about to save it, or to give it away."""
+"""Flag: the state after the round is compared: this member is about to save it, to give it away, or to leave."""
 READY_GROUPS: Final = 3
 ID_SIZE: Final = 16
 _SIZE: Final = struct.Struct("!Q")

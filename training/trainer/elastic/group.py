@@ -397,7 +397,8 @@ class Group:
         if run.notice.is_set() and self.leadership.is_run_notice(run):
             flags |= rounds.STOP
         elif self._is_asked_to_leave() or orders.get("leave"):
-            flags |= rounds.LEAVE
+            # Compared before it goes: afterwards nobody can find out what it has added to the sums.
+            flags |= rounds.LEAVE | rounds.COMPARE
         if self._wants_comparison(kind):
             flags |= rounds.COMPARE
         fed = orders["donors"]["fed"] if orders else {}
