@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -264,4 +266,36 @@ def test_a_group_is_compared_with_the_others_before_it_leaves(elastic: ElasticRu
     assert (found["symptom"], found["rank"]) == (CORRUPT, 3 * elastic.ranks - 1)
     lost(elastic)
     elastic.until_groups(2)
+    advance(elastic)
+
+
+def failing(armed: Path, failing_rank: int) -> Hook:
+    """Let a rank fail once this file exists."""
+
+    def hook(rank: int) -> None:
+        from training.trainer.data.prefetch import PrefetchLoader
+
+        plain = PrefetchLoader.take
+
+        def take_or_fail(loader: PrefetchLoader, first: int, count: int) -> Any:
+            if rank == failing_rank and armed.exists():
+                raise RuntimeError("the loader is broken")
+            return plain(loader, first, count)
+
+        pytest.MonkeyPatch().setattr(PrefetchLoader, "take", take_or_fail)
+
+    return hook
+
+
+@groups_of_one_or_two
+def test_a_rank_that_fails_reports_that_with_its_frames(elastic: ElasticRun) -> None:
+    armed, failing_rank = elastic.trainer.root / "armed", elastic.ranks - 1
+    grown(elastic, 1, failing(armed, failing_rank))
+    armed.touch()
+    lost(elastic)
+    (file,) = (elastic.files.path / "flight").glob(f"view-*/rank-{failing_rank:05d}.json")
+    report = json.loads(file.read_text())
+    assert (report["state"], report["error"]) == ("failed", "the loader is broken")
+    assert report["frames"][-1].endswith("take_or_fail")
+    elastic.add()
     advance(elastic)

@@ -59,7 +59,14 @@ def _train(arguments: argparse.Namespace, notice: Notice) -> int:
         if request.config.groups.enabled:
             from training.trainer.elastic.start import run_group
 
-            return run_group(request, world, notice, describe=describe_error, leave=_exit)
+            return run_group(
+                request,
+                world,
+                notice,
+                describe=describe_error,
+                is_communication=_is_communication,
+                leave=_exit,
+            )
         run = assembly.assemble(request, world, notice)
         reports = reporting.Reports(run, request)
         try:

@@ -66,6 +66,8 @@ class Group:
     entrance: Entrance
     donors: Donors
     leadership: Leadership
+    is_communication: Callable[[Exception], bool]
+    """Returns whether an error is one of the exchange between the ranks of this group."""
     view: View | None = None
     mesh: Mesh | None = None
     exchange: Exchange | None = None
@@ -97,6 +99,20 @@ class Group:
         """Join, train to the end of the run or of this group's part in it; return the exit code."""
         self.changed_at = time.monotonic()
         try:
+            return self._take_part()
+        except Excluded:
+            raise
+        except Exception as error:
+            self._close_links()  # the others need not wait for what follows
+            if self.run.flight:
+                of_communication = self.is_communication(error)
+                self.run.flight.fail(error, of_communication=of_communication)
+            raise
+        finally:
+            self._close_mesh()
+
+    def _take_part(self) -> int:
+        try:
             entry = self.entrance.enter()
             if entry is None:
                 return EXIT_PREEMPTED
@@ -122,8 +138,6 @@ class Group:
             if self.ranks.share(self.log.exists, self._current().number + 1):
                 raise Excluded(str(error)) from None
             raise
-        finally:
-            self._close_mesh()
 
     def _start(self, view: View) -> None:
         """Load the state: this group has started the run, or started it again."""
@@ -290,7 +304,6 @@ class Group:
         )
         view = View.from_json(self.ranks.share(self._create, proposal))
         if wrong and is_rollback(view):
-            self._close_mesh()
             raise error
         self._enter(view)
 
@@ -329,6 +342,9 @@ class Group:
     def _close_mesh(self) -> None:
         if self.run.flight:
             self.run.flight.watch_none()
+        self._close_links()
+
+    def _close_links(self) -> None:
         if self.mesh:
             self.mesh.close()
             self.mesh = self.exchange = None
