@@ -299,3 +299,22 @@ def test_a_rank_that_fails_reports_that_with_its_frames(elastic: ElasticRun) -> 
     assert report["frames"][-1].endswith("take_or_fail")
     elastic.add()
     advance(elastic)
+
+
+@groups_of_one
+def test_none_is_named_while_groups_join_and_leave(elastic: ElasticRun, trials: Trials) -> None:
+    steps = trials.numbers("elastic: none is named while groups join and leave", 300, 20_000)
+    elastic.settings += COMPARED
+    grown(elastic, 2)
+    while elastic.files.last_step() < len(steps):
+        elastic.add()
+        elastic.until_groups(3)
+        advance(elastic, 20)
+        leaving = elastic.groups.pop(trials.chance.randrange(3))
+        leaving.signal(signal.SIGTERM)
+        assert leaving.wait() == [75], leaving.output()
+        elastic.until_groups(2)
+        advance(elastic, 20)
+    assert Verdicts(elastic.files.path).all() == []
+    assert elastic.files.events("culprit") == []
+    trials.passed = True
