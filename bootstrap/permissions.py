@@ -25,7 +25,10 @@ READ_POLICIES: Final = (
     "arn:aws:iam::aws:policy/job-function/ViewOnlyAccess",
     "arn:aws:iam::aws:policy/SecurityAudit",
 )
-"""AWS's own policies of describing without reading data: no objects, no secrets, no parameters."""
+"""AWS's own policies of describing without reading data: no objects, no secrets, no parameters.
+
+They do show environment variables of functions and containers, and user data of instances: see `preview_limits`.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,6 +122,46 @@ def state_reader(home: Home, stack: str) -> Document:
     )
 
 
+def descriptions(target: Target) -> Document:
+    """Return what a refresh reads of a stack's resources, and AWS's own policies do not allow."""
+    return document(
+        _allow("LogGroups", ["logs:GetDataProtectionPolicy"], "*"),
+        _allow("BucketTags", ["s3:ListTagsForResource"], _buckets(target)),
+    )
+
+
+_SERVICES: Final = (
+    *("autoscaling", "ec2", "eks", "elasticfilesystem", "events", "fsx", "iam", "kms", "logs"),
+    *("s3", "servicequotas", "sqs", "sts"),
+)
+"""Services that a stack's resources are of. None of them describes environment variables."""
+
+
+def preview_limits() -> Document:
+    """Return what AWS's own policies allow and a preview is denied: descriptions that may hold a secret.
+
+    Those are environment variables of Lambda, ECS, CodeBuild, Batch and SageMaker, parameters of Glue and
+    CloudFormation, and user data of instances. Code of any branch runs as this role.
+    """
+    return document(
+        {
+            "Sid": "OtherServices",
+            "Effect": "Deny",
+            "NotAction": [f"{service}:*" for service in _SERVICES],
+            "Resource": "*",
+        },
+        {
+            "Sid": "UserData",
+            "Effect": "Deny",
+            "Action": [
+                *("autoscaling:DescribeLaunchConfigurations", "ec2:DescribeInstanceAttribute"),
+                *("ec2:DescribeLaunchTemplateVersions", "ec2:DescribeSpotFleetRequests"),
+            ],
+            "Resource": "*",
+        },
+    )
+
+
 def state_writer(home: Home, stack: str) -> Document:
     """Return the right to update one stack's state. Versions cannot be deleted: they are its backups."""
     return document(
@@ -168,7 +211,7 @@ def _state_paths(home: Home, stack: str) -> list[str]:
 def deployment(home: Home, target: Target) -> list[Document]:
     """Return the rights to create, change and delete a stack's resources, in documents within IAM's size limit."""
     return [
-        document(*_network_and_nodes(home), *_cluster(home, target)),
+        document(*_network_and_nodes(home, target), *_cluster(home, target)),
         document(*_storage(home, target), *_messages(home)),
         document(*_identities(home, target), *guardrails(home)),
     ]
@@ -193,8 +236,8 @@ _NETWORK: Final = {
     "Revoke": ["SecurityGroupEgress", "SecurityGroupIngress"],
     "Create": [
         *("FlowLogs", "InternetGateway", "LaunchTemplate", "LaunchTemplateVersion", "NatGateway"),
-        *("PlacementGroup", "Route", "RouteTable", "SecurityGroup", "Subnet", "Tags", "Vpc"),
-        "VpcEndpoint",
+        *("NetworkInterface", "PlacementGroup", "Route", "RouteTable", "SecurityGroup", "Subnet"),
+        *("Tags", "Vpc", "VpcEndpoint"),
     ],
     "Delete": [
         *("FlowLogs", "InternetGateway", "LaunchTemplate", "LaunchTemplateVersions", "NatGateway"),
@@ -202,16 +245,20 @@ _NETWORK: Final = {
         *("Tags", "Vpc", "VpcEndpoints"),
     ],
     "Modify": [
-        *("LaunchTemplate", "SecurityGroupRules", "SubnetAttribute", "VpcAttribute"),
-        "VpcEndpoint",
+        *("LaunchTemplate", "NetworkInterfaceAttribute", "SecurityGroupRules", "SubnetAttribute"),
+        *("VpcAttribute", "VpcEndpoint"),
     ],
     "Replace": ["Route", "RouteTableAssociation"],
     "Run": ["Instances"],
 }
-"""EC2's actions by verb. RunInstances: EKS checks with the caller's rights that a launch template can be used."""
+"""EC2's actions by verb.
+
+RunInstances: EKS checks with the caller's rights that a launch template can be used. Network interfaces: EFS
+creates, changes and deletes those of its mount targets with the caller's rights.
+"""
 
 
-def _network_and_nodes(home: Home) -> list[Statement]:
+def _network_and_nodes(home: Home, target: Target) -> list[Statement]:
     actions = [f"ec2:{verb}{thing}" for verb, things in _NETWORK.items() for thing in things]
     return [
         _allow("Network", actions, "*", Condition=_in_region(home)),
@@ -219,6 +266,23 @@ def _network_and_nodes(home: Home) -> list[Statement]:
             "PublicParameters",
             ["ssm:GetParameter", "ssm:GetParameters"],
             f"arn:aws:ssm:{home.region}::parameter/aws/service/*",
+        ),
+        # EC2 asks for it with an interface endpoint that has private names; Route 53 is in no region.
+        _allow(
+            "EndpointNames",
+            ["route53:AssociateVPCWithHostedZone"],
+            ["arn:aws:route53:::hostedzone/*", f"arn:aws:ec2:{home.region}:{home.account}:vpc/*"],
+        ),
+        # Tags from which Cluster Autoscaler knows the nodes of an empty group. EKS names and tags the groups.
+        _allow(
+            "NodeGroupTags",
+            ["autoscaling:CreateOrUpdateTags", "autoscaling:DeleteTags"],
+            f"arn:aws:autoscaling:{home.region}:{home.account}:autoScalingGroup:*:autoScalingGroupName/eks-*",
+            Condition={
+                "StringEquals": {
+                    f"aws:ResourceTag/k8s.io/cluster-autoscaler/{target.cluster}": "owned"
+                }
+            },
         ),
     ]
 
@@ -240,8 +304,11 @@ def _cluster(home: Home, target: Target) -> list[Statement]:
     return [_allow("Cluster", actions, own)]
 
 
+def _buckets(target: Target) -> str:
+    return f"arn:aws:s3:::{target.bucket_prefix}-*"
+
+
 def _storage(home: Home, target: Target) -> list[Statement]:
-    buckets = f"arn:aws:s3:::{target.bucket_prefix}-*"
     settings = [
         *("BucketLogging", "BucketOwnershipControls", "BucketPolicy", "BucketPublicAccessBlock"),
         *("BucketTagging", "BucketVersioning", "EncryptionConfiguration"),
@@ -254,8 +321,9 @@ def _storage(home: Home, target: Target) -> list[Statement]:
                 *("s3:CreateBucket", "s3:DeleteBucket", "s3:DeleteBucketPolicy", "s3:GetBucket*"),
                 *("s3:GetEncryptionConfiguration", "s3:GetLifecycleConfiguration"),
                 *("s3:ListBucket", *(f"s3:Put{setting}" for setting in settings)),
+                *("s3:TagResource", "s3:UntagResource"),
             ],
-            buckets,
+            _buckets(target),
         ),
         _allow(
             "FileSystems",
@@ -267,6 +335,7 @@ def _storage(home: Home, target: Target) -> list[Statement]:
                 *("elasticfilesystem:CreateFileSystem", "elasticfilesystem:CreateMountTarget"),
                 *("elasticfilesystem:DeleteFileSystem", "elasticfilesystem:DeleteMountTarget"),
                 *("elasticfilesystem:DeleteFileSystemPolicy",),
+                *("elasticfilesystem:ModifyMountTargetSecurityGroups",),
                 *("elasticfilesystem:PutBackupPolicy", "elasticfilesystem:PutFileSystemPolicy"),
                 *("elasticfilesystem:PutLifecycleConfiguration", "elasticfilesystem:TagResource"),
                 *("elasticfilesystem:UntagResource", "elasticfilesystem:UpdateFileSystem"),
@@ -319,7 +388,10 @@ _SERVICE_LINKED: Final = (
 
 def _identities(home: Home, target: Target) -> list[Statement]:
     iam = f"arn:aws:iam::{home.account}"
-    # Roles without a fixed name get their resource's, `aws-...`, and a random suffix.
+    # Roles without a fixed name get their resource's, `aws-...`, and a random suffix. `*` crosses slashes, so
+    # service-linked roles (`aws-service-role/...`) match, too. FSx needs that: it gives the role of a linked file
+    # system its bucket with the caller's rights. IAM lets nobody else change such a role.
+    # https://docs.aws.amazon.com/fsx/latest/LustreGuide/setting-up.html
     names = ("aws-*", f"{target.cluster}-*")
     roles = [f"{iam}:role/{name}" for name in names]
     return [

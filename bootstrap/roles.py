@@ -74,22 +74,33 @@ class Roles(pulumi.ComponentResource):
         def writable(home: Home) -> list[Document]:
             return [permissions.state_writer(home, stack)]
 
-        reads = [
-            ("preview", "PREVIEW_ROLE", permissions.of_pull_requests(), "Previews"),
-            ("drift", "DRIFT_ROLE", permissions.of_branch("main"), "Detects drift of"),
-        ]
-        for purpose, variable, subject, verb in reads:
-            self.variables[f"{variable}_{suffix}"] = self._role(
-                permissions.role_name(stack, purpose),
-                subject,
-                f"{verb} {stack}",
-                {"state": readable},
-            )
+        def limited(_: Home) -> list[Document]:
+            return [permissions.preview_limits()]
+
+        def described(_: Home) -> list[Document]:
+            return [permissions.descriptions(target)]
+
+        self.variables[f"PREVIEW_ROLE_{suffix}"] = self._role(
+            permissions.role_name(stack, "preview"),
+            permissions.of_pull_requests(),
+            f"Previews {stack}",
+            {"state": readable, "limits": limited},
+        )
+        self.variables[f"DRIFT_ROLE_{suffix}"] = self._role(
+            permissions.role_name(stack, "drift"),
+            permissions.of_branch("main"),
+            f"Detects drift of {stack}",
+            {"state": readable, "reads": described},
+        )
         self.variables[f"DEPLOY_ROLE ({stack})"] = self._role(
             permissions.role_name(stack, "deploy"),
             permissions.of_environment(stack),
             f"Deploys {stack}",
-            {"state": writable, "stack": lambda home: permissions.deployment(home, target)},
+            {
+                "state": writable,
+                "reads": described,
+                "stack": lambda home: permissions.deployment(home, target),
+            },
         )
 
     def _role(

@@ -13,7 +13,9 @@ from typing import Any, Final
 
 Document = Mapping[str, Any]
 
-_STATEMENT_KEYS: Final = {"Sid", "Effect", "Principal", "Action", "Resource", "Condition"}
+_STATEMENT_KEYS: Final = {
+    *("Sid", "Effect", "Principal", "Action", "NotAction", "Resource", "Condition"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,10 +71,7 @@ def _applies(statement: Mapping[str, Any], request: Request, *, named: bool) -> 
         raise ValueError(f"a principal belongs into policies of resources only: {statement}")
     return (
         (not named or _is_principal(statement["Principal"], request))
-        and any(
-            matches(pattern.lower(), request.action.lower())
-            for pattern in _listed(statement["Action"])
-        )
+        and _names_action(statement, request.action)
         # A trust policy is about the role that it is on.
         and any(
             matches(pattern, request.resource)
@@ -84,6 +83,14 @@ def _applies(statement: Mapping[str, Any], request: Request, *, named: bool) -> 
             for key, values in keys.items()
         )
     )
+
+
+def _names_action(statement: Mapping[str, Any], action: str) -> bool:
+    if ("Action" in statement) == ("NotAction" in statement):
+        raise ValueError(f"a statement has either Action or NotAction: {statement}")
+    patterns = _listed(statement.get("Action", statement.get("NotAction")))
+    named = any(matches(pattern.lower(), action.lower()) for pattern in patterns)
+    return named == ("Action" in statement)
 
 
 def _is_principal(principal: Any, request: Request) -> bool:

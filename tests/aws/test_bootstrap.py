@@ -14,7 +14,7 @@ import pytest
 from bootstrap import permissions
 from bootstrap.permissions import Home, Target
 from infra.cli.render import ROOT
-from tests.aws.iam_evaluation import Request, allowed, matches
+from tests.aws.iam_evaluation import Request, allowed
 from tests.aws.moto_cloud import ACCOUNT, REGION, Deployed, deployed_once
 from tests.aws.moto_cloud.iam import managed_policy
 
@@ -76,6 +76,12 @@ def attached(deployed: Deployed, role: str) -> list[dict[str, Any]]:
     return found
 
 
+def whole_role(deployed: Deployed, role: str) -> list[dict[str, Any]]:
+    """All documents of a role that reads the account."""
+    aws = [managed_policy(arn)["Document"] for arn in permissions.READ_POLICIES]
+    return attached(deployed, role) + aws
+
+
 def test_the_state_is_private_versioned_encrypted_by_its_key_and_kept(deployed: Deployed) -> None:
     s3 = deployed.cloud.client("s3")
     assert s3.get_bucket_versioning(Bucket=BUCKET)["Status"] == "Enabled"
@@ -118,24 +124,20 @@ def test_each_role_can_be_taken_by_its_workflows_only(
 
 
 def test_a_preview_reads_its_own_state_and_nothing_else_s_content(deployed: Deployed) -> None:
-    own = attached(deployed, "trainyard-ci-dev-preview")
-    aws = [managed_policy(arn)["Document"] for arn in permissions.READ_POLICIES]
-    own += aws
+    own = whole_role(deployed, "trainyard-ci-dev-preview")
 
     def reads(action: str, resource: str) -> bool:
-        return any(
-            statement["Effect"] == "Allow"
-            and any(matches(p.lower(), action.lower()) for p in many(statement["Action"]))
-            and any(matches(p, resource) for p in many(statement["Resource"]))
-            for document in own
-            for statement in document["Statement"]
-        )
+        return may(own, action, resource)
 
     state = f"arn:aws:s3:::{BUCKET}/.pulumi/stacks/trainyard"
     assert reads("s3:GetObject", f"{state}/dev.json") and reads(
         "s3:ListBucket", f"arn:aws:s3:::{BUCKET}"
     )
+    key = deployed.one("aws:kms/key:Key").outputs["arn"]
+    assert reads("kms:Decrypt", key)
     assert reads("ec2:DescribeSubnets", "*") and reads("eks:DescribeCluster", "*")
+    # infra/sites/aws/creator.py
+    assert reads("eks:ListClusters", "*")
     # infra/cli/addon_settings.py
     assert reads("eks:DescribeAddonVersions", "*") and reads("eks:DescribeAddonConfiguration", "*")
     assert not reads("s3:GetObject", f"{state}/prod.json")
@@ -147,6 +149,24 @@ def test_a_preview_reads_its_own_state_and_nothing_else_s_content(deployed: Depl
         *("ecr:BatchGetImage", "logs:GetLogEvents", "kms:Encrypt", "ec2:RunInstances"),
     ):
         assert not reads(action, "*"), action
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        *("lambda:GetFunctionConfiguration", "lambda:ListFunctions", "ecs:DescribeTaskDefinition"),
+        *("codebuild:BatchGetProjects", "batch:DescribeJobDefinitions", "glue:GetJobs"),
+        *("sagemaker:DescribeTrainingJob", "cloudformation:DescribeStacks", "ssm:ListCommands"),
+        *("ec2:DescribeInstanceAttribute", "ec2:DescribeLaunchTemplateVersions"),
+        "autoscaling:DescribeLaunchConfigurations",
+    ],
+)
+def test_a_preview_reads_no_environment_variables_or_user_data(
+    action: str, deployed: Deployed
+) -> None:
+    aws = [managed_policy(arn)["Document"] for arn in permissions.READ_POLICIES]
+    assert may(aws, action, "*"), "AWS's own policies do not allow it any more"
+    assert not may(whole_role(deployed, "trainyard-ci-dev-preview"), action, "*")
 
 
 def test_pulumi_s_paths_of_a_deployment_are_its_own_stack_s() -> None:
@@ -191,6 +211,30 @@ def test_a_deployment_cannot_change_trust_other_roles_or_the_state_s_backups() -
     assert not may(own, "iam:PassRole", f"{role}/aws-karpenter-role-0a1b2c3", **passing)
 
 
+def test_a_deployment_links_file_systems_to_buckets() -> None:
+    """FSx creates a service-linked role per file system, with the caller's rights."""
+    own, service = permissions.deployment(HOME, DEV), "s3.data-source.lustre.fsx.amazonaws.com"
+    role = f"arn:aws:iam::{ACCOUNT}:role/aws-service-role/{service}/AWSServiceRoleForFSxS3Access_fs"
+    assert may(own, "iam:CreateServiceLinkedRole", role, **{"iam:AWSServiceName": service})
+    assert may(own, "iam:AttachRolePolicy", role) and may(own, "iam:PutRolePolicy", role)
+
+
+def test_a_deployment_tags_the_groups_of_its_own_cluster_only() -> None:
+    own = permissions.deployment(HOME, DEV)
+    groups = f"arn:aws:autoscaling:{REGION}:{ACCOUNT}:autoScalingGroup:8f1c:autoScalingGroupName"
+
+    def tags(group: str, cluster: str) -> bool:
+        owned = {f"aws:ResourceTag/k8s.io/cluster-autoscaler/{cluster}": "owned"}
+        return all(
+            may(own, f"autoscaling:{action}", f"{groups}/{group}", **owned)
+            for action in ("CreateOrUpdateTags", "DeleteTags")
+        )
+
+    assert tags("eks-spot-8ac1", "training-dev")
+    assert not tags("eks-spot-8ac1", "training-prod")
+    assert not tags("web", "training-dev")
+
+
 def test_a_deployment_is_bound_to_its_region() -> None:
     request = Request(
         action="ec2:CreateVpc",
@@ -207,6 +251,8 @@ def test_every_document_is_within_iam_s_limit_of_a_managed_policy() -> None:
         *permissions.deployment(HOME, long),
         permissions.state_writer(HOME, long.stack),
         permissions.state_reader(HOME, long.stack),
+        permissions.descriptions(long),
+        permissions.preview_limits(),
     ]:
         assert len(re.sub(r"\s", "", json.dumps(document))) <= 6144
 

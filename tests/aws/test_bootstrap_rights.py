@@ -1,7 +1,8 @@
-"""The rights of the role that deploys, against what creating the committed stacks calls."""
+"""The rights of the roles that deploy and detect drift, against what the committed stacks' resources call."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -12,9 +13,10 @@ from bootstrap import permissions
 from bootstrap.permissions import Target
 from infra.cli.render import ROOT
 from tests.aws.iam_evaluation import matches
-from tests.aws.moto_cloud import Cloud, deploy
+from tests.aws.moto_cloud import Cloud, Deployed, account, deploy, missing
 from tests.aws.moto_cloud.iam import managed_policy
 from tests.aws.programs import whole
+from tests.aws.provider_calls import PROVIDER_CALLS, Calls
 from tests.aws.test_bootstrap import HOME, many, may, program
 
 CALLED = {
@@ -25,11 +27,32 @@ CALLED = {
 }
 """S3's operations whose right has another name."""
 
+ONCE_PER_ACCOUNT = {"aws:servicequotas/serviceQuota:ServiceQuota"}
+"""Created by an administrator, with the bootstrap program."""
 
-@pytest.mark.parametrize("stack", ["dev", "prod"])
-def test_a_deployment_may_do_all_that_creating_its_stack_does(
-    stack: str, cloud: Cloud, monkeypatch: pytest.MonkeyPatch
-) -> None:
+
+@dataclass(frozen=True, kw_only=True)
+class Stack:
+    """A committed stack in an account of its own."""
+
+    target: Target
+    deployed: Deployed
+    called: frozenset[str]
+    """Operations that creating it called, as `ec2:CreateVpc`."""
+
+    @property
+    def deployment(self) -> list[dict[str, Any]]:
+        """Documents of the role that deploys it, but for the state's."""
+        return [*permissions.deployment(HOME, self.target), *_reads(self.target)]
+
+    @property
+    def provider(self) -> list[Calls]:
+        """What the provider calls for its resources."""
+        return [PROVIDER_CALLS[type_] for type_ in _types(self.deployed)]
+
+
+@pytest.fixture(scope="module", params=["dev", "prod"])
+def stack(request: pytest.FixtureRequest) -> Stack:
     called: set[str] = set()
     plain = BaseClient._make_api_call
 
@@ -38,11 +61,52 @@ def test_a_deployment_may_do_all_that_creating_its_stack_does(
         called.add(f"{service}:{operation}")
         return plain(client, operation, arguments)
 
-    monkeypatch.setattr(BaseClient, "_make_api_call", noted)
-    target = Target(stack=stack, cluster=f"training-{stack}", bucket_prefix=_prefix(stack))
-    made = deploy(whole(stack), cloud)
-    policies = permissions.deployment(HOME, target)
-    policies += [managed_policy(arn)["Document"] for arn in permissions.READ_POLICIES]
+    name = request.param
+    with account() as cloud, pytest.MonkeyPatch.context() as patched:
+        patched.setattr(BaseClient, "_make_api_call", noted)
+        deployed = deploy(whole(name), cloud)
+    target = Target(stack=name, cluster=f"training-{name}", bucket_prefix=_prefix(name))
+    return Stack(target=target, deployed=deployed, called=frozenset(called))
+
+
+def test_a_deployment_may_do_all_that_creating_its_stack_does(stack: Stack) -> None:
+    needed = {CALLED.get(one, one) for one in stack.called} - {"sts:GetCallerIdentity"}
+    assert len(needed) > 50
+    assert _denied(needed, stack.deployment) == []
+    own = stack.deployment[:3]
+    for one in stack.deployed.all("aws:iam/role:Role"):
+        assert may(own, "iam:CreateRole", one.outputs["arn"]), one.name
+    for one in stack.deployed.all("aws:s3/bucket:Bucket"):
+        assert may(own, "s3:PutBucketPolicy", f"arn:aws:s3:::{one.inputs['bucket']}")
+
+
+def test_what_the_provider_calls_is_known_of_every_type(stack: Stack) -> None:
+    assert _types(stack.deployed) - set(PROVIDER_CALLS) == set()
+    assert set(missing.MISSING) - ONCE_PER_ACCOUNT - set(PROVIDER_CALLS) == set()
+
+
+def test_a_deployment_may_read_change_and_delete_every_resource_of_its_stack(stack: Stack) -> None:
+    needed = {action for calls in stack.provider for action in calls.reads | calls.writes}
+    assert _denied(needed, stack.deployment) == []
+
+
+def test_drift_detection_may_read_every_resource_of_its_stack(stack: Stack) -> None:
+    needed = {action for calls in stack.provider for action in calls.reads}
+    assert _denied(needed, _reads(stack.target)) == []
+
+
+def _types(deployed: Deployed) -> set[str]:
+    return {one.type for one in deployed.created if one.type.startswith(("aws:", "eks:"))}
+
+
+def _reads(target: Target) -> list[dict[str, Any]]:
+    """Documents of a role that refreshes a stack, but for the state's."""
+    aws = [managed_policy(arn)["Document"] for arn in permissions.READ_POLICIES]
+    return [permissions.descriptions(target), *aws]
+
+
+def _denied(actions: set[str], policies: list[dict[str, Any]]) -> list[str]:
+    """Return the actions that no statement allows, whatever their resource."""
     patterns = [
         pattern.lower()
         for document in policies
@@ -50,13 +114,11 @@ def test_a_deployment_may_do_all_that_creating_its_stack_does(
         if statement["Effect"] == "Allow"
         for pattern in many(statement["Action"])
     ]
-    needed = {CALLED.get(one, one) for one in called} - {"sts:GetCallerIdentity"}
-    assert len(needed) > 50
-    assert [n for n in sorted(needed) if not any(matches(p, n.lower()) for p in patterns)] == []
-    for one in made.all("aws:iam/role:Role"):
-        assert may(policies[:3], "iam:CreateRole", one.outputs["arn"]), one.name
-    for one in made.all("aws:s3/bucket:Bucket"):
-        assert may(policies[:3], "s3:PutBucketPolicy", f"arn:aws:s3:::{one.inputs['bucket']}")
+    return [
+        action
+        for action in sorted(actions)
+        if not any(matches(p, action.lower()) for p in patterns)
+    ]
 
 
 def _prefix(stack: str) -> str:

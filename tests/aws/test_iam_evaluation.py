@@ -26,6 +26,16 @@ def test_access_is_denied_by_default() -> None:
     assert allowed(READ, identity=[policy("Allow")], owner="1")
 
 
+def test_not_action_names_every_other_action() -> None:
+    def but(pattern: str) -> dict[str, Any]:
+        return {"Statement": {"Effect": "Deny", "NotAction": pattern, "Resource": "*"}}
+
+    assert allowed(READ, identity=[policy("Allow"), but("s3:get*")], owner="1")
+    assert not allowed(READ, identity=[policy("Allow"), but("ec2:*")], owner="1")
+    with pytest.raises(ValueError, match="either Action or NotAction"):
+        allowed(READ, identity=[policy("Allow", NotAction="ec2:*")], owner="1")
+
+
 def test_deny_wins_on_either_side() -> None:
     allow, deny = policy("Allow"), policy("Deny")
     assert not allowed(READ, identity=[allow, deny], owner="1")
@@ -82,7 +92,7 @@ def test_conditions_are_evaluated_like_in_iam(
         policy("Allow", Condition={"DateLessThan": {"aws:CurrentTime": "2030-01-01"}}),
         policy("Allow", Condition={"ForAllValues:StringLike": {"k": "a"}}),
         policy("Allow", Resource="arn:aws:s3:::b/${aws:PrincipalTag/team}/*"),
-        policy("Allow", NotAction="s3:PutObject"),
+        policy("Allow", NotResource="arn:aws:s3:::b/*"),
         policy("allow"),
     ],
 )
