@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from bootstrap.roles import SESSION_S
 from sandbox.toolchain.tools import PULUMI_VERSION
 from tools import stacks
 
@@ -100,6 +101,24 @@ def test_credentials_are_limited_to_branches_of_the_repository() -> None:
     own = "github.event.pull_request.head.repo.full_name == github.repository"
     assert own in jobs["account"]["if"]
     assert "permissions" not in jobs["offline"] and "environment" not in jobs["offline"]
+
+
+def test_a_session_lasts_as_long_as_the_longest_job_and_as_its_role_allows() -> None:
+    (prepare,) = ACTIONS
+    (session,) = [
+        step["with"]["role-duration-seconds"]
+        for step in steps(prepare)
+        if "role-to-assume" in step.get("with", {})
+    ]
+    assert session == SESSION_S
+    for path in WORKFLOWS:
+        for job in workflow(path)["jobs"].values():
+            uses = [step.get("uses", "") for step in job.get("steps", [])]
+            # Without a duration the action asks for an hour.
+            own = any(one.startswith("aws-actions/configure-aws-credentials@") for one in uses)
+            assert not own or job["timeout-minutes"] * 60 <= 3600
+            if "./.github/actions/prepare" in uses:
+                assert job["timeout-minutes"] * 60 <= session
 
 
 def test_previews_and_drift_detection_use_different_roles() -> None:
