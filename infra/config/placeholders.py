@@ -18,6 +18,10 @@ _KINDS: Final[Mapping[str, re.Pattern[str]]] = {
     "image digest": re.compile(IMAGE_DIGEST),
     # RFC 2606 reserves the first.
     "domain": re.compile(r"(?<![\w-])(?:example\.(?:com|net|org)|training\.acme\.dev)(?![\w-])"),
+    # RFC 5737 reserves these three blocks for documentation.
+    "address block": re.compile(
+        r"(?<![\d.])(?:192\.0\.2|198\.51\.100|203\.0\.113)\.\d{1,3}(?:/\d+)?\b"
+    ),
     "repository": re.compile(r"\bgithub\.com/acme/training\b"),
     "name": re.compile(r"^acme[-/]train(?:ing|yard)\b"),
 }

@@ -15,6 +15,7 @@ from tests.aws.moto_cloud import ACCOUNT
 OWN: Final = {
     placeholders.ACCOUNT: ACCOUNT,
     placeholders.IMAGE_DIGEST: "5e" * 32,
+    "203.0.113.0/24": "198.18.0.0/24",
     "cr-0123456789abcdef0": "cr-0fedcba9876543210",
     "training.acme.dev": "training.tests.dev",
     "github.com/acme/training": "github.com/tests/training",

@@ -22,7 +22,7 @@ Related = Callable[[Record, Record], bool]
 
 STACKS = ("local", "dev", "prod")
 IMAGE = (
-    "111122223333.dkr.ecr.us-east-1.amazonaws.com/trainer"
+    "111122223333.dkr.ecr.us-east-1.amazonaws.com/trainyard/trainer"
     "@sha256:2f6a1c0e9b7d43586f0a1e2d3c4b5a69788796a5b4c3d2e1f00f1e2d3c4b5a69"
 )
 """In the record of images: the digest of the committed stacks."""

@@ -8,12 +8,15 @@ from typing import Any
 import pulumi
 import pytest
 
+from bootstrap import permissions
 from infra.cli import render_outputs
 from infra.cli.render import ROOT, render
 from infra.config import stack_values
 from infra.sites.aws.creator import role_of
 from tests.aws.programs import OWN
 
+DEPLOY = permissions.role_name("dev", "deploy")
+DRIFT = permissions.role_name("dev", "drift")
 ADMIN = "arn:aws:iam::111122223333:role/platform-admin"
 SESSIONS = "arn:aws:sts::111122223333:assumed-role"
 
@@ -70,28 +73,26 @@ def _replaced(value: Any) -> Any:
 def test_an_update_as_a_listed_role_is_refused_before_the_cluster_exists(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with pytest.raises(
-        pulumi.RunError, match=r"cluster\.admins: .*role/platform-admin is the role"
-    ):
-        _run(monkeypatch, "platform-admin", [], preview=False)
-    with pytest.raises(pulumi.RunError, match=r"cluster\.deployers: .*role/trainyard-deployer"):
-        _run(monkeypatch, "trainyard-deployer", [], preview=False)
+    with pytest.raises(pulumi.RunError, match=rf"cluster\.admins: .*role/{DEPLOY} is the role"):
+        _run(monkeypatch, DEPLOY, [], preview=False)
+    with pytest.raises(pulumi.RunError, match=rf"cluster\.driftDetectors: .*role/{DRIFT} is the"):
+        _run(monkeypatch, DRIFT, [], preview=False)
 
 
 def test_a_preview_warns_of_an_admin_who_would_create_the_cluster(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    [warning] = _run(monkeypatch, "platform-admin", ["other"], preview=True)
+    [warning] = _run(monkeypatch, DEPLOY, ["other"], preview=True)
     assert "cluster training-dev; EKS makes that role an administrator" in warning
 
 
 @pytest.mark.parametrize(
     ("role", "clusters", "preview"),
     [
-        ("platform-admin", ["training-dev"], False),
-        ("bootstrap", [], False),
+        (DEPLOY, ["training-dev"], False),
+        ("platform-admin", [], False),
         # The workflow's role for pull requests creates nothing.
-        ("trainyard-preview", [], True),
+        (permissions.role_name("dev", "preview"), [], True),
     ],
 )
 def test_other_callers_and_later_updates_are_accepted(

@@ -27,16 +27,14 @@ def test_an_update_lists_every_placeholder_and_a_preview_accepts_them(stack: str
     values = _values(stack)
     found = _refused(stack, values)
     expected = {
-        *(
-            f"cluster.{key}[0]: placeholder"
-            for key in ("admins", "deployers", "viewers", "driftDetectors")
-        ),
+        *(f"cluster.{key}[0]: placeholder" for key in ("admins", "viewers", "driftDetectors")),
         "aws.account: placeholder",
         "storage.buckets.prefix: placeholder",
         "images.trainer: placeholder",
         "registries[0]: placeholder",
     }
     dev = {
+        "cluster.endpoint[0]: placeholder",
         "teams[0].members.researchers[0]: placeholder",
         "teams[0].members.leads[0]: placeholder",
     }
@@ -95,6 +93,9 @@ def test_placeholders_are_reported_together_with_other_issues() -> None:
         ("vpc-0123456789abcdef0", "id"),
         ("arn:aws:kms:us-east-1:999999999999:key/01234567-89ab-cdef-0123-456789abcdef", "id"),
         (111122223333, "account"),
+        ("192.0.2.0/24", "address block"),
+        ("198.51.100.17/32", "address block"),
+        ("https://203.0.113.9:8443", "address block"),
     ],
 )
 def test_other_placeholders_of_the_pages_are_found_too(value: object, kind: str) -> None:
@@ -104,7 +105,10 @@ def test_other_placeholders_of_the_pages_are_found_too(value: object, kind: str)
 
 @pytest.mark.parametrize(
     "value",
-    ["123456789012", "examples", "my-example.company.com", "cr-0a1b2c3d4e5f67890", "9111122223333"],
+    [
+        *("123456789012", "examples", "my-example.company.com", "cr-0a1b2c3d4e5f67890"),
+        *("9111122223333", "192.0.20.0/24", "203.0.114.0/24", "10.192.0.2", "1203.0.113.9"),
+    ],
 )
 def test_own_values_are_no_placeholders(value: str) -> None:
     assert placeholders.find_placeholders({"aws": {"key": value}}) == []

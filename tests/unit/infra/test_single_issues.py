@@ -153,7 +153,7 @@ MISTAKES: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     (lambda s: s["teams"][1].pop("name"), "teams[1].name: missing"),
     (
         lambda s: s.update(
-            images={"trainer": "111122223333.dkr.ecr.us-east-1.amazonaws.com/trainer:v1"}
+            images={"trainer": "111122223333.dkr.ecr.us-east-1.amazonaws.com/trainyard/trainer:v1"}
         ),
         "images.trainer: image-reference",
     ),
