@@ -6,8 +6,10 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -16,11 +18,14 @@ from sandbox.ports import free_port
 from tests.trainer.fault_table import Trials
 from tests.trainer.ranks import Hook, RunFiles, held_before, noting_samples, until
 from tests.trainer.runs import INTERVAL, STEPS, Trainer, assert_same
-from tests.trainer.test_faults_kills import assert_each_sample_counted_once
+from tests.trainer.test_faults_kills import SAMPLES, assert_each_sample_counted_once
 from training.checkpoint.factory import find_checkpoints
+from training.peer_memory import inventory
+from training.peer_memory.inventory import Part
 from training.trainer.config import ModelConfig
 from trainyard.contract import PEER_MEMORY_ENV
 from trainyard.restarts import INDEX_ENV
+from trainyard.shared_files import shared_token
 
 pytestmark = pytest.mark.sampled
 
@@ -120,46 +125,117 @@ def lose(
     return files.last_step()
 
 
+def parts(run_dir: Path) -> list[Part]:
+    """What the keepers have that can be reached."""
+    token, found = shared_token(run_dir / "peer-memory" / "token"), list[Part]()
+    for address in inventory.keepers(run_dir):
+        with suppress(OSError):
+            found += inventory.ask(address, token)
+    return found
+
+
+def lose_again(trainer: Trainer, keepers: Keepers, run: str, victim: int, step: int) -> None:
+    """Start the nodes again, and kill one in the first or second step, by `step`, after the state is on both."""
+    keepers.start()
+    run_dir, attempt = trainer.root / run, len(trainer.files(run).events("started")) + 1
+    loaded = inventory.newest_complete(parts(run_dir))[0].stamp
+    acted = trainer.root / f"{run}.acted again"
+    noted = noting_samples(trainer.root / f"{run}.samples", attempt)
+    hook = held_before(loaded.step + step, acted, keepers.hook(noted))
+    ranks = trainer.start(run, *SHARDED, hook=hook)
+
+    def is_held() -> bool:
+        wanted = replace(loaded, attempt=attempt)
+        found = Counter(part.rank for part in parts(run_dir) if part.stamp == wanted)
+        return found == {0: 2, 1: 2}
+
+    until(is_held, f"step {loaded.step} on two nodes: {ranks.output()}")
+    keepers.kill(victim)
+    ranks.signal(signal.SIGKILL, victim)
+    acted.touch()
+    assert 0 not in ranks.wait(), ranks.output()
+
+
+def steps_begun(noted: Path) -> int:
+    """The newest step of which a sample was taken."""
+    return max(int(line.split()[1]) for line in noted.read_text().splitlines()) // SAMPLES + 1
+
+
 def test_loss_of_a_node_costs_no_step_and_reads_no_storage(
     trainer: Trainer, sharded: RunFiles, trials: Trials, keepers: list[Keepers]
 ) -> None:
-    for number in trials.numbers("node lost without notice, peer memory after each step", 2, 300):
+    fault = "node lost without notice, peer memory after each step (recorded steps)"
+    for number in trials.numbers(fault, 2, 300):
         run, step = f"run{number}", trials.chance.randrange(1, STEPS - 4)
         files, noted = trainer.files(run), trainer.root / f"run{number}.samples"
         keepers.append(Keepers(trainer.root / run))
-        killed_at = lose(trainer, keepers[-1], run, step, trials.chance.randrange(2), *SHARDED)
+        victim = trials.chance.randrange(2)
+        killed_at = lose(trainer, keepers[-1], run, step, victim, *SHARDED)
+        begun = steps_begun(noted)
+        again = number % 2  # then the other node, which alone had the whole state
+        if again:
+            lose_again(trainer, keepers[-1], run, 1 - victim, trials.chance.randrange(1, 3))
         assert not find_checkpoints(str(trainer.root / run))[1]
         keepers[-1].start()
-        hook = keepers[-1].hook(noting_samples(noted, 2))
+        hook = keepers[-1].hook(noting_samples(noted, 2 + again))
         assert trainer.run(run, *SHARDED, hook=hook) == [0, 0]
-        resumed = files.events("resumed")[-1]
-        assert resumed["source"] == "peer memory"
-        trials.lost(max(0, killed_at - resumed["step"]))
-        assert resumed["step"] >= killed_at >= step
+        for resumed in files.events("resumed"):
+            assert resumed["source"] == "peer memory"
+            trials.lost(max(0, killed_at - resumed["step"]))
+            assert resumed["step"] >= killed_at >= step
+        # One finished step that is not written down yet, and the one in flight.
+        assert begun - files.events("resumed")[0]["step"] <= 2
         assert_each_sample_counted_once(noted, files)
         assert_same(files, sharded)
         keepers[-1].end()
     trials.passed = True
 
 
+EVERY = 3
+EVERY_FEW = (*SHARDED, f"peer_memory.every_steps={EVERY}")
+
+
 def test_with_snapshots_every_few_steps_at_most_so_many_are_lost(
     trainer: Trainer, sharded: RunFiles, trials: Trials, keepers: list[Keepers]
 ) -> None:
-    every = 3
-    settings = (*SHARDED, f"peer_memory.every_steps={every}")
     for number in trials.numbers("node lost without notice, peer memory every 3 steps", 1, 60):
-        run, step = f"run{number}", trials.chance.randrange(2 * every, STEPS - 4)
+        run, step = f"run{number}", trials.chance.randrange(2 * EVERY, STEPS - 4)
         keepers.append(Keepers(trainer.root / run))
-        killed_at = lose(trainer, keepers[-1], run, step, trials.chance.randrange(2), *settings)
+        killed_at = lose(trainer, keepers[-1], run, step, trials.chance.randrange(2), *EVERY_FEW)
         keepers[-1].start()
-        assert trainer.run(run, *settings, hook=keepers[-1].hook()) == [0, 0]
+        assert trainer.run(run, *EVERY_FEW, hook=keepers[-1].hook()) == [0, 0]
         resumed = trainer.files(run).events("resumed")[-1]
         trials.lost(max(0, killed_at - resumed["step"]))
-        # The snapshot before may still be on its way when the next one is due.
-        assert resumed["step"] % every == 0 and killed_at - resumed["step"] < 2 * every
+        # The step after a snapshot is not finished before two nodes have it.
+        assert resumed["step"] % EVERY == 0 and killed_at - resumed["step"] <= EVERY
         assert_same(trainer.files(run), sharded)
         keepers[-1].end()
     trials.passed = True
+
+
+def test_a_snapshot_on_its_way_costs_the_steps_since_the_one_before(
+    trainer: Trainer, sharded: RunFiles, keepers: list[Keepers]
+) -> None:
+    acted, files = trainer.root / "acted", trainer.files("run")
+    keepers.append(Keepers(trainer.root / "run"))
+    keepers[0].start()
+    hook = held_before(2 * EVERY, acted, keepers[0].hook())
+    ranks = trainer.start("run", *EVERY_FEW, "collective_timeout_s=600", hook=hook)
+    files.until_step(EVERY + 1)
+    for process in keepers[0].processes.values():
+        process.send_signal(signal.SIGSTOP)
+    acted.touch()
+    files.until_step(2 * EVERY)
+    keepers[0].kill(1)
+    ranks.signal(signal.SIGKILL)
+    ranks.wait()
+    keepers[0].processes[0].send_signal(signal.SIGCONT)
+    keepers[0].start()
+    assert files.last_step() == 2 * EVERY
+    assert trainer.run("run", *EVERY_FEW, hook=keepers[0].hook()) == [0, 0]
+    resumed = files.events("resumed")[-1]
+    assert (resumed["source"], resumed["step"]) == ("peer memory", EVERY)
+    assert_same(files, sharded)
 
 
 def test_a_lost_state_of_two_nodes_continues_on_one(

@@ -6,13 +6,13 @@ SIGTERM it first writes the newest snapshot to storage, unless storage has as ne
 
 Ranks connect to the socket that TRAINYARD_PEER_MEMORY names:
 
-    rank:   {"open": {rank, world, bytes}}                     keeper: {"slots": 2} with the slots' descriptors
+    rank:   {"open": {rank, world, bytes, attempt, loaded}}    keeper: the slot to write next, and descriptors
     rank:   {"writing": slot}                                  the slot's old content is void
     rank:   {"snapshot": {slot, stamp, files}}                 keeper: {"held": step, "problem": text} once sent on
 
 Other keepers and ranks of all nodes connect by TCP, and show the run's token:
 
-    {"kind": "store", rank, bytes, stamp, files} + content     {"stored": step}
+    {"kind": "store", rank, bytes, stamp, loaded, files} + content     {"stored": step}
     {"kind": "inventory"}                                      {"parts": [...]}
     {"kind": "read", rank, stamp, name}                        {"bytes": n} + content, or {"bytes": null}
     {"kind": "write", stamp, attempt, store, files}            {"records": {...}} or {"error": text}
@@ -29,6 +29,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -59,6 +60,8 @@ class Keeper:
         """Of ranks of this node, by rank and world size."""
         self._copies: dict[tuple[int, int], RankMemory] = {}
         """Of ranks of the node before this one."""
+        self._links: dict[tuple[int, int], _Link] = {}
+        """Of the newest process of each rank of this node."""
         self._lock = threading.Lock()
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._server = socket.create_server((host, 0), family=family, backlog=64)
@@ -116,14 +119,20 @@ class Keeper:
     def _serve_rank(self, connection: socket.socket) -> None:
         opened = wire.receive(connection)["open"]
         key, size = (int(opened["rank"]), int(opened["world"])), int(opened["bytes"])
+        loaded = opened["loaded"]
+        link = _Link(self, loaded)
         with self._lock:
+            former, self._links[key] = self._links.get(key), link
             memory = self._own.get(key)
             if memory is None or memory.size < size:
                 memory = self._own[key] = RankMemory.of_size(size)
-            first = memory.next_slot()
+            first = memory.next_slot(
+                int(opened["attempt"]), stamp_from_json(loaded) if loaded else None
+            )
+        if former:  # its rank has ended, and this one is about to write there
+            former.stop()
         descriptors = [slot.descriptor for slot in memory.slots]
         socket.send_fds(connection, [bytes([first])], descriptors)
-        link = _Link(self)
         try:
             while True:
                 self._take(connection, memory, key, link)
@@ -136,18 +145,25 @@ class Keeper:
         message = wire.receive(connection)
         if "writing" in message:
             with self._lock:
+                self._require_newest(key, link)
                 memory.slots[message["writing"]].stamp = None
             return
         about = message["snapshot"]
         slot = memory.slots[about["slot"]]
         stamp = stamp_from_json(about["stamp"])
         with self._lock:
+            self._require_newest(key, link)
             slot.files = {name: (begin, size) for name, (begin, size) in about["files"].items()}
             slot.stamp = stamp
             # A snapshot begins when all parts of the one before are on two nodes.
             self._drop_older(stamp.attempt)
         problem = link.store(key[0], memory.size, slot)
         wire.send(connection, {"held": stamp.step, "problem": problem})
+
+    def _require_newest(self, key: tuple[int, int], link: _Link) -> None:
+        """Raise Unreachable for a message that a process left which has ended."""
+        if self._links[key] is not link:
+            raise wire.Unreachable("another process of this rank has begun")
 
     def _drop_older(self, attempt: int) -> None:
         """Free what earlier starts of the gang left, once this one has two snapshots."""
@@ -190,10 +206,23 @@ class Keeper:
             memory = self._copies.get(key)
             if memory is None or memory.size < size:
                 memory = self._copies[key] = RankMemory.of_size(size)
-            slot = memory.slots[memory.next_slot()]
-            slot.stamp = None
+            if stamp.attempt < memory.attempt:
+                raise wire.Unreachable("a later start of the gang writes here")
+            memory.attempt = stamp.attempt
+            loaded = message["loaded"]
+            index = memory.next_slot(
+                stamp.attempt, stamp_from_json(loaded) if loaded else None, stamp.step
+            )
+            if memory.slots[index].receiving:  # on a connection that is over or will soon be
+                memory.slots[index].close()
+                memory.slots[index] = Slot.of_size(memory.size)
+            slot = memory.slots[index]
+            slot.stamp, slot.receiving = None, True
             slot.files = {n: (begin, length) for n, (begin, length) in message["files"].items()}
-        wire.receive_into(connection, slot.used)
+        try:
+            wire.receive_into(connection, slot.used)
+        finally:
+            slot.receiving = False
         with self._lock:
             slot.stamp = stamp
         wire.send(connection, {"stored": stamp.step})
@@ -202,8 +231,9 @@ class Keeper:
 class _Link:
     """The connection on which one rank's snapshots go to the next node; made when needed."""
 
-    def __init__(self, keeper: Keeper) -> None:
-        self._keeper = keeper
+    def __init__(self, keeper: Keeper, loaded: Any) -> None:
+        self._keeper, self._loaded = keeper, loaded
+        self._stopped = False
         self._connection: socket.socket | None = None
         self._paused_until = 0.0
 
@@ -215,6 +245,7 @@ class _Link:
             "rank": rank,
             "bytes": size,
             "stamp": stamp_to_json(slot.stamp),
+            "loaded": self._loaded,
             "files": slot.files,
         }
         limit = time.monotonic() + _GIVE_UP_S
@@ -229,10 +260,20 @@ class _Link:
                 return ""
             except (OSError, ValueError, KeyError) as error:
                 self.close()
+                if self._stopped:
+                    return "another process of this rank has begun"
                 if time.monotonic() > limit or self._paused_until:
                     self._paused_until = time.monotonic() + _PAUSE_S
                     return f"the next node's memory cannot be reached: {error}"
                 time.sleep(_RETRY_S)
+
+    def stop(self) -> None:
+        """Send nothing more, from any thread."""
+        self._stopped = True
+        connection = self._connection
+        if connection:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Close the connection."""
@@ -241,12 +282,14 @@ class _Link:
             self._connection = None
 
     def _connected(self) -> socket.socket:
-        if self._connection is None:
+        if self._connection is None and not self._stopped:
             keeper = self._keeper
             file = wire.address_file(keeper.run_dir, (keeper.node + 1) % keeper.nodes)
             address = json.loads(file.read_text(encoding="utf-8"))
             self._connection = wire.dial(address, keeper.token)
             self._connection.settimeout(_GIVE_UP_S)
+        if self._stopped or self._connection is None:
+            raise wire.Unreachable("stopped")
         return self._connection
 
 

@@ -6,7 +6,7 @@ import mmap
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from training.trainer.config.peer_memory import SLOTS
 
@@ -32,6 +32,8 @@ class Slot:
     """None while it is written, or empty."""
     files: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Offset and size of each file of a checkpoint, by name."""
+    receiving: bool = False
+    """Whether a connection fills it."""
 
     @classmethod
     def of_size(cls, size: int) -> Slot:
@@ -63,6 +65,8 @@ class RankMemory:
 
     size: int
     slots: list[Slot]
+    attempt: int = 0
+    """Newest start of the gang that writes here."""
 
     @classmethod
     def of_size(cls, size: int) -> RankMemory:
@@ -73,12 +77,23 @@ class RankMemory:
         """Return the stamps of whole snapshots."""
         return [slot.stamp for slot in self.slots if slot.stamp]
 
-    def next_slot(self) -> int:
-        """Return the slot to write next: an empty one, else the older one."""
-        return min(
-            range(SLOTS),
-            key=lambda i: (self.slots[i].stamp is not None, self.slots[i].stamp or _NEVER),
-        )
+    def next_slot(self, attempt: int, loaded: Stamp | None, step: int = -1) -> int:
+        """Return the slot that a start of the gang writes next: an empty one, else what it needs least.
+
+        It needs its own snapshots most, then the one that it has `loaded`: the only whole one until its first
+        snapshot is on two nodes. What earlier starts left besides is incomplete or older, even of a later step.
+        `step`: of the snapshot, which may be here already if the answer to it was lost.
+        """
+
+        def need(index: int) -> tuple[int, int, int]:
+            slot = self.slots[index]
+            if slot.stamp is None or (slot.stamp.step, slot.stamp.attempt) == (step, attempt):
+                return (0, slot.receiving, 0)
+            if slot.stamp.attempt != attempt:
+                return (2 if slot.stamp == loaded else 1, slot.stamp.attempt, slot.stamp.step)
+            return (3, 0, slot.stamp.step)
+
+        return min(range(SLOTS), key=need)
 
     def find(self, stamp: Stamp) -> Slot | None:
         """Return the snapshot of this stamp."""
@@ -88,9 +103,6 @@ class RankMemory:
         """Free the memory."""
         for slot in self.slots:
             slot.close()
-
-
-_NEVER: Final = Stamp(step=-1, attempt=-1, world=0)
 
 
 def stamp_to_json(stamp: Stamp) -> dict[str, int]:

@@ -37,14 +37,23 @@ class Snapshots:
         *,
         rank: int,
         world: int,
+        attempt: int,
+        loaded: Stamp | None,
         small_bytes: int,
         device: torch.device,
     ) -> None:
-        """`files`: tensors of this rank's part; `small_bytes`: size of its other files, about."""
+        """`files`: tensors of this rank's part; `small_bytes`: size of its other files, about.
+
+        `loaded`: the snapshot that this start of the gang has loaded. It is not overwritten before the first one
+        of this start is on two nodes.
+        """
         self._connection, self._device = connection, device
         self._planned = room_for(files)
         size = self._planned + small_bytes + _SMALL_BYTES
-        wire.send(connection, {"open": {"rank": rank, "world": world, "bytes": size}})
+        opened = {"rank": rank, "world": world, "bytes": size, "attempt": attempt}
+        wire.send(
+            connection, {"open": opened | {"loaded": stamp_to_json(loaded) if loaded else None}}
+        )
         first, descriptors, _, _ = socket.recv_fds(connection, 1, SLOTS)
         self._next = first[0]
         self._maps = [mmap.mmap(descriptor, size) for descriptor in descriptors]

@@ -8,6 +8,7 @@ from training.checkpoint import contents, rng
 from training.checkpoint.contents import Progress
 from training.checkpoint.factory import claim_attempt, join_attempt, open_store
 from training.peer_memory.recovery import MemoryStore
+from training.peer_memory.slots import Stamp
 from training.spec import EVENTS_FILE, METRICS_FILE
 from training.trainer import lineage, peer_memory
 from training.trainer.checkpointing import Checkpointer
@@ -63,7 +64,8 @@ def assemble(request: RunRequest, world: World, notice: Notice) -> Run:
         check_same_run(found, progress)
 
     with_memory = peer_memory.usable(world, request)
-    loaded = peer_memory.load_newest(world, request, saver, check) if with_memory else None
+    found = peer_memory.load_newest(world, request, saver, check) if with_memory else None
+    loaded, stamp = found or (None, None)
     source = MemoryStore.place if loaded else saver.store.place
     loaded = loaded or saver.load_newest(check)
     if loaded is None:
@@ -73,8 +75,10 @@ def assemble(request: RunRequest, world: World, notice: Notice) -> Run:
     peer_memory.add_missing_steps(metrics, saver.recent_steps, progress.step)
     memory = None
     if with_memory:
-        metrics = peer_memory.RecentSteps(metrics, hold=config.peer_memory.every_steps == 1)
-        memory = _peer_memory(request, world, saver, events, metrics, fence.attempt)
+        metrics = peer_memory.RecentSteps(
+            metrics, saver.recent_steps, progress.step, hold=config.peer_memory.every_steps == 1
+        )
+        memory = _peer_memory(request, world, saver, events, metrics, fence.attempt, stamp)
     saver.metrics = metrics
     display = ProgressDisplay(
         config.steps,
@@ -134,6 +138,7 @@ def _peer_memory(
     events: EventLog,
     metrics: peer_memory.RecentSteps,
     attempt: int,
+    loaded: Stamp | None,
 ) -> peer_memory.PeerMemory:
     config = request.config
     return peer_memory.PeerMemory(
@@ -145,6 +150,7 @@ def _peer_memory(
         timeout_s=config.collective_timeout_s / 2,
         attempt=attempt,
         metrics=metrics,
+        loaded=loaded,
     )
 
 

@@ -91,6 +91,8 @@ def train(run: Run) -> int:
     notice = agree(run, 0.0).notice
     run.recorder.enter(Phase.BETWEEN)
     compare_replicas(run, run.progress.step)
+    if run.memory and notice is None:
+        run.meter.add_stall(run.memory.take_loaded(run.progress))
     if notice is None and evaluation_is_due(run):
         notice = evaluate(run)
     while notice is None and run.progress.step < run.config.steps:

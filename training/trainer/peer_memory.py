@@ -33,10 +33,12 @@ class RecentSteps(MetricsLog):
     With `hold` a step is written down once two nodes have the state after it: it is never done again.
     """
 
-    def __init__(self, file: MetricsLog, *, hold: bool) -> None:
+    def __init__(self, file: MetricsLog, recent: bytes, step: int, *, hold: bool) -> None:
+        """`recent`: of the state that was loaded, which is of this step, from `to_json`."""
         self._file, self._hold = file, hold
         self._waiting: list[StepMetrics] = []
-        self._recent: deque[StepMetrics] = deque(maxlen=_RECENT)
+        known = (metrics for metrics in _steps_of(recent) if metrics.step <= step)
+        self._recent: deque[StepMetrics] = deque(known, maxlen=_RECENT)
         self.dropped, self.missing = file.dropped, file.missing
 
     def append(self, metrics: StepMetrics) -> None:
@@ -69,13 +71,16 @@ class RecentSteps(MetricsLog):
 
 def add_missing_steps(file: MetricsLog, content: bytes, step: int) -> None:
     """Append to a log the steps before `step` that it lacks, from those that a snapshot contained."""
-    if not content or not file.missing:
+    if not file.missing:
         return
-    found = [StepMetrics(**values) for values in json.loads(content)]
-    lacking = [m for m in found if step - file.missing < m.step <= step]
+    lacking = [m for m in _steps_of(content) if step - file.missing < m.step <= step]
     for metrics in lacking:
         file.append(metrics)
     file.missing -= len(lacking)
+
+
+def _steps_of(content: bytes) -> list[StepMetrics]:
+    return [StepMetrics(**values) for values in json.loads(content or b"[]")]
 
 
 @dataclass(kw_only=True)
@@ -90,6 +95,8 @@ class PeerMemory:
     timeout_s: float
     attempt: int
     metrics: RecentSteps
+    loaded: Stamp | None
+    """The snapshot that this start of the gang has loaded; None: a checkpoint, or nothing."""
     _snapshots: Snapshots = field(init=False)
     _pending: bool = False
     _failing: bool = False
@@ -105,6 +112,8 @@ class PeerMemory:
             self.saver.tensors(),
             rank=self.world.rank,
             world=self.world.size,
+            attempt=self.attempt,
+            loaded=self.loaded,
             small_bytes=sum(map(len, self.saver.small_files(_EMPTY).values())),
             device=self.world.device,
         )
@@ -137,10 +146,18 @@ class PeerMemory:
         if self.world.is_leader:
             inventory.distrust(self.run_dir, self.attempt, after_step)
 
+    def take_loaded(self, progress: Progress) -> float:
+        """Start a snapshot of the state that was loaded; return the seconds that the copy took.
+
+        After the loss of a node, two parts of the state are on one node only until it has been sent.
+        """
+        return self._take(progress) if progress.step else 0.0
+
     def take_if_due(self, progress: Progress) -> float:
         """Start a snapshot after a step; return the seconds that the copy took."""
-        if progress.step % self.every_steps:
-            return 0.0
+        return 0.0 if progress.step % self.every_steps else self._take(progress)
+
+    def _take(self, progress: Progress) -> float:
         begun = time.perf_counter()
         small = self.saver.small_files(progress)
         if self.world.is_leader:
@@ -185,7 +202,7 @@ def load_newest(
     request: RunRequest,
     saver: Checkpointer,
     check: Callable[[Progress], None],
-) -> Progress | None:
+) -> tuple[Progress, Stamp] | None:
     """Load the newest complete snapshot, unless storage has as new a checkpoint; None for neither."""
     parts = _parts(world, request)
     found = inventory.newest_complete(parts)
@@ -194,7 +211,8 @@ def load_newest(
         return None
     token = shared_token(request.run_dir / "peer-memory" / "token")
     store = MemoryStore(found, token)
-    return saver.load_from(store, store.step, check)
+    progress = saver.load_from(store, store.step, check)
+    return (progress, found[0].stamp) if progress else None
 
 
 def _newest_stored(saver: Checkpointer) -> int:

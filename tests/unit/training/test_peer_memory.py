@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
+import json
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +21,16 @@ from tests.golden.example_runs import (
     write_runs,
 )
 from tests.unit.infra.config_issues import codes
+from tests.waiting import until
 from training.deployment import run_files
 from training.deployment.job import manifests
+from training.peer_memory import wire
 from training.peer_memory.inventory import Part, distrust, newest_complete, trusted
+from training.peer_memory.keeper import Keeper
 from training.peer_memory.slots import RankMemory, Stamp
 from training.spec import RunSpec
+from training.trainer.peer_memory import RecentSteps
+from trainyard.run_logs import MetricsLog, StepMetrics
 
 SETTINGS = {"peer_memory": {"every_steps": 1}}
 DIVIDED = {"jobKind": "indexed-job", "parallelism": {"shard": 16}, "overrides": SETTINGS}
@@ -119,7 +127,7 @@ def test_parts_travel_as_json() -> None:
 def test_a_new_snapshot_never_replaces_the_newest_whole_one() -> None:
     memory = RankMemory.of_size(4096)
     for step in range(1, 6):
-        slot = memory.slots[memory.next_slot()]
+        slot = memory.slots[memory.next_slot(1, None)]
         assert slot.stamp is None or slot.stamp.step == step - 2
         slot.stamp = None
         slot.files = {"a": (0, 4)}
@@ -129,10 +137,85 @@ def test_a_new_snapshot_never_replaces_the_newest_whole_one() -> None:
             before = memory.find(Stamp(step=step - 1, attempt=1, world=2))
             assert before and bytes(before.content("a")) == (step - 1).to_bytes(4, "little")
     # One that was being written when its rank died is written again.
-    interrupted = memory.next_slot()
+    interrupted = memory.next_slot(1, None)
     memory.slots[interrupted].stamp = None
-    assert memory.next_slot() == interrupted
+    assert memory.next_slot(1, None) == interrupted
     memory.close()
+
+
+@pytest.mark.parametrize(
+    ("stamps", "loaded", "index"),
+    [
+        # By step and attempt; the third start of the gang writes.
+        ([(7, 1), (6, 1)], (6, 1), 0),  # not all nodes had the later one
+        ([(5, 1), (6, 1)], (6, 1), 0),
+        ([(6, 2), (6, 1)], (6, 1), 0),  # the second start was lost before all had its first
+        ([(6, 1), (6, 3)], (6, 1), 0),
+        ([(6, 3), (7, 1)], (6, 1), 1),  # sent late
+        ([(7, 3), (6, 3)], (6, 1), 1),
+        ([(6, 1), None], (6, 1), 1),
+        ([(6, 1), (5, 1)], None, 1),  # storage had a newer state
+    ],
+)
+def test_what_was_loaded_is_kept_until_its_first_snapshot_is_whole(
+    stamps: list[tuple[int, int] | None], loaded: tuple[int, int] | None, index: int
+) -> None:
+    def stamp(one: tuple[int, int] | None) -> Stamp | None:
+        return Stamp(step=one[0], attempt=one[1], world=2) if one else None
+
+    memory = RankMemory.of_size(4096)
+    for slot, one in zip(memory.slots, stamps, strict=True):
+        slot.stamp = stamp(one)
+    assert memory.next_slot(3, stamp(loaded)) == index
+    memory.close()
+
+
+def test_what_an_ended_start_still_sends_replaces_nothing(tmp_path: Path) -> None:
+    keeper = Keeper(tmp_path, 0, 2, "127.0.0.1")
+
+    def send(step: int, attempt: int, content: bytes) -> socket.socket:
+        connection = wire.dial(keeper.address, keeper.token, 60)
+        stamp = {"step": step, "attempt": attempt, "world": 2}
+        about = {"rank": 1, "bytes": 4096, "stamp": stamp, "loaded": None, "files": {"a": [0, 4]}}
+        wire.send(connection, {"kind": "store"} | about, memoryview(content))
+        return connection
+
+    def store(step: int, attempt: int, content: bytes) -> None:
+        with send(step, attempt, content) as connection:
+            assert wire.receive(connection) == {"stored": step}
+
+    def found() -> dict[tuple[int, int], bytes]:
+        parts = [part for part in keeper.parts() if part.rank == 1]
+        slots = {part.stamp: keeper.slot_of(1, vars(part.stamp)) for part in parts}
+        return {(s.step, s.attempt): bytes(slot.content("a")) for s, slot in slots.items() if slot}
+
+    store(6, 1, b"old6")
+    late = send(7, 1, b"ol")  # the rest is on its way
+    [memory] = keeper._copies.values()
+    until(lambda: any(slot.receiving for slot in memory.slots), "the late part", 60)
+    store(6, 2, b"new6")
+    with late:
+        late.sendall(b"d7")
+        assert wire.receive(late) == {"stored": 7}
+    assert found()[6, 2] == b"new6"
+    store(7, 2, b"new7")
+    with send(8, 1, b"old8") as refused, pytest.raises(OSError):
+        wire.receive(refused)
+    assert found() == {(6, 2): b"new6", (7, 2): b"new7"}
+    store(7, 2, b"new7")  # once more: its answer was lost
+    assert found() == {(6, 2): b"new6", (7, 2): b"new7"}
+
+
+def test_a_snapshot_contains_the_steps_that_were_loaded(tmp_path: Path) -> None:
+    def file(step: int) -> MetricsLog:
+        return MetricsLog(tmp_path / "metrics.jsonl", step, enabled=True)
+
+    values = dict.fromkeys((one.name for one in dataclasses.fields(StepMetrics)), 1)
+    first = RecentSteps(file(0), b"", 0, hold=False)
+    for step in (1, 2, 3):
+        first.append(StepMetrics(**values | {"step": step}))
+    second = RecentSteps(file(2), first.to_json(), 2, hold=False)
+    assert [one["step"] for one in json.loads(second.to_json())] == [1, 2]
 
 
 def test_elastic_runs_keep_their_state_in_their_groups(tmp_path: Path) -> None:

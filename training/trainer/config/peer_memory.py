@@ -17,7 +17,8 @@ class PeerMemoryConfig:
     """Snapshots of the state in the memory of this rank's node and of the next one, for runs of several nodes."""
 
     every_steps: int = 0
-    """Steps between snapshots; the loss of a node costs no step with 1, else at most so many. 0: no snapshots."""
+    """Steps between snapshots. The loss of a node costs at most so many finished steps; with 1 none that is in
+    metrics.jsonl. 0: no snapshots."""
 
     @property
     def enabled(self) -> bool:
