@@ -72,7 +72,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     held = _budget_holds(config, run.team, chosen.spent)
     _print_moves(_moves(run, platform, work, market, may_buy=not held), found, held)
     _print_fallbacks(_fitting(run, platform, Capacity.SPOT))
-    _print_spares(_spares(run, market, recorded))
+    if run.groups:
+        _print_spares(_spares(run, run.groups.max, market, recorded))
+    elif recorded:
+        Console(highlight=False).print(
+            "Spares are groups of an elastic run, and this run has none: docs/elastic.md."
+        )
     if hint := _groups_hint(run, platform, work, found):
         Console(highlight=False).print(hint)
     return 0
@@ -183,32 +188,35 @@ def _print_moves(found: tuple[Gang, Decision, Decision], advice: Advice, held: s
 
 
 def _spares(
-    run: RunSpec, market: Market, recorded: Sequence[traces.Trace]
+    run: RunSpec, groups: int, market: Market, recorded: Sequence[traces.Trace]
 ) -> list[tuple[str, list[spares.Outlook]]]:
-    """Return what spares would bring, nodes or groups: by the assumed rates, and on each recorded trace."""
-    groups = run.config.get("groups", {}).get("max", 0)
-    units, nodes = (groups, run.nodes) if groups else (run.nodes, 1)
+    """Return what spare groups would bring: by the assumed rates, and on each recorded trace."""
     assumed = spares.Losses(
-        per_unit_hour=nodes * market.interruptions_per_node_hour,
+        per_group_hour=run.nodes * market.interruptions_per_node_hour,
         replaced_after_h=market.restart_s / 3600,
     )
-    found = [("the rates above", list(spares.outlooks(units, assumed, elastic=bool(groups))))]
+    found = [("the rates above", list(spares.outlooks(groups, assumed)))]
     for trace in recorded:
-        counts = [count // nodes for count in trace.counts]
-        rows = spares.replayed(counts, trace.gap_s, units, market.restart_s, elastic=bool(groups))
+        counts = [count // run.nodes for count in trace.counts]
+        rows = spares.replayed(counts, trace.gap_s, groups, market.restart_s)
         found += [(trace.name, rows)] if rows else []
     return found
 
 
 def _print_spares(found: Sequence[tuple[str, Sequence[spares.Outlook]]]) -> None:
     console = Console(highlight=False)
-    console.print("Work per USD with spares, compared with none:")
-    table = Table("by", "best", *(f"{count} spare" for count in range(1, len(found[0][1]))))
+    console.print("Work per hour / per USD with spare groups, compared with none:")
+    table = Table("by", *(f"{count} spare" for count in range(1, len(found[0][1]))))
     for name, rows in found:
-        without = rows[0].per_paid
-        gains = [f"{one.per_paid / without - 1:+.1%}" if without else "" for one in rows[1:]]
-        table.add_row(name, str(spares.best(rows).spares), *gains)
+        gains = [_gains(one, rows[0]) for one in rows[1:]]
+        table.add_row(name, *gains)
     console.print(table)
+
+
+def _gains(one: spares.Outlook, without: spares.Outlook) -> str:
+    if not without.useful:
+        return ""
+    return f"{one.useful / without.useful - 1:+.1%} / {one.per_paid / without.per_paid - 1:+.1%}"
 
 
 def _usd_hour(run: RunSpec, platform: Platform, capacity: Capacity) -> float | None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from bench.trainer.schedules import TRACES
 from training import advise as command
 from training.deployment.advice import Market, Work, advise
 
@@ -217,15 +218,19 @@ def test_the_command_names_groups_where_a_stack_has_them(
     values = yaml.safe_load((command.ROOT / "Pulumi.local.yaml").read_text())
     stack = tmp_path / "Pulumi.local.yaml"
 
-    def advised(run: str) -> str:
+    def advised(run: str, *more: str) -> str:
         stack.write_text(yaml.safe_dump(values))
-        assert command.main([run, "--stack", str(stack), "--hours", "40"]) == 0
+        assert command.main([run, "--stack", str(stack), "--hours", "40", *more]) == 0
         return " ".join(capsys.readouterr().out.split())
 
     assert "groups" not in advised("hello")
+    traces = ("--traces", str(TRACES))
+    assert "Spares are groups of an elastic run, and this run has none" in advised("hello", *traces)
     values["config"]["trainyard:elasticRuns"] = {"image": "sandbox.trainyard.dev/ops@source"}
     assert "keep the others training meanwhile: nodes: 1 and groups: {max: 2}" in advised("hello")
-    said = advised("elastic")
+    assert "spare" not in advised("hello")
+    said = advised("elastic", *traces)
+    assert "Work per hour / per USD with spare groups" in said and "1 spare" in said
     assert "Its 2 groups are counted as one gang" in said and ": 2 nodes," in said
 
 
