@@ -210,13 +210,12 @@ def evaluate(run: Run) -> str | None:
     recorder.enter(Phase.BETWEEN)
     if loss is None:
         return agree(run, 0.0).notice
-    record_evaluation(run, loss, time.perf_counter() - begun)
+    record_evaluation(run, run.progress.step, loss, time.perf_counter() - begun)
     return None
 
 
-def record_evaluation(run: Run, loss: float, seconds: float) -> None:
-    """Record the held-out loss of the current step."""
-    step = run.progress.step
+def record_evaluation(run: Run, step: int, loss: float, seconds: float) -> None:
+    """Record the held-out loss after a step."""
     run.progress = replace(run.progress, evaluated_step=step, evaluation_loss=loss)
     baseline = run.evaluator.unigram_loss
     run.events.write(

@@ -259,7 +259,8 @@ class Group:
         self.stop = self.stop or any(note.flags & rounds.STOP for note in found.values())
         latest = max(found.values(), key=lambda note: note.evaluated_step)
         if latest.evaluated_step > run.progress.evaluated_step:
-            loop.record_evaluation(run, latest.evaluation_loss, 0.0)
+            # Of an earlier step, if this group followed as a spare.
+            loop.record_evaluation(run, latest.evaluated_step, latest.evaluation_loss, 0.0)
 
     def _catch_up(self, donor: str, behind: list[str], step: int) -> None:
         """Send or receive an update."""
@@ -447,7 +448,8 @@ class Group:
         for chunk in zip(*(tensor.tolist() for tensor in found.values()), strict=True):
             total += sum(chunk)  # one of them is not 0
         total = run.world.sum([total * run.world.counts])[0]
-        loop.record_evaluation(run, total / len(run.evaluator.chosen), time.perf_counter() - begun)
+        loss, seconds = total / len(run.evaluator.chosen), time.perf_counter() - begun
+        loop.record_evaluation(run, run.progress.step, loss, seconds)
 
     def _finish(self) -> int:
         """Save the last step; all groups wait for it, so that another can save if the leader is lost."""
