@@ -1,4 +1,4 @@
-"""Elastic groups (P14): seeded changes, steady state against plain DDP, comparison with torchft, recorded traces.
+"""Elastic groups (P14): seeded changes, losses with spares, steady state against plain DDP, torchft, traces.
 
 `python -m bench elastic --traces FOLDER --changes N --seed S [--json]`
 """
@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from bench.trainer import Progress, elastic_peer, elastic_traces
+from bench.trainer import Progress, elastic_peer, elastic_spares, elastic_traces
 from bench.trainer.elastic_changes import (
     CONFIG,
     GLOBAL_SAMPLES,
@@ -30,10 +30,11 @@ from bench.trainer.elastic_traces import Stalls
 from bench.trainer.live_runs import prepare_dataset
 from bench.trainer.peers import PeersError
 from bench.trainer.schedules import TRACES
+from training.trainer.config.groups import GroupsConfig
 
 SIZES: dict[str, dict[str, int]] = {
-    "small": {"changes": 10, "pairs": 1, "steps": 30, "kills": 1},
-    "full": {"changes": 200, "pairs": 5, "steps": 60, "kills": 4},
+    "small": {"changes": 10, "spare_losses": 3, "pairs": 1, "steps": 30, "kills": 1},
+    "full": {"changes": 200, "spare_losses": 60, "pairs": 5, "steps": 60, "kills": 4},
 }
 STALL_GOALS_S: Final = {"announced": 0.2, "killed": 0.5, "silent": 3.0}
 OVERHEAD_GOAL: Final = 1.03
@@ -59,6 +60,9 @@ def measure(sizes: Mapping[str, int], seed: int, traces: Path, notify: Progress)
         data = prepare_dataset(root)
         plan = plan_changes(sizes["changes"], seed, files)
         changes = play_changes(root / "changes", data, plan, seed, notify)
+        spares = elastic_spares.play_losses(
+            root / "spares", data, sizes["spare_losses"], seed, notify
+        )
         notify("steady state", 0, 0)
         steady = {
             str(count): _steady_state(root / f"steady{count}", data, count, sizes, seed)
@@ -68,14 +72,24 @@ def measure(sizes: Mapping[str, int], seed: int, traces: Path, notify: Progress)
         restart_s = _restart_seconds(root / "restart", data, seed)
         notify("torchft", 0, 0)
         kills, not_compared = _compare_with_torchft(root / "kills", data, sizes, seed)
-    stalls = {kind: _quantiles(values) for kind, values in sorted(changes.stalls.items())}
     return {
         "seed": seed,
-        "exact": not changes.different_losses and not changes.sample_faults,
+        "exact": not (
+            changes.different_losses
+            or changes.sample_faults
+            or spares.different_losses
+            or spares.sample_faults
+        ),
         "load": os.getloadavg()[0],
         "cores": len(os.sched_getaffinity(0)),
         **_about(changes),
-        "stall_seconds": stalls,
+        "stall_seconds": _stalls(changes.stalls),
+        "spares": {
+            "stall_seconds": _stalls(spares.stalls),
+            "not_replaced": spares.not_replaced,
+            "different_losses": spares.different_losses,
+            "sample_faults": spares.sample_faults[:10],
+        },
         "steady": steady,
         "restart_seconds": restart_s,
         "kills": kills,
@@ -146,6 +160,7 @@ def section(found: Mapping[str, Any]) -> str:
             f"| {kind} | {values['count']} | {values['p50']:.3f} | {values['p95']:.3f} | "
             f"{_verdict(values['p95'], goal, ' s') if goal else ''} |"
         )
+    lines += ["", *_spare_lines(found["spares"])]
     lines += [
         "",
         "A step without changes, plain DDP with as many processes / elastic: time, and processor time of all "
@@ -168,6 +183,25 @@ def section(found: Mapping[str, Any]) -> str:
         lines += ["", *elastic_peer.lines(found["kills"])]
     lines += ["", *elastic_traces.lines(found["traces"], _starts(found["restart_seconds"]))]
     return "\n".join(lines) + "\n"
+
+
+def _spare_lines(found: Mapping[str, Any]) -> list[str]:
+    members, spares = elastic_spares.MEMBERS, elastic_spares.SPARES
+    lines = [
+        f"Groups lost by a run of {members} with {spares} spares that follow it, from the kill to the next "
+        f"committed step. A silent one is noticed after {GroupsConfig.silent_after_s:g} s, the default. "
+        f"{found['not_replaced']} were not replaced at once, {found['different_losses']} losses differ from the "
+        f"undisturbed run, {len(found['sample_faults'])} steps did not use each sample once:",
+        "",
+        "| lost | times | p50, s | p95, s | |",
+        "|---|---|---|---|---|",
+    ]
+    for kind, values in found["stall_seconds"].items():
+        lines.append(
+            f"| {kind} | {values['count']} | {values['p50']:.3f} | {values['p95']:.3f} | "
+            f"{_verdict(values['p95'], elastic_spares.GOAL_S, ' s')} |"
+        )
+    return lines
 
 
 def _steady_state(
@@ -265,6 +299,10 @@ def _about(changes: Changes) -> dict[str, Any]:
         "sample_faults": changes.sample_faults[:10],
         "false_losses": changes.false_losses,
     }
+
+
+def _stalls(found: Mapping[str, Sequence[float]]) -> dict[str, dict[str, float]]:
+    return {kind: _quantiles(values) for kind, values in sorted(found.items())}
 
 
 def _quantiles(values: Sequence[float]) -> dict[str, float]:

@@ -117,22 +117,15 @@ def play_changes(
     changed, undisturbed = runs
     try:
         moments = _Player(changed, random.Random(seed)).play(plan, notify)
-        last = _stop(changed)
+        last = changed.stop()
         notify("undisturbed run", 0, 0)
         undisturbed.start()
         undisturbed.reach(last)
-        _stop(undisturbed)
+        undisturbed.stop()
         return _judge(changed, undisturbed, moments)
     finally:
         for run in runs:
             run.kill()
-
-
-def _stop(run: GroupRun) -> int:
-    """Stop a run as an operator does; return its last step."""
-    (run.run_dir / "notice").touch()
-    run.until(lambda: not run.view()["members"], "the run to stop")
-    return run.last_step()
 
 
 @dataclass
@@ -182,18 +175,23 @@ class _Player:
         )
 
 
+def compare_runs(changed: GroupRun, undisturbed: GroupRun) -> tuple[int, list[str]]:
+    """Return how many losses differ, and which steps did not use each sample once."""
+    steps, faults = changed.steps(), list[str]()
+    expected = {line["step"]: line["loss"] for line in undisturbed.steps()}
+    if [line["step"] for line in steps] != list(range(1, len(steps) + 1)):
+        faults.append("metrics.jsonl does not have each step once")
+    different = sum(line["loss"] != expected[line["step"]] for line in steps)
+    return different, faults + sample_faults(changed.observed.read_text().splitlines())
+
+
 def _judge(
     changed: GroupRun, undisturbed: GroupRun, moments: Sequence[tuple[str, float, float]]
 ) -> Changes:
     found = Changes()
     steps = changed.steps()
-    expected = {line["step"]: line["loss"] for line in undisturbed.steps()}
-    numbers = [line["step"] for line in steps]
-    if numbers != list(range(1, len(steps) + 1)):
-        found.sample_faults.append("metrics.jsonl does not have each step once")
     found.steps = len(steps)
-    found.different_losses = sum(line["loss"] != expected[line["step"]] for line in steps)
-    found.sample_faults += sample_faults(changed.observed.read_text().splitlines())
+    found.different_losses, found.sample_faults = compare_runs(changed, undisturbed)
     gaps = [(b["time"], b["time"] - a["time"]) for a, b in pairwise(steps)]
     found.step_s = statistics.median(gap for _, gap in gaps)
     found.seconds = sum(gap for _, gap in gaps)

@@ -99,6 +99,12 @@ class GroupRun:
         """Wait until a step is done."""
         self.until(lambda: self.last_step() >= step, f"step {step}")
 
+    def stop(self) -> int:
+        """Stop the run as an operator does; return its last step."""
+        (self.run_dir / "notice").touch()
+        self.until(lambda: not self.view()["members"], "the run to stop")
+        return self.last_step()
+
     def processor_seconds(self) -> float:
         """Return the processor time that all processes have used so far."""
         ticks = 0

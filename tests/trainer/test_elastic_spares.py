@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bench.trainer.elastic_spares import KINDS, play_losses
 from tests.trainer.elastic_groups import (
     ElasticRun,
     advance,
@@ -31,6 +33,14 @@ def add_spares(run: ElasticRun, count: int) -> None:
 
         until(following, f"the spare: {run.output()}")
     advance(run, 5)
+
+
+def lose(run: ElasticRun, victim: int) -> None:
+    """Kill a group, and wait until the others go on."""
+    before = run.view()["number"]
+    run.groups[victim].signal(signal.SIGKILL)
+    until(lambda: run.view()["number"] > before, f"a view without it: {run.output()}")
+    advance(run)
 
 
 def views(run: ElasticRun, after: int) -> list[dict[str, Any]]:
@@ -79,3 +89,26 @@ def test_the_loss_of_a_spare_disturbs_nobody(elastic: ElasticRun) -> None:
     until(lambda: elastic.view()["number"] > before, "the leave")
     assert [len(view["members"]) for view in views(elastic, before)] == [2]
     advance(elastic)
+
+
+@groups_of_one_or_two
+def test_a_spare_learns_which_step_was_evaluated_last(elastic: ElasticRun) -> None:
+    elastic.settings += ("groups.max=3", "groups.spares=1")
+    grown(elastic, 3)
+    add_spares(elastic, 1)
+    evaluated = len(elastic.files.events("evaluated"))
+    until(lambda: len(elastic.files.events("evaluated")) > evaluated, "an evaluation")
+    advance(elastic)
+    for victim in (1, 2):
+        lose(elastic, victim)
+    advance(elastic, 40)
+    steps = [event["step"] for event in elastic.files.events("evaluated")]
+    assert steps == list(range(40, steps[-1] + 1, 40))
+    assert not elastic.groups[3].all_ended(), elastic.output()
+
+
+def test_losses_with_spares_are_timed_and_change_no_bit(tmp_path: Path, dataset: Path) -> None:
+    found = play_losses(tmp_path / "runs", dataset, len(KINDS), 1, lambda *_: None)
+    assert {kind: len(times) for kind, times in found.stalls.items()} == dict.fromkeys(KINDS, 1)
+    assert min(time for times in found.stalls.values() for time in times) > 0
+    assert found.different_losses == 0 and found.sample_faults == []

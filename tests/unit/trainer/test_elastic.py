@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from bench.trainer import elastic_spares
 from bench.trainer.elastic_changes import calm_seconds, plan_changes, sample_faults, stall_seconds
 from bench.trainer.elastic_peer import judge
 from bench.trainer.elastic_traces import Stalls, replay, useful_share
@@ -235,6 +238,25 @@ def test_a_kill_is_judged_by_the_survivors_attempts() -> None:
         "different_after": 10,
         "steps_after": 10,
     }
+
+
+def test_a_spare_is_timed_from_the_kill_to_the_first_step_without_the_lost_groups() -> None:
+    steps = [{"step": step, "time": 10.0 + step, "loss": 0.5} for step in range(1, 8)]
+    events: list[dict[str, Any]] = [{"event": "started", "time": 1.0}]
+    events += [
+        {"event": "membership", "view": view, "groups": groups, "at_step": step}
+        for view, groups, step in ((3, 3, 0), (4, 3, 2), (5, 2, 5), (6, 3, 6))
+    ]
+    # The step that was in flight at the second kill, 5, was committed by those who were left, too.
+    found = elastic_spares.judge(steps, events, [("killed", 12.5, 3), ("silent", 14.75, 4)])
+    assert found.stalls == {"killed": [0.5], "silent": [1.25]}
+    assert found.not_replaced == 1
+
+
+def test_each_kind_of_loss_is_played_equally_often() -> None:
+    plan = elastic_spares.plan_losses(9, 1)
+    assert plan == elastic_spares.plan_losses(9, 1) != elastic_spares.plan_losses(9, 2)
+    assert Counter(plan) == dict.fromkeys(elastic_spares.KINDS, 3)
 
 
 def test_traces_are_paid_by_what_changes_cost(tmp_path: Path) -> None:
