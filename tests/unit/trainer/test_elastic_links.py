@@ -31,7 +31,8 @@ class Pair:
 
     def __init__(self, run_dir: Path, silent_after_s: float = SILENT_S) -> None:
         self.log = ViewLog(run_dir)
-        self.listeners = [Listener(self.log, "127.0.0.1", silent_after_s) for _ in range(2)]
+        logs = [ViewLog(run_dir), ViewLog(run_dir)]
+        self.listeners = [Listener(log, "127.0.0.1", silent_after_s) for log in logs]
         for listener in self.listeners:
             listener.member = Member(new_id(), (listener.address,))
         self.view = self.log.create(view_of(1, *self.listeners))
@@ -61,7 +62,10 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
     made.close()
 
 
-def test_callers_that_say_nothing_do_not_delay_heartbeats(pair: Pair) -> None:
+def test_callers_that_say_nothing_do_not_delay_others(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(callers, "_HELLO_S", 2 * DEADLINE_S)
     leader, other = pair.listeners
     silent = [socket.create_connection(leader.address) for _ in range(30)]
     newcomer = other.dial(leader.member, 0, JOIN, DEADLINE_S)
@@ -69,6 +73,9 @@ def test_callers_that_say_nothing_do_not_delay_heartbeats(pair: Pair) -> None:
         until(lambda: leader.joins, "the caller with a hello", DEADLINE_S)
         assert [peer for _, peer in leader.joins] == [other.member.id]
         assert other.lost() == set()
+        for connection in silent:
+            with pytest.raises(BlockingIOError):  # it is still waited for
+                connection.recv(1, socket.MSG_DONTWAIT)
     finally:
         for connection in (*silent, newcomer):
             connection.close()
@@ -90,7 +97,7 @@ def test_a_stalled_lease_does_not_silence_the_leader(
         stalled.set()
         over.wait(DEADLINE_S)
 
-    monkeypatch.setattr(pair.log, "renew_lease", stall)
+    monkeypatch.setattr(leader.log, "renew_lease", stall)
     try:
         assert stalled.wait(DEADLINE_S)
         begun = time.monotonic()

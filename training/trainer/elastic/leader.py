@@ -106,7 +106,7 @@ class Leadership:
             self._record_last_evaluation(run)
         reports = Reports(run, request)
         self._open.callback(lambda: reports.close(patient=run.progress.step == config.steps))
-        self._open.callback(run.events.close)
+        self._open.callback(_close_events, run.events, saver)
         self._open.callback(file.close)
         self._open.callback(self._writer.shutdown)
         if leader:
@@ -172,3 +172,9 @@ class Leadership:
     def is_run_notice(self, run: Run) -> bool:
         """Return whether the notice asks the whole run to stop, not this group alone."""
         return run.notice.source == str(self.request.run_dir / RUN_NOTICE_FILE)
+
+
+def _close_events(events: EventLog, saver: Checkpointer) -> None:
+    """Close the event log, unless a save in flight has yet to record there that it was refused."""
+    if not saver.writing:
+        events.close()
