@@ -18,6 +18,7 @@ from training.cli import Parser
 from training.config_errors import ConfigError
 from training.prepare.dataset import DatasetError
 from training.spec import EXIT_BAD_CONFIG, EXIT_DONE, EXIT_PREEMPTED
+from training.trainer.communication import is_communication
 from trainyard.exit_codes import report_config_errors, report_exit_code
 from trainyard.notice import Notice
 
@@ -59,14 +60,7 @@ def _train(arguments: argparse.Namespace, notice: Notice) -> int:
         if request.config.groups.enabled:
             from training.trainer.elastic.start import run_group
 
-            return run_group(
-                request,
-                world,
-                notice,
-                describe=describe_error,
-                is_communication=_is_communication,
-                leave=_exit,
-            )
+            return run_group(request, world, notice, describe=describe_error, leave=_exit)
         run = assembly.assemble(request, world, notice)
         reports = reporting.Reports(run, request)
         try:
@@ -76,7 +70,7 @@ def _train(arguments: argparse.Namespace, notice: Notice) -> int:
             text = describe_error(error) or f"{type(error).__name__}: {error}"
             run.events.write("failed", run.progress.step, error=" ".join(text.split())[:300])
             if run.flight:
-                run.flight.fail(error, of_communication=_is_communication(error))
+                run.flight.fail(error)
             raise
         if run.flight:
             run.flight.close()
@@ -119,15 +113,9 @@ def describe_error(error: Exception, *, raw: bool = False) -> str | None:
         return text
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    if _is_communication(error):
+    if is_communication(error):
         return f"another rank is gone or hangs{f': {text[:300]}' if raw else ''}"
     return None
-
-
-def _is_communication(error: Exception) -> bool:
-    """Return whether the exchange with other ranks failed."""
-    text = str(error)
-    return type(error).__name__ == "DistStoreError" or "gloo" in text or "NCCL" in text
 
 
 def _parse() -> argparse.Namespace:

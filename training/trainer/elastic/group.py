@@ -66,8 +66,6 @@ class Group:
     entrance: Entrance
     donors: Donors
     leadership: Leadership
-    is_communication: Callable[[Exception], bool]
-    """Returns whether an error is one of the exchange between the ranks of this group."""
     view: View | None = None
     mesh: Mesh | None = None
     exchange: Exchange | None = None
@@ -105,8 +103,7 @@ class Group:
         except Exception as error:
             self._close_links()  # the others need not wait for what follows
             if self.run.flight:
-                of_communication = self.is_communication(error)
-                self.run.flight.fail(error, of_communication=of_communication)
+                self.run.flight.fail(error)
             raise
         finally:
             self._close_mesh()

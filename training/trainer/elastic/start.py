@@ -59,14 +59,12 @@ def run_group(
     notice: Notice,
     *,
     describe: Callable[[Exception], str | None],
-    is_communication: Callable[[Exception], bool],
     leave: Callable[[int], NoReturn],
     observe: Observer | None = None,
 ) -> int:
     """Take part in the run until it ends or this group leaves; return the exit code.
 
-    `describe` returns one line for an expected error, `is_communication` whether it is one of the exchange between
-    ranks; `leave` ends the process with an exit code.
+    `describe` returns one line for an expected error; `leave` ends the process with an exit code.
     Raises ConfigError, DatasetError, NoUsableCheckpoint, LossNotFinite, RankLost.
     """
     log = ViewLog(request.run_dir, request.config.collective_timeout_s)
@@ -87,16 +85,7 @@ def run_group(
     try:
         with signs_of_life(request.config.collective_timeout_s):
             code = _take_part(
-                request,
-                world,
-                notice,
-                listener,
-                ranks,
-                flight,
-                describe,
-                is_communication,
-                leave,
-                observe,
+                request, world, notice, listener, ranks, flight, describe, leave, observe
             )
     except (ConfigError, DatasetError, NoUsableCheckpoint, LossNotFinite, ReplicasDiffer):
         watch.end()  # the other ranks find the same
@@ -148,7 +137,6 @@ def _take_part(
     ranks: GroupRanks,
     flight: Recording,
     describe: Callable[[Exception], str | None],
-    is_communication: Callable[[Exception], bool],
     leave: Callable[[int], NoReturn],
     observe: Observer | None,
 ) -> int:
@@ -176,7 +164,6 @@ def _take_part(
             ),
             donors=Donors(listener, about),
             leadership=Leadership(request=request, recent=run.metrics),
-            is_communication=is_communication,
         )
         try:
             with group.leadership.reporting(run, describe):

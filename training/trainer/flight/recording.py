@@ -108,7 +108,7 @@ class Recording:
         self.recorder.close()
         collectives.forget_all()
 
-    def fail(self, error: BaseException, *, of_communication: bool) -> None:
+    def fail(self, error: BaseException) -> None:
         """Record why this rank ends; name the rank that broke the exchange with the others."""
-        self.watchdog.fail(error, of_communication=of_communication)
+        self.watchdog.fail(error)
         collectives.forget_all()

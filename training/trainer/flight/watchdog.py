@@ -17,6 +17,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Final, Protocol
 
+from training.trainer.communication import is_communication
 from training.trainer.flight import collectives, process, shares
 from training.trainer.flight.judge import Judge, seen_of
 from training.trainer.flight.recorder import Recorder, StepTimes
@@ -149,7 +150,7 @@ class Watchdog:
         if self._team:
             self._attempt_to(lambda: self._publish(state=FINISHED))
 
-    def fail(self, error: BaseException, *, of_communication: bool) -> None:
+    def fail(self, error: BaseException) -> None:
         """Leave a last report of a rank that ends with an error, and name a rank that broke the exchange."""
         self._end_thread()
         text = " ".join(str(error).split())[:200]
@@ -157,7 +158,7 @@ class Watchdog:
         def report() -> None:
             details = {**self._details(), "frames": process.frames_of(error)}
             self._publish(state=FAILED, error=text, **details)
-            if of_communication:
+            if is_communication(error):
                 self._judge.judge_failure(self._report)
 
         if self._team:
