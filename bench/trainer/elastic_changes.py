@@ -10,7 +10,8 @@ import signal
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from multiprocessing.process import BaseProcess
@@ -104,28 +105,50 @@ def play_changes(
     notify: Callable[[str, int, int], None],
 ) -> Changes:
     """Play changes on a real run, and compare it with an undisturbed run of one group."""
+    with two_runs(folder, data, seed, most=MOST_GROUPS, silent_after_s=1.5) as (
+        changed,
+        undisturbed,
+    ):
+        moments = _Player(changed, random.Random(seed)).play(plan, notify)
+        notify("undisturbed run", 0, 0)
+        stop_at_the_same_step(changed, undisturbed)
+        return _judge(changed, undisturbed, moments)
+
+
+@contextmanager
+def two_runs(
+    folder: Path,
+    data: Path,
+    seed: int,
+    *,
+    most: int,
+    silent_after_s: float,
+    settings: Sequence[str] = (),
+) -> Iterator[tuple[GroupRun, GroupRun]]:
+    """Yield a run to disturb, which has these settings, and one to compare it with; end their processes."""
     folder.mkdir(exist_ok=True)
     config = CONFIG.format(
-        seed=seed, data=data, hidden=32, wide=64, length=32, most=MOST_GROUPS, workers=WORKERS,
-        silent_after_s=1.5, samples=GLOBAL_SAMPLES,
+        seed=seed, data=data, hidden=32, wide=64, length=32, most=most, workers=WORKERS,
+        silent_after_s=silent_after_s, samples=GLOBAL_SAMPLES,
     )  # fmt: skip
     runs = []
-    for name in ("changed", "undisturbed"):
+    for name, own in (("disturbed", list(settings)), ("undisturbed", [])):
         (folder / name).mkdir()
         (folder / name / "config.yaml").write_text(config)
-        runs.append(GroupRun(folder / name, []))
-    changed, undisturbed = runs
+        runs.append(GroupRun(folder / name, own))
     try:
-        moments = _Player(changed, random.Random(seed)).play(plan, notify)
-        last = changed.stop()
-        notify("undisturbed run", 0, 0)
-        undisturbed.start()
-        undisturbed.reach(last)
-        undisturbed.stop()
-        return _judge(changed, undisturbed, moments)
+        yield runs[0], runs[1]
     finally:
         for run in runs:
             run.kill()
+
+
+def stop_at_the_same_step(disturbed: GroupRun, undisturbed: GroupRun) -> None:
+    """Stop a run, and take one group of the other as far."""
+    last = disturbed.stop()
+    undisturbed.start()
+    undisturbed.reach(last)
+    undisturbed.stop()
 
 
 @dataclass

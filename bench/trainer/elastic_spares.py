@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from bench.trainer.elastic_changes import CONFIG, GLOBAL_SAMPLES, WORKERS, compare_runs
+from bench.trainer.elastic_changes import compare_runs, stop_at_the_same_step, two_runs
 from bench.trainer.elastic_groups import GroupRun
 from training.trainer.config.groups import GroupsConfig
 
@@ -52,29 +52,15 @@ def play_losses(
 
     Groups count as silent after the default of `groups.silent_after_s`.
     """
-    folder.mkdir()
-    config = CONFIG.format(
-        seed=seed, data=data, hidden=32, wide=64, length=32, most=MEMBERS, workers=WORKERS,
-        silent_after_s=GroupsConfig.silent_after_s, samples=GLOBAL_SAMPLES,
-    )  # fmt: skip
-    runs = []
-    for name, settings in (("lossy", [f"groups.spares={SPARES}"]), ("undisturbed", [])):
-        (folder / name).mkdir()
-        (folder / name / "config.yaml").write_text(config)
-        runs.append(GroupRun(folder / name, settings))
-    lossy, undisturbed = runs
-    try:
+    silent_after_s, spares = GroupsConfig.silent_after_s, [f"groups.spares={SPARES}"]
+    with two_runs(
+        folder, data, seed, most=MEMBERS, silent_after_s=silent_after_s, settings=spares
+    ) as (lossy, undisturbed):
         moments = list(_play(lossy, plan_losses(count, seed), random.Random(seed), notify))
-        last = lossy.stop()
-        undisturbed.start()
-        undisturbed.reach(last)
-        undisturbed.stop()
+        stop_at_the_same_step(lossy, undisturbed)
         found = judge(lossy.steps(), lossy.events(), moments)
         found.different_losses, found.sample_faults = compare_runs(lossy, undisturbed)
         return found
-    finally:
-        for run in runs:
-            run.kill()
 
 
 def _play(
