@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,24 +13,15 @@ import pytest
 from bench.embedded import Embedded, running_cluster
 from sandbox import paths
 from tests.sandbox.node_kit import until
-from tests.sandbox.test_second_stack import COMMAND_S, Region, lines, run_file, steps
+from tests.sandbox.region_kit import Region, lines, output_of, run_file, steps
 
 pytestmark = [pytest.mark.sandbox, pytest.mark.full_only, pytest.mark.timeout(3600)]
 
 
 def sandbox(cluster: Embedded, *words: str) -> None:
     """Run a command of the sandbox."""
-    done = subprocess.run(
-        [sys.executable, "-m", "sandbox", *words],
-        cwd=paths.PROJECT,
-        env=os.environ | {"SANDBOX_HOME": str(cluster.home), "SANDBOX_MONITORING": "off"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=COMMAND_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
+    env = os.environ | {"SANDBOX_HOME": str(cluster.home), "SANDBOX_MONITORING": "off"}
+    output_of([sys.executable, "-m", "sandbox", *words], paths.PROJECT, env)
 
 
 def lose(cluster: Embedded) -> None:
