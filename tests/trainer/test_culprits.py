@@ -155,7 +155,7 @@ def test_of_two_replicas_the_wrong_one_is_named_once_the_step_is_computed_again(
 
 
 REPEATED = Fault("flip", "parameter", 0, 7, bit=20, spot=0.4, again=True)
-"""In the first rank, which has nobody before it to contradict it."""
+"""In the first rank: its numbers must not decide that the other is wrong."""
 
 
 def test_of_two_replicas_none_is_named_while_the_fault_repeats(

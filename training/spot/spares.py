@@ -13,8 +13,8 @@ from itertools import pairwise
 from typing import Final
 
 TAKE_OVER_S: Final = 2.5
-"""From the loss of a group that falls silent, as with its node, to the first step with a spare: p95 of 20 on two
-busy cores, 2.26 s, rounded up. Of it 2 s are `groups.silent_after_s`; `python -m bench elastic --scale full`."""
+"""From the loss of a group that falls silent, as with its node, to the first step with a spare: p95 of 20, 2.19 s
+by `python -m bench elastic --scale full`, rounded up. Of it 2 s are `groups.silent_after_s`."""
 _MOST: Final = 4
 
 

@@ -166,7 +166,7 @@ def test_only_ranks_that_hold_the_same_part_of_the_model_are_compared(tmp_path: 
 
 STEP = 40
 RIGHT, WRONG, CONTAMINATED = 0.01, 0.03, 0.0101
-"""A number of the model as it should be, with a flipped bit, and beside a replica with wrong gradients."""
+"""A number of the model: right, with a flipped bit, and after wrong gradients of the other replica."""
 
 
 class Gang:
