@@ -32,6 +32,8 @@ from trainyard.store.manifest import Content, Manifest
 _BLOCK: Final = 8 * 1024 * 1024
 _READ_BLOCK: Final = 2 * 1024 * 1024
 _TIMEOUT_S: Final = 600.0
+SAVE_INTERVAL_S: Final = 120.0
+"""Time between checkpoints that the trainer's saver is told: how long it may pause depends on it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +83,7 @@ class TrainyardBackend:
     def begin(self) -> Pending:
         """Returns once the state is staged."""
         self._step += 1
+        self._saver.save_started = time.monotonic() - SAVE_INTERVAL_S
         self._saver.save(_progress(self._step), "interval", lambda _: False)
         return Pending(done=lambda: not self._saver.writing, wait=self._finish)
 

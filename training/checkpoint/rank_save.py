@@ -25,14 +25,17 @@ class RankSave:
         attempt: int,
         files: Mapping[str, Sequence[Chunk]],
         ready: Callable[[], None],
+        *,
+        pauses_s: float = 0.0,
     ) -> None:
-        """`ready` blocks until the chunks have their content."""
+        """`ready` blocks until the chunks have their content; `pauses_s` is for `FileWork`."""
         self._begin = functools.partial(store.begin, step, attempt)
         self._ready = ready
         self._lock = threading.Lock()
         self._begun: Upload | None = None
         self.work = FileWork(
-            [(name, functools.partial(self._put, name, chunks)) for name, chunks in files.items()]
+            [(name, functools.partial(self._put, name, chunks)) for name, chunks in files.items()],
+            pauses_s=pauses_s,
         )
 
     def lead(

@@ -6,6 +6,7 @@ import contextlib
 import os
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
@@ -16,6 +17,8 @@ _HELPERS: Final = 3
 """Additional threads: some hash while others wait for the disk."""
 NICENESS: Final = 10
 """Nice value of a background save: about a tenth of a training thread's CPU share."""
+_PAUSES: Final = 4.0
+"""Seconds of pause per second of writing: a nice value does not keep a save from the memory and the disk."""
 
 
 class Commit(Protocol):
@@ -27,11 +30,16 @@ class Commit(Protocol):
 class FileWork:
     """A work queue of the files that one rank writes.
 
-    While training runs, only the background thread takes files; when training waits, it helps.
+    While training runs, only the background thread takes files, and it pauses after each; when
+    training waits, more threads do, and none pauses.
     """
 
-    def __init__(self, files: Sequence[tuple[str, Callable[[], FileRecord]]] = ()) -> None:
-        """`files` are names with functions that write them."""
+    def __init__(
+        self, files: Sequence[tuple[str, Callable[[], FileRecord]]] = (), *, pauses_s: float = 0.0
+    ) -> None:
+        """`files` are names with functions that write them; `pauses_s` the most pauses in all."""
+        self.paused_s = 0.0
+        self._pauses_s = pauses_s
         self._left = deque(files)
         self._records: dict[str, FileRecord] = {}
         self._error: BaseException | None = None
@@ -39,23 +47,42 @@ class FileWork:
         self._changed = threading.Condition()
 
     def help(self) -> None:
-        """Write files until none is left; `finish` raises errors."""
-        while True:
-            with self._changed:
-                if not self._left or self._error is not None:
-                    return
-                name, write = self._left.popleft()
-                self._active += 1
-            self._write(name, write)
+        """End the pauses, and write files until none is left; `finish` raises errors."""
+        with self._changed:
+            self._pauses_s = 0.0
+            self._changed.notify_all()
+        while self._write_next():
+            pass
 
     def finish(self) -> dict[str, FileRecord]:
         """Write the remaining files, wait for helpers and return the records. Raises the first error."""
-        self.help()
+        begun = time.monotonic()
+        while self._write_next():
+            self._pause(_PAUSES * (time.monotonic() - begun))
+            begun = time.monotonic()
         with self._changed:
             self._changed.wait_for(lambda: not self._active)
             if self._error is not None:
                 raise self._error
             return self._records
+
+    def _pause(self, seconds: float) -> None:
+        begun = time.monotonic()
+        with self._changed:
+            if self._left:
+                seconds = min(seconds, self._pauses_s - self.paused_s)
+                self._changed.wait_for(lambda: not self._pauses_s, max(0.0, seconds))
+        self.paused_s += time.monotonic() - begun
+
+    def _write_next(self) -> bool:
+        """Write a file; return False if none is left or one failed."""
+        with self._changed:
+            if not self._left or self._error is not None:
+                return False
+            name, write = self._left.popleft()
+            self._active += 1
+        self._write(name, write)
+        return True
 
     def _write(self, name: str, write: Callable[[], FileRecord]) -> None:
         record, failure = None, None

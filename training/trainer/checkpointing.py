@@ -53,6 +53,8 @@ _OUTCOME_SLACK_S = 15.0
 """Extra time that other ranks wait for the leader's outcome."""
 _WAIT_SLICE_S = 0.05
 """Poll interval of a wait for the writer."""
+_PAUSES_SHARE = 1 / 40
+"""Most pauses of a save, as a share of the time since the last one: so much later a checkpoint is complete."""
 
 _SHARING = ("tensor", "pipeline")
 """Dimensions whose ranks share samples: their random states depend on their position."""
@@ -85,6 +87,8 @@ class Checkpointer:
     """Metrics of the last steps, on the leader, of a state that was in peer memory: the log may lack them."""
     saved_step: int | None = None
     """Step of the newest checkpoint loaded or started."""
+    save_started: float = field(default_factory=time.monotonic)
+    """When the last save started, or this attempt did; monotonic clock."""
     _writer: BackgroundWriter = field(default_factory=BackgroundWriter)
     _coordinator: SaveCoordinator = field(init=False)
     _plan: Plan = field(init=False)
@@ -145,7 +149,11 @@ class Checkpointer:
         staged.stage(self.tensors())
         files: dict[str, Sequence[Chunk]] = {name: [small[name]] for name in small}
         files |= {name: staged.chunks(name) for name in staged.files}
-        save = RankSave(self.store, progress.step, self.fence.attempt, files, staged.wait)
+        begun = time.monotonic()
+        pauses_s = _PAUSES_SHARE * (begun - self.save_started)
+        attempt = self.fence.attempt
+        save = RankSave(self.store, progress.step, attempt, files, staged.wait, pauses_s=pauses_s)
+        self.save_started = begun
         self._saves += 1
         commit = functools.partial(self._commit, save, self.describe(progress, reason))
         self._writer.start(commit, save.work)
@@ -348,7 +356,7 @@ class Checkpointer:
             return
         begun = time.monotonic()
         announce = functools.partial(self._announce, manifest)
-        publish = functools.partial(self._publish, manifest, begun)
+        publish = functools.partial(self._publish, manifest, begun, save)
         try:
             save.lead(self._coordinator, self._saves, announce, publish)
         except (OSError, StaleAttempt, RuntimeError) as error:
@@ -366,14 +374,19 @@ class Checkpointer:
             self.metrics.sync()
 
     def _publish(
-        self, manifest: Manifest, begun: float, upload: Upload, files: dict[str, FileRecord]
+        self,
+        manifest: Manifest,
+        begun: float,
+        save: RankSave,
+        upload: Upload,
+        files: dict[str, FileRecord],
     ) -> None:
         written = upload.commit(manifest.with_files(files), self.fence.check)
         self._committed = True
         self.events.write(
             "checkpoint_commit",
             manifest.step,
-            seconds=time.monotonic() - begun,
+            seconds=time.monotonic() - begun - save.work.paused_s,
             path=f"{self.store.place}/{folder_name(manifest.step)}",
             bytes=written.bytes,
             reason=manifest.reason,

@@ -7,6 +7,7 @@ import fcntl
 import mmap
 import os
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -150,3 +151,36 @@ def test_the_first_error_ends_the_work_once_nobody_touches_the_memory_any_more()
     with pytest.raises(OSError, match="disk"):
         work.finish()
     assert finished.is_set()
+
+
+def paused_writer(monkeypatch: pytest.MonkeyPatch, pauses_s: float) -> BackgroundWriter:
+    """A writer of two files, of which the first seems to take eleven days."""
+    clock = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+
+    def long() -> FileRecord:
+        clock[0] += 1e6
+        return record("long")
+
+    work = FileWork([("long", long), ("next", lambda: record("next"))], pauses_s=pauses_s)
+    writer = BackgroundWriter()
+    writer.start(lambda: assert_written(work), work)
+    return writer
+
+
+def assert_written(work: FileWork) -> None:
+    assert list(work.finish()) == ["long", "next"]
+
+
+def test_a_save_pauses_between_files_until_training_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = paused_writer(monkeypatch, 1e9)
+    assert not writer.wait(0.2)
+    writer.help()
+    assert writer.wait(30)
+    assert writer.take_error() is None
+
+
+def test_pauses_end_after_their_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = paused_writer(monkeypatch, 0.01)
+    assert writer.wait(30)
+    assert writer.take_error() is None
