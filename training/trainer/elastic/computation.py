@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import math
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -38,33 +40,61 @@ Observer = Callable[[str, int, int, range], None]
 
 
 class RecentMetrics(MetricsLog):
-    """The metrics of the last steps; the leader's are in the file as well."""
+    """The metrics of the last steps; the leader's are in the file as well. Thread-safe."""
 
     def __init__(self) -> None:
         super().__init__(Path(), 0, enabled=False)
         self._recent: deque[StepMetrics] = deque(maxlen=_RECENT)
         self._file: MetricsLog | None = None
+        self._lock = threading.Lock()
+        self._before: list[StepMetrics] = []
+        """The last lines before `hold`."""
+        self._later: list[StepMetrics] | None = None
+        """Lines since `hold`, until the file is open."""
+        self._settled = threading.Event()
+        """Set once the file is open, or cannot be opened."""
 
     def append(self, metrics: StepMetrics) -> None:
-        """Keep a line, and write it if this group leads."""
-        self._recent.append(metrics)
-        if self._file:
-            self._file.append(metrics)
+        """Keep a line, and write it if this group leads. Raises OSError."""
+        with self._lock:
+            self._recent.append(metrics)
+            if self._file:
+                self._file.append(metrics)
+            elif self._later is not None:
+                self._later.append(metrics)
+
+    def hold(self) -> None:
+        """Keep all lines from now on until `write_to`, which another thread may call; or `give_up`."""
+        with self._lock:
+            self._before, self._later = list(self._recent), []
 
     def write_to(self, file: MetricsLog, step: int, attempt: int) -> None:
-        """Write to this file from now on, and first the last lines up to `step` that it lacks."""
-        self._file = file
-        lacking = [
-            metrics for metrics in self._recent if step - file.missing < metrics.step <= step
-        ]
-        for metrics in lacking:
-            file.append(replace(metrics, attempt=attempt))
-        file.missing -= len(lacking)
+        """Write to this file from now on. Raises OSError.
+
+        First the last lines up to `step` that it lacks, then those since `hold`.
+        """
+        with self._lock:
+            lacking = [one for one in self._before if step - file.missing < one.step <= step]
+            for metrics in lacking:
+                file.append(replace(metrics, attempt=attempt))
+            file.missing -= len(lacking)
+            for metrics in self._later or ():
+                file.append(metrics)
+            self._file, self._later = file, None
+        self._settled.set()
+
+    def give_up(self) -> None:
+        """Keep no lines: the file cannot be opened."""
+        with self._lock:
+            self._later = None
+        self._settled.set()
 
     def sync(self) -> None:
-        """Fsync the file."""
-        if self._file:
-            self._file.sync()
+        """Fsync the file, once it is open; in any thread. Raises OSError."""
+        self._settled.wait()
+        if self._file is None:
+            raise OSError(errno.EIO, "metrics.jsonl could not be opened")
+        self._file.sync()
 
     def close(self) -> None:
         """Close the file."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -43,6 +43,8 @@ class Leadership:
     """Changes of the view that are not in the event log yet."""
     _open: ExitStack = field(default_factory=ExitStack)
     _writer: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1))
+    _opening: Future[None] = field(default_factory=Future)
+    """The logs, in a thread."""
 
     @contextmanager
     def reporting(self, run: Run, describe: Callable[[Exception], str | None]) -> Iterator[None]:
@@ -86,10 +88,7 @@ class Leadership:
         if config.checkpoint.export:
             check_export(saver.attachments, run.progress.tokens)
         resumed = load and self._load(run, saver, holds_state)
-        file = MetricsLog(request.run_dir / METRICS_FILE, run.progress.step, enabled=leader)
-        run.metrics = file
-        self.recent.write_to(file, run.progress.step, fence.attempt)
-        saver.metrics = file
+        saver.metrics = self.recent
         saver.allocate(in_background=not load)
         run.checkpointer, run.saved_at = saver, time.monotonic()
         run.display = run.meter.display = self._open.enter_context(
@@ -101,16 +100,32 @@ class Leadership:
                 metric_lines_every=config.report.metric_lines_every,
             )
         )
-        log_start(run, request, resumed_from=saver.store.place if resumed else None)
+        self.recent.hold()
+        resumed_from = saver.store.place if resumed else None
+        # A copy: training goes on meanwhile if the state was here.
+        self._opening = self._writer.submit(self._open_logs, replace(run), resumed_from)
+        if load:
+            self._opening.result()
         if leader and not load:
             self._record_last_evaluation(run)
         reports = Reports(run, request)
         self._open.callback(lambda: reports.close(patient=run.progress.step == config.steps))
         self._open.callback(_close_events, run.events, saver)
-        self._open.callback(file.close)
+        self._open.callback(self.recent.close)
         self._open.callback(self._writer.shutdown)
         if leader:
             run.notice.watch_run_dir()
+
+    def _open_logs(self, run: Run, resumed_from: str | None) -> None:
+        """Take over the metrics, a file that becomes long, and record the start. Raises OSError."""
+        file = self.request.run_dir / METRICS_FILE
+        try:
+            run.metrics = MetricsLog(file, run.progress.step, enabled=run.world.is_leader)
+            self.recent.write_to(run.metrics, run.progress.step, run.attempt)
+        except BaseException:
+            self.recent.give_up()
+            raise
+        log_start(run, self.request, resumed_from=resumed_from)
 
     def _load(self, run: Run, saver: Checkpointer, holds_state: bool) -> bool:
         """Load the newest checkpoint or new weights; return whether the run goes on from a former one."""
@@ -161,6 +176,8 @@ class Leadership:
             self._pending.clear()
             return
         self.take(run, attempt)
+        if self._opening.done():
+            self._opening.result()
         for details in self._pending:
             # An event is fsynced: in a thread, so that a slow disk does not stall all groups.
             self._writer.submit(run.events.write, "membership", run.progress.step, **details)
