@@ -21,6 +21,8 @@ from trainyard import culprits
 
 HANGS = ("loader", "forward", "backward", "optimizer", "stopped", "interpreter")
 SKIPS = ("agree", "gradients")
+INSIDE = "inside"
+"""Of a skip: a collective inside of a group of an elastic run."""
 SLOW = ("work", "loader")
 FLIPS = ("gradient", "parameter", "optimizer")
 _FOREVER_S = 3600.0
@@ -221,10 +223,13 @@ def _in_backward(action: Callable[[], None]) -> None:
             pytest.MonkeyPatch().setattr(module, "build_network", built)
 
 
-def _skip(fault: Fault, _: Callable[[], bool]) -> None:
+def _skip(fault: Fault, due: Callable[[], bool]) -> None:
     from training.trainer import loop
     from training.trainer.parallel.world import World
 
+    if fault.place == INSIDE:
+        _skip_inside(_once(due))
+        return
     step = _current_step()
     if fault.place == "agree":
         plain = World.sum
@@ -243,6 +248,28 @@ def _skip(fault: Fault, _: Callable[[], bool]) -> None:
             return plain_passes(run, rows)
 
     pytest.MonkeyPatch().setattr(loop, "_passes", alone)
+
+
+def _skip_inside(first_time: Callable[[], bool]) -> None:
+    """Leave out the sum of the losses, once, in the update of a step of an elastic run."""
+    from training.trainer.elastic.computation import Computation
+    from training.trainer.parallel.world import World
+
+    plain, plain_step, in_step = World.sum, Computation.step, False
+
+    def summed(world: World, values: list[float]) -> list[float]:
+        return list(values) if in_step and first_time() else plain(world, values)
+
+    def step(*arguments: Any) -> Any:
+        nonlocal in_step
+        in_step = True
+        try:
+            return plain_step(*arguments)
+        finally:
+            in_step = False
+
+    pytest.MonkeyPatch().setattr(World, "sum", summed)
+    pytest.MonkeyPatch().setattr(Computation, "step", step)
 
 
 def _slow(fault: Fault, due: Callable[[], bool]) -> None:

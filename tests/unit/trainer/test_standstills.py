@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from training.trainer.flight import judge
+from training.trainer.flight.collectives import Collective, departs
 from training.trainer.flight.hangs import Suspect, find, mismatched, usual_counts
 from training.trainer.flight.reports import Report, Team, attempt_label
 from training.trainer.flight.ring import Mark, Phase
@@ -27,6 +28,10 @@ def marks(steps: int, skipped: tuple[int, Phase] | None = None) -> tuple[Mark, .
             issued += left - (skipped == (step, phase))
             found.append(Mark(next(numbers), 0, step, phase, issued))
     return tuple(found)
+
+
+def issued(mark: Mark) -> int:
+    return mark.issued
 
 
 def report(rank: int, phase: Phase, issued: int, *, waiting: bool | None = None) -> Report:
@@ -94,6 +99,53 @@ def test_a_rank_that_does_not_answer_is_named_before_others_that_are_behind() ->
     )
 
 
+def test_a_rank_that_waits_where_others_do_with_fewer_collectives_skipped_one() -> None:
+    same = ("loop.py:9 train", "code.py:7 clip")
+    ahead = [replace(report(rank, Phase.UPDATE, 82, waiting=True), frames=same) for rank in (0, 2)]
+    found = named(*ahead, replace(report(1, Phase.UPDATE, 81, waiting=True), frames=same))
+    assert found is not None
+    assert (found.symptom, found.rank) == (MISMATCHED, 1)
+    assert found.what == "skipped 1 collective in the optimizer of step 40"
+
+
+def test_of_an_elastic_run_the_rank_that_is_behind_inside_its_group_is_named() -> None:
+    def of(group: str, rank: int, phase: Phase, issued: int, inside: int) -> Report:
+        return replace(report(rank, phase, issued, waiting=True), group=group, inside=inside)
+
+    found = named(
+        of("a", 0, Phase.AGREE, 41, 80),
+        of("a", 1, Phase.AGREE, 41, 80),
+        of("b", 2, Phase.UPDATE, 40, 161),
+        of("b", 3, Phase.UPDATE, 40, 160),
+    )
+    assert found is not None and found.rank == 3
+
+
+def test_of_equally_far_ranks_the_one_whose_collective_does_not_belong_there_is_named() -> None:
+    usual = report(0, Phase.UPDATE, 82, waiting=True)
+    found = named(usual, replace(report(1, Phase.UPDATE, 82, waiting=True), departs=True))
+    assert found is not None
+    assert (found.symptom, found.rank) == (MISMATCHED, 1)
+    both = named(
+        *(replace(report(r, Phase.UPDATE, 82, waiting=True), departs=True) for r in (0, 1))
+    )
+    assert both is not None and both.rank == NO_RANK
+
+
+def collective(name: str) -> Collective:
+    return Collective(
+        number=1, group="0", name=name, sizes=((4,),), dtypes=("Float",), complete=True
+    )
+
+
+def test_a_collective_that_never_came_after_those_before_it_departs() -> None:
+    steps = [collective(name) for name in ("scatter", "gather", "sum", "norm") * 5]
+    assert not departs([*steps, collective("scatter")])
+    assert departs([*steps, collective("norm")])
+    assert not departs([*steps[:8], collective("norm")]), "seen too rarely to tell"
+    assert not departs([])
+
+
 def test_where_all_wait_in_the_same_collective_no_rank_is_named() -> None:
     found = named(*(report(rank, Phase.AGREE, 82, waiting=True) for rank in range(3)))
     assert found is not None
@@ -134,6 +186,37 @@ def test_the_rank_that_skipped_a_collective_is_named_though_others_ended_first(
     assert found.what == "skipped a collective in step 9"
 
 
+def inside(steps: int, each: int, skipped: tuple[int, Phase] | None = None) -> tuple[Mark, ...]:
+    """Marks of an elastic run: one exchange per step, and so many collectives inside of the group."""
+    plain, odd = marks(steps), marks(steps, skipped)
+    return tuple(
+        replace(mark, issued=mark.step, inside=other.issued + each * mark.step)
+        for mark, other in zip(plain, odd, strict=True)
+    )
+
+
+def test_of_an_elastic_run_a_rank_that_skipped_a_collective_inside_its_group_is_named() -> None:
+    ranks = [(0, "a", inside(9, 3)), (1, "a", inside(9, 3)), (2, "b", inside(9, 7))]
+    skipping = inside(9, 7, (9, Phase.UPDATE))
+    found = mismatched(
+        {
+            rank: replace(report(rank, Phase.UPDATE, 9), group=group, marks=seen)
+            for rank, group, seen in (*ranks, (3, "b", skipping))
+        }
+    )
+    assert found is not None
+    assert (found.symptom, found.rank) == (MISMATCHED, 3)
+
+
+def test_what_a_group_of_one_rank_does_inside_is_not_compared() -> None:
+    alone = inside(9, 3, (9, Phase.UPDATE))
+    reports = {
+        rank: replace(report(rank, Phase.UPDATE, 9), group=str(rank), marks=seen)
+        for rank, seen in enumerate((alone, inside(9, 3)))
+    }
+    assert mismatched(reports) is None
+
+
 def test_a_difference_that_all_ranks_share_is_none() -> None:
     both = {
         r: replace(report(r, Phase.AGREE, 27), marks=marks(9, (9, Phase.UPDATE))) for r in (0, 1)
@@ -150,7 +233,7 @@ def test_a_difference_does_not_count_in_the_first_steps() -> None:
 
 
 def test_the_usual_number_of_collectives_is_that_of_most_steps() -> None:
-    found = usual_counts(marks(9, (4, Phase.UPDATE)))
+    found = usual_counts(marks(9, (4, Phase.UPDATE)), issued)
     assert found == {Phase.PASSES: 0, Phase.UPDATE: 2, Phase.AGREE: 2, Phase.BETWEEN: 3}
 
 
@@ -161,7 +244,7 @@ def test_exchanges_of_an_earlier_view_are_not_compared_with_those_of_the_next() 
     formed = Mark(101, 0, 9, Phase.BETWEEN, 1)
     alone = replace(report(0, Phase.LOADER, 2), marks=(*aborted, restarted, formed))
     assert mismatched({0: alone}) is None
-    assert usual_counts((*aborted, restarted, formed)) == {}
+    assert usual_counts((*aborted, restarted, formed), issued) == {}
 
 
 def test_all_ranks_of_a_silent_node_are_found_in_the_time_of_one(

@@ -76,8 +76,7 @@ def run_group(
 
     def fail(reason: str, silent: int | None) -> None:
         print(f"rank {world.rank}: {reason}: the group ends", file=sys.stderr, flush=True)
-        if silent is not None:
-            _name_in_time(flight, silent)
+        _name_in_time(flight, silent)
         leave(1)
 
     ranks, watch = connect_ranks(world, log.token(), host, silent_after_s, fail)
@@ -97,12 +96,12 @@ def run_group(
     return code
 
 
-def _name_in_time(flight: Recording, silent: int) -> None:
-    """Make known which rank of this group is silent, unless the file system does not answer."""
+def _name_in_time(flight: Recording, silent: int | None) -> None:
+    """Make known which rank of this group has to be blamed, unless the file system does not answer."""
 
     def name() -> None:
         with contextlib.suppress(OSError):
-            flight.name_silent_neighbour(silent)
+            flight.name_neighbour(silent)
 
     thread = threading.Thread(target=name, name="verdict", daemon=True)
     thread.start()
@@ -192,6 +191,7 @@ def _build_model(request: RunRequest, world: World, flight: Recording) -> _Model
     """Build this rank's part of the model, without weights."""
     rng.seed_all(request.config.seed)
     network = build_network(request.config, world, request.corpus.index.vocab_size)
+    flight.count_collectives()
     clock = make_clock(network, world.device, waits_inside=world.size > 1)
     return _Model(network, adamw(network.unwrapped, request.config), flight, clock)
 

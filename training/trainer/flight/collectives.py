@@ -7,7 +7,7 @@ It is in the memory of the process, and is read only when something is wrong.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,6 +17,10 @@ import torch.distributed as dist
 _BACKENDS: Final = ("gloo", "nccl2", "nccl")
 """Recorders of torch that may exist in a process."""
 _SHOWN: Final = 4
+_CONTEXT: Final = 3
+"""Collectives by which the place of the next one is recognized."""
+_TIMES: Final = 3
+"""As often that place must have been seen."""
 _counters: list[Callable[[], int]] = []
 
 
@@ -68,12 +72,28 @@ def _find_counters() -> list[Callable[[], int]]:
     return list(found.values())
 
 
-def last_collectives() -> list[Collective]:
-    """Return the last collectives of this rank: those that are not complete, else the newest ones."""
+def recorded() -> list[Collective]:
+    """Return the collectives that torch has recorded of this rank, the newest last."""
     entries = [entry for backend in _BACKENDS for entry in _dump(backend)]
-    found = [one for entry in entries if (one := parse(entry))]
+    return [one for entry in entries if (one := parse(entry))]
+
+
+def last_of(found: Sequence[Collective]) -> Sequence[Collective]:
+    """Return the last collectives: those that are not complete, else the newest ones."""
     waiting = [one for one in found if not one.complete]
     return (waiting or found)[-_SHOWN:]
+
+
+def departs(found: Sequence[Collective]) -> bool:
+    """Return whether the newest collective never came after the same ones before.
+
+    Each step issues the same ones: if so, one was left out or added.
+    """
+    kinds = [(one.group, one.name, one.sizes, one.dtypes) for one in found]
+    places = range(len(kinds) - 1 - _CONTEXT)
+    context = kinds[-1 - _CONTEXT : -1]
+    after = [kinds[n + _CONTEXT] for n in places if kinds[n : n + _CONTEXT] == context]
+    return len(after) >= _TIMES and kinds[-1] not in after
 
 
 def parse(entry: Mapping[str, Any]) -> Collective | None:

@@ -8,7 +8,7 @@ named.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,6 +18,8 @@ from trainyard.culprits import HUNG, MISMATCHED, NO_RANK
 
 _STEPS_NEEDED: Final = 3
 """Steps of which the number of collectives must be known before a difference counts."""
+_Counted = Callable[[Mark], int]
+"""What is counted: `issued` of all ranks, or `inside` a group."""
 _OF_STEP: Final = (Phase.PASSES, Phase.UPDATE, Phase.AGREE, Phase.BETWEEN)
 """Phases of a step, before each of which the same number of collectives is issued in every step."""
 
@@ -44,10 +46,14 @@ def find(reports: Mapping[int, Report], silent: Mapping[int, str], world: int) -
     if len(reports) < world:
         return None
     behind = _behind(reports)
+    if suspect := _departed(reports, behind):
+        return suspect
     if len(behind) == world > 1:
         return _elsewhere(reports) or _nobody(reports)
     late = [rank for rank in behind if reports[rank].seconds >= reports[rank].allowed]
-    return _hung(reports, late[0], len(late)) if late else None
+    if not late:
+        return None
+    return _skipped(reports, late[0]) or _hung(reports, late[0], len(late))
 
 
 def _silent(reports: Mapping[int, Report], silent: Mapping[int, str]) -> Suspect:
@@ -65,15 +71,13 @@ def _silent(reports: Mapping[int, Report], silent: Mapping[int, str]) -> Suspect
 
 def mismatched(reports: Mapping[int, Report]) -> Suspect | None:
     """Return the rank that skipped or added a collective: others cannot continue with it."""
-    found = []
+    groups: dict[str, dict[int, Report]] = {}
     for rank, report in reports.items():
-        usual = usual_counts(report.marks)
-        for step, phase, count in _last_counts(report.marks):
-            expected = usual.get(phase)
-            same = [r for r, o in reports.items() if r != rank and _agrees(o, step, phase, count)]
-            if expected is not None and count != expected and not same:
-                found.append((step, rank, phase, count, expected))
-                break
+        groups.setdefault(report.group, {})[rank] = report
+    found = _odd_counts(reports, lambda mark: mark.issued)
+    for group in groups.values():
+        if len(group) > 1:
+            found += _odd_counts(group, lambda mark: mark.inside)
     if not found:
         return None
     step, rank, phase, count, expected = min(found)
@@ -91,9 +95,28 @@ def mismatched(reports: Mapping[int, Report]) -> Suspect | None:
     )
 
 
-def usual_counts(marks: Sequence[Mark]) -> dict[int, int]:
+def _odd_counts(
+    reports: Mapping[int, Report], counted: _Counted
+) -> list[tuple[int, int, int, int, int]]:
+    """Return the ranks with a number that no other rank has in that step.
+
+    As step, rank, phase, the number and what it has been in most steps.
+    """
+    found = []
+    for rank, report in reports.items():
+        usual = usual_counts(report.marks, counted)
+        others = [_counts(o.marks, counted) for r, o in reports.items() if r != rank]
+        for step, phase, count in _last_counts(report.marks, counted):
+            expected = usual.get(phase, count)
+            if count != expected and all(o.get(step, {}).get(phase) != count for o in others):
+                found.append((step, rank, phase, count, expected))
+                break
+    return found
+
+
+def usual_counts(marks: Sequence[Mark], counted: _Counted) -> dict[int, int]:
     """Return how many collectives are issued in a step before each of its phases; none after few steps."""
-    steps = _counts(marks)
+    steps = _counts(marks, counted)
     seen: dict[int, Counter[int]] = {}
     for step in sorted(steps)[:-1]:
         for phase, count in steps[step].items():
@@ -105,10 +128,11 @@ def usual_counts(marks: Sequence[Mark]) -> dict[int, int]:
     }
 
 
-def _counts(marks: Sequence[Mark]) -> dict[int, dict[int, int]]:
+def _counts(marks: Sequence[Mark], counted: _Counted) -> dict[int, dict[int, int]]:
     """Return by step and phase the collectives issued since the step began.
 
-    Without those of earlier views of an elastic run: their exchanges were counted from another number.
+    Without those of earlier views of an elastic run: their exchanges were counted from another number, and a group
+    may have had another part of the step.
     """
     found: dict[int, dict[int, int]] = {}
     begun: dict[int, int] = {}
@@ -117,15 +141,15 @@ def _counts(marks: Sequence[Mark]) -> dict[int, dict[int, int]]:
             found.clear()
             begun.clear()
         elif mark.phase == Phase.LOADER:
-            begun[mark.step] = mark.issued
+            begun[mark.step] = counted(mark)
         elif mark.phase in _OF_STEP and mark.step in begun:
-            found.setdefault(mark.step, {}).setdefault(mark.phase, mark.issued - begun[mark.step])
+            found.setdefault(mark.step, {}).setdefault(mark.phase, counted(mark) - begun[mark.step])
     return found
 
 
-def _last_counts(marks: Sequence[Mark]) -> list[tuple[int, int, int]]:
+def _last_counts(marks: Sequence[Mark], counted: _Counted) -> list[tuple[int, int, int]]:
     """Return step, phase and count of the last two steps."""
-    steps = _counts(marks)
+    steps = _counts(marks, counted)
     return [
         (step, phase, count)
         for step in sorted(steps)[-2:]
@@ -133,16 +157,65 @@ def _last_counts(marks: Sequence[Mark]) -> list[tuple[int, int, int]]:
     ]
 
 
-def _agrees(other: Report, step: int, phase: int, count: int) -> bool:
-    return _counts(other.marks).get(step, {}).get(phase) == count
-
-
 def _behind(reports: Mapping[int, Report]) -> list[int]:
     """Return the ranks that others may be waiting for."""
     fewest = min(report.issued for report in reports.values())
     behind = [rank for rank, report in reports.items() if report.issued == fewest]
+    groups = {report.group for report in reports.values()}
+    if len(behind) < len(reports) or len(groups) == 1:
+        inside = {
+            group: min(reports[rank].inside for rank in behind if reports[rank].group == group)
+            for group in {reports[rank].group for rank in behind}
+        }
+        behind = [r for r in behind if reports[r].inside == inside[reports[r].group]]
     free = [rank for rank in behind if reports[rank].waiting is False]
     return free or behind
+
+
+def _departed(reports: Mapping[int, Report], behind: Sequence[int]) -> Suspect | None:
+    """Of ranks that are equally far: the one whose collective does not belong there, by what it did before."""
+    wrong = [rank for rank in behind if reports[rank].departs and reports[rank].waiting]
+    if len(wrong) != 1 or len(behind) == 1:
+        return None
+    report = reports[wrong[0]]
+    if report.seconds < report.allowed:
+        return None
+    return Suspect(
+        symptom=MISMATCHED,
+        rank=report.rank,
+        what=f"skipped or added a collective in {Phase(report.phase).text} of step {report.step}",
+        evidence=(
+            f"rank {report.rank} waits in {report.collectives[-1]}, which never came after those before it",
+            *_waiting_lines(reports, report.rank),
+        ),
+    )
+
+
+def _skipped(reports: Mapping[int, Report], rank: int) -> Suspect | None:
+    """Return the rank if it waits where another one does, in the same step, with fewer collectives behind it."""
+    mine = reports[rank]
+    place = (mine.group, mine.step, mine.frames)
+    ahead = [
+        other
+        for other in reports.values()
+        if (other.group, other.step, other.frames) == place
+        and (other.issued, other.inside) > (mine.issued, mine.inside)
+    ]
+    if not (mine.waiting and mine.frames and ahead):
+        return None
+    other = ahead[0]
+    fewer = other.issued - mine.issued or other.inside - mine.inside
+    more = "s" if fewer > 1 else ""
+    return Suspect(
+        symptom=MISMATCHED,
+        rank=rank,
+        what=f"skipped {fewer} collective{more} in {Phase(mine.phase).text} of step {mine.step}",
+        evidence=(
+            f"rank {other.rank} waits at the same place, {mine.frame}, and has issued {fewer} more",
+            *mine.collectives[-1:],
+            *_waiting_lines(reports, rank),
+        ),
+    )
 
 
 def _hung(reports: Mapping[int, Report], rank: int, count: int) -> Suspect:

@@ -21,7 +21,7 @@ from training.trainer.flight.hangs import Suspect
 from training.trainer.flight.reports import RUNNING, Board, Report, Team
 from training.trainer.flight.ring import STACK, Identity, Phase, process_state, read_ring
 from training.trainer.flight.shares import Slowness, Window
-from trainyard.culprits import HUNG, NO_RANK, Culprit, Verdicts
+from trainyard.culprits import HUNG, MISMATCHED, NO_RANK, Culprit, Verdicts
 from trainyard.run_logs import EventLog
 
 _REPEAT_S: Final = 300.0
@@ -140,10 +140,11 @@ class Judge:
             if culprit.rank not in known:
                 self.announce(f"{HUNG}-silent-rank-{culprit.rank}", culprit)
 
-    def judge_failure(self, own: Report) -> None:
+    def judge_failure(self, own: Report | None = None) -> None:
         """Name the rank that broke the exchange with the others. Raises OSError."""
         reports = reports_after_failure(self.board, self._world)
-        reports[self._rank] = own
+        if own:
+            reports[self._rank] = own
         if suspect := hangs.mismatched(reports):
             self._name(suspect, reports, reports[suspect.rank].step)
 
@@ -229,8 +230,13 @@ class Judge:
                 receive(culprit)
 
     def hung_ranks(self, step: int) -> list[int]:
-        """Return the ranks that are named for hanging where others are in this step. Raises OSError."""
-        found = self.verdicts.of(f"{self._team.label}-{HUNG}-")
+        """Return the ranks that are named for hanging, or for a mismatch, where others are in this step.
+
+        Raises OSError.
+        """
+        found = [
+            one for symptom in (HUNG, MISMATCHED) for one in self.verdicts.of(self._full(symptom))
+        ]
         return [one.rank for one in found if one.rank != NO_RANK and step - 1 <= one.step <= step]
 
     def end_hung_rank(self, ranks: Sequence[int]) -> None:
@@ -292,5 +298,6 @@ def reports_after_failure(board: Board, world: int) -> dict[int, Report]:
                 step=last.step if last else report.step,
                 phase=last.phase if last else report.phase,
                 issued=last.issued if last else report.issued,
+                inside=last.inside if last else report.inside,
             )
     return reports

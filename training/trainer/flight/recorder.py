@@ -49,7 +49,9 @@ class Recorder:
         """Without a ring the marks are in memory only."""
         self._ring = ring
         self.issued: Callable[[], int] = _nothing
-        """Returns how many collectives this rank has issued."""
+        """Returns how many collectives this rank has issued; in an elastic run, exchanges with other groups."""
+        self.inside: Callable[[], int] = _nothing
+        """Returns how many collectives it has issued inside its group of an elastic run."""
         self.exchanges = 0
         """Exchanges with other ranks, of steps and of comparisons, that this rank has entered since `restart`."""
         self.step = 0
@@ -76,7 +78,7 @@ class Recorder:
         self.phase, self.since_ns = phase, now
         self.marks += 1
         if self._ring:
-            self._ring.mark(now, self.step, phase, self.issued())
+            self._ring.mark(now, self.step, phase, self.issued(), self.inside())
 
     def restart(self) -> None:
         """Count exchanges anew: other ranks than before take part."""

@@ -77,12 +77,15 @@ class Recording:
     def count_collectives(self) -> None:
         """Count collectives from now on: all process groups exist."""
         collectives.count_all()
-        self.recorder.issued = collectives.issued
+        if self.watchdog.groups:
+            self.recorder.inside = collectives.issued
+        else:
+            self.recorder.issued = collectives.issued
 
     def follow_groups(self, groups: Groups) -> None:
-        """Act on hangs by the membership of an elastic run, and count exchanges between groups.
+        """Act on hangs by the membership of an elastic run, and compare exchanges between groups.
 
-        Of collectives a group has as many as it needs.
+        Collectives are compared inside a group: it has as many as it needs.
         """
         self.watchdog.groups = groups
         self.recorder.issued = lambda: self.recorder.exchanges
@@ -92,11 +95,13 @@ class Recording:
         announce = self.watchdog.name_silent(ranks)
         return lambda: self.watchdog.later(announce)
 
-    def name_silent_neighbour(self, rank: int) -> None:
-        """Make known that a rank of this group is silent. Raises OSError."""
+    def name_neighbour(self, silent: int | None) -> None:
+        """Make known that a rank of this group is silent, or which one broke the exchange. Raises OSError."""
         team = self.watchdog.wanted
-        if team and team.group:
-            self.watchdog.name_silent([team.rank - self._world.rank + rank])()
+        if silent is None:
+            self.watchdog.name_mismatch()
+        elif team and team.group:
+            self.watchdog.name_silent([team.rank - self._world.rank + silent])()
 
     def report_culprits_to(self, receive: Callable[[Culprit], None]) -> None:
         """Pass on whom any attempt of this run has named; on the leader."""

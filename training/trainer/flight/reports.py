@@ -57,7 +57,9 @@ class Report:
     allowed: float = 0.0
     """For how long it may be there before that counts as a hang."""
     issued: int = 0
-    """Collectives issued."""
+    """Collectives issued; in an elastic run, exchanges with other groups."""
+    inside: int = 0
+    """In an elastic run, collectives issued inside the group."""
     stuck: bool = False
     """Whether the rank has made no progress for `report.hang_after_s`."""
     marks: tuple[Mark, ...] = ()
@@ -68,6 +70,8 @@ class Report:
     """The last collectives, or those that are not complete; likewise."""
     waiting: bool | None = None
     """Whether any collective is not complete; None: not known."""
+    departs: bool = False
+    """Whether the newest collective never came after the same ones before."""
     ring: str = ""
     """Where the ring of this rank is on its node."""
     window: Window | None = None

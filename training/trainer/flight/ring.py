@@ -21,7 +21,7 @@ from typing import Final
 
 _SIZE: Final = 256
 """Marks that are kept; a step makes five."""
-_MARK: Final = struct.Struct("=QqqqQ")
+_MARK: Final = struct.Struct("=QqqqQQ")
 _IDENTITY_BYTES: Final = 2048
 _BYTES: Final = _IDENTITY_BYTES + _SIZE * _MARK.size
 STACK: Final = ".stack"
@@ -76,7 +76,9 @@ class Mark:
     step: int
     phase: int
     issued: int
-    """Collectives that this rank had issued."""
+    """Collectives that this rank had issued; in an elastic run, exchanges with other groups."""
+    inside: int = 0
+    """In an elastic run, collectives that it had issued inside its group."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,11 +107,11 @@ class Ring:
         fresh.replace(file)
         self._number = 0
 
-    def mark(self, time_ns: int, step: int, phase: int, issued: int) -> None:
+    def mark(self, time_ns: int, step: int, phase: int, issued: int, inside: int) -> None:
         """Add a mark."""
         place = _IDENTITY_BYTES + self._number % _SIZE * _MARK.size
         self._number += 1
-        _MARK.pack_into(self._map, place, self._number, time_ns, step, phase, issued)
+        _MARK.pack_into(self._map, place, self._number, time_ns, step, phase, issued, inside)
 
     def remove(self) -> None:
         """Remove the file."""

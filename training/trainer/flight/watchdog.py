@@ -36,6 +36,7 @@ _UNDISTURBED: Final[dict[str, Any]] = {
     "frames": (),
     "collectives": (),
     "waiting": None,
+    "departs": False,
     "silent": {},
 }
 """Details of a report of a rank that makes progress."""
@@ -138,6 +139,11 @@ class Watchdog:
         judge = Judge(self._run_dir, team, 0.0)
         found = [judge.find_silent(rank, self._recorder.step) for rank in ranks]
         return lambda: judge.announce_hangs(found)
+
+    def name_mismatch(self) -> None:
+        """Name the rank that broke the exchange, as this process ends. Raises OSError."""
+        if team := self.wanted:
+            Judge(self._run_dir, team, 0.0).judge_failure()
 
     def later(self, action: Callable[[], None]) -> None:
         """Have the thread do something that takes time."""
@@ -321,19 +327,22 @@ class Watchdog:
             seconds=self._still_s,
             allowed=self._patience.allowed_s(recorder.longest.get(recorder.phase)),
             issued=recorder.issued(),
+            inside=recorder.inside(),
             stuck=stuck,
         )
         self._judge.board.write(self._report)
 
     def _details(self) -> dict[str, Any]:
         """Return what is only known of a rank that is stuck or has failed."""
-        last = collectives.last_collectives()
+        recorded = collectives.recorded()
+        last = collectives.last_of(recorded)
         silent = self._judge.board.read(self._judge.silent_ranks())
         return {
             "marks": self._own_marks(),
             "frames": process.main_thread_frames(),
             "collectives": tuple(one.text for one in last),
             "waiting": any(not one.complete for one in last) if last else None,
+            "departs": collectives.departs(recorded),
             "silent": {rank: seen for rank, one in silent.items() if (seen := seen_of(one))},
         }
 
