@@ -1,5 +1,6 @@
-"""Prometheus endpoint of the leader: GET /metrics.
+"""Prometheus endpoint of the leader: GET /metrics, and GET /culprits for the ranks that were named.
 
+The latter is small: it can be scraped every few seconds, since somebody waits for it.
 A scrape reads the run's totals and costs training nothing. Times are counters of seconds, so
 that `rate(trainyard_loader_seconds_total[5m]) / rate(trainyard_step_seconds_total[5m])` is the
 fraction of time that steps waited for data.
@@ -18,6 +19,7 @@ from typing import Any, Final
 from trainyard.culprits import Culprit
 from trainyard.run_logs import Totals
 
+CULPRITS_PATH: Final = "/culprits"
 _CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 _COUNTERS = {
@@ -108,8 +110,17 @@ class RunCollector:
             del self._culprits[next(iter(self._culprits))]
 
     def text(self) -> str:
-        """Return all series in Prometheus' text format; the newest step is read once, to be consistent."""
+        """Return all series but those of culprits in Prometheus' text format.
+
+        The newest step is read once, to be consistent.
+        """
         return "".join(f"{line}\n" for line in self._lines())
+
+    def culprits_text(self) -> str:
+        """Return when each rank that was named was named last, in Prometheus' text format."""
+        named = [(_labels_of(one), one.time) for one in list(self._culprits.values())]
+        lines = self._family("culprit_timestamp_seconds", _CULPRIT_HELP, "gauge", named)
+        return "".join(f"{line}\n" for line in lines)
 
     def _lines(self) -> Iterator[str]:
         totals, last = self._totals, self._totals.last
@@ -140,9 +151,6 @@ class RunCollector:
         for name, value in list(self._event_gauges.items()):
             text = "Value from the newest event that reports it"
             yield from self._family(name, text, "gauge", [({}, value)])
-        named = [(_labels_of(one), one.time) for one in list(self._culprits.values())]
-        if named:
-            yield from self._family("culprit_timestamp_seconds", _CULPRIT_HELP, "gauge", named)
         events = [({"event": name}, count) for name, count in list(self._events.items())]
         yield from self._family("events_total", "Events of this attempt", "counter", events)
 
@@ -193,7 +201,8 @@ def start_server(collector: RunCollector, address: str, port: int) -> Callable[[
         timeout = 10.0  # seconds; a client that sends nothing must not hold a thread
 
         def do_GET(self) -> None:
-            body = collector.text().encode()
+            named = self.path == CULPRITS_PATH
+            body = (collector.culprits_text() if named else collector.text()).encode()
             self.send_response(200)
             self.send_header("Content-Type", _CONTENT_TYPE)
             self.send_header("Content-Length", str(len(body)))

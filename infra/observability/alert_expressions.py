@@ -292,7 +292,10 @@ GPU_METRICS_MISSING: Final = (
     f' and on (node) ({series.NODE_CONDITION}{{condition="Ready", status="true"}} == 1)'
     f" unless on (node) {series.GPU_TEMPERATURE}"
 )
-_UNWATCHED: Final = (series.TRAINER_JOB, series.COSTS_JOB, series.STEERING_JOB)
+_UNWATCHED: Final = (
+    *(series.TRAINER_JOB, series.CULPRITS_JOB),
+    *(series.COSTS_JOB, series.STEERING_JOB),
+)
 _WATCHED: Final = "|".join(job for job in series.JOBS if job not in _UNWATCHED)
 _KUEUE_UP: Final = f'{series.UP}{{job="{series.KUEUE_JOB}"}}'
 TARGET_DOWN: Final = (

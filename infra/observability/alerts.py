@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from infra.observability import series
 from infra.observability.alert_expressions import (
     BUDGET_BURN,
     BUDGET_DRAINED,
@@ -192,6 +193,9 @@ _RUNS: Final = (
         summary=f"A collective of run {_RUN} timed out",
         description="Usual causes: network interface, MTU, firewall, a lost node, or a rank that hangs.",
     ),
+)
+
+_RANKS: Final = (
     Alert(
         name="RankHung",
         expression=RANK_HUNG,
@@ -213,7 +217,6 @@ _RUNS: Final = (
     Alert(
         name="RankSlow",
         expression=RANK_SLOW,
-        lasting="5m",
         owner=PLATFORM,
         severity=TICKET,
         summary=f"A rank of run {_RUN} slows the others down: {{{{ $labels.symptom }}}} ({_CULPRIT})",
@@ -370,7 +373,7 @@ _BUDGETS: Final = (
     ),
 )
 
-ALERTS: Final = (*_RUNS, *_STACK, *_BUDGETS)
+ALERTS: Final = (*_RUNS, *_RANKS, *_STACK, *_BUDGETS)
 
 
 def groups(runbook_base: str = "") -> list[Group]:
@@ -379,10 +382,11 @@ def groups(runbook_base: str = "") -> list[Group]:
 
 
 def _groups(runbook_base: str) -> Iterator[Group]:
-    for name, alerts in (
-        ("trainyard-alerts-runs", _RUNS),
-        ("trainyard-alerts-stack", _STACK),
-        ("trainyard-alerts-budgets", _BUDGETS),
+    for name, interval, alerts in (
+        ("trainyard-alerts-runs", INTERVAL, _RUNS),
+        ("trainyard-alerts-ranks", series.CULPRITS_INTERVAL, _RANKS),
+        ("trainyard-alerts-stack", INTERVAL, _STACK),
+        ("trainyard-alerts-budgets", INTERVAL, _BUDGETS),
     ):
         rules = [alert.rule(runbook_base) for alert in alerts]
-        yield {"name": name, "interval": INTERVAL, "rules": rules}
+        yield {"name": name, "interval": interval, "rules": rules}

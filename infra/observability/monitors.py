@@ -53,11 +53,12 @@ def _job(name: str) -> dict[str, Any]:
 
 
 def runs(scrape_seconds: int) -> Manifest:
-    """Scrape the leading pod of every run in all team namespaces.
+    """Scrape the leading pod of every run in all team namespaces, and more often the ranks that it has named.
 
     All pods of a template declare the port; only the first pod of a gang serves it.
     """
-    index = _meta(naming.JOB_INDEX)
+    all_series = {"interval": f"{scrape_seconds}s"}
+    culprits = {"interval": series.CULPRITS_INTERVAL, "path": series.CULPRITS_PATH}
     return monitor(
         "PodMonitor",
         series.TRAINER_JOB,
@@ -67,35 +68,32 @@ def runs(scrape_seconds: int) -> Manifest:
             # All teams share Prometheus: limit the memory that one run can use.
             "sampleLimit": series.SAMPLES_OF_A_RUN,
             "podMetricsEndpoints": [
-                {
-                    "port": naming.METRICS_PORT_NAME,
-                    "interval": f"{scrape_seconds}s",
-                    "relabelings": [
-                        {"sourceLabels": [index], "regex": "0?", "action": "keep"},
-                        _job(series.TRAINER_JOB),
-                        _copied("__meta_kubernetes_pod_node_name", "node"),
-                        _copied(_meta(naming.RUN_ID), "run_id"),
-                        _copied(_meta(naming.TEAM), "team"),
-                    ],
-                    # A run exports its own metrics only; its ID and team come from the pod's labels.
-                    "metricRelabelings": [
-                        {
-                            "sourceLabels": ["__name__"],
-                            "regex": f"{series.OWN_PREFIX}.+",
-                            "action": "keep",
-                        },
-                        # Alerts rely on these, which are not a run's to export.
-                        {
-                            "sourceLabels": ["__name__"],
-                            "regex": series.NOT_OF_RUNS,
-                            "action": "drop",
-                        },
-                        _dropped_labels("exported_(run_id|team)"),
-                    ],
-                }
+                all_series | _of_run(series.TRAINER_JOB, series.OWN_PREFIX),
+                culprits | _of_run(series.CULPRITS_JOB, series.CULPRITS_PREFIX),
             ],
         },
     )
+
+
+def _of_run(job: str, prefix: str) -> dict[str, Any]:
+    """Return port and rules of a scrape of a run; it keeps metrics of a prefix."""
+    return {
+        "port": naming.METRICS_PORT_NAME,
+        "relabelings": [
+            {"sourceLabels": [_meta(naming.JOB_INDEX)], "regex": "0?", "action": "keep"},
+            _job(job),
+            _copied("__meta_kubernetes_pod_node_name", "node"),
+            _copied(_meta(naming.RUN_ID), "run_id"),
+            _copied(_meta(naming.TEAM), "team"),
+        ],
+        # A run exports its own metrics only; its ID and team come from the pod's labels.
+        "metricRelabelings": [
+            {"sourceLabels": ["__name__"], "regex": f"{prefix}.+", "action": "keep"},
+            # Alerts rely on these, which are not a run's to export.
+            {"sourceLabels": ["__name__"], "regex": series.NOT_OF_RUNS, "action": "drop"},
+            _dropped_labels("exported_(run_id|team)"),
+        ],
+    }
 
 
 def gpus(exporter: str, scrape_seconds: int) -> Manifest:

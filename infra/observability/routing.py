@@ -24,6 +24,9 @@ NULL_RECEIVER: Final = "nobody"
 LOADER_ALERTS: Final = ("LoaderStarvation", "LowGpuUtilization", "SlowLoaderHint")
 """Alerts about one run, the most specific first: each implies those after it."""
 
+RANK_ALERTS: Final = ("RankHung", "RankCorrupt", "RankSlow")
+"""Sent without waiting for others like them: a whole gang waits for one rank."""
+
 
 class Channel(StrEnum):
     """How a receiver is notified."""
@@ -113,8 +116,11 @@ def _severity(receiver: Receiver) -> list[str]:
 
 def _route(receiver: Receiver) -> dict[str, Any]:
     """Route the alerts of one team; `continue` passes them to its other receivers, too."""
-    matchers = ['owner="team"', f'team="{receiver.team}"', *_severity(receiver)]
-    return {"receiver": receiver.name, "matchers": matchers, "continue": True}
+    return _to(receiver, 'owner="team"', f'team="{receiver.team}"', *_severity(receiver))
+
+
+def _to(receiver: Receiver, *matchers: str) -> dict[str, Any]:
+    return {"receiver": receiver.name, "matchers": list(matchers), "continue": True}
 
 
 def _fallback(receiver: Receiver, teams: Sequence[Receiver]) -> Iterator[dict[str, Any]]:
@@ -127,12 +133,12 @@ def _fallback(receiver: Receiver, teams: Sequence[Receiver]) -> Iterator[dict[st
     others = [f'team!~"{"|".join(complete)}"'] if complete else []
     chosen = [receiver.severity] if receiver.severity else list(Severity)
     of_chart = "|".join(one.of_chart for one in chosen)
-    for matchers in (
-        ['owner="platform"', *_severity(receiver)],
-        ['owner="team"', *others, *_severity(receiver)],
-        ['owner=""', f'severity=~"{of_chart}"', f'namespace!~"{series.TEAM_NAMESPACES}"'],
-    ):
-        yield {"receiver": receiver.name, "matchers": matchers, "continue": True}
+    severity = _severity(receiver)
+    at_once = {"matchers": [f'alertname=~"{"|".join(RANK_ALERTS)}"'], "group_wait": "0s"}
+    yield {**_to(receiver, 'owner="platform"', *severity), "routes": [at_once]}
+    yield _to(receiver, 'owner="team"', *others, *severity)
+    elsewhere = f'namespace!~"{series.TEAM_NAMESPACES}"'
+    yield _to(receiver, 'owner=""', f'severity=~"{of_chart}"', elsewhere)
 
 
 def _covered_teams(teams: Sequence[Receiver], severity: Severity | None) -> list[str]:

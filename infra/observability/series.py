@@ -3,7 +3,7 @@
 Use a series by its constant (`f"rate({LOADER_SECONDS}[5m])"`), never by its literal name. GPU fields are in
 `dcgm.py`; rules, dashboards and commands read the `trainyard:*` series recorded from them.
 
-Scrape jobs are named `trainer`, `dcgm-exporter`, `kueue-controller-manager`, `apiserver`,
+Scrape jobs are named `trainer`, `culprits`, `dcgm-exporter`, `kueue-controller-manager`, `apiserver`,
 `kube-state-metrics` and `costs`. Every series of a run's pod has the labels `namespace`, `pod`, `node`,
 `run_id` and `team`: the scrape adds them from the pod; series of kube-state-metrics get them by a join with
 RUN_POD.
@@ -20,6 +20,7 @@ from infra.domain import naming
 from infra.observability import dcgm
 
 TRAINER_JOB: Final = "trainer"
+CULPRITS_JOB: Final = "culprits"
 DCGM_JOB: Final = "dcgm-exporter"
 KUEUE_JOB: Final = "kueue-controller-manager"
 APISERVER_JOB: Final = "apiserver"
@@ -27,7 +28,7 @@ STATE_JOB: Final = "kube-state-metrics"
 COSTS_JOB: Final = "costs"
 STEERING_JOB: Final = "steering"
 JOBS: Final = (
-    *(TRAINER_JOB, DCGM_JOB, KUEUE_JOB, APISERVER_JOB, STATE_JOB),
+    *(TRAINER_JOB, CULPRITS_JOB, DCGM_JOB, KUEUE_JOB, APISERVER_JOB, STATE_JOB),
     *(COSTS_JOB, STEERING_JOB),
 )
 
@@ -37,6 +38,12 @@ COSTS_PREFIX: Final = f"{OWN_PREFIX}costs_"
 """Prefix of metrics of ledger and budgets."""
 STEERING_PREFIX: Final = f"{OWN_PREFIX}steering_"
 """Prefix of metrics of `spot steer`."""
+CULPRITS_PREFIX: Final = f"{OWN_PREFIX}culprit_"
+"""Prefix of metrics of ranks that were named."""
+CULPRITS_PATH: Final = "/culprits"
+"""Where a run exports these, and nothing else."""
+CULPRITS_INTERVAL: Final = "2s"
+"""Interval of their scrapes and of the alerts on them: with the others' a page would come a minute later."""
 NOT_OF_RUNS: Final = f"({COSTS_PREFIX}|{STEERING_PREFIX}).+"
 """Regular expression for metrics that the scrape of runs drops, so that no run can export them."""
 SAMPLES_OF_A_RUN: Final = 500
@@ -100,7 +107,7 @@ def _state(name: str, *labels: str, unit: str = "") -> Series:
     return Series(name=f"kube_{name}", unit=unit, labels=labels)
 
 
-# The trainer's leading rank: training/trainer/metrics/prometheus.py.
+# The trainer's leading rank: trainyard/prometheus.py.
 STEPS: Final = _trainer("steps_total")
 TOKENS: Final = _trainer("tokens_total", "tokens")
 SAMPLES: Final = _trainer("samples_total", "samples")
@@ -135,7 +142,8 @@ CULPRIT_TIME: Final = _trainer(
     "Unix s",
     *("symptom", "culprit_rank", "culprit_node", "culprit_pod"),
 )
-"""When a rank was last named as the cause of trouble; `node` and `pod` are those of the leading rank."""
+"""When a rank was last named as the cause of trouble; `node` and `pod` are those of the leading rank. The only
+series of the job `culprits`."""
 
 
 def _costs(name: str, help: str, *labels: str, unit: str = "") -> Series:

@@ -41,7 +41,13 @@ def prometheus_config(ports: Mapping[str, int], files: Files) -> Document:
         },
         "rule_files": [str(files.rules)],
         "scrape_configs": [
-            _trainer(ports, files),
+            _runs(series.TRAINER_JOB, series.OWN_PREFIX, ports, files),
+            {
+                **_runs(series.CULPRITS_JOB, series.CULPRITS_PREFIX, ports, files),
+                "metrics_path": series.CULPRITS_PATH,
+                "scrape_interval": series.CULPRITS_INTERVAL,
+                "scrape_timeout": series.CULPRITS_INTERVAL,
+            },
             _gpus(ports),
             _logs(ports),
             _static_job(series.KUEUE_JOB, ports["kueue-metrics"], **_credentials(files)),
@@ -74,12 +80,12 @@ def rule_facts() -> Facts:
     return Facts(prices=tuple(found))
 
 
-def _trainer(ports: Mapping[str, int], files: Files) -> Document:
-    """Job for the first pod of every run, at its loopback address."""
+def _runs(job: str, prefix: str, ports: Mapping[str, int], files: Files) -> Document:
+    """Job for the first pod of every run, at its loopback address; it keeps metrics of a prefix."""
     pod = "__meta_kubernetes_pod"
     index = _pod_label(naming.JOB_INDEX)
     return {
-        "job_name": series.TRAINER_JOB,
+        "job_name": job,
         "kubernetes_sd_configs": [_pods(ports, files, naming.RUN_ID)],
         "relabel_configs": [
             _keep(f"{pod}_container_port_name", naming.METRICS_PORT_NAME),
@@ -97,7 +103,7 @@ def _trainer(ports: Mapping[str, int], files: Files) -> Document:
         "sample_limit": series.SAMPLES_OF_A_RUN,
         # A run exports only its own series; run_id and team always come from the pod's labels.
         "metric_relabel_configs": [
-            _keep("__name__", f"{series.OWN_PREFIX}.+"),
+            _keep("__name__", f"{prefix}.+"),
             {
                 "source_labels": ["__name__"],
                 "regex": series.NOT_OF_RUNS,

@@ -105,7 +105,12 @@ OF_CULPRITS: Final = (
         )
         for symptom in ("slow-rank", "slow-loader")
     ),
-    quiet("RankSlow", "for one minute", {_NAMED % "slow-rank": "_x58 3480+60x600"}),
+    Case(
+        alert="RankSlow",
+        what="for one minute",
+        series={_NAMED % "slow-rank": "_x58 3480+60x600"},
+        labels=_culprit("slow-rank"),
+    ),
 )
 """Ranks that the run itself has named."""
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import threading
+import time
+import urllib.parse
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -16,11 +19,14 @@ import pytest
 import yaml
 from rich.console import Console
 
-from infra.observability import alerts, routing
+from infra.observability import alerts, monitors, routing, rules, series
 from infra.observability.routing import Channel, Receiver, Severity
 from sandbox import toolchain
 from sandbox.ports import LOOPBACK, free_port
 from tests.sandbox.node_kit import until
+from trainyard.culprits import Culprit
+from trainyard.prometheus import RunCollector, start_server
+from trainyard.run_logs import Totals
 
 pytestmark = [pytest.mark.sandbox, pytest.mark.timeout(600)]
 
@@ -43,6 +49,8 @@ RECEIVERS = [
     Receiver(name="research", channel=Channel.WEBHOOK, secret="alerting", key="webhook", team=TEAM),
 ]
 DELIVERED_S = 60.0
+PAGED_S = 25.0
+"""Shorter than any interval and wait but those of ranks that were named."""
 
 
 @dataclass
@@ -125,44 +133,57 @@ class Alertmanager:
 
 @pytest.fixture
 def alertmanager(tmp_path: Path, inbox: tuple[Inbox, str]) -> Iterator[Alertmanager]:
-    """With the rendered configuration; only waits are shorter, and PagerDuty's address is the inbox."""
-    binary = toolchain.ensure(Console(force_terminal=False), "alertmanager").binaries[
-        "alertmanager"
-    ]
+    """With the rendered configuration and shorter waits."""
+    with running_alertmanager(tmp_path, inbox[1], group_wait="1s", group_interval="1s") as one:
+        yield one
+
+
+def binary(name: str) -> Path:
+    """The executable of that name, built if need be."""
+    return toolchain.ensure(Console(force_terminal=False), name).binaries[name]
+
+
+@contextlib.contextmanager
+def running_alertmanager(tmp_path: Path, inbox: str, **waits: str) -> Iterator[Alertmanager]:
+    """With the rendered configuration, except for these waits; PagerDuty's address is the inbox."""
     secrets = tmp_path / "secrets/alerting"
     secrets.mkdir(parents=True)
-    (secrets / "slack").write_text(f"{inbox[1]}/slack")
-    (secrets / "webhook").write_text(f"{inbox[1]}/webhook")
+    (secrets / "slack").write_text(f"{inbox}/slack")
+    (secrets / "webhook").write_text(f"{inbox}/webhook")
     (secrets / "pagerduty").write_text("routing-key-of-the-pager")
     made = routing.configuration(RECEIVERS)
-    made["route"] |= {"group_wait": "1s", "group_interval": "1s"}
-    made["global"] = {"pagerduty_url": f"{inbox[1]}/pager"}
+    made["route"] |= waits
+    made["global"] = {"pagerduty_url": f"{inbox}/pager"}
     text = yaml.safe_dump(made).replace(routing.SECRETS_FOLDER, str(tmp_path / "secrets"))
     (tmp_path / "alertmanager.yml").write_text(text)
-    port = free_port()
-    with (tmp_path / "log").open("w") as log:
+    command = [
+        *(str(binary("alertmanager")), f"--config.file={tmp_path / 'alertmanager.yml'}"),
+        *(f"--storage.path={tmp_path / 'data'}", "--cluster.listen-address="),
+    ]
+    with running_server(command, tmp_path / "alertmanager.log") as url:
+        yield Alertmanager(url)
+
+
+@contextlib.contextmanager
+def running_server(command: list[str], log: Path) -> Iterator[str]:
+    """Its URL, once it is ready."""
+    address = f"{LOOPBACK}:{free_port()}"
+    with log.open("w") as output:
         process = subprocess.Popen(
-            [
-                *(binary, f"--config.file={tmp_path / 'alertmanager.yml'}"),
-                *(f"--storage.path={tmp_path / 'data'}", "--cluster.listen-address="),
-                f"--web.listen-address={LOOPBACK}:{port}",
-            ],
-            stdout=log,
-            stderr=subprocess.STDOUT,
+            [*command, f"--web.listen-address={address}"], stdout=output, stderr=subprocess.STDOUT
         )
-    url = f"http://{LOOPBACK}:{port}"
 
     def ready() -> bool:
-        assert process.poll() is None, (tmp_path / "log").read_text()
+        assert process.poll() is None, log.read_text()
         try:
-            urllib.request.urlopen(f"{url}/-/ready", timeout=5).close()
+            urllib.request.urlopen(f"http://{address}/-/ready", timeout=5).close()
         except OSError:
             return False
         return True
 
     try:
-        until(ready, "Alertmanager is ready", DELIVERED_S)
-        yield Alertmanager(url)
+        until(ready, f"{Path(command[0]).name} is ready", DELIVERED_S)
+        yield f"http://{address}"
     finally:
         process.terminate()
         process.wait(20)
@@ -249,3 +270,67 @@ def test_of_alerts_with_one_cause_the_owner_gets_one(
         for alert in (body["alerts"] if path == "/webhook" else [])
     ]
     assert set(got) == {(first, "run-1"), (others[-1], "run-2")}
+
+
+@contextlib.contextmanager
+def running_prometheus(tmp_path: Path, run: str, alertmanager: str) -> Iterator[str]:
+    """Scrapes a run at an address as the PodMonitor says, with the rendered rules; all else every 30 s."""
+    _, endpoint = monitors.runs(30)["spec"]["podMetricsEndpoints"]
+    labels = {"namespace": f"team-{TEAM}", "pod": "hello-0", "node": "n0"}
+    target = {"targets": [run], "labels": {**labels, "run_id": RUN, "team": TEAM}}
+    job = {"job_name": series.CULPRITS_JOB, "static_configs": [target]}
+    job |= {"metrics_path": endpoint["path"], "scrape_interval": endpoint["interval"]}
+    managers = [{"static_configs": [{"targets": [alertmanager.removeprefix("http://")]}]}]
+    (tmp_path / "rules.json").write_text(json.dumps(rules.rule_file()))
+    config = {
+        "global": {"scrape_interval": "30s", "scrape_timeout": "2s", "evaluation_interval": "30s"},
+        "rule_files": ["rules.json"],
+        "scrape_configs": [job],
+        "alerting": {"alertmanagers": managers},
+    }
+    (tmp_path / "prometheus.json").write_text(json.dumps(config))
+    command = [
+        *(str(binary("prometheus")), f"--config.file={tmp_path / 'prometheus.json'}"),
+        f"--storage.tsdb.path={tmp_path / 'samples'}",
+    ]
+    with running_server(command, tmp_path / "prometheus.log") as url:
+        yield url
+
+
+RUN = "hello-v1-0a1b2c3d"
+
+
+def test_a_rank_that_is_named_is_paged_before_other_alerts_are_even_evaluated(
+    tmp_path: Path, inbox: tuple[Inbox, str], record_property: Callable[[str, object], None]
+) -> None:
+    run, port = RunCollector(Totals(), {}, folder=tmp_path, attempt=1, steps=None), free_port()
+    close = start_server(run, LOOPBACK, port)
+    up = urllib.parse.quote(f'up{{job="{series.CULPRITS_JOB}"}} == 1')
+
+    with (
+        running_alertmanager(tmp_path, inbox[1]) as alertmanager,
+        running_prometheus(tmp_path, f"{LOOPBACK}:{port}", alertmanager.url) as prometheus,
+    ):
+
+        def scraped() -> Any:
+            with urllib.request.urlopen(f"{prometheus}/api/v1/query?query={up}", timeout=5) as got:
+                return json.load(got)["data"]["result"]
+
+        until(scraped, "the run is scraped", DELIVERED_S)
+        named = time.time()
+        run.add_culprit(
+            Culprit(
+                symptom="hung", rank=3, node="n7", pod="p", step=9, attempt=1, time=named, what=""
+            )
+        )
+        until(lambda: inbox[0].pager() and inbox[0].slack(), "the platform is told", PAGED_S)
+        record_property("seconds", time.time() - named)
+    close()
+    assert inbox[0].pager() == {f"RankHung {RUN}": {"trigger"}}
+    (text,) = [
+        a["text"]
+        for path, body in inbox[0].received
+        if path == "/slack"
+        for a in body["attachments"]
+    ]
+    assert "rank 3, node n7" in text

@@ -13,10 +13,14 @@ from infra.observability.component import ObservabilityArgs
 
 
 def relabelled(
-    monitor: dict[str, Any], meta: dict[str, str], stage: str = "relabelings"
+    monitor: dict[str, Any], meta: dict[str, str], stage: str = "relabelings", number: int = 0
 ) -> dict[str, str] | None:
-    """Labels of a target (or a sample) after relabelling, as Prometheus does it; None: it is dropped."""
-    (endpoint,) = monitor["spec"].get("podMetricsEndpoints") or monitor["spec"]["endpoints"]
+    """Labels of a target (or a sample) after relabelling, as Prometheus does it; None: it is dropped.
+
+    `number`: of the monitor's endpoint.
+    """
+    endpoints = monitor["spec"].get("podMetricsEndpoints") or monitor["spec"]["endpoints"]
+    endpoint = endpoints[number]
     found = dict(meta)
     for rule in endpoint[stage]:
         if rule.get("action") == "labeldrop":
@@ -43,9 +47,10 @@ POD = {
 INDEX = "__meta_kubernetes_pod_label_batch_kubernetes_io_job_completion_index"
 
 
-def test_run_series_have_run_team_and_node_labels() -> None:
-    assert relabelled(monitors.runs(30), POD) == {
-        "job": "trainer",
+@pytest.mark.parametrize(("number", "job"), enumerate(("trainer", "culprits")))
+def test_run_series_have_run_team_and_node_labels(number: int, job: str) -> None:
+    assert relabelled(monitors.runs(30), POD, number=number) == {
+        "job": job,
         "node": "node-7",
         "run_id": "llama-v1-0a1b2c3d",
         "team": "research",
@@ -75,6 +80,17 @@ def test_scrape_keeps_only_bounded_series_of_runs(name: str, kept: bool) -> None
     found = relabelled(monitor, {"__name__": name}, "metricRelabelings")
     assert (found is not None) is kept
     assert monitor["spec"]["sampleLimit"] == 500
+
+
+@pytest.mark.parametrize(("series_", "kept"), [(series.CULPRIT_TIME, True), (series.STEP, False)])
+def test_named_ranks_are_scraped_often_and_nothing_else_is(
+    series_: series.Series, kept: bool
+) -> None:
+    monitor = monitors.runs(30)
+    all_series, culprits = monitor["spec"]["podMetricsEndpoints"]
+    assert (all_series["interval"], culprits["interval"]) == ("30s", "2s")
+    found = relabelled(monitor, {"__name__": str(series_)}, "metricRelabelings", 1)
+    assert (found is not None) is kept
 
 
 @pytest.mark.parametrize(

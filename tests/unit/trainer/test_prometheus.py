@@ -48,17 +48,21 @@ def step(of: StepMeter, number: int) -> None:
     )
 
 
-def scraped(collector: RunCollector) -> dict[str, float]:
-    """Every sample by name, over a real connection; labels are checked on the way."""
+def served(collector: RunCollector, path: str) -> str:
+    """What a real connection gets."""
     port = free_port()
     close = start_server(collector, "127.0.0.1", port)
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
-            text = answer.read().decode()
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+            return str(answer.read().decode())
     finally:
         close()
+
+
+def scraped(collector: RunCollector) -> dict[str, float]:
+    """Every sample by name; labels are checked on the way."""
     found = {}
-    for family in text_string_to_metric_families(text):
+    for family in text_string_to_metric_families(served(collector, "/metrics")):
         for sample in family.samples:
             labels = dict(sample.labels)
             event = labels.pop("event", "")
@@ -127,12 +131,14 @@ def test_ranks_that_were_named_are_exported_with_the_time_of_the_last_verdict(
     collector.add_culprit(named)
     collector.add_culprit(replace(named, step=2, time=160.0))
     labels = 'symptom="slow-rank",culprit_rank="3",culprit_node="n7",culprit_pod="p"'
-    lines = [line for line in collector.text().splitlines() if "culprit_timestamp_seconds{" in line]
+    text = served(collector, "/culprits")
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
     assert len(lines) == 1
     assert labels in lines[0] and lines[0].endswith(" 160.0")
     for rank in range(100):
         collector.add_culprit(replace(named, rank=rank))
-    assert collector.text().count("culprit_timestamp_seconds{") == 32
+    assert collector.culprits_text().count("culprit_timestamp_seconds{") == 32
+    assert "culprit" not in collector.text()
 
 
 def test_the_volume_of_a_run_is_measured_at_its_start_and_after_each_checkpoint(

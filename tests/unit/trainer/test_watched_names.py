@@ -9,6 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from infra.observability import series
 from tests.unit.trainer.test_flight_files import CULPRIT
+from trainyard import prometheus
 from trainyard.prometheus import RunCollector
 from trainyard.run_logs import StepMetrics, Totals
 
@@ -26,7 +27,8 @@ def exported(folder: Path) -> set[str]:
     collector.observe(COMMIT)
     collector.observe({"event": "membership", "groups": 2})
     collector.add_culprit(CULPRIT)
-    families = text_string_to_metric_families(collector.text())
+    texts = (collector.text(), collector.culprits_text())
+    families = [one for text in texts for one in text_string_to_metric_families(text)]
     found = [sample for family in families for sample in family.samples]
     assert all(set(LABELS) <= set(sample.labels) for sample in found)
     return {sample.name for sample in found}
@@ -43,3 +45,8 @@ def test_the_table_of_series_has_what_the_trainer_exports_and_nothing_else_of_it
         and not name.startswith((series.COSTS_PREFIX, series.STEERING_PREFIX))
     }
     assert table - {series.LOG_MATCHES.name} == exported(tmp_path)
+
+
+def test_ranks_that_were_named_are_where_they_are_scraped_often() -> None:
+    assert prometheus.CULPRITS_PATH == series.CULPRITS_PATH
+    assert series.CULPRIT_TIME.name.startswith(series.CULPRITS_PREFIX)

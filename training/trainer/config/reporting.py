@@ -29,7 +29,7 @@ class EvaluationConfig:
 class ReportConfig:
     """Progress lines, Prometheus and MLflow; metrics.jsonl always has every step."""
 
-    hang_after_s: float = 20.0
+    hang_after_s: float = 15.0
     """Seconds without progress after which ranks compare what they do and name the one that the others wait for. A
     phase that usually takes longer gets three times as long."""
     end_hung_rank: bool = False
@@ -38,7 +38,7 @@ class ReportConfig:
     compare_replicas_every_steps: int | None = 100
     """Steps between comparisons of all replicas of the model, bit for bit; also before each save. null: only
     there."""
-    share_window_s: float = 5.0
+    share_window_s: float = 4.0
     """Seconds of training over which the ranks' parts in a step are compared. A slow rank or loader is named
     when it stands out in four of five windows."""
     every_seconds: float = 5.0
