@@ -19,6 +19,8 @@ _BACKENDS: Final = ("gloo", "nccl2", "nccl")
 _SHOWN: Final = 4
 _CONTEXT: Final = 3
 """Collectives by which the place of the next one is recognized."""
+_COMPARED: Final = 64
+"""Collectives of which two ranks compare the kinds."""
 _TIMES: Final = 3
 """As often that place must have been seen."""
 _counters: list[Callable[[], int]] = []
@@ -31,6 +33,9 @@ class Collective:
     number: int
     """In its process group, from 1."""
     group: str
+    """Its description, which several process groups may share."""
+    group_name: str
+    """No other process group has it."""
     name: str
     """Such as `gloo:all_reduce`."""
     sizes: tuple[tuple[int, ...], ...]
@@ -38,11 +43,21 @@ class Collective:
     complete: bool
 
     @property
-    def text(self) -> str:
-        """The collective in words."""
+    def kind(self) -> str:
+        """Operation, sizes and types."""
         shapes = " ".join(str(list(size)) for size in self.sizes)
         kinds = " ".join(sorted(set(self.dtypes)))
-        return f"{self.name} {shapes} {kinds} (number {self.number} of group {self.group})"
+        return f"{self.name} {shapes} {kinds}"
+
+    @property
+    def place(self) -> str:
+        """Where it belongs: all ranks of the process group issue the same kind there."""
+        return f"collective {self.number} of process group {self.group_name}"
+
+    @property
+    def text(self) -> str:
+        """The collective in words."""
+        return f"{self.kind} (number {self.number} of group {self.group})"
 
 
 def count_all() -> None:
@@ -84,16 +99,21 @@ def last_of(found: Sequence[Collective]) -> Sequence[Collective]:
     return (waiting or found)[-_SHOWN:]
 
 
+def kinds(found: Sequence[Collective]) -> dict[str, str]:
+    """Return what was issued last, by its place."""
+    return {one.place: one.kind for one in found[-_COMPARED:]}
+
+
 def departs(found: Sequence[Collective]) -> bool:
     """Return whether the newest collective never came after the same ones before.
 
     Each step issues the same ones: if so, one was left out or added.
     """
-    kinds = [(one.group, one.name, one.sizes, one.dtypes) for one in found]
-    places = range(len(kinds) - 1 - _CONTEXT)
-    context = kinds[-1 - _CONTEXT : -1]
-    after = [kinds[n + _CONTEXT] for n in places if kinds[n : n + _CONTEXT] == context]
-    return len(after) >= _TIMES and kinds[-1] not in after
+    issued = [(one.group_name, one.kind) for one in found]
+    places = range(len(issued) - 1 - _CONTEXT)
+    context = issued[-1 - _CONTEXT : -1]
+    after = [issued[n + _CONTEXT] for n in places if issued[n : n + _CONTEXT] == context]
+    return len(after) >= _TIMES and issued[-1] not in after
 
 
 def parse(entry: Mapping[str, Any]) -> Collective | None:
@@ -102,6 +122,7 @@ def parse(entry: Mapping[str, Any]) -> Collective | None:
         return Collective(
             number=int(entry["collective_seq_id"] or entry["p2p_seq_id"]),
             group=str(entry["process_group"][1] or entry["process_group"][0]),
+            group_name=str(entry["process_group"][0]),
             name=str(entry["profiling_name"]),
             sizes=tuple(tuple(int(n) for n in size) for size in entry["input_sizes"]),
             dtypes=tuple(str(kind) for kind in entry["input_dtypes"]),

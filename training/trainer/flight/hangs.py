@@ -180,41 +180,32 @@ def _departed(reports: Mapping[int, Report], behind: Sequence[int]) -> Suspect |
     report = reports[wrong[0]]
     if report.seconds < report.allowed:
         return None
-    return Suspect(
-        symptom=MISMATCHED,
-        rank=report.rank,
-        what=f"skipped or added a collective in {Phase(report.phase).text} of step {report.step}",
-        evidence=(
-            f"rank {report.rank} waits in {report.collectives[-1]}, which never came after those before it",
-            *_waiting_lines(reports, report.rank),
-        ),
-    )
+    return _mismatch(reports, report.rank, "its last collective never came after those before it")
 
 
 def _skipped(reports: Mapping[int, Report], rank: int) -> Suspect | None:
-    """Return the rank if it waits where another one does, in the same step, with fewer collectives behind it."""
+    """Return the rank if it has issued a collective where another one of its group has issued another kind."""
     mine = reports[rank]
-    place = (mine.group, mine.step, mine.frames)
-    ahead = [
-        other
-        for other in reports.values()
-        if (other.group, other.step, other.frames) == place
-        and (other.issued, other.inside) > (mine.issued, mine.inside)
-    ]
-    if not (mine.waiting and mine.frames and ahead):
-        return None
-    other = ahead[0]
-    fewer = other.issued - mine.issued or other.inside - mine.inside
-    more = "s" if fewer > 1 else ""
+    for other in reports.values():
+        if other.group != mine.group:
+            continue
+        for place in mine.kinds.keys() & other.kinds.keys():
+            if mine.kinds[place] != other.kinds[place]:
+                seen = (
+                    f"{place} is {mine.kinds[place]} on rank {rank},"
+                    f" {other.kinds[place]} on rank {other.rank}"
+                )
+                return _mismatch(reports, rank, seen)
+    return None
+
+
+def _mismatch(reports: Mapping[int, Report], rank: int, seen: str) -> Suspect:
+    mine = reports[rank]
     return Suspect(
         symptom=MISMATCHED,
         rank=rank,
-        what=f"skipped {fewer} collective{more} in {Phase(mine.phase).text} of step {mine.step}",
-        evidence=(
-            f"rank {other.rank} waits at the same place, {mine.frame}, and has issued {fewer} more",
-            *mine.collectives[-1:],
-            *_waiting_lines(reports, rank),
-        ),
+        what=f"skipped or added a collective in {Phase(mine.phase).text} of step {mine.step}",
+        evidence=(seen, *mine.collectives[-1:], *_waiting_lines(reports, rank)),
     )
 
 

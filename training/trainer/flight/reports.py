@@ -70,6 +70,9 @@ class Report:
     """The last collectives, or those that are not complete; likewise."""
     waiting: bool | None = None
     """Whether any collective is not complete; None: not known."""
+    kinds: Mapping[str, str] = field(default_factory=dict)
+    """Operation, sizes and types of the last collectives, by number and group; of a rank that is stuck or has
+    failed."""
     departs: bool = False
     """Whether the newest collective never came after the same ones before."""
     ring: str = ""

@@ -37,6 +37,7 @@ _UNDISTURBED: Final[dict[str, Any]] = {
     "collectives": (),
     "waiting": None,
     "departs": False,
+    "kinds": {},
     "silent": {},
 }
 """Details of a report of a rank that makes progress."""
@@ -343,6 +344,7 @@ class Watchdog:
             "collectives": tuple(one.text for one in last),
             "waiting": any(not one.complete for one in last) if last else None,
             "departs": collectives.departs(recorded),
+            "kinds": collectives.kinds(recorded),
             "silent": {rank: seen for rank, one in silent.items() if (seen := seen_of(one))},
         }
 
