@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from trainyard.run_logs import MetricsLog, StepMetrics
 
 
 def line(step: int, attempt: int = 1) -> StepMetrics:
-    values = dict.fromkeys((field.name for field in fields(StepMetrics)), 0.5)
+    values: dict[str, Any] = {field.name: 0.5 for field in fields(StepMetrics)}
     return StepMetrics(**values | {"step": step, "attempt": attempt})
 
 
