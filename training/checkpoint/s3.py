@@ -165,9 +165,9 @@ class S3Store:
         if entry.published:
             self._objects.put(f"{folder_name(step)}/{_SET_ASIDE}", entry.content)
 
-    def sweep(self) -> None:
+    def sweep(self, before: int | None = None) -> None:
         """Remove what unfinished writes and corrupt checkpoints left behind. Raises ObjectError."""
-        newest = newest_attempt(self._run)
+        newest = newest_attempt(self._run) if before is None else before
         self._abort_uploads(newest)
         for name in list(self._objects.folders()):
             step = parse_step(name)

@@ -6,7 +6,7 @@ from typing import Final
 
 from training.checkpoint import contents, rng
 from training.checkpoint.contents import Progress
-from training.checkpoint.factory import claim_attempt, join_attempt, open_store
+from training.checkpoint.factory import claim_attempt, join_attempt
 from training.peer_memory.recovery import MemoryStore
 from training.peer_memory.slots import Stamp
 from training.spec import EVENTS_FILE, METRICS_FILE
@@ -57,6 +57,8 @@ def assemble(request: RunRequest, world: World, notice: Notice) -> Run:
     progress = initial_progress(request, order)
     rng.seed_all(config.seed + 1_000_003 * (world.rank // world.layout.tensor))
     saver = make_checkpointer(request, world, fence, network.unwrapped, optimizer, events)
+    if world.is_leader:
+        saver.store.sweep()
     if config.checkpoint.export:
         check_export(saver.attachments, progress.tokens)
 
@@ -185,7 +187,7 @@ def make_loader(config: TrainerConfig, world: World, order: Sampler) -> Prefetch
 
 
 def claim_for_all(request: RunRequest, world: World, number: int | None = None) -> Fence:
-    """Claim one attempt number for all ranks and remove unfinished writes of earlier attempts.
+    """Claim one attempt number for all ranks.
 
     None: the next one. Raises StaleAttempt on all ranks for a `number` that is claimed, or not the highest.
     """
@@ -200,7 +202,6 @@ def claim_for_all(request: RunRequest, world: World, number: int | None = None) 
     except StaleAttempt:
         world.broadcast_from_leader(_REPLACED)
         raise
-    open_store(run_dir, place).sweep()
     Board(run_dir, attempt_label(fence.attempt)).prepare()
     world.broadcast_from_leader(fence.attempt)
     return fence

@@ -128,10 +128,11 @@ class CheckpointStore(ReadableStore, Protocol):
     def set_aside(self, step: int) -> None:
         """Hide a corrupt checkpoint; its files stay until `sweep`."""
 
-    def sweep(self) -> None:
+    def sweep(self, before: int | None = None) -> None:
         """Remove files of unfinished writes and corrupt checkpoints.
 
-        Called by the leader of a new attempt after its claim has fenced out all others.
+        Called by the leader of a new attempt after its claim has fenced out all others; with its number as
+        `before` also while it writes.
         """
 
     def mark_known_good(self, step: int) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Callable, Sequence
@@ -30,6 +31,7 @@ from trainyard.store.manifest import (
 
 WRITING = ".writing-"
 """Prefix of folders of unfinished writes."""
+_UNFINISHED = re.compile(rf"{re.escape(WRITING)}.+-attempt-([0-9]+)")
 _CORRUPT = ".corrupt-"
 _DELETING = ".deleting-"
 _KNOWN_GOOD = "last-known-good.json"
@@ -125,10 +127,16 @@ class PosixStore:
         """Hide a corrupt checkpoint; its files stay until the next `sweep`."""
         self._hide(step, _CORRUPT)
 
-    def sweep(self) -> None:
-        """Remove hidden folders: unfinished writes, deletions and corrupt checkpoints."""
+    def sweep(self, before: int | None = None) -> None:
+        """Remove hidden folders: unfinished writes, deletions and corrupt checkpoints.
+
+        `before`: unfinished writes of attempts before this one only.
+        """
         if self.root.is_dir():
             for entry in self.root.iterdir():
+                unfinished = _UNFINISHED.fullmatch(entry.name)
+                if unfinished and before is not None and int(unfinished[1]) >= before:
+                    continue
                 if entry.name.startswith((WRITING, _CORRUPT, _DELETING)):
                     self._remove(entry)
 

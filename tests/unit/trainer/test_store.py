@@ -241,6 +241,18 @@ def test_set_aside_is_out_of_the_list_but_kept_until_the_sweep(tmp_path: Path) -
     assert os.listdir(tmp_path) == []
 
 
+def test_a_leader_that_writes_already_sweeps_only_what_attempts_before_it_left(
+    tmp_path: Path,
+) -> None:
+    store = PosixStore(tmp_path)
+    for attempt in (1, 2, 3):
+        store.begin(10, attempt)
+    store.sweep(3)
+    assert [entry.name for entry in tmp_path.iterdir()] == [
+        ".writing-step-00000010-attempt-00000003"
+    ]
+
+
 def test_a_fenced_out_writer_publishes_nothing(tmp_path: Path) -> None:
     def stale() -> None:
         raise StaleAttempt("replaced")

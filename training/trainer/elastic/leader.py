@@ -87,6 +87,8 @@ class Leadership:
         )
         if config.checkpoint.export:
             check_export(saver.attachments, run.progress.tokens)
+        if load and leader:
+            saver.store.sweep()
         resumed = load and self._load(run, saver, holds_state)
         saver.metrics = self.recent
         saver.allocate(in_background=not load)
@@ -117,7 +119,10 @@ class Leadership:
             run.notice.watch_run_dir()
 
     def _open_logs(self, run: Run, resumed_from: str | None) -> None:
-        """Take over the metrics, a file that becomes long, and record the start. Raises OSError."""
+        """Take over the metrics, a file that becomes long, and record the start.
+
+        Then remove what the former leader has left unfinished, as large as a checkpoint. Raises OSError.
+        """
         file = self.request.run_dir / METRICS_FILE
         try:
             run.metrics = MetricsLog(file, run.progress.step, enabled=run.world.is_leader)
@@ -126,6 +131,8 @@ class Leadership:
             self.recent.give_up()
             raise
         log_start(run, self.request, resumed_from=resumed_from)
+        if run.world.is_leader:
+            run.checkpointer.store.sweep(run.attempt)
 
     def _load(self, run: Run, saver: Checkpointer, holds_state: bool) -> bool:
         """Load the newest checkpoint or new weights; return whether the run goes on from a former one."""
