@@ -9,8 +9,10 @@ Each module measures one thing against its peers in one run:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
+SAVE_INTERVAL_S: Final = 120.0
+"""Time between checkpoints that the trainer's saver is told: how long it may pause depends on it."""
 Progress = Callable[[str, int, int], None]
 """Receives the activity, the total and the number done."""
 

@@ -20,6 +20,7 @@ import torch
 from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
 from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
 
+from bench.trainer import SAVE_INTERVAL_S
 from bench.trainer.state import State
 from training.checkpoint.contents import Progress
 from training.checkpoint.factory import claim_attempt, open_store
@@ -32,8 +33,6 @@ from trainyard.store.manifest import Content, Manifest
 _BLOCK: Final = 8 * 1024 * 1024
 _READ_BLOCK: Final = 2 * 1024 * 1024
 _TIMEOUT_S: Final = 600.0
-SAVE_INTERVAL_S: Final = 120.0
-"""Time between checkpoints that the trainer's saver is told: how long it may pause depends on it."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, cast
 
 from bench.statistics import median_and_bound
-from bench.trainer import Progress, isolated
+from bench.trainer import SAVE_INTERVAL_S, Progress, isolated
 
 SIZES: dict[str, dict[str, int]] = {
     "small": {"megabytes": 48, "rounds": 2, "steps": 3},
@@ -167,7 +167,8 @@ def table(
         f"{sizes['megabytes']} MB of parameters and AdamW state, one process and one training"
         f" thread on the CPU, {sizes['rounds']} rounds (seed {seed}). One copy of the state into"
         f" resident memory: {statistics.median(copies):.3f} s/GB. Slowdown: steps during a save,"
-        " relative to the same steps before and after it.",
+        " relative to the same steps before and after it. The trainer's save pauses between files,"
+        f" as with checkpoints {SAVE_INTERVAL_S:.0f} s apart: the same work beside more steps.",
         "",
         "| | blocking time, s/GB | ratio to one copy (bound) | background write, s/GB"
         " | slowdown of training steps | slowdown of launch-bound steps |",

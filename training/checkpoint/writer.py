@@ -17,7 +17,7 @@ _HELPERS: Final = 3
 """Additional threads: some hash while others wait for the disk."""
 NICENESS: Final = 10
 """Nice value of a background save: about a tenth of a training thread's CPU share."""
-_PAUSES: Final = 4.0
+_PAUSES: Final = 6.0
 """Seconds of pause per second of writing: a nice value does not keep a save from the memory and the disk."""
 
 
