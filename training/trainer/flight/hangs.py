@@ -20,6 +20,8 @@ _STEPS_NEEDED: Final = 3
 """Steps of which the number of collectives must be known before a difference counts."""
 _Counted = Callable[[Mark], int]
 """What is counted: `issued` of all ranks, or `inside` a group."""
+_Counts = Mapping[int, Mapping[int, int]]
+"""Collectives since the step began, by step and phase."""
 _OF_STEP: Final = (Phase.PASSES, Phase.UPDATE, Phase.AGREE, Phase.BETWEEN)
 """Phases of a step, before each of which the same number of collectives is issued in every step."""
 
@@ -103,12 +105,15 @@ def _odd_counts(
     As step, rank, phase, the number and what it has been in most steps.
     """
     found = []
-    for rank, report in reports.items():
-        usual = usual_counts(report.marks, counted)
-        others = [_counts(o.marks, counted) for r, o in reports.items() if r != rank]
-        for step, phase, count in _last_counts(report.marks, counted):
+    counts = {rank: _counts(report.marks, counted) for rank, report in reports.items()}
+    for rank, steps in counts.items():
+        usual = _usual(steps)
+        for step, phase, count in _last(steps):
             expected = usual.get(phase, count)
-            if count != expected and all(o.get(step, {}).get(phase) != count for o in others):
+            if count != expected and not any(
+                other != rank and theirs.get(step, {}).get(phase) == count
+                for other, theirs in counts.items()
+            ):
                 found.append((step, rank, phase, count, expected))
                 break
     return found
@@ -116,7 +121,10 @@ def _odd_counts(
 
 def usual_counts(marks: Sequence[Mark], counted: _Counted) -> dict[int, int]:
     """Return how many collectives are issued in a step before each of its phases; none after few steps."""
-    steps = _counts(marks, counted)
+    return _usual(_counts(marks, counted))
+
+
+def _usual(steps: _Counts) -> dict[int, int]:
     seen: dict[int, Counter[int]] = {}
     for step in sorted(steps)[:-1]:
         for phase, count in steps[step].items():
@@ -128,7 +136,7 @@ def usual_counts(marks: Sequence[Mark], counted: _Counted) -> dict[int, int]:
     }
 
 
-def _counts(marks: Sequence[Mark], counted: _Counted) -> dict[int, dict[int, int]]:
+def _counts(marks: Sequence[Mark], counted: _Counted) -> _Counts:
     """Return by step and phase the collectives issued since the step began.
 
     Without those of earlier views of an elastic run: their exchanges were counted from another number, and a group
@@ -147,9 +155,8 @@ def _counts(marks: Sequence[Mark], counted: _Counted) -> dict[int, dict[int, int
     return found
 
 
-def _last_counts(marks: Sequence[Mark], counted: _Counted) -> list[tuple[int, int, int]]:
+def _last(steps: _Counts) -> list[tuple[int, int, int]]:
     """Return step, phase and count of the last two steps."""
-    steps = _counts(marks, counted)
     return [
         (step, phase, count)
         for step in sorted(steps)[-2:]
