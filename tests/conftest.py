@@ -17,7 +17,7 @@ from tests.s3.bucket import Bucket, environment, serve
 
 _FULL_COUNT_S = 4 * 3600
 """Time limit of a fault suite with `--full`: hundreds of trials of several seconds."""
-_SAMPLE = 4
+_SAMPLE = 10
 """One of so many files marked `sampled` runs with `--sample`."""
 
 

@@ -1,6 +1,6 @@
 """`python -m tools.live_tests`: run the tests with a cluster, real ranks and moto, as `make test` and CI do.
 
-Of the files marked `sampled` it runs a quarter, drawn by a seed that is printed and can be given as
+Of the files marked `sampled` it runs a tenth, drawn by a seed that is printed and can be given as
 TRAINYARD_TEST_SEED; `make soak` runs all.
 
 Two files run at a time, so a test may fail because another took the processors. Up to `AGAIN` tests that failed
