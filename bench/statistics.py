@@ -18,9 +18,10 @@ def median_and_bound(values: Sequence[float]) -> tuple[float, float, float]:
 
 def _dropped_per_end(count: int) -> int:
     """How many may be left out at each end: two tails of the binomial with one half stay under 5 %."""
-    tail, term, drop = 0.0, 0.5**count, -1
-    while tail + term <= 0.025:
+    # In whole numbers: 0.5**count is 0 from 1,075 on.
+    tail, term, drop = 0, 1, -1
+    while 40 * (tail + term) <= 2**count:
         tail += term
         drop += 1
-        term *= (count - drop) / (drop + 1)
+        term = term * (count - drop) // (drop + 1)
     return max(drop, 0)

@@ -73,6 +73,11 @@ def test_the_bound_of_a_median_has_95_percent_confidence(count: int, dropped: in
     assert median_and_bound(ratios[::-1]) == expected
 
 
+def test_the_bound_of_thousands_of_values_is_close_to_their_median() -> None:
+    middle, low, high = median_and_bound(range(3001))
+    assert (middle, low, high) == (1500, 1446, 1554)
+
+
 def test_rounds_of_a_pair_alternate(made: Fleet) -> None:
     ours, least = fleet.trainyard_arm(made, {}), fleet.minimal_arm(made, {})
     names = [arm.name for arm in admission.arm_order(ours, least, 3)]
