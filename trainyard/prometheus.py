@@ -1,6 +1,6 @@
 """Prometheus endpoint of the leader: GET /metrics, and GET /culprits for the ranks that were named.
 
-The latter is small: it can be scraped every few seconds, since somebody waits for it.
+The latter is small enough to be scraped every two seconds, so that an alert comes at once.
 A scrape reads the run's totals and costs training nothing. Times are counters of seconds, so
 that `rate(trainyard_loader_seconds_total[5m]) / rate(trainyard_step_seconds_total[5m])` is the
 fraction of time that steps waited for data.

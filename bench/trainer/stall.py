@@ -168,7 +168,7 @@ def table(
         f" thread on the CPU, {sizes['rounds']} rounds (seed {seed}). One copy of the state into"
         f" resident memory: {statistics.median(copies):.3f} s/GB. Slowdown: steps during a save,"
         " relative to the same steps before and after it. The trainer's save pauses between files,"
-        f" as with checkpoints {SAVE_INTERVAL_S:.0f} s apart: the same work beside more steps.",
+        f" as with checkpoints {SAVE_INTERVAL_S:.0f} s apart: the same work, spread over more steps.",
         "",
         "| | blocking time, s/GB | ratio to one copy (bound) | background write, s/GB"
         " | slowdown of training steps | slowdown of launch-bound steps |",

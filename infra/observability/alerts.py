@@ -374,6 +374,8 @@ _BUDGETS: Final = (
 )
 
 ALERTS: Final = (*_RUNS, *_RANKS, *_STACK, *_BUDGETS)
+RANK_ALERTS: Final = tuple(alert.name for alert in _RANKS)
+"""Evaluated every few seconds, and sent without waiting for others like them: a whole gang waits for one rank."""
 
 
 def groups(runbook_base: str = "") -> list[Group]:

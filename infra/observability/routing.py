@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from infra.observability import series
+from infra.observability.alerts import RANK_ALERTS
 
 SECRETS_FOLDER: Final = "/etc/alertmanager/secrets"
 """Where the operator mounts the Secrets that the Alertmanager object names."""
@@ -23,9 +24,6 @@ NULL_RECEIVER: Final = "nobody"
 
 LOADER_ALERTS: Final = ("LoaderStarvation", "LowGpuUtilization", "SlowLoaderHint")
 """Alerts about one run, the most specific first: each implies those after it."""
-
-RANK_ALERTS: Final = ("RankHung", "RankCorrupt", "RankSlow")
-"""Sent without waiting for others like them: a whole gang waits for one rank."""
 
 
 class Channel(StrEnum):

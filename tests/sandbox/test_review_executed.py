@@ -16,6 +16,7 @@ import yaml
 from infra.config import stack_values
 from sandbox.paths import PROJECT
 from sandbox.service_config import KEEPS_RUNNING
+from tests.sandbox import region_kit
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.pulumi_project import link_project, wait_until
 
@@ -25,7 +26,6 @@ Json = dict[str, Any]
 Consequence = tuple[str, str, str]
 """What, name, what happens to it."""
 STACK = "reviewed"
-COMMAND_S = 900.0
 PLACED_S = 600.0
 SUBMITTED = "submitted-v1-0a0a0a0a"
 IMAGE = "registry.test/trainer@sha256:" + "1" * 64
@@ -63,7 +63,7 @@ class Stack:
             env=self.cluster.env,
             capture_output=True,
             text=True,
-            timeout=COMMAND_S,
+            timeout=region_kit.COMMAND_S,
             check=False,
         )
         assert done.returncode in (0, 1), done.stderr
@@ -71,18 +71,8 @@ class Stack:
         return found
 
     def pulumi(self, *words: str) -> str:
-        done = subprocess.run(
-            ["pulumi", "--non-interactive", *words],
-            cwd=self.folder,
-            env=self.cluster.env,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=COMMAND_S,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
-        return done.stdout
+        command = ["pulumi", "--non-interactive", *words]
+        return region_kit.output_of(command, self.folder, self.cluster.env)
 
 
 def base() -> Json:

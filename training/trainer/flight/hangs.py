@@ -1,8 +1,8 @@
 """Whom to blame when a gang stands still, from the reports of its ranks. Pure.
 
 In this order: a rank that does not answer; one that issued another number of collectives than ever before; one
-that is behind the others; one that waits for no other rank. Where all wait in the same collective, no rank is
-named.
+that is behind the others; one that waits for no other rank; one that waits in a collective which never came after
+those before it. Where all wait in the same collective, no rank is named.
 """
 
 from __future__ import annotations
@@ -169,6 +169,7 @@ def _behind(reports: Mapping[int, Report]) -> list[int]:
     fewest = min(report.issued for report in reports.values())
     behind = [rank for rank, report in reports.items() if report.issued == fewest]
     groups = {report.group for report in reports.values()}
+    # Where all groups are equally far, ranks of each may lag behind others of their group: that says nothing.
     if len(behind) < len(reports) or len(groups) == 1:
         inside = {
             group: min(reports[rank].inside for rank in behind if reports[rank].group == group)
