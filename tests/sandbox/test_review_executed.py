@@ -268,6 +268,7 @@ def stack(cluster: Cluster, tmp_path: Path) -> Iterator[Stack]:
     made = Stack(tmp_path, cluster)
     yield made
     made.pulumi("destroy", "--yes", "--skip-preview", "--stack", STACK)
+    made.pulumi("stack", "rm", "--yes", STACK)
 
 
 def test_the_predicted_consequences_are_those_of_the_update(cluster: Cluster, stack: Stack) -> None:
