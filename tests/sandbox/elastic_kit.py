@@ -23,6 +23,7 @@ from sandbox import paths
 from sandbox.runs import read_lines
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.node_kit import trainer_image, until
+from tests.sandbox.queue_kit import condition
 from tests.sandbox.team_kit import TeamStage, process_pool
 from tests.trainer.runs import CONFIG
 from tests.unit.trainer.datasets import BOUNDARY, dataset
@@ -106,7 +107,9 @@ class ElasticRun:
 
     def pod_of(self, address: str) -> Json:
         """Return the pod of a member."""
-        return next(pod for pod in self.pods() if pod["status"].get("podIP") == address)
+        found = [pod for pod in self.pods() if pod["status"].get("podIP") == address]
+        assert len(found) == 1, f"no pod at {address}\n{self.describe()}"
+        return found[0]
 
     def jobsets(self) -> dict[int, Json]:
         """Return the objects of its groups by number."""
@@ -124,9 +127,16 @@ class ElasticRun:
         return found
 
     def await_members(self, count: int) -> list[str]:
-        """Wait until so many groups take steps together; return their addresses, the leader's first."""
-        self.until(lambda: len(self.members()) == count, f"{count} groups")
+        """Wait until so many groups take steps together; return their addresses, the leader's first.
+
+        The cluster knows it too by then: readiness is looked at every few seconds, and Kueue may take a node
+        back from a group that has joined since, as it was not ready for long.
+        """
+        self.until(lambda: len(self.members()) == self._ready() == count, f"{count} groups")
         return self.members()
+
+    def _ready(self) -> int:
+        return sum(map(is_ready, self.workloads().values()))
 
     def await_steps(self, more: int = 3) -> int:
         """Wait for further steps; return the last one."""
@@ -157,10 +167,11 @@ class ElasticRun:
             ]
         )
 
-    def delete(self) -> None:
-        """Delete its objects, and wait until its pods have ended."""
-        where = ("-n", self.stage.namespace, "-l", f"{naming.RUN_ID}={self.spec.run_id}")
-        self.cluster.kubectl("delete", "jobsets,configmaps", *where, "--timeout=180s")
+
+def is_ready(workload: Json) -> bool:
+    """Whether all pods of a group are ready: it takes part."""
+    found = condition(workload, "PodsReady")
+    return bool(found and found["status"] == "True")
 
 
 def start(

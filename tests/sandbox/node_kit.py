@@ -24,6 +24,7 @@ from sandbox.node.api import (
     pod_path,
 )
 from sandbox.node.images import REGISTRY
+from sandbox.node.reclaim import restore
 from sandbox.node.records import Attempt, PodFolder, pod_folder
 from tests import waiting
 from tests.sandbox.conftest import Cluster
@@ -49,6 +50,7 @@ def platform_in(
 ) -> Iterator[Cluster]:
     """The cluster with these objects, the pools' nodes ready and the ClusterQueues open; deleted at the end.
 
+    Nodes that a failed test left reclaimed come back first, so that they are deleted with the others.
     `made`: by namespace, the kind of what tests make there, which goes first.
     """
     everything = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
@@ -57,9 +59,17 @@ def platform_in(
     cluster.kubectl("wait", "nodes", "-l", selector, "--for=condition=Ready", "--timeout=180s")
     open_queues = [f"clusterqueue/{name}" for name in queues]
     cluster.kubectl("wait", *open_queues, "--for=condition=Active", "--timeout=180s")
-    yield cluster
+    try:
+        yield cluster
+    finally:
+        restore("all", state=cluster.state)
+        _delete_platform(cluster, objects, made)
+
+
+def _delete_platform(cluster: Cluster, objects: Sequence[Json], made: Mapping[str, str]) -> None:
     for namespace, kind in made.items():
         cluster.kubectl("delete", kind, "-n", namespace, "--all", "--timeout=180s")
+    everything = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
     topologies = [one for one in objects if one["kind"] == "Topology"]
     others = [one for one in reversed(objects) if one["kind"] != "Topology"]
     delete(cluster, everything | {"items": others})

@@ -90,4 +90,3 @@ def test_a_group_of_two_nodes_leaves_and_joins_whole(
         losses = {step: loss for step, loss in run.losses().items() if step <= last}
         assert sorted(losses) == list(range(1, last + 1))
         assert losses == reference(last)
-        run.delete()

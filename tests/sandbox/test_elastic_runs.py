@@ -24,7 +24,7 @@ from sandbox.node.reclaim import reclaim, restore
 from tests.sandbox import elastic_kit
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.costs_kit import applied, namespace
-from tests.sandbox.elastic_kit import ENDLESS, STAGE, ElasticRun, Json, undisturbed
+from tests.sandbox.elastic_kit import ENDLESS, STAGE, ElasticRun, Json, is_ready, undisturbed
 from tests.sandbox.escape_kit import Asker, create, delete, patch
 from tests.sandbox.node_kit import HOST, until
 from tests.sandbox.queue_kit import condition, holds_quota
@@ -34,6 +34,8 @@ from training.spec import CHECKPOINT_MOUNT, Groups
 pytestmark = pytest.mark.sandbox
 
 NOTICE_S = 60.0
+KINDS = "jobsets,configmaps"
+"""What tests make in the team's namespace."""
 Reference = partial[dict[int, float]]
 
 
@@ -47,8 +49,16 @@ def reference(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Ite
 @pytest.fixture(scope="module")
 def elastic(cluster: Cluster, reference: Reference) -> Iterator[Cluster]:
     """The cluster with the team, an on-demand node and two spot nodes; deleted at the end."""
-    with STAGE.deployed(cluster, "jobsets,configmaps") as ready:
+    with STAGE.deployed(cluster, KINDS) as ready:
         yield ready
+
+
+@pytest.fixture(autouse=True)
+def clean(elastic: Cluster) -> Iterator[None]:
+    """The next test finds all nodes and no run, whatever becomes of this one."""
+    yield
+    restore("all", state=elastic.state)
+    elastic.kubectl("delete", KINDS, "-n", STAGE.namespace, "--all", "--timeout=180s")
 
 
 @pytest.fixture
@@ -121,7 +131,6 @@ def test_nodes_go_and_come_and_nobody_restarts(
     losses = {step: loss for step, loss in run.losses().items() if step <= last}
     assert sorted(losses) == list(range(1, last + 1))
     assert losses == reference(last)
-    run.delete()
 
 
 @pytest.mark.full_only
@@ -149,7 +158,6 @@ def test_below_min_the_run_saves_waits_and_resumes(
     losses = {step: loss for step, loss in run.losses().items() if step <= last}
     assert sorted(losses) == list(range(1, last + 1))
     assert losses == reference(last)
-    run.delete()
 
 
 # What is left to do when a run has ended
@@ -181,7 +189,7 @@ def test_groups_of_an_ended_run_are_released_and_nothing_else_can_be_written(
         )
         run = elastic_kit.start_scripts(elastic, "ends", Groups(max=4), script, image=HOST)
         run.until(lambda: len(run.workloads()) == 4, "four Workloads")
-        run.until(lambda: sum(map(_ready, run.workloads().values())) == 3, "three take part")
+        run.until(lambda: sum(map(is_ready, run.workloads().values())) == 3, "three take part")
         assert not releaser.step()
         (STAGE.volume(elastic, naming.CHECKPOINTS_CLAIM) / end).touch()
         run.until(lambda: _done(run.jobsets()[0]), "the first group is done")
@@ -189,18 +197,12 @@ def test_groups_of_an_ended_run_are_released_and_nothing_else_can_be_written(
         released = [n for n, one in run.workloads().items() if one["spec"].get("active") is False]
         assert released == [3] and len(said) == 1
         # Those that take part end by themselves.
-        assert all(_ready(run.workloads()[number]) for number in (1, 2))
+        assert all(is_ready(run.workloads()[number]) for number in (1, 2))
         _walls(elastic, run, 1)
-        run.delete()
 
 
 def _done(jobset: Json) -> bool:
     found = condition(jobset, "Completed")
-    return bool(found and found["status"] == "True")
-
-
-def _ready(workload: Json) -> bool:
-    found = condition(workload, "PodsReady")
     return bool(found and found["status"] == "True")
 
 
@@ -251,4 +253,3 @@ def test_the_account_cannot_stop_a_run_without_groups(elastic: Cluster) -> None:
         asker, asked = Asker(elastic.kubeconfig), patch(workload, change).by(*mine)
         # The API server applies new policies within seconds.
         until(lambda: "replica groups only" in asker.refusal(asked), "the policy refuses it")
-    single.delete()
