@@ -29,6 +29,7 @@ from training.trainer.elastic.links import HUNG, Listener
 from training.trainer.elastic.membership import Excluded
 from training.trainer.elastic.ranks import GroupRanks
 from training.trainer.elastic.settings import describe_settings
+from training.trainer.elastic.view_changes import ViewChanges
 from training.trainer.elastic.views import ViewLog
 from training.trainer.elastic.watch import connect_ranks
 from training.trainer.flight.recording import Recording
@@ -147,11 +148,16 @@ def _take_part(
         run, order = _make_run(request, world, notice, model)
         computation = Computation(run=run, order=order, observe=observe)
         assert isinstance(run.metrics, RecentMetrics)
+        donors = Donors(listener, about)
         group = Group(
             computation=computation,
-            log=listener.log,
-            listener=listener,
-            ranks=ranks,
+            changes=ViewChanges(
+                computation=computation,
+                log=listener.log,
+                listener=listener,
+                ranks=ranks,
+                donors=donors,
+            ),
             entrance=Entrance(
                 log=listener.log,
                 listener=listener,
@@ -161,7 +167,7 @@ def _take_part(
                 about=about,
                 addresses=tuple((host, port) for host, port in addresses),
             ),
-            donors=Donors(listener, about),
+            donors=donors,
             leadership=Leadership(request=request, recent=run.metrics),
         )
         try:

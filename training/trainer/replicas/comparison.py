@@ -9,7 +9,6 @@ step is computed again: its new values decide once all replicas agree on them.
 from __future__ import annotations
 
 import json
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -21,32 +20,17 @@ import torch
 from training.checkpoint.local_tensors import Groups, local_data
 from training.trainer.flight import process
 from training.trainer.parallel.world import World
-from training.trainer.replicas import disputes
-from training.trainer.replicas.checksum import (
-    BLOCK,
-    SUMMARY_BYTES,
-    block_checksums,
-    checksums,
-    summary,
-)
-from training.trainer.replicas.disputes import (
-    REPEATS_MAX,
-    Dispute,
-    DisputeFile,
-    Element,
-    Place,
-)
+from training.trainer.replicas import disputes, verdicts
+from training.trainer.replicas.checksum import SUMMARY_BYTES, checksums, summary
+from training.trainer.replicas.differences import Part, differing, differing_elements
+from training.trainer.replicas.disputes import REPEATS_MAX, Dispute, DisputeFile, Place
 from training.trainer.replicas.peers import Peers, gang_peers
-from trainyard.culprits import CORRUPT, NO_RANK, Culprit
+from trainyard.culprits import CORRUPT, Culprit
 
 Announce = Callable[[str, Culprit], None]
 
 _COMPARED: Final = {"model": None, "optimizer": ("exp_avg", "exp_avg_sq")}
 """Groups of tensors, and the last part of their names; the optimizer's step counts are numbers of the loop."""
-_TENSORS: Final = 4
-_BLOCKS: Final = 4
-_ELEMENTS: Final = 64
-_DIFFERS: Final = "its replica of the model differs from the others'"
 
 
 class ReplicasDiffer(Exception):
@@ -60,15 +44,6 @@ class ReplicasDiffer(Exception):
         super().__init__(text)
         self.wrong = tuple(wrong)
         self.final = final
-
-
-@dataclass(frozen=True)
-class _Part:
-    """One tensor that is compared."""
-
-    group: str
-    name: str
-    local: torch.Tensor
 
 
 @dataclass(kw_only=True)
@@ -89,7 +64,7 @@ class Replicas:
     """Whether at least two peers have computed every step since the state was loaded."""
     agreed_step: int = -1
     """The last step after which all replicas agreed; -1: none yet."""
-    _parts_known: list[_Part] | None = None
+    _parts_known: list[Part] | None = None
     """Their memory stays the same: it is only looked up once."""
     _open: Dispute | None = None
     """What an earlier attempt has left open: on peer 0, after the first comparison on all."""
@@ -211,15 +186,15 @@ class Replicas:
         found = disputes.farthest(dispute, values)
         if found is not None:
             evidence = (
-                _values_text(dispute.elements[0], dispute.places),
+                verdicts.values_text(dispute.elements[0], dispute.places),
                 f"computed again it is {values[0]:.9g} on all replicas",
             )
             self._name(step, dispute.attempt, dispute.places[found], evidence)
 
-    def _parts(self) -> list[_Part]:
+    def _parts(self) -> list[Part]:
         if self._parts_known is None:
             self._parts_known = [
-                _Part(group, name, local_data(tensor))
+                Part(group, name, local_data(tensor))
                 for group, named in self.tensors().items()
                 for name, tensor in named.items()
                 if (ends := _COMPARED[group]) is None or name.rpartition("/")[2] in ends
@@ -231,14 +206,14 @@ class Replicas:
     def _differ(
         self,
         step: int,
-        parts: Sequence[_Part],
+        parts: Sequence[Part],
         own: torch.Tensor,
         members: tuple[int, ...],
         sums: Sequence[bytes],
     ) -> None:
         """Find out which of the members is wrong, make it known, and raise ReplicasDiffer."""
         places = self._places()
-        names = self._differing(parts, own, members)
+        names = differing(self.peers, parts, own, members)
         what = f"{names[0]}{f' and {len(names) - 1} more tensors' if len(names) > 1 else ''}"
         unproven = self.agreed_step < 0  # once all were the same, each has a state of its own
         voting = [peer for peer in members if peer in self.peers.voters or not unproven]
@@ -258,10 +233,10 @@ class Replicas:
         by_sum = dict(zip(members, sums, strict=True))
         first = {by_sum[peer]: peer for peer in reversed(voting)}
         rivals = [first[one] for one in counts]
-        elements = self._elements(parts, names, rivals)
+        elements = differing_elements(self.peers, parts, names, rivals)
         found = disputes.implausible(elements)
         if found is not None:
-            text = _values_text(elements[0], [places[rank] for rank in rivals])
+            text = verdicts.values_text(elements[0], [places[rank] for rank in rivals])
             self._name_once(step, places[rivals[found]], (text,))
             raise ReplicasDiffer(
                 f"step {step}: {what} of rank {places[rivals[found]].rank} is wrong; nothing is saved",
@@ -312,102 +287,14 @@ class Replicas:
             for text in self.peers.gather(json.dumps(asdict(own)).encode())
         ]
 
-    def _differing(
-        self, parts: Sequence[_Part], own: torch.Tensor, members: Sequence[int]
-    ) -> list[str]:
-        """Return the tensors that differ between the members; ranks of other parts of the model follow."""
-        found = self.peers.gather(own.numpy().tobytes())
-        rows = [torch.frombuffer(bytearray(found[rank]), dtype=torch.int64) for rank in members]
-        differs = torch.stack([row != rows[0] for row in rows]).any(0)
-        names = [f"{part.group}/{part.name}" for part in parts]
-        mine = [names[number] for number in differs.nonzero().flatten().tolist()]
-        # The names of the members' tensors, which are not those of other stages.
-        texts = self.peers.gather(json.dumps(mine if self.peers.own in members else []).encode())
-        shared: list[str] = json.loads(texts[members[0]])
-        return shared
-
-    def _elements(
-        self, parts: Sequence[_Part], names: Sequence[str], rivals: Sequence[int]
-    ) -> list[Element]:
-        """Return numbers on which the rivals differ, the same on every rank."""
-        known = {f"{part.group}/{part.name}": part for part in parts}
-        found: list[Element] = []
-        for name in names[:_TENSORS]:
-            part = known.get(name)
-            own = block_checksums(part.local) if part else torch.zeros(0, dtype=torch.int64)
-            sums = self.peers.gather(own.numpy().tobytes() or b"-")
-            rows = [torch.frombuffer(bytearray(sums[rank]), dtype=torch.int64) for rank in rivals]
-            differs = torch.stack([row != rows[0] for row in rows]).any(0)
-            for block in differs.nonzero().flatten().tolist()[:_BLOCKS]:
-                found += self._in_block(part, name, block, rivals)
-        return found[:_ELEMENTS]
-
-    def _in_block(
-        self, part: _Part | None, name: str, block: int, rivals: Sequence[int]
-    ) -> list[Element]:
-        begin = block * BLOCK
-        own = part.local.reshape(-1)[begin : begin + BLOCK].cpu() if part else torch.zeros(1)
-        contents = self.peers.gather(own.contiguous().view(torch.uint8).numpy().tobytes())
-        rows = [torch.frombuffer(bytearray(contents[rank]), dtype=torch.float32) for rank in rivals]
-        bits = torch.stack([row.view(torch.int32) for row in rows])
-        group, _, tensor = name.partition("/")
-        usual = min(disputes.usual_size(row) for row in rows)
-        return [
-            Element(
-                group=group,
-                tensor=tensor,
-                index=begin + place,
-                usual=usual,
-                values=tuple(float(row[place]) for row in rows),
-            )
-            for place in (bits != bits[0]).any(0).nonzero().flatten().tolist()
-        ]
-
     def _name_once(self, step: int, place: Place, evidence: tuple[str, ...]) -> None:
         if self.peers.own == 0:
             self._name(step, self.attempt, place, evidence)
 
     def _name(self, step: int, attempt: int, place: Place, evidence: tuple[str, ...]) -> None:
-        culprit = Culprit(
-            symptom=CORRUPT,
-            rank=place.rank,
-            node=place.node,
-            pod=place.pod,
-            step=step,
-            attempt=attempt,
-            time=time.time(),
-            what=_DIFFERS,
-            evidence=evidence,
-        )
+        culprit = verdicts.wrong_rank(step, attempt, place, evidence)
         self.announce(f"{CORRUPT}-step-{step}", culprit)
 
     def _name_none(self, dispute: Dispute, what: str) -> None:
-        """Make a dispute known in which no rank can be named, with all candidates."""
-        culprit = Culprit(
-            symptom=CORRUPT,
-            rank=NO_RANK,
-            node="",
-            pod="",
-            step=dispute.step,
-            attempt=dispute.attempt,
-            time=time.time(),
-            what=what,
-            evidence=(
-                *(_values_text(one, dispute.places) for one in dispute.elements[:1]),
-                *(_place_text(place) for place in dispute.places),
-            ),
-        )
+        culprit = verdicts.no_rank(dispute, what)
         self.announce(f"{CORRUPT}-none-step-{dispute.step}", culprit)
-
-
-def _place_text(place: Place) -> str:
-    pod = f", pod {place.pod}" if place.pod else ""
-    return f"rank {place.rank} is on {place.node}{pod}"
-
-
-def _values_text(element: Element, places: Sequence[Place]) -> str:
-    values = ", ".join(
-        f"{value:.9g} on rank {place.rank}"
-        for value, place in zip(element.values, places, strict=True)
-    )
-    return f"{element.name} is {values}; numbers around it are {element.usual:.3g} in size"
