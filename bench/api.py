@@ -37,6 +37,14 @@ class ApiError(Exception):
     def __init__(self, status: int, text: str) -> None:
         super().__init__(f"HTTP {status}: {text[:500]}")
         self.status = status
+        self.exists = status == 409 and '"AlreadyExists"' in text
+        """Whether an object was not created because there is one of that name."""
+
+    @property
+    def passes(self) -> bool:
+        """Whether the same request may succeed later. A create conflicts with others about the quota's usage."""
+        conflict = self.status == 409 and not self.exists
+        return self.status == 429 or self.status >= 500 or conflict
 
 
 class Api:
@@ -73,7 +81,7 @@ class Api:
         try:
             self._send("POST", self.collection(manifest), {}, manifest)
         except ApiError as error:
-            if error.status != 409:
+            if not error.exists:
                 raise
 
     def post(self, path: str, body: Json) -> Json:
@@ -170,8 +178,9 @@ class Api:
                 )
                 if answer.status < 400:
                     return bytes(answer.data)
-                error: Exception = ApiError(answer.status, answer.data.decode(errors="replace"))
-                passing = answer.status == 429 or answer.status >= 500
+                refused = ApiError(answer.status, answer.data.decode(errors="replace"))
+                error: Exception = refused
+                passing = refused.passes
             except (urllib3.exceptions.HTTPError, OSError) as lost:
                 error, passing = lost, True
             if not passing or time.monotonic() > deadline:

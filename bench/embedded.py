@@ -25,7 +25,8 @@ from typing import Any, Final
 import urllib3
 import yaml
 
-from bench.api import Json, wait_until
+from bench.api import Api, Json, wait_until
+from infra.domain import naming
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 START_S: Final = 1800.0
@@ -60,6 +61,16 @@ EXTRA_ARGUMENTS: Final = {
 }
 """Kueue and JobSet have raised limits in the sandbox already. The grace period is for a thousand simulated nodes,
 which renew their leases late on a busy machine and would not all be ready at once."""
+
+STATE: Final = {
+    "jobsets": "/apis/jobset.x-k8s.io/v1alpha2/jobsets",
+    "jobs": "/apis/batch/v1/jobs",
+    "pods": "/api/v1/pods",
+    "events": "/api/v1/events",
+    "workloads": f"/apis/{naming.KUEUE_API}/workloads",
+    "clusterqueues": f"/apis/{naming.KUEUE_API}/clusterqueues",
+}
+"""Objects that are kept when a benchmark fails."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +141,13 @@ class Embedded:
         False when it is dead already.
         """
         return self._signal(service, signal.SIGKILL)
+
+    def save_state(self, folder: Path) -> None:
+        """Write the logs of all services and what a load consists of to `folder`, for a benchmark that failed."""
+        shutil.copytree(self.home / "logs", folder / "logs")
+        api = Api(self.kubeconfig)
+        for kind, path in STATE.items():
+            (folder / f"{kind}.json").write_text(json.dumps(api.get(path)))
 
     def answers(self, service: str) -> bool:
         """Whether a service reports ready."""
@@ -240,6 +258,11 @@ def running_cluster(show: Callable[[str], None], *, tuned: bool = True) -> Itera
         if tuned:
             cluster.tune()
         yield cluster
+    except TimeoutError as error:
+        kept = Path(tempfile.mkdtemp(prefix="trainyard-failed-bench-"))
+        show("saving logs and objects")
+        Embedded(home).save_state(kept)
+        raise TimeoutError(f"{error}; logs and objects of the cluster: {kept}") from error
     finally:
         show("deleting the cluster")
         with _signals_ignored():

@@ -170,17 +170,20 @@ def run_round(
     return _result(observer, arm, len(load), start, before, after)
 
 
-def wait_finished(observer: Observer, gangs: int, notify: Progress) -> None:
-    """Wait until so many gangs have finished. Raises TimeoutError when none does for STALL_S."""
+def wait_finished(
+    observer: Observer, gangs: int, notify: Progress, stall_s: float | None = None
+) -> None:
+    """Wait until so many gangs have finished. Raises TimeoutError if none does for `stall_s`; default: STALL_S."""
+    limit = STALL_S if stall_s is None else stall_s
     last, moved = -1, monotonic()
     while last < gangs:
         finished = observer.count(lambda gang: gang.finished is not None)
         notify(finished)
         if finished != last:
             last, moved = finished, monotonic()
-        elif monotonic() - moved > STALL_S:
+        elif monotonic() - moved > limit:
             raise TimeoutError(
-                f"{last} of {gangs} gangs finished, then none for {STALL_S:.0f} s;"
+                f"{last} of {gangs} gangs finished, then none for {limit:.0f} s;"
                 f" left: {', '.join(observer.unfinished())}"
             )
         sleep(POLL_S)

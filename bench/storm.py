@@ -14,6 +14,7 @@ from bench.api import Api, run_parallel, wait_until
 from bench.embedded import Embedded
 from bench.gangs import Gang
 from bench.observer import Observer
+from infra.addons import kueue_config
 from infra.domain.tier import RESEARCH
 
 KILLED: Final = ("kueue", "controller-manager", "scheduler", "jobset")
@@ -130,7 +131,11 @@ def storm_load(size: Size, fitting: tuple[int, ...]) -> tuple[list[Gang], list[G
 
 
 def run(cluster: Embedded, size: Size, notify: Progress) -> Outcome:
-    """Let the storm pass over a cluster that nothing else uses."""
+    """Let the storm pass over a cluster that nothing else uses.
+
+    Kueue may admit a preempted gang again before the Job controller has seen it suspended. Its pods are then those
+    of the admission before, fit on no node, and are made anew when the gang is evicted for not starting.
+    """
     api = Api(cluster.kubeconfig)
     made = fleet.render_fleet(size.nodes)
     arm = fleet.trainyard_arm(made, fleet.with_production_settings(cluster.kueue_configuration()))
@@ -156,7 +161,8 @@ def run(cluster: Embedded, size: Size, notify: Progress) -> Outcome:
         run_parallel(
             lambda gang: api.create(gangs.render_gang(gang, made.platform)), high, storm.due
         )
-        rounds.wait_finished(observer, len(low) + len(high), storm.finished)
+        stall_s = kueue_config.PRODUCTION_TIMEOUTS.start + rounds.STALL_S
+        rounds.wait_finished(observer, len(low) + len(high), storm.finished, stall_s)
         seconds = monotonic() - start
         observer.catch_up(rounds.CATCH_UP_S)
     finally:

@@ -5,6 +5,7 @@ Storms of preemption, and of killed controllers, run with `make soak`: how soon 
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -22,9 +23,17 @@ LIMIT_S = 540.0
 """Of one command, on a machine that may be busy with other tests; an idle one needs about 30 s."""
 
 
-def _start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+_STALLED = """
+import sys
+from bench import __main__, rounds
+rounds.STALL_S = 0.0
+sys.exit(__main__.main(["storm", "--low", "8", "--high", "8", "--kills", "0"]))
+"""
+
+
+def _start(folder: Path, *arguments: str, code: str = "") -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-u", "-m", "bench", *arguments],
+        [sys.executable, "-u", *(("-c", code) if code else ("-m", "bench")), *arguments],
         cwd=paths.PROJECT,
         env=os.environ | {"TMPDIR": str(folder)},
         stdout=subprocess.PIPE,
@@ -71,6 +80,19 @@ def test_every_gang_finishes_once_although_it_is_preempted(tmp_path: Path) -> No
     assert running.returncode == 0, output
     assert "| high-priority gangs finished once | 8 | 8 |" in output
     assert " Preempted" in output
+    _assert_nothing_is_left(tmp_path)
+
+
+@pytest.mark.full_only
+def test_a_benchmark_that_stalls_keeps_logs_and_objects(tmp_path: Path) -> None:
+    running = _start(tmp_path, code=_STALLED)
+    output, _ = running.communicate(timeout=LIMIT_S)
+    assert running.returncode == 1
+    error = output.splitlines()[-1]
+    assert error.startswith("error: ") and "Traceback" not in output
+    kept = Path(error.rpartition(": ")[2])
+    assert (kept / "logs/kueue.log").stat().st_size
+    assert len(json.loads((kept / "jobsets.json").read_text())["items"]) == 16
     _assert_nothing_is_left(tmp_path)
 
 
