@@ -84,16 +84,10 @@ def _gang(gang: Json, workload: Json | None, pods: Sequence[Json], places: Place
         priority=None if priority is None else int(priority),
         nodes=planned or len(states.live_pods(pods)),
         ready=states.ready_pods(pods),
-        pools=_pools(workload),
+        pools=states.pools(workload),
         attempt=states.attempt_of(gang, workload),
         admitted=since if admitted.get("status") == "True" else "",
     )
-
-
-def _pools(workload: Json | None) -> tuple[str, ...]:
-    admission = objects.status(workload).get("admission") or {}
-    sets = admission.get("podSetAssignments") or []
-    return tuple(sorted({str(f) for one in sets for f in (one.get("flavors") or {}).values()}))
 
 
 def _uid(item: Json) -> str:

@@ -105,6 +105,13 @@ def planned_pods(workload: Json | None) -> int:
     return sum(int(one.get("count", 1)) for one in sets)
 
 
+def pools(workload: Json | None) -> tuple[str, ...]:
+    """Return the pools that it is admitted to; none while it is not."""
+    admission = objects.status(workload).get("admission") or {}
+    sets = admission.get("podSetAssignments") or []
+    return tuple(sorted({str(f) for one in sets for f in (one.get("flavors") or {}).values()}))
+
+
 def attempt_of(run: Json, workload: Json | None) -> int:
     """Return the number of its current or last start, from 1: after restarts in place and evictions.
 

@@ -57,6 +57,7 @@ SYMPTOMS: Final[tuple[Symptom, ...]] = (
     pods.image_pull,
     pods.container_setup,
     scheduling.partial_gang,
+    scheduling.earlier_admission,
     scheduling.missing_toleration,
     scheduling.strict_affinity,
     scheduling.no_gpu_capacity,

@@ -9,6 +9,7 @@ from typing import Final
 from infra.domain import naming
 from ops import gang, objects, placement
 from ops.objects import Json
+from ops.runs import states
 from ops.snapshot import Snapshot, pluralize
 from ops.symptoms.scarcity import node_lines
 from ops.verdict import Verdict
@@ -58,6 +59,36 @@ def partial_gang(snapshot: Snapshot) -> Verdict | None:
             else "nothing schedules it as a gang: launch it from a run file, so that it queues and"
             " starts all or nothing",
             "until then the running workers hold idle GPUs",
+        ),
+    )
+
+
+def earlier_admission(snapshot: Snapshot) -> Verdict | None:
+    """Its pods are those of an earlier admission, to another pool.
+
+    Kueue can admit a preempted gang again before the Job controller has seen it suspended, and replaced its pods.
+    """
+    now = states.pools(snapshot.workload)
+    stale = [
+        pod
+        for pod in unschedulable_pods(snapshot)
+        if now and (pod["spec"].get("nodeSelector") or {}).get(naming.POOL, now[0]) not in now
+    ]
+    if not stale:
+        return None
+    name = objects.name(snapshot.workload or {})
+    active = f"kubectl patch workload {name} -n {snapshot.namespace} --type merge -p"
+    pool = stale[0]["spec"]["nodeSelector"][naming.POOL]
+    pods = pluralize(len(gang.live_pods(snapshot)), "pod")
+    return Verdict(
+        symptom="earlier-admission",
+        headline=f"is admitted to {', '.join(now)}, but {len(stale)} of its {pods} still require {pool}, from an"
+        " earlier admission, and fit no node",
+        evidence=(_scheduler_message(stale[0]),),
+        remedy=(
+            "wait: Kueue evicts a gang whose pods are not ready in time, which replaces them",
+            f'at once, as an administrator: {active} \'{{"spec": {{"active": false}}}}\','
+            " then the same with true",
         ),
     )
 

@@ -40,6 +40,17 @@ def test_a_taint_that_is_not_tolerated_is_named_with_the_nodes_that_have_it(text
     text(verdict.evidence)
 
 
+def test_pods_of_an_earlier_admission_are_told_from_labels_without_nodes(text: Text) -> None:
+    old = stuck(message="0/2 nodes are available: 2 node(s) didn't match Pod's node affinity")
+    old["spec"]["nodeSelector"] = {naming.POOL: "ondemand"}
+    nodes = [node("spot-0", "spot")]
+    verdict = why(*nodes, pods=[old])
+    assert verdict.symptom == "earlier-admission"
+    text([verdict.headline, *verdict.remedy])
+    old["spec"]["nodeSelector"] = {naming.POOL: "spot"}
+    assert why(*nodes, pods=[old]).symptom != "earlier-admission"
+
+
 def test_taints_of_node_conditions_are_not_to_be_tolerated() -> None:
     ill = {"key": "node.kubernetes.io/disk-pressure", "effect": "NoSchedule"}
     assert why(node("spot-0", "spot", ill)).symptom == "unschedulable"
