@@ -127,7 +127,18 @@ def observability(config: StackConfig) -> ObservabilityArgs | None:
         team_budgets={team: float(usd) for team, usd in budgets.items() if usd is not None},
         costs=config.costs is not None,
         steering=config.steering is not None,
+        askers=_asking_prometheus(config),
     )
+
+
+def _asking_prometheus(config: StackConfig) -> list[str]:
+    """Return the namespaces of the programs that get Prometheus' address."""
+    programs = {
+        naming.COSTS_NAMESPACE: config.costs,
+        naming.RUN_PAGE_NAMESPACE: config.run_page,
+        naming.STEERING_NAMESPACE: config.steering,
+    }
+    return [namespace for namespace, section in programs.items() if section]
 
 
 def _observability(config: StackConfig) -> ObservabilityConfig:

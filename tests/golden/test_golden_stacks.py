@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -73,3 +74,46 @@ def test_committed_files_are_what_a_refresh_writes(committed: dict[str, list[Rec
 
 def test_rendering_twice_gives_the_same_text(rendered: dict[str, list[Record]]) -> None:
     assert render("local", stack_values(ROOT / "Pulumi.local.yaml")) == rendered["local"]
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_what_a_policy_lets_out_another_one_lets_in(
+    stack: str, rendered: dict[str, list[Record]]
+) -> None:
+    objects = [r["inputs"] for r in rendered[stack] if r["type"].startswith("kubernetes:")]
+    policies = [o for o in objects if o.get("kind") == "NetworkPolicy"]
+    labels = {
+        o["metadata"]["name"]: {
+            "kubernetes.io/metadata.name": o["metadata"]["name"],
+            **o["metadata"].get("labels", {}),
+        }
+        for o in objects
+        if o.get("kind") == "Namespace"
+    }
+    for policy in policies:
+        source = policy["metadata"]["namespace"]
+        for rule in policy["spec"].get("egress", []):
+            for target in _namespaces(rule.get("to", [])):
+                walls = [o for o in policies if o["metadata"]["namespace"] == target]
+                closed = [o for o in walls if "Ingress" in o["spec"]["policyTypes"]]
+                opened = [one for o in closed for one in o["spec"].get("ingress", [])]
+                for port in rule.get("ports", []):
+                    lets = [one for one in opened if _lets_in(one, port, labels.get(source, {}))]
+                    name = f"{source}/{policy['metadata']['name']}"
+                    assert not closed or lets, f"{name} reaches {target} on {port['port']}"
+
+
+def _namespaces(peers: list[dict[str, Any]]) -> list[str]:
+    """The namespaces that peers select by name."""
+    selectors = [peer.get("namespaceSelector", {}).get("matchLabels", {}) for peer in peers]
+    key = "kubernetes.io/metadata.name"
+    return [labels[key] for labels in selectors if key in labels]
+
+
+def _lets_in(rule: dict[str, Any], port: dict[str, Any], source: dict[str, str]) -> bool:
+    ports = [one["port"] for one in rule.get("ports", [])]
+    peers = [
+        one.get("namespaceSelector", {}).get("matchLabels", {}) for one in rule.get("from", [])
+    ]
+    from_there = not peers or any(one and one.items() <= source.items() for one in peers)
+    return from_there and (not ports or port["port"] in ports)

@@ -185,11 +185,12 @@ def component_args(
     team_budgets: Mapping[str, float],
     costs: bool,
     steering: bool,
+    askers: Sequence[str],
 ) -> ObservabilityArgs:
     """Return rules, monitors and dashboards for a cluster with the operators `present`.
 
     `team_budgets`: by team, the hourly budget of its on-demand nodes in USD. `costs`, `steering`: whether the
-    stack has these add-ons.
+    stack has these add-ons. `askers`: namespaces of the stack's programs that ask Prometheus.
     """
     # Dashboards load their library, and rules load every alert: only an update needs them.
     from infra.observability import dashboards
@@ -220,6 +221,7 @@ def component_args(
         kueue="kueue" in present,
         costs=costs,
         steering=steering,
+        askers=askers,
         isolated=isolated,
     )
 

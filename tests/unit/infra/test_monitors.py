@@ -161,7 +161,9 @@ def test_foreign_namespace_gets_no_network_policies() -> None:
 
 
 def test_prometheus_rejects_traffic_from_other_namespaces() -> None:
-    deny = next(m for m in component.network_policies() if m["metadata"]["name"] == "default-deny")
+    deny = next(
+        m for m in component.network_policies(()) if m["metadata"]["name"] == "default-deny"
+    )
     assert deny["spec"]["podSelector"] == {}
     assert deny["spec"]["ingress"] == [{"from": [{"podSelector": {}}]}]
 
