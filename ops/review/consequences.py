@@ -182,7 +182,19 @@ def _pools(
         if one is None or (old == new and step.change is not Change.REPLACE):
             continue
         detail = f"{old} -> {new}" if old and new and old != new else str(one)
+        detail += _resized(step)
         yield Consequence(what="pool", name=one.name, does=_DOES[step.change], detail=detail)
+
+
+def _resized(step: Step) -> str:
+    """Return the size that an update of a managed node group sets, which its limits never come without."""
+    if step.kind != money.NODE_GROUP or step.change is not Change.UPDATE:
+        return ""
+    old, new = (inputs.get("scalingConfig") or {} for inputs in (step.old or {}, step.new or {}))
+    if all(old.get(key) == new.get(key) for key in ("minSize", "maxSize")):
+        return ""
+    size = int(new.get("desiredSize") or 0)
+    return f"; also sets {size} nodes, the size in the state: `pulumi refresh` of the group first"
 
 
 def _quotas(steps: Iterable[Step]) -> Iterable[Consequence]:

@@ -11,7 +11,7 @@ from infra.domain import naming, prices
 from infra.domain.prices import Purchase
 from ops.metrics import MetricsUnknownError, PrometheusClient
 from ops.review import live, money, report
-from ops.review.consequences import Consequence, Review
+from ops.review.consequences import Consequence, Review, review
 from ops.review.live import Live, Unsaved
 from ops.review.steps import Change, Preview, Step
 from ops.runs import states
@@ -89,6 +89,22 @@ def test_nodes_of_a_capacity_block_cost_the_same_whether_they_run_or_not() -> No
 
 def test_an_unknown_price_is_not_taken_for_nothing() -> None:
     assert live.difference(change(group(0, 8), group(0, 8, "x9.unheard")), [node()]) is None
+
+
+def sized(least: int, most: int, desired: int) -> dict[str, Any]:
+    found = group(least, most)
+    return found | {"scalingConfig": found["scalingConfig"] | {"desiredSize": desired}}
+
+
+@pytest.mark.parametrize(
+    ("new", "says"), [(sized(0, 16, 3), "sets 3 nodes"), (sized(0, 8, 5), ""), (None, "")]
+)
+def test_new_limits_of_a_node_group_come_with_the_size_in_the_state(
+    new: dict[str, Any] | None, says: str
+) -> None:
+    details = [one.detail for one in review(change(sized(0, 8, 3), new)).consequences]
+    assert [says in one for one in details] == [True] * len(details)
+    assert any("sets" in one for one in details) is bool(says)
 
 
 class Silent(PrometheusClient):
