@@ -24,7 +24,7 @@ from infra.addons.registry import ADD_ONS, CHART_SOURCES
 from infra.config import add_ons, parse
 from infra.kubernetes.helm import merged
 from infra.observability import monitors
-from sandbox import toolchain
+from sandbox import paths, toolchain
 from tests import committed
 from tests.unit.infra.example_eks import stack_values
 from tests.unit.infra.gpu_pools import SLICED, gpu_pool
@@ -199,6 +199,14 @@ def test_controllers_have_a_memory_limit_and_no_cpu_limit(helm: Helm, tmp_path: 
     pods = list(pods_of(helm.render(values_of(helm.add_on), tmp_path)))
     limits = [c["resources"]["limits"] for pod in pods for c in pod["containers"]]
     assert limits and all(list(one) == ["memory"] for one in limits)
+
+
+def test_crds_that_helm_never_updates_are_named_in_the_upgrade_page(helm: Helm) -> None:
+    rows = (paths.PROJECT / "docs/operate.md").read_text().splitlines()
+    (by_hand,) = [row.split("|")[1] for row in rows if "helm show crds" in row]
+    named = helm.add_on.lower() in by_hand.lower()
+    # Karpenter's have a release of their own.
+    assert named is any(helm.chart.rglob("crds/*.yaml")) or helm.add_on == "karpenter"
 
 
 @pytest.mark.parametrize("helm", ["kueue"], indirect=True)
