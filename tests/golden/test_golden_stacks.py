@@ -12,6 +12,7 @@ from infra.config import stack_values
 from infra.observability import dashboards
 from tests.golden.conftest import FOLDER, as_text, assert_same, read_folder, write_folder
 from tests.golden.stack_files import expanded, folded
+from tests.unit.infra.network_model import Peer, admits
 from training import source
 from training.deployment import lineage, trainer_settings
 from training.spec import NOT_KNOWN
@@ -80,27 +81,22 @@ def test_rendering_twice_gives_the_same_text(rendered: dict[str, list[Record]]) 
 def test_what_a_policy_lets_out_another_one_lets_in(
     stack: str, rendered: dict[str, list[Record]]
 ) -> None:
-    objects = [r["inputs"] for r in rendered[stack] if r["type"].startswith("kubernetes:")]
-    policies = [o for o in objects if o.get("kind") == "NetworkPolicy"]
-    labels = {
-        o["metadata"]["name"]: {
-            "kubernetes.io/metadata.name": o["metadata"]["name"],
-            **o["metadata"].get("labels", {}),
-        }
-        for o in objects
-        if o.get("kind") == "Namespace"
-    }
-    for policy in policies:
-        source = policy["metadata"]["namespace"]
+    found = [r["inputs"] for r in rendered[stack] if r["type"].endswith(":NetworkPolicy")]
+    for policy in found:
+        source = Peer(namespace=policy["metadata"]["namespace"])
         for rule in policy["spec"].get("egress", []):
             for target in _namespaces(rule.get("to", [])):
-                walls = [o for o in policies if o["metadata"]["namespace"] == target]
-                closed = [o for o in walls if "Ingress" in o["spec"]["policyTypes"]]
-                opened = [one for o in closed for one in o["spec"].get("ingress", [])]
-                for port in rule.get("ports", []):
-                    lets = [one for one in opened if _lets_in(one, port, labels.get(source, {}))]
-                    name = f"{source}/{policy['metadata']['name']}"
-                    assert not closed or lets, f"{name} reaches {target} on {port['port']}"
+                walls = [one["spec"] for one in found if one["metadata"]["namespace"] == target]
+                pods = [one["podSelector"].get("matchLabels", {}) for one in walls]
+                for port in (one["port"] for one in rule.get("ports", [])):
+                    reached = [
+                        labels
+                        for labels in pods
+                        if admits(
+                            found, Peer(namespace=target, labels=labels), source, port, "Ingress"
+                        )
+                    ]
+                    assert not walls or reached, f"{policy['metadata']} reaches {target}:{port}"
 
 
 def _namespaces(peers: list[dict[str, Any]]) -> list[str]:
@@ -108,12 +104,3 @@ def _namespaces(peers: list[dict[str, Any]]) -> list[str]:
     selectors = [peer.get("namespaceSelector", {}).get("matchLabels", {}) for peer in peers]
     key = "kubernetes.io/metadata.name"
     return [labels[key] for labels in selectors if key in labels]
-
-
-def _lets_in(rule: dict[str, Any], port: dict[str, Any], source: dict[str, str]) -> bool:
-    ports = [one["port"] for one in rule.get("ports", [])]
-    peers = [
-        one.get("namespaceSelector", {}).get("matchLabels", {}) for one in rule.get("from", [])
-    ]
-    from_there = not peers or any(one and one.items() <= source.items() for one in peers)
-    return from_there and (not ports or port["port"] in ports)
