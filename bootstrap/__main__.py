@@ -42,7 +42,12 @@ def deploy(settings: Settings) -> None:
             key_arn=state.key_arn,
             image_repository_arns=(trainer.arn, ops.arn),
             targets=tuple(
-                Target(stack=one.name, cluster=one.cluster, bucket_prefix=one.bucket_prefix)
+                Target(
+                    stack=one.name,
+                    cluster=one.cluster,
+                    bucket_prefix=one.bucket_prefix,
+                    region=one.region or settings.region,
+                )
                 for one in settings.stacks
             ),
             github_provider=settings.github_provider,

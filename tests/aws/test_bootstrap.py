@@ -29,6 +29,12 @@ SETTINGS = {
     "stacks": [
         {"name": "dev", "cluster": "training-dev", "bucketPrefix": "tests-training-dev"},
         {"name": "prod", "cluster": "training-prod", "bucketPrefix": "tests-training"},
+        {
+            "name": "eu",
+            "cluster": "training-eu",
+            "bucketPrefix": "tests-training-eu",
+            "region": "eu-central-1",
+        },
     ],
     "quotas": {"L-417A185B": 384},
 }
@@ -39,7 +45,7 @@ HOME = Home(
     bucket=BUCKET,
     key_arn=f"arn:aws:kms:{REGION}:{ACCOUNT}:key/state",
 )
-DEV = Target(stack="dev", cluster="training-dev", bucket_prefix="tests-training")
+DEV = Target(stack="dev", cluster="training-dev", bucket_prefix="tests-training", region=REGION)
 HERE = {"aws:RequestedRegion": REGION}
 
 
@@ -235,18 +241,32 @@ def test_a_deployment_tags_the_groups_of_its_own_cluster_only() -> None:
     assert not tags("web", "training-dev")
 
 
-def test_a_deployment_is_bound_to_its_region() -> None:
-    request = Request(
-        action="ec2:CreateVpc",
-        resource="*",
-        account=ACCOUNT,
-        context={"aws:RequestedRegion": "eu-central-1"},
-    )
-    assert not allowed(request, identity=permissions.deployment(HOME, DEV), owner=ACCOUNT)
+@pytest.mark.parametrize(
+    ("stack", "region", "other"),
+    [("dev", REGION, "eu-central-1"), ("eu", "eu-central-1", REGION)],
+)
+def test_a_deployment_is_bound_to_its_stack_s_region(
+    stack: str, region: str, other: str, deployed: Deployed
+) -> None:
+    own = attached(deployed, f"trainyard-ci-{stack}-deploy")
+
+    def may_in(place: str, action: str, resource: str = "*") -> bool:
+        return may(own, action, resource, **{"aws:RequestedRegion": place})
+
+    for action in ("ec2:CreateVpc", "fsx:CreateFileSystem", "kms:CreateKey", "logs:CreateLogGroup"):
+        assert may_in(region, action) and not may_in(other, action), action
+    for place in (region, other):
+        cluster = f"arn:aws:eks:{place}:{ACCOUNT}:cluster/training-{stack}"
+        assert may_in(place, "eks:CreateCluster", cluster) is (place == region)
+    # The state stays in the account's region.
+    key = deployed.one("aws:kms/key:Key").outputs["arn"]
+    assert f":{REGION}:" in key and may_in(REGION, "kms:Decrypt", key)
+    state = f"arn:aws:s3:::{BUCKET}/.pulumi/stacks/trainyard/{stack}.json"
+    assert may_in(REGION, "s3:PutObject", state)
 
 
 def test_every_document_is_within_iam_s_limit_of_a_managed_policy() -> None:
-    long = Target(stack="s" * 40, cluster="c" * 60, bucket_prefix="b" * 40)
+    long = Target(stack="s" * 40, cluster="c" * 60, bucket_prefix="b" * 40, region="ap-northeast-1")
     for document in [
         *permissions.deployment(HOME, long),
         permissions.state_writer(HOME, long.stack),
