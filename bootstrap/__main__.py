@@ -10,10 +10,10 @@ import pulumi_aws.provider as aws
 import pulumi_aws.servicequotas as servicequotas
 
 from bootstrap.images import Images, ImagesArgs
-from bootstrap.permissions import Target
+from bootstrap.permissions import KEY_ALIAS, Target
 from bootstrap.roles import Roles, RolesArgs
 from bootstrap.settings import Settings, parse
-from bootstrap.state import KEY_ALIAS, State, StateArgs
+from bootstrap.state import State, StateArgs
 from infra.config import ConfigError
 from infra.domain import naming
 

@@ -21,6 +21,9 @@ AUDIENCE: Final = "sts.amazonaws.com"
 ROLE_PREFIX: Final = "trainyard-ci"
 """Start of the names of all roles made here, by which other roles are kept from changing them."""
 
+KEY_ALIAS: Final = "alias/trainyard-state"
+"""Name of the state's key, by which every stack decrypts its secrets."""
+
 READ_POLICIES: Final = (
     "arn:aws:iam::aws:policy/job-function/ViewOnlyAccess",
     "arn:aws:iam::aws:policy/SecurityAudit",
@@ -53,6 +56,11 @@ class Home:
     def bucket_arn(self) -> str:
         """The bucket of the state."""
         return f"arn:aws:s3:::{self.bucket}"
+
+    @property
+    def key_alias_arn(self) -> str:
+        """The alias of the key."""
+        return f"arn:aws:kms:{self.region}:{self.account}:{KEY_ALIAS}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -453,8 +461,11 @@ def guardrails(home: Home) -> list[Statement]:
         {
             "Sid": "KeepStateKey",
             "Effect": "Deny",
-            "Action": ["kms:DisableKey*", "kms:PutKeyPolicy", "kms:ScheduleKeyDeletion"],
-            "Resource": home.key_arn,
+            "Action": [
+                *("kms:*Alias", "kms:CreateGrant", "kms:DisableKey*", "kms:PutKeyPolicy"),
+                "kms:ScheduleKeyDeletion",
+            ],
+            "Resource": [home.key_arn, home.key_alias_arn],
         },
     ]
 

@@ -208,13 +208,33 @@ def test_a_deployment_cannot_change_trust_other_roles_or_the_state_s_backups() -
     assert not may(
         own, "s3:DeleteObjectVersion", f"{HOME.bucket_arn}/.pulumi/stacks/trainyard/dev.json"
     )
-    assert not may(own, "kms:ScheduleKeyDeletion", HOME.key_arn)
     assert not may(
         own, "eks:DeleteCluster", f"arn:aws:eks:{REGION}:{ACCOUNT}:cluster/training-prod"
     )
     assert not may(own, "s3:DeleteBucket", "arn:aws:s3:::somebody-s")
     passing = {"iam:PassedToService": "lambda.amazonaws.com"}
     assert not may(own, "iam:PassRole", f"{role}/aws-karpenter-role-0a1b2c3", **passing)
+
+
+def test_a_deployment_uses_the_state_s_key_and_changes_neither_it_nor_its_alias(
+    deployed: Deployed,
+) -> None:
+    own = attached(deployed, "trainyard-ci-dev-deploy")
+    base = f"arn:aws:kms:{REGION}:{ACCOUNT}"
+    state = deployed.one("aws:kms/key:Key").outputs["arn"]
+    alias = f"{base}:{deployed.one('aws:kms/alias:Alias').inputs['name']}"
+    # Of an alias, KMS asks for the right to both.
+    for action in ("kms:CreateAlias", "kms:DeleteAlias", "kms:UpdateAlias"):
+        assert not may(own, action, alias) and not may(own, action, state), action
+    for action in (
+        *("kms:CreateGrant", "kms:DisableKey", "kms:DisableKeyRotation", "kms:PutKeyPolicy"),
+        "kms:ScheduleKeyDeletion",
+    ):
+        assert not may(own, action, state), action
+    assert all(may(own, f"kms:{use}", state) for use in ("Encrypt", "Decrypt", "GenerateDataKey"))
+    for action in ("kms:CreateGrant", "kms:PutKeyPolicy", "kms:ScheduleKeyDeletion"):
+        assert may(own, action, f"{base}:key/data"), action
+    assert may(own, "kms:UpdateAlias", f"{base}:alias/training-dev")
 
 
 def test_a_deployment_links_file_systems_to_buckets() -> None:
