@@ -10,10 +10,10 @@ import pulumi_aws.provider as aws
 import pulumi_aws.servicequotas as servicequotas
 
 from bootstrap.images import Images, ImagesArgs
-from bootstrap.permissions import Target
+from bootstrap.permissions import KEY_ALIAS, Target
 from bootstrap.roles import Roles, RolesArgs
 from bootstrap.settings import Settings, parse
-from bootstrap.state import KEY_ALIAS, State, StateArgs
+from bootstrap.state import State, StateArgs
 from infra.config import ConfigError
 from infra.domain import naming
 
@@ -42,7 +42,12 @@ def deploy(settings: Settings) -> None:
             key_arn=state.key_arn,
             image_repository_arns=(trainer.arn, ops.arn),
             targets=tuple(
-                Target(stack=one.name, cluster=one.cluster, bucket_prefix=one.bucket_prefix)
+                Target(
+                    stack=one.name,
+                    cluster=one.cluster,
+                    bucket_prefix=one.bucket_prefix,
+                    region=one.region or settings.region,
+                )
                 for one in settings.stacks
             ),
             github_provider=settings.github_provider,

@@ -21,6 +21,9 @@ AUDIENCE: Final = "sts.amazonaws.com"
 ROLE_PREFIX: Final = "trainyard-ci"
 """Start of the names of all roles made here, by which other roles are kept from changing them."""
 
+KEY_ALIAS: Final = "alias/trainyard-state"
+"""Name of the state's key, by which every stack decrypts its secrets."""
+
 READ_POLICIES: Final = (
     "arn:aws:iam::aws:policy/job-function/ViewOnlyAccess",
     "arn:aws:iam::aws:policy/SecurityAudit",
@@ -37,6 +40,7 @@ class Home:
 
     account: str
     region: str
+    """Region of the state; a stack may be in another."""
     repository: str
     """OWNER/NAME on GitHub."""
     bucket: str
@@ -53,6 +57,11 @@ class Home:
         """The bucket of the state."""
         return f"arn:aws:s3:::{self.bucket}"
 
+    @property
+    def key_alias_arn(self) -> str:
+        """The alias of the key."""
+        return f"arn:aws:kms:{self.region}:{self.account}:{KEY_ALIAS}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
@@ -61,6 +70,7 @@ class Target:
     stack: str
     cluster: str
     bucket_prefix: str
+    region: str
 
 
 def trust(home: Home, subject: str) -> Document:
@@ -212,13 +222,13 @@ def deployment(home: Home, target: Target) -> list[Document]:
     """Return the rights to create, change and delete a stack's resources, in documents within IAM's size limit."""
     return [
         document(*_network_and_nodes(home, target), *_cluster(home, target)),
-        document(*_storage(home, target), *_messages(home)),
+        document(*_storage(target), *_messages(target)),
         document(*_identities(home, target), *guardrails(home)),
     ]
 
 
-def _in_region(home: Home) -> dict[str, dict[str, str]]:
-    return {"StringEquals": {"aws:RequestedRegion": home.region}}
+def _in_region(target: Target) -> dict[str, dict[str, str]]:
+    return {"StringEquals": {"aws:RequestedRegion": target.region}}
 
 
 def _allow(sid: str, actions: list[str], resource: str | list[str], **more: object) -> Statement:
@@ -261,23 +271,23 @@ creates, changes and deletes those of its mount targets with the caller's rights
 def _network_and_nodes(home: Home, target: Target) -> list[Statement]:
     actions = [f"ec2:{verb}{thing}" for verb, things in _NETWORK.items() for thing in things]
     return [
-        _allow("Network", actions, "*", Condition=_in_region(home)),
+        _allow("Network", actions, "*", Condition=_in_region(target)),
         _allow(
             "PublicParameters",
             ["ssm:GetParameter", "ssm:GetParameters"],
-            f"arn:aws:ssm:{home.region}::parameter/aws/service/*",
+            f"arn:aws:ssm:{target.region}::parameter/aws/service/*",
         ),
         # EC2 asks for it with an interface endpoint that has private names; Route 53 is in no region.
         _allow(
             "EndpointNames",
             ["route53:AssociateVPCWithHostedZone"],
-            ["arn:aws:route53:::hostedzone/*", f"arn:aws:ec2:{home.region}:{home.account}:vpc/*"],
+            ["arn:aws:route53:::hostedzone/*", f"arn:aws:ec2:{target.region}:{home.account}:vpc/*"],
         ),
         # Tags from which Cluster Autoscaler knows the nodes of an empty group. EKS names and tags the groups.
         _allow(
             "NodeGroupTags",
             ["autoscaling:CreateOrUpdateTags", "autoscaling:DeleteTags"],
-            f"arn:aws:autoscaling:{home.region}:{home.account}:autoScalingGroup:*:autoScalingGroupName/eks-*",
+            f"arn:aws:autoscaling:{target.region}:{home.account}:autoScalingGroup:*:autoScalingGroupName/eks-*",
             Condition={
                 "StringEquals": {
                     f"aws:ResourceTag/k8s.io/cluster-autoscaler/{target.cluster}": "owned"
@@ -288,7 +298,7 @@ def _network_and_nodes(home: Home, target: Target) -> list[Statement]:
 
 
 def _cluster(home: Home, target: Target) -> list[Statement]:
-    name, base = target.cluster, f"arn:aws:eks:{home.region}:{home.account}"
+    name, base = target.cluster, f"arn:aws:eks:{target.region}:{home.account}"
     kinds = ("access-entry", "addon", "nodegroup", "podidentityassociation")
     own = [f"{base}:cluster/{name}", *(f"{base}:{kind}/{name}/*" for kind in kinds)]
     actions = [
@@ -308,7 +318,7 @@ def _buckets(target: Target) -> str:
     return f"arn:aws:s3:::{target.bucket_prefix}-*"
 
 
-def _storage(home: Home, target: Target) -> list[Statement]:
+def _storage(target: Target) -> list[Statement]:
     settings = [
         *("BucketLogging", "BucketOwnershipControls", "BucketPolicy", "BucketPublicAccessBlock"),
         *("BucketTagging", "BucketVersioning", "EncryptionConfiguration"),
@@ -341,7 +351,7 @@ def _storage(home: Home, target: Target) -> list[Statement]:
                 *("elasticfilesystem:UntagResource", "elasticfilesystem:UpdateFileSystem"),
             ],
             "*",
-            Condition=_in_region(home),
+            Condition=_in_region(target),
         ),
         _allow(
             "Keys",
@@ -352,12 +362,12 @@ def _storage(home: Home, target: Target) -> list[Statement]:
                 *("kms:UntagResource", "kms:UpdateAlias", "kms:UpdateKeyDescription"),
             ],
             "*",
-            Condition=_in_region(home),
+            Condition=_in_region(target),
         ),
     ]
 
 
-def _messages(home: Home) -> list[Statement]:
+def _messages(target: Target) -> list[Statement]:
     actions = [
         *("events:DeleteRule", "events:PutRule", "events:PutTargets", "events:RemoveTargets"),
         *("events:TagResource", "events:UntagResource"),
@@ -368,7 +378,7 @@ def _messages(home: Home) -> list[Statement]:
         *("logs:DisassociateKmsKey", "logs:PutDataProtectionPolicy", "logs:PutRetentionPolicy"),
         *("logs:TagResource", "logs:UntagResource"),
     ]
-    return [_allow("QueuesAndLogs", actions, "*", Condition=_in_region(home))]
+    return [_allow("QueuesAndLogs", actions, "*", Condition=_in_region(target))]
 
 
 _PASSED_TO: Final = (
@@ -451,8 +461,11 @@ def guardrails(home: Home) -> list[Statement]:
         {
             "Sid": "KeepStateKey",
             "Effect": "Deny",
-            "Action": ["kms:DisableKey*", "kms:PutKeyPolicy", "kms:ScheduleKeyDeletion"],
-            "Resource": home.key_arn,
+            "Action": [
+                *("kms:*Alias", "kms:CreateGrant", "kms:DisableKey*", "kms:PutKeyPolicy"),
+                "kms:ScheduleKeyDeletion",
+            ],
+            "Resource": [home.key_arn, home.key_alias_arn],
         },
     ]
 

@@ -46,6 +46,8 @@ class StackSettings(StrictModel):
     """`cluster.name` of the stack file."""
     bucket_prefix: BucketPrefix = Field(description="the prefix of the stack's buckets")
     """`storage.buckets.prefix` of the stack file."""
+    region: Region | None = Field(default=None, description="a region")
+    """`aws.region` of the stack file; the account's where it is left out."""
 
 
 class Settings(StrictModel):
@@ -53,6 +55,7 @@ class Settings(StrictModel):
 
     account: AccountId = Field(description="12 digits in quotes")
     region: Region = Field(description="a region")
+    """Region of the state, of the image repositories and of the quotas."""
     repository: GitHubRepository = Field(description="OWNER/NAME on GitHub")
     """Only workflows of this repository can take the roles."""
     state_bucket: Bucket = Field(description="a name that no AWS customer has yet")

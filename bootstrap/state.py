@@ -8,13 +8,12 @@ from dataclasses import dataclass
 import pulumi
 import pulumi_aws.kms as kms
 
+from bootstrap.permissions import KEY_ALIAS
 from infra.domain import naming
 from infra.sites.aws import keys
 from infra.sites.aws.bucket import PrivateBucket, PrivateBucketArgs
 from infra.sites.aws.bucket_access import guarded_bucket
 from infra.sites.aws.policy_documents import document
-
-KEY_ALIAS = "alias/trainyard-state"
 
 STATE_VERSION_DAYS = 365
 """Days in which a former state can be restored."""

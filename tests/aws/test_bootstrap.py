@@ -29,6 +29,12 @@ SETTINGS = {
     "stacks": [
         {"name": "dev", "cluster": "training-dev", "bucketPrefix": "tests-training-dev"},
         {"name": "prod", "cluster": "training-prod", "bucketPrefix": "tests-training"},
+        {
+            "name": "eu",
+            "cluster": "training-eu",
+            "bucketPrefix": "tests-training-eu",
+            "region": "eu-central-1",
+        },
     ],
     "quotas": {"L-417A185B": 384},
 }
@@ -39,7 +45,7 @@ HOME = Home(
     bucket=BUCKET,
     key_arn=f"arn:aws:kms:{REGION}:{ACCOUNT}:key/state",
 )
-DEV = Target(stack="dev", cluster="training-dev", bucket_prefix="tests-training")
+DEV = Target(stack="dev", cluster="training-dev", bucket_prefix="tests-training", region=REGION)
 HERE = {"aws:RequestedRegion": REGION}
 
 
@@ -202,13 +208,33 @@ def test_a_deployment_cannot_change_trust_other_roles_or_the_state_s_backups() -
     assert not may(
         own, "s3:DeleteObjectVersion", f"{HOME.bucket_arn}/.pulumi/stacks/trainyard/dev.json"
     )
-    assert not may(own, "kms:ScheduleKeyDeletion", HOME.key_arn)
     assert not may(
         own, "eks:DeleteCluster", f"arn:aws:eks:{REGION}:{ACCOUNT}:cluster/training-prod"
     )
     assert not may(own, "s3:DeleteBucket", "arn:aws:s3:::somebody-s")
     passing = {"iam:PassedToService": "lambda.amazonaws.com"}
     assert not may(own, "iam:PassRole", f"{role}/aws-karpenter-role-0a1b2c3", **passing)
+
+
+def test_a_deployment_uses_the_state_s_key_and_changes_neither_it_nor_its_alias(
+    deployed: Deployed,
+) -> None:
+    own = attached(deployed, "trainyard-ci-dev-deploy")
+    base = f"arn:aws:kms:{REGION}:{ACCOUNT}"
+    state = deployed.one("aws:kms/key:Key").outputs["arn"]
+    alias = f"{base}:{deployed.one('aws:kms/alias:Alias').inputs['name']}"
+    # Of an alias, KMS asks for the right to both.
+    for action in ("kms:CreateAlias", "kms:DeleteAlias", "kms:UpdateAlias"):
+        assert not may(own, action, alias) and not may(own, action, state), action
+    for action in (
+        *("kms:CreateGrant", "kms:DisableKey", "kms:DisableKeyRotation", "kms:PutKeyPolicy"),
+        "kms:ScheduleKeyDeletion",
+    ):
+        assert not may(own, action, state), action
+    assert all(may(own, f"kms:{use}", state) for use in ("Encrypt", "Decrypt", "GenerateDataKey"))
+    for action in ("kms:CreateGrant", "kms:PutKeyPolicy", "kms:ScheduleKeyDeletion"):
+        assert may(own, action, f"{base}:key/data"), action
+    assert may(own, "kms:UpdateAlias", f"{base}:alias/training-dev")
 
 
 def test_a_deployment_links_file_systems_to_buckets() -> None:
@@ -235,18 +261,32 @@ def test_a_deployment_tags_the_groups_of_its_own_cluster_only() -> None:
     assert not tags("web", "training-dev")
 
 
-def test_a_deployment_is_bound_to_its_region() -> None:
-    request = Request(
-        action="ec2:CreateVpc",
-        resource="*",
-        account=ACCOUNT,
-        context={"aws:RequestedRegion": "eu-central-1"},
-    )
-    assert not allowed(request, identity=permissions.deployment(HOME, DEV), owner=ACCOUNT)
+@pytest.mark.parametrize(
+    ("stack", "region", "other"),
+    [("dev", REGION, "eu-central-1"), ("eu", "eu-central-1", REGION)],
+)
+def test_a_deployment_is_bound_to_its_stack_s_region(
+    stack: str, region: str, other: str, deployed: Deployed
+) -> None:
+    own = attached(deployed, f"trainyard-ci-{stack}-deploy")
+
+    def may_in(place: str, action: str, resource: str = "*") -> bool:
+        return may(own, action, resource, **{"aws:RequestedRegion": place})
+
+    for action in ("ec2:CreateVpc", "fsx:CreateFileSystem", "kms:CreateKey", "logs:CreateLogGroup"):
+        assert may_in(region, action) and not may_in(other, action), action
+    for place in (region, other):
+        cluster = f"arn:aws:eks:{place}:{ACCOUNT}:cluster/training-{stack}"
+        assert may_in(place, "eks:CreateCluster", cluster) is (place == region)
+    # The state stays in the account's region.
+    key = deployed.one("aws:kms/key:Key").outputs["arn"]
+    assert f":{REGION}:" in key and may_in(REGION, "kms:Decrypt", key)
+    state = f"arn:aws:s3:::{BUCKET}/.pulumi/stacks/trainyard/{stack}.json"
+    assert may_in(REGION, "s3:PutObject", state)
 
 
 def test_every_document_is_within_iam_s_limit_of_a_managed_policy() -> None:
-    long = Target(stack="s" * 40, cluster="c" * 60, bucket_prefix="b" * 40)
+    long = Target(stack="s" * 40, cluster="c" * 60, bucket_prefix="b" * 40, region="ap-northeast-1")
     for document in [
         *permissions.deployment(HOME, long),
         permissions.state_writer(HOME, long.stack),

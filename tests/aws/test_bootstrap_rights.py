@@ -13,7 +13,7 @@ from bootstrap import permissions
 from bootstrap.permissions import Target
 from infra.cli.render import ROOT
 from tests.aws.iam_evaluation import matches
-from tests.aws.moto_cloud import Cloud, Deployed, account, deploy, missing
+from tests.aws.moto_cloud import REGION, Cloud, Deployed, account, deploy, missing
 from tests.aws.moto_cloud.iam import managed_policy
 from tests.aws.programs import whole
 from tests.aws.provider_calls import PROVIDER_CALLS, Calls
@@ -65,7 +65,9 @@ def stack(request: pytest.FixtureRequest) -> Stack:
     with account() as cloud, pytest.MonkeyPatch.context() as patched:
         patched.setattr(BaseClient, "_make_api_call", noted)
         deployed = deploy(whole(name), cloud)
-    target = Target(stack=name, cluster=f"training-{name}", bucket_prefix=_prefix(name))
+    target = Target(
+        stack=name, cluster=f"training-{name}", bucket_prefix=_prefix(name), region=REGION
+    )
     return Stack(target=target, deployed=deployed, called=frozenset(called))
 
 

@@ -35,6 +35,7 @@ def program(cloud: Cloud, opts: pulumi.ResourceOptions) -> dict[str, Any]:
     EfsStorage("trial", replace(args, protect=False), opts)
     return {
         "site": found,
+        "plain text": isinstance(storage.volumes("a").datasets.storage_class, str),
         "volumes": {team: plain(storage.volumes(team)) for team in TEAMS},
         "needs": [one.pulumi_resource_name for one in storage.volumes("a").datasets.needs],
     }
@@ -138,6 +139,13 @@ def test_efs_and_its_claims_are_retained_together(
     made = deployed.one(FILE_SYSTEM, f"{storage}-files")
     assert (made.protect, made.retain_on_delete) == (kept, kept)
     assert deployed.one(CLASS, f"{storage}-class").inputs["reclaimPolicy"] == policy
+
+
+def test_a_change_of_protection_replaces_the_class_and_no_claim(deployed: Deployed) -> None:
+    made = deployed.one(CLASS, "storage-class")
+    assert made.replace_on_changes == {"reclaimPolicy"} and made.delete_before_replace
+    # The engine also replaces what has an output of the class among its inputs: claims have a plain text.
+    assert deployed.result["plain text"]
 
 
 def test_claim_depends_on_the_class_and_the_class_on_mount_resources(

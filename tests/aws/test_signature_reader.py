@@ -14,6 +14,7 @@ from tests.aws.moto_cloud import ACCOUNT, REGION, Cloud, Deployed, deployed_on
 
 KEY = f"arn:aws:kms:{REGION}:{ACCOUNT}:key/signing"
 OTHER_KEY = f"arn:aws:kms:{REGION}:{ACCOUNT}:key/data"
+ELSEWHERE = "eu-central-1"
 IMAGES = f"arn:aws:ecr:{REGION}:{ACCOUNT}:repository/trainer"
 
 
@@ -22,7 +23,11 @@ def program(cloud: Cloud, opts: pulumi.ResourceOptions) -> SignatureReader:
         cluster=bare_cluster(cloud),
         account=ACCOUNT,
         region=REGION,
-        registries=(f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/trainer", "ghcr.io/acme/other"),
+        registries=(
+            f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/trainer",
+            f"{ACCOUNT}.dkr.ecr.{ELSEWHERE}.amazonaws.com/ops",
+            "ghcr.io/acme/other",
+        ),
         kms_key_arn=KEY,
     )
     return SignatureReader("signatures", args, opts)
@@ -40,6 +45,8 @@ def deployed() -> Iterator[Deployed]:
         ("ecr:BatchGetImage", IMAGES, True),
         ("ecr:BatchGetImage", f"{IMAGES}/cuda", True),
         ("ecr:BatchGetImage", f"{IMAGES}-of-others", False),
+        ("ecr:BatchGetImage", f"arn:aws:ecr:{ELSEWHERE}:{ACCOUNT}:repository/ops", True),
+        ("ecr:BatchGetImage", f"arn:aws:ecr:{ELSEWHERE}:{ACCOUNT}:repository/trainer", False),
         ("ecr:BatchGetImage", IMAGES.replace("trainer", "acme/other"), False),
         ("ecr:PutImage", IMAGES, False),
         ("ecr:BatchDeleteImage", IMAGES, False),

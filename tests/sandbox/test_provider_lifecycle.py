@@ -137,6 +137,34 @@ Object("core/v1:PersistentVolumeClaim", "claim",
     project.destroy()
 
 
+def test_a_class_whose_reclaim_policy_changes_is_replaced_and_its_claims_stay(
+    cluster: Any, project: Project
+) -> None:
+    """With the options of infra/sites/aws/elastic_files.py."""
+    program = """
+by_policy = ResourceOptions(replace_on_changes=["reclaimPolicy"], delete_before_replace=True)
+files = Object("storage.k8s.io/v1:StorageClass", "class", by_policy, metadata={"name": NAMESPACE},
+    provisioner="example.com/none", reclaimPolicy="POLICY")
+Object("core/v1:PersistentVolumeClaim", "claim", ResourceOptions(depends_on=[namespace, files]),
+    metadata=named("claim", annotations={"pulumi.com/skipAwait": "true"}),
+    spec={"accessModes": ["ReadWriteMany"], "storageClassName": NAMESPACE,
+        "resources": {"requests": {"storage": "1Gi"}}})
+"""
+
+    def live(kind: str, name: str, field: str) -> str:
+        place = ("-n", project.namespace, "-o", f"jsonpath={field}")
+        return str(cluster.kubectl("get", kind, name, *place)).strip()
+
+    project.write(program.replace("POLICY", "Retain"))
+    project.up()
+    claim = live("pvc", "claim", "{.metadata.uid}")
+    project.write(program.replace("POLICY", "Delete"))
+    assert "+-1 replaced" in project.up()
+    assert live("storageclass", project.namespace, "{.reclaimPolicy}") == "Delete"
+    assert live("pvc", "claim", "{.metadata.uid}") == claim
+    project.destroy()
+
+
 def test_refresh_shows_manual_changes_and_up_reverts_them(cluster: Any, project: Project) -> None:
     program = CONFIG.replace("LABEL", "ours").replace("DATA", "1")
     program += CONFIG.replace('"config"', '"gone"').replace("LABEL", "x").replace("DATA", "1")

@@ -121,6 +121,34 @@ def test_a_session_lasts_as_long_as_the_longest_job_and_as_its_role_allows() -> 
                 assert job["timeout-minutes"] * 60 <= session
 
 
+@pytest.mark.parametrize(
+    ("stack", "region"), [("dev", "us-east-1"), ("eu", "eu-central-1"), ("local", "")]
+)
+def test_a_session_is_in_the_region_of_the_stack_s_file(
+    stack: str, region: str, tmp_path: Path
+) -> None:
+    (prepare,) = ACTIONS
+    (found,) = [step for step in steps(prepare) if step.get("id") == "stack"]
+    file = tmp_path / f"Pulumi.{stack}.yaml"
+    like = "local" if stack == "local" else "dev"
+    text = (ROOT / f"Pulumi.{like}.yaml").read_text()
+    file.write_text(text.replace("region: us-east-1", f"region: {region}"))
+    (tmp_path / ".venv").symlink_to(ROOT / ".venv")
+    output = tmp_path / "output"
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "GITHUB_OUTPUT": str(output)}
+    subprocess.run(
+        ["bash", "-ec", found["run"]], cwd=tmp_path, env=env | {"STACK": stack}, check=True
+    )
+    assert output.read_text() == f"region={region}\n"
+    (session,) = [step for step in steps(prepare) if "role-to-assume" in step.get("with", {})]
+    asked = "${{ steps.stack.outputs.region || inputs.region }}"
+    assert session["with"]["aws-region"] == asked
+    for path in WORKFLOWS:
+        for step in steps(path):
+            if step.get("uses") == "./.github/actions/prepare":
+                assert step["with"]["stack"] in ("${{ matrix.stack }}", "${{ inputs.stack }}")
+
+
 def test_previews_and_drift_detection_use_different_roles() -> None:
     """Branches run as the preview's role; only drift detection, which runs on main, reads Secrets."""
     used = {

@@ -111,7 +111,7 @@ def check_grafana_admin(stack: PartialStack) -> Iterator[ConfigIssue]:
             problem="missing",
             valid="must name a Secret in namespace monitoring with the keys admin-user "
             "and admin-password",
-            action="add it, and create the Secret before the first update",
+            action="add it, and create the Secret during the first update, once the namespace exists",
         )
 
 

@@ -127,7 +127,13 @@ class EfsStorage(pulumi.ComponentResource):
         self._class = KubernetesObject(
             f"{name}-class",
             storage_class(file_system.id, keep=args.protect),
-            pulumi.ResourceOptions(parent=self, depends_on=[policy, *targets]),
+            pulumi.ResourceOptions(
+                parent=self,
+                depends_on=[policy, *targets],
+                # Kubernetes allows no change of it. Claims name the class and stay.
+                replace_on_changes=["reclaimPolicy"],
+                delete_before_replace=True,
+            ),
         )
         self.register_outputs({"fileSystem": file_system.id, "storageClass": STORAGE_CLASS})
 

@@ -1,8 +1,9 @@
-"""The role with which policy-controller reads signatures from the account's registry."""
+"""The role with which policy-controller reads signatures from the account's registries."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -44,9 +45,7 @@ class SignatureReader(pulumi.ComponentResource):
             assume_role_policy=json.dumps(pod_identity.trust_policy(arn, namespace, account)),
             opts=own,
         )
-        document = read_policy(
-            repository_arns(args.account, args.region, args.registries), args.kms_key_arn
-        )
+        document = read_policy(repository_arns(args.account, args.registries), args.kms_key_arn)
         policy = iam.RolePolicy(
             f"{name}-signatures",
             name="signatures",
@@ -60,13 +59,13 @@ class SignatureReader(pulumi.ComponentResource):
         self.register_outputs({})
 
 
-def repository_arns(account: str, region: str, registries: Sequence[str]) -> list[str]:
-    """Return ARNs of the named repositories in the account's registry; `/*` where it is named as a whole."""
+def repository_arns(account: str, registries: Sequence[str]) -> list[str]:
+    """Return ARNs of the named repositories in the account's registries of any region; `/*` for a whole one."""
     found: list[str] = []
     for name in registries:
         host, _, path = name.partition("/")
-        if host == f"{account}.dkr.ecr.{region}.amazonaws.com":
-            arn = f"arn:aws:ecr:{region}:{account}:repository"
+        if at := re.fullmatch(rf"{account}\.dkr\.ecr\.([a-z0-9-]+)\.amazonaws\.com", host):
+            arn = f"arn:aws:ecr:{at[1]}:{account}:repository"
             found += [f"{arn}/{path}", f"{arn}/{path}/*"] if path else [f"{arn}/*"]
     return found
 

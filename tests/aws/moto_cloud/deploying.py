@@ -42,6 +42,9 @@ class Created:
     retain_on_delete: bool
     ignore_changes: frozenset[str]
     """Inputs that later updates leave as they are."""
+    replace_on_changes: frozenset[str]
+    """Inputs whose change replaces the resource, besides those that the provider knows."""
+    delete_before_replace: bool
     delete_timeout: str
     """How long its deletion may take, such as `45m`; empty for the provider's default."""
     provider: str
@@ -117,6 +120,8 @@ class _Monitor(mocks.MockMonitor, mocks.Mocks):
             protect=request.protect,
             retain_on_delete=request.retainOnDelete,
             ignore_changes=frozenset(request.ignoreChanges),
+            replace_on_changes=frozenset(request.replaceOnChanges),
+            delete_before_replace=request.deleteBeforeReplace,
             delete_timeout=request.customTimeouts.delete,
             provider=", ".join(sorted(_name(ref) for ref in _providers(request))),
         )

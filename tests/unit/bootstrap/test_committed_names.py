@@ -73,6 +73,6 @@ def test_the_account_s_stacks_are_those_of_their_files() -> None:
     for one in _settings().stacks:
         values = _values(one.name)
         assert values["aws"]["account"] == _settings().account
-        assert values["aws"]["region"] == _settings().region
+        assert values["aws"]["region"] == (one.region or _settings().region)
         assert values["cluster"]["name"] == one.cluster
         assert values["storage"]["buckets"]["prefix"] == one.bucket_prefix

@@ -47,6 +47,7 @@ def test_the_committed_file_can_be_previewed_and_not_deployed() -> None:
         ({"stateBucket": "Tests_State"}, "bucket", "stateBucket"),
         ({"stateBuckt": "x"}, "unknown-key", "stateBuckt"),
         ({"stacks": []}, "too-few", "stacks"),
+        ({"stacks": [GOOD["stacks"][0] | {"region": "Frankfurt"}]}, "region", "stacks[0].region"),
         ({"quotas": {"P instances": 4}}, "quota", "quotas.P instances"),
         ({"stacks": GOOD["stacks"] * 2}, "double", "stacks[1].name"),
     ],
