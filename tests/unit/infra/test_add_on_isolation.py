@@ -63,7 +63,7 @@ def policies() -> dict[str, list[dict[str, Any]]]:
         if record["type"].endswith(":NetworkPolicy") and "-gpuOperator-" in record["name"]:
             made.setdefault("gpuOperator", []).append(record["inputs"])
     # Its policies come with the monitors that Prometheus gets.
-    made["kubePrometheusStack"] = observability.network_policies()
+    made["kubePrometheusStack"] = observability.network_policies([naming.STEERING_NAMESPACE])
     return made
 
 
