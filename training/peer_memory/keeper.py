@@ -36,7 +36,7 @@ from typing import Any, Final
 from training.peer_memory import flush, wire
 from training.peer_memory.inventory import Part
 from training.peer_memory.slots import RankMemory, Slot, stamp_from_json, stamp_to_json
-from trainyard.contract import PEER_MEMORY_ENV, POD_IP_ENV
+from trainyard.contract import DEFAULT_NOTICE_S, PEER_MEMORY_ENV, POD_IP_ENV
 from trainyard.disk import replace_text
 from trainyard.restarts import INDEX_ENV
 from trainyard.shared_files import shared_token
@@ -320,7 +320,7 @@ def main(arguments: Sequence[str]) -> int:
     keeper.listen(Path(path))
     _start(_end_with_parent)
     stopped.wait()
-    if text := flush.flush(keeper, options.store):
+    if text := flush.flush(keeper, options.store, options.grace_seconds):
         print(f"keeper: {text}", file=sys.stderr, flush=True)
     return 0
 
@@ -333,6 +333,12 @@ def _parser() -> argparse.ArgumentParser:
         "--node", type=int, default=int(os.environ.get(INDEX_ENV, "0")), help="index of this node"
     )
     parser.add_argument("--store", help="checkpoint.store of the run; default: the run directory")
+    parser.add_argument(
+        "--grace-seconds",
+        type=float,
+        default=DEFAULT_NOTICE_S,
+        help="from SIGTERM to the hard end; default: %(default)s",
+    )
     return parser
 
 

@@ -50,9 +50,10 @@ def test_a_keeper_runs_as_long_as_the_pod_and_is_reached_at_its_address(tmp_path
     [run] = load(tmp_path)
     job = manifests(run, platform(), "c" * 40)[-1]
     [container] = job["spec"]["template"]["spec"]["containers"]
+    grace = job["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
     assert (
-        f"--companion=python -m training.peer_memory.keeper --run-dir {run.run_dir} --nodes 2"
-        in container["command"][: container["command"].index("--")]
+        f"--companion=python -m training.peer_memory.keeper --run-dir {run.run_dir} --nodes 2 "
+        f"--grace-seconds {grace}" in container["command"][: container["command"].index("--")]
     )
     [address] = [one for one in container["env"] if one["name"] == "TRAINYARD_POD_IP"]
     assert address["valueFrom"]["fieldRef"]["fieldPath"] == "status.podIP"
