@@ -64,7 +64,7 @@ def flush(keeper: Holder, place: str | None, grace_s: float) -> str:
             return problem
         step = parts[0].stamp.step
         store = open_store(keeper.run_dir, place)
-        if max(store.steps(), default=0) >= step:
+        if _has_step(store, step):
             return ""
         publisher = min((address for address, _ in reachable), key=lambda one: int(one["node"]))
         if publisher == keeper.address:
@@ -123,11 +123,19 @@ def _await_step(
         try:
             wire.dial(publisher, token).close()
         except OSError:
-            return max(store.steps(), default=0) >= step
-        if max(store.steps(), default=0) >= step:
+            return _has_step(store, step)
+        if _has_step(store, step):
             return True
         time.sleep(_POLL_S)
     return False
+
+
+def _has_step(store: CheckpointStore, step: int) -> bool:
+    """Return whether storage has as new a checkpoint; False while it cannot be read."""
+    try:
+        return max(store.steps(), default=0) >= step
+    except OSError:
+        return False
 
 
 def _publish(keeper: Holder, place: str | None, parts: list[Part], limit: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 import time
@@ -20,7 +21,7 @@ from training.peer_memory.keeper import Keeper
 from training.peer_memory.slots import RankMemory, Stamp
 from trainyard.store.interface import Chunk
 from trainyard.store.manifest import FileRecord
-from trainyard.store.posix import PosixUpload
+from trainyard.store.posix import PosixStore, PosixUpload
 
 NODES = 4
 RANKS = 2
@@ -146,6 +147,21 @@ def test_when_the_lowest_keeper_is_gone_the_next_one_writes(
         texts = [keeper.result(DEADLINE_S) for keeper in waiting]
     assert texts[0].startswith(f"step {STEP} written to ")
     assert set(texts[1:]) <= {f"step {STEP} was left to node 1", ""}
+    assert_written(tmp_path)
+
+
+def test_a_keeper_outlasts_errors_of_storage(
+    tmp_path: Path, keepers: list[Keeper], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(flush, "time", clock)
+    with ThreadPoolExecutor() as pool, pytest.MonkeyPatch.context() as broken:
+        broken.setattr(PosixStore, "steps", lambda _: os.listdir("/dev/null"))
+        waiting = pool.submit(flush.flush, keepers[1], None, 1e6)
+        until(lambda: clock.seconds > 600, "a keeper that waits for the lowest", DEADLINE_S)
+        broken.undo()
+        assert flush.flush(keepers[0], None, 1e6).startswith(f"step {STEP} written to ")
+        assert waiting.result(DEADLINE_S) == f"step {STEP} was left to node 0"
     assert_written(tmp_path)
 
 
