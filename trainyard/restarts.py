@@ -56,9 +56,10 @@ class Companion:
     def __init__(self, command: str) -> None:
         self._command = shlex.split(command)
         self._process: subprocess.Popen[bytes] | None = None
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
         if self._command:
-            folder = Path(tempfile.mkdtemp(prefix="trainyard-"))
-            os.environ[PEER_MEMORY_ENV] = str(folder / "keeper")
+            self._folder = tempfile.TemporaryDirectory(prefix="trainyard-")
+            os.environ[PEER_MEMORY_ENV] = str(Path(self._folder.name, "keeper"))
 
     def ensure(self) -> None:
         """Start it unless it runs."""
@@ -71,6 +72,8 @@ class Companion:
         if self._process is not None:
             self._process.terminate()
             self._process.wait()
+        if self._folder is not None:
+            self._folder.cleanup()
 
 
 class Parent:

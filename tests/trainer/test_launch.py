@@ -236,7 +236,10 @@ def test_a_killed_rank_is_a_failure_and_no_process_is_left(launch: Launch, tmp_p
     assert not any(process.exists() for process in processes)
 
 
-def test_sigterm_while_waiting_for_a_node_exits_at_once(launch: Launch, tmp_path: Path) -> None:
+def test_sigterm_while_waiting_for_a_node_exits_at_once_and_leaves_no_files(
+    launch: Launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     port = free_port()
     node = launch(*node_of_two(port), str(tmp_path / "never-run.py"))
 
@@ -245,8 +248,10 @@ def test_sigterm_while_waiting_for_a_node_exits_at_once(launch: Launch, tmp_path
             return probe.connect_ex(("127.0.0.1", port)) == 0
 
     until(is_waiting, "the rendezvous to open")
+    assert list(tmp_path.glob("trainyard-*"))
     node.send_signal(signal.SIGTERM)
     assert node.wait(60) == 75
+    assert not list(tmp_path.glob("trainyard-*"))
 
 
 def test_sigterm_while_connecting_to_an_absent_leader_exits_at_once(

@@ -32,7 +32,7 @@ def is_enabled(run: RunSpec) -> bool:
 def companion(run: RunSpec) -> str:
     """Return the command of the keeper, which runs as long as the pod."""
     words = ["python", "-m", "training.peer_memory.keeper", "--run-dir", run.run_dir]
-    words += ["--nodes", str(run.nodes)]
+    words += ["--nodes", str(run.nodes), "--grace-seconds", str(run.grace.termination_grace_s)]
     store = run.config.get("checkpoint", {}).get("store")
     return shlex.join([*words, *(["--store", store] if store else [])])
 

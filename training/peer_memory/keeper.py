@@ -36,13 +36,14 @@ from typing import Any, Final
 from training.peer_memory import flush, wire
 from training.peer_memory.inventory import Part
 from training.peer_memory.slots import RankMemory, Slot, stamp_from_json, stamp_to_json
-from trainyard.contract import PEER_MEMORY_ENV, POD_IP_ENV
+from trainyard.contract import DEFAULT_NOTICE_S, PEER_MEMORY_ENV, POD_IP_ENV
 from trainyard.disk import replace_text
 from trainyard.restarts import INDEX_ENV
 from trainyard.shared_files import shared_token
 
 _GIVE_UP_S: Final = 30.0
-"""How long a keeper tries to reach the next node's before the rank goes on without it."""
+"""How long a keeper tries to reach the next node's before the rank goes on without it. The receiver
+takes a transfer for dead when nothing has come for as long."""
 _RETRY_S: Final = 0.2
 _PAUSE_S: Final = 20.0
 """Then it leaves the next node alone for so long: training must not wait for it at every step."""
@@ -123,9 +124,7 @@ class Keeper:
         link = _Link(self, loaded)
         with self._lock:
             former, self._links[key] = self._links.get(key), link
-            memory = self._own.get(key)
-            if memory is None or memory.size < size:
-                memory = self._own[key] = RankMemory.of_size(size)
+            memory = _memory_of(self._own, key, size)
             first = memory.next_slot(
                 int(opened["attempt"]), stamp_from_json(loaded) if loaded else None
             )
@@ -203,9 +202,7 @@ class Keeper:
         stamp, size = stamp_from_json(message["stamp"]), int(message["bytes"])
         key = (int(message["rank"]), stamp.world)
         with self._lock:
-            memory = self._copies.get(key)
-            if memory is None or memory.size < size:
-                memory = self._copies[key] = RankMemory.of_size(size)
+            memory = _memory_of(self._copies, key, size)
             if stamp.attempt < memory.attempt:
                 raise wire.Unreachable("a later start of the gang writes here")
             memory.attempt = stamp.attempt
@@ -213,19 +210,34 @@ class Keeper:
             index = memory.next_slot(
                 stamp.attempt, stamp_from_json(loaded) if loaded else None, stamp.step
             )
-            if memory.slots[index].receiving:  # on a connection that is over or will soon be
+            if memory.slots[index].sender:  # a connection that is over or will soon be
                 memory.slots[index].close()
                 memory.slots[index] = Slot.of_size(memory.size)
             slot = memory.slots[index]
-            slot.stamp, slot.receiving = None, True
+            slot.stamp, slot.sender = None, connection
             slot.files = {n: (begin, length) for n, (begin, length) in message["files"].items()}
+        received = False
         try:
+            connection.settimeout(_GIVE_UP_S)  # a node without power closes no connection
             wire.receive_into(connection, slot.used)
+            received = True
         finally:
-            slot.receiving = False
-        with self._lock:
-            slot.stamp = stamp
+            with self._lock:
+                slot.sender, slot.stamp = None, stamp if received else None
+        connection.settimeout(None)
         wire.send(connection, {"stored": stamp.step})
+
+
+def _memory_of(
+    memories: dict[tuple[int, int], RankMemory], key: tuple[int, int], size: int
+) -> RankMemory:
+    """Return a rank's memory of at least this size; a smaller one is freed."""
+    memory = memories.get(key)
+    if memory is None or memory.size < size:
+        if memory:
+            memory.close()
+        memory = memories[key] = RankMemory.of_size(size)
+    return memory
 
 
 class _Link:
@@ -308,7 +320,7 @@ def main(arguments: Sequence[str]) -> int:
     keeper.listen(Path(path))
     _start(_end_with_parent)
     stopped.wait()
-    if text := flush.flush(keeper, options.store):
+    if text := flush.flush(keeper, options.store, options.grace_seconds):
         print(f"keeper: {text}", file=sys.stderr, flush=True)
     return 0
 
@@ -321,6 +333,12 @@ def _parser() -> argparse.ArgumentParser:
         "--node", type=int, default=int(os.environ.get(INDEX_ENV, "0")), help="index of this node"
     )
     parser.add_argument("--store", help="checkpoint.store of the run; default: the run directory")
+    parser.add_argument(
+        "--grace-seconds",
+        type=float,
+        default=DEFAULT_NOTICE_S,
+        help="from SIGTERM to the hard end; default: %(default)s",
+    )
     return parser
 
 

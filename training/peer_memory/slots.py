@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import mmap
 import os
+import socket
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -32,8 +34,8 @@ class Slot:
     """None while it is written, or empty."""
     files: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Offset and size of each file of a checkpoint, by name."""
-    receiving: bool = False
-    """Whether a connection fills it."""
+    sender: socket.socket | None = None
+    """The connection that fills it."""
 
     @classmethod
     def of_size(cls, size: int) -> Slot:
@@ -54,9 +56,12 @@ class Slot:
         return memoryview(self.memory)[:end]
 
     def close(self) -> None:
-        """Free the memory, once no other process maps it."""
+        """Free the memory, once no other process maps it; a connection that fills it ends."""
         os.close(self.descriptor)
         self.stamp = None
+        if self.sender:  # its thread has a view of the memory
+            with suppress(OSError):
+                self.sender.shutdown(socket.SHUT_RDWR)
 
 
 @dataclass
@@ -88,7 +93,7 @@ class RankMemory:
         def need(index: int) -> tuple[int, int, int]:
             slot = self.slots[index]
             if slot.stamp is None or (slot.stamp.step, slot.stamp.attempt) == (step, attempt):
-                return (0, slot.receiving, 0)
+                return (0, slot.sender is not None, 0)
             if slot.stamp.attempt != attempt:
                 return (2 if slot.stamp == loaded else 1, slot.stamp.attempt, slot.stamp.step)
             return (3, 0, slot.stamp.step)

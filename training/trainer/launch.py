@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -158,6 +159,7 @@ def _read_signals(reader: socket.socket, results: ExitDir) -> None:
             results.write_notice(time.time())
         # torchrun replaces the handler when it starts the first rank.
         if number[0] == signal.SIGTERM and signal.getsignal(signal.SIGTERM) is _noop_handler:
+            shutil.rmtree(results.path, ignore_errors=True)
             _exit_before_ranks()
 
 

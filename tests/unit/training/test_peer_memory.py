@@ -6,6 +6,8 @@ import copy
 import dataclasses
 import json
 import socket
+import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from tests.unit.infra.config_issues import codes
 from tests.waiting import until
 from training.deployment import run_files
 from training.deployment.job import manifests
+from training.peer_memory import keeper as keeper_module
 from training.peer_memory import wire
 from training.peer_memory.inventory import Part, distrust, newest_complete, trusted
 from training.peer_memory.keeper import Keeper
@@ -47,9 +50,10 @@ def test_a_keeper_runs_as_long_as_the_pod_and_is_reached_at_its_address(tmp_path
     [run] = load(tmp_path)
     job = manifests(run, platform(), "c" * 40)[-1]
     [container] = job["spec"]["template"]["spec"]["containers"]
+    grace = job["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
     assert (
-        f"--companion=python -m training.peer_memory.keeper --run-dir {run.run_dir} --nodes 2"
-        in container["command"][: container["command"].index("--")]
+        f"--companion=python -m training.peer_memory.keeper --run-dir {run.run_dir} --nodes 2 "
+        f"--grace-seconds {grace}" in container["command"][: container["command"].index("--")]
     )
     [address] = [one for one in container["env"] if one["name"] == "TRAINYARD_POD_IP"]
     assert address["valueFrom"]["fieldRef"]["fieldPath"] == "status.podIP"
@@ -170,39 +174,79 @@ def test_what_was_loaded_is_kept_until_its_first_snapshot_is_whole(
     memory.close()
 
 
+def send(
+    keeper: Keeper, step: int, attempt: int, content: bytes, size: int = 4096
+) -> socket.socket:
+    """Begin to store a snapshot of rank 1 of four bytes, as the keeper of the node before does."""
+    connection = wire.dial(keeper.address, keeper.token, 60)
+    stamp = {"step": step, "attempt": attempt, "world": 2}
+    about = {"rank": 1, "bytes": size, "stamp": stamp, "loaded": None, "files": {"a": [0, 4]}}
+    wire.send(connection, {"kind": "store"} | about, memoryview(content))
+    return connection
+
+
+def send_half(keeper: Keeper, step: int) -> tuple[socket.socket, Callable[[], object]]:
+    """Stop in the middle of a snapshot; return the connection, and a reference to the memory it fills."""
+    connection = send(keeper, step, 1, b"ha")
+
+    def filled() -> list[Callable[[], object]]:
+        slots = [slot for memory in keeper._copies.values() for slot in memory.slots]
+        return [weakref.ref(slot.memory) for slot in slots if slot.sender]
+
+    [memory] = until(filled, "a part on its way", 60)
+    return connection, memory
+
+
+def store(keeper: Keeper, step: int, attempt: int, content: bytes, size: int = 4096) -> None:
+    """Store a snapshot of rank 1 of four bytes."""
+    with send(keeper, step, attempt, content, size) as connection:
+        assert wire.receive(connection) == {"stored": step}
+
+
+def test_a_transfer_that_stops_in_the_middle_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper_module, "_GIVE_UP_S", 0.1)
+    keeper = Keeper(tmp_path, 0, 2, "127.0.0.1")
+    with send(keeper, 6, 1, b"ha") as connection, pytest.raises(wire.Unreachable):
+        wire.receive(connection)
+    [memory] = keeper._copies.values()
+    assert not any(slot.sender or slot.stamp for slot in memory.slots)
+
+
+@pytest.mark.parametrize("size", [4096, 8192])
+def test_memory_of_a_stopped_transfer_is_free_once_another_takes_its_place(
+    tmp_path: Path, size: int
+) -> None:
+    keeper = Keeper(tmp_path, 0, 2, "127.0.0.1")
+    store(keeper, 5, 1, b"all5")
+    connection, memory = send_half(keeper, 6)
+    with connection:
+        store(keeper, 6, 1, b"all6", size)
+        until(lambda: memory() is None, "the memory of the stopped transfer", 20)
+    assert keeper.slot_of(1, {"step": 6, "attempt": 1, "world": 2})
+
+
 def test_what_an_ended_start_still_sends_replaces_nothing(tmp_path: Path) -> None:
     keeper = Keeper(tmp_path, 0, 2, "127.0.0.1")
-
-    def send(step: int, attempt: int, content: bytes) -> socket.socket:
-        connection = wire.dial(keeper.address, keeper.token, 60)
-        stamp = {"step": step, "attempt": attempt, "world": 2}
-        about = {"rank": 1, "bytes": 4096, "stamp": stamp, "loaded": None, "files": {"a": [0, 4]}}
-        wire.send(connection, {"kind": "store"} | about, memoryview(content))
-        return connection
-
-    def store(step: int, attempt: int, content: bytes) -> None:
-        with send(step, attempt, content) as connection:
-            assert wire.receive(connection) == {"stored": step}
 
     def found() -> dict[tuple[int, int], bytes]:
         parts = [part for part in keeper.parts() if part.rank == 1]
         slots = {part.stamp: keeper.slot_of(1, vars(part.stamp)) for part in parts}
         return {(s.step, s.attempt): bytes(slot.content("a")) for s, slot in slots.items() if slot}
 
-    store(6, 1, b"old6")
-    late = send(7, 1, b"ol")  # the rest is on its way
-    [memory] = keeper._copies.values()
-    until(lambda: any(slot.receiving for slot in memory.slots), "the late part", 60)
-    store(6, 2, b"new6")
-    with late:
-        late.sendall(b"d7")
-        assert wire.receive(late) == {"stored": 7}
+    store(keeper, 6, 1, b"old6")
+    late, _ = send_half(keeper, 7)
+    store(keeper, 6, 2, b"new6")
+    with late, pytest.raises(OSError):
+        late.sendall(b"lf")
+        wire.receive(late)
     assert found()[6, 2] == b"new6"
-    store(7, 2, b"new7")
-    with send(8, 1, b"old8") as refused, pytest.raises(OSError):
+    store(keeper, 7, 2, b"new7")
+    with send(keeper, 8, 1, b"old8") as refused, pytest.raises(OSError):
         wire.receive(refused)
     assert found() == {(6, 2): b"new6", (7, 2): b"new7"}
-    store(7, 2, b"new7")  # once more: its answer was lost
+    store(keeper, 7, 2, b"new7")  # once more: its answer was lost
     assert found() == {(6, 2): b"new6", (7, 2): b"new7"}
 
 
