@@ -236,6 +236,7 @@ def save_if_due(run: Run, time_due: bool) -> None:
         limit = run.config.collective_timeout_s / 2  # the other ranks wait in a collective
 
         def give_up(waited_s: float) -> bool:
+            run.recorder.renew()  # storage is slow, not this rank
             return waited_s > limit or run.notice.is_set()
 
         begun = time.perf_counter()

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
@@ -13,8 +16,12 @@ from torch.distributed import HashStore  # type: ignore[attr-defined]
 from tests.waiting import until
 from training.checkpoint.contents import Progress, prepare_optimizer
 from training.spec import EXIT_DONE, EXIT_PREEMPTED
+from training.trainer import loop
 from training.trainer.checkpointing import Checkpointer
 from training.trainer.config.parallel import Layout
+from training.trainer.elastic import leader
+from training.trainer.flight.recorder import Recorder
+from training.trainer.flight.ring import Phase
 from training.trainer.parallel.world import World
 from trainyard.run_logs import EventLog
 from trainyard.store.fence import PosixFence
@@ -152,3 +159,70 @@ def test_a_checkpoint_of_an_earlier_step_does_not_make_a_run_done(
     disk.free.set()
     assert saver.conclude(2, intended, DEADLINE_S) == code
     assert saver.store.steps() == [1]
+
+
+def marked(recorder: Recorder, phase: Phase, times: int) -> None:
+    """Wait until a rank has marked this phase so often again."""
+    before = recorder.marks
+    until(lambda: recorder.marks >= before + times, "marks", DEADLINE_S)
+    assert recorder.phase == phase
+
+
+def test_a_rank_that_waits_for_the_save_before_makes_progress(
+    saver: Checkpointer, disk: Disk
+) -> None:
+    run: Any = SimpleNamespace(
+        config=SimpleNamespace(steps=10, collective_timeout_s=4 * DEADLINE_S),
+        progress=progress_of(2),
+        save_policy=SimpleNamespace(reason=lambda step, *, time_due: "test"),
+        notice=threading.Event(),
+        replicas=None,
+        recorder=Recorder(),
+        checkpointer=saver,
+        meter=SimpleNamespace(add_stall=lambda seconds: None),
+    )
+    disk.free.clear()
+    save(saver, 1)
+    with ThreadPoolExecutor(1) as pool:
+        saved = pool.submit(loop.save_if_due, run, False)
+        try:
+            until(lambda: run.recorder.phase == Phase.SAVE, "the save", DEADLINE_S)
+            marked(run.recorder, Phase.SAVE, 3)
+        finally:
+            disk.free.set()
+        saved.result(DEADLINE_S)
+    assert saver.conclude(2, EXIT_DONE, DEADLINE_S) == EXIT_DONE
+
+
+def test_a_leader_that_waits_for_its_claim_makes_progress(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered, request = threading.Event(), object()
+    run: Any = SimpleNamespace(
+        world=object(),
+        config=SimpleNamespace(collective_timeout_s=2 * DEADLINE_S),
+        recorder=Recorder(),
+    )
+    run.recorder.enter(Phase.BETWEEN)
+
+    def claim(*arguments: object) -> PosixFence:
+        assert arguments == (request, run.world, 7) and answered.wait(2 * DEADLINE_S)
+        return PosixFence(tmp_path, 7)
+
+    monkeypatch.setattr(leader, "claim_for_all", claim)
+    leadership = leader.Leadership(request=cast(Any, request), recent=cast(Any, None))
+    with ThreadPoolExecutor(1) as pool:
+        claimed = pool.submit(leadership._claim, run, 7)
+        try:
+            marked(run.recorder, Phase.BETWEEN, 3)
+        finally:
+            answered.set()
+        assert claimed.result(DEADLINE_S).attempt == 7
+
+
+def test_a_phase_that_goes_on_leaves_room_in_the_ring_for_steps() -> None:
+    recorder = Recorder()
+    recorder.enter(Phase.SAVE)
+    for _ in range(100):
+        recorder.renew()
+    assert recorder.marks < 10
