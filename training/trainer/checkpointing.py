@@ -139,13 +139,13 @@ class Checkpointer:
         Waits for a save in flight and records that as an event. `give_up`, called with the seconds
         waited, may end the wait: then no rank writes this checkpoint.
         """
-        self.saved_step = progress.step
         small = self.small_files(progress)
         waited = self._wait_for_writer(progress.step, give_up)
         if self.world.sum([float(self.writing)])[0]:
             error = "the previous checkpoint is still being written"
             self.events.write("checkpoint_failed", progress.step, seconds=waited, error=error)
             return
+        self.saved_step = progress.step
         self.raise_if_replaced()
         staged = self._staging_memory()
         staged.stage(self.tensors())

@@ -159,6 +159,9 @@ def test_a_checkpoint_of_an_earlier_step_does_not_make_a_run_done(
     disk.free.set()
     assert saver.conclude(2, intended, DEADLINE_S) == code
     assert saver.store.steps() == [1]
+    assert saver.saved_step == 1
+    save(saver, 2)  # by a later call of `finish`
+    assert saver.conclude(2, intended, DEADLINE_S) == intended
 
 
 def marked(recorder: Recorder, phase: Phase, times: int) -> None:
