@@ -87,7 +87,7 @@ class TrainyardBackend:
         return Pending(done=lambda: not self._saver.writing, wait=self._finish)
 
     def _finish(self) -> None:
-        if self._saver.conclude(0, _TIMEOUT_S) != 0:
+        if self._saver.conclude(self._step, 0, _TIMEOUT_S) != 0:
             raise RuntimeError("the checkpoint was not written")
 
     def load(self) -> None:

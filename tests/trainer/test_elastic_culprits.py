@@ -25,6 +25,7 @@ from tests.trainer.elastic_groups import (
 from tests.trainer.fault_table import Trials
 from tests.trainer.ranks import Hook, Ranks, until
 from tests.trainer.runs import Trainer
+from training.trainer.flight.reports import Board, view_label
 from trainyard.contract import POD_NAME_ENV
 from trainyard.culprits import CORRUPT, HUNG, MISMATCHED, NO_RANK, SLOW_RANK, Verdicts
 
@@ -105,6 +106,47 @@ def test_a_group_that_hangs_before_the_states_are_compared_is_named(elastic: Ela
     assert found["step"] % SAVED_EVERY == 0 and "the optimizer" in found["what"]
     assert "the comparison of replicas" in str(found["evidence"])
     lost(elastic)
+
+
+def slow_to_write(held: Path) -> Hook:
+    """Have the files of checkpoints wait while `held` exists."""
+
+    def hook(_: int) -> None:
+        from trainyard.store.posix import PosixUpload
+
+        plain = PosixUpload.put
+
+        def put(upload: PosixUpload, name: str, chunks: Any) -> Any:
+            until(lambda: not held.exists(), "the storage")
+            return plain(upload, name, chunks)
+
+        pytest.MonkeyPatch().setattr(PosixUpload, "put", put)
+
+    return hook
+
+
+@groups_of_one
+def test_a_leader_that_waits_for_storage_is_not_named(elastic: ElasticRun) -> None:
+    elastic.settings += PATIENCE
+    held = elastic.trainer.root / "held"
+    grown(elastic, 2, slow_to_write(held))
+    until(lambda: elastic.files.events("checkpoint_commit"), f"a checkpoint: {elastic.output()}")
+    held.touch()
+    board = Board(elastic.files.path, view_label(elastic.view()["number"]))
+
+    def waits(rank: int, still_s: float) -> bool:
+        report = board.read([rank]).get(rank)
+        return report is not None and report.stuck and report.seconds >= still_s
+
+    until(
+        lambda: waits(1, 7.0) or elastic.files.events("culprit"),
+        f"the other group to wait for the leader: {elastic.output()}",
+    )
+    held.unlink()
+    advance(elastic)
+    assert not elastic.files.events("culprit")
+    assert len(elastic.view()["members"]) == 2
+    assert elastic.files.events("checkpoint_waited")[-1]["seconds"] > 3
 
 
 @groups_of_one

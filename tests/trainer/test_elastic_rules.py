@@ -19,9 +19,11 @@ from tests.trainer.elastic_groups import (
     groups_of_one_or_two,
     groups_of_two,
     grown,
+    start_run,
     stop_run,
 )
 from tests.trainer.ranks import Hook, until
+from tests.trainer.runs import Trainer
 
 pytestmark = pytest.mark.sampled
 
@@ -221,6 +223,62 @@ def test_a_view_that_cannot_be_written_is_awaited(elastic: ElasticRun) -> None:
     full.unlink()
     elastic.until_groups(1)
     advance(elastic)
+
+
+def held_at_the_end(folder: Path) -> Hook:
+    """Have a group wait before it tells the others that it has ended, once it has created `folder/held`."""
+
+    def hook(_: int) -> None:
+        from training.trainer.elastic.exchange import FINAL, Exchange
+
+        plain = Exchange.notes
+
+        def notes(exchange: Exchange, note: Any, patience_s: float) -> Any:
+            if note.kind == FINAL:
+                (folder / "held").touch()
+                until((folder / "go").exists, "its end")
+            return plain(exchange, note, patience_s)
+
+        pytest.MonkeyPatch().setattr(Exchange, "notes", notes)
+
+    return hook
+
+
+def not_saving(step: int) -> Hook:
+    """Have a group take no step before another has joined it, and the checkpoint of a step fail."""
+
+    def hook(_: int) -> None:
+        from training.trainer.elastic.group import Group
+        from trainyard.store.posix import PosixUpload
+
+        def awaits_another(group: Group, *, fed: bool) -> bool:
+            return len(group.changes.view.members) == 1
+
+        pytest.MonkeyPatch().setattr(Group, "_awaits_rival", awaits_another)
+        plain = PosixUpload.commit
+
+        def commit(upload: PosixUpload, manifest: Any, fence: Any) -> Any:
+            if manifest.step == step:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            return plain(upload, manifest, fence)
+
+        pytest.MonkeyPatch().setattr(PosixUpload, "commit", commit)
+
+    return hook
+
+
+def test_a_failed_last_save_is_not_forgotten_in_the_next_view(
+    trainer: Trainer, tmp_path: Path
+) -> None:
+    run = start_run(trainer, "run", 1, "steps=6", hook=not_saving(6))
+    run.until_groups(1)
+    run.add(held_at_the_end(tmp_path))
+    until((tmp_path / "held").exists, f"the end: {run.output()}")
+    until(lambda: run.files.events("finished"), f"the failed save: {run.output()}")
+    run.groups[1].signal(signal.SIGKILL)
+    assert run.groups[0].wait() == [1], run.output()
+    assert [one["reason"] for one in run.files.events("finished")] == ["not saved"] * 2
+    assert run.view()["reason"] == "stopped"
 
 
 def stuck_once(file: Path) -> Hook:

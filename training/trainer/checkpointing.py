@@ -98,10 +98,12 @@ class Checkpointer:
     _layout: bytes = field(init=False)
     _saves: int = 0
     """Saves started by this attempt; equal on every rank."""
-    _committed: bool = False
-    """Whether this attempt has loaded or committed a checkpoint."""
-    _stale: StaleAttempt | None = None
-    """What a save found: a newer attempt."""
+    _concluded: int = 0
+    """Calls of `conclude`; equal on every rank."""
+    _committed_step: int = 0
+    """On the leader, step of the newest checkpoint that this attempt has loaded or committed; 0 for none."""
+    _error: BaseException | None = None
+    """Why the last save failed."""
 
     def __post_init__(self) -> None:
         """Plan with the other ranks which rank writes what. Raises UnevenLayout."""
@@ -137,13 +139,13 @@ class Checkpointer:
         Waits for a save in flight and records that as an event. `give_up`, called with the seconds
         waited, may end the wait: then no rank writes this checkpoint.
         """
-        self.saved_step = progress.step
         small = self.small_files(progress)
         waited = self._wait_for_writer(progress.step, give_up)
         if self.world.sum([float(self.writing)])[0]:
             error = "the previous checkpoint is still being written"
             self.events.write("checkpoint_failed", progress.step, seconds=waited, error=error)
             return
+        self.saved_step = progress.step
         self.raise_if_replaced()
         staged = self._staging_memory()
         staged.stage(self.tensors())
@@ -154,6 +156,7 @@ class Checkpointer:
         attempt = self.fence.attempt
         save = RankSave(self.store, progress.step, attempt, files, staged.wait, pauses_s=pauses_s)
         self.save_started = begun
+        self._error = None
         self._saves += 1
         commit = functools.partial(self._commit, save, self.describe(progress, reason))
         self._writer.start(commit, save.work)
@@ -184,39 +187,43 @@ class Checkpointer:
     def is_replaced(self) -> bool:
         """Return whether a background save found a newer attempt; print other errors."""
         error = self._writer.take_error()
-        if isinstance(error, StaleAttempt):
-            self._stale = error
-        elif error is not None:
+        self._error = error or self._error
+        if error is not None and not isinstance(error, StaleAttempt):
             print(
                 f"checkpoint not written: {error}; training continues", file=sys.stderr, flush=True
             )
-        return self._stale is not None
+        return isinstance(self._error, StaleAttempt)
 
     def raise_if_replaced(self) -> None:
         """Raise StaleAttempt if a background save found a newer attempt; print other errors."""
-        if self.is_replaced() and self._stale:
-            raise self._stale
+        if self.is_replaced() and self._error:
+            raise self._error
 
-    def conclude(self, intended_code: int, timeout_s: float) -> int:
+    def conclude(self, step: int, intended_code: int, timeout_s: float) -> int:
         """Wait for the save in flight; return the exit code for all ranks.
 
-        It is `intended_code` if the state is saved. A preemption whose save missed its deadline still
-        ends with 75 if an older good checkpoint exists; anything else is a failure.
+        It is `intended_code` if this step is saved; step 0 need not be. A preemption whose save missed its
+        deadline still ends with 75 if an older good checkpoint exists; anything else is a failure, also in
+        a later call for the same step.
         """
         code = None
+        self._concluded += 1
         self._writer.help()
         if self.world.is_leader:
             finished = self._writer.wait(timeout_s)
-            error = self._writer.take_error() or self._stale
-            code = intended_code if finished and error is None else 1
+            self._error = error = self._writer.take_error() or self._error
+            code = 1
+            if error is not None:
+                print(f"checkpoint not written: {error}", file=sys.stderr, flush=True)
+            elif finished and self._committed_step == step:
+                code = intended_code
+            elif intended_code == EXIT_PREEMPTED and self._committed_step:
+                code = EXIT_PREEMPTED
             if not finished:
                 late = f"not written within {timeout_s:.0f} s"
-                self.events.write("checkpoint_failed", self.saved_step or 0, error=late)
-                if intended_code == EXIT_PREEMPTED and self._committed:
-                    code = EXIT_PREEMPTED
-            elif error is not None:
-                print(f"checkpoint not written: {error}", file=sys.stderr, flush=True)
-        return self.world.receive_from_leader("exit-code", code, timeout_s + _OUTCOME_SLACK_S)
+                self.events.write("checkpoint_failed", step, error=late)
+        name = f"exit-code-{self._concluded}"
+        return self.world.receive_from_leader(name, code, timeout_s + _OUTCOME_SLACK_S)
 
     def load_newest(self, check: Callable[[Progress], None]) -> Progress | None:
         """Load the newest good checkpoint on every rank; return None if there is no checkpoint.
@@ -329,8 +336,7 @@ class Checkpointer:
                 store.read(manifest.step, name)
 
     def _loaded(self, step: int, bad: Sequence[int]) -> None:
-        self.saved_step = step
-        self._committed = True
+        self.saved_step = self._committed_step = step
         if self.world.is_leader:
             for other in bad:
                 self.store.set_aside(other)
@@ -352,7 +358,6 @@ class Checkpointer:
         """Write this rank's files in the background; the leader also publishes."""
         if not self.world.is_leader:
             save.follow(self._coordinator, self._saves)
-            self._committed = True
             return
         begun = time.monotonic()
         announce = functools.partial(self._announce, manifest)
@@ -382,7 +387,7 @@ class Checkpointer:
         files: dict[str, FileRecord],
     ) -> None:
         written = upload.commit(manifest.with_files(files), self.fence.check)
-        self._committed = True
+        self._committed_step = manifest.step
         self.events.write(
             "checkpoint_commit",
             manifest.step,

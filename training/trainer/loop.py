@@ -236,6 +236,7 @@ def save_if_due(run: Run, time_due: bool) -> None:
         limit = run.config.collective_timeout_s / 2  # the other ranks wait in a collective
 
         def give_up(waited_s: float) -> bool:
+            run.recorder.renew()  # storage is slow, not this rank
             return waited_s > limit or run.notice.is_set()
 
         begun = time.perf_counter()
@@ -250,13 +251,14 @@ def save_if_due(run: Run, time_due: bool) -> None:
 def finish(run: Run) -> int:
     """Save the last step and wait until it is committed; return the exit code."""
     run.recorder.enter(Phase.FINISH)
-    begun, patience = time.perf_counter(), run.config.collective_timeout_s
-    if run.checkpointer.saved_step != run.progress.step:
-        compare_replicas(run, run.progress.step)
+    begun, step = time.perf_counter(), run.progress.step
+    patience = run.config.collective_timeout_s
+    if run.checkpointer.saved_step != step:
+        compare_replicas(run, step)
         run.checkpointer.save(run.progress, policy.END, lambda waited_s: waited_s > patience)
-    code = run.checkpointer.conclude(EXIT_DONE, patience)
+    code = run.checkpointer.conclude(step, EXIT_DONE, patience)
     reason, seconds = "done" if code == EXIT_DONE else "not saved", time.perf_counter() - begun
-    run.events.write("finished", run.progress.step, reason=reason, saving_s=seconds)
+    run.events.write("finished", step, reason=reason, saving_s=seconds)
     return code
 
 
@@ -277,7 +279,7 @@ def stop_on_notice(run: Run, notice: str) -> int:
         compare_replicas(run, step)
         run.checkpointer.save(run.progress, policy.NOTICE, lambda waited_s: waited_s > left)
     left = run.notice.seconds_left(run.deadline_s)
-    code = run.checkpointer.conclude(EXIT_PREEMPTED, left)
+    code = run.checkpointer.conclude(step, EXIT_PREEMPTED, left)
     reason = "preempted" if code == EXIT_PREEMPTED else "preempted, not saved"
     seconds = time.perf_counter() - begun
     run.events.write("finished", step, reason=reason, saving_s=seconds)

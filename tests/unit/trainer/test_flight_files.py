@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
+import threading
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from training.trainer.flight.judge import Beats
+from training.trainer.flight.judge import Beats, Judge
 from training.trainer.flight.process import dumped_frame, neighbour
 from training.trainer.flight.recorder import Recorder, StepTimes
 from training.trainer.flight.recording import open_ring
-from training.trainer.flight.reports import Board, Report, attempt_label, view_label
+from training.trainer.flight.reports import Board, Report, Team, attempt_label, view_label
 from training.trainer.flight.ring import (
     Mark,
     Phase,
@@ -25,7 +27,7 @@ from training.trainer.flight.ring import (
     ring_folder,
 )
 from training.trainer.flight.shares import Window
-from training.trainer.flight.watchdog import Patience
+from training.trainer.flight.watchdog import Patience, Watchdog
 from trainyard.contract import CULPRIT_LINE
 from trainyard.culprits import HUNG, Culprit, Verdicts, parse_line
 
@@ -149,6 +151,45 @@ def test_a_verdict_is_recorded_once_whoever_claims_it(tmp_path: Path) -> None:
     second.renew("a", replace(CULPRIT, time=2000.0))
     assert [one.time for one in first.all()] == [2000.0]
     assert not list(first.folder.glob(".*"))
+
+
+def refused(*_: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_verdict_that_could_not_be_written_is_written_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    judge = Judge(tmp_path, Team(label=attempt_label(2), rank=0, world=4, attempt=2), 1.0)
+    name = f"{HUNG}-step-41-rank-3"
+    with monkeypatch.context() as full:
+        full.setattr(os, "link", refused)
+        with pytest.raises(OSError, match="No space left"):
+            judge.announce(name, CULPRIT)
+    for _ in range(2):
+        judge.announce(name, CULPRIT)
+    assert judge.hung_ranks(41) == [3]
+    assert capsys.readouterr().err.count(CULPRIT_LINE) == 1
+
+
+def test_a_full_memory_file_system_does_not_end_the_watchdog(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Watchdog, "_open_stack_file", refused)
+    watchdog = Watchdog(
+        tmp_path,
+        Recorder(),
+        lambda world: Patience(hang_after_s=1.0, window_s=5, collective_timeout_s=120, world=world),
+        rank=5,
+        ring=tmp_path / "rank-00005-1",
+        end_hung_rank=False,
+    )
+    done = threading.Event()
+    watchdog.watch(None)
+    watchdog.later(done.set)
+    assert done.wait(60)
+    watchdog.close()
+    assert "flight recorder of rank 5: OSError" in capsys.readouterr().err
 
 
 def test_a_line_in_the_log_names_the_culprit() -> None:

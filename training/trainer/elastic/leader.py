@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
@@ -27,6 +27,10 @@ from training.trainer.resume import check_same_run, make_checkpointer
 from training.trainer.startup import log_start
 from trainyard.contract import RUN_NOTICE_FILE
 from trainyard.run_logs import EventLog, MetricsLog, Totals, entries_from_end
+from trainyard.store.interface import Fence
+
+_LOOK_S: Final = 0.1
+"""Between two looks at a claim."""
 
 
 @dataclass(kw_only=True)
@@ -74,7 +78,7 @@ class Leadership:
             return
         self.leads = True
         request, config = self.request, run.config
-        fence = claim_for_all(request, run.world, attempt)
+        fence = self._claim(run, attempt)
         run.attempt = run.meter.attempt = fence.attempt
         # Counters are of an attempt: the former leader reported the steps before.
         run.meter.totals = Totals()
@@ -117,6 +121,17 @@ class Leadership:
         self._open.callback(self._writer.shutdown)
         if leader:
             run.notice.watch_run_dir()
+
+    def _claim(self, run: Run, attempt: int) -> Fence:
+        """Claim an attempt in a thread, so that this rank makes progress while a bucket does not answer.
+
+        Raises StaleAttempt on all ranks.
+        """
+        claim = self._writer.submit(claim_for_all, self.request, run.world, attempt)
+        limit = time.monotonic() + run.config.collective_timeout_s  # as long as others wait
+        while not wait([claim], _LOOK_S).done and time.monotonic() < limit:
+            run.recorder.renew()
+        return claim.result()
 
     def _open_logs(self, run: Run, resumed_from: str | None) -> None:
         """Take over the metrics, a file that becomes long, and record the start.

@@ -64,7 +64,7 @@ class Watch:
             if now - last > PAUSE_S:
                 heard = {rank: at + now - last for rank, at in heard.items()}
             last = now
-            if now - beaten >= HEARTBEAT_S:
+            if now - beaten >= HEARTBEAT_S and not self._ending:
                 beaten = now
                 for rank in heard:
                     with contextlib.suppress(OSError):
@@ -84,7 +84,7 @@ class Watch:
                 content = self.links[rank].recv(4096)
             except OSError:
                 content = b""
-            if content.endswith(_END):
+            if _END in content:  # a last beat may follow it
                 del heard[rank]
             elif content:
                 heard[rank] = time.monotonic()

@@ -210,8 +210,9 @@ class Judge:
         """Record a verdict, unless any rank has recorded it already. Raises OSError."""
         if name in self._named:
             return
+        claimed = self.verdicts.claim(self._full(name), culprit)
         self._named[name] = time.monotonic()
-        if not self.verdicts.claim(self._full(name), culprit):
+        if not claimed:
             return
         print(culprit.line(), file=sys.stderr, flush=True)
         details = {

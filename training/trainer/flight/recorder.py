@@ -17,6 +17,8 @@ _WARM_UP: Final = 3
 """Steps that take longer than later ones: they compile, connect and allocate."""
 _FADING: Final = 0.999
 """Makes a single long time count half as much after 700 shorter ones of the same phase."""
+_RENEWED_NS: Final = 500_000_000
+"""Between two marks of a phase that goes on: the ring keeps those of steps, too."""
 _STEPS_KEPT: Final = 4096
 """Steps that are kept until a window of shares is closed."""
 
@@ -79,6 +81,14 @@ class Recorder:
         self.marks += 1
         if self._ring:
             self._ring.mark(now, self.step, phase, self.issued(), self.inside())
+
+    def renew(self) -> None:
+        """Mark the phase again, twice a second at most: this rank waits for a limited time, and does not hang.
+
+        Not for exchanges, which are counted by their marks.
+        """
+        if time.monotonic_ns() - self.since_ns >= _RENEWED_NS:
+            self.enter(self.phase)
 
     def restart(self) -> None:
         """Count exchanges anew: other ranks than before take part."""

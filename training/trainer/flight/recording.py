@@ -54,6 +54,7 @@ class Recording:
             run_dir,
             self.recorder,
             patience,
+            rank=world.rank,
             ring=ring_file(run_dir, world.rank),
             end_hung_rank=report.end_hung_rank,
         )

@@ -97,15 +97,16 @@ class Watchdog:
         recorder: Recorder,
         patience: Callable[[int], Patience],
         *,
+        rank: int,
         ring: Path,
         end_hung_rank: bool,
     ) -> None:
-        """`patience`: by the number of ranks that wait for each other."""
+        """`patience`: by the number of ranks that wait for each other; `rank`: in its gang or group."""
         self.on_culprit: Callable[[Culprit], None] | None = None
         """Called on the first rank for every verdict of the run, old ones first, whoever has reached it."""
         self.groups: Groups | None = None
         """Of an elastic run."""
-        self._run_dir, self._recorder, self._ring = run_dir, recorder, ring
+        self._run_dir, self._recorder, self._rank, self._ring = run_dir, recorder, rank, ring
         self._patience_of, self._end_hung_rank = patience, end_hung_rank
         self.wanted: Team | None = None
         """The ranks that are watched from the thread's next look on."""
@@ -237,11 +238,7 @@ class Watchdog:
             text = f"{type(error).__name__}: {error}"
             if text != self._complaint:
                 self._complaint = text
-                print(
-                    f"flight recorder of rank {self._report.rank}: {text}",
-                    file=sys.stderr,
-                    flush=True,
-                )
+                print(f"flight recorder of rank {self._rank}: {text}", file=sys.stderr, flush=True)
 
     def _tick(self) -> None:
         now, leads = time.monotonic(), self._report.rank == 0
