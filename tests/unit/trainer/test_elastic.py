@@ -72,6 +72,7 @@ def test_a_note_keeps_every_bit() -> None:
         step=1 << 40,
         flags=3,
         ready=("0123456789abcdef", "fedcba9876543210"),
+        kept=2,
         loss=0.1,
         grad_norm=1e-300,
     )
