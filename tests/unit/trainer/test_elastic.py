@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
+import os
+import stat
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
@@ -69,6 +72,7 @@ def test_a_note_keeps_every_bit() -> None:
         step=1 << 40,
         flags=3,
         ready=("0123456789abcdef", "fedcba9876543210"),
+        kept=2,
         loss=0.1,
         grad_norm=1e-300,
     )
@@ -89,6 +93,39 @@ def test_the_first_to_record_a_view_decides(tmp_path: Path) -> None:
     assert log.newest() == one
     assert not log.exists(2)
     assert list((tmp_path / "groups").glob(".*")) == []
+
+
+def test_a_view_is_durable_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, calls = ViewLog(tmp_path), list[str]()
+    sync, link = os.fsync, os.link
+
+    def note_sync(descriptor: int) -> None:
+        about = os.fstat(descriptor)
+        what = "folder" if stat.S_ISDIR(about.st_mode) else "view" if about.st_size else "nothing"
+        calls.append(f"sync {what}")
+        sync(descriptor)
+
+    def note_link(*arguments: Any) -> None:
+        calls.append("link")
+        link(*arguments)
+
+    monkeypatch.setattr(os, "fsync", note_sync)
+    monkeypatch.setattr(os, "link", note_link)
+    log.create(view(1, "a"))
+    assert calls == ["sync view", "link", "sync folder"]
+
+
+@pytest.mark.parametrize("content", ["", "{"])
+def test_a_file_that_is_not_a_view_is_named(tmp_path: Path, content: str) -> None:
+    log = ViewLog(tmp_path)
+    file = log.folder / "view-00000002.json"
+    file.write_text(content)
+    for use in (log.newest, lambda: log.read(2), lambda: log.create(view(2, "a"))):
+        with pytest.raises(OSError, match="not a view") as found:
+            use()
+        assert (found.value.errno, found.value.filename) == (errno.EIO, str(file))
 
 
 def test_the_token_is_made_once_and_readable_by_its_owner_only(tmp_path: Path) -> None:

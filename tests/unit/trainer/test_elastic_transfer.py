@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import socket
+import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +14,7 @@ import torch
 from tests.waiting import until
 from training.checkpoint.contents import Progress
 from training.trainer.elastic import transfer
+from training.trainer.elastic.donors import Donors
 from training.trainer.elastic.exchange import STEP, Note
 from training.trainer.elastic.transfer import AppliedStep, CopyMemory, Donor, Stream
 
@@ -75,6 +79,36 @@ def test_transfers_use_the_memory_of_the_copy_in_turn(
     assert isinstance(step, AppliedStep)
     assert torch.equal(step.share, update(4).share)
     donor.close()
+
+
+def test_a_second_caller_waits_for_the_memory_that_the_first_one_uses(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
+    run: Any = SimpleNamespace(config=SimpleNamespace(collective_timeout_s=10), progress=PROGRESS)
+    listener: Any = SimpleNamespace(joins=[])
+    donors, second = Donors(listener, ABOUT), socket.socketpair()
+    listener.joins += [(ends[0], "first"), (second[0], "second")]
+
+    def obey(start: str) -> None:
+        orders = {"fed": [start], "start": start, "refuse": False}
+        donors.obey(orders, run, state(), compared=True)
+
+    before = threads()
+    obey(start="")
+    until(lambda: donors.report()["waiting"] == ["first", "second"], "the memory", DEADLINE_S)
+    until(lambda: threads() == before, "the end of the allocation", DEADLINE_S)
+    obey(start="first")
+    assert listener.joins == [(second[0], "second")]
+    until(lambda: "copy-memory" not in threads(), "the end of any allocation", DEADLINE_S)
+    assert donors.report()["waiting"] == []  # the first caller has not read its copy yet
+    donors.close()
+    until(lambda: donors.report()["waiting"] == ["second"], "the memory", DEADLINE_S)
+    for end in second:
+        end.close()
+
+
+def threads() -> list[str]:
+    return sorted(thread.name for thread in threading.enumerate())
 
 
 def test_updates_that_wait_are_limited_by_their_bytes(

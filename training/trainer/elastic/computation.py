@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import itertools
 import math
 import threading
 import time
@@ -128,7 +129,14 @@ class Computation:
         self.gradients = LocalGradients(run.network, device)
         self.length = self.gradients.length
         """Elements of this rank's share of a sum, with the loss."""
-        self._host = None if device.type == "cpu" else torch.zeros(self.length)
+        self._sum = torch.zeros(self.length)
+        """Of the step in flight, on the host: the updates before it stay as they are until it is complete."""
+
+    @property
+    def kept(self) -> int:
+        """How many updates up to the last step can be given to groups that missed them."""
+        step = self.run.progress.step
+        return next(count for count in itertools.count() if step - count not in self.applied)
 
     @property
     def tensors(self) -> Tensors:
@@ -172,12 +180,9 @@ class Computation:
         if self.observe:
             self.observe("summed", step, note.view, exchange.leaves)
         run.recorder.enter(Phase.AGREE)
-        self.applied.pop(step - 2, None)  # its memory is used again
+        found = exchange.reduce(note, self._sum, timeout_s)
         share = self.gradients.shares[number]
-        host = share if self._host is None else self._host
-        found = exchange.reduce(note, host, timeout_s)
-        if host is not share:
-            share.copy_(host)
+        share.copy_(self._sum)
         exchanged = time.perf_counter()
         run.recorder.enter(Phase.UPDATE)
         share.mul_(1.0 / run.config.groups.workers)

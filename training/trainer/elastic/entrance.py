@@ -78,6 +78,10 @@ class Entrance:
     """The newest view that does not have this group."""
     _planned: int = 0
     """The newest view when this group last looked whom to join: older than any state that it has got since."""
+    _sender: str = ""
+    """Id of the member that feeds this group."""
+    _fed_until: float = math.inf
+    """When this group gives up its transfer, in monotonic seconds; set by what it waits for."""
     _met: bool = False
     """Whether members of the run have answered."""
     _warm: bool = False
@@ -197,6 +201,7 @@ class Entrance:
             if connection is None or any(other != _CONNECTED for other in answers):
                 return self.ranks.share(self._unanswered, view, answers)
             self._met = True
+            self._sender, self._fed_until = view.members[donor].id, math.inf
             return self._receive(connection)
         finally:
             if connection:
@@ -251,7 +256,15 @@ class Entrance:
                     raise _Adopted(received)
                 update = received
                 report.clear()
-            verdict = self.ranks.agree(report, self._judge_step, failed=bool(report))
+            # However long no rank receives an update: once one has it, all should.
+            verdict = self.ranks.agree(
+                report,
+                self._judge_step,
+                failed=bool(report),
+                timeout_s=computation.run.config.collective_timeout_s,
+            )
+            if verdict.get("lost"):
+                return self._await_adoption()
             if verdict or update is None:
                 return verdict
             computation.apply(update)
@@ -286,6 +299,14 @@ class Entrance:
             self._known = newest.number
             if newest.position(self.listener.member.id) is not None:
                 raise _Adopted(newest.number)
+            if newest.position(self._sender) is None:
+                self._give_up_in(2 * self.listener.silent_after_s)
+        if time.monotonic() > self._fed_until:
+            raise TransferLost("the sender is not a member any more")
+
+    def _give_up_in(self, seconds: float) -> None:
+        """Wait no longer than that for updates or for a view, unless less is left already."""
+        self._fed_until = min(self._fed_until, time.monotonic() + seconds)
 
     def _judge_state(self, reports: list[Report]) -> dict[str, Any]:
         """Return nothing if all ranks have the state, else what to do."""
@@ -300,30 +321,34 @@ class Entrance:
         if not any(reports):
             return {}
         views = [report["view"] for report in reports if "view" in report]
-        view = views[0] if views else self._await_adoption()
-        return {"view": view} if view else {"alive": True}
+        return {"view": views[0]} if views else {"lost": True}
 
-    def _await_adoption(self) -> int | None:
-        """Wait after the sender's loss for a view that has this group; return its number.
+    def _await_adoption(self) -> dict[str, Any]:
+        """Wait after the sender's loss for a view that has this group; return what became of it.
 
-        A view may take in another group first, and name this one for the next loss. None once nobody counts on it.
+        A view may take in another group first, and name this one for the next loss.
         """
-        own, known = self.listener.member.id, self._known
-        limit = time.monotonic() + self.computation.run.config.collective_timeout_s
-        while time.monotonic() < limit:
-            newest = self.log.newest()
-            assert newest
-            if newest.position(own) is not None:
-                return newest.number
-            if newest.ended or not self._any_answers(newest):
-                return None
-            if newest.number > known:
-                if own not in newest.ready:
-                    return None
-                known = newest.number
-                limit = min(limit, time.monotonic() + 2 * self.listener.silent_after_s)
+        self._give_up_in(self.computation.run.config.collective_timeout_s)
+        while not (verdict := self.ranks.agree(self.notice.is_set(), self._judge_adoption)):
             time.sleep(_LOOK_S)
-        return None
+        return verdict
+
+    def _judge_adoption(self, notices: list[bool]) -> dict[str, Any]:
+        """Return nothing while a view may yet have this group, else what to do."""
+        if any(notices):
+            return {"leave": True}
+        newest = self.log.newest()
+        assert newest
+        own = self.listener.member.id
+        if newest.position(own) is not None:
+            return {"view": newest.number}
+        if time.monotonic() > self._fed_until or newest.ended or not self._any_answers(newest):
+            return {"alive": True}
+        if newest.number > self._known or newest.position(self._sender) is None:
+            if own not in newest.ready:
+                return {"alive": True}
+            self._give_up_in(2 * self.listener.silent_after_s)
+        return {}
 
     def _any_answers(self, view: View) -> bool:
         """Return whether any member's host did not refuse a connection."""

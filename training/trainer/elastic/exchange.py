@@ -50,12 +50,14 @@ class Note:
     flags: int = 0
     ready: tuple[str, ...] = ()
     """Ids of groups that have the state, and get each step from this member; `READY_GROUPS` at most."""
+    kept: int = 0
+    """How many updates up to `step` this member can give to others."""
     evaluated_step: int = 0
     evaluation_loss: float = math.nan
     loss: float = math.nan
     grad_norm: float = math.nan
 
-    _FORMAT: ClassVar = struct.Struct(f"!BIQB{ID_SIZE * READY_GROUPS}sQddd")
+    _FORMAT: ClassVar = struct.Struct(f"!BIQB{ID_SIZE * READY_GROUPS}sBQddd")
     SIZE: ClassVar[int] = _FORMAT.size
 
     def pack(self) -> bytes:
@@ -66,6 +68,7 @@ class Note:
             self.step,
             self.flags,
             "".join(self.ready).encode(),
+            self.kept,
             self.evaluated_step,
             self.evaluation_loss,
             self.loss,
@@ -83,10 +86,11 @@ class Note:
             step=step,
             flags=flags,
             ready=tuple(ids[i : i + ID_SIZE] for i in range(0, len(ids), ID_SIZE)),
-            evaluated_step=rest[0],
-            evaluation_loss=rest[1],
-            loss=rest[2],
-            grad_norm=rest[3],
+            kept=rest[0],
+            evaluated_step=rest[1],
+            evaluation_loss=rest[2],
+            loss=rest[3],
+            grad_norm=rest[4],
         )
 
 

@@ -35,8 +35,6 @@ from trainyard.store.interface import StaleAttempt
 
 _IDLE_S: Final = 0.02
 """Pause between rounds while groups are missing at the start."""
-_KEPT_STEPS: Final = 2
-"""Steps that a member may be behind: each keeps as many updates."""
 _RIVAL_S: Final = 30.0
 """As long as a group that computes disputed steps again waits for another one to join it."""
 
@@ -185,14 +183,22 @@ class Group:
         readiness.report(view.formed)
 
     def _synchronize(self) -> None:
-        """Give the last updates to members that missed them."""
+        """Give the last updates to members that missed them.
+
+        Where nobody has all that a member missed, it is out: raises Excluded there, MemberLost in all others.
+        """
         changes, run = self.changes, self.run
         found = changes.exchange.notes(self._note(rounds.SYNC), changes.patience_s)
         newest = max(note.step for note in found.values())
-        if run.progress.step < newest - _KEPT_STEPS:
-            raise Excluded("this group is several steps behind")
-        donor = next(m.id for m in changes.view.members if found[m.id].step == newest)
-        for step in range(newest - _KEPT_STEPS + 1, newest + 1):
+        donors = [m.id for m in changes.view.members if found[m.id].step == newest]
+        donor = max(donors, key=lambda peer: found[peer].kept)  # the first of several
+        oldest = newest - found[donor].kept + 1
+        late = {peer for peer, note in found.items() if note.step < oldest - 1}
+        if changes.own_id in late:
+            raise Excluded("this group is too many steps behind")
+        if late:
+            raise MemberLost(late)
+        for step in range(oldest, newest + 1):
             behind = [peer for peer, note in found.items() if note.step < step]
             if behind:
                 self._catch_up(donor, behind, step)
@@ -207,9 +213,7 @@ class Group:
         changes = self.changes
         own, swap = changes.own_id, changes.exchange.swap
         if own == donor:
-            applied = self.computation.applied.get(step)
-            if applied is None:
-                raise Excluded("this group cannot give the last update")
+            applied = self.computation.applied[step]
             parts = [memoryview(applied.note.pack()), buffer_of(applied.share.cpu())]
             swap({peer: list(parts) for peer in behind}, {}, changes.patience_s)
         elif own in behind:
@@ -285,6 +289,7 @@ class Group:
             step=run.progress.step,
             flags=flags,
             ready=tuple(peer for peer, step in fed.items() if step >= run.progress.step - 1),
+            kept=self.computation.kept,
             evaluated_step=run.progress.evaluated_step,
             evaluation_loss=_number(run.progress.evaluation_loss),
         )

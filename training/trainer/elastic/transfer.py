@@ -75,6 +75,8 @@ class CopyMemory:
 
     def __init__(self) -> None:
         self._free: Copy | None = None
+        self._allocated = False
+        """Whether the memory is there, though a transfer may use it."""
         self._thread: threading.Thread | None = None
 
     @property
@@ -84,7 +86,7 @@ class CopyMemory:
 
     def prepare(self, tensors: Tensors) -> None:
         """Allocate the memory in a thread, unless that is done or under way."""
-        if self._thread and (self._thread.is_alive() or self._free):
+        if self._allocated or (self._thread and self._thread.is_alive()):
             return
         forms = {name: (tensor.shape, tensor.dtype) for name, tensor in _named(tensors).items()}
 
@@ -92,6 +94,7 @@ class CopyMemory:
             made = {name: torch.empty(shape, dtype=kind) for name, (shape, kind) in forms.items()}
             for tensor in made.values():
                 tensor.zero_()
+            self._allocated = True
             self.give_back(made)
 
         self._thread = threading.Thread(target=allocate, name="copy-memory", daemon=True)

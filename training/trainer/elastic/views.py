@@ -8,6 +8,7 @@ the run.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import secrets
@@ -17,6 +18,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
+
+from trainyard.disk import fsync_folder, write_durably
 
 FOLDER: Final = "groups"
 _LEASE: Final = "lease"
@@ -111,18 +114,26 @@ class ViewLog:
     def _create(self, view: View) -> View:
         file, temporary = self._file(view.number), self.folder / f".{secrets.token_hex(8)}"
         try:
-            temporary.write_text(json.dumps(asdict(view)) + "\n", encoding="utf-8")
+            # Durable before it has a name: an empty view after a power loss would stop the run for good.
+            write_durably(temporary, (json.dumps(asdict(view)) + "\n").encode())
             os.link(temporary, file)
         except FileExistsError:
             return self.read(view.number)
         finally:
             with contextlib.suppress(OSError):
                 temporary.unlink()
+        fsync_folder(self.folder)
         return view
 
     def read(self, number: int) -> View:
-        """Return one view. Raises OSError."""
-        return View.from_json(json.loads(self._file(number).read_text(encoding="utf-8")))
+        """Return one view. Raises OSError, also for a file that is not a view."""
+        file = self._file(number)
+        try:
+            values = json.loads(file.read_text(encoding="utf-8"))
+        except ValueError as error:
+            problem = f"not a view ({error}); remove it while no group of the run is alive"
+            raise OSError(errno.EIO, problem, str(file)) from error
+        return View.from_json(values)
 
     def newest(self) -> View | None:
         """Return the view with the highest number; None for a run that never began."""
