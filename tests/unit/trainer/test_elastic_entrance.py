@@ -80,6 +80,8 @@ class Run:
     path: Path
     made: list[Any] = field(default_factory=list)
     """What has to be closed."""
+    links: list[socket.socket] = field(default_factory=list)
+    """Between the ranks of a group."""
     pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(2))
     notice: threading.Event = field(default_factory=threading.Event)
 
@@ -109,10 +111,10 @@ class Run:
         """Have a group enter the run."""
         listeners = self.listeners(silent_after_s, ranks)
         states = [State(patience_s) for _ in listeners]
-        ends = socket.socketpair()
-        links = [{1: ends[0]}, {0: ends[1]}] if ranks == 2 else [{}]
-        parts = [GroupRanks(rank, own) for rank, own in enumerate(links)]
-        self.made += [*parts, *ends]
+        parts = [GroupRanks()]
+        if ranks == 2:
+            self.links += socket.socketpair()
+            parts = [GroupRanks(0, {1: self.links[0]}), GroupRanks(1, {0: self.links[1]})]
         futures = [
             self.pool.submit(self._entrance(listener, part, state, listeners).enter)
             for listener, part, state in zip(listeners, parts, states, strict=True)
@@ -154,9 +156,13 @@ def run(tmp_path: Path) -> Iterator[Run]:
     made = Run(tmp_path)
     yield made
     made.notice.set()
+    for link in made.links:  # a thread that waits does not notice that a socket is closed
+        link.shutdown(socket.SHUT_RDWR)
     for one in reversed(made.made):
         one.close()
     made.pool.shutdown()
+    for link in made.links:
+        link.close()
 
 
 def update(step: int) -> AppliedStep:
