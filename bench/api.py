@@ -37,13 +37,13 @@ class ApiError(Exception):
     def __init__(self, status: int, text: str) -> None:
         super().__init__(f"HTTP {status}: {text[:500]}")
         self.status = status
-        self.exists = status == 409 and '"AlreadyExists"' in text
+        self.already_exists = status == 409 and '"AlreadyExists"' in text
         """Whether an object was not created because there is one of that name."""
 
     @property
-    def passes(self) -> bool:
-        """Whether the same request may succeed later. A create conflicts with others about the quota's usage."""
-        conflict = self.status == 409 and not self.exists
+    def is_transient(self) -> bool:
+        """Whether a retry may succeed. Creates conflict when others update the usage of the same ResourceQuota."""
+        conflict = self.status == 409 and not self.already_exists
         return self.status == 429 or self.status >= 500 or conflict
 
 
@@ -81,7 +81,7 @@ class Api:
         try:
             self._send("POST", self.collection(manifest), {}, manifest)
         except ApiError as error:
-            if not error.exists:
+            if not error.already_exists:
                 raise
 
     def post(self, path: str, body: Json) -> Json:
@@ -180,7 +180,7 @@ class Api:
                     return bytes(answer.data)
                 refused = ApiError(answer.status, answer.data.decode(errors="replace"))
                 error: Exception = refused
-                passing = refused.passes
+                passing = refused.is_transient
             except (urllib3.exceptions.HTTPError, OSError) as lost:
                 error, passing = lost, True
             if not passing or time.monotonic() > deadline:

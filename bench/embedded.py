@@ -25,7 +25,7 @@ from typing import Any, Final
 import urllib3
 import yaml
 
-from bench.api import Api, Json, wait_until
+from bench.api import Api, ApiError, Json, wait_until
 from infra.domain import naming
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -143,11 +143,12 @@ class Embedded:
         return self._signal(service, signal.SIGKILL)
 
     def save_state(self, folder: Path) -> None:
-        """Write the logs of all services and what a load consists of to `folder`, for a benchmark that failed."""
+        """Write the logs of all services to `folder`, and the objects of a load if the API server answers."""
         shutil.copytree(self.home / "logs", folder / "logs")
         api = Api(self.kubeconfig)
-        for kind, path in STATE.items():
-            (folder / f"{kind}.json").write_text(json.dumps(api.get(path)))
+        with contextlib.suppress(ApiError, urllib3.exceptions.HTTPError, OSError):
+            for kind, path in STATE.items():
+                (folder / f"{kind}.json").write_text(json.dumps(api.get(path)))
 
     def answers(self, service: str) -> bool:
         """Whether a service reports ready."""

@@ -159,7 +159,7 @@ def run_round(
         before = _Reading.take(api, cluster)
         start = monotonic()
         release_queues(api, arm)
-        wait_finished(observer, len(load), notify)
+        wait_finished(observer, len(load), notify, STALL_S)
         after = _Reading.take(api, cluster)
         if with_pods:
             observer.catch_up(CATCH_UP_S)
@@ -170,20 +170,17 @@ def run_round(
     return _result(observer, arm, len(load), start, before, after)
 
 
-def wait_finished(
-    observer: Observer, gangs: int, notify: Progress, stall_s: float | None = None
-) -> None:
-    """Wait until so many gangs have finished. Raises TimeoutError if none does for `stall_s`; default: STALL_S."""
-    limit = STALL_S if stall_s is None else stall_s
+def wait_finished(observer: Observer, gangs: int, notify: Progress, stall_s: float) -> None:
+    """Wait until so many gangs have finished. Raises TimeoutError when none does for `stall_s`."""
     last, moved = -1, monotonic()
     while last < gangs:
         finished = observer.count(lambda gang: gang.finished is not None)
         notify(finished)
         if finished != last:
             last, moved = finished, monotonic()
-        elif monotonic() - moved > limit:
+        elif monotonic() - moved > stall_s:
             raise TimeoutError(
-                f"{last} of {gangs} gangs finished, then none for {limit:.0f} s;"
+                f"{last} of {gangs} gangs finished, then none for {stall_s:.0f} s;"
                 f" left: {', '.join(observer.unfinished())}"
             )
         sleep(POLL_S)

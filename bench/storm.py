@@ -32,6 +32,12 @@ find no free node and wait; these admissions are counted separately from violati
 """
 FULL_FRACTION: Final = 0.5
 """Share of the fleet in use at which high priority gangs are submitted."""
+STALL_S: Final = kueue_config.PRODUCTION_TIMEOUTS.start + rounds.STALL_S
+"""A storm in which no gang finishes for so long has failed.
+
+Kueue may admit a preempted gang again before the Job controller has seen it suspended. Its pods are then those of
+the previous admission and fit on no node. They are replaced when Kueue evicts the gang for not starting.
+"""
 
 Progress = Callable[[str, int, int], None]
 
@@ -131,11 +137,7 @@ def storm_load(size: Size, fitting: tuple[int, ...]) -> tuple[list[Gang], list[G
 
 
 def run(cluster: Embedded, size: Size, notify: Progress) -> Outcome:
-    """Let the storm pass over a cluster that nothing else uses.
-
-    Kueue may admit a preempted gang again before the Job controller has seen it suspended. Its pods are then those
-    of the admission before, fit on no node, and are made anew when the gang is evicted for not starting.
-    """
+    """Let the storm pass over a cluster that nothing else uses."""
     api = Api(cluster.kubeconfig)
     made = fleet.render_fleet(size.nodes)
     arm = fleet.trainyard_arm(made, fleet.with_production_settings(cluster.kueue_configuration()))
@@ -161,8 +163,7 @@ def run(cluster: Embedded, size: Size, notify: Progress) -> Outcome:
         run_parallel(
             lambda gang: api.create(gangs.render_gang(gang, made.platform)), high, storm.due
         )
-        stall_s = kueue_config.PRODUCTION_TIMEOUTS.start + rounds.STALL_S
-        rounds.wait_finished(observer, len(low) + len(high), storm.finished, stall_s)
+        rounds.wait_finished(observer, len(low) + len(high), storm.finished, STALL_S)
         seconds = monotonic() - start
         observer.catch_up(rounds.CATCH_UP_S)
     finally:

@@ -25,8 +25,8 @@ LIMIT_S = 540.0
 
 _STALLED = """
 import sys
-from bench import __main__, rounds
-rounds.STALL_S = 0.0
+from bench import __main__, storm
+storm.STALL_S = 0.0
 sys.exit(__main__.main(["storm", "--low", "8", "--high", "8", "--kills", "0"]))
 """
 
@@ -92,7 +92,13 @@ def test_a_benchmark_that_stalls_keeps_logs_and_objects(tmp_path: Path) -> None:
     assert error.startswith("error: ") and "Traceback" not in output
     kept = Path(error.rpartition(": ")[2])
     assert (kept / "logs/kueue.log").stat().st_size
-    assert len(json.loads((kept / "jobsets.json").read_text())["items"]) == 16
+    # A gang is a JobSet, which owns Jobs, or a Job.
+    objects = [
+        one
+        for kind in ("jobsets", "jobs")
+        for one in json.loads((kept / f"{kind}.json").read_text())["items"]
+    ]
+    assert sum("ownerReferences" not in one["metadata"] for one in objects) == 16
     _assert_nothing_is_left(tmp_path)
 
 
