@@ -127,11 +127,11 @@ def observability(config: StackConfig) -> ObservabilityArgs | None:
         team_budgets={team: float(usd) for team, usd in budgets.items() if usd is not None},
         costs=config.costs is not None,
         steering=config.steering is not None,
-        askers=_asking_prometheus(config),
+        prometheus_clients=_prometheus_clients(config),
     )
 
 
-def _asking_prometheus(config: StackConfig) -> list[str]:
+def _prometheus_clients(config: StackConfig) -> list[str]:
     """Return the namespaces of the programs that get Prometheus' address."""
     programs = {
         naming.COSTS_NAMESPACE: config.costs,

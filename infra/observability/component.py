@@ -39,8 +39,8 @@ class ObservabilityArgs:
     """Whether the stack has the add-on `costs`."""
     steering: bool = False
     """Whether the stack has the add-on `steering`."""
-    askers: Sequence[str] = ()
-    """Namespaces of programs of the stack that ask Prometheus."""
+    prometheus_clients: Sequence[str] = ()
+    """Namespaces of the stack's programs that query Prometheus."""
     isolated: bool = True
     """Whether the stack owns the namespace and restricts its ingress."""
 
@@ -76,12 +76,12 @@ def dashboards(found: Mapping[str, str]) -> list[Manifest]:
     ]
 
 
-def network_policies(askers: Sequence[str]) -> list[Manifest]:
+def network_policies(prometheus_clients: Sequence[str]) -> list[Manifest]:
     """Restrict ingress to what authenticates its clients, and to the stack's own programs.
 
-    `askers`: namespaces whose programs ask Prometheus. Grafana is open to the cluster, because an ingress must
-    reach it and it requires a login. The operator's webhook is called by the API server, which no selector can
-    match. `kubectl port-forward` is not restricted.
+    `prometheus_clients`: namespaces whose programs query Prometheus. Grafana is open to the cluster, because an
+    ingress must reach it and it requires a login. The operator's webhook is called by the API server, which no
+    selector can match. `kubectl port-forward` is not restricted.
     """
 
     def policy(name: str, pods: dict[str, Any], ingress: list[dict[str, Any]]) -> Manifest:
@@ -92,13 +92,15 @@ def network_policies(askers: Sequence[str]) -> list[Manifest]:
             "spec": {"podSelector": pods, "policyTypes": ["Ingress"], "ingress": ingress},
         }
 
-    asking = [{"namespaceSelector": network_policy.in_namespace(name)} for name in askers]
+    clients = [
+        {"namespaceSelector": network_policy.in_namespace(name)} for name in prometheus_clients
+    ]
     port = {"protocol": "TCP", "port": naming.PROMETHEUS_PORT}
     prometheus = {"matchLabels": {"app.kubernetes.io/name": "prometheus"}}
-    from_programs = [policy("allow-programs", prometheus, [{"from": asking, "ports": [port]}])]
+    from_programs = [policy("allow-programs", prometheus, [{"from": clients, "ports": [port]}])]
     return [
         policy("default-deny", {}, [{"from": _FROM_HERE}]),
-        *(from_programs if asking else ()),
+        *(from_programs if clients else ()),
         policy(
             "allow-grafana",
             {"matchLabels": {"app.kubernetes.io/name": "grafana"}},
@@ -124,7 +126,7 @@ def manifests(args: ObservabilityArgs) -> list[Manifest]:
         found.append(monitors.costs(args.scrape_seconds))
     if args.steering:
         found.append(monitors.steering(args.scrape_seconds))
-    return [*found, *(network_policies(args.askers) if args.isolated else [])]
+    return [*found, *(network_policies(args.prometheus_clients) if args.isolated else [])]
 
 
 class Observability(pulumi.ComponentResource):

@@ -86,8 +86,8 @@ def test_what_a_policy_lets_out_another_one_lets_in(
         source = Peer(namespace=policy["metadata"]["namespace"])
         for rule in policy["spec"].get("egress", []):
             for target in _namespaces(rule.get("to", [])):
-                walls = [one["spec"] for one in found if one["metadata"]["namespace"] == target]
-                pods = [one["podSelector"].get("matchLabels", {}) for one in walls]
+                there = [one["spec"] for one in found if one["metadata"]["namespace"] == target]
+                pods = [one["podSelector"].get("matchLabels", {}) for one in there]
                 for port in (one["port"] for one in rule.get("ports", [])):
                     reached = [
                         labels
@@ -96,7 +96,7 @@ def test_what_a_policy_lets_out_another_one_lets_in(
                             found, Peer(namespace=target, labels=labels), source, port, "Ingress"
                         )
                     ]
-                    assert not walls or reached, f"{policy['metadata']} reaches {target}:{port}"
+                    assert not there or reached, f"{policy['metadata']} reaches {target}:{port}"
 
 
 def _namespaces(peers: list[dict[str, Any]]) -> list[str]:

@@ -17,13 +17,12 @@ from typing import Any, Final
 import yaml
 
 from infra.domain import naming
-from ops import groups
+from ops import groups, objects
 from ops.cluster import Cluster as Api
 from sandbox import paths
 from sandbox.runs import read_lines
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.node_kit import trainer_image, until
-from tests.sandbox.queue_kit import condition
 from tests.sandbox.team_kit import TeamStage, process_pool
 from tests.trainer.runs import CONFIG
 from tests.unit.trainer.datasets import BOUNDARY, dataset
@@ -43,6 +42,8 @@ STAGE: Final = TeamStage(
     guaranteed={SPOT: 2, ON_DEMAND: 1},
     more={"elasticRuns": {"image": "sandbox.trainyard.dev/ops@source"}},
 )
+KINDS: Final = "jobsets,configmaps"
+"""What tests create in a team's namespace."""
 STEP_S: Final = 300.0
 """For trainers that start, on a machine that may be busy with other tests."""
 _DATA: Final = "tiny"
@@ -129,8 +130,8 @@ class ElasticRun:
     def await_members(self, count: int) -> list[str]:
         """Wait until so many groups take steps together; return their addresses, the leader's first.
 
-        The cluster knows it too by then: readiness is looked at every few seconds, and Kueue may take a node
-        back from a group that has joined since, as it was not ready for long.
+        By then their pods are ready, too: readiness is probed every few seconds, and Kueue may still evict a group
+        that has joined if its pods were not ready for long.
         """
         self.until(lambda: len(self.members()) == self._ready() == count, f"{count} groups")
         return self.members()
@@ -170,8 +171,7 @@ class ElasticRun:
 
 def is_ready(workload: Json) -> bool:
     """Whether all pods of a group are ready: it takes part."""
-    found = condition(workload, "PodsReady")
-    return bool(found and found["status"] == "True")
+    return objects.condition_is_true(workload, "PodsReady")
 
 
 def start(

@@ -53,8 +53,7 @@ def platform_in(
     Nodes that a failed test left reclaimed come back first, so that they are deleted with the others.
     `made`: by namespace, the kind of what tests make there, which goes first.
     """
-    everything = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
-    cluster.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(everything))
+    cluster.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(_list(objects)))
     selector = f"{naming.POOL} in ({','.join(pools)})"
     cluster.kubectl("wait", "nodes", "-l", selector, "--for=condition=Ready", "--timeout=180s")
     open_queues = [f"clusterqueue/{name}" for name in queues]
@@ -66,14 +65,17 @@ def platform_in(
         _delete_platform(cluster, objects, made)
 
 
+def _list(objects: Sequence[Json]) -> Json:
+    return {"apiVersion": "v1", "kind": "List", "items": list(objects)}
+
+
 def _delete_platform(cluster: Cluster, objects: Sequence[Json], made: Mapping[str, str]) -> None:
     for namespace, kind in made.items():
         cluster.kubectl("delete", kind, "-n", namespace, "--all", "--timeout=180s")
-    everything = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
     topologies = [one for one in objects if one["kind"] == "Topology"]
     others = [one for one in reversed(objects) if one["kind"] != "Topology"]
-    delete(cluster, everything | {"items": others})
-    document = json.dumps(everything | {"items": topologies})
+    delete(cluster, _list(others))
+    document = json.dumps(_list(topologies))
     cluster.kubectl("delete", "--ignore-not-found", "--wait=false", "-f", "-", stdin=document)
     names = {one["metadata"]["name"] for one in topologies}
     until(lambda: not names & wake_topologies(cluster) or None, "no topology is left", every_s=1.0)

@@ -60,7 +60,7 @@ def _of_group(run: ElasticRun, number: int) -> list[Json]:
 def test_a_group_of_two_nodes_leaves_and_joins_whole(
     cluster: Cluster, reference: Reference, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with STAGE.deployed(cluster, "jobsets,configmaps"):
+    with STAGE.deployed(cluster, elastic_kit.KINDS):
         run = elastic_kit.start(
             cluster, "gangs", Groups(min=1, max=2), nodes=2, stage=STAGE, **SHARDED
         )

@@ -19,23 +19,22 @@ from infra.kubernetes.objects import Manifest
 from infra.queueing import kueue_admission
 from infra.tenancy import access
 from ops import __main__ as ops
+from ops import objects
 from ops.release import Releaser
 from sandbox.node.reclaim import reclaim, restore
 from tests.sandbox import elastic_kit
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.costs_kit import applied, namespace
-from tests.sandbox.elastic_kit import ENDLESS, STAGE, ElasticRun, Json, is_ready, undisturbed
+from tests.sandbox.elastic_kit import ENDLESS, KINDS, STAGE, ElasticRun, Json, is_ready, undisturbed
 from tests.sandbox.escape_kit import Asker, create, delete, patch
 from tests.sandbox.node_kit import HOST, until
-from tests.sandbox.queue_kit import condition, holds_quota
+from tests.sandbox.queue_kit import holds_quota
 from tests.sandbox.test_in_cluster import may
 from training.spec import CHECKPOINT_MOUNT, Groups
 
 pytestmark = pytest.mark.sandbox
 
 NOTICE_S = 60.0
-KINDS = "jobsets,configmaps"
-"""What tests make in the team's namespace."""
 Reference = partial[dict[int, float]]
 
 
@@ -202,8 +201,7 @@ def test_groups_of_an_ended_run_are_released_and_nothing_else_can_be_written(
 
 
 def _done(jobset: Json) -> bool:
-    found = condition(jobset, "Completed")
-    return bool(found and found["status"] == "True")
+    return objects.condition_is_true(jobset, "Completed")
 
 
 def _walls(cluster: Cluster, run: ElasticRun, number: int) -> None:

@@ -185,12 +185,13 @@ def component_args(
     team_budgets: Mapping[str, float],
     costs: bool,
     steering: bool,
-    askers: Sequence[str],
+    prometheus_clients: Sequence[str],
 ) -> ObservabilityArgs:
     """Return rules, monitors and dashboards for a cluster with the operators `present`.
 
     `team_budgets`: by team, the hourly budget of its on-demand nodes in USD. `costs`, `steering`: whether the
-    stack has these add-ons. `askers`: namespaces of the stack's programs that ask Prometheus.
+    stack has these add-ons. `prometheus_clients`: namespaces of the
+    stack's programs that query Prometheus.
     """
     # Dashboards load their library, and rules load every alert: only an update needs them.
     from infra.observability import dashboards
@@ -221,7 +222,7 @@ def component_args(
         kueue="kueue" in present,
         costs=costs,
         steering=steering,
-        askers=askers,
+        prometheus_clients=prometheus_clients,
         isolated=isolated,
     )
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from training.checkpoint.contents import Progress
 from trainyard.store import hashes, manifest
 from trainyard.store.manifest import Manifest
 
@@ -25,6 +26,21 @@ def draft(step: int, loss: float | None = None) -> Manifest:
         data_cursor={"samples": step * 8},
         run={"run_id": "r-v1-00000000"},
         trainer={"seed": 0},
+    )
+
+
+def progress_of(step: int) -> Progress:
+    """The position of a run after this step, in batches of four samples."""
+    return Progress(
+        step=step,
+        samples=4 * step,
+        windows=40,
+        seed=1,
+        evaluated_step=0,
+        evaluation_loss=None,
+        dataset_version="v1",
+        model={},
+        tokens={},
     )
 
 

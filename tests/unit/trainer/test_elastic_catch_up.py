@@ -1,4 +1,4 @@
-"""Updates that a group missed: which member gives them, and who is out if nobody has them."""
+"""Updates that a group missed: which member sends them, and which group is excluded if no member has them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A group that has the state and follows: what it does when nobody feeds it any more."""
+"""A joining group that has the state: what it does when it no longer receives updates."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import torch
 
+from tests.unit.trainer.checkpoints import progress_of
 from tests.waiting import until
-from training.checkpoint.contents import Progress
 from training.trainer.elastic import ranks as group_ranks
 from training.trainer.elastic.entrance import Entrance, Entry
 from training.trainer.elastic.exchange import STEP, Note
@@ -26,17 +26,7 @@ from training.trainer.elastic.views import Member, View, ViewLog
 
 DEADLINE_S = 30.0
 LONG_S = 2 * DEADLINE_S
-PROGRESS = Progress(
-    step=3,
-    samples=12,
-    windows=40,
-    seed=1,
-    evaluated_step=0,
-    evaluation_loss=None,
-    dataset_version="v1",
-    model={},
-    tokens={},
-)
+PROGRESS = progress_of(3)
 
 
 class SeenViews(ViewLog):

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 
+from tests.unit.trainer.checkpoints import progress_of
 from tests.waiting import until
-from training.checkpoint.contents import Progress
 from training.trainer.elastic import transfer
 from training.trainer.elastic.donors import Donors
 from training.trainer.elastic.exchange import STEP, Note
@@ -20,17 +20,7 @@ from training.trainer.elastic.transfer import AppliedStep, CopyMemory, Donor, St
 
 DEADLINE_S = 120.0
 ABOUT = {"seed": 1}
-PROGRESS = Progress(
-    step=3,
-    samples=12,
-    windows=40,
-    seed=1,
-    evaluated_step=0,
-    evaluation_loss=None,
-    dataset_version="v1",
-    model={},
-    tokens={},
-)
+PROGRESS = progress_of(3)
 
 
 def state() -> transfer.Tensors:

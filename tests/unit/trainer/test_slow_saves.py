@@ -13,8 +13,9 @@ import pytest
 import torch
 from torch.distributed import HashStore  # type: ignore[attr-defined]
 
+from tests.unit.trainer.checkpoints import draft, progress_of
 from tests.waiting import until
-from training.checkpoint.contents import Progress, prepare_optimizer
+from training.checkpoint.contents import prepare_optimizer
 from training.spec import EXIT_DONE, EXIT_PREEMPTED
 from training.trainer import loop
 from training.trainer.checkpointing import Checkpointer
@@ -25,7 +26,6 @@ from training.trainer.flight.ring import Phase
 from training.trainer.parallel.world import World
 from trainyard.run_logs import EventLog
 from trainyard.store.fence import PosixFence
-from trainyard.store.manifest import Manifest
 from trainyard.store.posix import PosixStore
 
 DEADLINE_S = 60.0
@@ -78,43 +78,13 @@ def saver(tmp_path: Path, disk: Disk) -> Checkpointer:
         fence=PosixFence.claim(tmp_path),
         model=model,
         optimizer=optimizer,
-        describe=_manifest,
+        describe=lambda progress, _: draft(progress.step),
         attachments={},
         keep_latest=3,
         events=EventLog(tmp_path / "events.jsonl", 1, enabled=True),
     )
     made.allocate()
     return made
-
-
-def _manifest(progress: Progress, reason: str) -> Manifest:
-    return Manifest(
-        step=progress.step,
-        reason=reason,
-        milestone=False,
-        evaluation_loss=None,
-        attempt=1,
-        saved_at=0.0,
-        world_size=1,
-        parallelism={"data": 1},
-        data_cursor={},
-        run={},
-        trainer={},
-    )
-
-
-def progress_of(step: int) -> Progress:
-    return Progress(
-        step=step,
-        samples=step,
-        windows=1,
-        seed=0,
-        evaluated_step=0,
-        evaluation_loss=None,
-        dataset_version="",
-        model={},
-        tokens={},
-    )
 
 
 def save(saver: Checkpointer, step: int) -> None:

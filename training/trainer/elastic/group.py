@@ -68,7 +68,6 @@ class Group:
 
     def take_part(self) -> int:
         """Join, train to the end of the run or of this group's part in it; return the exit code."""
-        self.changes.changed_at = time.monotonic()
         try:
             return self._take_part()
         except Excluded:
@@ -185,7 +184,8 @@ class Group:
     def _synchronize(self) -> None:
         """Give the last updates to members that missed them.
 
-        Where nobody has all that a member missed, it is out: raises Excluded there, MemberLost in all others.
+        If no member has kept all updates that a group missed, raises Excluded in that group and MemberLost in all
+        others.
         """
         changes, run = self.changes, self.run
         found = changes.exchange.notes(self._note(rounds.SYNC), changes.patience_s)
@@ -243,7 +243,7 @@ class Group:
             )
             self.donors.obey(orders["donors"], run, self.computation.tensors, compared=compared)
             gone = {peer for peer, note in found.items() if note.flags & rounds.LEAVE}
-            changes.hear(found)
+            changes.receive(found)
             joining = changes.admit(gone)
             self.stop = self.stop or any(note.flags & rounds.STOP for note in found.values())
             left = len(view.members) - len(gone) + len(joining)

@@ -89,7 +89,6 @@ class ViewChanges:
     def begin(self, view: View) -> None:
         """Be in a first view."""
         self._view, self._waiting = view, view.ready
-        self.changed_at = time.monotonic()
 
     def connect(self, agenda: Agenda) -> None:
         """Connect with the members of the view. Raises MemberLost on all ranks."""
@@ -116,7 +115,7 @@ class ViewChanges:
 
     # Who could join
 
-    def hear(self, notes: Mapping[str, Note]) -> None:
+    def receive(self, notes: Mapping[str, Note]) -> None:
         """Take from the notes of a round which groups have the state."""
         self._ready = {peer: note.ready for peer, note in notes.items()}
         fed = [peer for member in self.view.members for peer in self._ready[member.id]]
