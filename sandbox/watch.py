@@ -94,8 +94,14 @@ def training_line(status: RunStatus) -> str:
         parts.append(f"{speed:,.0f} tokens/s")
     left = progress.seconds_left
     if left is not None and not status.outcome:
-        parts.append(f"{left // 60:.0f}:{left % 60:02.0f} left")
+        parts.append(f"{_clock(left)} left")
     return ", ".join(parts)
+
+
+def _clock(seconds: float) -> str:
+    """Minutes and seconds, or days from two on, for a run without an end."""
+    days = seconds / 86400
+    return f"{days:,.0f} days" if days >= 2 else f"{seconds // 60:.0f}:{seconds % 60:02.0f}"
 
 
 def _watch_plain(

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import os
 import random
 import signal
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 
 import pytest
 
@@ -17,8 +15,8 @@ from tests.s3.bucket import Bucket, environment, serve
 
 _FULL_COUNT_S = 4 * 3600
 """Time limit of a fault suite with `--full`: hundreds of trials of several seconds."""
-_SAMPLE = 10
-"""One of so many files marked `sampled` runs with `--sample`."""
+SAMPLE_S = 240.0
+"""With `--sample`, tests and files marked `sampled` run until they have taken about so long, one after another."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -27,7 +25,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--sample",
         type=int,
         metavar="SEED",
-        help=f"of the files marked `sampled`, one of {_SAMPLE}, drawn by this seed",
+        help=f"of what is marked `sampled`, run {SAMPLE_S:.0f} seconds of tests, drawn by this seed",
     )
     parser.addoption(
         "--update-golden", action="store_true", help="rewrite golden and generated files"
@@ -53,10 +51,11 @@ def pytest_configure() -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Skip tests that only run with `--full` or are not in the sample, before a fixture starts anything."""
     full, seed = config.getoption("--full"), config.getoption("--sample")
-    sampled = {item.path for item in items if item.get_closest_marker("sampled")}
-    left_out = set() if full or seed is None else sampled - sample(sampled, seed)
-    for item in items:
-        if item.path in left_out:
+    units = {item: _sampled(item) for item in items}
+    long = dict(unit for unit in units.values() if unit)
+    drawn = set(long) if full or seed is None else sample(long, seed)
+    for item, unit in units.items():
+        if unit and unit[0] not in drawn:
             item.add_marker(pytest.mark.skip(reason=f"not drawn by --sample {seed}"))
         if full and "trials" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.timeout(_FULL_COUNT_S))
@@ -64,10 +63,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason="--full"))
 
 
-def sample(files: Iterable[Path], seed: int) -> set[Path]:
-    """Draw one of `_SAMPLE` files, the same in each worker."""
-    found = sorted(files)
-    return set(random.Random(seed).sample(found, math.ceil(len(found) / _SAMPLE)))
+def _sampled(item: pytest.Item) -> tuple[str, float] | None:
+    """Id and seconds of what is marked `sampled` and holds a test: its file, or itself with all parameters."""
+    for node, mark in item.iter_markers_with_node("sampled"):
+        if not mark.args:
+            raise pytest.UsageError(f"{node.nodeid}: `sampled` without the seconds that it takes")
+        return node.nodeid.split("[")[0], float(mark.args[0])
+    return None
+
+
+def sample(seconds: Mapping[str, float], seed: int) -> set[str]:
+    """Draw ids until their seconds fill `SAMPLE_S`, the same in each worker; at least one."""
+    order = random.Random(seed).sample(sorted(seconds), len(seconds))
+    drawn: set[str] = set()
+    left = SAMPLE_S
+    for unit in order:
+        if seconds[unit] <= left or not drawn:
+            drawn.add(unit)
+            left -= seconds[unit]
+    return drawn
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -33,7 +33,7 @@ from tests.unit.infra.network_model import Peer, admits
 if TYPE_CHECKING:
     from tests.sandbox.conftest import Cluster
 
-pytestmark = [pytest.mark.sandbox, pytest.mark.timeout(600), pytest.mark.sampled]
+pytestmark = [pytest.mark.sandbox, pytest.mark.timeout(600), pytest.mark.sampled(61)]
 
 CHARTS = {
     "kueue": "kueue-chart",

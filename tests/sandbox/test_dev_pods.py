@@ -114,6 +114,7 @@ def _listed(one: Member) -> str:
     return text
 
 
+@pytest.mark.sampled(30)
 def test_a_dev_pod_runs_is_its_owners_and_keeps_the_home(
     guarded: GuardedCluster, member: Callable[[str], Member]
 ) -> None:

@@ -42,7 +42,7 @@ from training.objects import Objects
 from training.source import digest
 from trainyard.store.posix import PosixStore
 
-pytestmark = [pytest.mark.sandbox, pytest.mark.sampled]
+pytestmark = [pytest.mark.sandbox, pytest.mark.sampled(31)]
 
 TEAM = "drills"
 BUCKET = "drills"

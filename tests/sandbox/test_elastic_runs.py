@@ -83,6 +83,7 @@ def identity(pod: Json) -> tuple[str, int]:
     return pod["metadata"]["uid"], pod["status"]["containerStatuses"][0]["restartCount"]
 
 
+@pytest.mark.sampled(82)
 def test_nodes_go_and_come_and_nobody_restarts(
     elastic: Cluster, reference: Reference, command: Any
 ) -> None:

@@ -37,7 +37,7 @@ from tests.sandbox.node_kit import until
 from tests.sandbox.queue_kit import Fleet, Json, condition, held, holds_quota, pool, team_of
 from tests.sandbox.test_in_cluster import may
 
-pytestmark = [pytest.mark.sandbox, pytest.mark.sampled]
+pytestmark = [pytest.mark.sandbox, pytest.mark.sampled(95)]
 
 RICH, POOR = "steered", "unsteered"
 EMPTY, SPOT, BOUGHT = "steered-empty", "steered-spot", "steered-bought"

@@ -74,6 +74,12 @@ def test_the_time_left_follows_from_the_pace_of_the_last_steps() -> None:
     assert training_line(seen) == "step 2 / 122, loss 2.500, 200 tokens/s, 1:00 left"
 
 
+def test_a_run_without_an_end_has_days_left() -> None:
+    progress = Progress(_metrics(3.0, 2.5), [{"event": "started", "total_steps": 1_000_000}])
+    seen = build_status(RUN, {}, [], [{"status": {"phase": "Running"}}], progress)
+    assert training_line(seen).endswith(", 6 days left")
+
+
 def test_of_a_program_that_tells_neither_steps_nor_tokens_step_and_loss_are_shown() -> None:
     metrics = [one | {"tokens": 0} for one in _metrics(3.0, 2.5)]
     progress = Progress(metrics, [{"event": "started", "world_size": 2}])
