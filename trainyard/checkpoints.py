@@ -29,7 +29,7 @@ from trainyard.store.durable import BLOCK_BYTES
 from trainyard.store.interface import StaleAttempt, folder_name
 from trainyard.store.manifest import Content, FileRecord, Manifest, UnknownFormat
 from trainyard.store.policy import NOTICE, apply_retention
-from trainyard.store.posix import PosixStore
+from trainyard.store.posix import WRITING, PosixStore
 
 KEEP_LATEST: Final = 3
 TIMEOUT_S: Final = 1800.0
@@ -38,6 +38,10 @@ stalls: list[float] = []
 """Seconds of each save since the last call of `trainyard.log`, which reports them."""
 _calls = {"latest": 0, "save": 0}
 """Calls so far; equal on all ranks."""
+_SAVE: Final = "-save-"
+"""Before the number of a save: a rank may call the next one, also of the same step, before others have left it."""
+_MESSAGES: Final = "-ranks"
+"""Suffix of the folder of a save's messages."""
 
 
 class SaveFailed(OSError):
@@ -123,9 +127,10 @@ def save(
     """
     begun = time.monotonic()
     current = session.current()
-    hidden = run.checkpoints / f".writing-{folder_name(step)}-attempt-{current.fence.attempt:08d}"
     _calls["save"] += 1
-    messages = hidden.with_name(f"{hidden.name}-save-{_calls['save']}-ranks")
+    call = f"-attempt-{current.fence.attempt:08d}{_SAVE}{_calls['save']}"
+    hidden = run.checkpoints / f"{WRITING}{folder_name(step)}{call}"
+    messages = hidden.with_name(f"{hidden.name}{_MESSAGES}")
     hidden.mkdir(parents=True, exist_ok=True)
     messages.mkdir(parents=True, exist_ok=True)
     exchange = _Exchange(hidden, messages, step)
@@ -160,7 +165,7 @@ def save(
     def publish(files: dict[str, FileRecord], nodes: list[dict[str, str]]) -> None:
         manifest.trainer["nodes"] = nodes
         store = session.store()
-        upload = store.begin(step, current.fence.attempt)
+        upload = store.adopt(hidden)
         written = upload.commit(manifest.with_files(files), current.fence.check)
         seconds = time.monotonic() - begun
         place = f"{store.place}/{folder_name(step)}"
@@ -183,6 +188,7 @@ def save(
         current.events.write("checkpoint_failed", step, error=" ".join(str(error).split()))
         shutil.rmtree(hidden, ignore_errors=True)
         raise
+    _remove_older(hidden)
 
 
 Publish = Callable[[dict[str, FileRecord], list[dict[str, str]]], None]
@@ -239,7 +245,6 @@ class _Exchange:
         finally:
             with contextlib.suppress(OSError):
                 shared_files.write(self._messages / "outcome", outcome)
-                self._remove_older()
 
     def _collect(self, kind: str) -> list[dict[str, Any]]:
         found = [self._receive(kind, f"{kind}-{rank}") for rank in range(1, run.world_size)]
@@ -261,11 +266,14 @@ class _Exchange:
                     if time.monotonic() > limit:
                         raise SaveFailed(f"step {self._step} not saved: {error}") from None
 
-    def _remove_older(self) -> None:
-        """Remove messages of earlier saves; those of this one may still be read."""
-        for folder in self._messages.parent.glob(".writing-*-ranks"):
-            if folder != self._messages:
-                shutil.rmtree(folder, ignore_errors=True)
+
+def _remove_older(published: Path) -> None:
+    """Remove what earlier saves of this start have left; other ranks may be in the next one already."""
+    start, number = published.name.rsplit(_SAVE, 1)
+    attempt = start.rsplit("-attempt-", 1)[1]
+    for folder in published.parent.glob(f"{WRITING}*-attempt-{attempt}{_SAVE}*"):
+        if int(folder.name.removesuffix(_MESSAGES).rsplit(_SAVE, 1)[1]) < int(number):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _parts(folder: Path, ranks: int) -> list[list[str]]:

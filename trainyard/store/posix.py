@@ -117,7 +117,11 @@ class PosixStore:
         """Create the hidden folder that all ranks of this attempt share. Raises OSError."""
         name = f"{WRITING}{folder_name(step)}-attempt-{attempt:08d}"
         (self.root / name).mkdir(parents=True, exist_ok=True)
-        return PosixUpload(self, self.root / name, self._at)
+        return self.adopt(self.root / name)
+
+    def adopt(self, folder: Path) -> PosixUpload:
+        """Return an upload of the files in a hidden folder of this store."""
+        return PosixUpload(self, folder, self._at)
 
     def delete(self, step: int) -> None:
         """Hide the checkpoint by a rename, then remove its files."""

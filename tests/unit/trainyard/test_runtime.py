@@ -136,6 +136,48 @@ def test_a_rank_that_fails_while_it_writes_fails_the_save_on_all_ranks(tmp_path:
     assert [name for name in left if not name.endswith("-ranks")] == ["step-00000007"]
 
 
+# Rank 0 has told the outcome of its first save, and does no more before rank 1 has written its part of the next.
+LATE_LEADER = """
+import pathlib, time
+from trainyard import shared_files
+write = shared_files.write
+def write_late(file, values):
+    write(file, values)
+    if file.name == "outcome" and "-save-1-" in file.parent.name:
+        deadline = time.monotonic() + 60
+        while not list(file.parent.parent.glob(".writing-*-save-2-ranks/written-1")):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+if trainyard.run.rank == 0:
+    shared_files.write = write_late
+"""
+
+
+def test_a_rank_may_be_in_the_next_save_before_the_leader_has_left_the_last(tmp_path: Path) -> None:
+    run(LATE_LEADER + saved(6, 7), tmp_path, 2)
+    left = [path.name for path in (tmp_path / "checkpoints").glob(".writing-*")]
+    assert left == [".writing-step-00000007-attempt-00000001-save-2-ranks"]
+    assert "(7, {'epoch': 7}" in run(LATEST, tmp_path, 2, gang="2")[0]
+
+
+def test_a_save_that_is_tried_again_at_once_has_the_files_of_all_ranks(tmp_path: Path) -> None:
+    again = """
+for trial in (1, 2):
+    try:
+        with trainyard.checkpoints.save(8) as folder:
+            name = f"{trainyard.run.rank}.bin"
+            (folder / name).write_bytes(b"x" * 1000)
+            if trial == 1 and trainyard.run.rank == 1:
+                raise OSError("no space")
+    except OSError as error:
+        print(error)
+"""
+    leader, other = run(LATE_LEADER + again, tmp_path, 2)
+    assert "step 8 not saved: rank 1: no space" in leader and "no space" in other
+    manifest = json.loads((tmp_path / "checkpoints/step-00000008/manifest.json").read_text())
+    assert sorted(manifest["files"]) == ["0.bin", "1.bin"]
+
+
 def test_a_replaced_start_cannot_publish(tmp_path: Path) -> None:
     waits = "trainyard.checkpoints.latest(); print('ready', flush=True); sys.stdin.read(1)\n"
     old = subprocess.Popen(
