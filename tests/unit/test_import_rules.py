@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import sys
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
@@ -26,12 +27,19 @@ ROOMS = (
 )
 
 
+@functools.cache
+def import_statements(text: str) -> list[ast.Import | ast.ImportFrom]:
+    """All of a module's, in functions and under TYPE_CHECKING, too; parsed once for all tests."""
+    nodes = ast.walk(ast.parse(text))
+    return [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
 def imports(path: Path, root: Path = ROOT) -> Iterator[tuple[str, list[str]]]:
-    """(module, imported names) of every import, in functions and under TYPE_CHECKING, too."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
+    """(module, imported names) of every import."""
+    for node in import_statements(path.read_text(encoding="utf-8")):
         if isinstance(node, ast.Import):
             yield from ((alias.name, []) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
+        else:
             base = node.module or ""
             if node.level:
                 package = path.relative_to(root).parts[: -node.level]
