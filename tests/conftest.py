@@ -15,7 +15,7 @@ from tests.s3.bucket import Bucket, environment, serve
 
 _FULL_COUNT_S = 4 * 3600
 """Time limit of a fault suite with `--full`: hundreds of trials of several seconds."""
-SAMPLE_S = 240.0
+SAMPLE_S = 180.0
 """With `--sample`, tests and files marked `sampled` run until they have taken about so long, one after another."""
 
 

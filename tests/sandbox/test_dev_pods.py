@@ -198,6 +198,7 @@ def _job(one: Member) -> str:
     )
 
 
+@pytest.mark.sampled(14)
 def test_members_copy_files_to_the_teams_volume_and_back(
     guarded: GuardedCluster, member: Callable[[str], Member], tmp_path: Path
 ) -> None:

@@ -172,6 +172,7 @@ def _add_on() -> list[Manifest]:
     return [home, walls, binding(walls), *found.before, *rights]
 
 
+@pytest.mark.sampled(30)
 def test_groups_of_an_ended_run_are_released_and_nothing_else_can_be_written(
     elastic: Cluster, tmp_path: Path, command: Any
 ) -> None:

@@ -231,6 +231,7 @@ def test_the_workflows_find_a_hand_edit_and_deploy_only_what_was_planned(
             cluster.kubectl(*hold, '{"spec":{"stopPolicy":"None"}}')
 
 
+@pytest.mark.sampled(19)
 def test_the_policy_pack_passes_the_committed_stack(
     cluster: Cluster, first_up: subprocess.CompletedProcess[str], tmp_path: Path
 ) -> None:
@@ -524,7 +525,7 @@ def test_destroy_lets_a_running_run_save_and_deletes_the_whole_stack(
         (unsaved,) = review["live"]["unsaved"]
         assert unsaved["gpus"] > 0 and 0 < unsaved["gpuHours"] < 1, unsaved
         assert review["live"]["nodes"]["spot"] == 2 and review["live"]["usdPerHour"] == 0
-    _drained_and_resumed(cluster, reader, run)
+        _drained_and_resumed(cluster, reader, run)
 
     with _pods_watched(cluster, run.run_id, tmp_path) as seen:
         done = _pulumi(cluster, "destroy", "--yes", "--skip-preview", "--config-file", config)
