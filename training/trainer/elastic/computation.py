@@ -182,10 +182,12 @@ class Computation:
         run.recorder.enter(Phase.AGREE)
         found = exchange.reduce(note, self._sum, timeout_s)
         share = self.gradients.shares[number]
-        share.copy_(self._sum)
         exchanged = time.perf_counter()
         run.recorder.enter(Phase.UPDATE)
-        share.mul_(1.0 / run.config.groups.workers)
+        if share.device == self._sum.device:
+            torch.mul(self._sum, 1.0 / run.config.groups.workers, out=share)
+        else:
+            share.copy_(self._sum).mul_(1.0 / run.config.groups.workers)
         loss = run.world.sum([float(share[-1]) * run.world.counts])[0] / run.world.data_size
         if not math.isfinite(loss):
             raise LossNotFinite(f"step {step}: loss is {loss}; lower optimizer.learning_rate")
