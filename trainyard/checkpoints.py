@@ -39,9 +39,9 @@ stalls: list[float] = []
 _calls = {"latest": 0, "save": 0}
 """Calls so far; equal on all ranks."""
 _SAVE: Final = "-save-"
-"""Before the number of a save: a rank may call the next one, also of the same step, before others have left it."""
+"""Precedes the number of the call: a rank may start the next save while others end this one."""
 _MESSAGES: Final = "-ranks"
-"""Suffix of the folder of a save's messages."""
+"""Suffix of the folder for the messages of a save."""
 
 
 class SaveFailed(OSError):
@@ -268,7 +268,7 @@ class _Exchange:
 
 
 def _remove_older(published: Path) -> None:
-    """Remove what earlier saves of this start have left; other ranks may be in the next one already."""
+    """Remove folders of earlier saves of this start, but none of later ones: other ranks may be there already."""
     start, number = published.name.rsplit(_SAVE, 1)
     attempt = start.rsplit("-attempt-", 1)[1]
     for folder in published.parent.glob(f"{WRITING}*-attempt-{attempt}{_SAVE}*"):

@@ -184,10 +184,11 @@ class Computation:
         share = self.gradients.shares[number]
         exchanged = time.perf_counter()
         run.recorder.enter(Phase.UPDATE)
+        scale = 1.0 / run.config.groups.workers
         if share.device == self._sum.device:
-            torch.mul(self._sum, 1.0 / run.config.groups.workers, out=share)
+            torch.mul(self._sum, scale, out=share)  # one pass over memory instead of two
         else:
-            share.copy_(self._sum).mul_(1.0 / run.config.groups.workers)
+            share.copy_(self._sum).mul_(scale)
         loss = run.world.sum([float(share[-1]) * run.world.counts])[0] / run.world.data_size
         if not math.isfinite(loss):
             raise LossNotFinite(f"step {step}: loss is {loss}; lower optimizer.learning_rate")
