@@ -99,7 +99,7 @@ def training_line(status: RunStatus) -> str:
 
 
 def _clock(seconds: float) -> str:
-    """Minutes and seconds, or days from two on, for a run without an end."""
+    """Return `12:05` (minutes and seconds), or `20 days` for two days or more: a run without an end."""
     days = seconds / 86400
     return f"{days:,.0f} days" if days >= 2 else f"{seconds // 60:.0f}:{seconds % 60:02.0f}"
 

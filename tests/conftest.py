@@ -16,7 +16,7 @@ from tests.s3.bucket import Bucket, environment, serve
 _FULL_COUNT_S = 4 * 3600
 """Time limit of a fault suite with `--full`: hundreds of trials of several seconds."""
 SAMPLE_S = 180.0
-"""With `--sample`, tests and files marked `sampled` run until they have taken about so long, one after another."""
+"""Total duration of the files and tests that `--sample` draws."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -64,7 +64,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _sampled(item: pytest.Item) -> tuple[str, float] | None:
-    """Id and seconds of what is marked `sampled` and holds a test: its file, or itself with all parameters."""
+    """Return the id and the seconds of what is marked `sampled`: the test with all its parameters, or its file."""
     for node, mark in item.iter_markers_with_node("sampled"):
         if not mark.args:
             raise pytest.UsageError(f"{node.nodeid}: `sampled` without the seconds that it takes")

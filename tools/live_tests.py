@@ -1,7 +1,7 @@
 """`python -m tools.live_tests`: run the tests with a cluster, real ranks and moto, as `make test` and CI do.
 
-Of the tests and files marked `sampled` it runs a few minutes' worth, drawn by a seed that is printed and can be
-given as TRAINYARD_TEST_SEED; `make soak` runs all.
+Of the files and tests marked `sampled` it runs some (`SAMPLE_S` in tests/conftest.py), drawn with a seed that is
+printed and can be given as TRAINYARD_TEST_SEED; `make soak` runs all.
 
 Two files run at a time, so a test may fail because another took the processors. Up to `AGAIN` tests that failed
 run once more, one at a time. The last lines name those that passed then: they depend on the machine's speed and
