@@ -84,7 +84,7 @@ def remaining(found: Sequence[Json], workloads: Sequence[Json], pods: Sequence[J
     ]
     return Remaining(
         runs=tuple(sorted({objects.run_id_of(w) for w in holding})),
-        pods=tuple(sorted(f"{objects.meta(p)['namespace']}/{objects.name(p)}" for p in alive)),
+        pods=tuple(sorted(objects.full_name(p) for p in alive)),
     )
 
 

@@ -26,6 +26,11 @@ def name(item: Json) -> str:
     return str(meta(item).get("name", ""))
 
 
+def full_name(item: Json) -> str:
+    """Return `NAMESPACE/NAME`."""
+    return f"{meta(item).get('namespace')}/{name(item)}"
+
+
 def label(item: Json, key: str) -> str:
     """Return a label's value; empty without it."""
     return str((meta(item).get("labels") or {}).get(key, ""))

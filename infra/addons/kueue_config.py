@@ -104,7 +104,7 @@ def scheduling_config(
         },
         "integrations": {
             "frameworks": list(frameworks),
-            "labelKeysToCopy": [naming.RUN_ID, naming.TEAM, naming.GROUP],
+            "labelKeysToCopy": [naming.RUN_ID, naming.TEAM, naming.GROUP, naming.GROUPS_MIN],
         },
     }
 

@@ -166,7 +166,7 @@ def drainable(
         }
         on_spot = bool(flavors) and flavors <= set(spot_flavors)
         if on_spot or int(spec.get("priority") or 0) < usual_priority:
-            found.append(f"{objects.meta(workload)['namespace']}/{objects.name(workload)}")
+            found.append(objects.full_name(workload))
     return tuple(sorted(found))
 
 

@@ -58,7 +58,8 @@ def read_sessions(cluster: Cluster, namespace: str | None) -> list[DevSession]:
         for owner in objects.meta(workload).get("ownerReferences") or []
     }
     return [
-        _session(job, pods.get(_key(job)), evicted.get(objects.meta(job)["uid"])) for job in jobs
+        _session(job, pods.get(objects.full_name(job)), evicted.get(objects.meta(job)["uid"]))
+        for job in jobs
     ]
 
 
@@ -94,10 +95,6 @@ def check_number(cluster: Cluster, namespace: str, team: str) -> None:
                 f"team {team}: {used} of {most} dev pods of the team are running; must be fewer than "
                 "caps.devPods.number; end one with trainyard dev stop, or start this one later"
             )
-
-
-def _key(job: Json) -> str:
-    return f"{objects.meta(job)['namespace']}/{objects.name(job)}"
 
 
 def _created(item: Json) -> str:

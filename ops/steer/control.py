@@ -24,8 +24,8 @@ from ops.lease import Lease
 from ops.metrics import MetricsUnknownError
 from ops.objects import Json
 from ops.runs import progress
-from ops.steer import exposition, look, memory
-from ops.steer.cordons import Cordons
+from ops.snapshot import pluralize
+from ops.steer import cordons, exposition, look, memory, replaced
 from ops.steer.memory import Memory
 from ops.steer.settings import Settings
 from training.spot.rates import Exposure
@@ -63,7 +63,7 @@ class Controller:
         self._looked = self._kept = 0.0
         self._moves: dict[tuple[str, str, str], int] = {}
         self._known: Mapping[str, progress.Progress] = {}
-        self._cordons = Cordons(cluster, show, self._may_write, dry_run=dry_run)
+        self._cordons = cordons.Cordons(cluster, show, self._may_write, dry_run=dry_run)
 
     def step(self, prometheus: metrics.PrometheusClient | None, now: float) -> None:
         """Look, learn, decide and act once. Raises UnreachableError: nothing was decided."""
@@ -78,27 +78,38 @@ class Controller:
             for one in self._cluster.items(WORKLOADS)
             if not objects.condition_is_true(one, "Finished") and _queue(one, queues)
         ]
+        cordoned = cordons.because(items) if self._settings.cordon else {}
         known = self._progress(prometheus, {look.gang_of(one)[1] for one in workloads})
-        memories = {_name(one): _memory(one) for one in workloads}
+        memories = {objects.full_name(one): _memory(one) for one in workloads}
         gone = {uid for one in memories.values() for uid in one.nodes} - nodes.there
         self._learn(nodes, memory.losses_by_pool(memories, gone), now)
+        updated = {
+            objects.full_name(one): memory.update(
+                memories[objects.full_name(one)],
+                now,
+                memory.seen(one, held.get(look.gang_of(one), set()) & nodes.there),
+                gone,
+            )
+            for one in workloads
+        }
+        left = replaced.leaving(workloads, {n: one.nodes for n, one in updated.items()}, cordoned)
         for workload in workloads:
-            gang = look.gang_of(workload)
-            on = held.get(gang, set()) & nodes.there
+            name, run_id = objects.full_name(workload), look.gang_of(workload)[1]
             queue = _queue(workload, queues)
             assert queue is not None
-            old = memories[_name(workload)]
-            new = memory.update(old, now, memory.seen(workload, on), gone)
+            old, new = memories[name], updated[name]
             try:
-                self._steer(
-                    workload, queue, old, new, known.get(gang[1], progress.NO_PROGRESS), now
-                )
+                if name in left:
+                    why = next(cordoned[uid] for uid in new.nodes if uid in cordoned)
+                    self._replace(workload, new, left[name], why)
+                    continue
+                self._steer(workload, queue, old, new, known.get(run_id, progress.NO_PROGRESS), now)
             except ConflictError:
                 continue  # It was changed meanwhile; the next look decides again.
             except UnreachableError:
                 raise
             except ClusterError as error:
-                self._show(f"{_name(workload)}: nothing done: {error}")
+                self._show(f"{objects.full_name(workload)}: nothing done: {error}")
         if self._settings.cordon and prometheus is not None:
             self._cordons.step(prometheus, items, look.nodes_of_runs(held), nodes, now)
         if self._page:
@@ -152,6 +163,13 @@ class Controller:
         new = dataclasses.replace(new, place=choice.place.value, reason=explained(choice))
         self._put(workload, names, choice, old, new, pool)
 
+    def _replace(self, workload: Json, new: Memory, others: int, why: str) -> None:
+        """Have a group leave a cordoned node: it is queued again and joins from another one."""
+        moved = dataclasses.replace(new, moving=True, moves=new.moves + 1, nodes=())
+        self._write(workload, moved, {}, active=False)
+        stay = pluralize(others, "group")
+        self._say(workload, f"leaves a cordoned node; the run goes on with {stay}: {why}")
+
     def _put(
         self, workload: Json, names: list[str], choice: Choice, old: Memory, new: Memory, pool: str
     ) -> None:
@@ -203,7 +221,7 @@ class Controller:
 
     def _say(self, workload: Json, text: str) -> None:
         """Log a decision, and make it an event of the Workload; the decision does not depend on the event."""
-        self._show(f"{_name(workload)}: {text}")
+        self._show(f"{objects.full_name(workload)}: {text}")
         if self._dry_run:
             return
         about = objects.meta(workload)
@@ -233,7 +251,7 @@ class Controller:
         try:
             self._cluster.create(EVENTS, event)
         except ClusterError as error:
-            self._show(f"{_name(workload)}: no event: {error}")
+            self._show(f"{objects.full_name(workload)}: no event: {error}")
 
     def _may_write(self) -> None:
         if self._lease:
@@ -301,10 +319,6 @@ def explained(choice: Choice) -> str:
     return f"{choice.reason}; a checkpoint every {minutes:g} min or so loses least"
 
 
-def _name(workload: Json) -> str:
-    return f"{objects.meta(workload).get('namespace')}/{objects.name(workload)}"
-
-
 def _memory(workload: Json) -> Memory:
     return memory.parse((objects.meta(workload).get("annotations") or {}).get(naming.STEERING, ""))
 
@@ -326,4 +340,4 @@ def _let_go(workload: Json) -> bool:
 
 
 def _stopped_by_budget(workload: Json, queue: Json) -> bool:
-    return _name(workload) in budgets.read_state(queue).stopped
+    return objects.full_name(workload) in budgets.read_state(queue).stopped

@@ -52,9 +52,7 @@ class Cordons:
         self._record.look({run: {names[u] for u in uids} for run, uids in held.items()}, found, now)
         pools = {objects.name(one): objects.label(one, naming.POOL) for one in items}
         closed = {objects.name(one): one for one in items if _is_closed(one)}
-        cordoned = {
-            name: at for name, one in closed.items() if (at := _cordoned_at(one)) is not None
-        }
+        cordoned = {name: note[0] for name, one in closed.items() if (note := _note(one))}
         suspects = {n: why for n, why in self._record.suspects(now).items() if n not in closed}
         for name in cordon.allowed(suspects, pools, cordoned, now):
             self._write(name, suspects[name], now)
@@ -77,16 +75,26 @@ class Cordons:
             self._show(f"node {name}: not cordoned: {error}")
 
 
+def because(nodes: Sequence[Json]) -> dict[str, str]:
+    """Return why nodes were cordoned that are still closed, by UID; without those that others have cordoned."""
+    return {
+        str(objects.meta(one).get("uid")): f"node {objects.name(one)}: {note[1]}"
+        for one in nodes
+        if _is_closed(one) and (note := _note(one))
+    }
+
+
 def _is_closed(node: Json) -> bool:
     return bool((node.get("spec") or {}).get("unschedulable"))
 
 
-def _cordoned_at(node: Json) -> float | None:
-    """Return when this program has cordoned a node; None for nodes that others have cordoned."""
+def _note(node: Json) -> tuple[float, str] | None:
+    """Return when this program has cordoned a node, and why; None for nodes that others have cordoned."""
     text = (objects.meta(node).get("annotations") or {}).get(naming.CORDONED)
     if not text:
         return None
     try:
-        return float(json.loads(text)["at"])
+        found = json.loads(text)
+        return float(found["at"]), str(found["why"])
     except (ValueError, TypeError, KeyError):
-        return 0.0
+        return 0.0, "its ranks were named"

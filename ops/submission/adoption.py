@@ -45,7 +45,7 @@ def import_file(parts: Sequence[Json], provider: str) -> str:
             {
                 "type": _type(part),
                 "name": f"{run_id}{suffix}-{part['kind'].lower()}",
-                "id": f"{objects.meta(part)['namespace']}/{objects.name(part)}",
+                "id": objects.full_name(part),
                 "parent": run_id,
                 "provider": "cluster",
             }

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import copy
 import json
+import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
-from infra.addons import elastic_runs
+from infra.addons import elastic_runs, steering
 from infra.addons.elastic_runs import ElasticRunsArgs
+from infra.addons.steering import SteeringArgs
 from infra.domain import naming
 from infra.kubernetes.admission_policy import binding
 from infra.kubernetes.objects import Manifest
@@ -20,7 +23,11 @@ from infra.queueing import kueue_admission
 from infra.tenancy import access
 from ops import __main__ as ops
 from ops import objects
+from ops.metrics import Sample
 from ops.release import Releaser
+from ops.steer import settings
+from ops.steer.control import Controller
+from ops.steer.cordon import SLOW_S
 from sandbox.node.reclaim import reclaim, restore
 from tests.sandbox import elastic_kit
 from tests.sandbox.conftest import Cluster
@@ -155,6 +162,78 @@ def test_below_min_the_run_saves_waits_and_resumes(
     run.await_members(2)
     last = run.await_steps()
     assert run.events("resumed")[-1]["from_step"] == saved["step"]
+    losses = {step: loss for step, loss in run.losses().items() if step <= last}
+    assert sorted(losses) == list(range(1, last + 1))
+    assert losses == reference(last)
+
+
+# A node on which the run names a slow rank
+
+
+@dataclass
+class Named:
+    """A Prometheus that knows which rank a run has named."""
+
+    run: str
+    node: str
+    now: float
+
+    def query(self, expression: str) -> list[Sample]:
+        labels = {"namespace": STAGE.namespace, "run_id": self.run, "culprit_node": self.node}
+        labels |= {"symptom": "slow-rank", "culprit_rank": "1"}
+        return [Sample(labels=labels, value=self.now)] if "culprit" in expression else []
+
+
+STEERED: Final[Json] = {
+    "pools": [{"name": elastic_kit.SPOT, "place": "spot", "usdPerNodeHour": 10.0}],
+    "rules": {"losses": 2, "windowSeconds": 3600.0, "emptySeconds": 3600.0},
+    "cordonNamedNodes": True,
+}
+
+
+def _steering() -> list[Manifest]:
+    args = SteeringArgs(image="none", every_seconds=5, settings=STEERED, prometheus=False)
+    found = copy.deepcopy(steering.plan(args))
+    walls = kueue_admission.workloads_written_by_kueue()
+    home = namespace(naming.STEERING_NAMESPACE, **found.namespace_labels)
+    return [home, walls, binding(walls), *found.before, *access.steering_access(elastic_kit.TEAM)]
+
+
+@pytest.mark.sampled(45)
+def test_a_group_leaves_a_node_that_was_cordoned_for_its_slow_rank(
+    elastic: Cluster, reference: Reference, tmp_path: Path
+) -> None:
+    """No step is lost, the other group goes on in its process, and the group joins from another node."""
+    run = elastic_kit.start(elastic, "slow", Groups(min=1, max=2), **ENDLESS)
+    run.await_members(2)
+    run.await_steps()
+    on_spot = [
+        n for n in (0, 1) if group_of(run, n)["spec"]["nodeName"].startswith(elastic_kit.SPOT)
+    ]
+    goes = on_spot[-1]
+    stays, slow = group_of(run, 1 - goes), group_of(run, goes)["spec"]["nodeName"]
+    said: list[str] = []
+    with applied(elastic, _steering()):
+        api = elastic_kit.api_as(elastic, steering.NAME, naming.STEERING_NAMESPACE, tmp_path)
+        controller = Controller(api, settings.parse(STEERED), said.append)
+        now = time.time()
+        for late in (0.0, SLOW_S + 1):
+            known: Any = Named(run.spec.run_id, slow, now + late)
+            controller.step(known, now + late)
+        assert any(f"node {slow}: cordoned" in line for line in said), said
+
+        def moved() -> bool:
+            controller.step(None, time.time())
+            nodes = {p["spec"].get("nodeName") for p in run.pods()}
+            return len(run.members()) == 2 and slow not in nodes and len(nodes) == 2
+
+        run.until(moved, f"the group is on another node: {said}")
+    assert identity(group_of(run, 1 - goes)) == identity(stays)
+    last = run.await_steps()
+    reasons = [event["reason"] for event in run.events("membership")]
+    elastic.kubectl("uncordon", slow)
+    assert [line for line in said if "the run goes on with 1 group" in line], said
+    assert any(" left" in reason for reason in reasons), reasons  # announced
     losses = {step: loss for step, loss in run.losses().items() if step <= last}
     assert sorted(losses) == list(range(1, last + 1))
     assert losses == reference(last)

@@ -81,6 +81,6 @@ def test_the_account_lists_what_it_must_and_changes_workloads_of_teams_only() ->
     ]
 
 
-def test_kueue_copies_the_label_by_which_the_account_may_change_a_workload() -> None:
+def test_kueue_copies_the_labels_by_which_programs_know_groups() -> None:
     found = kueue_config.chart_config()["integrations"]["labelKeysToCopy"]
-    assert naming.GROUP in found
+    assert {naming.GROUP, naming.GROUPS_MIN} <= set(found)
