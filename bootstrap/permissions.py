@@ -335,6 +335,12 @@ def _storage(target: Target) -> list[Statement]:
             ],
             _buckets(target),
         ),
+        # FSx writes the first line of a file system's log as the role that creates it.
+        _allow(
+            "FileSystemLogs",
+            ["logs:CreateLogStream", "logs:PutLogEvents"],
+            f"arn:aws:logs:{target.region}:*:log-group:/aws/fsx/*",
+        ),
         _allow(
             "FileSystems",
             [

@@ -100,6 +100,18 @@ def _fsx(props: _Props) -> Iterator[Violation]:
         yield _missing_key("kmsKeyId", "the file system")
 
 
+def _lustre(props: _Props) -> Iterator[Violation]:
+    yield from _fsx(props)
+    logs = mapping(props.get("logConfiguration"))
+    if logs and logs.get("level") != "DISABLED" and not logs.get("destination"):
+        yield Violation(
+            path="logConfiguration.destination",
+            got="no log group",
+            expected="the ARN of a log group of the stack with a KMS key",
+            remedy="set it: otherwise FSx creates a group without a key that keeps logs for ever",
+        )
+
+
 def _efs(props: _Props) -> Iterator[Violation]:
     yield from _volume(props)
     yield from _fsx(props)
@@ -152,7 +164,7 @@ _CHECKS: Final[PropertyChecks] = {
     CLUSTER: _cluster,
     CLUSTER_COMPONENT: _component,
     EFS: _efs,
-    **dict.fromkeys(FSX, _fsx),
+    **dict.fromkeys(FSX, _lustre),
     KMS_KEY: _key,
     LOG_GROUP: _log_group,
     "aws:sqs/queue:Queue": _queue,

@@ -202,6 +202,8 @@ PROVIDER_CALLS: Final[Mapping[str, Calls]] = {
         "DescribeFileSystems ListTagsForResource",
         "CreateFileSystem UpdateFileSystem DeleteFileSystem TagResource UntagResource",
         *("iam:CreateServiceLinkedRole", "kms:CreateGrant", "kms:DescribeKey"),
+        # https://docs.aws.amazon.com/aws-managed-policy/latest/reference/AmazonFSxFullAccess.html
+        *("logs:CreateLogStream", "logs:PutLogEvents"),
     ),
     "aws:iam/instanceProfile:InstanceProfile": _calls(
         "iam",

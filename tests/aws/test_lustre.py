@@ -10,6 +10,7 @@ import pulumi
 import pytest
 
 from infra.domain.storage import SharedStorage, VolumeSizes
+from infra.sites.aws import run_log_access
 from infra.sites.aws.lustre import LustreStorage
 from infra.sites.aws.lustre_volumes import capacity_gib, volume_name
 from infra.tenancy import volumes
@@ -27,6 +28,7 @@ from tests.aws.storage_site import (
 
 FILE_SYSTEM = "aws:fsx/lustreFileSystem:LustreFileSystem"
 INGRESS = "aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule"
+LOGS = "/aws/fsx/training"
 LINK = "aws:fsx/dataRepositoryAssociation:DataRepositoryAssociation"
 
 
@@ -35,7 +37,7 @@ def program(cloud: Cloud, opts: pulumi.ResourceOptions) -> dict[str, Any]:
     found = site(cloud)
     args = lustre_arguments(found)
     storage: SharedStorage = LustreStorage("storage", args, opts)
-    LustreStorage("trial", replace(args, teams=("trial",), protect=False), opts)
+    LustreStorage("trial", replace(args, cluster="trial", teams=("trial",), protect=False), opts)
     team = storage.volumes("a")
     claim = volumes.claim("a", "datasets", team.datasets)
     return {
@@ -92,6 +94,18 @@ def test_each_team_has_a_file_system_in_the_zone_of_its_pools(
         assert tags["Name"] == f"training-team-{tags['trainyard.dev/team']}"
     teams = {tag["Value"] for one in found for tag in one["Tags"] if tag["Key"].endswith("/team")}
     assert teams == set(TEAMS)
+
+
+def test_failed_exports_are_logged_in_an_encrypted_group_for_a_while(deployed: Deployed) -> None:
+    logs = deployed.cloud.client("logs")
+    [found] = logs.describe_log_groups(logGroupNamePrefix=LOGS)["logGroups"]
+    assert found["kmsKeyId"] == deployed.result["site"]["key"]
+    assert found["retentionInDays"] == 90
+    for one in made(deployed, FILE_SYSTEM):
+        where = one.inputs["logConfiguration"]
+        assert where == {"level": "WARN_ERROR", "destination": found["arn"].removesuffix(":*")}
+    [may] = run_log_access.key_statement("1", "r", "training")["Condition"].values()
+    assert any(arn.endswith(f":{LOGS}") for arn in may["kms:EncryptionContext:aws:logs:arn"])
 
 
 def test_only_cluster_nodes_reach_the_servers_on_lustre_ports(

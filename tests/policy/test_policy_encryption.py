@@ -26,6 +26,7 @@ LOGS = "aws:cloudwatch/logGroup:LogGroup"
 VOLUME = "aws:ebs/volume:Volume"
 CLASS = "kubernetes:storage.k8s.io/v1:StorageClass"
 DATABASE = "aws:rds/instance:Instance"
+LOGGED = {"level": "WARN_ERROR"}
 EBS = "ebs.csi.aws.com"
 
 
@@ -49,6 +50,8 @@ def disks(**changes: Any) -> list[dict[str, Any]]:
         (COMPONENT, {"encryptionConfigKeyArn": UNKNOWN, "version": "1.35"}),
         (COMPONENT, {}),
         (LUSTRE, {"kmsKeyId": UNKNOWN}),
+        (LUSTRE, {"kmsKeyId": "arn", "logConfiguration": {"level": "DISABLED"}}),
+        (LUSTRE, {"kmsKeyId": "arn", "logConfiguration": LOGGED | {"destination": UNKNOWN}}),
         (EFS, {"encrypted": True, "kmsKeyId": "arn"}),
         (KEY, {"enableKeyRotation": True}),
         (KEY, {"customerMasterKeySpec": "RSA_2048"}),
@@ -96,6 +99,7 @@ def test_encrypted_resources_pass(kind: str, props: dict[str, Any]) -> None:
         (CLUSTER, {"version": "1.35"}, ["encryptionConfig.provider.keyArn"]),
         (COMPONENT, {"version": "1.35"}, ["encryptionConfigKeyArn"]),
         (LUSTRE, {}, ["kmsKeyId"]),
+        (LUSTRE, {"kmsKeyId": "a", "logConfiguration": LOGGED}, ["logConfiguration.destination"]),
         (EFS, {"encrypted": True}, ["kmsKeyId"]),
         (EFS, {"kmsKeyId": "arn"}, ["encrypted"]),
         (KEY, {}, ["enableKeyRotation"]),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import pulumi
-from pulumi_aws import ec2, fsx
+from pulumi_aws import cloudwatch, ec2, fsx
 from pulumi_aws import vpc as vpc_rules
 
 from infra.domain import naming
@@ -15,12 +15,15 @@ from infra.kubernetes.objects import KubernetesObject
 from infra.sites.aws.bucket_access import team_prefix
 from infra.sites.aws.lustre_volumes import capacity_gib, persistent_volume, volume_name
 from infra.sites.aws.outputs import BucketRecord
+from infra.sites.aws.run_log_access import lustre_group
 
 LUSTRE_PORTS: Final = ((988, 988), (1018, 1023))
 """First and last port of Lustre. https://docs.aws.amazon.com/fsx/latest/LustreGuide/limit-access-security-groups.html"""
 
 _VERSION: Final = "2.15"
 """Lustre version: supported by the AL2023 client, required for metadata configurations."""
+_LOG_DAYS: Final = 90
+"""Failed exports are looked up within days; the file systems' own state says what is still to be exported."""
 _ALL_EVENTS: Final = ("NEW", "CHANGED", "DELETED")
 
 
@@ -40,7 +43,7 @@ class LustreStorageArgs:
     cluster_security_group: pulumi.Input[str]
     """Security group that may mount: the cluster's nodes."""
     key_arn: pulumi.Input[str]
-    """KMS key of the file systems and of the buckets."""
+    """KMS key of the file systems, of their logs (`run_log_access.key_statement`) and of the buckets."""
     datasets: BucketRecord
     checkpoints: BucketRecord
     protect: bool = True
@@ -55,6 +58,14 @@ class LustreStorage(pulumi.ComponentResource):
         self._args = args
         group = self._security_group(name)
         among_servers, with_nodes = self._rules(name, group)
+        # FSx would create a group without a retention limit and without the stack's key.
+        self._logs = cloudwatch.LogGroup(
+            f"{name}-logs",
+            name=lustre_group(args.cluster),
+            kms_key_id=args.key_arn,
+            retention_in_days=_LOG_DAYS,
+            opts=self._own(),
+        )
         self._volumes: dict[str, TeamVolumes] = {}
         file_systems: dict[str, pulumi.Output[str]] = {}
         for team in args.teams:
@@ -128,8 +139,10 @@ class LustreStorage(pulumi.ComponentResource):
             per_unit_storage_throughput=args.throughput_per_tib,
             data_compression_type="LZ4",
             metadata_configuration=fsx.LustreFileSystemMetadataConfigurationArgs(mode="AUTOMATIC"),
-            # Failed exports to a bucket are logged in /aws/fsx/lustre.
-            log_configuration=fsx.LustreFileSystemLogConfigurationArgs(level="WARN_ERROR"),
+            # Failed exports to a bucket are logged.
+            log_configuration=fsx.LustreFileSystemLogConfigurationArgs(
+                destination=self._logs.arn, level="WARN_ERROR"
+            ),
             # FSx does not back up file systems that are linked to buckets; the buckets are the copy.
             automatic_backup_retention_days=0,
             kms_key_id=args.key_arn,

@@ -49,12 +49,19 @@ def flow_log_group(cluster: str) -> str:
     return f"/aws/vpc/{cluster}/flows"
 
 
+def lustre_group(cluster: str) -> str:
+    """Return the name of the log group of a cluster's FSx file systems, which must begin like this."""
+    return f"/aws/fsx/{cluster}"
+
+
 def key_statement(account: str, region: str, cluster: str) -> Statement:
     """Return the key's statement by which CloudWatch Logs encrypts the stack's log groups.
 
     docs.aws.amazon.com/AmazonCloudWatch/latest/logs/encrypt-log-data-kms.html
     """
-    names = (control_plane_group(cluster), flow_log_group(cluster), group_name(cluster))
+    names = [
+        named(cluster) for named in (control_plane_group, flow_log_group, lustre_group, group_name)
+    ]
     groups = [f"arn:aws:logs:{region}:{account}:log-group:{name}" for name in names]
     return {
         "Sid": "Logs",
