@@ -14,8 +14,11 @@ from bench.trainer.elastic_changes import sample_faults
 from tests.trainer import fault_table
 from tests.trainer.elastic_groups import SETTINGS, WORKERS, ElasticRun, start_run, stop_run
 from tests.trainer.fault_table import Trials
-from tests.trainer.ranks import RunFiles
+from tests.trainer.ranks import DEADLINE_S, RunFiles
 from tests.trainer.runs import CONFIG, Trainer
+
+STEP_S = 0.05
+"""For each step of the undisturbed run that a test is compared with, at most."""
 
 
 @pytest.fixture(scope="session")
@@ -120,7 +123,7 @@ def elastic(
     losses, other = run.files.losses(), undisturbed[run.ranks]
     if len(other.files.metrics()) < len(losses):
         other.add()
-        other.files.until_step(len(losses))
+        other.files.until_step(len(losses), DEADLINE_S + STEP_S * len(losses))
         stop_run(other)
     assert losses == other.files.losses()[: len(losses)], run.output()
     assert sample_faults(run.observed.read_text().splitlines(), WORKERS[run.ranks]) == []

@@ -69,9 +69,9 @@ class RunFiles:
         whole = content[: content.rfind(b"\n") + 1].splitlines()
         return int(json.loads(whole[-1])["step"]) if whole else 0
 
-    def until_step(self, step: int) -> None:
+    def until_step(self, step: int, deadline_s: float = DEADLINE_S) -> None:
         """Returns once the run has written this step down; fails when it does not in time."""
-        until(lambda: self.last_step() >= step, f"step {step}")
+        until(lambda: self.last_step() >= step, f"step {step}", deadline_s)
 
 
 def _end_of(file: Path) -> bytes:
