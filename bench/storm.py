@@ -26,7 +26,7 @@ _LOW_PRIORITY: Final = "best-effort-training"
 RESTART_S: Final = 20.0
 """Seconds from Kueue's first answer after a kill until it has certainly read all queues.
 
-The scheduler of Kueue 0.15 starts while its ClusterQueues are still being read: its `Start` waits for nothing.
+The scheduler of Kueue 0.19 starts while its ClusterQueues are still being read: its `Start` waits for nothing.
 A queue that is read early may borrow from the cohort what gangs of a queue that is not read yet hold. Their pods
 find no free node and wait; these admissions are counted separately from violations.
 """

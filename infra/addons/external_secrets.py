@@ -59,6 +59,8 @@ EXTERNAL_SECRETS: Final = AddOn(
     chart="oci://ghcr.io/external-secrets/charts/external-secrets",
     version="2.13.0",
     app_version="v2.13.0",
+    # The newest that is served as a Go module.
+    toolchain="0.20.4",
     namespace=naming.EXTERNAL_SECRETS,
     # Upstream tests the newest versions only; 1.33 left its table with 0.20.
     kubernetes=("1.34", ""),

@@ -14,6 +14,7 @@ KARPENTER: Final = AddOn(
     chart="oci://public.ecr.aws/karpenter/karpenter",
     version="1.15.0",
     app_version="1.15.0",
+    toolchain="1.15.0",
     # The API server's fairness rules treat leases of this namespace as system traffic.
     namespace="kube-system",
     kubernetes=("1.26", "1.37"),

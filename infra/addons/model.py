@@ -118,7 +118,7 @@ class AddOn:
     images: tuple[Image, ...] = ()
     """Images that a mirror must have."""
     toolchain: str = ""
-    """Version that the sandbox can build (sandbox/toolchain): that of `app_version`; empty: none."""
+    """Version that the sandbox can build (sandbox/toolchain); empty: none."""
     chart_source: ChartSource | None = None
     needs: tuple[str, ...] = ()
     """Add-ons that precede it, where the stack installs them."""

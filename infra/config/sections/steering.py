@@ -31,7 +31,8 @@ class SteeringConfig(StrictModel):
 
     cordon_named_nodes: bool = False
     """Whether nodes are cordoned on which runs name a rank that computes wrong values, hangs again, or stays slow
-    (docs/culprits.md), and groups of elastic runs leave them; at most one node of a pool in an hour, and a tenth of a pool. Requires Prometheus."""
+    (docs/culprits.md), and groups of elastic runs leave them; at most one node of a pool in an hour, and a tenth
+    of a pool. Requires Prometheus."""
 
     def rules(self) -> dict[str, Any]:
         """Return the rules as the program reads them."""
