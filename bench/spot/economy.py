@@ -57,7 +57,7 @@ class Trainer:
 
 OURS: Final = Trainer(name="ours", restart_s=3.3, save_s=0.007, saves_on_notice=True)
 TORCHRUN: Final = Trainer(name="torchrun", restart_s=8.6, save_s=0.074, saves_on_notice=False)
-"""By `python -m bench goodput --scale full` of 2026-11-21; see bench/RESULTS.md."""
+"""By `python -m bench goodput --scale full` of 2026-11-21; what it measures now is in bench/RESULTS.md."""
 
 
 class _SpotThenOnDemand:
