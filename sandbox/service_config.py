@@ -127,13 +127,14 @@ _ALWAYS_AUDITED = [
     "pods/ephemeralcontainers",
 ]
 
-_TIMEOUTS = kueue_config.Timeouts(start=45, recovery=10, backoff_base=1, backoff_max=30)
+# A Job replaces a lost pod after a backoff of 10 s: the new one must be ready before the gang is evicted.
+_TIMEOUTS = kueue_config.Timeouts(start=45, recovery=25, backoff_base=1, backoff_max=30)
 
 
 def kueue_config_file(ports: Mapping[str, int], certificates: Path) -> Document:
-    """Return Kueue's configuration: gangs wait for all pods, a lost node requeues the workload.
+    """Return Kueue's configuration: gangs wait for all pods, a gang that does not get all of them is queued again.
 
-    Only ports, paths and timeouts differ from other clusters (docs/adr/0010): process pods start and restart
+    Only ports, paths and timeouts differ from other clusters (docs/adr/0071): process pods start and restart
     in place in about 3 s, and a short backoff is fair in a sandbox with one user.
     """
     behaviour = kueue_config.scheduling_config(

@@ -35,6 +35,8 @@ LAUNCHER: Final = "trainyard.dev/launcher"
 HOST: Final = "kubernetes.io/hostname"
 GATE: Final = "kueue.x-k8s.io/topology"
 """Scheduling gate that Kueue removes when it pins a pod to its node."""
+ENDED: Final = "TerminatedByKueue"
+"""Condition of a pod that Kueue has ended because it waited for a node from which the gang was moved."""
 WORKLOAD_OF: Final = "kueue.x-k8s.io/workload"
 """Annotation with which Kueue names the Workload of a pod."""
 KUEUE_API: Final = "kueue.x-k8s.io/v1beta2"
@@ -107,10 +109,11 @@ class Api:
 def stranded(
     pods: Iterable[Json], nodes: Iterable[str], workloads: Iterable[Json]
 ) -> dict[tuple[str, str], str]:
-    """Return the missing node by namespace and name of the Workload whose pod waits for it. Pure.
+    """Return the lost node by namespace and name of the Workload whose pod waits for it, or did. Pure.
 
-    A pod that was created before the node was gone is pinned to it; one that was created later keeps Kueue's gate
-    as long as its Workload has an unhealthy node. A pod that ends still belongs to the attempt that lost the node.
+    A pod that was created before the node was gone is pinned to it, until Kueue ends it; one that was created
+    later keeps Kueue's gate as long as its Workload has an unhealthy node. A pod that ends still belongs to the
+    attempt that lost the node.
     """
     known = set(nodes)
     unhealthy = {_key(one): _unhealthy_nodes(one) for one in workloads}
@@ -118,7 +121,7 @@ def stranded(
     for pod in pods:
         meta, spec = pod["metadata"], pod["spec"]
         workload = (meta.get("annotations") or {}).get(WORKLOAD_OF)
-        if not workload or not _waits(pod) or meta.get("deletionTimestamp"):
+        if not workload or not (_waits(pod) or _was_ended(pod)) or meta.get("deletionTimestamp"):
             continue
         key = (meta["namespace"], workload)
         pinned = [(spec.get("nodeSelector") or {}).get(HOST)]
@@ -126,7 +129,7 @@ def stranded(
             unhealthy.get(key, []) if _is_gated(pod) else []
         )
         for node in gone:
-            if node not in known:
+            if node not in known or _was_ended(pod):
                 found[key] = node
     return found
 
@@ -149,6 +152,13 @@ def _waits(pod: Json) -> bool:
     return phase == "Pending" and not pod["spec"].get("nodeName")
 
 
+def _was_ended(pod: Json) -> bool:
+    """Whether Kueue has ended a pod that waited. Nothing creates it again."""
+    status = pod.get("status") or {}
+    kinds = {one.get("type") for one in status.get("conditions") or []}
+    return status.get("phase") == "Failed" and ENDED in kinds
+
+
 def released(workload: Json) -> bool:
     """Return whether an evicted Workload holds no nodes any more, so that it may be queued again. Pure."""
     return not (workload.get("status") or {}).get("admission")
@@ -168,7 +178,7 @@ class Requeue:
             self._activate()
         kinds = f"{LAUNCHER} in ({','.join(JOB_KINDS)})"
         pods = self._api.items("/api/v1/pods", labelSelector=kinds)
-        if not any(_waits(pod) for pod in pods):
+        if not any(_waits(pod) or _was_ended(pod) for pod in pods):
             return
         nodes = [node["metadata"]["name"] for node in self._api.items("/api/v1/nodes")]
         gated = any(_is_gated(pod) for pod in pods)

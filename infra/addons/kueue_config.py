@@ -1,6 +1,6 @@
 """Kueue's controller configuration, for the chart and for the sandbox's Kueue.
 
-Both read `config.kueue.x-k8s.io/v1beta2`. Reasons: docs/adr/0010, docs/adr/0014 and docs/adr/0062.
+Both read `config.kueue.x-k8s.io/v1beta2`. Reasons: docs/adr/0014, docs/adr/0062 and docs/adr/0071.
 """
 
 from __future__ import annotations
@@ -13,14 +13,6 @@ from infra.domain import naming
 from infra.domain.launcher_support import KINDS
 
 API: Final = "config.kueue.x-k8s.io/v1beta2"
-
-NODE_REPLACEMENT_GATES: Final = (
-    "TASFailedNodeReplacement",
-    "TASFailedNodeReplacementFailFast",
-    "TASReplaceNodeOnPodTermination",
-    "TASReplaceNodeOnNodeTaints",
-)
-"""Off: a gang that lost a node returns to its queue after a timeout."""
 
 STEERING_GATE: Final = "ConcurrentAdmission"
 """On where runs are steered: the scheduler then reads which flavors a Workload may have, see docs/adr/0048. No
@@ -93,7 +85,7 @@ def scheduling_config(
     return {
         "manageJobsWithoutQueueName": False,
         "featureGates": {
-            **dict.fromkeys((*NODE_REPLACEMENT_GATES, RECLAIM_GATE), False),
+            RECLAIM_GATE: False,
             TOPOLOGY_CACHE_GATE: True,
             **({STEERING_GATE: True} if steered else {}),
         },

@@ -187,9 +187,9 @@ def start(
     given = config_of(**settings)
     given |= {"groups": given["groups"] | {"min": groups_.min, "max": groups_.max}}
     prepare_data(cluster, stage)
-    spec = dataclasses.replace(_spec(name, groups_, given), nodes=nodes, team=stage.team)
+    spec = dataclasses.replace(spec_of(name, groups_, given), nodes=nodes, team=stage.team)
     run = ElasticRun(cluster, spec, stage)
-    _apply(run, job.manifests(spec, stage.platform(), "c" * 40))
+    apply(run, job.manifests(spec, stage.platform(), "c" * 40))
     return run
 
 
@@ -197,7 +197,7 @@ def start_scripts(
     cluster: Cluster, name: str, groups_: Groups | None, script: str, image: str
 ) -> ElasticRun:
     """Start a run with a shell in the trainer's place, which has the number of its group as GROUP."""
-    run = ElasticRun(cluster, _spec(name, groups_, {"steps": 1}))
+    run = ElasticRun(cluster, spec_of(name, groups_, {"steps": 1}))
     found = copy.deepcopy(job.manifests(run.spec, STAGE.platform(), "c" * 40))
     for number, manifest in enumerate(found[1:]):
         body = manifest["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
@@ -205,11 +205,12 @@ def start_scripts(
         main |= {"image": image, "command": ["sh", "-c", script], "workingDir": "/"}
         main["env"].append({"name": "GROUP", "value": str(number)})
         body["terminationGracePeriodSeconds"] = 5
-    _apply(run, found)
+    apply(run, found)
     return run
 
 
-def _spec(name: str, groups_: Groups | None, config: Json) -> RunSpec:
+def spec_of(name: str, groups_: Groups | None, config: Json) -> RunSpec:
+    """Return a run of one node of the team `TEAM`."""
     return RunSpec(
         name=name,
         version=1,
@@ -225,7 +226,8 @@ def _spec(name: str, groups_: Groups | None, config: Json) -> RunSpec:
     )
 
 
-def _apply(run: ElasticRun, manifests: Sequence[Json]) -> None:
+def apply(run: ElasticRun, manifests: Sequence[Json]) -> None:
+    """Create the objects of a run."""
     for manifest in manifests:
         document = json.dumps(run.stage.own(copy.deepcopy(manifest)))
         run.cluster.kubectl("apply", "--server-side", "-f", "-", stdin=document)
@@ -247,17 +249,20 @@ def undisturbed(
     *,
     ranks: int = 1,
     stage: TeamStage = STAGE,
+    elastic: bool = True,
     **settings: Any,
 ) -> Iterator[partial[dict[int, float]]]:
     """A run of one group outside of the cluster, with the same settings; a function that waits for a step.
 
-    `ranks`: of the group.
+    `ranks`: of the group. With `elastic` false it is a gang without groups, and without peer memory.
 
     It returns the losses up to that step.
     """
     file, run_dir = folder / "config.yaml", folder / "undisturbed"
     given = config_of(**settings)
     given |= {"groups": given["groups"] | {"min": 1, "max": 1}}
+    if not elastic:
+        del given["groups"], given["peer_memory"]
     given["data"] |= {"path": str(prepare_data(cluster, stage))}
     file.write_text(yaml.safe_dump(given))
     gang = ["training.trainer.launch", "--standalone", f"--nproc-per-node={ranks}", "-m"]

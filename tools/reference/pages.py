@@ -76,7 +76,7 @@ def text(name: str) -> str:
 def _add_on_versions() -> Iterator[str]:
     """The pinned version, namespace and Kubernetes range of each add-on."""
     yield "## Add-on versions"
-    yield "Kubernetes: range supported or tested upstream. Sandbox: the version that it runs, or that tests can build."
+    yield "Kubernetes: range supported or tested upstream. Sandbox: the version that it or a test runs."
     yield ""
     yield "| Add-on | Chart | Application | Namespace | Kubernetes | Sandbox |"
     yield "|---|---|---|---|---|---|"

@@ -49,10 +49,9 @@ def test_real_nodes_get_a_longer_timeout_than_process_nodes() -> None:
     assert sandbox()["waitForPodsReady"]["timeout"] == "45s"
 
 
-def test_kueue_replaces_no_failed_node_and_keeps_topology_trees() -> None:
-    off = (*kueue_config.NODE_REPLACEMENT_GATES, kueue_config.RECLAIM_GATE)
-    on = {kueue_config.TOPOLOGY_CACHE_GATE: True}
-    assert chart()["featureGates"] == dict.fromkeys(off, False) | on
+def test_kueue_replaces_failed_nodes_as_by_default_and_keeps_topology_trees() -> None:
+    gates = {kueue_config.RECLAIM_GATE: False, kueue_config.TOPOLOGY_CACHE_GATE: True}
+    assert chart()["featureGates"] == gates
     # The sandbox is that of a stack that steers its runs.
     more = {"VisibilityOnDemand": False, kueue_config.STEERING_GATE: True}
     assert sandbox()["featureGates"] == chart()["featureGates"] | more

@@ -17,6 +17,7 @@ from infra.addons import mpi_operator
 from infra.domain import naming
 from infra.domain.launcher_support import LAUNCHERS
 from training import requeue
+from training.deployment.launchers import pod_failure_policy
 
 Json = dict[str, Any]
 
@@ -80,6 +81,15 @@ def test_pod_that_kueue_does_not_place_since_a_node_is_gone_is_stranded(
     owner["status"]["unhealthyNodes"] = [{"name": node} for node in unhealthy]
     lost = requeue.stranded([waits], ["there"], [owner])
     assert lost == ({("team-a", "run"): "lost"} if found else {})
+
+
+def test_a_pod_that_kueue_has_ended_is_not_created_again_so_its_gang_is_queued_again() -> None:
+    ended = {"phase": "Failed", "conditions": [{"type": requeue.ENDED, "status": "True"}]}
+    assert requeue.ENDED in pod_failure_policy.DISRUPTED
+    lost = requeue.stranded([pod("run", "there", status=ended)], ["there"], [])
+    assert lost == {("team-a", "run"): "there"}
+    failed = pod("run", "there", status={"phase": "Failed"})
+    assert not requeue.stranded([failed], ["there"], [])
 
 
 class Server:

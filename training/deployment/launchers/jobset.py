@@ -48,7 +48,7 @@ def failure_policy(run: RunSpec) -> dict[str, Any]:
                 "onJobFailureReasons": _POD_FAILURE_POLICY,
                 "onJobFailureMessagePatterns": [
                     f"exit code {spec.EXIT_PREEMPTED} ",
-                    "condition DisruptionTarget ",
+                    *(f"condition {kind} " for kind in pod_failure_policy.DISRUPTED),
                 ],
             },
             *([_GAVE_UP] if restarts.has_one_pod(run) else []),

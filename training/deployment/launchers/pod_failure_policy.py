@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from training import spec
 from training.deployment import needs
@@ -10,6 +10,10 @@ from training.deployment.launchers import restarts
 from training.deployment.launchers.pod import CONTAINER
 from training.spec import RunSpec
 from trainyard.contract import REPLACED_CODES
+
+DISRUPTED: Final = ("DisruptionTarget", "TerminatedByKueue")
+"""Conditions of pods that ended because of their node, not of their program: those that the cluster evicts, and
+those that Kueue ends because they wait for a node from which the gang was moved."""
 
 
 def exit_code_rule(action: str, code: int, container: str = CONTAINER) -> dict[str, Any]:
@@ -19,10 +23,10 @@ def exit_code_rule(action: str, code: int, container: str = CONTAINER) -> dict[s
 
 
 def disruption_rule(action: str) -> dict[str, Any]:
-    """Return a rule of podFailurePolicy for pods that the cluster evicts."""
+    """Return a rule of podFailurePolicy for pods that ended because of their node."""
     return {
         "action": action,
-        "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
+        "onPodConditions": [{"type": kind, "status": "True"} for kind in DISRUPTED],
     }
 
 
