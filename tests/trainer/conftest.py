@@ -17,7 +17,7 @@ from tests.trainer.fault_table import Trials
 from tests.trainer.ranks import DEADLINE_S, RunFiles
 from tests.trainer.runs import CONFIG, Trainer
 
-STEP_S = 0.05
+STEP_S = 0.25
 """For each step of the undisturbed run that a test is compared with, at most."""
 
 
