@@ -1,7 +1,7 @@
 """Which replica groups leave a node that was cordoned because runs have named ranks on it. Pure.
 
-A group that computed wrong values or hung has ended, and Kueue gives it another node; one that is slow goes on, and
-holds up the others.
+A group that computed wrong values or hung has ended, and Kueue gives it another node; one that is slow goes on,
+and holds up the others.
 """
 
 from __future__ import annotations
