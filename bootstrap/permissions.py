@@ -335,7 +335,7 @@ def _storage(target: Target) -> list[Statement]:
             ],
             _buckets(target),
         ),
-        # FSx writes the first line of a file system's log as the role that creates it.
+        # AWS' own policy AmazonFSxFullAccess allows this to whoever creates file systems with logs.
         _allow(
             "FileSystemLogs",
             ["logs:CreateLogStream", "logs:PutLogEvents"],

@@ -153,10 +153,14 @@ def _waits(pod: Json) -> bool:
 
 
 def _was_ended(pod: Json) -> bool:
-    """Whether Kueue has ended a pod that waited. Nothing creates it again."""
+    """Whether Kueue has ended a pod that waited, and nothing creates it again.
+
+    The launcher is a Job's: that creates another pod, and keeps the one that failed also while it is suspended.
+    """
     status = pod.get("status") or {}
     kinds = {one.get("type") for one in status.get("conditions") or []}
-    return status.get("phase") == "Failed" and ENDED in kinds
+    of_job = any(one.get("kind") == "Job" for one in pod["metadata"].get("ownerReferences") or [])
+    return status.get("phase") == "Failed" and ENDED in kinds and not of_job
 
 
 def released(workload: Json) -> bool:

@@ -88,6 +88,9 @@ def test_a_pod_that_kueue_has_ended_is_not_created_again_so_its_gang_is_queued_a
     assert requeue.ENDED in pod_failure_policy.DISRUPTED
     lost = requeue.stranded([pod("run", "there", status=ended)], ["there"], [])
     assert lost == {("team-a", "run"): "there"}
+    launcher = pod("run", "there", status=ended)
+    launcher["metadata"]["ownerReferences"] = [{"kind": "Job", "name": "run-launcher"}]
+    assert not requeue.stranded([launcher], ["there"], [])
     failed = pod("run", "there", status={"phase": "Failed"})
     assert not requeue.stranded([failed], ["there"], [])
 
