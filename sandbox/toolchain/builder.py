@@ -17,7 +17,7 @@ from pathlib import Path
 from sandbox import paths
 from sandbox.reporting import Report
 from sandbox.toolchain.lookup import ToolLocation, cache_entry, find_in_cache
-from sandbox.toolchain.tools import OWN, Tool, Version
+from sandbox.toolchain.tools import OWN, WHOLE_PACKAGE, Tool, Version
 
 BYTES_NEEDED = 13 * 1024**3
 """Free disk space for a build of everything: 10 GiB were measured with empty caches, without Prometheus and
@@ -146,7 +146,11 @@ class Builder:
             for path in [copy, *copy.rglob("*")]:
                 path.chmod(0o755 if path.is_dir() else 0o644)
             for file in tool.own_files(module):
-                shutil.copyfile(file, copy / file.relative_to(tool.recipe / OWN / module))
+                place = copy / file.relative_to(tool.recipe / OWN / module)
+                if file.name == WHOLE_PACKAGE:
+                    for other in place.parent.glob("*.go"):
+                        other.unlink()
+                shutil.copyfile(file, place)
             text += f"\nreplace {module} => {copy}\n"
         for name in tool.empty_files:
             empty = folder / _COPY / tool.module / name

@@ -168,11 +168,20 @@ def test_a_recipe_s_own_files_replace_those_of_its_modules(
     assert found.binaries["tool"].read_text() == "without\nthe program\n"
     (own / "all.go").write_text("other\n")
     assert tool.key != before
+    before = tool.key
+    (own / "all.go").rename(own / tools.WHOLE_PACKAGE)
+    found = Builder({tool.go: go}, tmp_path / "logs").build(tool, lambda _: None)
+    assert found.binaries["tool"].read_text() == "other\n"
+    assert tool.key != before
 
 
 def test_only_the_pulumi_of_the_sandbox_lacks_clouds() -> None:
     replaced = {tool.name: tool.modules_with_own_files() for tool in ALL_TOOLS}
     assert {name: found for name, found in replaced.items() if found} == {
-        "pulumi": ["github.com/pulumi/pulumi/pkg/v3", "gocloud.dev"],
+        "pulumi": [
+            "github.com/alecthomas/chroma",
+            "github.com/pulumi/pulumi/pkg/v3",
+            "gocloud.dev",
+        ],
         "external-secrets": ["github.com/external-secrets/external-secrets"],
     }
