@@ -7,7 +7,7 @@ import platform
 import re
 import statistics
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -72,7 +72,7 @@ def admission(outcome: AdmissionOutcome) -> str:
         f" the goal of at most {WRITES_GOAL} is {'met' if outcome.writes_ratio <= WRITES_GOAL else 'not met'}.",
         "",
         *_costs(outcome),
-        *_violation_lines([line for r in outcome.rounds for line in r.messages]),
+        *_list("First violations:", [line for r in outcome.rounds for line in r.messages]),
     ]
     return "\n".join(lines)
 
@@ -133,6 +133,9 @@ def _milliseconds(found: RoundResult, service: str) -> str:
     return f"{1000 * found.cpu_s.get(service, 0.0):.1f}"
 
 
+OVER_SHOWN = 3
+
+
 def storm(outcome: StormOutcome) -> str:
     """Return the section of a preemption storm."""
     size = outcome.size
@@ -152,18 +155,22 @@ def storm(outcome: StormOutcome) -> str:
         " unbounded: the Job controller deletes them |",
         f"| admitted over quota within {RESTART_S:.0f} s after a restart of Kueue |"
         f" {len(outcome.over_after_restart)} | unbounded: Kueue admits while it still loads its queues |",
-        f"| most GPUs admitted at once | {outcome.peak_part:.0%} | at most 100% |",
+        f"| most GPUs admitted at once | {outcome.peak_part:.0%} | at most 100%, those aside |",
         f"| controllers killed | {len(outcome.kills)} | {size.kills} |",
         "",
         f"{outcome.seconds:.0f} s from the first high-priority gang to the last completion. Evictions:"
         f" {reasons or 'none'}; of high-priority gangs: {outcome.evictions_of_high.total()}. Killed: {kills}.",
-        *_violation_lines([*outcome.messages, *outcome.over_after_restart]),
+        *_list("First violations:", outcome.messages),
+        *_list(
+            "First admitted over quota after a restart of Kueue:",
+            outcome.over_after_restart[:OVER_SHOWN],
+        ),
     ]
     return "\n".join(lines)
 
 
-def _violation_lines(messages: list[str]) -> list[str]:
-    return ["", "First violations:", *(f"- {m}" for m in messages)] if messages else []
+def _list(title: str, lines: Sequence[str]) -> list[str]:
+    return ["", title, *(f"- {line}" for line in lines)] if lines else []
 
 
 def trainer_section(text: str) -> str:
