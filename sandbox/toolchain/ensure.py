@@ -203,7 +203,9 @@ def _install_graph(
     builds = [t for t in tools if t.binaries and t.name not in ready and not find_on_path(t)]
     if len(builds) > 1 and not any(tool.own_options for tool in builds):
         builder.compile_packages(builds, lambda text: table.report(builds[0].name, text))
-    return {tool.name: _install(builder, tool, ready.get(tool.name), table) for tool in tools}
+    with ThreadPoolExecutor(BUILDS_AT_ONCE) as pool:
+        made = pool.map(lambda tool: _install(builder, tool, ready.get(tool.name), table), tools)
+        return dict(zip((tool.name for tool in tools), made, strict=True))
 
 
 def _install(

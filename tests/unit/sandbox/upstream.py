@@ -7,7 +7,7 @@ import io
 import json
 import tarfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -63,20 +63,26 @@ class Upstream:
     asked: list[str] = field(default_factory=list)
     url: str = ""
 
-    def publish(self, tool: Tool) -> list[str]:
-        """Add what upstream publishes of this tool; return the paths of its programs' files."""
+    def publish(self, tool: Tool, programs: Mapping[str, bytes] | None = None) -> list[str]:
+        """Add what upstream publishes of this tool; return the paths of its programs' files.
+
+        `programs`: the executables by name; by default, all print a version and do no more.
+        """
         release = release_for_this_machine(tool)
         assert release is not None
-        data = program(PRINTS.get(tool.name, ""))
+        if programs is None:
+            binaries = [one.name for one in tool.binaries]
+            names = release.programs if isinstance(release, Archive) else binaries
+            programs = dict.fromkeys(names, program(PRINTS.get(tool.name, "")))
         site = release.site.removeprefix(self.url)
         self.files[f"{site}/{releases.LOOK[release.site]}"] = b"here"
         if isinstance(release, Files):
-            paths = [f"{site}/{release.folder}/{binary.name}" for binary in tool.binaries]
-            self.files |= dict.fromkeys(paths, data)
-            self.files |= {f"{path}.sha256": sha256(data).encode() for path in paths}
-            return paths
+            paths = {f"{site}/{release.folder}/{name}": data for name, data in programs.items()}
+            self.files |= paths
+            self.files |= {f"{path}.sha256": sha256(data).encode() for path, data in paths.items()}
+            return list(paths)
         if isinstance(release, Archive):
-            packed = archive({f"{tool.name}/{name}": data for name in release.programs})
+            packed = archive({f"{tool.name}/{name}": data for name, data in programs.items()})
             path = f"{site}/{release.folder}/{release.name}"
             sums = f"{'0' * 64}  other.tar.gz\n{sha256(packed)}  {release.name}\n"
             self.files |= {
@@ -84,6 +90,7 @@ class Upstream:
                 f"{site}/{release.folder}/{release.checksums}": sums.encode(),
             }
             return [path]
+        (data,) = programs.values()
         return self._publish_image(site, release, data)
 
     def _publish_image(self, site: str, release: Image, data: bytes) -> list[str]:

@@ -1,0 +1,58 @@
+"""A sandbox whose tools are downloaded, as on machines that reach the sites of releases: nothing is built."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from sandbox import paths, toolchain
+
+pytestmark = [pytest.mark.sandbox, pytest.mark.full_only, pytest.mark.timeout(1200)]
+
+
+def test_with_downloads_a_run_starts_without_a_build(tmp_path: Path) -> None:
+    tools = toolchain.ensure_for_runs(Console(force_terminal=False))
+    binaries = tmp_path / "binaries.json"
+    binaries.write_text(json.dumps({name: str(path) for name, path in tools.binaries.items()}))
+    env = os.environ | {
+        "TRAINYARD_CACHE": str(tmp_path / "cache"),
+        "SANDBOX_HOME": str(tmp_path / "home"),
+        "SANDBOX_MONITORING": "off",
+    }
+    lines, seen = [], dict[str, float]()
+    up = subprocess.Popen(
+        [sys.executable, "-m", "tests.sandbox.downloaded_up", str(binaries)],
+        cwd=paths.PROJECT,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        assert up.stdout is not None
+        for line in up.stdout:
+            lines.append(line)
+            for event in ("Published", "from downloaded", "step 1 /"):
+                if event in line:
+                    seen.setdefault(event, time.monotonic())
+        assert up.wait() == 0, "".join(lines[-40:])
+    finally:
+        up.kill()
+        clean = [sys.executable, "-m", "sandbox", "clean"]
+        subprocess.run(clean, cwd=paths.PROJECT, env=env, check=True, capture_output=True)
+    (sources,) = [line for line in lines if "from downloaded" in line]
+    assert "built" not in sources, sources
+    downloaded = re.findall(r"[a-z]+", sources.partition(":")[2])
+    assert downloaded == ["etcd", "jobset", "kubernetes", "kueue", "kwok", "pulumi"]
+    published = next(line.strip() for line in lines if "Published" in line)
+    tools_s, step_s = (seen[e] - seen["Published"] for e in ("from downloaded", "step 1 /"))
+    print(f"{published}. Tools after {tools_s:.0f} s, the first step after {step_s:.0f} s")
