@@ -6,16 +6,14 @@ import copy
 import json
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from infra.addons import elastic_runs, steering
+from infra.addons import elastic_runs
 from infra.addons.elastic_runs import ElasticRunsArgs
-from infra.addons.steering import SteeringArgs
 from infra.domain import naming
 from infra.kubernetes.admission_policy import binding
 from infra.kubernetes.objects import Manifest
@@ -23,19 +21,19 @@ from infra.queueing import kueue_admission
 from infra.tenancy import access
 from ops import __main__ as ops
 from ops import objects
-from ops.metrics import Sample
 from ops.release import Releaser
 from ops.steer import settings
 from ops.steer.control import Controller
 from ops.steer.cordon import SLOW_S
 from sandbox.node.reclaim import reclaim, restore
-from tests.sandbox import elastic_kit
+from tests.sandbox import elastic_kit, steering_kit
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.costs_kit import applied, namespace
 from tests.sandbox.elastic_kit import ENDLESS, KINDS, STAGE, ElasticRun, Json, is_ready, undisturbed
 from tests.sandbox.escape_kit import Asker, create, delete, patch
 from tests.sandbox.node_kit import HOST, until
 from tests.sandbox.queue_kit import holds_quota
+from tests.sandbox.steering_kit import Named
 from tests.sandbox.test_in_cluster import may
 from training.spec import CHECKPOINT_MOUNT, Groups
 
@@ -170,33 +168,11 @@ def test_below_min_the_run_saves_waits_and_resumes(
 # A node on which the run names a slow rank
 
 
-@dataclass
-class Named:
-    """A Prometheus that knows which rank a run has named."""
-
-    run: str
-    node: str
-    now: float
-
-    def query(self, expression: str) -> list[Sample]:
-        labels = {"namespace": STAGE.namespace, "run_id": self.run, "culprit_node": self.node}
-        labels |= {"symptom": "slow-rank", "culprit_rank": "1"}
-        return [Sample(labels=labels, value=self.now)] if "culprit" in expression else []
-
-
 STEERED: Final[Json] = {
     "pools": [{"name": elastic_kit.SPOT, "place": "spot", "usdPerNodeHour": 10.0}],
     "rules": {"losses": 2, "windowSeconds": 3600.0, "emptySeconds": 3600.0},
     "cordonNamedNodes": True,
 }
-
-
-def _steering() -> list[Manifest]:
-    args = SteeringArgs(image="none", every_seconds=5, settings=STEERED, prometheus=False)
-    found = copy.deepcopy(steering.plan(args))
-    walls = kueue_admission.workloads_written_by_kueue()
-    home = namespace(naming.STEERING_NAMESPACE, **found.namespace_labels)
-    return [home, walls, binding(walls), *found.before, *access.steering_access(elastic_kit.TEAM)]
 
 
 @pytest.mark.sampled(45)
@@ -213,12 +189,12 @@ def test_a_group_leaves_a_node_that_was_cordoned_for_its_slow_rank(
     goes = on_spot[-1]
     stays, slow = group_of(run, 1 - goes), group_of(run, goes)["spec"]["nodeName"]
     said: list[str] = []
-    with applied(elastic, _steering()):
-        api = elastic_kit.api_as(elastic, steering.NAME, naming.STEERING_NAMESPACE, tmp_path)
+    with applied(elastic, steering_kit.add_on(STEERED, elastic_kit.TEAM)):
+        api = steering_kit.api(elastic, tmp_path)
         controller = Controller(api, settings.parse(STEERED), said.append)
         now = time.time()
         for late in (0.0, SLOW_S + 1):
-            known: Any = Named(run.spec.run_id, slow, now + late)
+            known: Any = Named(elastic_kit.TEAM, run.spec.run_id, slow, "slow-rank", now + late)
             controller.step(known, now + late)
         assert any(f"node {slow}: cordoned" in line for line in said), said
 

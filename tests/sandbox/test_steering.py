@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import datetime as dt
 import json
 import random
@@ -10,31 +9,25 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-import yaml
 
 from infra.addons import steering
-from infra.addons.steering import SteeringArgs
 from infra.domain import naming
-from infra.kubernetes.admission_policy import binding
-from infra.kubernetes.objects import Manifest
-from infra.queueing import kueue_admission
 from infra.sites.simulated import node_pools
-from infra.tenancy import access
 from ops.cluster import Cluster as Api
-from ops.metrics import Sample
 from ops.steer import memory, settings
 from ops.steer.control import Controller
 from ops.steer.memory import Memory
 from sandbox.node.api import node_path, object_path, pod_path
+from tests.sandbox import steering_kit
 from tests.sandbox.conftest import Cluster
-from tests.sandbox.costs_kit import applied, namespace
+from tests.sandbox.costs_kit import applied
 from tests.sandbox.escape_kit import Asker, create, delete, patch
 from tests.sandbox.node_kit import until
 from tests.sandbox.queue_kit import Fleet, Json, condition, held, holds_quota, pool, team_of
+from tests.sandbox.steering_kit import Named
 from tests.sandbox.test_in_cluster import may
 
 pytestmark = [pytest.mark.sandbox, pytest.mark.sampled(95)]
@@ -219,28 +212,6 @@ class Steered:
         self.fleet.client.create(node_path(), fresh)
 
 
-def _add_on() -> list[Manifest]:
-    """What the add-on renders, without its pod, and the policy that keeps others from Workloads."""
-    args = SteeringArgs(image="none", every_seconds=5, settings=SETTINGS, prometheus=False)
-    found = copy.deepcopy(steering.plan(args))
-    walls = kueue_admission.workloads_written_by_kueue()
-    home = namespace(naming.STEERING_NAMESPACE, **found.namespace_labels)
-    roles = [one for team in (RICH, POOR) for one in access.steering_access(team)]
-    return [home, walls, binding(walls), *found.before, *roles]
-
-
-def _as_account(cluster: Cluster, folder: Path) -> Api:
-    """The API server as the service account sees it."""
-    words = ("create", "token", steering.NAME, "-n", naming.STEERING_NAMESPACE, "--duration=2h")
-    token = cluster.kubectl(*words).strip()
-    config = yaml.safe_load(cluster.kubeconfig.read_text())
-    for user in config["users"]:
-        user["user"] = {"token": token}
-    file = folder / "kubeconfig"
-    file.write_text(yaml.safe_dump(config))
-    return Api(file)
-
-
 @pytest.fixture(scope="module")
 def steered(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Steered]:
     pools = [
@@ -251,10 +222,10 @@ def steered(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
     ]
     teams = [team_of(RICH), team_of(POOR, onDemandUsdPerHour=0)]
     fleet = Market(cluster, "steered", pools, teams)
-    with fleet.deployed(), applied(cluster, _add_on()):
+    with fleet.deployed(), applied(cluster, steering_kit.add_on(SETTINGS, RICH, POOR)):
         said: list[str] = []
         controller = Controller(
-            api := _as_account(cluster, tmp_path_factory.mktemp("steering")),
+            api := steering_kit.api(cluster, tmp_path_factory.mktemp("steering")),
             settings.parse(SETTINGS),
             said.append,
             home=naming.STEERING_NAMESPACE,
@@ -396,18 +367,6 @@ def test_a_capacity_block_has_a_clock(steered: Steered) -> None:
     fleet.stop_all()
 
 
-class Named:
-    """A Prometheus that knows which rank a run has named."""
-
-    def __init__(self, run: str, node: str) -> None:
-        labels = {"namespace": naming.namespace(RICH), "run_id": run, "culprit_node": node}
-        labels |= {"symptom": "corrupt-rank", "culprit_rank": "0"}
-        self.samples = [Sample(labels=labels, value=time.time())]
-
-    def query(self, expression: str) -> list[Sample]:
-        return self.samples if "culprit" in expression else []
-
-
 def test_a_node_that_a_run_has_named_is_cordoned_and_nothing_else_of_nodes_is_changed(
     steered: Steered, cluster: Cluster
 ) -> None:
@@ -422,7 +381,7 @@ def test_a_node_that_a_run_has_named_is_cordoned_and_nothing_else_of_nodes_is_ch
         and one["metadata"]["labels"].get(naming.POOL) == BOUGHT
     )
     for named in (other, node):  # the run is not on the first
-        prometheus: Any = Named(run, named)
+        prometheus: Any = Named(RICH, run, named, "corrupt-rank")
         steered.controller.step(prometheus, time.time())
     found = steered.fleet.client.get(node_path(node))
     assert found["spec"]["unschedulable"] is True
