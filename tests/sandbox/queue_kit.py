@@ -132,6 +132,7 @@ class Fleet:
         """The fleet, ready; deleted at the end."""
         objects = self.objects()
         document = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
+        until(lambda: not self._ending(objects), "an earlier fleet is gone", _GONE_S, every_s=1.0)
         self.cluster.kubectl("apply", "--server-side", "-f", "-", stdin=document)
         try:
             queues = [f"clusterqueue/{naming.cluster_queue(t.name)}" for t in self.config.teams]
@@ -141,10 +142,19 @@ class Fleet:
         finally:
             self.stop_all()
             document = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects[::-1]})
-            # Namespaces are slow to delete and do not disturb other tests.
+            # Namespaces are slow to delete and disturb only a fleet of the same teams, which waits for them.
             options = ("--ignore-not-found", "--wait=false", "-f", "-")
             self.cluster.kubectl("delete", *options, stdin=document)
             until(lambda: not self._left(objects), "no queue is left", _GONE_S, every_s=1.0)
+
+    def _ending(self, objects: Sequence[Json]) -> list[str]:
+        """The fleet's namespaces that are still being deleted."""
+        named = [o["metadata"]["name"] for o in objects if o["kind"] == "Namespace"]
+        found = [
+            item["metadata"]
+            for item in self.client.get(object_path("/api/v1", None, "namespaces"))["items"]
+        ]
+        return [m["name"] for m in found if m["name"] in named and "deletionTimestamp" in m]
 
     def _left(self, objects: Sequence[Json]) -> list[str]:
         """Kueue's cluster-wide objects that are still there: each waits for those that name it."""
