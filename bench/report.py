@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import re
@@ -71,10 +72,27 @@ def admission(outcome: AdmissionOutcome) -> str:
         f" the goal of {GOAL} is {met}. API writes per gang: **{outcome.writes_ratio:.2f}** times minimal's;"
         f" the goal of at most {WRITES_GOAL} is {'met' if outcome.writes_ratio <= WRITES_GOAL else 'not met'}.",
         "",
+        *_waits(outcome),
+        "",
         *_costs(outcome),
         *_list("First violations:", [line for r in outcome.rounds for line in r.messages]),
     ]
     return "\n".join(lines)
+
+
+def _waits(outcome: AdmissionOutcome) -> list[str]:
+    """Return a table of when parts of the gangs were admitted: the last ones may wait for others to end."""
+    parts = {"half of the gangs": 0.5, "nine tenths": 0.9, "all": 1.0}
+
+    def after(arm: str, part: float) -> float:
+        rounds = [r.admitted_after_s for r in outcome.rounds_of(arm)]
+        return statistics.median(times[math.ceil(part * len(times)) - 1] for times in rounds)
+
+    rows = (
+        f"| {name} | {after(TRAINYARD_ARM, part):.1f} s | {after(MINIMAL_ARM, part):.1f} s |"
+        for name, part in parts.items()
+    )
+    return [f"| admitted after | {TRAINYARD_ARM} | {MINIMAL_ARM} |", "|---|---|---|", *rows]
 
 
 def _costs(outcome: AdmissionOutcome) -> list[str]:

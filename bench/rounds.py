@@ -42,6 +42,8 @@ class RoundResult:
     gangs: int
     admitted_per_s: float
     """Gangs over the time from the release of the queues to the last first admission."""
+    admitted_after_s: tuple[float, ...]
+    """When each gang was first admitted, from the release on, ascending."""
     finished_per_s: float
     write_p99_s: float
     """The API server's own, over all writes of the round."""
@@ -199,12 +201,13 @@ def _result(
         checker = observer.checker
         checker.close()
         gangs = checker.gangs.values()
-        admitted = max(gang.first_admitted or start for gang in gangs) - start
+        admitted = sorted((gang.first_admitted or start) - start for gang in gangs)
         finished = max(gang.finished or start for gang in gangs) - start
         return RoundResult(
             arm=arm.name,
             gangs=count,
-            admitted_per_s=count / admitted,
+            admitted_per_s=count / admitted[-1],
+            admitted_after_s=tuple(admitted),
             finished_per_s=count / finished,
             write_p99_s=latency.quantile(buckets, 0.99),
             writes=_per_gang(before.writes, after.writes, count),

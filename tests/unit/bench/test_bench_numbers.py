@@ -11,6 +11,7 @@ import pytest
 
 from bench import admission, fleet, gangs, latency, report, storm
 from bench.fleet import Fleet
+from bench.rounds import RoundResult
 from bench.statistics import median_and_bound
 from infra.addons import kueue_config
 from infra.domain import naming
@@ -152,6 +153,30 @@ def test_low_priority_comes_from_research_only() -> None:
     tiers = dict(fleet.TEAMS)
     assert {tiers[gang.team] for gang in low} == {"research"}
     assert {tiers[gang.team] for gang in high} == {"research", "production"}
+
+
+def test_the_section_says_when_parts_of_the_gangs_were_admitted() -> None:
+    def made(arm: str, *after: float) -> RoundResult:
+        return RoundResult(
+            arm=arm,
+            gangs=len(after),
+            admitted_per_s=len(after) / after[-1],
+            admitted_after_s=after,
+            finished_per_s=1.0,
+            write_p99_s=0.1,
+            writes={"pods": 1.0},
+            cpu_s={},
+            evictions=0,
+            late_pods=0,
+            violations=0,
+            messages=(),
+        )
+
+    size = admission.Size(nodes=1, workloads=4, pairs=1, seed=1)
+    ours, least = made(fleet.TRAINYARD_ARM, 1, 2, 3, 40), made(fleet.MINIMAL_ARM, 2, 4, 6, 8)
+    text = report.admission(admission.Outcome(size=size, rounds=(ours, least)))
+    assert "| half of the gangs | 2.0 s | 4.0 s |" in text
+    assert "| all | 40.0 s | 8.0 s |" in text
 
 
 def test_a_section_is_replaced_and_the_others_are_kept(tmp_path: Path) -> None:
