@@ -151,7 +151,8 @@ def _milliseconds(found: RoundResult, service: str) -> str:
     return f"{1000 * found.cpu_s.get(service, 0.0):.1f}"
 
 
-OVER_SHOWN = 3
+OVER_SHOWN: Final = 3
+"""Admissions over quota that the section lists: each names every run of the flavor."""
 
 
 def storm(outcome: StormOutcome) -> str:

@@ -335,7 +335,7 @@ def _storage(target: Target) -> list[Statement]:
             ],
             _buckets(target),
         ),
-        # AWS' own policy AmazonFSxFullAccess allows this to whoever creates file systems with logs.
+        # The managed policy AmazonFSxFullAccess grants the same to roles that create file systems with logs.
         _allow(
             "FileSystemLogs",
             ["logs:CreateLogStream", "logs:PutLogEvents"],

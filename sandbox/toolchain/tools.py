@@ -58,8 +58,8 @@ class Tool:
     `assets`: folders copied from the module's source, relative to its root, so that they outlive the module
     cache. `tags`: build tags. `empty_files`: files, relative to the module's root, that the program embeds and
     the module lacks (a web page that is built elsewhere): the build sees empty ones. `graph`: folder of the
-    recipe; tools that share one are built one after the other, so that a package that several import is compiled
-    once. Empty: the tool's own folder.
+    recipe; packages of tools that share one are compiled together, each once, and then the tools are linked.
+    Empty: the tool's own folder.
     """
 
     name: str
@@ -175,7 +175,7 @@ TOOLS: tuple[Tool, ...] = (
         accepts=r"v3\.(259|2[6-9]\d|[3-9]\d\d)\.\d+",
         ldflags=f"-X github.com/pulumi/pulumi/sdk/v3/go/common/version.Version={PULUMI_VERSION}",
         # Without what no stack of this project uses, own/: other clouds' state and keys, and Pulumi Cloud's API,
-        # whose description takes a third of the processor time of the whole build.
+        # the parser of whose description took a third of Pulumi's build.
     ),
     Tool(
         name="prometheus",
