@@ -106,7 +106,7 @@ def start_of(
 def rank_command(words: Sequence[str]) -> list[str]:
     """Return the command of a rank: Python for a script or `-m MODULE`, otherwise a program as it is."""
     if words[0].endswith(".py") or words[0] == "-m":
-        return [sys.executable, "-u", *words]
+        return [sys.executable, *words]
     return list(words)
 
 

@@ -74,13 +74,13 @@ def program_environment(
 ) -> tuple[list[str], dict[str, str]]:
     """Return the command and the environment of the ranks, expanded. Raises ProgramError.
 
-    What the platform sets wins over what the program asks for. `folder`: the unpacked source, the
-    working directory of the ranks.
+    The program's own variables win over those of the container and its image; the config check refuses the
+    names that the platform needs. `folder`: the unpacked source, the working directory of the ranks.
     """
     values = {name: facts.get(name, "") for name in PLACEHOLDERS}
     command = [expand(word, values) for word in program.command]
     own = {name: expand(text, values) for name, text in program.env.items()}
-    env = {**own, **inherited}
+    env = {**inherited, **own}
     env |= {PLACEHOLDERS[name].variable: value for name, value in facts.items() if value}
     if folder is not None:  # as Python does for a script: modules beside it, also for `-m`
         env["PYTHONPATH"] = ":".join(filter(None, (str(folder), env.get("PYTHONPATH", ""))))

@@ -149,7 +149,7 @@ class _RankParent:
 
 def _environment() -> dict[str, str]:
     """Return the program's environment, with torch's variables under mpirun."""
-    values = dict(os.environ)
+    values = {"PYTHONUNBUFFERED": "1", **os.environ}
     for name, source in _MPI_VARIABLES.items():
         if source in values:
             values[name] = values[source]

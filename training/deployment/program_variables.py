@@ -28,6 +28,7 @@ _NETWORK_KEYS: Final[Mapping[str, str]] = {
 _OF_PLATFORM: Final = frozenset(
     {
         *("RANK", "LOCAL_RANK", "GROUP_RANK", "NODE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"),
+        *("ROLE_RANK", "ROLE_NAME", "ROLE_WORLD_SIZE", "GROUP_WORLD_SIZE"),
         *("MASTER_ADDR", "MASTER_PORT", "JOB_COMPLETION_INDEX", "HOSTNAME", "HOME"),
         *("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "LD_PRELOAD", "LD_AUDIT"),
         *("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES"),
@@ -37,6 +38,7 @@ _PREFIXES_OF_PLATFORM: Final = (
     "TRAINYARD_",
     "PET_",
     "TORCHELASTIC_",
+    "TORCH_ELASTIC_",
     "OMPI_",
     "PMIX_",
     "PRTE_",
@@ -44,12 +46,22 @@ _PREFIXES_OF_PLATFORM: Final = (
 )
 _PREFIXES_OF_POOL: Final = ("NCCL_IB_", "NCCL_NET", "NCCL_SOCKET_", "FI_", "OFI_NCCL_", "RDMAV_")
 """Decided by the pool's network (infra/domain/fabric.py)."""
+_PREFIXES_OF_ACCELERATE: Final = (
+    *(
+        "ACCELERATE_USE_",
+        "ACCELERATE_MIXED_PRECISION",
+        "ACCELERATE_DYNAMO_",
+        "ACCELERATE_DEEPSPEED_",
+    ),
+    "FSDP_",
+)
+"""`accelerate launch` sets them in every rank, from its configuration and defaults."""
 
 
 def check(section: ProgramSection) -> Iterator[ConfigIssue]:
     """Check the names of variables, and the placeholders of command and variables."""
     for name in section.env:
-        if issue := _reserved(name):
+        if issue := _reserved(name, section.launcher):
             yield issue
     for index, word in enumerate(section.command):
         yield from _unknown(f"program.command[{index}]", word, section)
@@ -57,7 +69,7 @@ def check(section: ProgramSection) -> Iterator[ConfigIssue]:
         yield from _unknown(f"program.env.{name}", value, section)
 
 
-def _reserved(name: str) -> ConfigIssue | None:
+def _reserved(name: str, launcher: str) -> ConfigIssue | None:
     path = f"program.env.{name}"
     if not _NAME.fullmatch(name):
         return ConfigIssue(
@@ -90,6 +102,14 @@ def _reserved(name: str) -> ConfigIssue | None:
             problem="is set by the platform",
             valid="must not be set by a run",
             action="remove it",
+        )
+    if launcher == "accelerate" and name.startswith(_PREFIXES_OF_ACCELERATE):
+        return ConfigIssue(
+            path=path,
+            code="reserved-variable",
+            problem="is set by accelerate launch",
+            valid="must be a key of the file that program.accelerate names",
+            action="move it there",
         )
     return None
 

@@ -374,12 +374,22 @@ WRONG: dict[str, tuple[Callable[[Path], dict[str, Any]], str]] = {
         lambda _: {
             "program": {
                 "env": {"RANK": "0", "LD_PRELOAD": "x", "TRAINYARD_TEAM": "y", "PYTHONPATH": "z"}
+                | {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "1"}
             }
         },
         "\n".join(
             f"program.env.{name}: reserved-variable"
-            for name in ("LD_PRELOAD", "PYTHONPATH", "RANK", "TRAINYARD_TEAM")
+            for name in (
+                *("LD_PRELOAD", "PYTHONPATH", "RANK"),
+                *("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "TRAINYARD_TEAM"),
+            )
         ),
+    ),
+    "variable of accelerate launch": (
+        lambda _: {
+            "program": {"launcher": "accelerate", "env": {"ACCELERATE_MIXED_PRECISION": "bf16"}}
+        },
+        "program.env.ACCELERATE_MIXED_PRECISION: reserved-variable",
     ),
     "variables of the network": (
         lambda _: {"program": {"env": {"NCCL_DEBUG": "INFO", "NCCL_IB_HCA": "mlx5"}}},
@@ -500,7 +510,7 @@ RIGHT: dict[str, Callable[[Path], dict[str, Any]]] = {
         "program": {"launcher": "python"},
     },
     "a tunable of NCCL": lambda _: {
-        "program": {"env": {"NCCL_NVLS_ENABLE": "0", "OMP_NUM_THREADS": "4"}}
+        "program": {"env": {"NCCL_NVLS_ENABLE": "0", "OMP_NUM_THREADS": "4", "PATH": "/mine"}}
     },
     "a batch that fits": lambda p: zero(
         p, train_batch_size=128, train_micro_batch_size_per_gpu=4, gradient_accumulation_steps=2
