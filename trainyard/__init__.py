@@ -12,6 +12,7 @@
             with trainyard.checkpoints.save(step) as folder:
                 ...
             trainyard.exit_preempted()
+    trainyard.finished()                                 # a notice that comes now changes nothing
 
 Outside a run nothing is reported, and checkpoints go to ./checkpoints. docs/runtime.md has the details.
 """
@@ -24,11 +25,20 @@ from typing import NoReturn
 
 from trainyard import checkpoints, notice, reporting
 from trainyard.contract import EXIT_PREEMPTED
-from trainyard.exit_codes import report_exit_code
+from trainyard.exit_codes import report_exit_code, report_finished
 from trainyard.reporting import log
 from trainyard.run_info import RunInfo, run
 
-__all__ = ["RunInfo", "checkpoints", "exit_preempted", "log", "notice", "run"]
+__all__ = ["RunInfo", "checkpoints", "exit_preempted", "finished", "log", "notice", "run"]
+
+
+def finished() -> None:
+    """Say that the program has done all its steps and has only to end; any rank, or all of them.
+
+    After a notice an end with 0 then finishes the run. Without this call it restarts, since many
+    programs save on SIGTERM and end with 0.
+    """
+    report_finished()
 
 
 def exit_preempted() -> NoReturn:

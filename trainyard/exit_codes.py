@@ -8,6 +8,7 @@ its result in a folder that the launcher of the node names in the environment:
     asked-N           when rank N was asked to stop
     config-errors-N   what is wrong with the configuration, printed once per node
     notice            when the launcher asked all ranks to stop
+    finished          the program has done all its work: 0 after a notice is not a request to resume
     alive-N           signs of life of rank N of an elastic run (training/trainer/processes/silence.py)
 
 docs/program-outcomes.md has the table of outcomes.
@@ -35,6 +36,7 @@ from trainyard.contract import (
 )
 
 NOTICE_FILE: Final = "notice"
+FINISHED_FILE: Final = "finished"
 _HANG_FILE: Final = "hang"
 _SIGN: Final = "alive-"
 _SHELL_SIGNAL: Final = 128
@@ -81,13 +83,15 @@ def node_exit_code(
     expected_ranks: int,
     launcher_code: int,
     notice: float | None = None,
+    *,
+    done: bool = True,
 ) -> int:
     """Return the exit code of a node from its ranks' results.
 
-    78 if any rank ended with it. A failure before any request to stop is the node's code. After a
-    request to stop: 0 if every rank finished, 75 if any saved its state or was ended by a signal, else
-    the first failure. `notice`: the first request to stop, in Unix seconds. Ranks without a
-    result were killed. `launcher_code` decides only when no result does.
+    78 if any rank ended with it. A failure before any request to stop is the node's code. 0 if every
+    rank ended with it and the program is `done` (`ExitDir.is_done`). Otherwise 75 after a request to
+    stop: what fails then does so because of it. `notice`: the first request to stop, in Unix seconds.
+    Ranks without a result were killed. `launcher_code` decides only when no result does.
     """
     if any(result.code == EXIT_BAD_CONFIG for result in results):
         return EXIT_BAD_CONFIG
@@ -96,13 +100,9 @@ def node_exit_code(
     failures = sorted((r for r in results if r.failed), key=lambda result: result.ended)
     if failures and failures[0].ended < min(requests, default=float("inf")):
         return failures[0].exit_code
-    complete = len(results) >= expected_ranks
-    if complete and all(result.code == EXIT_DONE for result in results):
-        return EXIT_DONE
-    if requests:
-        stopped = any(r.code == EXIT_PREEMPTED or r.signal for r in results)
-        return failures[0].exit_code if failures and complete and not stopped else EXIT_PREEMPTED
-    return launcher_code or EXIT_FAILED
+    if len(results) >= expected_ranks and all(result.code == EXIT_DONE for result in results):
+        return EXIT_DONE if done else EXIT_PREEMPTED
+    return EXIT_PREEMPTED if requests else launcher_code or EXIT_FAILED
 
 
 @dataclass(frozen=True)
@@ -127,10 +127,10 @@ class ExitDir:
         """Record how a rank ended."""
         self._write(f"rank-{result.rank}", json.dumps(asdict(result)))
 
-    def add_result(self, rank: int, code: int) -> None:
+    def add_result(self, result: RankResult) -> None:
         """Record how a rank ended as its parent saw it; what the rank itself recorded stays."""
-        if not (self.path / f"rank-{rank}").exists():
-            self.write_result(RankResult(rank, code, time.time()))
+        if not (self.path / f"rank-{result.rank}").exists():
+            self.write_result(result)
 
     def results(self) -> list[RankResult]:
         """Return what the ranks recorded, by rank."""
@@ -178,6 +178,20 @@ class ExitDir:
         """Return what `write_hang` recorded; empty without."""
         return "".join(self._texts(_HANG_FILE))
 
+    def write_finished(self) -> None:
+        """Record that the program has done all its work."""
+        self._write(FINISHED_FILE, "")
+
+    def is_done(self) -> bool:
+        """Return whether the program is done if all ranks ended with 0.
+
+        It said so, or one of them ended before it was asked to stop. Otherwise 0 may mean that it saved
+        its state because of a notice.
+        """
+        if (self.path / FINISHED_FILE).exists():
+            return True
+        return any(not (self.path / f"asked-{one.rank}").exists() for one in self.results())
+
     def write_request(self, rank: int) -> None:
         """Record that a rank was asked to stop, whoever asked."""
         self._write(f"asked-{rank}", json.dumps(time.time()))
@@ -215,9 +229,17 @@ def rank_of_environment() -> int:
 
 
 def report_exit_code(code: int) -> None:
-    """Record this rank's exit code for the launcher, if there is one."""
+    """Record this rank's exit code for the launcher, if there is one; 0 says that the program is done."""
     if folder := ExitDir.from_environment():
+        if code == EXIT_DONE:
+            folder.write_finished()
         folder.write_result(RankResult(rank_of_environment(), code, time.time()))
+
+
+def report_finished() -> None:
+    """Record for the launcher, if there is one, that the program has done all its work."""
+    if folder := ExitDir.from_environment():
+        folder.write_finished()
 
 
 def report_request() -> None:

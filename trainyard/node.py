@@ -149,12 +149,16 @@ class Node:
         code = self._code or 0
         code = code if code >= 0 else 128 - code
         requests = [t for t in (self.notice, self.results.first_request()) if t is not None]
-        verdict = node_exit_code(results, self.expected_ranks, code, min(requests, default=None))
+        done = self.results.is_done()
+        request = min(requests, default=None)
+        verdict = node_exit_code(results, self.expected_ranks, code, request, done=done)
         if self.results.hang() and verdict != EXIT_BAD_CONFIG:
             verdict = EXIT_FAILED  # not 75, which would repeat it without end
         first = min((r for r in results if r.code != 0), key=lambda r: r.ended, default=None)
         if first and verdict:
             print(f"launch: rank {first.rank} ended first, with {first.exit_code}", file=sys.stderr)
         if verdict == EXIT_PREEMPTED:
-            print("launch: stopped by a notice (75)", file=sys.stderr)
+            said = any(result.code for result in results) or not results
+            why = "" if said else ": it ended with 0 without trainyard.finished()"
+            print(f"launch: stopped by a notice (75){why}", file=sys.stderr)
         return verdict

@@ -62,6 +62,8 @@ class _RankParent:
     pid: int = 0
     code: int | None = None
     """Of the program; None while it runs."""
+    ended: float = 0.0
+    """When the program ended, in Unix seconds."""
     asked: float | None = None
     """When it was asked to stop, in monotonic seconds."""
     tracking: TrackingProcess | None = None
@@ -88,7 +90,8 @@ class _RankParent:
         self._end_leftovers()
         result = self._record(self.code)
         if self.rank == 0:
-            record_end(result, self.folder.hang() if self.folder else "")
+            hang = self.folder.hang() if self.folder else ""
+            record_end(result, hang, preempted=self._is_preempted(result))
         self._wait_for_other_ranks()
         if self.tracking:
             left = self.deadline_s - (time.monotonic() - self.asked) if self.asked else math.inf
@@ -99,13 +102,15 @@ class _RankParent:
         number = processes.wait_for_signal(_POLL_S)
         if number in processes.FORWARDED:
             self._forward(number)
-        self.code = processes.reap().get(self.pid, self.code)
+        code = processes.reap().get(self.pid)
+        if code is not None:
+            self.code, self.ended = code, time.time()
 
     def _forward(self, number: signal.Signals) -> None:
         # To the program alone: it decides about its data loaders. What outlives it follows later.
         if self.asked is None:
             self.asked = time.monotonic()
-            if self.folder:
+            if self.folder and self.code is None:
                 self.folder.write_request(self.rank)
         processes.send(number, [self.pid])
 
@@ -130,9 +135,17 @@ class _RankParent:
         return [pid for pid in processes.children() if pid != own]
 
     def _record(self, code: int) -> RankResult:
+        result = RankResult(self.rank, code, self.ended or time.time())
         if self.folder:
-            self.folder.add_result(self.rank, code)
-        return RankResult(self.rank, code, time.time())
+            self.folder.add_result(result)
+        return result
+
+    def _is_preempted(self, result: RankResult) -> bool:
+        """Return whether the program ended because of a notice: an error during one is no failure of its own."""
+        if result.code == contract.EXIT_DONE:
+            return self.asked is not None and not (self.folder and self.folder.is_done())
+        noticed = self.folder is not None and self.folder.has_notice()
+        return result.stopped or (noticed and result.code != contract.EXIT_BAD_CONFIG)
 
     def _wait_for_other_ranks(self) -> None:
         """After a notice: some launchers kill all ranks when the first ends, while others still save."""

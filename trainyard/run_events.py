@@ -14,11 +14,11 @@ from trainyard.run_logs import EventLog, last_line
 _LAST: Final = ("finished", "failed")
 
 
-def record_end(result: RankResult, hang: str = "") -> None:
+def record_end(result: RankResult, hang: str = "", *, preempted: bool = False) -> None:
     """Add `finished` or `failed` to the run's events, unless the program did or reports nothing.
 
-    `hang`: why the launcher ended the ranks, if they made no progress. A failure to write is one line:
-    the rank's result must not depend on it.
+    `hang`: why the launcher ended the ranks, if they made no progress. `preempted`: whether the program
+    ended because of a notice. A failure to write is one line: the rank's result must not depend on it.
     """
     folder = os.environ.get(RUN_DIR_ENV)
     if not folder:
@@ -31,9 +31,10 @@ def record_end(result: RankResult, hang: str = "") -> None:
         events = EventLog(Path(folder, EVENTS_FILE), int(last["attempt"]), enabled=True)
         if hang:
             events.write("failed", step, error=hang)
-        elif result.code == EXIT_DONE or result.stopped:
-            reason = "done" if result.code == EXIT_DONE else "preempted"
-            events.write("finished", step, reason=reason)
+        elif preempted:
+            events.write("finished", step, reason="preempted", code=result.exit_code)
+        elif result.code == EXIT_DONE:
+            events.write("finished", step, reason="done")
         else:
             events.write("failed", step, error=f"rank {result.rank} ended with {result.exit_code}")
         events.close()

@@ -36,7 +36,15 @@ if word == "once":
     sys.exit(0)
 if word == "killed":
     os.kill(os.getpid(), signal.SIGKILL)
-if word == "handles":
+if word == "raises":
+    def stop(*_):
+        raise RuntimeError("SIGTERM")
+    signal.signal(signal.SIGTERM, stop)
+if word == "done":
+    sys.path.insert(0, os.environ["PYTHONPATH"].split(":")[-1])
+    import trainyard
+    trainyard.finished()
+if word in ("handles", "done"):
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(int(code)))
 if word == "slowly":
     def save(*_):

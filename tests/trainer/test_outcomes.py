@@ -45,14 +45,18 @@ WITHOUT_SIGNAL = [
 WITH_SIGTERM = [
     ("waits", 75),
     ("handles=75", 75),
-    ("handles=0", 0),
-    ("handles=1", 1),
+    ("handles=0", 75),
+    ("done=0", 0),
+    ("done=75", 75),
+    ("handles=1", 75),
+    ("raises", 75),
     ("handles=78", 78),
     ("ignores", 75),
     ("stopped", 75),
     ("waits,waits", 75),
     ("handles=75,slowly=75", 75),
-    ("handles=0,handles=0", 0),
+    ("handles=0,handles=0", 75),
+    ("handles=0,done=0", 0),
     ("handles=0,waits", 75),
     ("handles=75,ignores", 75),
     ("handles=75,stopped", 75),
@@ -82,7 +86,9 @@ def test_the_node_gets_sigterm(behaviour: str, code: int, gang: Gang) -> None:
     gang.pids(size(behaviour))
     gang.nodes[0].send_signal(signal.SIGTERM)
     assert gang.wait() == code, gang.log
-    assert "Traceback" not in gang.log
+    assert ("Traceback" in gang.log) == (behaviour == "raises")
+    unsaid = set(behaviour.split(",")) == {"handles=0"}
+    assert ("without trainyard.finished()" in gang.log) == unsaid
 
 
 @pytest.mark.parametrize(("behaviour", "number", "code"), ONE_RANK)
@@ -151,7 +157,7 @@ def test_the_agent_restarts_crashes_only(
 
 
 @pytest.mark.parametrize(
-    ("behaviour", "code"), [("handles=75", 75), ("handles=0", 0), ("handles=1", 1), ("waits", 75)]
+    ("behaviour", "code"), [("handles=75", 75), ("handles=0", 75), ("handles=1", 75), ("done=0", 0)]
 )
 def test_sigterm_under_the_agent(behaviour: str, code: int, gang: Gang) -> None:
     gang.torchrun(behaviour, 1, 1)

@@ -66,7 +66,8 @@ def main(arguments: Sequence[str]) -> int:
         for text in results.config_errors():
             print(text, file=sys.stderr)
         ranks = torchrun.determine_local_world_size(options.nproc_per_node)
-        code = node_exit_code(results.results(), ranks, torchrun_code, results.first_request())
+        request, done = results.first_request(), results.is_done()
+        code = node_exit_code(results.results(), ranks, torchrun_code, request, done=done)
         return pod.exit_code(code) if pod else code
 
 

@@ -59,6 +59,12 @@ class NoticeCallback(TrainerCallback):  # type: ignore[misc]
         if self._notice and step < state.max_steps:
             trainyard.exit_preempted()
 
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
+        """Say that training is done, also where it stopped early."""
+        trainyard.finished()
+
     def on_log(
         self,
         args: TrainingArguments,

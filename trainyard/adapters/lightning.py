@@ -74,6 +74,10 @@ class NoticeCallback(Callback):  # type: ignore[misc]
 
         agreement.finish_step(step, write, every=self._every, last=step == trainer.max_steps)
 
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Say that training is done, also where it ends by epochs or stops early."""
+        trainyard.finished()
+
     def on_save_checkpoint(
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
     ) -> None:

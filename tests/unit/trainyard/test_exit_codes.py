@@ -67,8 +67,8 @@ def test_without_a_notice(codes: list[int | None], launcher: int, expected: int)
         ([143, 143], 75),
         ([KILL, KILL], 75),  # it ignored the notice until its deadline
         ([ABORT, TERM], 75),
-        ([1, 1], 1),
-        ([0, 1], 1),
+        ([1, 1], 75),  # an error during the notice is no failure of the program
+        ([0, 1], 75),
         ([78, TERM], 78),
         ([None, None], 75),
         ([1, None], 75),
@@ -76,6 +76,30 @@ def test_without_a_notice(codes: list[int | None], launcher: int, expected: int)
 )
 def test_after_a_notice(codes: list[int | None], expected: int) -> None:
     assert node_exit_code(results(*codes), 2, 143, notice=99.0) == expected
+
+
+@pytest.mark.parametrize(("codes", "expected"), [([0, 0], 75), ([0, 1], 75), ([78, 0], 78)])
+def test_after_a_notice_0_means_75_unless_the_program_is_done(
+    codes: list[int], expected: int
+) -> None:
+    assert node_exit_code(results(*codes), 2, 143, notice=99.0, done=False) == expected
+
+
+def test_a_program_is_done_if_it_says_so_or_a_rank_ended_before_it_was_asked(
+    tmp_path: Path,
+) -> None:
+    folder = ExitDir(tmp_path)
+    folder.write_request(0)
+    folder.write_request(1)
+    folder.add_result(RankResult(0, 0, 100.0))
+    assert not folder.is_done()
+    folder.add_result(RankResult(2, 0, 100.0))
+    assert folder.is_done()
+    (tmp_path / "rank-2").unlink()
+    folder.write_finished()
+    assert folder.is_done()
+    folder.clear()
+    assert not folder.is_done()
 
 
 @pytest.mark.parametrize(
@@ -99,7 +123,7 @@ def test_ranks_leave_results_and_requests_in_the_launchers_folder(
     assert folder.first_request() is None
     report_request()
     assert folder.first_request() is not None
-    folder.add_result(1, -9)
+    folder.add_result(RankResult(1, -9, 100.0))
     assert folder.results()[1].code == 0  # its own word stays
     folder.clear()
     assert folder.results() == []

@@ -66,3 +66,48 @@ def test_the_programs_own_variables_win_over_those_of_the_pod_and_the_image(
     found = json.loads(done.stdout)
     assert {name: found[name] for name in own} == own | {"HF_HOME": f"{folder}/hf"}
     assert found["TZ"] == "UTC"
+
+
+NOTICE_TO_ITSELF = """
+import os, signal, sys, time, trainyard
+trainyard.log(step=5, loss=1.0)
+def stop(*_):
+    {ending}
+signal.signal(signal.SIGTERM, stop)
+launcher = open(f"/proc/{{os.getppid()}}/stat").read().rpartition(")")[2].split()[1]
+os.kill(int(launcher), signal.SIGTERM)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(
+    ("ending", "code", "event"),
+    [
+        ("sys.exit(0)", 75, {"reason": "preempted", "code": 0}),
+        ("raise RuntimeError('got SIGTERM')", 75, {"reason": "preempted", "code": 1}),
+        ("trainyard.finished(); sys.exit(0)", 0, {"reason": "done"}),
+    ],
+)
+def test_an_end_on_a_notice_is_recorded_as_what_it_is(
+    ending: str, code: int, event: dict[str, object], folder: Path
+) -> None:
+    (folder / "train.py").write_text(NOTICE_TO_ITSELF.format(ending=ending))
+    run_dir = folder.parent / "run"
+    run_dir.mkdir()
+    facts = {"TRAINYARD_RUN_ID": "x", "TRAINYARD_RUN_DIR": str(run_dir)}
+    done = launch(folder, inherited=facts)
+    assert done.returncode == code, done.stderr
+    last = json.loads((run_dir / "events.jsonl").read_text().splitlines()[-1])
+    assert {"event": "finished", "step": 5, **event}.items() <= last.items()
+
+
+def test_an_adapters_last_step_says_that_the_program_is_done(folder: Path) -> None:
+    (folder / "train.py").write_text(
+        "import os, trainyard\nfrom trainyard.adapters import agreement\n"
+        "folder = os.environ['TRAINYARD_EXIT_DIR']\n"
+        "for step in (1, 2):\n"
+        "    agreement.finish_step(step, lambda _: None, every=0, last=step == 2)\n"
+        "    print(step, os.path.exists(folder + '/finished'))\n"
+    )
+    done = launch(folder, inherited={"TRAINYARD_CHECKPOINTS": str(folder / "checkpoints")})
+    assert done.stdout.split("\n")[:2] == ["1 False", "2 True"], done.stderr

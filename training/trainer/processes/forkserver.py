@@ -23,6 +23,7 @@ import select
 import signal
 import socket
 import sys
+import time
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,7 +32,7 @@ from types import FrameType
 from typing import Any, Final, NoReturn
 
 from trainyard.contract import EXIT_DIR_ENV
-from trainyard.exit_codes import ExitDir, report_exit_code
+from trainyard.exit_codes import ExitDir, RankResult, report_exit_code
 
 PROGRAM: Final = "training.trainer"
 """The module that ranks run."""
@@ -182,7 +183,8 @@ class _RankForker:
 def _record(spec: RankSpec, code: int) -> None:
     """Record the exit code of a rank that could not do so, because a signal ended it."""
     if folder := spec.environment.get(EXIT_DIR_ENV):
-        ExitDir(Path(folder)).add_result(int(spec.environment["RANK"]), code)
+        result = RankResult(int(spec.environment["RANK"]), code, time.time())
+        ExitDir(Path(folder)).add_result(result)
 
 
 def run_as_rank(spec: RankSpec) -> NoReturn:
