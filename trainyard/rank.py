@@ -24,7 +24,7 @@ from trainyard.tracking.process import TrackingProcess
 _POLL_S: Final = 0.5
 """Interval between two looks at the launcher's notice, which reaches ranks on other hosts, too."""
 _LEFTOVER_S: Final = 5.0
-"""Time for processes that a finished program has left behind."""
+"""Time for processes that a finished program has left behind, before SIGTERM and again before SIGKILL."""
 _MPI_VARIABLES: Final = {
     "RANK": "OMPI_COMM_WORLD_RANK",
     "WORLD_SIZE": "OMPI_COMM_WORLD_SIZE",
@@ -118,11 +118,16 @@ class _RankParent:
         return self.asked is not None and time.monotonic() > self.asked + self.deadline_s
 
     def _end_leftovers(self) -> None:
-        """Wait for processes that the program left, then end them, before its result counts."""
+        """Wait for processes that the program left, then end them, before its result counts.
+
+        If the notice itself ended the program, such as a shell, a process that handles SIGTERM may be the
+        one that trains, and has until the deadline to save.
+        """
         begun, told = time.monotonic(), False
         while left := self._leftovers():
             seconds = time.monotonic() - begun
-            if self._late() if self.asked is not None else seconds > 2 * _LEFTOVER_S:
+            saving = self.code == -signal.SIGTERM and any(map(processes.handles_sigterm, left))
+            if self._late() or (seconds > 2 * _LEFTOVER_S and not saving):
                 processes.send(signal.SIGKILL, [self.pid], groups=True)
                 processes.send(signal.SIGKILL, left)
             elif not told and (self.asked is not None or seconds > _LEFTOVER_S):

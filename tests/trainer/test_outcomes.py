@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Iterator
@@ -120,6 +121,33 @@ def test_what_a_shell_leaves_gets_the_notice_too(gang: Gang) -> None:
     gang.nodes[0].send_signal(signal.SIGTERM)
     assert gang.wait() == 75, gang.log
     assert not Path("/proc", str(pid)).exists()
+
+
+LEFT_BEHIND = """
+import signal, subprocess, sys, time
+if sys.argv[1] == "handles":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+child = "import pathlib, signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
+child += "; pathlib.Path(sys.argv[1]).touch(); time.sleep(600)"
+subprocess.Popen([sys.executable, "-c", child, sys.argv[2]], start_new_session=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("behaviour", ["handles", "dies"])
+def test_a_child_that_ignores_the_notice_is_killed_soon_after_the_programs_end(
+    behaviour: str, gang: Gang
+) -> None:
+    script, ready = gang.folder / "left.py", gang.folder / "ready"
+    script.write_text(LEFT_BEHIND)
+    file = gang.folder / "left.json"
+    command = [str(script), behaviour, str(ready)]
+    file.write_text(json.dumps({"launcher": "torchrun", "command": command}))
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "TRAINYARD_NOTICE_SECONDS": str(2 * DEADLINE_S)}
+    gang.start(["-m", "trainyard.launch", "--program", str(file)], env)
+    until(ready.exists, "the child")
+    gang.nodes[0].send_signal(signal.SIGTERM)
+    assert gang.wait() == 75, gang.log
 
 
 def test_the_notice_of_one_node_stops_the_others_as_preempted(gang: Gang) -> None:
