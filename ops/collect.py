@@ -9,9 +9,10 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from infra.domain import launcher_support, naming
-from ops import groups, logs, metrics, objects, placement, stopped
+from ops import groups, logs, metrics, names, objects, placement, stopped
 from ops.cluster import Cluster, ForbiddenError, Kind
 from ops.metrics import MetricsUnknownError, PrometheusClient, RunIdentity, Vitals
+from ops.names import Named
 from ops.objects import Json
 from ops.snapshot import Preparation, Snapshot
 from ops.symptoms import results
@@ -69,12 +70,33 @@ def stopped_runs(cluster: Cluster, namespace: str | None) -> list[Json]:
 
 
 def find_run(known: Sequence[Json], wanted: str) -> Json:
-    """Return the run with this id, else the newest of this name. Raises NoSuchRunError."""
-    for key in (naming.RUN_ID, naming.RUN):
-        for item in known:
-            if objects.label(item, key) == wanted:
-                return item
-    raise NoSuchRunError(_no_such_run(known, wanted))
+    """Return the run with this id, else the newest of this name.
+
+    Raises NoSuchRunError; AmbiguousNameError if several teams have one.
+    """
+    found = names.find("run", known, wanted, _named)
+    if found is None:
+        raise NoSuchRunError(_no_such_run(known, wanted))
+    return found
+
+
+def find_stopped(known: Sequence[Json], wanted: str) -> Json:
+    """Return one of `stopped_runs`, found as by `find_run`."""
+    found = names.find("stopped run", known, wanted, _named)
+    if found is None:
+        existing = ", ".join(objects.name(one) for one in known) or "none"
+        raise NoSuchRunError(
+            f"run {wanted!r}: is not stopped; stopped runs: {existing}; `pulumi up` starts those of a stack again"
+        )
+    return found
+
+
+def _named(run: Json) -> Named:
+    return Named(
+        id=objects.label(run, naming.RUN_ID),
+        name=objects.label(run, naming.RUN),
+        namespace=str(objects.meta(run).get("namespace") or ""),
+    )
 
 
 def _no_such_run(known: Sequence[Json], wanted: str) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
@@ -11,7 +13,7 @@ from typing import Final
 from rich.console import Console
 
 from ops import metrics
-from ops.cluster import Cluster
+from ops.cluster import Cluster, ClusterError
 
 PROGRAM: Final = "trainyard"
 
@@ -122,6 +124,27 @@ def _seconds(text: str) -> float:
     if value < 0:
         raise argparse.ArgumentTypeError(f"got {text}; expected 0 or more seconds")
     return value
+
+
+def add_yes(parser: argparse.ArgumentParser) -> None:
+    """Add --yes, which answers `confirm`."""
+    parser.add_argument("--yes", action="store_true", help="do not ask before something is deleted")
+
+
+def confirm(args: argparse.Namespace, act: str) -> None:
+    """Ask whether to do something that cannot be undone. `act`: `OBJECT: what to do`.
+
+    Raises ClusterError for another answer than yes, and without --yes where there is no terminal.
+    """
+    if args.yes:
+        return
+    if not sys.stdin.isatty():
+        raise ClusterError(f"{act}: not confirmed: stdin is not a terminal; pass --yes")
+    answer = ""
+    with contextlib.suppress(EOFError):
+        answer = input(f"{act}? [y/N] ")
+    if answer.strip().lower() not in ("y", "yes"):
+        raise ClusterError(f"{act}: not confirmed; nothing was changed; answer y, or pass --yes")
 
 
 def printer(console: Console) -> Callable[[str], None]:

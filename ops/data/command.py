@@ -18,7 +18,7 @@ from infra.domain import naming
 from ops import collect, groups, objects, stopped
 from ops.cluster import Cluster, ClusterError, ForbiddenError
 from ops.collect import CONFIG_MAPS
-from ops.commands import Group, printer
+from ops.commands import Group, add_yes, confirm, printer
 from ops.data import copying, pod
 from ops.data.copying import Copied, Progress
 from ops.dev import starting
@@ -54,6 +54,7 @@ def add(commands: Group) -> None:
     add_to(got)
     removed = commands.add("remove", _remove, "delete a file or folder of the data", EXAMPLES[4:])
     removed.add_argument("path", metavar="PATH", help="file or folder below /data")
+    add_yes(removed)
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
@@ -172,14 +173,15 @@ def _get(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
 
 def _remove(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
     path = _path(args.path, "PATH")
-    place = f"{DATA_MOUNT}/{path}"
-    if used := users(_runs(cluster, starting.team_of(args)), place):
+    place, team = f"{DATA_MOUNT}/{path}", starting.team_of(args)
+    if used := users(_runs(cluster, team), place):
         print(
             f"{place}: read by {', '.join(used)}; must not be used by a run that has not ended; stop them first: "
             f"trainyard run stop {used[0]}",
             file=sys.stderr,
         )
         return 1
+    confirm(args, f"{place} of team {team}: delete it")
     show = printer(console)
     with pod.connected(args, cluster, DATA_MOUNT, show) as channel:
         gone = channel.ask("remove", path)

@@ -17,7 +17,7 @@ from typing import Final
 from rich.console import Console
 
 from infra.domain import naming
-from ops import metrics
+from ops import metrics, names
 from ops.cluster import Cluster, ClusterError
 from ops.collect import NoSuchRunError
 from ops.commands import Group, add_prometheus, printer
@@ -25,6 +25,7 @@ from ops.ledger import clock, observe, report, run_files, stack_cost
 from ops.ledger.accounting import account
 from ops.ledger.model import Book, Fact, Hold, Node, Phase, Wait
 from ops.ledger.record import Record
+from ops.names import Named
 from ops.objects import label
 
 RECORD_ENV: Final = "TRAINYARD_LEDGER"
@@ -238,7 +239,8 @@ def _run_cost(args: argparse.Namespace, cluster: Cluster, console: Console) -> i
     sight = observe.look(cluster, metrics.connect(args.prometheus, cluster), now)
     merged = {f.identity: f for f in (*known, *observe.facts(sight, known))}
     facts = list(merged.values())
-    run = _find(args.run_name, facts, sight)
+    of_team = [f for f in facts if args.team in (None, getattr(f, "team", None))]
+    run = _find(args.run_name, of_team, sight)
     if args.run_dir:
         facts = [f for f in facts if not (isinstance(f, Phase) and f.run == run)]
         facts += run_files.read_phases(args.run_dir, run)
@@ -264,22 +266,28 @@ _NO_RECORD: Final = (
 
 
 def _find(wanted: str, facts: Iterable[Fact], sight: observe.Sight) -> str:
-    """Return the run with this id, else the newest of this name. Raises NoSuchRunError."""
-    starts: dict[str, float] = {}
+    """Return the id of the run with this id, else of the newest of this name.
+
+    Raises NoSuchRunError; AmbiguousNameError if several teams have one.
+    """
+    starts: dict[tuple[str, str], float] = {}
     for fact in facts:
         if isinstance(fact, Hold | Wait):
-            starts[fact.run] = max(fact.start, starts.get(fact.run, 0.0))
-    if wanted in starts:
-        return wanted
-    named = {label(pod, naming.RUN_ID) for pod in sight.pods if label(pod, naming.RUN) == wanted}
-    mine = [
-        run for run in starts if run in named or re.fullmatch(_IDS.format(re.escape(wanted)), run)
-    ]
-    if not mine:
-        known = ", ".join(sorted(starts)[:20]) or "none"
+            key = fact.run, fact.team
+            starts[key] = max(fact.start, starts.get(key, 0.0))
+    of_pods = {label(pod, naming.RUN_ID): label(pod, naming.RUN) for pod in sight.pods}
+
+    def named(run: tuple[str, str]) -> Named:
+        name = of_pods.get(run[0]) or _VERSION.sub("", run[0])
+        return Named(id=run[0], name=name, namespace=naming.namespace(run[1]))
+
+    newest = sorted(starts, key=lambda run: starts[run], reverse=True)
+    found = names.find("run", newest, wanted, named)
+    if found is None:
+        known = ", ".join(sorted({run for run, _ in starts})[:20]) or "none"
         raise NoSuchRunError(f"run {wanted!r}: no node-time is known; runs with some: {known}")
-    return max(mine, key=lambda run: starts[run])
+    return found[0]
 
 
-_IDS: Final = r"{}-v\d+-[0-9a-f]+"
-"""Ids of the runs of a name."""
+_VERSION: Final = re.compile(r"-v\d+-[0-9a-f]+$")
+"""End of a run id, after its name."""

@@ -14,6 +14,7 @@ from ops import collect, objects
 from ops.cluster import Cluster, ForbiddenError, UnknownCallerError, UnreachableError
 from ops.collect import NODES, NoSuchRunError
 from ops.metrics import PrometheusClient
+from ops.names import AmbiguousNameError
 from ops.objects import Json
 from ops.review import consequences, live_drift, live_runs, money
 from ops.review.consequences import Review
@@ -142,8 +143,9 @@ def _unsaved(
     for name in ends:
         try:
             run = collect.find_run(known, name)
-        except NoSuchRunError:
-            gap = "it is not on this cluster"
+        except (NoSuchRunError, AmbiguousNameError) as error:
+            several = isinstance(error, AmbiguousNameError)
+            gap = "several teams have one" if several else "it is not on this cluster"
             yield Unsaved(run=name, gpus=0, hours=None, gap=gap)
         else:
             taken = collect.take_snapshot(cluster, run, now, prometheus)

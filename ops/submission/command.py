@@ -14,7 +14,7 @@ from rich.console import Console
 from infra.domain import naming
 from ops import collect, groups, objects, stopped
 from ops.cluster import Cluster, ClusterError
-from ops.commands import Group, printer
+from ops.commands import Group, add_yes, confirm, printer
 from ops.objects import Json
 from ops.runs.scope import read_in_scope
 from ops.submission import adoption, create, queue_place, record, stopping, watch
@@ -54,6 +54,7 @@ def add(commands: Group) -> None:
     )
     add_run(stop)
     stop.add_argument("--delete", action="store_true", help="delete its objects, too")
+    add_yes(stop)
     stop.add_argument(
         "--no-wait", action="store_true", help="do not wait until its pods have ended"
     )
@@ -143,12 +144,12 @@ def _clone(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
 
 
 def next_version(known: Sequence[Json], run: Json) -> int:
-    """Return the version after the newest of a run's name. `known`: all runs."""
-    name = objects.label(run, naming.RUN)
+    """Return the version after the newest of a run's name in its namespace. `known`: all runs."""
+    name, place = objects.label(run, naming.RUN), objects.meta(run)["namespace"]
     versions = [
         int(objects.label(one, naming.RUN_VERSION) or 0)
         for one in known
-        if objects.label(one, naming.RUN) == name
+        if objects.label(one, naming.RUN) == name and objects.meta(one)["namespace"] == place
     ]
     return max(versions, default=0) + 1
 
@@ -220,6 +221,10 @@ def _stop(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
     run = collect.find_run(known, args.run_name)
     namespace, run_id = str(objects.meta(run)["namespace"]), objects.name(run)
     resumable = False
+    if args.delete:
+        confirm(
+            args, f"run {run_id} of {namespace}: stop it, and delete its objects; checkpoints stay"
+        )
     if args.delete and stopping.has_ended(run):
         for gang in groups.gangs(run):
             cluster.delete(create.kind_of(gang), objects.name(gang), namespace)
@@ -245,7 +250,7 @@ def _stop(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
 def _resume(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
     show = printer(console)
     known = read_in_scope(args, cluster, lambda space: collect.stopped_runs(cluster, space))
-    found = stopping.find_stopped(known, args.run_name)
+    found = collect.find_stopped(known, args.run_name)
     run = stopping.resume(cluster, found, record.caller(cluster))
     show(f"{objects.name(run)}: resumed")
     show(queue_place.queue_line(cluster, run))

@@ -14,7 +14,7 @@ from typing import Final
 from infra.domain import naming
 from ops import groups, objects, stopped
 from ops.cluster import Cluster, ClusterError, ConflictError, Kind
-from ops.collect import CONFIG_MAPS, PODS, NoSuchRunError
+from ops.collect import CONFIG_MAPS, PODS
 from ops.objects import Json
 from ops.submission import create
 from ops.submission.create import kind_of
@@ -85,18 +85,6 @@ def _note(parts: Sequence[Json], run_id: str, name: str) -> str | None:
             found = (objects.meta(part).get("annotations") or {}).get(name)
             return None if found is None else str(found)
     return None
-
-
-def find_stopped(known: Sequence[Json], wanted: str) -> Json:
-    """Return the stopped run with this id, else the newest of this name. Raises NoSuchRunError."""
-    for key in (naming.RUN_ID, naming.RUN):
-        for item in known:
-            if objects.label(item, key) == wanted:
-                return item
-    names = ", ".join(objects.name(one) for one in known) or "none"
-    raise NoSuchRunError(
-        f"run {wanted!r}: is not stopped; stopped runs: {names}; `pulumi up` starts those of a stack again"
-    )
 
 
 def resume(cluster: Cluster, stopped: Json, user: str) -> Json:

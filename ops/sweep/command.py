@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.console import Console
 
 from ops.cluster import Cluster, ClusterError
-from ops.commands import Group, add_cluster, printer
+from ops.commands import Group, add_cluster, add_yes, confirm, printer
 from ops.runs.scope import read_in_scope
 from ops.submission import record
 from ops.sweep import chart, driver, observe, report, store
@@ -63,6 +63,7 @@ def add(commands: Group) -> None:
     gone = commands.add(
         "delete", _delete, "delete the objects of an ended sweep; checkpoints stay", EXAMPLES[4:]
     )
+    add_yes(gone)
     for one in (show, stop, gone):
         one.add_argument("sweep", metavar="NAME", help="NAME-vVERSION, or NAME for the newest one")
 
@@ -167,6 +168,9 @@ def _delete(args: argparse.Namespace, cluster: Cluster, console: Console) -> int
             f"sweep {stored.state.sweep}: has not ended; stop it first: "
             f"trainyard sweep stop {stored.state.sweep}"
         )
+    confirm(
+        args, f"sweep {stored.state.sweep} of {stored.namespace}: delete the objects of its runs"
+    )
     count = driver.delete(cluster, stored)
     printer(console)(f"Deleted {count} runs of {stored.state.sweep}; their checkpoints stay.")
     return 0

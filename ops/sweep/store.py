@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from infra.domain import naming
-from ops import objects
+from ops import names, objects
 from ops.cluster import Cluster, ClusterError, ConflictError
 from ops.collect import CONFIG_MAPS
+from ops.names import Named
 from ops.objects import Json
 from training.sweep.state import WAITING, SweepState
 
@@ -115,12 +116,20 @@ def list_sweeps(cluster: Cluster, namespace: str | None) -> list[StoredSweep]:
 
 
 def find_sweep(known: Sequence[StoredSweep], wanted: str) -> StoredSweep:
-    """Return the sweep NAME-vVERSION, or the highest version of NAME. Raises NoSuchSweepError."""
-    mine = [one for one in known if wanted in (one.state.sweep, one.state.name)]
-    if not mine:
-        names = ", ".join(sorted(one.state.sweep for one in known)) or "none"
-        raise NoSuchSweepError(f"sweep {wanted!r}: not found; existing sweeps: {names}")
-    return max(mine, key=lambda one: _version(one.state.sweep))
+    """Return the sweep NAME-vVERSION, or the highest version of NAME.
+
+    Raises NoSuchSweepError; AmbiguousNameError if several teams have one.
+    """
+    newest = sorted(known, key=lambda one: _version(one.state.sweep), reverse=True)
+    found = names.find("sweep", newest, wanted, _named)
+    if found is None:
+        existing = ", ".join(sorted(one.state.sweep for one in known)) or "none"
+        raise NoSuchSweepError(f"sweep {wanted!r}: not found; existing sweeps: {existing}")
+    return found
+
+
+def _named(one: StoredSweep) -> Named:
+    return Named(id=one.state.sweep, name=one.state.name, namespace=one.namespace)
 
 
 def _version(sweep: str) -> int:

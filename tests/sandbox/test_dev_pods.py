@@ -225,7 +225,7 @@ def test_members_copy_files_to_the_teams_volume_and_back(
     (hers,) = [pod for pod in pods if "/devpod-ada-" in pod and "transfer" in pod]
     refused = bob.kubectl("exec", hers, "--", "true")
     assert refused.returncode and "this dev pod is another user's" in refused.stderr
-    code, text = bob.run("data", "remove", "web")
+    code, text = bob.run("data", "remove", "web", "--yes")
     assert code == 0 and "removed 2 files" in text
     code, text = ada.run("data", "get", "web")
     assert code == 2 and text.count("\n") == 1 and "does not exist" in text, text

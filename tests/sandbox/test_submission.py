@@ -16,7 +16,7 @@ from infra.tenancy import team
 from ops import groups
 from ops.cluster import Cluster as OpsCluster
 from ops.cluster import ClusterError, ForbiddenError, UnreachableError
-from ops.collect import PODS, list_runs, stopped_runs
+from ops.collect import PODS, find_stopped, list_runs, stopped_runs
 from ops.objects import Json
 from ops.stopped import is_stopped
 from ops.submission import create, record, render, stopping
@@ -140,7 +140,7 @@ def test_a_member_submits_stops_resumes_and_deletes_a_run(
     assert stopping.stop(ada, run)
     stopping.wait_for_pods(ada, NAMESPACE, run_id, lambda line: None)
     until(lambda: mine(ada, run_id) == [f"ConfigMap/{run_id}"], "only its files are left")
-    stopped = stopping.find_stopped(stopped_runs(ada, NAMESPACE), "mine")
+    stopped = find_stopped(stopped_runs(ada, NAMESPACE), "mine")
     again = stopping.resume(ada, stopped, ADA)
     assert again["metadata"]["name"] == run_id
     assert stopped_runs(ada, NAMESPACE) == []
@@ -177,7 +177,7 @@ def test_a_member_stops_and_resumes_a_run_with_groups_as_one(
     assert stopping.stop(ada, run)
     until(lambda: mine(ada, run_id) == [f"ConfigMap/{run_id}"], "only its files are left")
 
-    stopped = stopping.find_stopped(stopped_runs(ada, NAMESPACE), "elastic")
+    stopped = find_stopped(stopped_runs(ada, NAMESPACE), "elastic")
     again = stopping.resume(ada, stopped, ADA)
     assert {one["metadata"]["name"] for one in groups.gangs(again)} == gangs
     assert stopping.stop(as_user(guarded.cluster, LEAD, "lead"), again)

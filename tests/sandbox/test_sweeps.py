@@ -238,4 +238,4 @@ def test_six_real_runs_of_the_committed_sweep_end_in_a_table_and_a_picture(
     assert {row[column] for row in rows[1:]} <= {states.DONE, states.STOPPED}
     assert states.DONE in {row[column] for row in rows[1:]}
     assert picture.read_bytes().startswith(b"\x89PNG")
-    assert python("ops", "sweep", "delete", "lr").returncode == 0
+    assert python("ops", "sweep", "delete", "lr", "--yes").returncode == 0

@@ -93,7 +93,7 @@ def test_what_needs_its_object_says_how_to_get_it_back(
 def test_it_can_be_deleted(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], stopped: Stoppable
 ) -> None:
-    assert call(monkeypatch, stopped, "run", "stop", "hello", "--delete") == 0
+    assert call(monkeypatch, stopped, "run", "stop", "hello", "--delete", "--yes") == 0
     assert stopped.of_runs() == []
     assert collect.list_runs(stopped) == []  # type: ignore[arg-type]
 
