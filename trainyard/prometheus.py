@@ -8,6 +8,7 @@ fraction of time that steps waited for data.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import shutil
 import threading
@@ -16,8 +17,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final
 
+from trainyard.contract import EVENTS_FILE, STEP_ALLOWANCE_S
 from trainyard.culprits import Culprit
-from trainyard.run_logs import Totals
+from trainyard.run_logs import Totals, entries_from_end
 
 CULPRITS_PATH: Final = "/culprits"
 _CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -58,10 +60,12 @@ class RunCollector:
         attempt: int,
         steps: int | None,
         groups: int = 0,
+        record: Mapping[str, Any] | None = None,
     ):
         """`folder` is the run directory, whose volume is measured; `steps`: those planned, if known.
 
-        `groups`: replica groups that the run may have; 0: it is not elastic.
+        `groups`: replica groups that the run may have; 0: it is not elastic. `record`: the run's origin
+        (run.json), for the time that a save may take; None or empty: unknown.
         """
         self._totals = totals
         self._folder = folder
@@ -72,9 +76,31 @@ class RunCollector:
             self._event_gauges["planned_steps"] = steps
         if groups:
             self._event_gauges["planned_groups"] = groups
+        else:
+            self._count_resumes()
+        grace = (record or {}).get("grace")
+        if isinstance(grace, dict) and "checkpoint_deadline_s" in grace:
+            self._event_gauges["save_seconds"] = grace["checkpoint_deadline_s"] - STEP_ALLOWANCE_S
         self._events: dict[str, int] = {}
         self._culprits: dict[tuple[str, int, str], Culprit] = {}
         self._measure_volume()
+
+    def _count_resumes(self) -> None:
+        """Count the attempts after a save of an earlier one, and those of them that loaded a checkpoint."""
+        saved, resumed = set[int](), set[int]()
+        with contextlib.suppress(OSError):
+            for entry in entries_from_end(self._folder / EVENTS_FILE):
+                attempts = {"checkpoint_commit": saved, "resumed": resumed}.get(
+                    str(entry.get("event"))
+                )
+                if attempts is not None:
+                    attempts.add(int(entry["attempt"]))
+        this = int(self._event_gauges["attempt"])
+        due = range(min(saved, default=this) + 1, this + 1)
+        # `observe` adds this attempt.
+        self._resumed_before = len(resumed.intersection(due[:-1]))
+        self._event_gauges["resumes_due"] = len(due)
+        self._event_gauges["resumes_done"] = self._resumed_before
 
     def _measure_volume(self) -> None:
         """Measure the volume here: FSx for Lustre reports nothing to the kubelet, and statfs may hang."""
@@ -89,8 +115,12 @@ class RunCollector:
         """Update gauges and event counters from an event."""
         name = str(entry["event"])
         self._events[name] = self._events.get(name, 0) + 1
+        if "sync_s" in entry:
+            self._event_gauges["volume_sync_seconds"] = entry["sync_s"]
         if name == "started":
             self._event_gauges["restarts_in_pod"] = entry.get("restarts_in_pod", 0)
+        elif name == "resumed" and self._event_gauges.get("resumes_due"):
+            self._event_gauges["resumes_done"] = self._resumed_before + 1
         elif name == "evaluated":
             self._event_gauges["evaluation_loss_nats"] = entry["loss"]
         elif name == "membership":

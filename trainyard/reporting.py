@@ -139,7 +139,12 @@ def _serve(folder: Path, totals: Totals, current: session.Session) -> Callable[[
         return None
     labels = {"run_id": run.run_id, "team": run.team}
     collector = RunCollector(
-        totals, labels, folder=folder, attempt=current.fence.attempt, steps=None
+        totals,
+        labels,
+        folder=folder,
+        attempt=current.fence.attempt,
+        steps=None,
+        record=run.record(),
     )
     try:
         address = os.environ.get(contract.METRICS_ADDRESS_ENV) or socket.gethostbyname(

@@ -199,16 +199,21 @@ class EventLog:
         entry = {"event": event, "time": time.time(), "step": step, "attempt": self._attempt}
         entry.update(details)
         with self._lock:
+            begun = time.perf_counter()
             self._stream.write(json.dumps(entry) + "\n")
             self._stream.flush()
             os.fsync(self._stream.fileno())
+            entry["sync_s"] = time.perf_counter() - begun
             if self._early is not None:
                 self._early.append(entry)
         if self._listener:
             self._listener(entry)
 
     def listen(self, listener: Listener | None) -> None:
-        """Pass every entry to `listener`, earlier ones of this attempt first; None for no listener."""
+        """Pass every entry to `listener`, earlier ones of this attempt first; None for no listener.
+
+        An entry has `sync_s` in addition: seconds that its line took to reach the volume.
+        """
         with self._lock:
             early, self._early = self._early or [], None
             self._listener = listener

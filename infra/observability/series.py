@@ -131,11 +131,19 @@ SAMPLES_PER_SECOND: Final = _trainer("samples_per_second", "samples/s")
 MFU: Final = _trainer("model_flops_utilization_ratio", "ratio")
 CHECKPOINT_STEP: Final = _trainer("checkpoint_step")
 CHECKPOINT_WRITE_SECONDS: Final = _trainer("checkpoint_write_seconds", "s")
+SAVE_SECONDS: Final = _trainer("save_seconds", "s")
+"""The run file's `saveSeconds`, rounded up: what a save may take."""
 CHECKPOINT_SIZE: Final = _trainer("checkpoint_size_bytes", "B")
 CHECKPOINT_COMMIT_TIME: Final = _trainer("checkpoint_commit_timestamp_seconds", "Unix s")
 VOLUME_SIZE: Final = _trainer("volume_size_bytes", "B")
 VOLUME_FREE: Final = _trainer("volume_free_bytes", "B")
 """Free space of the volume of the run directory, measured at the start and after each checkpoint."""
+VOLUME_SYNC_SECONDS: Final = _trainer("volume_sync_seconds", "s")
+"""Time that the line of the newest event took to reach the volume (fsync)."""
+RESUMES_DUE: Final = _trainer("resumes_due")
+"""Attempts after a save of an earlier one, since the run began; not of runs with groups, as RESUMES_DONE."""
+RESUMES_DONE: Final = _trainer("resumes_done")
+"""Those of RESUMES_DUE that loaded a checkpoint."""
 EVENTS: Final = _trainer("events_total", "", "event")
 CULPRIT_TIME: Final = _trainer(
     "culprit_timestamp_seconds",

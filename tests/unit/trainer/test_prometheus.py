@@ -6,18 +6,19 @@ import shutil
 import socket
 import urllib.request
 from collections import namedtuple
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from sandbox.ports import free_port
+from training.spec import GraceBudget
 from training.trainer.metrics.progress import ProgressDisplay
 from training.trainer.metrics.step_metrics import StepMeter
 from trainyard.culprits import Culprit
 from trainyard.prometheus import RunCollector, start_server
-from trainyard.run_logs import MetricsLog, Totals
+from trainyard.run_logs import EventLog, MetricsLog, Totals
 
 Usage = namedtuple("Usage", "total used free")
 LABELS = {"run_id": "hello-v1-0a1b2c3d", "team": "research"}
@@ -164,6 +165,58 @@ def test_a_volume_that_cannot_be_measured_is_not_told_of(tmp_path: Path) -> None
     lost = tmp_path / "lost"
     collector = RunCollector(meter(tmp_path).totals, LABELS, folder=lost, attempt=1, steps=10)
     assert "trainyard_volume_free_bytes" not in scraped(collector)
+
+
+def test_the_time_that_a_save_may_take_is_the_run_files(tmp_path: Path) -> None:
+    grace = GraceBudget.for_save(29.5)
+    for record, found in (
+        ({"grace": asdict(grace)}, 30.0),
+        ({"grace": None}, None),
+        ({}, None),
+    ):
+        collector = RunCollector(
+            Totals(), LABELS, folder=tmp_path, attempt=1, steps=None, record=record
+        )
+        assert scraped(collector).get("trainyard_save_seconds") == found
+
+
+def test_resumes_are_counted_over_all_attempts(tmp_path: Path) -> None:
+    """Attempt 1 fails before it saves, 2 saves, 3 cannot load, 4 and 5 resume; 5 reads it twice."""
+
+    def attempt(number: int, *events: str) -> tuple[float, float]:
+        log = EventLog(tmp_path / "events.jsonl", number, enabled=True)
+        log.write("started", 0)
+        collector = RunCollector(Totals(), LABELS, folder=tmp_path, attempt=number, steps=None)
+        log.listen(collector.observe)
+        for event in events:
+            log.write(event, 1, seconds=1.0, bytes=7)
+        log.close()
+        found = scraped(collector)
+        return found["trainyard_resumes_done"], found["trainyard_resumes_due"]
+
+    assert attempt(1) == (0, 0)
+    assert attempt(2, "checkpoint_commit") == (0, 0)
+    assert attempt(3) == (0, 1)
+    assert attempt(4, "resumed", "checkpoint_commit") == (1, 2)
+    assert attempt(5, "resumed", "resumed") == (2, 3)
+    assert attempt(6) == (2, 4)
+
+
+def test_a_run_that_continues_another_has_no_resume_of_its_own(tmp_path: Path) -> None:
+    collector = RunCollector(Totals(), LABELS, folder=tmp_path, attempt=1, steps=None)
+    collector.observe({"event": "resumed", "step": 10})
+    found = scraped(collector)
+    assert (found["trainyard_resumes_done"], found["trainyard_resumes_due"]) == (0, 0)
+
+
+def test_the_volume_is_timed_with_each_event(tmp_path: Path) -> None:
+    log = EventLog(tmp_path / "events.jsonl", 1, enabled=True)
+    log.write("started", 0)
+    collector = RunCollector(Totals(), LABELS, folder=tmp_path, attempt=1, steps=None)
+    log.listen(collector.observe)
+    log.close()
+    assert scraped(collector)["trainyard_volume_sync_seconds"] > 0
+    assert "sync_s" not in (tmp_path / "events.jsonl").read_text()
 
 
 def test_a_port_in_use_is_an_os_error(tmp_path: Path) -> None:

@@ -21,13 +21,15 @@ def exported(folder: Path) -> set[str]:
     """Names of every sample of a run that made a step, evaluated and saved."""
     totals = Totals()
     totals.add(StepMetrics(**{field.name: 1 for field in fields(StepMetrics)}), samples=4)
-    collector = RunCollector(totals, LABELS, folder=folder, attempt=1, steps=10, groups=3)
-    collector.observe({"event": "started", "restarts_in_pod": 1})
+    record = {"grace": {"checkpoint_deadline_s": 40}}
+    elastic = RunCollector(totals, LABELS, folder=folder, attempt=1, steps=10, groups=3)
+    elastic.observe({"event": "membership", "groups": 2})
+    collector = RunCollector(totals, LABELS, folder=folder, attempt=1, steps=10, record=record)
+    collector.observe({"event": "started", "restarts_in_pod": 1, "sync_s": 0.01})
     collector.observe({"event": "evaluated", "loss": 2.5})
     collector.observe(COMMIT)
-    collector.observe({"event": "membership", "groups": 2})
     collector.add_culprit(CULPRIT)
-    texts = (collector.text(), collector.culprits_text())
+    texts = (elastic.text(), collector.text(), collector.culprits_text())
     families = [one for text in texts for one in text_string_to_metric_families(text)]
     found = [sample for family in families for sample in family.samples]
     assert all(set(LABELS) <= set(sample.labels) for sample in found)

@@ -69,6 +69,7 @@ def _endpoint(run: Run, request: RunRequest, port: int) -> Callable[[], None] | 
         attempt=run.attempt,
         steps=run.config.steps,
         groups=run.config.groups.max,
+        record=request.record,
     )
     address = metrics_address(run.config.report)
     try:
