@@ -12,14 +12,14 @@ HINT_RATIO: Final = 0.6
 """GPUs below it usually wait for data."""
 STARVATION_RATIO: Final = 0.2
 """Fraction of step time spent waiting for samples."""
-SLOW_CHECKPOINT_S: Final = 60
-SLOWEST_CHECKPOINT_S: Final = 900
 NAMED_S: Final = 900
 """Age until which a verdict about a rank that ended its attempt is news."""
 STILL_SLOW_S: Final = 120
 """Age of the last verdict about a rank that is still slow; they come every few seconds."""
 RESTARTS: Final = 3
 VOLUME_FREE_RATIO: Final = 0.1
+MOSTLY_DOWN_RATIO: Final = 0.5
+"""Fraction of the time below which a target's scrapes count as failed."""
 AWAY: Final = "2h"
 """Longest outage of Prometheus or an exporter after which old log lines do not fire again."""
 
@@ -46,23 +46,32 @@ def _reported(event: str, patterns: str) -> str:
     return _team_of(" or ".join(found))
 
 
+def _mean(gauge: str, minutes: int) -> str:
+    """Return the mean of a gauge over so many minutes, to be used with `for: 5m`.
+
+    A bursting load, compared at each moment, is above a limit often enough never to stay below it. Of a series
+    that is gone, or had not begun five minutes after the window, there is no mean.
+    """
+    had_begun = f"last_over_time({gauge}[10m] offset {minutes - 5}m)"
+    return f"(avg_over_time({gauge}[{minutes}m]) and {gauge} and {had_begun})"
+
+
 def _team_of(expression: str) -> str:
     team = f'"team", "$1", "namespace", "{naming.namespace("(.+)")}"'
     return f"label_replace({expression}, {team})"
 
 
-LOW_UTILIZATION: Final = (
-    f'avg by (namespace, pod, run_id, team) ({series.GPU_UTILIZATION}{{pod!=""}}) < {LOW_RATIO}'
-)
-UTILIZATION_HINT: Final = f"{series.RUN_GPU_UTILIZATION} < {HINT_RATIO}"
-LOADER_STARVATION: Final = f"{series.RUN_LOADER} > {STARVATION_RATIO}"
+_BUSY: Final = _mean(f'{series.GPU_UTILIZATION}{{pod!=""}}', 15)
+LOW_UTILIZATION: Final = f"avg by (namespace, pod, run_id, team) ({_BUSY}) < {LOW_RATIO}"
+UTILIZATION_HINT: Final = f"{_mean(series.RUN_GPU_UTILIZATION.name, 30)} < {HINT_RATIO}"
+LOADER_STARVATION: Final = f"{_mean(series.RUN_LOADER.name, 15)} > {STARVATION_RATIO}"
 
 _WRITE: Final = series.CHECKPOINT_WRITE_SECONDS
-_MEDIAN: Final = f"quantile_over_time(0.5, {_WRITE}[6h])"
 CHECKPOINT_SLOW: Final = (
-    f"max by ({_OF_RUN}) ({_WRITE} > {SLOWEST_CHECKPOINT_S}"
-    f" or ({_WRITE} > {SLOW_CHECKPOINT_S} and {_WRITE} > 2 * {_MEDIAN}))"
+    f"max by ({_OF_RUN}) (max_over_time({_WRITE}[1h]) and {_WRITE})"
+    f" > max by ({_OF_RUN}) ({series.SAVE_SECONDS})"
 )
+"""The slowest save of an hour, as quick saves may follow slow ones, and the run file's `saveSeconds`."""
 CHECKPOINT_FAILED: Final = _reported("checkpoint_failed", "checkpoint-failed|no-space")
 RESUME_FAILED: Final = _reported("checkpoint_corrupt", "restore-failed")
 
@@ -247,7 +256,8 @@ RUNS_NOT_STEERED: Final = (
     f"{series.STEERING_EXPECTED} unless on () time() - max({series.STEERING_LOOKED}) < {SILENT_S}"
 )
 
-VOLUME_FULL: Final = f"{series.VOLUME_FREE_RATIO} < {VOLUME_FREE_RATIO}"
+VOLUME_FULL: Final = f"min_over_time({series.VOLUME_FREE_RATIO}[15m]) < {VOLUME_FREE_RATIO}"
+"""A save fills the volume, and the deletion of an older checkpoint empties it: the minimum counts."""
 
 
 def _owned_by(cron_job: str) -> str:
@@ -298,10 +308,12 @@ _UNWATCHED: Final = (
 )
 _WATCHED: Final = "|".join(job for job in series.JOBS if job not in _UNWATCHED)
 _KUEUE_UP: Final = f'{series.UP}{{job="{series.KUEUE_JOB}"}}'
+_MOSTLY_UP: Final = _mean(f'{series.UP}{{job=~"{_WATCHED}"}}', 10)
 TARGET_DOWN: Final = (
-    f'max by (job) ({series.UP}{{job=~"{_WATCHED}"}}) == 0'
-    f' or absent({series.UP}{{job="{series.STATE_JOB}"}})'
-    f" or group by (job) (last_over_time({_KUEUE_UP}[3h])) unless on (job) {_KUEUE_UP}"
+    f"max by (job) ({_MOSTLY_UP}) < {MOSTLY_DOWN_RATIO}"
+    f' or absent_over_time({series.UP}{{job="{series.STATE_JOB}"}}[5m])'
+    f" or group by (job) (last_over_time({_KUEUE_UP}[3h]))"
+    f" unless on (job) last_over_time({_KUEUE_UP}[5m])"
 )
 """Excludes the trainer: only the leading pod of a run serves metrics, and only while it trains. Costs and
 steering have their own alerts.

@@ -95,41 +95,41 @@ _RUNS: Final = (
     Alert(
         name="LowGpuUtilization",
         expression=LOW_UTILIZATION,
-        lasting="15m",
+        lasting="5m",
         owner=TEAM,
         severity=TICKET,
         summary="GPUs of pod {{ $labels.namespace }}/{{ $labels.pod }} are mostly idle",
-        description="The GPUs of this pod have been busy less than 40 % of the time, "
-        "{{ $value | humanizePercentage }} now. Idle GPUs cost as much as busy ones.",
+        description="The GPUs of this pod were busy {{ $value | humanizePercentage }} of the last 15 minutes, "
+        "less than 40 %. Idle GPUs cost as much as busy ones.",
     ),
     Alert(
         name="SlowLoaderHint",
         expression=UTILIZATION_HINT,
-        lasting="30m",
+        lasting="5m",
         owner=TEAM,
         severity=TICKET,
         summary=f"Run {_RUN} does not keep its GPUs busy",
-        description="Its GPUs are busy {{ $value | humanizePercentage }} of the time. Below 60 % the data "
-        "loader is the usual cause: speed it up before adding GPUs.",
+        description="Its GPUs were busy {{ $value | humanizePercentage }} of the last 30 minutes. Below 60 % the "
+        "data loader is the usual cause: speed it up before adding GPUs.",
     ),
     Alert(
         name="LoaderStarvation",
         expression=LOADER_STARVATION,
-        lasting="15m",
+        lasting="5m",
         owner=TEAM,
         severity=TICKET,
         summary=f"Run {_RUN} waits for data",
-        description="It spends {{ $value | humanizePercentage }} of its step time waiting for samples.",
+        description="It spent {{ $value | humanizePercentage }} of its step time of 15 minutes waiting for "
+        "samples.",
     ),
     Alert(
         name="CheckpointSlow",
         expression=CHECKPOINT_SLOW,
-        lasting="5m",
         owner=PLATFORM,
         severity=TICKET,
         summary=f"Checkpoints of run {_RUN} are slow",
-        description="The newest save took {{ $value | humanizeDuration }}: more than 15 minutes, or more than "
-        "one minute and twice the median of six hours. A two-minute spot notice may not be enough.",
+        description="A save of the last hour took {{ $value | humanizeDuration }}, longer than the run file's "
+        "saveSeconds. A pod that is preempted is killed before such a save ends.",
     ),
     Alert(
         name="CheckpointFailed",
@@ -228,7 +228,7 @@ _STACK: Final = (
     Alert(
         name="NodePressure",
         expression=NODE_PRESSURE,
-        lasting="5m",
+        lasting="2m",
         owner=PLATFORM,
         severity=PAGE,
         summary="GPU node {{ $labels.node }} reports {{ $labels.condition }}",
@@ -307,7 +307,7 @@ _STACK: Final = (
     Alert(
         name="MonitoringTargetDown",
         expression=TARGET_DOWN,
-        lasting="10m",
+        lasting="5m",
         owner=PLATFORM,
         severity=PAGE,
         summary="{{ $labels.job }} cannot be scraped",
@@ -320,7 +320,7 @@ _STACK: Final = (
         owner=PLATFORM,
         severity=PAGE,
         summary="Runs are not steered between pools",
-        description="No look at nodes and runs has succeeded for 10 minutes. A run that waits for spot or for a "
+        description="No look at nodes and runs has succeeded for 15 minutes. A run that waits for spot or for a "
         "capacity block keeps waiting, and nothing drains a block before its end.",
     ),
 )
@@ -368,7 +368,7 @@ _BUDGETS: Final = (
         owner=PLATFORM,
         severity=PAGE,
         summary="Costs are not recorded, or budgets not enforced: {{ $labels.scope }}",
-        description="No complete look at nodes and runs has succeeded for 10 minutes. What is in force stays, but "
+        description="No complete look at nodes and runs has succeeded for 15 minutes. What is in force stays, but "
         "a team that reaches its limit is not held.",
     ),
 )

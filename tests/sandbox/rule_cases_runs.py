@@ -24,6 +24,20 @@ def _seconds(name: str, rate: float, **more: str) -> Series:
     return {f"trainyard_{name}{{{TRAINER}}}": f"0+{rate}x600"}
 
 
+def _bursts(usually: str, once: str) -> str:
+    """Nine minutes of one value and one of another, again and again."""
+    return f"{usually}+0x8 {once} " * 30
+
+
+def _saves(seconds: str, *, allowed: int, pod: str = "hello-0") -> Series:
+    """How long saves took, and how long they may take."""
+    labels = TRAINER.replace("hello-0", pod)
+    return {
+        f"trainyard_checkpoint_write_seconds{{{labels}}}": seconds,
+        f"trainyard_save_seconds{{{labels}}}": f"{allowed}+0x600",
+    }
+
+
 _POD_LABELS: Final = {**OF_RUN, "pod": "hello-0"}
 _LOG: Final = f'trainyard_log_matches_total{{namespace="team-llm", pod="hello-1", run_id="{RUN}", pattern="%s"}}'
 
@@ -215,6 +229,28 @@ OF_RUNS: Final = (
         {**POD, f"DCGM_FI_DEV_GPU_UTIL{{{GPU}}}": "90+0x49 10+0x20"},
     ),
     Case(
+        alert="LowGpuUtilization",
+        what="5 %, with one minute in ten of 100 %",
+        series={**POD, f"DCGM_FI_DEV_GPU_UTIL{{{GPU}}}": _bursts("5", "100")},
+        labels=_POD_LABELS,
+        value="17.67%",
+    ),
+    quiet(
+        "LowGpuUtilization",
+        "100 %, with one minute in ten of 5 %",
+        {**POD, f"DCGM_FI_DEV_GPU_UTIL{{{GPU}}}": _bursts("100", "5")},
+    ),
+    quiet(
+        "LowGpuUtilization",
+        "idle while it loads for eight minutes",
+        {**POD, f"DCGM_FI_DEV_GPU_UTIL{{{GPU}}}": "_x44 0+0x7 95+0x600"},
+    ),
+    quiet(
+        "LowGpuUtilization",
+        "idle until its end five minutes ago",
+        {**POD, f"DCGM_FI_DEV_GPU_UTIL{{{GPU}}}": "5+0x54 stale _x600"},
+    ),
+    Case(
         alert="SlowLoaderHint",
         what="55 % for an hour",
         series={**POD, **util(55)},
@@ -223,11 +259,35 @@ OF_RUNS: Final = (
     ),
     quiet("SlowLoaderHint", "65 %", {**POD, **util(65)}),
     Case(
+        alert="SlowLoaderHint",
+        what="50 %, with one minute in ten of 100 %",
+        series={**POD, f"DCGM_FI_DEV_GPU_UTIL{{{GPU}}}": _bursts("50", "100")},
+        labels=OF_RUN,
+        value="55%",
+    ),
+    quiet(
+        "SlowLoaderHint",
+        "75 %, with one minute in ten of 20 %",
+        {**POD, f"DCGM_FI_DEV_GPU_UTIL{{{GPU}}}": _bursts("75", "20")},
+    ),
+    Case(
         alert="LoaderStarvation",
         what="30 s of each minute",
         series={**_seconds("step_seconds_total", 60), **_seconds("loader_seconds_total", 30)},
         labels=OF_RUN,
         value="50%",
+    ),
+    Case(
+        alert="LoaderStarvation",
+        what="a shard that is fetched for four of every ten minutes",
+        series={
+            **_seconds("step_seconds_total", 60),
+            f"trainyard_loader_seconds_total{{{TRAINER}}}": " ".join(
+                f"{240 * n}+60x4 {240 * (n + 1)}+0x4" for n in range(20)
+            ),
+        },
+        labels=OF_RUN,
+        value="31.67%",
     ),
     quiet(
         "LoaderStarvation",
@@ -241,27 +301,31 @@ OF_RUNS: Final = (
     ),
     Case(
         alert="CheckpointSlow",
-        what="three minutes after a quick hour",
-        series={f"trainyard_checkpoint_write_seconds{{{TRAINER}}}": "50+0x54 180+0x20"},
+        what="always three minutes, where the run file says 30 s",
+        series=_saves("180+0x60", allowed=30),
         labels=OF_RUN,
         value="3m 0s",
     ),
     Case(
         alert="CheckpointSlow",
-        what="always twenty minutes",
-        series={f"trainyard_checkpoint_write_seconds{{{TRAINER}}}": "1200+0x60"},
+        what="one of three saves, three minutes apart",
+        series=_saves("20+0x2 20+0x2 180+0x2 " * 6 + "20+0x20", allowed=30),
         labels=OF_RUN,
-        value="20m 0s",
+        value="3m 0s",
     ),
     quiet(
         "CheckpointSlow",
-        "always three minutes",
-        {f"trainyard_checkpoint_write_seconds{{{TRAINER}}}": "180+0x60"},
+        "always twenty minutes, as the run file says",
+        _saves("1200+0x60", allowed=1200),
     ),
+    quiet("CheckpointSlow", "slower, and quick", _saves("5+0x50 29+0x20", allowed=30)),
     quiet(
         "CheckpointSlow",
-        "slower, and quick",
-        {f"trainyard_checkpoint_write_seconds{{{TRAINER}}}": "5+0x50 30+0x20"},
+        "an earlier attempt's, on slower nodes",
+        {
+            **_saves("180+0x30 stale _x60", allowed=30),
+            **_saves("_x40 20+0x60", allowed=30, pod="hello-1"),
+        },
     ),
     Case(
         alert="CheckpointFailed",

@@ -220,6 +220,12 @@ OF_STACK: Final = (
         series={**NODE, _condition("n0", "DiskPressure"): "1+0x60"},
         labels={"node": "n0", "condition": "DiskPressure"},
     ),
+    Case(
+        alert="NodePressure",
+        what="for five minutes, as long as a kubelet reports a moment of it",
+        series={**NODE, _condition("n0", "MemoryPressure"): "0+0x55 1+0x4 0+0x60"},
+        labels={"node": "n0", "condition": "MemoryPressure"},
+    ),
     quiet(
         "NodePressure",
         "a CPU node without disk",
@@ -363,6 +369,16 @@ OF_STACK: Final = (
     ),
     quiet("VolumeAlmostFull", "half full", _volume(50, "n0")),
     Case(
+        alert="VolumeAlmostFull",
+        what="each save fills it until the oldest checkpoint is deleted",
+        series={
+            key: "5+0x1 15+0x2 " * 30 if "available" in key else value
+            for key, value in _volume(5, "n0").items()
+        },
+        labels={"namespace": "team-llm", "persistentvolumeclaim": "checkpoints"},
+        value="5%",
+    ),
+    Case(
         alert="RestoreDrillFailed",
         what="after one that succeeded",
         series={**_job("team-llm", "restore-drill-2", failed=True, start=6000), **_succeeded(3000)},
@@ -465,6 +481,21 @@ OF_STACK: Final = (
             'up{job="dcgm-exporter", instance="b"}': "0+0x60",
         },
         labels={"job": "dcgm-exporter"},
+    ),
+    Case(
+        alert="MonitoringTargetDown",
+        what="four of five scrapes fail",
+        series={**_STATE_UP, 'up{job="dcgm-exporter", instance="a"}': "1 0+0x3 " * 30},
+        labels={"job": "dcgm-exporter"},
+    ),
+    quiet(
+        "MonitoringTargetDown",
+        "one of five scrapes fails, and a new exporter has not begun to answer",
+        {
+            **_STATE_UP,
+            'up{job="dcgm-exporter", instance="a"}': "0 1+0x3 " * 30,
+            'up{job="apiserver", instance="b"}': "_x52 0+0x4 1+0x600",
+        },
     ),
     Case(
         alert="MonitoringTargetDown",
