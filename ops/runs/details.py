@@ -12,13 +12,12 @@ from infra.domain import naming
 from infra.observability import series
 from ops import collect, groups, objects
 from ops.cluster import Cluster
-from ops.logs import Log
+from ops.logs import Line, Log
 from ops.metrics import MetricsUnknownError, PrometheusClient
 from ops.objects import Json
 from ops.runs import log_progress, progress, record, states
 from ops.runs.expected_start import ExpectedStart, expected_start, waits
 from ops.runs.listing import RunSummary, summarize
-from ops.runs.log_reader import pod_of_group
 from ops.runs.progress import NO_PROGRESS, Progress
 from ops.runs.record import RunRecordView
 from ops.snapshot import Snapshot
@@ -153,19 +152,19 @@ def _measured(prometheus: PrometheusClient, taken: Snapshot) -> tuple[Progress, 
     )
 
 
-def leading_lines(taken: Snapshot) -> Sequence[Any]:
-    """Return the newest log of the pod with rank 0; of a run with groups, of the leading one's."""
-    if groups.has_groups(taken.run):
-        leading = pod_of_group(taken.pods, 0, None)
-        first = {objects.name(leading)} if leading else set()
-    else:
-        zero = ("", "0")
-        first = {objects.name(p) for p in taken.pods if objects.label(p, naming.JOB_INDEX) in zero}
-    mine = [log for log in taken.logs if log.pod in first and not log.previous]
+def leading_lines(taken: Snapshot) -> Sequence[Line]:
+    """Return the newest log of the leading pod's containers."""
+    first = objects.name(leading_pod(taken) or {})
+    mine = [log for log in taken.logs if log.pod == first and not log.previous]
     newest: Log | None = max(
         mine, key=lambda log: log.lines[-1].time if log.lines else "", default=None
     )
     return newest.lines if newest else ()
+
+
+def leading_pod(taken: Snapshot) -> Json | None:
+    """Return the pod whose log has the run's progress; None if none has started."""
+    return log_progress.leading_pods(taken.pods).get(taken.run_id)
 
 
 def pod_rows(pods: Sequence[Json], nodes: Sequence[Json]) -> list[PodRow]:

@@ -118,7 +118,7 @@ def _row(one: RunSummary, now: dt.datetime) -> tuple[str, ...]:
         state_text(one),
         one.team or "-",
         _nodes(one),
-        _progress(one),
+        progress_text(one),
         str(one.attempt or "-"),
         age,
     )
@@ -135,12 +135,6 @@ def _nodes(one: RunSummary) -> str:
     if not one.nodes:
         return "-"
     return f"{one.ready}/{one.nodes}" if one.state == states.STARTING else str(one.nodes)
-
-
-def _progress(one: RunSummary) -> str:
-    """Return how far a run is; a finished one is at its last step, whatever was measured last."""
-    total = one.progress.steps
-    return f"{total}/{total}" if one.state == states.FINISHED and total else progress_text(one)
 
 
 def progress_text(one: RunSummary) -> str:

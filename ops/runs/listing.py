@@ -181,11 +181,16 @@ def _summary(
         admitted=min((one.admitted for one in gangs if one.admitted), default=""),
         ended=_ended(run, gangs, owned),
         sweep=objects.label(run, naming.SWEEP),
-        progress=at,
+        progress=_at_the_end(at) if state == states.FINISHED else at,
         groups=() if whole else tuple(gangs),
         groups_total=0 if whole else groups.total(run),
         groups_needed=0 if whole else groups.needed(run),
     )
+
+
+def _at_the_end(at: Progress) -> Progress:
+    """Return the progress of a finished run: it is at its last step, whatever was measured last."""
+    return dataclasses.replace(at, step=at.steps) if at.steps else at
 
 
 def _ended(run: Json, gangs: Sequence[GangSummary], owned: Mapping[str, Json]) -> str:

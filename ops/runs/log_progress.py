@@ -1,4 +1,4 @@
-"""Progress of running runs by the last lines of their logs, where no metrics are found.
+"""Progress of runs by the last lines of their logs, where no metrics are found.
 
 A team's role may read the logs of its runs, but not the cluster's Prometheus.
 """
@@ -17,19 +17,20 @@ from ops.cluster import Cluster, ForbiddenError
 from ops.collect import PODS
 from ops.metrics import MetricsUnknownError, PrometheusClient
 from ops.objects import Json
-from ops.runs import progress
+from ops.runs import progress, states
 from ops.runs.log_reader import LogReader, main_container, pod_of_group
 from ops.runs.progress import NO_PROGRESS, Progress
 
 RUNS_MAX: Final = 16
-"""Runs whose logs one listing reads, the newest pods first: the requests of a listing stay bounded."""
+"""Runs whose logs one listing reads, which bounds its requests: running ones before ended ones, newest first."""
 _LINES: Final = 60
+_ENDED: Final = ("Succeeded", "Failed")
 _DEADLINE_S: Final = 5.0
 
 
 def read_progress(cluster: Cluster, pods: Iterable[Json]) -> dict[str, Progress]:
-    """Return the progress by run id, of at most RUNS_MAX runs with a running pod of rank 0 among `pods`."""
-    found = objects.newest_first(_leading(pods).values())[:RUNS_MAX]
+    """Return the progress by run id, of at most RUNS_MAX runs with a started pod of rank 0 among `pods`."""
+    found = sorted(objects.newest_first(leading_pods(pods).values()), key=_has_ended)[:RUNS_MAX]
     questions = {objects.run_id_of(pod): functools.partial(_read, cluster, pod) for pod in found}
     came = concurrent.gather_with_deadline(questions, _DEADLINE_S)
     return {
@@ -47,7 +48,7 @@ def read_of_team(
     with contextlib.suppress(MetricsUnknownError):
         found = progress.from_prometheus(prometheus, namespace)
     with contextlib.suppress(ForbiddenError):
-        pods = cluster.items(PODS, namespace, naming.RUN_ID)
+        pods = states.live_pods(cluster.items(PODS, namespace, naming.RUN_ID))
         unmeasured = [pod for pod in pods if objects.run_id_of(pod) not in found]
         found |= read_progress(cluster, unmeasured)
     return found
@@ -55,17 +56,24 @@ def read_of_team(
 
 def is_limited(pods: Iterable[Json]) -> bool:
     """Whether there are more runs than `read_progress` reads."""
-    return len(_leading(pods)) > RUNS_MAX
+    return len(leading_pods(pods)) > RUNS_MAX
 
 
-def _leading(pods: Iterable[Json]) -> dict[str, Json]:
-    """Return the running pod of rank 0 by run id; of a run with groups, of the one that most likely leads."""
+def leading_pods(pods: Iterable[Json]) -> dict[str, Json]:
+    """Return the pod of rank 0 that runs, else the newest one that ended, by run id.
+
+    Of a run with groups it is that of the group that most likely leads.
+    """
     found: dict[str, list[Json]] = defaultdict(list)
-    for pod in objects.newest_first(pods):
-        running = objects.status(pod).get("phase") == "Running"
-        if running and objects.label(pod, naming.JOB_INDEX) in ("", "0"):
+    for pod in sorted(objects.newest_first(pods), key=_has_ended):
+        started = objects.status(pod).get("phase") in ("Running", *_ENDED)
+        if started and objects.label(pod, naming.JOB_INDEX) in ("", "0"):
             found[objects.run_id_of(pod)].append(pod)
     return {run_id: pod_of_group(each, 0, None) or each[0] for run_id, each in found.items()}
+
+
+def _has_ended(pod: Json) -> bool:
+    return objects.status(pod).get("phase") in _ENDED
 
 
 def _read(cluster: Cluster, pod: Json) -> Progress:

@@ -17,11 +17,12 @@ from ops.ledger.model import Cause, Fact, Phase
 from ops.metrics import MetricsUnknownError, PrometheusClient
 from ops.objects import Json
 from ops.runs import record, states
-from ops.runs.details import Details, details_of, leading_lines
+from ops.runs.details import Details, details_of, leading_lines, leading_pod
+from ops.runs.log_reader import main_container
 from ops.snapshot import Snapshot
 from ops.symptoms import culprits, terminal_states
 from ops.ui import curves, spending
-from ops.ui.curves import Measured
+from ops.ui.curves import Measured, Moment
 from ops.ui.spending import Division, Spending
 
 NOTICE: Final = "notice"
@@ -36,7 +37,7 @@ class Span:
     """A part of the time axis of a run, in Unix seconds."""
 
     kind: str
-    """`waiting`, `starting`, `training`, `interrupted`, `ending`."""
+    """`waiting`, `starting`, `training`, `interrupted`, `ending`, `unknown`."""
     start: float
     end: float
     text: str
@@ -108,13 +109,14 @@ def read_run_view(
     taken = collect.take_snapshot(cluster, run, now, prometheus)
     details = details_of(cluster, taken, prometheus)
     measured = _measured(taken, details, prometheus)
-    phases = _with_causes(measured.phases, taken)
     sight = observe.look(cluster, prometheus, now.timestamp(), taken.namespace)
     mine = [one for one in sight.workloads if objects.run_id_of(one) == taken.run_id]
     sight = dataclasses.replace(sight, workloads=mine)
     merged = {f.identity: f for f in (*recorded, *observe.facts(sight, recorded))}
     facts = spending.facts_of_run(list(merged.values()), taken.run_id)
     spent = spending.spending_by_run(facts, now.timestamp()).get(taken.run_id)
+    recorded_phases = sorted((f for f in facts if isinstance(f, Phase)), key=lambda f: f.attempt)
+    phases = _with_causes(measured.phases, taken) or recorded_phases
     division, note = _division(taken, details, phases, facts if recorded else (), spent)
     before = _previous(known, run)
     changes, changes_gap = _changes(cluster, details, before)
@@ -122,8 +124,8 @@ def read_run_view(
     return RunView(
         details=details,
         why=report.values(taken),
-        measured=dataclasses.replace(measured, phases=phases),
-        spans=spans_of(details, phases, now.timestamp()),
+        measured=measured,
+        spans=_spans(taken, details, phases, measured),
         division=division,
         division_note=note,
         spent=spent,
@@ -221,8 +223,35 @@ def _seen_until(phases: Sequence[Phase], now: float) -> float:
     return last if now - last < _BETWEEN_MEASUREMENTS_S else now
 
 
-def spans_of(details: Details, phases: Sequence[Phase], now: float) -> list[Span]:
-    """Return the time axis of a run, without gaps. Pure."""
+def _spans(
+    taken: Snapshot, details: Details, phases: Sequence[Phase], measured: Measured
+) -> list[Span]:
+    began = _began(taken)
+    if not phases:
+        phases = phases_of_log(taken.run_id, details.summary.attempt, measured.moments)
+        phases = [dataclasses.replace(p, start=max(p.start, began or p.start)) for p in phases]
+    return spans_of(details, phases, taken.now.timestamp(), began)
+
+
+def _began(taken: Snapshot) -> float | None:
+    """Return when the main container of the leading pod started; None if it did not, or the pod is gone."""
+    pod = leading_pod(taken) or {}
+    for one in objects.status(pod).get("containerStatuses") or []:
+        if one["name"] == main_container(pod):
+            state = one.get("state") or {}
+            found = state.get("running") or state.get("terminated") or {}
+            return seconds(str(found.get("startedAt") or ""))
+    return None
+
+
+def spans_of(
+    details: Details, phases: Sequence[Phase], now: float, began: float | None = None
+) -> list[Span]:
+    """Return the time axis of a run, without gaps. Pure.
+
+    `phases`: of all attempts, or of the last one only. `began`: when the leading pod of the last attempt started,
+    in Unix seconds; None: not known.
+    """
     one = details.summary
     created, admitted = seconds(one.created), seconds(one.admitted)
     end = seconds(one.ended) or (_seen_until(phases, now) if phases else now)
@@ -234,28 +263,34 @@ def spans_of(details: Details, phases: Sequence[Phase], now: float) -> list[Span
         if stop > start:
             found.append(Span(kind=kind, start=start, end=stop, text=text))
 
+    over = one.state in states.ENDED
     first = phases[0].start if phases else end
-    if one.state == states.QUEUED and not phases:
-        add("waiting", created, end, "waits in its queue")
-        return found
-    if len(phases) <= 1 and admitted and created <= admitted <= first:
-        add("waiting", created, admitted, "waited in its queue")
-        add("starting", admitted, first, "started: image, rendezvous, loading")
-    else:
+    if len(phases) > 1:
         add("starting", created, first, "waited and started")
+    elif one.attempt > 1:
+        last = min(began or first, first)
+        add("unknown", created, last, "earlier attempts, of which no step is known")
+        add("starting", last, first, "started: rendezvous, loading")
+    elif not phases and one.state == states.QUEUED:
+        add("waiting", created, end, "waits in its queue")
+    else:
+        known = admitted is not None and created <= admitted <= first
+        ready = admitted if known and admitted else created
+        started = first if phases or not (began or over) else max(ready, began or ready)
+        add("waiting", created, ready, "waited in its queue")
+        what = (
+            "started: image, rendezvous, loading" if started == first else "started: nodes, image"
+        )
+        add("starting", ready, started, what if known else "waited and started")
+        add("unknown", started, first, "ran; no step of it is known")
     for index, phase in enumerate(phases):
-        steps = f"{phase.steps} steps from step {phase.first_step}" if phase.first_step else ""
-        add("training", phase.start, phase.end, f"attempt {phase.attempt}: {steps}")
+        steps = f" {phase.steps} steps from step {phase.first_step}" if phase.first_step else ""
+        add("training", phase.start, phase.end, f"trained{steps}")
         if index + 1 < len(phases):
             why = f" ({phase.ended})" if phase.ended else ""
-            add(
-                "interrupted",
-                phase.end,
-                phases[index + 1].start,
-                f"attempt {phase.attempt} ended{why}; until attempt {phases[index + 1].attempt} trained",
-            )
+            again = phases[index + 1].start
+            add("interrupted", phase.end, again, f"interrupted{why}, until it trained again")
     if phases:
-        over = one.state in states.ENDED
         add(
             "ending" if over else "training",
             phases[-1].end,
@@ -263,6 +298,29 @@ def spans_of(details: Details, phases: Sequence[Phase], now: float) -> list[Span
             "saved and ended" if over else "since the last step that was measured",
         )
     return found
+
+
+def phases_of_log(run_id: str, attempt: int, moments: Sequence[Moment]) -> list[Phase]:
+    """Return the training of the last attempt by the steps in its log, of which only the end may be known. Pure.
+
+    `attempt`: from 1. The first attempt began with step 1; of a later one, steps before the first line are as many
+    as between lines.
+    """
+    if not moments:
+        return []
+    first, last = moments[0], moments[-1]
+    every = moments[1].step - first.step if len(moments) > 1 else 0.0
+    before = first.step if attempt <= 1 else min(every, first.step)
+    pace = (last.time - first.time) / (last.step - first.step) if last.step > first.step else 0.0
+    phase = Phase(
+        run=run_id,
+        attempt=max(1, attempt),
+        start=first.time - max(0.0, before) * pace,
+        end=last.time,
+        steps=int(last.step - first.step + before),
+        first_step=int(first.step - before) + 1,
+    )
+    return [phase]
 
 
 def _ranks(

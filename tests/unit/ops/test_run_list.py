@@ -13,7 +13,7 @@ from infra.domain import naming
 from ops import metrics
 from ops.cluster import Kind, UnreachableError, context_namespace
 from ops.objects import Json
-from ops.runs import following, list_command, states
+from ops.runs import following, list_command, log_progress, states
 from ops.runs.listing import Listing, read_listing
 from tests.unit.ops.run_fixtures import (
     NOW,
@@ -154,6 +154,33 @@ def test_without_prometheus_progress_is_read_from_the_log_of_rank_0() -> None:
     found = read_listing(cluster, None, metrics.connect("", cluster))  # type: ignore[arg-type]
     assert (found.runs[0].progress.step, found.runs[0].progress.steps) == (7, 20)
     assert found.gap.startswith("no metrics: no Prometheus")
+
+
+def test_an_ended_run_has_the_progress_of_its_log() -> None:
+    finished = another("finished", status={"conditions": [condition("Completed")]})
+    failed = another("failed", status={"conditions": [condition("Failed")]})
+    pods = [
+        pod_of(finished, "finished-0", "Succeeded", **ended(0)),
+        pod_of(failed, "failed-0", "Failed", **ended(1)),
+    ]
+    cluster = FakeCluster(jobsets=[finished, failed], pods=pods)
+    for name in ("finished-0", "failed-0"):
+        cluster.texts[f"/pods/{name}/log"] = "2026-11-21T11:59:00Z step 990/1000  loss 4.25"
+    found = read_listing(cluster, None, metrics.connect("", cluster))  # type: ignore[arg-type]
+    told = {one.name: (one.progress.step, one.progress.loss) for one in found.runs}
+    assert told == {"finished": (1000, 4.25), "failed": (990, 4.25)}
+
+
+def test_logs_of_running_runs_are_read_before_those_of_ended_ones() -> None:
+    running = [pod_of(another(f"running-{n}"), f"running-{n}") for n in range(3)]
+    done = [pod_of(another(f"done-{n}"), f"done-{n}", "Succeeded") for n in range(20)]
+    for one in running:
+        one["metadata"]["creationTimestamp"] = at(9000)
+    cluster = FakeCluster()
+    cluster.texts["/log"] = "2026-11-21T11:59:00Z step 7/20"
+    found = log_progress.read_progress(cluster, [*done, *running])  # type: ignore[arg-type]
+    assert len(found) == log_progress.RUNS_MAX
+    assert {f"running-{n}-v1-bbbbbbbb" for n in range(3)} <= set(found)
 
 
 def test_requests_do_not_grow_with_the_number_of_runs() -> None:

@@ -18,7 +18,7 @@ from ops.cluster import Cluster, ClusterError, UnknownCallerError, UnreachableEr
 from ops.runs.log_reader import LogReader
 from ops.ui.server import create_app
 from ops.ui.source import Source
-from tests.unit.ops.ui_world import KEY, LOG, TEAMS, RoleCluster, world
+from tests.unit.ops.ui_world import KEY, LOG, TEAMS, RoleCluster, finished_pod_of, world
 
 RUN = "/runs/team-research/research-model-v2-aaaaaaaa"
 STATIC = Path(__file__).resolve().parents[3] / "ops" / "ui" / "static"
@@ -96,6 +96,39 @@ def test_the_list_shows_state_place_progress_time_left_and_cost(page: TestClient
     assert "is forbidden; pass a Prometheus that you may query" in told
     assert "research-model-v2" not in page.get("/?state=queued").text
     assert "research-next" not in page.get("/?q=model").text
+
+
+def finished_without_metrics(log: str) -> str:
+    """The page and the list of a run that was finished 60 s ago, whose first pod ran from 400 s ago on."""
+    items = world()
+    old = next(
+        one for one in items["jobsets"] if one["metadata"]["name"].startswith("research-model-v1")
+    )
+    items["pods"].append(finished_pod_of(old, 400, 65))
+    cluster = RoleCluster("research", "researcher", items)
+    cluster.texts["research-model-v1-aaaaaaaa-worker-0-0-x/log"] = log
+    browser = client(Source(lambda: cluster, in_namespace("research")))  # type: ignore[arg-type, return-value]
+    told = browser.get("/runs/team-research/research-model-v1-aaaaaaaa").text
+    return text_of(browser.get("/?state=finished").text) + text_of(told)
+
+
+def test_a_finished_run_has_its_progress_and_training_without_metrics() -> None:
+    told = finished_without_metrics(
+        "2026-11-21T11:54:00Z step 10/110  loss 5.5\n2026-11-21T11:58:00Z step 90/110  loss 4.321\n"
+    )
+    assert told.count("110 of 110") == 2
+    assert "Loss 4.3210" in told and "4.321 -" in told
+    axis = told.partition("From (UTC) For What ")[2].partition(" No interruptions")[0]
+    assert axis == (
+        "2026-11-21 09:30:00 2 h 23 min waited and started"
+        " 2026-11-21 11:53:30 4 min 30 s trained 90 steps from step 1"
+        " 2026-11-21 11:58:00 1 min saved and ended"
+    )
+
+
+def test_a_program_that_prints_no_steps_is_not_shown_as_starting() -> None:
+    told = finished_without_metrics("2026-11-21T11:54:00Z hello\n")
+    assert re.search(r"11:53:20 5 min 40 s ran; no step of it is known", told), told
 
 
 def test_queues_say_who_holds_and_who_waits(page: TestClient) -> None:

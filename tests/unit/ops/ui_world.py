@@ -114,6 +114,15 @@ def pod_of(one: Json, rank: int, on: str) -> Json:
     return found
 
 
+def finished_pod_of(one: Json, started_s: float, ended_s: float) -> Json:
+    """The first pod of a finished run; times in seconds ago."""
+    found = pod_of(one, 0, "spot-0")
+    done = {"exitCode": 0, "startedAt": at(started_s), "finishedAt": at(ended_s)}
+    status = {"name": "trainer", "state": {"terminated": done}, "restartCount": 0}
+    found["status"] = {"phase": "Succeeded", "containerStatuses": [status]}
+    return found
+
+
 def config_map(one: Json, rate: str) -> Json:
     """What a run records."""
     record = {
