@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import secrets
 import socket
+import tempfile
 import webbrowser
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import uvicorn
@@ -18,7 +21,7 @@ from ops.commands import Group, add_cluster, add_prometheus, printer
 from ops.ledger.command import add_record
 from ops.runs.scope import read_in_scope
 from ops.snapshot import pluralize
-from ops.ui.server import create_app, create_shared_app
+from ops.ui.server import create_app, create_shared_app, redirection
 from ops.ui.source import Source
 from ops.ui.users import USER_HEADER, Naming, UserSources
 
@@ -104,10 +107,23 @@ def run(args: argparse.Namespace, console: Console) -> int:
     show(
         f"{address}\nThe address is for you alone: whoever has it sees what you may see. Ctrl-C ends the page."
     )
-    if args.open:
-        webbrowser.open(address)
-    _serve(create_app(source, key, f"trainyard-ui-{port}"), listener)
+    with _opened(address) if args.open else contextlib.nullcontext():
+        _serve(create_app(source, key, f"trainyard-ui-{port}"), listener)
     return 0
+
+
+@contextlib.contextmanager
+def _opened(address: str) -> Iterator[None]:
+    """Open an address in the browser, by a file that only this user can read, and remove the file at the end.
+
+    Other users of the machine can read a browser's arguments, and the address has the key.
+    """
+    with tempfile.TemporaryDirectory(prefix="trainyard-ui-") as folder:
+        file = Path(folder) / "open.html"
+        file.touch(mode=0o600)
+        file.write_text(redirection(address), encoding="utf-8")
+        webbrowser.open(file.as_uri())
+        yield
 
 
 def _serve_users(args: argparse.Namespace, show: Callable[[str], None]) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import html
 import json
 import math
 import secrets
@@ -22,9 +23,9 @@ from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import (
+    HTMLResponse,
     JSONResponse,
     PlainTextResponse,
-    RedirectResponse,
     Response,
     StreamingResponse,
 )
@@ -59,6 +60,7 @@ _HEADERS: Final = {
     "cross-origin-resource-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
 }
+_ICON: Final = '<link rel="icon" href="/static/icon.svg">'
 _TO_LOGIN: Final = (
     "this page belongs to the user who started it; open the address that `trainyard ui` printed"
 )
@@ -128,9 +130,22 @@ class Guard(ReadOnly):
             return pages.plain_error(403, _TO_LOGIN)
         wanted = request.query_params.get("to", "/")
         local = wanted.startswith("/") and not wanted.startswith(("//", "/\\"))
-        response = RedirectResponse(wanted if local else "/", status_code=303)
+        response = HTMLResponse(redirection(wanted if local else "/", _ICON))
         response.set_cookie(self._cookie, self._key, httponly=True, samesite="strict", path="/")
         return response
+
+
+def redirection(address: str, head: str = "") -> str:
+    """Return a page that goes on to an address. `head`: further elements of its head.
+
+    After `/login` it is in place of HTTP 303: a browser that comes from another site, or from a file, would not
+    send the cookie, which is strict, with a redirect.
+    """
+    text = html.escape(address)
+    return (
+        f'<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={text}">'
+        f'<title>Trainyard</title>{head}<main><a href="{text}">Continue</a></main>\n'
+    )
 
 
 def create_app(source: Source, key: str, cookie: str = "trainyard-ui") -> Starlette:
@@ -195,10 +210,10 @@ class _Server:
 
     async def page(self, request: Request) -> Response:
         query = dict(request.query_params)
-        status, html = await run_in_threadpool(
+        status, page = await run_in_threadpool(
             _render, self._source_of(request), request.url.path, query, _queries(request.url.query)
         )
-        return Response(html, status, media_type="text/html")
+        return Response(page, status, media_type="text/html")
 
     async def events(self, request: Request) -> Response:
         """Send `main` of a page whenever it changes."""
@@ -210,8 +225,8 @@ class _Server:
         async def stream() -> AsyncIterator[str]:
             last = ""
             while time.monotonic() < until:
-                _, html = await run_in_threadpool(_render, source, address.path, dict(pairs), pairs)
-                main = pages.main_of(html)
+                _, page = await run_in_threadpool(_render, source, address.path, dict(pairs), pairs)
+                main = pages.main_of(page)
                 if pages.without_times(main) != last:
                     last = pages.without_times(main)
                     yield _event("main", main)

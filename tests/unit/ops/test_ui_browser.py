@@ -14,7 +14,7 @@ import uvicorn
 
 from infra.domain import naming
 from ops.objects import Json
-from ops.ui.command import _listen
+from ops.ui.command import _listen, _opened
 from ops.ui.server import create_app
 from ops.ui.source import Source
 from tests.unit.ops.browser import DEADLINE_S, Tab, find_chromium, open_tab
@@ -57,7 +57,21 @@ def tab(tmp_path: Path, address: str) -> Iterator[Tab]:
     assert PROGRAM
     with open_tab(PROGRAM, tmp_path / "profile") as found:
         found.open(f"{address}/login?key={KEY}")
+        found.wait_for("location.pathname === '/' && document.readyState === 'complete'")
         yield found
+
+
+def test_the_file_of_open_leads_to_the_page(
+    tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert PROGRAM
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    with _opened(f"{address}/login?key={KEY}"), open_tab(PROGRAM, tmp_path / "profile") as tab:
+        tab.open(opened[0])
+        tab.wait_for(f"location.href === '{address}/' && document.readyState === 'complete'")
+        assert "research-model" in tab.text()
+        assert tab.errors == []
 
 
 def test_a_run_is_followed_from_queued_to_done(

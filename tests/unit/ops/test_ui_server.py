@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from infra.tenancy.access import ROLE_RULES
 from ops import __main__ as front_door
 from ops.cluster import Cluster, ClusterError, UnknownCallerError, UnreachableError
 from ops.runs.log_reader import LogReader
+from ops.ui import command as ui
 from ops.ui.server import create_app
 from ops.ui.source import Source
 from tests.unit.ops.ui_world import KEY, LOG, TEAMS, RoleCluster, finished_pod_of, world
@@ -210,8 +212,30 @@ def test_without_the_key_nothing_is_shown() -> None:
         found = stranger.get(path)
         assert found.status_code == 403
         assert "research-model" not in found.text
-    away = stranger.get(f"/login?key={KEY}&to=//evil.example", follow_redirects=False)
-    assert away.headers["location"] == "/"
+    away = stranger.get(f"/login?key={KEY}&to=//evil.example")
+    assert 'content="0; url=/"' in away.text and "evil" not in away.text
+    quoted = stranger.get(f"/login?key={KEY}", params={"key": KEY, "to": '/"><p>'})
+    assert 'url=/&quot;&gt;&lt;p&gt;"' in quoted.text
+
+
+def test_the_key_is_not_among_the_arguments_of_the_browser(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    opened: list[tuple[str, Path, int, int, str]] = []
+
+    def browse(address: str) -> None:
+        file = Path(address.removeprefix("file://"))
+        modes = stat.S_IMODE(file.stat().st_mode), stat.S_IMODE(file.parent.stat().st_mode)
+        opened.append((address, file, *modes, file.read_text()))
+
+    monkeypatch.setattr("webbrowser.open", browse)
+    monkeypatch.setattr(ui, "_serve", lambda *_: None)
+    monkeypatch.setattr(ui, "Cluster", lambda *_: _no_cluster())
+    assert front_door.main(["ui", "--port", "0", "--open"]) == 0
+    [key] = re.findall(r"/login\?key=(\S+)", capsys.readouterr().out)
+    [(address, file, mode, folder, text)] = opened
+    assert address.startswith("file:///") and key not in address and key in text
+    assert (mode, folder, file.exists()) == (0o600, 0o700, False)
 
 
 def test_answers_have_a_strict_policy_and_nothing_from_elsewhere(page: TestClient) -> None:
