@@ -100,7 +100,7 @@ _ALL: Final = (
     ),
     LogPattern(
         name="loss-not-finite",
-        expression=r"loss is (nan|-?inf);",
+        expression=r"(loss|gradient norm) is (nan|-?inf);",
         meaning="the loss is NaN or infinite",
     ),
 )

@@ -85,7 +85,7 @@ CAUSES: Final = (
     Cause(
         symptom="diverged",
         patterns=("loss-not-finite",),
-        what="its loss is not finite (NaN or infinity)",
+        what="its loss or gradient norm is not finite (NaN or infinity)",
         remedy=("lower optimizer.learning_rate or optimizer.clip_norm, or warm up longer",),
     ),
     Cause(

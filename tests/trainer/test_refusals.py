@@ -85,13 +85,6 @@ def test_a_resumed_run_stays_with_the_dataset_version_that_it_began_with(
     assert versions == {first}
 
 
-def test_a_loss_that_is_no_number_ends_the_run_with_a_line(trainer: Trainer) -> None:
-    ranks = trainer.start("run", "optimizer.learning_rate=1e30", "optimizer.clip_norm=1e30")
-    assert ranks.wait() == [1, 1]
-    assert "loss is nan; lower optimizer.learning_rate" in ranks.output()
-    assert trainer.files("run").events("failed")
-
-
 @pytest.mark.parametrize("arguments", [[], ["--config", "x"], ["--nonsense"]])
 def test_a_wrong_command_line_is_a_configuration_mistake(
     arguments: list[str], make_trainer: Callable[[], Trainer]

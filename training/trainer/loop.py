@@ -1,8 +1,8 @@
 """The training loop: step, evaluate and save until the last step or a notice.
 
-All ranks run in lockstep. After each step one small all-reduce carries four numbers: the loss, two
-notice flags and whether a time-based save is due. Its result is the same on every rank, so all ranks
-decide alike. Shapes: M micro-batches of a step.
+All ranks run in lockstep. Before each update one small all-reduce carries five numbers: the loss, the
+gradient norm, two notice flags and whether a time-based save is due. Its result is the same on every
+rank, so all ranks decide alike. Shapes: M micro-batches of a step.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class LossNotFinite(Exception):
-    """Training has diverged."""
+    """The loss or the gradient norm is NaN or infinite: training has diverged."""
 
 
 @dataclass(kw_only=True)
@@ -77,9 +77,11 @@ class Run:
 
 @dataclass(frozen=True)
 class StepAgreement:
-    """Result of the all-reduce after a step; the same on every rank."""
+    """Result of the all-reduce of a step; the same on every rank."""
 
     loss: float
+    finite_gradients: bool
+    """Whether the gradient norm is finite on every rank."""
     notice: str | None
     """`signal` or `file` when any rank received a notice, else None."""
     time_due: bool
@@ -88,7 +90,7 @@ class StepAgreement:
 def train(run: Run) -> int:
     """Train to the last step or a notice; return the exit code, the same on every rank."""
     run.saved_at = time.monotonic()
-    notice = agree(run, 0.0).notice
+    notice = agree(run).notice
     run.recorder.enter(Phase.BETWEEN)
     compare_replicas(run, run.progress.step)
     if run.memory and notice is None:
@@ -120,36 +122,36 @@ def train_step(run: Run) -> StepAgreement:
     lr = learning_rate(config.schedule, config.peak_learning_rate, step, config.steps)
     recorder.enter(Phase.PASSES)
     losses_M = _passes(run, rows)
-    recorder.enter(Phase.UPDATE)
-    grad_norm = run.network.clip(config.optimizer.clip_norm)
-    for group in run.optimizer.param_groups:
-        group["lr"] = lr
-    run.optimizer.step()
-    run.optimizer.zero_grad(set_to_none=True)
-    # Read only here: the device has the whole step queued before the host waits for it.
-    loss = float(sum(losses_M.tolist()))
+    grad_norm_on_device = run.network.clip(config.optimizer.clip_norm)
+    # Read only here: the device has all passes queued before the host waits for it.
+    loss, grad_norm = float(sum(losses_M.tolist())), float(grad_norm_on_device)
     if run.clock:
-        run.clock.updated()
+        run.clock.computed()
     computed = time.perf_counter()
     if run.memory:
         recorder.enter(Phase.SAVE)
     waited = run.memory.wait_held(step) if run.memory else 0.0
     recorder.enter(Phase.AGREE)
-    agreed = agree(run, loss)
+    agreed = agree(run, loss, grad_norm)
     exchanged = time.perf_counter() - waited
-    recorder.enter(Phase.BETWEEN)
     if run.memory:
         run.memory.all_held()
-    if not math.isfinite(agreed.loss):
-        compare_replicas(run, step)
-        raise LossNotFinite(f"step {step}: loss is {agreed.loss}; lower optimizer.learning_rate")
+    if not (math.isfinite(agreed.loss) and agreed.finite_gradients):
+        compare_replicas(run, run.progress.step, again=True)
+        raise not_finite(step, agreed.loss, grad_norm)
+    recorder.enter(Phase.UPDATE)
+    for group in run.optimizer.param_groups:
+        group["lr"] = lr
+    run.optimizer.step()
+    run.optimizer.zero_grad(set_to_none=True)
+    recorder.enter(Phase.BETWEEN)
     samples = run.progress.samples + config.batch.global_samples
     run.progress = replace(run.progress, step=step, samples=samples)
     run.meter.step(
         step=step,
         loss=agreed.loss,
         lr=lr,
-        grad_norm=float(grad_norm),
+        grad_norm=grad_norm,
         step_time_s=time.perf_counter() - begun - waited,
         loader_time_s=loaded - begun,
         collective_time_s=exchanged - computed,
@@ -162,13 +164,23 @@ def train_step(run: Run) -> StepAgreement:
     return agreed
 
 
-def compare_replicas(run: Run, step: int) -> None:
-    """Check that all replicas have the same state after this step. Raises ReplicasDiffer."""
+def not_finite(step: int, loss: float, grad_norm: float) -> LossNotFinite:
+    """Return the error about a step that is not made, so that no NaN reaches weights or checkpoints."""
+    what = "gradient norm" if math.isfinite(loss) else "loss"
+    value = grad_norm if math.isfinite(loss) else loss
+    return LossNotFinite(f"step {step}: {what} is {value}; lower optimizer.learning_rate")
+
+
+def compare_replicas(run: Run, step: int, *, again: bool = False) -> None:
+    """Check that all replicas have the same state after this step. Raises ReplicasDiffer.
+
+    `again`: also when they had it the last time.
+    """
     if run.replicas:
         before = run.recorder.phase
         run.recorder.enter(Phase.COMPARE)
         try:
-            run.replicas.compare(step)
+            run.replicas.compare(step, again=again)
         except ReplicasDiffer:
             if run.memory:
                 run.memory.distrust(run.replicas.agreed_step)
@@ -187,17 +199,22 @@ def _passes(run: Run, rows: torch.Tensor) -> torch.Tensor:
     return losses_M
 
 
-def agree(run: Run, loss: float) -> StepAgreement:
-    """All-reduce the mean loss, the notices and the leader's clock."""
+def agree(run: Run, loss: float = 0.0, grad_norm: float = 0.0) -> StepAgreement:
+    """All-reduce the mean loss, the gradient norm, the notices and the leader's clock."""
     world, given = run.world, run.notice.is_set()
     by_signal = given and (run.notice.source or "").startswith("SIG")
     since_save = time.monotonic() - run.saved_at
     time_due = world.is_leader and run.save_policy.time_due(since_save)
-    total, signals, files, clock = world.sum(
-        [loss * world.counts, float(by_signal), float(given and not by_signal), float(time_due)]
+    by_file = given and not by_signal
+    total, norms, signals, files, clock = world.sum(
+        [loss * world.counts, grad_norm, float(by_signal), float(by_file), float(time_due)]
     )
-    notice = "signal" if signals else "file" if files else None
-    return StepAgreement(loss=total / world.data_size, notice=notice, time_due=bool(clock))
+    return StepAgreement(
+        loss=total / world.data_size,
+        finite_gradients=math.isfinite(norms),
+        notice="signal" if signals else "file" if files else None,
+        time_due=bool(clock),
+    )
 
 
 def evaluate(run: Run) -> str | None:
@@ -209,7 +226,7 @@ def evaluate(run: Run) -> str | None:
     )
     recorder.enter(Phase.BETWEEN)
     if loss is None:
-        return agree(run, 0.0).notice
+        return agree(run).notice
     record_evaluation(run, run.progress.step, loss, time.perf_counter() - begun)
     return None
 

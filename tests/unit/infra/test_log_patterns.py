@@ -47,6 +47,7 @@ LINES = {
     'trainyard-culprit {"symptom": "hung", "rank": 3}': ("rank-named",),
     "rank 0: step 17: loss is nan; lower optimizer.learning_rate": ("loss-not-finite",),
     "rank 0: step 17: loss is -inf; lower optimizer.learning_rate": ("loss-not-finite",),
+    "rank 0: step 17: gradient norm is nan; lower optimizer.learning_rate": ("loss-not-finite",),
 }
 NOTHING = (
     "step    40/200  loss 3.512  12034 tokens/s  lr 1.0e-03",
@@ -89,7 +90,7 @@ def test_expressions_use_only_syntax_that_re2_and_onigmo_support() -> None:
         ("training/trainer/checkpointing.py", "checkpoint not written: "),
         ("training/trainer/checkpointing.py", "checkpoints can be loaded; "),
         ("training/trainer/__main__.py", "another rank is gone or hangs"),
-        ("training/trainer/loop.py", "loss is {"),
+        ("training/trainer/loop.py", "{what} is {value}; "),
     ],
 )
 def test_sources_still_contain_the_matched_messages(file: str, text: str) -> None:

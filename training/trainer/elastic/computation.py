@@ -29,7 +29,7 @@ from training.trainer.elastic.transfer import AppliedStep, Tensors, local_tensor
 from training.trainer.evaluation import to_device
 from training.trainer.flight.recorder import StepTimes
 from training.trainer.flight.ring import Phase
-from training.trainer.loop import LossNotFinite, Run
+from training.trainer.loop import Run, not_finite
 from training.trainer.schedule import learning_rate
 from trainyard.run_logs import MetricsLog, StepMetrics
 
@@ -189,11 +189,12 @@ class Computation:
             torch.mul(self._sum, scale, out=share)  # one pass over memory instead of two
         else:
             share.copy_(self._sum).mul_(scale)
-        loss = run.world.sum([float(share[-1]) * run.world.counts])[0] / run.world.data_size
-        if not math.isfinite(loss):
-            raise LossNotFinite(f"step {step}: loss is {loss}; lower optimizer.learning_rate")
         self.gradients.gather(number)
         norm = float(run.network.clip(run.config.optimizer.clip_norm))
+        total, norms = run.world.sum([float(share[-1]) * run.world.counts, norm])
+        loss = total / run.world.data_size
+        if not (math.isfinite(loss) and math.isfinite(norms)):
+            raise not_finite(step, loss, norm)
         self.gradients.keep_share(number)
         applied = Note(kind=STEP, view=note.view, step=step, loss=loss, grad_norm=norm)
         self._update(AppliedStep(applied, share), begun, loaded, exchanged - computed)
@@ -272,7 +273,7 @@ class Computation:
             _write_row(exchange.rows[node], tensors)
         if run.clock:
             run.clock.reduced()
-            run.clock.updated()
+            run.clock.computed()
         return seconds
 
     def _record_times(self, step: int, total: float, leaves: int) -> None:

@@ -30,8 +30,8 @@ class WorkClock(Protocol):
     def reduced(self) -> None:
         """Note that the backward pass has returned."""
 
-    def updated(self) -> None:
-        """Note that the parameters are updated and the loss is read."""
+    def computed(self) -> None:
+        """Note that the gradients are clipped and the loss is read."""
 
     def seconds(self) -> tuple[float, float] | None:
         """Return the wait for samples and the work of this step; None: not known."""
@@ -91,7 +91,7 @@ class _Clock:
     def reduced(self) -> None:
         self._begun = self._now()
 
-    def updated(self) -> None:
+    def computed(self) -> None:
         self._worked += self._now() - self._begun
 
     def seconds(self) -> tuple[float, float] | None:
@@ -120,7 +120,7 @@ class _GpuEvents:
     def reduced(self) -> None:
         self._events[2].record()
 
-    def updated(self) -> None:
+    def computed(self) -> None:
         self._events[3].record()
 
     def seconds(self) -> tuple[float, float] | None:
@@ -147,7 +147,7 @@ class _ProcessorTime:
     def reduced(self) -> None:
         pass
 
-    def updated(self) -> None:
+    def computed(self) -> None:
         self._worked = time.thread_time() - self._begun
 
     def seconds(self) -> tuple[float, float] | None:
@@ -166,7 +166,7 @@ class _Unknown:
     def reduced(self) -> None:
         pass
 
-    def updated(self) -> None:
+    def computed(self) -> None:
         pass
 
     def seconds(self) -> tuple[float, float] | None:

@@ -131,12 +131,13 @@ class Replicas:
         """Return whether the replicas differed after this step, and it is not known who was wrong."""
         return self._open is not None and self._open.step == step
 
-    def compare(self, step: int) -> None:
+    def compare(self, step: int, *, again: bool = False) -> None:
         """Compare the state after a step; settle what an earlier comparison of it has left open.
 
-        Raises ReplicasDiffer on every peer, with the culprit named.
+        `again`: also if all have agreed after this step. Raises ReplicasDiffer on every peer, with the culprit
+        named.
         """
-        if step == self.agreed_step:
+        if step == self.agreed_step and not again:
             return
         if all(len(members) == 1 for members in self.peers.alike):
             self.agreed_step = step
