@@ -232,7 +232,7 @@ _STACK: Final = (
         owner=PLATFORM,
         severity=PAGE,
         summary="GPU node {{ $labels.node }} reports {{ $labels.condition }}",
-        description="The kubelet evicts pods next; evicting one pod stops its whole gang.",
+        description="The kubelet evicts pods, or has done so already; evicting one pod stops its whole gang.",
     ),
     Alert(
         name="GpuHardwareError",

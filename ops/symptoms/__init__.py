@@ -75,6 +75,7 @@ SYMPTOMS: Final[tuple[Symptom, ...]] = (
 GANG_NOTES: Final[tuple[Note, ...]] = (
     interruptions.preempted_by,
     interruptions.evicted,
+    interruptions.evicted_by_node,
     interruptions.steered,
     interruptions.restarted,
 )

@@ -77,6 +77,27 @@ def _format_count(entry: Json) -> str:
     return "once" if count == 1 else f"{count} times"
 
 
+def evicted_by_node(snapshot: Snapshot) -> list[str]:
+    """Return pods that a kubelet evicted because its node was short of memory, disk or PIDs, within the last hour.
+
+    A restart of the gang deletes the pods: events are matched by the pod's name, which begins with the gang's.
+    """
+    own = f"{objects.name(snapshot.run)}-"
+    found = [
+        event
+        for event in snapshot.events
+        if event.get("reason") == "Evicted"
+        and event["involvedObject"].get("kind") == "Pod"
+        and str(event["involvedObject"].get("name")).startswith(own)
+    ]
+    found.sort(key=lambda event: str(event.get("lastTimestamp") or event.get("eventTime") or ""))
+    return [
+        f"pod/{event['involvedObject']['name']} was evicted by its node"
+        f" {snapshot.ago(event.get('lastTimestamp') or event.get('eventTime'))} ago: {event.get('message')}"
+        for event in found[-3:]
+    ]
+
+
 def restarted(snapshot: Snapshot) -> list[str]:
     """Return the restarts in place: after preemptions, and after failures, which count."""
     total = terminal_states.restarts(snapshot)

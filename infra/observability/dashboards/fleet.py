@@ -16,12 +16,19 @@ from infra.observability.dashboards.model import (
     lines,
     number,
 )
+from infra.observability.series import Series
 
 _GPUS: Final = f'{series.NODE_ALLOCATABLE}{{resource="{series.GPU_RESOURCE}"}}'
 _BY_POOL: Final = f"* on (node) group_left (pool) {series.NODE_INFO}"
 _FIRING: Final = f'{series.FIRING}{{alertstate="firing", severity!~"none|info"}}'
 """Without the always-firing watchdog alerts of kube-prometheus-stack."""
 _QUOTA: Final = f'resource="{naming.GPU}"'
+
+
+def _of_day(counted: Series) -> str:
+    """Return the newest count of each run that exported one within a day."""
+    return f"max by (namespace, run_id) (max_over_time({counted}[1d]))"
+
 
 NOW: Final = Row(
     title="Now",
@@ -161,6 +168,16 @@ RUNS: Final = Row(
             (f"sum by (team) ({series.RUN_COST})", "{{team}}"),
             stacked=True,
         ),
+        lines(
+            "Resume success",
+            Unit.RATIO,
+            "Of the attempts that had a checkpoint to load, the fraction that loaded one: runs of the last day.",
+            (
+                f"sum({_of_day(series.RESUMES_DONE)}) / (sum({_of_day(series.RESUMES_DUE)}) > 0)",
+                "resumed",
+            ),
+            maximum=1.0,
+        ),
     ),
 )
 
@@ -242,6 +259,13 @@ NODES: Final = Row(
                 "{{pool}}: not ready",
             ),
             (f"sum by (pool) ({series.NODE_CORDONED} {_BY_POOL})", "{{pool}}: cordoned"),
+        ),
+        lines(
+            "Storage latency by team",
+            Unit.SECONDS,
+            "Time that the newest line of a run's events.jsonl took to reach its volume: the slowest of each "
+            "team's runs.",
+            (f"max by (team) ({series.VOLUME_SYNC_SECONDS})", "{{team}}"),
         ),
         Panel(
             title="Firing alerts by name",

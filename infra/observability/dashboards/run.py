@@ -208,6 +208,7 @@ CHECKPOINTS: Final = Row(
             Unit.SECONDS,
             "From the start of a save to its commit; training continues meanwhile.",
             (f"max({series.CHECKPOINT_WRITE_SECONDS}{{{_RUN}}})", "newest"),
+            (f"max({series.SAVE_SECONDS}{{{_RUN}}})", "saveSeconds"),
         ),
         lines(
             "Age of the newest checkpoint",
@@ -222,18 +223,30 @@ CHECKPOINTS: Final = Row(
             (f"max({series.CHECKPOINT_SIZE}{{{_RUN}}})", "newest"),
         ),
         lines(
+            "Resumes",
+            Unit.COUNT,
+            "Attempts after a save of an earlier one, and those of them that loaded a checkpoint.",
+            (f"max({series.RESUMES_DUE}{{{_RUN}}})", "due"),
+            (f"max({series.RESUMES_DONE}{{{_RUN}}})", "done"),
+        ),
+        lines(
+            "Storage latency",
+            Unit.SECONDS,
+            "Time that the newest line of events.jsonl took to reach the run's volume.",
+            (f"max({series.VOLUME_SYNC_SECONDS}{{{_RUN}}})", "fsync"),
+        ),
+        lines(
             "Events",
             Unit.COUNT,
             "Notices, failures, resumes and saves of the attempts in the time range.",
             (f"sum by (event) ({series.EVENTS}{{{_RUN}}})", "{{event}}"),
-            width=12,
         ),
         lines(
             "Log lines that match error patterns",
             Unit.COUNT,
             "By pattern; infra/observability/log_patterns.py describes them.",
             (f"sum by (pattern) ({series.LOG_MATCHES}{{{_RUN}}})", "{{pattern}}"),
-            width=12,
+            width=24,
         ),
     ),
 )

@@ -15,11 +15,14 @@ from ops.symptoms.pending import runs_ahead
 from ops.verdict import Verdict
 from tests.unit.ops.run_fixtures import (
     NOW,
+    RUN_ID,
     cluster_queue,
     cohort,
     condition,
+    event,
     flavor,
     node,
+    pod,
     pod_spec,
     run,
     snapshot,
@@ -274,6 +277,16 @@ def test_history_names_preemptors_and_reasons(text: Text) -> None:
     text(history(taken))
     gone = snapshot(workload=mine)
     text(history(gone)[0])
+
+
+def test_history_names_pods_that_their_node_evicted(text: Text) -> None:
+    gone, other = pod(f"{RUN_ID}-worker-0-0-abcde"), pod("big-v1-bbbbbbbb-worker-0-0-abcde")
+    events = [
+        event(gone, "Evicted", "The node was low on resource: memory. Threshold quantity: 100Mi."),
+        event(gone, "Killing", "Stopping container trainer"),
+        event(other, "Evicted", "The node was low on resource: ephemeral-storage."),
+    ]
+    text(history(snapshot(events=events)))
 
 
 def test_history_distinguishes_preemptions_from_failures(text: Text) -> None:
