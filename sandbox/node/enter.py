@@ -29,6 +29,8 @@ _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT, _AMBIENT_CLEAR_ALL = 24
 _CAPABILITY_VERSION = 0x20080522
 _LAST_CAPABILITY = 63
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
+_ENDINGS = {signal.SIGHUP: signal.SIGHUP, signal.SIGTERM: signal.SIGKILL}
+"""What the command's process group gets for a signal from the agent: its client has left, or it took too long."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -94,6 +96,7 @@ def run_command(request: dict[str, Any], terminal: int | None) -> None:
     code = 1
     try:
         os.setsid()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDINGS)
         if terminal is not None:
             fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
             for fd in range(3):
@@ -117,6 +120,7 @@ def run_command(request: dict[str, Any], terminal: int | None) -> None:
 
 
 def main(control: socket.socket) -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDINGS)  # until there is a command that they can end
     request = json.loads(control.makefile("rb").readline())
     try:
         join_namespaces(request["pid"], request["start"])
@@ -133,11 +137,17 @@ def main(control: socket.socket) -> None:
     if child == 0:
         run_command(request, slave)
 
-    def hang_up(*_: object) -> None:
-        with contextlib.suppress(OSError):
-            os.killpg(child, signal.SIGHUP)
+    def end(number: int, _: object) -> None:
+        sent = _ENDINGS[signal.Signals(number)]
+        with contextlib.suppress(ProcessLookupError):
+            try:
+                os.killpg(child, sent)
+            except ProcessLookupError:  # it has no group yet
+                os.kill(child, sent)
 
-    signal.signal(signal.SIGHUP, hang_up)  # the agent sends it when the client leaves
+    for number in _ENDINGS:
+        signal.signal(number, end)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDINGS)
     null = os.open("/dev/null", os.O_RDWR)
     for fd in range(3):  # only the command holds its streams, so that they end with it
         os.dup2(null, fd)

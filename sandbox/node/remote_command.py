@@ -7,20 +7,17 @@ import fcntl
 import json
 import logging
 import os
-import select
 import signal
 import socket
 import struct
-import subprocess
-import sys
 import termios
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sandbox.node import enter
-from sandbox.node.records import Attempt, load_json
+from sandbox.node.container_entry import Entered, EntryError, error_of, start_command
+from sandbox.node.records import Attempt
 from sandbox.node.spdy import Connection, Stream
 
 log = logging.getLogger("exec")
@@ -33,10 +30,6 @@ STREAMS_S = 30.0
 DRAIN_S = 2.0
 _CHECK_S = 1.0
 _READ_BYTES = 65536
-
-
-class ExecError(Exception):
-    """The command cannot be started."""
 
 
 @dataclass
@@ -106,7 +99,7 @@ def serve(connection: socket.socket, attempt: Attempt, request: Request) -> None
         error = streams.found["error"]
         try:
             status = exit_status(_run(attempt, request, streams.found, spdy))
-        except (ExecError, OSError) as failure:
+        except (EntryError, OSError) as failure:
             status = _failure("InternalError", f"exec: {failure}")
         error.write(json.dumps(status).encode())
         for kind in ("stdout", "stderr", "error"):
@@ -132,50 +125,28 @@ def _failure(reason: str, message: str) -> dict[str, Any]:
     return {"metadata": {}, "status": "Failure", "reason": reason, "message": message}
 
 
-def surroundings(attempt: Attempt) -> tuple[dict[str, str], str]:
-    """Return environment and working directory of the container. See launch.py for the options' order."""
-    options = (load_json(attempt.path / "spec.json") or {}).get("options") or []
-    if "--clearenv" not in options:
-        raise ExecError("the container has ended")
-    at = options.index("--clearenv")
-    words = options[at + 1 :]
-    return dict(zip(words[1::3], words[2::3], strict=True)), options[at - 1]
-
-
 def _run(
     attempt: Attempt, request: Request, streams: Mapping[str, Stream], spdy: Connection
 ) -> int:
     """Start the command, copy its streams and return its exit code."""
-    run = attempt.run()
-    if not run or attempt.exit():
-        raise ExecError("the container does not run")
-    if not request.command:
-        raise ExecError("no command was given")
-    env, folder = surroundings(attempt)
-    if request.tty:
-        env.setdefault("TERM", "xterm")
-    body = {"command": request.command, "env": env, "cwd": folder, "tty": request.tty}
-    ours, theirs = socket.socketpair()
-    with ours:
-        with theirs:
-            process, pipes = _start_command(theirs, request)
+    entered, pipes = _start_command(attempt, request)
+    with entered.control:
         try:
-            process_of = {"pid": run["pid"], "start": run["start"]}
-            ours.sendall(json.dumps(body | process_of).encode() + b"\n")
             if request.tty:
-                pipes["terminal"] = _receive_terminal(ours)
+                pipes["terminal"] = _receive_terminal(entered.control)
             outputs = _copy(pipes, streams)
-            code = _result(ours, process, spdy)
+            while not entered.has_answered(_CHECK_S):
+                if spdy.has_ended:
+                    entered.process.send_signal(signal.SIGHUP)
+            code = entered.exit_code()
             _drain(outputs)
             return code
         finally:
-            process.wait()
+            entered.process.wait()
 
 
-def _start_command(
-    control: socket.socket, request: Request
-) -> tuple[subprocess.Popen[bytes], dict[str, int]]:
-    """Start the helper; return it and our ends of the command's pipes (none with a terminal)."""
+def _start_command(attempt: Attempt, request: Request) -> tuple[Entered, dict[str, int]]:
+    """Start the command; return it and our ends of its pipes (none with a terminal)."""
     ends: dict[str, int] = {}
     ours: dict[str, int] = {}
     asked = {"stdin": request.stdin, "stdout": request.stdout, "stderr": request.stderr}
@@ -183,20 +154,14 @@ def _start_command(
         reader, writer = os.pipe()
         ends[kind], ours[kind] = (reader, writer) if kind == "stdin" else (writer, reader)
     try:
-        process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-E", enter.__file__, str(control.fileno())],
-            stdin=ends.get("stdin", subprocess.DEVNULL),
-            stdout=ends.get("stdout", subprocess.DEVNULL),
-            stderr=ends.get("stderr", subprocess.DEVNULL),
-            pass_fds=[control.fileno()],
-            start_new_session=True,
-            cwd="/",
-            env={"LANG": "C.UTF-8"},
-        )
+        return start_command(attempt, request.command, tty=request.tty, **ends), ours
+    except BaseException:
+        for fd in ours.values():
+            os.close(fd)
+        raise
     finally:
         for fd in ends.values():
             os.close(fd)
-    return process, ours
 
 
 def _receive_terminal(control: socket.socket) -> int:
@@ -204,26 +169,7 @@ def _receive_terminal(control: socket.socket) -> int:
     if fds:
         return fds[0]
     rest = data + control.makefile("rb").readline()
-    raise ExecError(_error_of(rest))
-
-
-def _result(control: socket.socket, process: subprocess.Popen[bytes], spdy: Connection) -> int:
-    """Wait for the exit code; end the command when the client leaves."""
-    while not select.select([control], [], [], _CHECK_S)[0]:
-        if spdy.has_ended:
-            process.send_signal(signal.SIGHUP)
-    line = control.makefile("rb").readline()
-    try:
-        return int(json.loads(line)["exit"])
-    except (ValueError, KeyError):
-        raise ExecError(_error_of(line)) from None
-
-
-def _error_of(line: bytes) -> str:
-    try:
-        return str(json.loads(line)["error"])
-    except (ValueError, KeyError):
-        return "the command's process was killed"
+    raise EntryError(error_of(rest))
 
 
 class _Output(threading.Thread):

@@ -45,6 +45,10 @@ def _port(spec: Pod, **port: int) -> None:
     spec["containers"][0]["ports"] = [{"containerPort": 8000, **port}]
 
 
+def _probe(spec: Pod, **host: str) -> None:
+    spec["containers"][0]["readinessProbe"] = {"httpGet": {"port": 80, **host}}
+
+
 def _sysctl(spec: Pod, name: str) -> None:
     spec["securityContext"]["sysctls"] = [{"name": name, "value": "1"}]
 
@@ -59,6 +63,11 @@ ATTEMPTS: dict[str, tuple[Edit, Edit, str]] = {
         lambda s: _volume(s, hostPath={"path": "/"}),
         lambda s: _volume(s, emptyDir={}),
         "hostPath",
+    ),
+    "a probe of another host": (
+        lambda s: _probe(s, host="169.254.169.254"),
+        lambda s: _probe(s),
+        "probe or lifecycle host",
     ),
     "the host's network": (
         lambda s: s.update(hostNetwork=True),

@@ -1,0 +1,65 @@
+"""Probes and hooks of containers on process nodes have the rights of their container, not of the agent."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.sandbox import escape_handlers
+from tests.sandbox.conftest import Cluster
+from tests.sandbox.escape_handlers import DONE, FILE, KEPT, SEEN, HandlerAttempt
+from tests.sandbox.node_kit import Kit, processes_with, serving, until
+
+pytestmark = pytest.mark.sandbox
+
+USERS = {"root": 0, "another user": 1000}
+
+
+@pytest.fixture(scope="module")
+def kit(cluster: Cluster) -> Iterator[Kit]:
+    with serving(cluster, "escapes", nodes=1) as served:
+        yield served
+
+
+@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize("attempt", escape_handlers.every(), ids=lambda attempt: attempt.kind)
+def test_handler_does_not_leave_its_container(kit: Kit, attempt: HandlerAttempt, user: str) -> None:
+    volume = _run(kit, attempt, escape_handlers.OVERWRITE, user)
+    held = set((volume / DONE).read_text().splitlines())
+    kept = (volume / FILE).read_text()
+    (volume / SEEN).touch()
+    assert kept == f"{KEPT}\n"
+    assert held == escape_handlers.WITHOUT_PRIVILEGES
+
+
+@pytest.mark.parametrize("attempt", escape_handlers.every(), ids=lambda attempt: attempt.kind)
+def test_handler_reads_its_containers_files(kit: Kit, attempt: HandlerAttempt) -> None:
+    (_run(kit, attempt, escape_handlers.READ, "root") / SEEN).touch()
+
+
+def test_a_probe_that_takes_too_long_is_killed_with_its_children(kit: Kit) -> None:
+    marker = uuid.uuid4().hex
+    script = f"trap '' HUP TERM; sh -c 'sleep 600; :' {marker} & wait"
+    once = {"timeoutSeconds": 3, "periodSeconds": 3600}
+    probe = {"exec": {"command": ["sh", "-c", script]}, **once}
+    kit.run("slow", main={"command": ["sleep", "600"], "readinessProbe": probe})
+    until(lambda: processes_with(marker) or None, "the probe runs")
+    until(lambda: not processes_with(marker), "nothing is left of it")
+    assert kit.attempt(kit.pod("slow")).exit() is None
+
+
+def _run(kit: Kit, attempt: HandlerAttempt, script: str, user: str) -> Path:
+    """Run a pod until its handler has run; return its volume's folder on the host."""
+    name = f"{attempt.kind.lower()}-{uuid.uuid4().hex[:6]}"
+    security = {"runAsUser": USERS[user], "runAsGroup": USERS[user]}
+    volumes = [{"name": "v", "emptyDir": {}}]
+    kit.run(name, main=attempt.main(script), volumes=volumes, securityContext=security)
+    volume = kit.folder(kit.await_phase(name, "Running")).volumes / "v"
+    until(lambda: (volume / FILE).exists(), "the container has begun")
+    if attempt.kind == "preStop":
+        kit.delete(name, 60)
+    until(lambda: (volume / DONE).exists(), "the handler has run")
+    return volume
