@@ -91,6 +91,11 @@ class _Recorder(mocks.MockMonitor):
             record["retainOnDelete"] = True
         if request.ignoreChanges:
             record["ignoreChanges"] = sorted(request.ignoreChanges)
+        limits = request.customTimeouts
+        if timeouts := {
+            key: value for key in ("create", "update", "delete") if (value := getattr(limits, key))
+        }:
+            record["customTimeouts"] = timeouts
         return record
 
 

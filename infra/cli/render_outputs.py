@@ -42,6 +42,7 @@ def eks_cluster(name: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "name": inputs["name"],
         "arn": placeholder(name, "arn"),
+        "createdAt": placeholder(name, "createdAt"),
         "endpoint": placeholder(name, "endpoint"),
         "certificateAuthority": {"data": placeholder(name, "certificateAuthority")},
         "vpcConfig": {"clusterSecurityGroupId": placeholder(name, "securityGroup")},

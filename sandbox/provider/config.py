@@ -100,11 +100,11 @@ def settings(arguments: Mapping[str, Any], variables: Mapping[str, str]) -> Sett
 def replacing_properties(olds: Mapping[str, Any], news: Mapping[str, Any]) -> list[str]:
     """Return the changed properties that select another cluster, which replaces every object.
 
-    If set, `clusterIdentifier` decides alone; else the active cluster does.
+    `clusterIdentifier` decides alone if both sides have it; else the active cluster does.
     """
     old, new = reveal(dict(olds)), reveal(dict(news))
-    if "clusterIdentifier" in old or "clusterIdentifier" in new:
-        changed = old.get("clusterIdentifier") != new.get("clusterIdentifier")
+    if "clusterIdentifier" in old and "clusterIdentifier" in new:
+        changed = old["clusterIdentifier"] != new["clusterIdentifier"]
         return ["clusterIdentifier"] if changed else []
     differing = [
         key for key in ("kubeconfig", "context", "cluster") if old.get(key) != new.get(key)

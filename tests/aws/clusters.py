@@ -55,6 +55,7 @@ def bare_cluster(cloud: Cloud, name: str = "training") -> ClusterRecord:
         certificate_authority="",
         security_group="",
         kubeconfig="",
+        identity="",
         node_role_arn="",
         node_role_name="",
     )

@@ -135,6 +135,7 @@ def place(cloud: Cloud) -> Place:
             certificate_authority="",
             security_group=own,
             kubeconfig="",
+            identity="",
             node_role_arn=nodes,
             node_role_name="ec2",
         ),

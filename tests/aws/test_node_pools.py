@@ -9,7 +9,7 @@ import pytest
 from infra.domain import naming
 from infra.domain.pools import Capacity, NodePool
 from infra.sites.aws.node_pools import NodePools, NodePoolsArgs, scaling
-from infra.sites.aws.pool_nodes import ami_type
+from infra.sites.aws.pool_nodes import ami_type, group_timeouts
 from tests.aws import pools
 from tests.aws.moto_cloud import Cloud, Deployed, deploy
 
@@ -136,3 +136,12 @@ def test_zone_without_a_private_subnet_is_rejected(cloud: Cloud) -> None:
     args = NodePoolsArgs(**pools.place(cloud).common(pools.pool(zone="us-east-1f")))
     with pytest.raises(KeyError, match="us-east-1f"):
         deploy(lambda opts: NodePools("nodes", args, opts), cloud)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "parallel", "update"),
+    [(1, 1, "120m"), (4, 1, "210m"), (50, 5, "390m"), (51, 5, "420m"), (3, 5, "120m")],
+)
+def test_an_update_may_last_as_long_as_its_batches(nodes: int, parallel: int, update: str) -> None:
+    limits = group_timeouts(nodes, parallel)
+    assert (limits.create, limits.update, limits.delete) == ("90m", update, "90m")

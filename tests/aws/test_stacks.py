@@ -68,6 +68,14 @@ def test_every_aws_resource_uses_the_provider_of_the_stack_account(
     assert {one.provider for one in resources} == {"aws-provider"}
 
 
+def test_kubernetes_provider_knows_its_cluster_by_arn_and_time_of_creation(stack: Deployed) -> None:
+    made = stack.cloud.cluster(_cluster(stack))
+    providers = stack.all("pulumi:providers:kubernetes")
+    assert [one.inputs["clusterIdentifier"] for one in providers if "kubeconfig" in one.inputs] == [
+        f"{made['arn']} {made['createdAt']}"
+    ]
+
+
 def _cluster(stack: Deployed) -> str:
     return str(stack.one("eks:index:Cluster").inputs["name"])
 

@@ -29,7 +29,8 @@ class ExistingClusterConfig(StrictModel):
     provider: Literal["existing"]
     """`existing`: a cluster that the stack does not create."""
     name: DnsLabel = Field(description="a DNS label")
-    """Name of the cluster in the Platform record and in logs; `context` selects the cluster itself."""
+    """Name of the cluster, for the Platform record, logs and Pulumi: an update after a changed name creates every
+    object again, one after a changed kubeconfig, context or endpoint does not. `context` selects the cluster."""
     kubeconfig_path: Str | None = None
     """Path of a kubeconfig, such as ~/.kube/config. Default: what KUBECONFIG names."""
     context: Str | None = None
@@ -152,6 +153,7 @@ def provider_args(cluster: ExistingClusterConfig) -> k8s.ProviderArgs:
     return k8s.ProviderArgs(
         kubeconfig=cluster.kubeconfig_path,
         context=cluster.context,
+        cluster_identifier=cluster.name,
         enable_server_side_apply=True,
     )
 

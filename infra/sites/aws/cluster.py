@@ -109,6 +109,7 @@ class Cluster(pulumi.ComponentResource):
             certificate_authority=made.eks_cluster.certificate_authority.data,
             security_group=security_group,
             kubeconfig=made.kubeconfig_json,
+            identity=pulumi.Output.concat(made.eks_cluster.arn, " ", made.eks_cluster.created_at),
             node_role_arn=joining,
             node_role_name=role.role_name,
         )

@@ -24,6 +24,7 @@ from infra.sites.aws.launch_template import template_args
 from infra.sites.aws.pool_nodes import (
     PoolNodesArgs,
     ami_type,
+    group_timeouts,
     is_capacity_block,
     own_labels,
     placement_group,
@@ -107,6 +108,7 @@ class NodePools(pulumi.ComponentResource):
             tags={**args.tags, naming.POOL: pool.name},
             opts=pulumi.ResourceOptions(
                 parent=self,
+                custom_timeouts=group_timeouts(pool.max, pool.max_unavailable),
                 # The autoscaler owns the size, or the operator who starts a capacity block.
                 ignore_changes=["scalingConfig.desiredSize"],
             ),

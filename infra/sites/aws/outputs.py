@@ -34,6 +34,8 @@ class ClusterRecord:
     security_group: pulumi.Input[str]
     """The group that EKS creates: control plane and nodes reach each other in it."""
     kubeconfig: pulumi.Input[str]
+    identity: pulumi.Input[str]
+    """ARN and time of creation: a changed endpoint or certificate keeps it, another cluster of the name does not."""
     node_role_arn: pulumi.Input[str]
     node_role_name: pulumi.Input[str]
 

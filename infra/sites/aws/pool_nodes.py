@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -21,6 +22,11 @@ ROOT_IOPS: Final = 6_000
 ROOT_MIB_PER_S: Final = 500
 """gp3 defaults to 3,000 IOPS and 125 MiB/s, with which unpacking a 20 GiB image takes minutes on a node that costs
 tens of dollars an hour."""
+
+BATCH_MINUTES: Final = 30
+"""Limit for one batch of an update: 15 minutes of draining, after which EKS gives up, and a GPU node's start."""
+START_AND_STOP_MINUTES: Final = 90
+"""Limit for the creation or deletion of a group, all of whose nodes start or drain at once."""
 
 _SET_BY_KUBERNETES: Final = ("kubernetes.io", "k8s.io")
 """Label domains that kubelets may not set and that EKS rejects."""
@@ -54,6 +60,18 @@ class PoolNodesArgs:
         """Return tags of a pool's instances, volumes and network interfaces."""
         name = own_name(self.cluster.name, pool)
         return {**self.tags, "Name": name, naming.POOL: pool.name}
+
+
+def group_timeouts(nodes: int, parallel: int) -> pulumi.CustomTimeouts:
+    """Return Pulumi's time limits for a managed node group of up to `nodes`, `parallel` of them updated at once.
+
+    An update replaces one batch after another. The AWS provider's default of one hour would end an update of
+    more than two batches of GPU nodes as failed, while EKS goes on with it.
+    """
+    batches = math.ceil(nodes / parallel)
+    update = START_AND_STOP_MINUTES + batches * BATCH_MINUTES
+    once = f"{START_AND_STOP_MINUTES}m"
+    return pulumi.CustomTimeouts(create=once, update=f"{update}m", delete=once)
 
 
 def own_name(cluster: str, pool: NodePool) -> str:

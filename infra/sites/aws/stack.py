@@ -71,6 +71,7 @@ class AwsStack(pulumi.ComponentResource):
         self._kubernetes = k8s.Provider(
             "cluster",
             kubeconfig=self._cluster.kubeconfig,
+            cluster_identifier=self._cluster.identity,
             enable_server_side_apply=True,
             # A destroy needs access to the cluster until the last object is deleted.
             opts=self._own(system, cluster),

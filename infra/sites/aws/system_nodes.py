@@ -13,12 +13,15 @@ import pulumi_aws.eks as aws_eks
 from infra.domain import naming
 from infra.sites.aws import machine_images
 from infra.sites.aws.outputs import ClusterRecord, NetworkRecord
+from infra.sites.aws.pool_nodes import group_timeouts
 
 AMI_TYPE: Final = "AL2023_x86_64_STANDARD"
 ROOT_DEVICE: Final = "/dev/xvda"
 """Root volume of Amazon Linux 2023."""
 ROOT_GIB: Final = 80
 """Holds images of all controllers, twice during an upgrade."""
+UPDATED_AT_ONCE: Final = 1
+"""Nodes that an update replaces concurrently."""
 SYSTEM: Final = "system"
 """Value of the labels for the pool and its type."""
 
@@ -69,11 +72,12 @@ class SystemNodes(pulumi.ComponentResource):
             launch_template=aws_eks.NodeGroupLaunchTemplateArgs(
                 id=template.id, version=template.latest_version.apply(str)
             ),
-            update_config=aws_eks.NodeGroupUpdateConfigArgs(max_unavailable=1),
+            update_config=aws_eks.NodeGroupUpdateConfigArgs(max_unavailable=UPDATED_AT_ONCE),
             node_repair_config=aws_eks.NodeGroupNodeRepairConfigArgs(enabled=True),
             tags={naming.POOL: SYSTEM},
             opts=pulumi.ResourceOptions(
                 parent=self,
+                custom_timeouts=group_timeouts(args.max, UPDATED_AT_ONCE),
                 # The autoscaler, if any, owns the size.
                 ignore_changes=["scalingConfig.desiredSize"],
             ),

@@ -102,6 +102,7 @@ def _component_outputs(inputs: Inputs, cluster: dict[str, Any], group: str) -> O
     state = {
         "name": cluster["name"],
         "arn": cluster["arn"],
+        "createdAt": str(cluster["createdAt"]),
         "endpoint": cluster["endpoint"],
         "version": cluster["version"],
         "certificateAuthority": {"data": cluster["certificateAuthority"]["data"]},

@@ -12,7 +12,7 @@ import yaml
 from infra.cli.render import ROOT, render
 from infra.config import stack_values
 from infra.config.kubeconfig import missing_cluster
-from infra.config.sections.cluster import ExistingClusterConfig
+from infra.config.sections.cluster import ExistingClusterConfig, provider_args
 
 
 def _cluster(**keys: Any) -> ExistingClusterConfig:
@@ -70,3 +70,11 @@ def test_a_preview_warns_and_an_update_does_not(
     monkeypatch.setattr(pulumi.runtime, "is_dry_run", lambda: False)
     render("local", values)
     assert said == [warning]
+
+
+def test_another_context_of_the_named_cluster_is_the_same_cluster() -> None:
+    by_file, by_context = (
+        provider_args(_cluster(kubeconfigPath="~/.kube/own")),
+        provider_args(_cluster(context="renamed")),
+    )
+    assert by_file.cluster_identifier == by_context.cluster_identifier == "own"

@@ -126,3 +126,4 @@ def test_cluster_identifier_alone_determines_cluster_identity() -> None:
     assert config.replacing_properties(old, {**old, "clusterIdentifier": "two"}) == [
         "clusterIdentifier"
     ]
+    assert config.replacing_properties({"kubeconfig": text()}, old) == []
