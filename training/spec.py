@@ -198,7 +198,7 @@ class Dataset:
     format: str = field(
         default="",
         metadata=key(
-            "parquet, jsonl or text; absent: by each file's suffix",
+            "parquet, jsonl or text; absent: by each file's content and suffix",
             kind="DataFormat",
             added_later=True,
         ),

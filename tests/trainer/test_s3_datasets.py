@@ -136,3 +136,17 @@ def test_text_in_another_teams_prefix_is_one_line(
     ):
         pass
     bucket.break_()
+
+
+@pytest.mark.parametrize("keys", [["x" * 300], ["a", "a/b"]])
+def test_a_key_that_cannot_be_a_file_is_named_and_not_tried_again(
+    keys: list[str], bucket: Bucket, tmp_path: Path
+) -> None:
+    objects = bucket.objects("odd/")
+    for key in [*keys, ".hidden"]:
+        objects.put(key, b"text")
+    with (
+        pytest.raises(DatasetError, match=rf"{keys[-1][:20]}.*: cannot be a file here"),
+        local_folder(bucket.url("odd"), tmp_path / "out", (), no_progress),
+    ):
+        pass

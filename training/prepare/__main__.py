@@ -6,6 +6,7 @@ import argparse
 import signal
 import sys
 import time
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 from training.cli import Parser
@@ -36,7 +37,8 @@ def main() -> int:
     def fail(error: str, code: int) -> int:
         reporter.close()
         state.failed(error, final=code == EXIT_BAD_CONFIG)
-        print(f"prepare: {error}", file=sys.stderr)
+        for line in error.splitlines():
+            print(f"prepare: {line}", file=sys.stderr)
         return code
 
     try:
@@ -45,7 +47,13 @@ def main() -> int:
     except DatasetError as error:
         return fail(str(error), EXIT_BAD_CONFIG)
     except OSError as error:
-        return fail(f"{error.filename or arguments.out}: {error.strerror}", 1)
+        return fail(f"{error.filename or arguments.out}: {error.strerror or error}", 1)
+    except BrokenProcessPool:
+        return fail(
+            "a process that reads or tokenizes was killed, probably for lack of memory; "
+            "give it more memory, or lower --processes",
+            1,
+        )
     except KeyboardInterrupt:
         reporter.close()
         state.interrupted()
@@ -66,8 +74,14 @@ def _prepare(arguments: argparse.Namespace, progress: ProgressCallback) -> tuple
     settings = Settings(eval_fraction=arguments.eval_fraction, shard_tokens=arguments.shard_tokens)
     tokens = parse_tokenizer_choice(arguments.tokenizer, arguments.boundary_token)
     suffixes = tuple(arguments.suffix)
+    if arguments.out.resolve().is_relative_to(Path(arguments.source).resolve()):
+        raise DatasetError(f"--out: {arguments.out} lies in --source; must be another folder")
     with local_folder(arguments.source, arguments.out, suffixes, progress) as place:
         source = open_source(place, suffixes, arguments.column, arguments.format)
+        formats = source.formats()
+        if len(formats) > 1:
+            read = ", ".join(f"{count} as {name}" for name, count in sorted(formats.items()))
+            print(f"prepare: {arguments.source}: reads files {read}", file=sys.stderr)
         return prepare(source, arguments.out, settings, tokens, progress, arguments.processes)
 
 
@@ -86,7 +100,7 @@ def _parse() -> argparse.Namespace:
         "--source",
         required=True,
         help="stdlib (this machine's Python standard library), or a folder or s3://BUCKET/PREFIX "
-        "of text, parquet or jsonl files",
+        "of text, parquet or jsonl files, which may be compressed (gz, zst, bz2, xz, lz4)",
     )
     parser.add_argument(
         "--out", required=True, type=Path, metavar="DIR", help="dataset folder, e.g. /data/NAME"
@@ -114,15 +128,16 @@ def _parse() -> argparse.Namespace:
         "--format",
         choices=FORMATS,
         default="",
-        help="parquet or jsonl: read only such files; text: every file is one document (default: by "
-        "each file's suffix)",
+        help="how every file is read; text: a file is one document (default: by each file's content "
+        "and suffix)",
     )
     parser.add_argument(
         "--suffix",
         action="append",
         default=[],
         metavar=".EXT",
-        help="read only files with this suffix; repeatable (default: every file)",
+        help="read only files with this suffix, compressed or not; repeatable (default: every file "
+        "that is not hidden)",
     )
     parser.add_argument(
         "--eval-fraction",

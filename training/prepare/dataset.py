@@ -40,7 +40,13 @@ _SHARD_NAME = re.compile(r"shard-(train|eval)-[0-9]{5}\.bin")
 
 
 class DatasetError(Exception):
-    """A dataset that is missing, incomplete or does not match its index."""
+    """A dataset or a source that is missing, incomplete, damaged or of another format: a line per fault."""
+
+    def __str__(self) -> str:
+        return "\n".join(
+            "".join(one if one.isprintable() else repr(one)[1:-1] for one in line)
+            for line in self.args
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

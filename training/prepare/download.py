@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -14,11 +15,14 @@ from typing import Final
 
 from training.objects import BadLocation, ListedObject, ObjectError, Objects
 from training.prepare.dataset import DatasetError
+from training.prepare.formats import has_suffix, is_hidden
 from training.prepare.progress import ProgressCallback
 from training.spec import content_hash
 
 SCHEME: Final = "s3://"
 FETCHED_PREFIX: Final = ".fetched-"
+_NO_FILE: Final = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.EEXIST)
+"""Errors of a key that is too long, or begins with another key and a slash."""
 _OBJECTS: Final = "objects"
 _JOURNAL: Final = "journal.jsonl"
 """Name and ETag of each object that is complete."""
@@ -87,8 +91,17 @@ def _fetch(
 
 
 def _fetch_object(objects: Objects, listed: ListedObject, file: Path) -> Iterator[int]:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("wb") as stream:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        stream = file.open("wb")
+    except OSError as error:
+        if error.errno not in _NO_FILE:
+            raise
+        raise DatasetError(
+            f"--source: {listed.name[:200]}: cannot be a file here: {error.strerror}; "
+            "rename the object, or leave it out with --suffix"
+        ) from None
+    with stream:
         for chunk in objects.chunks(listed.name, count=listed.bytes):
             stream.write(chunk)
             yield len(chunk)
@@ -116,4 +129,5 @@ def _remove_others(folder: Path, names: set[str]) -> None:
 def _wanted(listed: ListedObject, suffixes: tuple[str, ...]) -> bool:
     path = PurePosixPath(listed.name)
     inside = not path.is_absolute() and ".." not in path.parts
-    return inside and not listed.name.endswith("/") and (not suffixes or path.suffix in suffixes)
+    read = not is_hidden(listed.name) and has_suffix(listed.name, suffixes)
+    return inside and read and not listed.name.endswith("/")

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from training.prepare.dataset import DatasetError, Split
 from training.prepare.documents import Document
 from training.prepare.progress import ProgressCallback
-from training.prepare.source import Source
+from training.prepare.source import FAULTS, Source, first_faults
 from training.prepare.workers import map_in_order
 
 SPLITS: tuple[Split, ...] = ("train", "eval")
@@ -72,6 +72,8 @@ class FileScan:
     digests: bytes
     """32 bytes of SHA-256 for each."""
     lengths: array[int]
+    faults: tuple[str, ...] = ()
+    """Why it cannot be read."""
 
 
 def source_changed(source: Source, what: str) -> DatasetError:
@@ -87,18 +89,26 @@ def digest_prefix(digest: bytes) -> int:
 def scan_source(
     source: Source, eval_fraction: float, progress: ProgressCallback, processes: int = 1
 ) -> ScanResult:
-    """Read every document once. Raises DatasetError when a split is empty."""
+    """Read every document once. Raises DatasetError for unreadable files and rows, and for an empty split."""
     digests, lengths, fingerprint, done = array("Q"), array("Q"), hashlib.sha256(), 0
     files = list(source.files())
     total = sum(file.stat().st_size for _, file in files)
-    for _, scan in map_in_order(partial(_scan_file, source), files, processes, bytes_=total):
+    faults: list[str] = []
+    for (_, file), scan in map_in_order(
+        partial(_scan_file, source), files, processes, bytes_=total
+    ):
+        faults += scan.faults
+        if len(faults) >= FAULTS:
+            break
         for number, name in enumerate(scan.names):
             digest = scan.digests[32 * number : 32 * (number + 1)]
             digests.append(digest_prefix(digest))
-            fingerprint.update(f"{name}\0{digest.hex()}\n".encode())
+            fingerprint.update(f"{name}\0{digest.hex()}\n".encode("utf-8", "surrogateescape"))
         lengths.extend(scan.lengths)
-        done += sum(scan.lengths)
+        done += file.stat().st_size
         progress("reading", done, total)
+    if faults:
+        raise DatasetError(*first_faults(faults))
     found = np.frombuffer(digests, dtype=np.uint64) if digests else np.zeros(0, dtype=np.uint64)
     kept = np.zeros(len(found), dtype=bool)
     kept[np.unique(found, return_index=True)[1]] = True
@@ -134,13 +144,17 @@ def _scan_file(source: Source, named: tuple[str, Path]) -> FileScan:
     names: list[str] = []
     digests = bytearray()
     lengths = array("Q")
-    for document in source.documents_of(*named):
-        digest, length = hashlib.sha256(), 0
-        for piece in document.pieces():
-            digest.update(piece)
-            length += len(piece)
-        if length:
-            names.append(document.name)
-            digests += digest.digest()
-            lengths.append(length)
-    return FileScan(names=names, digests=bytes(digests), lengths=lengths)
+    faults: tuple[str, ...] = ()
+    try:
+        for document in source.documents_of(*named):
+            digest, length = hashlib.sha256(), 0
+            for piece in document.pieces():
+                digest.update(piece)
+                length += len(piece)
+            if length:
+                names.append(document.name)
+                digests += digest.digest()
+                lengths.append(length)
+    except DatasetError as error:
+        faults = error.args
+    return FileScan(names=names, digests=bytes(digests), lengths=lengths, faults=faults)

@@ -16,7 +16,7 @@ from training.prepare.dataset import (
     DatasetError,
     token_dtype,
 )
-from training.prepare.names import BYTES, BYTES_VOCAB_SIZE
+from training.prepare.names import BYTES, BYTES_VOCAB_SIZE, MOST_VOCABULARY
 
 Tokens = npt.NDArray[np.unsignedinteger[Any]]
 
@@ -83,7 +83,11 @@ class TokenizerEncoder:
         # A special token spelled in the text stays text, so that no document can contain a boundary.
         self._tokenizer.encode_special_tokens = True
         vocabulary = self._tokenizer.get_vocab(with_added_tokens=True)
-        self.vocab_size = max(vocabulary.values()) + 1
+        self.vocab_size = max(vocabulary.values(), default=0) + 1
+        if self.vocab_size > MOST_VOCABULARY:
+            raise DatasetError(
+                f"{where}: its largest token is {self.vocab_size - 1}; must be below {MOST_VOCABULARY}"
+            )
         wanted = BOUNDARY_TOKENS if boundary_token is None else (boundary_token,)
         found = [token for token in wanted if token in vocabulary]
         if not found:
@@ -100,7 +104,11 @@ class TokenizerEncoder:
     def encode(self, texts: Sequence[bytes]) -> list[Tokens]:
         """Return the tokens of each text; invalid UTF-8 becomes U+FFFD."""
         decoded = [text.decode("utf-8", "replace") for text in texts]
-        encodings = self._tokenizer.encode_batch_fast(decoded, add_special_tokens=False)
+        try:
+            encodings = self._tokenizer.encode_batch_fast(decoded, add_special_tokens=False)
+        except Exception as error:
+            reason = " ".join(str(error).split())
+            raise DatasetError(f"--tokenizer: cannot encode the text: {reason}") from None
         found: list[Tokens] = [np.array(e.ids, dtype=self.dtype) for e in encodings]
         if any((tokens == self.boundary).any() for tokens in found):
             raise DatasetError(

@@ -33,8 +33,13 @@ def texts(tmp_path: Path) -> Path:
     folder.mkdir()
     generator = random.Random(5)
     for number in range(30):
-        (folder / f"t{number:02d}.txt").write_bytes(generator.randbytes(generator.randint(1, 700)))
+        content = random_text(generator, generator.randint(1, 700))
+        (folder / f"t{number:02d}.txt").write_bytes(content)
     return folder
+
+
+def random_text(generator: random.Random, length: int) -> bytes:
+    return bytes(generator.choices(range(32, 127), k=length))
 
 
 def tokens_of(folder: Path, split: str) -> list[int]:
@@ -122,10 +127,10 @@ def test_a_document_longer_than_a_shard_is_cut_and_loses_nothing(tmp_path: Path)
     texts = tmp_path / "texts"
     texts.mkdir()
     for number in range(12):
-        (texts / f"{number}.txt").write_bytes(bytes([number]) * 5000)
+        (texts / f"{number}.txt").write_bytes(b"%d" % (10 + number) * 2500)
     folder, _ = prepare(open_source(str(texts), ()), tmp_path / "out", SETTINGS)
     documents = documents_in(tokens_of(folder, "train")) + documents_in(tokens_of(folder, "eval"))
-    assert sorted(documents) == [bytes([number]) * 5000 for number in range(12)]
+    assert sorted(documents) == [b"%d" % (10 + number) * 2500 for number in range(12)]
 
 
 @pytest.mark.parametrize("damage", ["missing", "short", "flipped"])
@@ -219,7 +224,7 @@ def test_a_killed_preparation_continues_after_its_last_shard(
     texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At every shard of the version, and with documents that are longer than a shard."""
-    (texts / "long.txt").write_bytes(random.Random(1).randbytes(9000))
+    (texts / "long.txt").write_bytes(random_text(random.Random(1), 9000))
     source = open_source(str(texts), ())
     whole, _ = prepare(source, tmp_path / "whole", SETTINGS)
     shards = len(read_index(whole).shards)
@@ -272,8 +277,8 @@ def failing_fsync(_folder: Path) -> None:
 def test_too_small_a_volume_is_one_line_before_it_is_full(
     texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (texts / "more.txt").write_bytes(bytes(10_000_000))
-    (texts / "most.txt").write_bytes(bytes(range(250)) * 40_000)
+    (texts / "more.txt").write_bytes(b"a" * 10_000_000)
+    (texts / "most.txt").write_bytes(bytes(range(32, 127)) * 100_000)
     usage = shutil.disk_usage(tmp_path)._replace(free=1000)
     monkeypatch.setattr("training.prepare.writer.shutil.disk_usage", lambda _: usage)
     with pytest.raises(DatasetError, match=r"GB still to write, 0\.0 GB free"):

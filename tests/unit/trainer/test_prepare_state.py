@@ -125,4 +125,4 @@ def test_the_commands_agree_on_the_file(tmp_path: Path) -> None:
     done = subprocess.run([*bad, "--state", str(state)], capture_output=True, check=False)
     assert done.returncode == 78
     again = subprocess.run([*waits, "--settle", "0"], capture_output=True, text=True, check=False)
-    assert (again.returncode, "has no file to read" in again.stderr) == (78, True)
+    assert (again.returncode, "not JSON" in again.stderr) == (78, True)

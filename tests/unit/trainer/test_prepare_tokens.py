@@ -213,8 +213,8 @@ def test_each_line_of_a_jsonl_file_is_a_document(texts: Path, tmp_path: Path) ->
     ("line", "said"),
     [
         ('{"text": "x"}', "no column 'body'; columns are text"),
-        ('{"body": 3}', "column 'body' holds int; must be text"),
-        ("[1]", "is list; must be a JSON object"),
+        ('{"body": 3}', "column 'body' holds a number; must be text"),
+        ("[1]", "is an array; must be a JSON object"),
         ("{", "not JSON"),
     ],
 )

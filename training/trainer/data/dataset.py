@@ -58,7 +58,7 @@ def open_version(folder: Path, *, full_check: bool) -> DatasetVersion:
     index = read_index(folder)
     issues = verify_files(folder, index, hashes=full_check)
     if issues:
-        raise DatasetError("\n".join(issues))
+        raise DatasetError(*issues)
     return DatasetVersion(folder=folder, index=index)
 
 
