@@ -216,44 +216,24 @@ def _scope(expression: str, label: str, value: str) -> str:
 
 
 _TEAM_COST: Final = f'sum by (team) ({series.RUN_COST}{{capacity="on-demand"}})'
+
+
+def _mean_cost(cost: str, nothing: str) -> str:
+    """Return the mean of 15 minutes of a cost; `nothing` is there, and 0, while there are no nodes."""
+    return f"avg_over_time(({cost} or {nothing})[15m:1m])"
+
+
+_OF_TEAM: Final = _mean_cost(_TEAM_COST, f"on (team) {series.TEAM_BUDGET} * 0")
+_OF_STACK: Final = _mean_cost(f"sum({series.NODE_COST})", "vector(0)")
 BUDGET_BURN: Final = (
-    _scope(f"{_TEAM_COST} / on (team) {series.TEAM_BUDGET} > 1", "team", "team $1")
+    _scope(f"{_OF_TEAM} / on (team) {series.TEAM_BUDGET} > 1", "team", "team $1")
     + " or "
-    + _scope(
-        f"sum({series.NODE_COST}) / on () max({series.STACK_BUDGET}) > 1", "scope", "the stack"
-    )
+    + _scope(f"{_OF_STACK} / on () max({series.STACK_BUDGET}) > 1", "scope", "the stack")
 )
 
-SILENT_S: Final = 600
-"""Age of the last look from which budgets or steering count as stopped; they look at least once a minute."""
-OVERRIDE_ENDS_S: Final = 3600
-
-
-def _in_force(state: str) -> str:
-    return f'max by (team) ({series.BUDGET_STATE}{{state="{state}"}}) == 1'
-
-
-BUDGET_WARNED: Final = f"max by (team) ({series.BUDGET_USED}) and on (team) ({_in_force('warned')})"
-BUDGET_HELD: Final = f"max by (team) ({series.BUDGET_USED}) and on (team) ({_in_force('held')})"
-BUDGET_DRAINED: Final = (
-    f"max by (team) ({series.BUDGET_USED}) and on (team) ({_in_force('drained')})"
-)
-_OVERRIDE_LEFT: Final = f"max by (team) ({series.BUDGET_OVERRIDE_END}) - time()"
-OVERRIDE_ENDING: Final = f"({_OVERRIDE_LEFT} < {OVERRIDE_ENDS_S}) > 0"
-_FRESH: Final = f"time() - max({series.COSTS_RECORDED}) < {SILENT_S}"
-_UNDECIDED: Final = (
-    f"time() - max by (team) ({series.BUDGET_DECIDED}) >= {SILENT_S}"
-    f" or max by (team) ({series.BUDGET_USED}) unless on (team) {series.BUDGET_DECIDED}"
-)
-BUDGETS_NOT_ENFORCED: Final = (
-    f'label_replace({series.COSTS_EXPECTED}, "scope", "all teams", "", "")'
-    f" unless on () ({_FRESH})"
-    " or " + _scope(f"({_UNDECIDED}) and on () ({_FRESH})", "team", "team $1")
-)
-"""Nothing is recorded: the pod is gone, fails, waits for its Lease or sees a wrong clock. Or only one team is not
-decided on."""
-RUNS_NOT_STEERED: Final = (
-    f"{series.STEERING_EXPECTED} unless on () time() - max({series.STEERING_LOOKED}) < {SILENT_S}"
+BUDGET_USED: Final = (
+    f'max by (team, state) (({series.BUDGET_STATE}{{state=~"warned|held|drained"}} == 1)'
+    f" * on (team) group_left () max by (team) ({series.BUDGET_USED}))"
 )
 
 VOLUME_FULL: Final = f"min_over_time({series.VOLUME_FREE_RATIO}[15m]) < {VOLUME_FREE_RATIO}"
@@ -307,16 +287,30 @@ _UNWATCHED: Final = (
     *(series.COSTS_JOB, series.STEERING_JOB),
 )
 _WATCHED: Final = "|".join(job for job in series.JOBS if job not in _UNWATCHED)
+SILENT_S: Final = 600
+"""Age of the last look from which budgets or steering count as stopped; they look at least once a minute."""
+
+
+def _stopped(job: str, expected: series.Series, looked: str) -> str:
+    """Match a controller that the stack has, and that has not looked at the cluster."""
+    named = f'label_replace({expected}, "job", "{job}", "", "")'
+    return f"{named} unless on () time() - min({looked}) < {SILENT_S}"
+
+
 _KUEUE_UP: Final = f'{series.UP}{{job="{series.KUEUE_JOB}"}}'
+_DECIDED: Final = f"{series.BUDGET_DECIDED} or {series.COSTS_RECORDED}"
+"""The record of costs, and the decisions on each team; the oldest counts."""
 _MOSTLY_UP: Final = _mean(f'{series.UP}{{job=~"{_WATCHED}"}}', 10)
 TARGET_DOWN: Final = (
     f"max by (job) ({_MOSTLY_UP}) < {MOSTLY_DOWN_RATIO}"
     f' or absent_over_time({series.UP}{{job="{series.STATE_JOB}"}}[5m])'
     f" or group by (job) (last_over_time({_KUEUE_UP}[3h]))"
     f" unless on (job) last_over_time({_KUEUE_UP}[5m])"
+    f" or {_stopped(series.COSTS_JOB, series.COSTS_EXPECTED, _DECIDED)}"
+    f" or {_stopped(series.STEERING_JOB, series.STEERING_EXPECTED, str(series.STEERING_LOOKED))}"
 )
-"""Excludes the trainer: only the leading pod of a run serves metrics, and only while it trains. Costs and
-steering have their own alerts.
+"""Excludes the trainer: only the leading pod of a run serves metrics, and only while it trains.
 
 A Kueue pod that is not scheduled is not a target: the alert compares with the targets of the last three
-hours."""
+hours. Costs and steering count by their last look: a pod that waits for its Lease, or sees a wrong clock,
+answers scrapes."""

@@ -13,10 +13,7 @@ from typing import Any, Final
 from infra.observability import series
 from infra.observability.alert_expressions import (
     BUDGET_BURN,
-    BUDGET_DRAINED,
-    BUDGET_HELD,
-    BUDGET_WARNED,
-    BUDGETS_NOT_ENFORCED,
+    BUDGET_USED,
     CHECKPOINT_FAILED,
     CHECKPOINT_SLOW,
     GPU_ERROR,
@@ -26,7 +23,6 @@ from infra.observability.alert_expressions import (
     LOW_UTILIZATION,
     NCCL_TIMEOUT,
     NODE_PRESSURE,
-    OVERRIDE_ENDING,
     PENDING_TOO_LONG,
     RANK_CORRUPT,
     RANK_HUNG,
@@ -36,7 +32,6 @@ from infra.observability.alert_expressions import (
     RESULTS_NOT_COPIED,
     RESUME_FAILED,
     RUN_FAILED,
-    RUNS_NOT_STEERED,
     STUCK_ADMISSION,
     TARGET_DOWN,
     UTILIZATION_HINT,
@@ -255,11 +250,11 @@ _STACK: Final = (
     Alert(
         name="BudgetBurn",
         expression=BUDGET_BURN,
-        lasting="15m",
+        lasting="5m",
         owner=PLATFORM,
         severity=TICKET,
         summary="Cost of {{ $labels.scope }} exceeds its budget",
-        description="{{ $value | humanizePercentage }} of the hourly budget, at catalog prices.",
+        description="{{ $value | humanizePercentage }} of the hourly budget in 15 minutes, at catalog prices.",
     ),
     Alert(
         name="VolumeAlmostFull",
@@ -310,70 +305,23 @@ _STACK: Final = (
         lasting="5m",
         owner=PLATFORM,
         severity=PAGE,
-        summary="{{ $labels.job }} cannot be scraped",
-        description="Its metrics are missing from all alerts and dashboards.",
+        summary="{{ $labels.job }} does not report",
+        description="It cannot be scraped, so its metrics are missing from all alerts and dashboards. Or costs or "
+        "steering did nothing for 15 minutes: a team over its budget is not held, or runs are not moved.",
     ),
     Alert(
-        name="RunsNotSteered",
-        expression=RUNS_NOT_STEERED,
-        lasting="5m",
-        owner=PLATFORM,
-        severity=PAGE,
-        summary="Runs are not steered between pools",
-        description="No look at nodes and runs has succeeded for 15 minutes. A run that waits for spot or for a "
-        "capacity block keeps waiting, and nothing drains a block before its end.",
+        name="BudgetUsed",
+        expression=BUDGET_USED,
+        owner=TEAM,
+        severity=TICKET,
+        summary="Month's budget of team {{ $labels.team }}: {{ $labels.state }}",
+        description="{{ $value | humanizePercentage }} of the limit is used. warned: at the limit the budget's "
+        "action follows. held: runs continue, no other starts. drained: runs on spot nodes and of low "
+        "priority have saved and stopped.",
     ),
 )
 
-_BUDGETS: Final = (
-    Alert(
-        name="BudgetWarned",
-        expression=BUDGET_WARNED,
-        owner=TEAM,
-        severity=TICKET,
-        summary="Team {{ $labels.team }} has used most of its month's budget",
-        description="{{ $value | humanizePercentage }} of the limit is used. At the limit the action of its "
-        "budget follows: a warning, a held queue, or stopped runs.",
-    ),
-    Alert(
-        name="BudgetHeld",
-        expression=BUDGET_HELD,
-        owner=TEAM,
-        severity=TICKET,
-        summary="The queue of team {{ $labels.team }} is held: its month's budget is used",
-        description="{{ $value | humanizePercentage }} of the limit is used. Runs that were admitted continue; no "
-        "other run starts this month without an override or a higher budget.",
-    ),
-    Alert(
-        name="BudgetDrained",
-        expression=BUDGET_DRAINED,
-        owner=TEAM,
-        severity=PAGE,
-        summary="Runs of team {{ $labels.team }} were stopped: its month's budget is used",
-        description="{{ $value | humanizePercentage }} of the limit is used. Its runs on spot nodes and of low "
-        "priority have saved and stopped; they continue with an override, a higher budget or the next month.",
-    ),
-    Alert(
-        name="BudgetOverrideEnding",
-        expression=OVERRIDE_ENDING,
-        owner=TEAM,
-        severity=TICKET,
-        summary="The budget override of team {{ $labels.team }} ends soon",
-        description="It ends in {{ $value | humanizeDuration }}. If the budget is used, its action follows then.",
-    ),
-    Alert(
-        name="BudgetsNotEnforced",
-        expression=BUDGETS_NOT_ENFORCED,
-        lasting="5m",
-        owner=PLATFORM,
-        severity=PAGE,
-        summary="Costs are not recorded, or budgets not enforced: {{ $labels.scope }}",
-        description="No complete look at nodes and runs has succeeded for 15 minutes. What is in force stays, but "
-        "a team that reaches its limit is not held.",
-    ),
-)
-
-ALERTS: Final = (*_RUNS, *_RANKS, *_STACK, *_BUDGETS)
+ALERTS: Final = (*_RUNS, *_RANKS, *_STACK)
 RANK_ALERTS: Final = tuple(alert.name for alert in _RANKS)
 """Evaluated every few seconds, and sent without waiting for others like them: a whole gang waits for one rank."""
 
@@ -388,7 +336,6 @@ def _groups(runbook_base: str) -> Iterator[Group]:
         ("trainyard-alerts-runs", INTERVAL, _RUNS),
         ("trainyard-alerts-ranks", series.CULPRITS_INTERVAL, _RANKS),
         ("trainyard-alerts-stack", INTERVAL, _STACK),
-        ("trainyard-alerts-budgets", INTERVAL, _BUDGETS),
     ):
         rules = [alert.rule(runbook_base) for alert in alerts]
         yield {"name": name, "interval": interval, "rules": rules}

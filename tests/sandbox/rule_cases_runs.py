@@ -146,7 +146,7 @@ OF_PROGRAMS: Final = (
         for alert in (
             *("LowGpuUtilization", "SlowLoaderHint", "LoaderStarvation", "CheckpointSlow"),
             *("CheckpointFailed", "ResumeFailed", "PodRestartLoop", "RunFailed"),
-            *("NcclTimeout", "VolumeAlmostFull", "MonitoringTargetDown"),
+            *("NcclTimeout", "VolumeAlmostFull"),
         )
     ),
     quiet(

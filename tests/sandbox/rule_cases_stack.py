@@ -126,94 +126,65 @@ def _budget(state: str, used: str = "0.85+0x600") -> Series:
     }
 
 
-def _override(end: int) -> Series:
-    name = 'trainyard_costs_budget_override_end_timestamp_seconds{team="llm", job="costs"}'
-    return {**_budget("overridden"), name: f"{end}+0x600"}
-
-
 _DECIDED: Final = (
     'trainyard_costs_budget_decided_timestamp_seconds{team="llm", job="costs", instance="a"}'
 )
 _RECORDED: Final = 'trainyard_costs_recorded_timestamp_seconds{job="costs", instance="a"}'
 _LOOKED: Final = 'trainyard_steering_looked_timestamp_seconds{job="steering", instance="a"}'
+_STEERED: Final[Series] = {_LOOKED: "-1+60x600"}
+_WATCHED: Final[Series] = {**_STATE_UP, **_budget("ok"), **_STEERED}
+"""Of the targets, all answer."""
 
 OF_STACK: Final = (
     *(
         Case(
-            alert=alert,
+            alert="BudgetUsed",
             what=f"a team's budget is {state}",
             series=_budget(state),
-            labels={"team": "llm"},
+            labels={"team": "llm", "state": state},
             value="85%",
         )
-        for alert, state in (
-            ("BudgetWarned", "warned"),
-            ("BudgetHeld", "held"),
-            ("BudgetDrained", "drained"),
-        )
+        for state in ("warned", "held", "drained")
     ),
     *(
-        quiet(alert, f"the budget is {state}", _budget(state))
-        for alert, state in (
-            ("BudgetWarned", "ok"),
-            ("BudgetWarned", "held"),
-            ("BudgetHeld", "drained"),
-            ("BudgetHeld", "overridden"),
-            ("BudgetDrained", "held"),
-            ("BudgetDrained", "overridden"),
-        )
+        quiet("BudgetUsed", f"the budget is {state}", _budget(state))
+        for state in ("ok", "overridden")
     ),
     Case(
-        alert="BudgetOverrideEnding",
-        what="half an hour before its end",
-        series=_override(90 * 60),
-        labels={"team": "llm"},
-        value="30m 0s",
-    ),
-    quiet("BudgetOverrideEnding", "two hours before its end", _override(180 * 60)),
-    quiet("BudgetOverrideEnding", "it is over", _override(59 * 60)),
-    Case(
-        alert="BudgetsNotEnforced",
-        what="nothing was recorded for 20 minutes",
-        series={**_budget("ok"), _RECORDED: "-1+60x40 2399+0x100"},
-        labels={"scope": "all teams"},
+        alert="MonitoringTargetDown",
+        what="costs were not recorded for 20 minutes",
+        series={**_STATE_UP, **_STEERED, **_budget("ok"), _RECORDED: "-1+60x40 2399+0x100"},
+        labels={"job": "costs"},
     ),
     Case(
-        alert="BudgetsNotEnforced",
-        what="its pod is gone, or was never there",
-        series=POD,
-        labels={"scope": "all teams"},
-    ),
-    Case(
-        alert="BudgetsNotEnforced",
+        alert="MonitoringTargetDown",
         what="one team is not decided on",
-        series={**_budget("ok"), _DECIDED: "-1+60x40 2399+0x100"},
-        labels={"scope": "team llm", "team": "llm"},
+        series={**_STATE_UP, **_STEERED, **_budget("ok"), _DECIDED: "-1+60x40 2399+0x100"},
+        labels={"job": "costs"},
     ),
     Case(
-        alert="BudgetsNotEnforced",
-        what="one team was never decided on since the start",
-        series={key: v for key, v in _budget("ok").items() if key != _DECIDED},
-        labels={"scope": "team llm", "team": "llm"},
+        alert="MonitoringTargetDown",
+        what="the pod of costs is gone, or was never there",
+        series={**_STATE_UP, **_STEERED},
+        labels={"job": "costs"},
     ),
-    quiet("BudgetsNotEnforced", "a look each minute", _budget("held")),
+    Case(
+        alert="MonitoringTargetDown",
+        what="the last look of steering was 20 minutes ago",
+        series={**_STATE_UP, **_budget("ok"), _LOOKED: "-1+60x40 2399+0x100"},
+        labels={"job": "steering"},
+    ),
     quiet(
-        "BudgetsNotEnforced",
-        "the last look was 9 minutes ago",
+        "MonitoringTargetDown",
+        "the last looks of costs and steering were 9 minutes ago",
         {
-            **_budget("ok"),
+            **_STATE_UP,
+            **_budget("held"),
             _RECORDED: "-1+60x51 3059+0x100",
             _DECIDED: "-1+60x51 3059+0x100",
+            _LOOKED: "-1+60x51 3059+0x100",
         },
     ),
-    Case(
-        alert="RunsNotSteered",
-        what="the last look was 20 minutes ago",
-        series={_LOOKED: "-1+60x40 2399+0x100"},
-    ),
-    Case(alert="RunsNotSteered", what="its pod is gone, or was never there", series=POD),
-    quiet("RunsNotSteered", "a look each minute", {_LOOKED: "-1+60x600"}),
-    quiet("RunsNotSteered", "the last look was 9 minutes ago", {_LOOKED: "-1+60x51 3059+0x100"}),
     Case(
         alert="NodePressure",
         what="a GPU node without disk",
@@ -335,6 +306,16 @@ OF_STACK: Final = (
         },
         labels={"scope": "the stack"},
         value="120%",
+    ),
+    Case(
+        alert="BudgetBurn",
+        what="three unused on-demand nodes, and none in one of five minutes",
+        series={
+            next(iter(_ON_DEMAND)).replace('"n0"', f'"n{number}"'): "1+0x3 stale " * 30
+            for number in range(4)
+        },
+        labels={"scope": "the stack"},
+        value="128%",
     ),
     quiet("BudgetBurn", "as much as its budget", {**POD, **_ON_DEMAND, **holds(2)}),
     quiet(
@@ -476,7 +457,7 @@ OF_STACK: Final = (
         alert="MonitoringTargetDown",
         what="every exporter of GPUs",
         series={
-            **_STATE_UP,
+            **_WATCHED,
             'up{job="dcgm-exporter", instance="a"}': "0+0x60",
             'up{job="dcgm-exporter", instance="b"}': "0+0x60",
         },
@@ -485,14 +466,14 @@ OF_STACK: Final = (
     Case(
         alert="MonitoringTargetDown",
         what="four of five scrapes fail",
-        series={**_STATE_UP, 'up{job="dcgm-exporter", instance="a"}': "1 0+0x3 " * 30},
+        series={**_WATCHED, 'up{job="dcgm-exporter", instance="a"}': "1 0+0x3 " * 30},
         labels={"job": "dcgm-exporter"},
     ),
     quiet(
         "MonitoringTargetDown",
         "one of five scrapes fails, and a new exporter has not begun to answer",
         {
-            **_STATE_UP,
+            **_WATCHED,
             'up{job="dcgm-exporter", instance="a"}': "0 1+0x3 " * 30,
             'up{job="apiserver", instance="b"}': "_x52 0+0x4 1+0x600",
         },
@@ -500,20 +481,20 @@ OF_STACK: Final = (
     Case(
         alert="MonitoringTargetDown",
         what="kube-state-metrics is not even a target",
-        series={'up{job="apiserver", instance="a"}': "1+0x60"},
+        series={**_budget("ok"), **_STEERED, 'up{job="apiserver", instance="a"}': "1+0x60"},
         labels={"job": "kube-state-metrics"},
     ),
     Case(
         alert="MonitoringTargetDown",
         what="no pod of Kueue's finds a node",
-        series={**_STATE_UP, 'up{job="kueue-controller-manager", instance="a"}': "1+0x30 _x200"},
+        series={**_WATCHED, 'up{job="kueue-controller-manager", instance="a"}': "1+0x30 _x200"},
         labels={"job": "kueue-controller-manager"},
     ),
     quiet(
         "MonitoringTargetDown",
         "another pod of Kueue's took over",
         {
-            **_STATE_UP,
+            **_WATCHED,
             'up{job="kueue-controller-manager", instance="a"}': "1+0x30 _x200",
             'up{job="kueue-controller-manager", instance="b"}': "_x30 1+0x200",
         },
@@ -522,7 +503,7 @@ OF_STACK: Final = (
         "MonitoringTargetDown",
         "one exporter of two, and a trainer that ended",
         {
-            **_STATE_UP,
+            **_WATCHED,
             'up{job="dcgm-exporter", instance="a"}': "0+0x60",
             'up{job="dcgm-exporter", instance="b"}': "1+0x60",
             'up{job="trainer", instance="c"}': "0+0x60",
