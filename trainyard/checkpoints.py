@@ -126,6 +126,8 @@ def save(
     failed, StaleAttempt if a newer start of this run exists, OSError.
     """
     begun = time.monotonic()
+    step = int(step)  # it and the loss may be tensors, which do not fit into JSON
+    evaluation_loss = None if evaluation_loss is None else float(evaluation_loss)
     current = session.current()
     _calls["save"] += 1
     call = f"-attempt-{current.fence.attempt:08d}{_SAVE}{_calls['save']}"

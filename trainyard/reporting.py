@@ -9,11 +9,18 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, Final
 
 from trainyard import checkpoints, contract, session
 from trainyard.prometheus import RunCollector, start_server
 from trainyard.run_info import run
 from trainyard.run_logs import MetricsLog, StepMetrics, Totals
+
+_REQUIRED: Final = ("step", "loss")
+_WHOLE: Final = ("step", "tokens", "samples")
+"""Arguments of `log` that are counts."""
+_refused: set[str] = set()
+"""Arguments of `log` for which a line was printed that they are not numbers."""
 
 
 def log(
@@ -31,18 +38,56 @@ def log(
 
     `step`: optimizer steps completed; `loss`: mean per token in nats; `tokens`, `samples`: used since
     the last report, over all ranks (0: not known); `mfu`: 0 to 1; `loader_time_s`: seconds that steps
-    waited for data. Rank 0 reports; on other ranks, and outside a run, nothing happens. A failure is
-    printed once and never stops the program.
+    waited for data. Values may be tensors or NumPy numbers. One that is not a number is left out, with a
+    line; without `step` and `loss` nothing is reported. Rank 0 reports; on other ranks, and outside a run,
+    nothing happens. A failure is printed once and never stops the program.
     """
     if run.rank != 0 or run.run_dir is None:
         return
-    reporter = _reporter(run.run_dir, step)
+    at, value = _number("step", step), _number("loss", loss)
+    if at is None or value is None:
+        return
+    reporter = _reporter(run.run_dir, at)
     if reporter is None:
         return
     try:
-        reporter.log(step, loss, tokens, samples, lr, grad_norm, mfu, loader_time_s)
+        reporter.log(
+            at,
+            value,
+            _number("tokens", tokens) or 0,
+            _number("samples", samples) or 0,
+            _number("lr", lr),
+            _number("grad_norm", grad_norm),
+            _number("mfu", mfu),
+            _number("loader_time_s", loader_time_s) or 0.0,
+        )
     except OSError as error:
         reporter.give_up(error)
+
+
+def _number(name: str, value: Any) -> Any:
+    """Return an argument of `log` as a Python number; None, after one line in all, if it is not one."""
+    if value is None and name not in _REQUIRED:
+        return None
+    try:
+        if hasattr(value, "full_tensor"):  # a DTensor: to add up its parts is a call of all ranks
+            if not all(placement.is_replicate() for placement in value.placements):
+                raise TypeError("full_tensor() must be called on all ranks")
+            value = value.to_local()
+        scalar = value.item() if hasattr(value, "item") else value
+        return int(scalar) if name in _WHOLE else float(scalar)
+    except Exception as error:  # whatever the type raises: training goes on
+        if name not in _refused:
+            _refused.add(name)
+            what = "the step is not reported" if name in _REQUIRED else "it is left out"
+            why = " ".join(str(error).split())
+            print(
+                f"trainyard.log: {name}: {type(value).__name__} is not one number ({why}); "
+                f"pass a number or a tensor of one element; {what}",
+                file=sys.stderr,
+                flush=True,
+            )
+        return None
 
 
 class _Reporter:
@@ -77,7 +122,7 @@ class _Reporter:
         seconds = max(1e-9, now - self._moment - stall)
         metrics = StepMetrics(
             step=step,
-            loss=float(loss),
+            loss=loss,
             tokens=tokens,
             lr=lr,
             step_time_s=seconds,

@@ -236,6 +236,43 @@ def test_steps_are_reported_in_the_trainers_format_and_repeated_ones_replaced(
     assert [e["attempt"] for e in events(tmp_path) if e["event"] == "started"] == [1, 2]
 
 
+VALUES = """
+import numpy, torch
+class Placement:
+    def is_replicate(self): return False
+class Sharded:
+    placements = [Placement()]
+    def full_tensor(self): raise AssertionError("a call of all ranks")
+    def item(self): raise AssertionError("a call of all ranks")
+some = torch.ones(2)
+for step in 1, 2:
+    trainyard.log(step=step, loss=0.5, lr=[1e-4], grad_norm=Sharded(), mfu=some, tokens="many")
+trainyard.log(step=numpy.int64(3), loss=torch.tensor(0.5, requires_grad=True), tokens=torch.tensor(64))
+trainyard.log(step=4.0, loss=numpy.float32(0.5), lr=numpy.float64(0.25), grad_norm=torch.tensor([2.0]))
+trainyard.log(step=5, loss=None)
+trainyard.log(step=6, loss=some)
+trainyard.log(step="last", loss=0.5)
+with trainyard.checkpoints.save(numpy.int64(4), evaluation_loss=torch.tensor(0.5)):
+    pass
+"""
+
+
+def test_every_numeric_value_is_reported_and_any_other_is_one_line(tmp_path: Path) -> None:
+    [output] = run(VALUES, tmp_path)
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [(one["step"], one["loss"], one["tokens"]) for one in lines] == [
+        *((1, 0.5, 0), (2, 0.5, 0)),
+        *((3, 0.5, 64), (4, 0.5, 0)),
+    ]
+    assert [one["lr"] for one in lines] == [None, None, None, 0.25]
+    assert [one["grad_norm"] for one in lines] == [None, None, None, 2.0]
+    names = ["tokens", "lr", "grad_norm", "mfu", "loss", "step"]
+    said = [line.split(": ")[:2] for line in output.splitlines()]
+    assert said == [["trainyard.log", name] for name in names], output
+    assert not any(isinstance(value, list) for one in lines for value in one.values())
+    assert (tmp_path / "checkpoints/step-00000004").is_dir()
+
+
 NOTICE = """
 import threading, time
 told = threading.Event()
