@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -90,4 +91,28 @@ def program_environment(
         raise ProgramError(
             f"command: {script}: no such file in {where}; name a script of program.source or of the image"
         )
+    if script == "-m" and len(command) > 1 and not _is_importable(command[1], folder or Path.cwd()):
+        raise ProgramError(
+            f"command: -m {command[1]}: no such module in {folder or Path.cwd()} or in the image; name one of "
+            "program.source, by its path in that folder, or of the image"
+        )
     return command, env
+
+
+def _is_importable(module: str, folder: Path) -> bool:
+    """Return whether Python finds the module; inside a package of the image this is not checked.
+
+    Nothing is imported, not even the package that it is in.
+    """
+    top, *rest = module.split(".")
+    finders = (finder.find_spec(top, [str(folder), *sys.path]) for finder in sys.meta_path)
+    spec = next(filter(None, finders), None)
+    places = [Path(place) for place in (spec and spec.submodule_search_locations) or ()]
+    if spec is None or not all(place.is_relative_to(folder) for place in places):
+        return spec is not None
+    for part in rest:
+        places = [one for place in places for one in place.glob(f"{part}*")]
+        places = [one for one in places if one.name.partition(".")[0] == part]
+        if not places:
+            return False
+    return True

@@ -54,6 +54,8 @@ def parse(text: str, path: str) -> tuple[dict[str, Any], list[ConfigIssue]]:
 def check(values: Mapping[str, Any], path: str, world_size: int) -> Iterator[ConfigIssue]:
     """Check what follows from the file and the number of ranks."""
     yield from _batch(values, path, world_size)
+    if len(precisions(values)) > 1:
+        yield two_precisions(path)
     zero = values.get("zero_optimization")
     if not isinstance(zero, Mapping):
         return
@@ -78,6 +80,27 @@ def check(values: Mapping[str, Any], path: str, world_size: int) -> Iterator[Con
                 f"{shown(target)} is not on the node's scratch space",
                 f"must be below {SCRATCH_MOUNT}, as everything else is read-only or in memory",
             )
+
+
+def precisions(values: Mapping[str, Any]) -> set[str]:
+    """Return which of fp16 and bf16 the configuration turns on."""
+    names = {"fp16": "fp16", "bf16": "bf16", "bfloat16": "bf16"}
+    return {
+        name
+        for key, name in names.items()
+        if isinstance(section := values.get(key), Mapping) and section.get("enabled") is True
+    }
+
+
+def two_precisions(path: str) -> ConfigIssue:
+    """Return the issue of fp16 and bf16 together."""
+    return _issue(
+        path,
+        "two-precisions",
+        "fp16 and bf16 are both on, and a run has one mixed precision",
+        "must be one of them, or none",
+        "turn one off: bf16 needs no loss scaling, and GPUs before Ampere have fp16 only",
+    )
 
 
 def check_memory(

@@ -11,7 +11,14 @@ from infra.config.errors import ConfigError, ConfigIssue, shown
 from infra.config.loader import read_yaml
 from infra.domain import quantity
 from infra.domain.platform import Platform
-from training.deployment import deepspeed_checks, placement, program_variables, source_archive
+from training.deployment import (
+    accelerate_checks,
+    command_checks,
+    deepspeed_checks,
+    placement,
+    program_variables,
+    source_archive,
+)
 from training.deployment.program_schema import ProgramSection
 from training.deployment.run_schema import RunFile
 from training.program import ACCELERATE_FILE, DEEPSPEED_FILE, Program, Source
@@ -31,12 +38,6 @@ _LAUNCHER_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "deepspeed": ("torchrun", "accelerate", "deepspeed"),
 }
 """Launchers with which a key of `program` has a meaning."""
-
-_DERIVED: Final = (
-    *("machine_rank", "main_process_ip", "main_process_port", "rdzv_backend"),
-    *("gpu_ids", "same_network", "deepspeed_hostfile", "deepspeed_multinode_launcher"),
-)
-"""Keys of Accelerate's configuration that the platform sets."""
 
 
 @dataclass
@@ -80,8 +81,11 @@ def required(file: RunFile) -> Iterator[ConfigIssue]:
             )
 
 
-def load(file: RunFile, root: Path) -> tuple[Program | None, list[ConfigIssue]]:
-    """Return the program of a run file and its issues; None without one or with issues."""
+def load(file: RunFile, root: Path, image: str = "") -> tuple[Program | None, list[ConfigIssue]]:
+    """Return the program of a run file and its issues; None without one or with issues.
+
+    `image`: the run's, by reference; empty if it is not known.
+    """
     section = file.program
     if section is None:
         return None, []
@@ -91,7 +95,7 @@ def load(file: RunFile, root: Path) -> tuple[Program | None, list[ConfigIssue]]:
     if section.source is not None:
         found.source, issues = source_archive.load(section.source, root)
         problems += issues
-    problems += _script(section, root, found)
+    problems += command_checks.check(section, root, found.source, image)
     if problems:
         return None, problems
     program = Program(
@@ -205,10 +209,12 @@ def _files(
             yield from issues
             yield from deepspeed_checks.check(values, f"{path}: {given}", ranks)
         else:
-            yield from _accelerate(place, f"{path}: {given}", file)
+            yield from _accelerate(place, f"{path}: {given}", file, root, found)
 
 
-def _accelerate(place: Path, path: str, file: RunFile) -> Iterator[ConfigIssue]:
+def _accelerate(
+    place: Path, path: str, file: RunFile, root: Path, found: _Loaded
+) -> Iterator[ConfigIssue]:
     """Accelerate's configuration against the run."""
     try:
         documents = read_yaml(place, path)
@@ -226,47 +232,9 @@ def _accelerate(place: Path, path: str, file: RunFile) -> Iterator[ConfigIssue]:
         )
         return
     ranks = file.nodes * file.processes_per_node
-    expected = {"num_processes": ranks, "num_machines": file.nodes}
-    for key, value in expected.items():
-        if key in values and values[key] != value:
-            yield ConfigIssue(
-                path=f"{path}: {key}",
-                code="world-size",
-                problem=f"{shown(values[key])} contradicts nodes and gpusPerNode of the run",
-                valid=f"must be {value}",
-                action="remove it: the platform derives it",
-            )
-    for key in _DERIVED:
-        if key in values:
-            yield ConfigIssue(
-                path=f"{path}: {key}",
-                code="platform-setting",
-                problem="is set by the platform",
-                valid="must be absent",
-                action="remove it",
-            )
-    if values.get("distributed_type") == "NO" and ranks > 1:
-        yield ConfigIssue(
-            path=f"{path}: distributed_type",
-            code="world-size",
-            problem=f"'NO' means one process, and the run has {ranks} ranks",
-            valid="must be a distributed type such as MULTI_GPU or FSDP",
-            action="correct it, or remove it",
-        )
-
-
-def _script(section: ProgramSection, root: Path, found: _Loaded) -> Iterator[ConfigIssue]:
-    """A script that is named but not packed."""
-    script = section.command[0]
-    if found.source is None or not script.endswith(".py") or script.startswith(("/", "{")):
-        return
-    folder = root / found.source.folder
-    if PurePosixPath(script).as_posix() not in source_archive.listed(folder):
-        near = " (git ignores it)" if (folder / script).is_file() else ""
-        yield ConfigIssue(
-            path="program.command[0]",
-            code="missing-script",
-            problem=f"{shown(script)} is not in {found.source.folder}{near}",
-            valid="must be a file of program.source, by its path in that folder",
-            action="correct it, or add the file",
+    yield from accelerate_checks.check(values, path, nodes=file.nodes, ranks=ranks)
+    if file.program is not None:
+        mounted = found.files.get(DEEPSPEED_FILE)
+        yield from accelerate_checks.check_deepspeed(
+            values, path, file.program, mounted, root, ranks
         )

@@ -190,7 +190,7 @@ def resolve(
         problems += group_checks.check_support(file, platform)
     problems += program_checks.required(file)
     known = not problems
-    program, issues = program_checks.load(file, root)
+    program, issues = program_checks.load(file, root, references.get(file.image, ""))
     problems += issues
     settings, found = trainer_settings.load(file, root) if file.config else ({}, [])
     problems += [*found, *(dataset_checks.check_vocabulary(file, settings) if file.config else ())]

@@ -47,8 +47,9 @@ def finish_step(
     """Save when a checkpoint is due; after a notice save once more and end with exit code 75.
 
     A collective call after each step. `every`: steps between checkpoints, 0 for none but the last;
-    `last`: the program is complete after this step, so a notice changes nothing. When the time left after a notice is shorter than the
-    last save took, nothing is saved and the next attempt resumes from the previous checkpoint.
+    `last`: the program is complete after this step, so a notice changes nothing. When the time left after
+    a notice is shorter than the last save took, nothing is saved and the next attempt resumes from the
+    previous checkpoint.
     """
     notice = notice_agreed()
     due = last or (every > 0 and step % every == 0)

@@ -339,6 +339,36 @@ def large(project: Path) -> dict[str, Any]:
     return {}
 
 
+def packed_zero(project: Path, *, fp16: bool = True) -> str:
+    """A DeepSpeed configuration in the source, with bf16, and fp16 too."""
+    write(project, "code/z.json", {"fp16": {"enabled": fp16}, "bf16": {"enabled": True}})
+    return "z.json"
+
+
+def command(*words: str, files: tuple[Path, str] | None = None) -> dict[str, Any]:
+    """A program of these words; `files`: a file of the project that exists."""
+    if files:
+        write(*files, "")
+    return {"program": {"command": list(words)}}
+
+
+def nested(words: tuple[str, ...]) -> Callable[[Path], dict[str, Any]]:
+    return lambda _: command(*words)
+
+
+NESTED = (
+    ("torchrun", "--nproc-per-node=1", "train.py"),
+    ("/opt/bin/torchrun", "train.py"),
+    ("accelerate", "launch", "train.py"),
+    ("deepspeed", "train.py"),
+    ("mpirun", "-np", "2", "python", "train.py"),
+    ("-m", "torch.distributed.run", "train.py"),
+    ("python", "-m", "torch.distributed.launch", "train.py"),
+    ("python3.11", "-u", "-m", "accelerate.commands.launch", "train.py"),
+    ("env", "A=1", "torchrun", "train.py"),
+    ("nsys", "profile", "-o", "out", "torchrun", "train.py"),
+    ("bash", "-c", "cd x && A=1 exec torchrun train.py"),
+)
 OFFLOAD = {"stage": 3, "offload_param": {"device": "cpu"}, "offload_optimizer": {"device": "cpu"}}
 
 WRONG: dict[str, tuple[Callable[[Path], dict[str, Any]], str]] = {
@@ -471,6 +501,92 @@ WRONG: dict[str, tuple[Callable[[Path], dict[str, Any]], str]] = {
         "program.accelerate: acc.yaml: num_processes: world-size\n"
         "program.accelerate: acc.yaml: machine_rank: platform-setting",
     ),
+    "configuration of Accelerate for SageMaker": (
+        lambda p: accelerate(
+            p, compute_environment="AMAZON_SAGEMAKER", distributed_type="DATA_PARALLEL", region="x"
+        ),
+        "program.accelerate: acc.yaml: compute_environment: other-platform",
+    ),
+    "configuration of Accelerate for TPUs": (
+        lambda p: accelerate(p, distributed_type="XLA"),
+        "program.accelerate: acc.yaml: distributed_type: other-platform",
+    ),
+    "Accelerate starts mpirun": (
+        lambda p: accelerate(p, mpirun_config={"mpirun_hostfile": "hosts"}),
+        "program.accelerate: acc.yaml: mpirun_config: platform-setting",
+    ),
+    "hosts of Accelerate's DeepSpeed": (
+        lambda p: accelerate(
+            p,
+            distributed_type="DEEPSPEED",
+            deepspeed_config={
+                "deepspeed_hostfile": "hosts",
+                "deepspeed_multinode_launcher": "standard",
+            },
+        ),
+        "program.accelerate: acc.yaml: deepspeed_config.deepspeed_hostfile: platform-setting",
+    ),
+    "DeepSpeed configuration that Accelerate's names and is not packed": (
+        lambda p: accelerate(
+            p, deepspeed_config={"deepspeed_config_file": write(p, "z3.json", {})}
+        ),
+        "program.accelerate: acc.yaml: deepspeed_config.deepspeed_config_file: missing-file",
+    ),
+    "fp16 and bf16 of DeepSpeed": (
+        lambda p: zero(p, fp16={"enabled": True}, bf16={"enabled": True}),
+        "program.deepspeed: ds.json: two-precisions",
+    ),
+    "fp16 and bf16 in the file that Accelerate's names": (
+        lambda p: accelerate(p, deepspeed_config={"deepspeed_config_file": packed_zero(p)}),
+        "program.accelerate: acc.yaml: deepspeed_config.deepspeed_config_file: z.json: two-precisions",
+    ),
+    "fp16 of Accelerate and bf16 of its DeepSpeed": (
+        lambda p: accelerate(
+            p,
+            mixed_precision="fp16",
+            deepspeed_config={"deepspeed_config_file": packed_zero(p, fp16=False)},
+        ),
+        "program.accelerate: acc.yaml: mixed_precision: two-precisions",
+    ),
+    "fp16 and bf16 of Accelerate": (
+        lambda p: accelerate(p, mixed_precision="bf16", fp16=True),
+        "program.accelerate: acc.yaml: mixed_precision: two-precisions",
+    ),
+    "module that is not packed": (
+        lambda p: command("-m", "package.train", files=(p, "code/package/__init__.py")),
+        "program.command: missing-module",
+    ),
+    "package that is not a program": (
+        lambda p: command("-m", "package", files=(p, "code/package/__init__.py")),
+        "program.command: missing-module",
+    ),
+    "module next to the source": (
+        lambda p: command("-m", "package.train", files=(p, "package/train.py")),
+        "program.command: missing-module",
+    ),
+    "module that the image does not contain": (
+        lambda p: command(
+            *("-m", "tranig.train"),
+            files=(p, "training/image/requirements.txt"),
+        ),
+        "program.command: missing-module",
+    ),
+    "script after the interpreter that is not packed": (
+        lambda _: command("python3", "-u", "-X", "dev", "tran.py"),
+        "program.command[0]: missing-script",
+    ),
+    "option of the launcher": (
+        lambda _: command("--nproc-per-node=2", "train.py"),
+        "program.command[0]: option-first",
+    ),
+    **{
+        f"launcher in the command: {text}": (
+            nested(words),
+            "program.command[0]: nested-launcher",
+        )
+        for words in NESTED
+        for text in [" ".join(words)]
+    },
     "unreachable tracking server": (
         lambda _: {"program": {"trackingUri": "http://mlflow.example.com"}},
         "program.trackingUri: unreachable",
@@ -524,6 +640,26 @@ RIGHT: dict[str, Callable[[Path], dict[str, Any]]] = {
     "a link inside the source": lambda p: (p / "code/again.py").symlink_to("train.py") or {},  # type: ignore[func-returns-value]
     "a program of the image": lambda _: {
         "program": {"source": None, "command": ["-m", "their.training"]}
+    },
+    "a program of the image with a packed configuration": lambda p: command(
+        "-m", "torchtitan.train", files=(p, "code/torchtitan/config.toml")
+    ),
+    "a packed module": lambda p: command("-m", "package.train", files=(p, "code/package/train.py")),
+    "a packed package": lambda p: command("-m", "package", files=(p, "code/package/__main__.py")),
+    "a program of a wrapper": lambda _: command("env", "A=1", "python", "train.py", "torchrun"),
+    "a shell": lambda _: command("bash", "-c", "echo torchrun; python train.py"),
+    "Python's options": lambda _: command("python", "-O", "train.py", "--launcher", "mpirun"),
+    "one precision of two": lambda p: zero(p, fp16={"enabled": "auto"}, bf16={"enabled": True}),
+    "Accelerate names a packed file": lambda p: accelerate(
+        p,
+        mixed_precision="bf16",
+        deepspeed_config={"deepspeed_config_file": packed_zero(p, fp16=False)},
+    ),
+    "Accelerate names the mounted file": lambda p: {
+        "program": accelerate(
+            p, deepspeed_config={"deepspeed_config_file": "/etc/trainyard/deepspeed.json"}
+        )["program"]
+        | {"deepspeed": write(p, "ds.json", {"bf16": {"enabled": True}})}
     },
     "the pods' interface": lambda _: {"network": {"interface": "eth0"}},
 }

@@ -111,3 +111,23 @@ def test_an_adapters_last_step_says_that_the_program_is_done(folder: Path) -> No
     )
     done = launch(folder, inherited={"TRAINYARD_CHECKPOINTS": str(folder / "checkpoints")})
     assert done.stdout.split("\n")[:2] == ["1 False", "2 True"], done.stderr
+
+
+@pytest.mark.parametrize(
+    ("module", "code"),
+    [
+        *(("package.train", 0), ("package", 0), ("plain.inner.train", 0), ("json.tool", 0)),
+        *(("package.tran", 78), ("plain.inner.tran", 78), ("pakage", 78), ("package.train.x", 78)),
+    ],
+)
+def test_a_module_that_python_does_not_find_is_one_line(
+    module: str, code: int, folder: Path
+) -> None:
+    for name in ("package/__init__", "package/__main__", "package/train", "plain/inner/train"):
+        file = folder / f"{name}.py"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("")
+    done = launch(folder, command=["-m", module, "--help"])
+    assert done.returncode == code, done.stderr
+    lines = [f"launch: command: -m {module}: no such module in {folder} or in the image"]
+    assert [one.partition(";")[0] for one in done.stderr.splitlines()] == (lines if code else [])
