@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit, urlunsplit
 
 from rich.console import Console
 
@@ -114,8 +115,15 @@ def add_prometheus(parser: argparse.ArgumentParser) -> None:
 
 
 def _url(text: str) -> str:
-    if text and not text.startswith(("http://", "https://")):
-        raise argparse.ArgumentTypeError(f"got {text}; expected http://HOST:PORT or https://HOST")
+    split = urlsplit(text)
+    # Other users of the machine can read arguments, but not the environment.
+    if "@" in split.netloc and text != os.environ.get(metrics.PROMETHEUS_ENV):
+        raise argparse.ArgumentTypeError(
+            f"got a URL with a password; pass it in {metrics.PROMETHEUS_ENV}, which other users cannot read"
+        )
+    if text and split.scheme not in ("http", "https"):
+        shown = urlunsplit(split._replace(netloc=split.netloc.rpartition("@")[2]))
+        raise argparse.ArgumentTypeError(f"got {shown}; expected http://HOST:PORT or https://HOST")
     return text
 
 

@@ -5,12 +5,15 @@ Queries use the recorded series of infra.observability, which hide the metric na
 
 from __future__ import annotations
 
+import http.client
 import json
 import math
-import re
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 import urllib3
 
@@ -18,9 +21,12 @@ from infra.domain import naming
 from infra.observability import dcgm, series
 from ops import concurrent
 from ops.cluster import Cluster, ClusterError, describe_http_error
+from ops.promql import Expression, Regex, any_of, select
 from training.spec import ids_of_runs
 
 PROMETHEUS_ENV: Final = "PROMETHEUS_URL"
+TOKEN_ENV: Final = "PROMETHEUS_TOKEN_FILE"
+CA_ENV: Final = "PROMETHEUS_CA_FILE"
 DEADLINE_S: Final = 8.0
 """Time limit for all queries of one command together, in seconds."""
 HOW_TO_PASS: Final = (
@@ -69,23 +75,36 @@ class PrometheusClient:
     place: str
     get: Callable[[str, Query], str | None]
     """Return the text at a path below its root; None for HTTP 404."""
+    namespaces: tuple[str, ...] | None = None
+    """Answer from series of these only, and tell no alerts; None: from all series."""
 
-    def query(self, expression: str) -> list[Sample]:
+    def query(self, expression: Expression | str) -> list[Sample]:
         """Run an instant query. Raises MetricsUnknownError."""
-        return _samples(self._text("/api/v1/query", [("query", expression)]), self.place)
+        asked = [("query", self._promql(expression))]
+        return _samples(self._text("/api/v1/query", asked), self.place)
 
-    def range(self, expression: str, start: float, end: float, step_s: float) -> list[History]:
+    def range(
+        self, expression: Expression | str, start: float, end: float, step_s: float
+    ) -> list[History]:
         """Run a range query; times in Unix seconds. Raises MetricsUnknownError."""
         span = [("start", f"{start:.3f}"), ("end", f"{end:.3f}"), ("step", f"{step_s:.3f}")]
-        return _histories(
-            self._text("/api/v1/query_range", [("query", expression), *span]), self.place
-        )
+        asked = [("query", self._promql(expression)), *span]
+        return _histories(self._text("/api/v1/query_range", asked), self.place)
+
+    def _promql(self, expression: Expression | str) -> str:
+        if isinstance(expression, Expression):
+            return expression.text(self.namespaces)
+        if self.namespaces is not None:
+            raise MetricsUnknownError(f"{self.place}: a query that cannot be limited to namespaces")
+        return expression
 
     def alerts(self) -> dict[str, str]:
         """Return the state of each loaded alert by name; `firing` if any instance fires.
 
         Raises MetricsUnknownError.
         """
+        if self.namespaces is not None:
+            raise MetricsUnknownError(f"{self.place}: alerts are of all teams")
         return _alert_states(self._text("/api/v1/rules", [("type", "alert")]), self.place)
 
     def _text(self, path: str, query: Query) -> str:
@@ -109,9 +128,15 @@ def _alert_states(text: str, place: str) -> dict[str, str]:
 
 
 def connect(url: str, cluster: Cluster) -> PrometheusClient:
-    """Return the Prometheus at a URL; if empty, the cluster's own through the API server."""
+    """Return the Prometheus at a URL; if empty, the cluster's own through the API server.
+
+    USER:PASSWORD@ in the URL are used, and in no message; so is the token in the file of TOKEN_ENV.
+    """
     if url:
-        return PrometheusClient(url, lambda path, query: _fetch(url.rstrip("/") + path, query))
+        split = urlsplit(url)
+        login, _, host = split.netloc.rpartition("@")
+        place = urlunsplit(split._replace(netloc=host)).rstrip("/")
+        return PrometheusClient(place, lambda path, query: _fetch(place, path, query, login))
     namespace = naming.MONITORING_NAMESPACE
     root = f"/api/v1/namespaces/{namespace}/services/http:{_SERVICE}/proxy"
     return PrometheusClient(
@@ -120,17 +145,61 @@ def connect(url: str, cluster: Cluster) -> PrometheusClient:
     )
 
 
-def _fetch(address: str, query: Query) -> str:
+def _fetch(place: str, path: str, query: Query, login: str) -> str | None:
+    authority, headers = _file_of(CA_ENV), _credentials(login)
     try:
-        answer = urllib3.request(
-            "GET", address, fields=dict(query), timeout=DEADLINE_S, retries=False
-        )
+        # A redirect is not followed: it leads to a login page, and the credentials are not for another host.
+        with urllib3.PoolManager(ca_certs=authority) as pool:
+            answer = pool.request(
+                "GET",
+                place + path,
+                fields=dict(query),
+                headers=headers,
+                timeout=DEADLINE_S,
+                retries=False,
+            )
     except (urllib3.exceptions.HTTPError, ValueError) as error:
-        why = (
-            describe_http_error(error) if isinstance(error, urllib3.exceptions.HTTPError) else error
-        )
-        raise MetricsUnknownError(f"{address} does not answer: {why}") from None
+        why = str(error)
+        if isinstance(error, urllib3.exceptions.HTTPError):
+            why = describe_http_error(error)
+        remedy = f"; set {CA_ENV} to the file of its CA" if "CERTIFICATE_VERIFY" in why else ""
+        raise MetricsUnknownError(f"{place} does not answer: {why}{remedy}") from None
+    if answer.status == 404:
+        return None
+    if answer.status >= 300:
+        raise MetricsUnknownError(f"{place}: {_refusal(answer.status, answer.data)}")
     return answer.data.decode(errors="replace")
+
+
+def _credentials(login: str) -> dict[str, str]:
+    if login:
+        return urllib3.make_headers(basic_auth=unquote(login))
+    file = _file_of(TOKEN_ENV)
+    # Tokens of service accounts are replaced while a program runs.
+    return {"Authorization": f"Bearer {Path(file).read_text().strip()}"} if file else {}
+
+
+def _file_of(variable: str) -> str | None:
+    """Return the file that a variable names; None without one. Raises MetricsUnknownError."""
+    name = os.environ.get(variable)
+    if name and not os.access(name, os.R_OK):
+        raise MetricsUnknownError(f"{variable}: got {name}; must be a readable file; correct it")
+    return name or None
+
+
+def _refusal(status: int, body: bytes) -> str:
+    """Return what an answer other than 2xx says, in one line."""
+    said = f"HTTP {status} {http.client.responses.get(status, '')}".strip()
+    if status in (401, 403) or status < 400:
+        return (
+            f"{said}: no or other credentials; set {TOKEN_ENV} to the file of a token, or {PROMETHEUS_ENV} to "
+            "https://USER:PASSWORD@HOST"
+        )
+    try:
+        error = " ".join(str(json.loads(body)["error"]).split())
+    except (ValueError, TypeError, KeyError):
+        return said
+    return f"{said}: {error}"
 
 
 def _samples(text: str, place: str) -> list[Sample]:
@@ -252,53 +321,60 @@ def vitals_for(metrics: PrometheusClient, asked: RunIdentity, nodes: Sequence[st
     return parse_vitals(answers)
 
 
-def _bind_query(metrics: PrometheusClient, expression: str) -> Callable[[], list[Sample]]:
+def _bind_query(metrics: PrometheusClient, expression: Expression) -> Callable[[], list[Sample]]:
     return lambda: metrics.query(expression)
 
 
-def queries(asked: RunIdentity, nodes: Sequence[str]) -> dict[str, str]:
+def queries(asked: RunIdentity, nodes: Sequence[str]) -> dict[str, Expression]:
     """Return PromQL expressions by the keys that `parse_vitals` reads.
 
     The trainer's series are queried raw, because they exist before the first rule evaluation. Other
     versions of the run are found by id, because their objects are deleted.
     """
-    run = f'run_id="{asked.run_id}"'
-    versions = f'namespace="{asked.namespace}",run_id=~`{ids_of_runs(asked.name)}`'
+    versions = {"namespace": asked.namespace, "run_id": Regex(ids_of_runs(asked.name))}
 
-    def rate(counter: series.Series) -> str:
-        return f"sum(rate({counter}{{{run}}}[5m]))"
+    def run(template: str, one: series.Series) -> Expression:
+        return Expression(template, select(one, run_id=asked.run_id))
 
-    stalls = rate(series.CHECKPOINT_STALL_SECONDS)
+    def rate(counter: series.Series) -> Expression:
+        return run("sum(rate({}[5m]))", counter)
+
+    stalls, steps = rate(series.CHECKPOINT_STALL_SECONDS), rate(series.STEP_SECONDS)
     found = {
         "steps_per_s": rate(series.STEPS),
-        "reported": f"count(last_over_time({series.STEPS}{{{run}}}[{HISTORY}]))",
+        "reported": run(f"count(last_over_time({{}}[{HISTORY}]))", series.STEPS),
         "tokens_per_s": rate(series.TOKENS),
-        "loader": f"{rate(series.LOADER_SECONDS)} / {rate(series.STEP_SECONDS)}",
-        "collective": f"{rate(series.COLLECTIVE_SECONDS)} / {rate(series.STEP_SECONDS)}",
-        "stall": f"{stalls} / ({stalls} + {rate(series.STEP_SECONDS)})",
-        "gpu_busy": f"avg({series.RUN_GPU_UTILIZATION}{{{run}}})",
-        "checkpoint_write_s": f"max({series.CHECKPOINT_WRITE_SECONDS}{{{run}}})",
-        "culprits": "max by (symptom, culprit_rank, culprit_node, culprit_pod)"
-        f" (last_over_time({series.CULPRIT_TIME}{{{run}}}[{RECENT}]))",
-        "restarts_in_pod": f"max({series.RESTARTS_IN_POD}{{{run}}})",
-        "events": f"sum by (event) ({series.EVENTS}{{{run}}})",
-        "log_matches": f"sum by (pattern) (max_over_time({series.LOG_MATCHES}{{{run}}}[{RECENT}]))",
-        "speeds": "max by (run_id) (quantile_over_time(0.5, "
-        f"{series.TOKENS_PER_SECOND}{{{versions}}}[{HISTORY}]))",
-        "gpus": f"max by (run_id) (max_over_time({series.RUN_GPUS}{{{versions}}}[{HISTORY}]))",
+        "loader": Expression("{} / {}", rate(series.LOADER_SECONDS), steps),
+        "collective": Expression("{} / {}", rate(series.COLLECTIVE_SECONDS), steps),
+        "stall": Expression("{} / ({} + {})", stalls, stalls, steps),
+        "gpu_busy": run("avg({})", series.RUN_GPU_UTILIZATION),
+        "checkpoint_write_s": run("max({})", series.CHECKPOINT_WRITE_SECONDS),
+        "culprits": run(
+            "max by (symptom, culprit_rank, culprit_node, culprit_pod)"
+            f" (last_over_time({{}}[{RECENT}]))",
+            series.CULPRIT_TIME,
+        ),
+        "restarts_in_pod": run("max({})", series.RESTARTS_IN_POD),
+        "events": run("sum by (event) ({})", series.EVENTS),
+        "log_matches": run(f"sum by (pattern) (max_over_time({{}}[{RECENT}]))", series.LOG_MATCHES),
+        "speeds": Expression(
+            f"max by (run_id) (quantile_over_time(0.5, {{}}[{HISTORY}]))",
+            select(series.TOKENS_PER_SECOND, **versions),
+        ),
+        "gpus": Expression(
+            f"max by (run_id) (max_over_time({{}}[{HISTORY}]))",
+            select(series.RUN_GPUS, **versions),
+        ),
     }
     if nodes:
-        place = f"node=~{_any_of(nodes)}"
-        seen = f"max_over_time({series.GPU_XID_SEEN}{{{place}}}[15m])"
-        found["xid"] = f"max by (node, gpu, xid) ({seen})"
-        found["ecc"] = f"{series.GPU_ECC}{{{place}}} > 0"
-        found["remap"] = f"{series.GPU_REMAP_FAILED}{{{place}}} > 0"
+        place = any_of(nodes)
+        found["xid"] = Expression(
+            "max by (node, gpu, xid) (max_over_time({}[15m]))",
+            select(series.GPU_XID_SEEN, node=place),
+        )
+        found["ecc"] = Expression("{} > 0", select(series.GPU_ECC, node=place))
+        found["remap"] = Expression("{} > 0", select(series.GPU_REMAP_FAILED, node=place))
     return found
-
-
-def _any_of(values: Sequence[str]) -> str:
-    """Return a regex matcher for any of these values, in backquotes, which require no escapes."""
-    return "`" + "|".join(re.escape(value) for value in values) + "`"
 
 
 def parse_vitals(answers: Mapping[str, Sequence[Sample]]) -> Vitals:

@@ -15,6 +15,7 @@ from ops.collect import NODES, PODS, WORKLOADS
 from ops.ledger.model import Bucket, Cause, Fact, Fault, Hold, Node, Phase, Wait
 from ops.metrics import MetricsUnknownError, PrometheusClient
 from ops.objects import Json
+from ops.promql import Expression, Regex, select
 
 _GONE_TYPES: Final = (Node, Hold, Wait, Fault)
 
@@ -82,13 +83,15 @@ def look(
             return []
 
     nodes, pods, workloads = items(NODES), items(PODS, naming.RUN_ID), items(WORKLOADS)
-    where = f'namespace="{namespace}"' if namespace else 'run_id!=""'
+    where = {"namespace": namespace} if namespace else {"run_id": Regex(".+")}
     counters: dict[str, dict[str, float]] = {}
     gap = "" if prometheus else "no Prometheus"
     try:
         for key, one in COUNTERS.items() if prometheus else ():
             assert prometheus
-            for sample in prometheus.query(f"max by (run_id) ({one}{{{where}}})"):
+            for sample in prometheus.query(
+                Expression("max by (run_id) ({})", select(one, **where))
+            ):
                 counters.setdefault(sample.labels["run_id"], {})[key] = sample.value
     except MetricsUnknownError as error:
         gap = f"no metrics: {error}"

@@ -18,6 +18,7 @@ from ops.collect import PODS
 from ops.commands import Group, add_prometheus, printer
 from ops.metrics import MetricsUnknownError, PrometheusClient
 from ops.objects import Json
+from ops.promql import Expression, any_of, select
 from ops.runs import progress, record
 from ops.runs.list_command import table
 from ops.runs.record import RunRecordView
@@ -102,13 +103,20 @@ def read_losses(
 def _recorded_losses(
     ids: Sequence[str], prometheus: PrometheusClient
 ) -> dict[str, tuple[int | None, float]]:
-    where = f'{{run_id=~"{"|".join(ids)}"}}[{metrics.HISTORY}]'
+    def last(one: series.Series) -> Expression:
+        mine = select(one, run_id=any_of(ids))
+        return Expression(f"last_over_time({{}}[{metrics.HISTORY}])", mine)
+
     try:
         # Each attempt has series of its own: the loss is that of the one that came furthest.
-        furthest = f"topk by (run_id) (1, last_over_time({series.STEP}{where}))"
-        last = f"last_over_time({series.LOSS}{where}) and on (run_id, pod) {furthest}"
-        losses = prometheus.query(f"max by (run_id) ({last})")
-        steps = prometheus.query(f"max by (run_id) (last_over_time({series.STEP}{where}))")
+        losses = prometheus.query(
+            Expression(
+                "max by (run_id) ({} and on (run_id, pod) topk by (run_id) (1, {}))",
+                last(series.LOSS),
+                last(series.STEP),
+            )
+        )
+        steps = prometheus.query(Expression("max by (run_id) ({})", last(series.STEP)))
     except MetricsUnknownError:
         return {}
     at = {one.labels.get("run_id"): int(one.value) for one in steps}

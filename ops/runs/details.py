@@ -10,11 +10,12 @@ from typing import Any, Final
 
 from infra.domain import naming
 from infra.observability import series
-from ops import collect, groups, objects
+from ops import collect, groups, metrics, objects
 from ops.cluster import Cluster
 from ops.logs import Line, Log
 from ops.metrics import MetricsUnknownError, PrometheusClient
 from ops.objects import Json
+from ops.promql import Expression, select
 from ops.runs import log_progress, progress, record, states
 from ops.runs.expected_start import ExpectedStart, expected_start, waits
 from ops.runs.listing import RunSummary, summarize
@@ -137,11 +138,14 @@ def _measured(prometheus: PrometheusClient, taken: Snapshot) -> tuple[Progress, 
     nothing = NO_PROGRESS, Checkpoints(place="")
     if not taken.pods or taken.vitals is None:
         return nothing
-    mine = f'{{run_id="{taken.run_id}"}}'
+
+    def largest(one: series.Series) -> Sequence[metrics.Sample]:
+        return prometheus.query(Expression("max({})", select(one, run_id=taken.run_id)))
+
     try:
         found = progress.from_prometheus(prometheus, taken.namespace).get(taken.run_id, NO_PROGRESS)
-        steps = prometheus.query(f"max({series.CHECKPOINT_STEP}{mine})")
-        times = prometheus.query(f"max({series.CHECKPOINT_COMMIT_TIME}{mine})")
+        steps = largest(series.CHECKPOINT_STEP)
+        times = largest(series.CHECKPOINT_COMMIT_TIME)
     except MetricsUnknownError:
         return nothing
     step = next((int(one.value) for one in steps), None)

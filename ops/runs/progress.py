@@ -16,6 +16,7 @@ from ops import concurrent, objects
 from ops.cluster import ClusterError
 from ops.logs import Line
 from ops.metrics import DEADLINE_S, MetricsUnknownError, PrometheusClient, Sample
+from ops.promql import Expression, select
 from training.spec import METRIC_LINE
 
 _STEP_LINE: Final = re.compile(r"\bstep (\d+)(?:/(\d+))?\b")
@@ -84,16 +85,21 @@ def from_prometheus(
 
     Raises MetricsUnknownError.
     """
-    where = f'{{namespace="{namespace}"}}' if namespace else ""
+    where = {"namespace": namespace} if namespace else {}
     questions = {
-        name: functools.partial(prometheus.query, f"max by (run_id) ({one}{where})")
+        name: functools.partial(
+            prometheus.query, Expression("max by (run_id) ({})", select(one, **where))
+        )
         for name, one in _SERIES.items()
     }
     # Both rates of a run that has just started are too low, by the same factor.
     made, spent = (
-        f"sum by (run_id) (rate({one}{where}[5m]))" for one in (series.STEPS, series.STEP_SECONDS)
+        Expression("sum by (run_id) (rate({}[5m]))", select(one, **where))
+        for one in (series.STEPS, series.STEP_SECONDS)
     )
-    questions["steps_per_s"] = functools.partial(prometheus.query, f"{made} / {spent}")
+    questions["steps_per_s"] = functools.partial(
+        prometheus.query, Expression("{} / {}", made, spent)
+    )
     came = concurrent.gather_with_deadline(questions, DEADLINE_S)
     answers = {name: found for name, found in came.items() if not isinstance(found, ClusterError)}
     if not answers:

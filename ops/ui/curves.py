@@ -15,6 +15,7 @@ from ops.ledger.model import Phase
 from ops.ledger.observe import COUNTERS, phase_of
 from ops.logs import Line
 from ops.metrics import DEADLINE_S, History, MetricsUnknownError, PrometheusClient
+from ops.promql import Expression, select
 from ops.runs import progress
 
 POINTS_MAX: Final = 400
@@ -64,11 +65,12 @@ def from_prometheus(
     prometheus: PrometheusClient, run_id: str, namespace: str, start: float, end: float
 ) -> Measured:
     """Return what a run measured between two times. Raises MetricsUnknownError."""
-    mine = f'{{run_id="{run_id}",namespace="{namespace}"}}'
     step_s = max(_SCRAPE_S, (end - start) / POINTS_MAX)
     questions = {
         name: functools.partial(
-            prometheus.range, f"max by (run_id) ({one}{mine})", start, end, step_s
+            prometheus.range,
+            Expression("max by (run_id) ({})", select(one, run_id=run_id, namespace=namespace)),
+            *(start, end, step_s),
         )
         for name, one in {**_CURVES, **COUNTERS}.items()
     }

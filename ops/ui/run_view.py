@@ -16,6 +16,7 @@ from ops.ledger import observe
 from ops.ledger.model import Cause, Fact, Phase
 from ops.metrics import MetricsUnknownError, PrometheusClient
 from ops.objects import Json
+from ops.promql import Expression, select
 from ops.runs import record, states
 from ops.runs.details import Details, details_of, leading_lines, leading_pod
 from ops.runs.log_reader import main_container
@@ -328,10 +329,10 @@ def _ranks(
 ) -> tuple[list[Rank], str]:
     per_node = details.record.ranks_per_node
     busy: dict[str, float] = {}
-    where = f'{{run_id="{taken.run_id}",namespace="{taken.namespace}"}}'
     if taken.vitals is not None:
         try:
-            samples = prometheus.query(f"avg by (pod) ({series.GPU_UTILIZATION}{where})")
+            mine = select(series.GPU_UTILIZATION, run_id=taken.run_id, namespace=taken.namespace)
+            samples = prometheus.query(Expression("avg by (pod) ({})", mine))
             busy = {one.labels.get("pod", ""): one.value for one in samples}
         except MetricsUnknownError:
             busy = {}

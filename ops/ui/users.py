@@ -6,6 +6,7 @@ whether the signed-in user may do exactly that read; so RBAC decides what is see
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import threading
 import time
@@ -22,7 +23,6 @@ from ops.cluster import Cluster, ForbiddenError, Kind
 from ops.collect import PODS
 from ops.metrics import MetricsUnknownError, PrometheusClient
 from ops.objects import Json
-from ops.ui.prometheus import of_namespaces
 from ops.ui.recent import SharedLists
 from ops.ui.source import Source
 
@@ -255,7 +255,8 @@ class UserSources:
             homes = _of_user(cluster).namespaces()
             if not self._prometheus:
                 return PrometheusClient("this page", _no_metrics)
-            return of_namespaces(metrics.connect(self._prometheus, cluster), homes)
+            asked = metrics.connect(self._prometheus, cluster)
+            return dataclasses.replace(asked, namespaces=homes)
 
         return Source(connect, scope, share_lists=False, metrics_of=metrics_of)
 

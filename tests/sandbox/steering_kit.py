@@ -48,7 +48,7 @@ class Named:
     symptom: str
     at: float = field(default_factory=time.time)
 
-    def query(self, expression: str) -> list[Sample]:
+    def query(self, expression: object) -> list[Sample]:
         labels = {"namespace": naming.namespace(self.team), "run_id": self.run}
         labels |= {"symptom": self.symptom, "culprit_node": self.node, "culprit_rank": "0"}
-        return [Sample(labels=labels, value=self.at)] if "culprit" in expression else []
+        return [Sample(labels=labels, value=self.at)] if "culprit" in str(expression) else []

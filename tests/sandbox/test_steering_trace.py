@@ -171,7 +171,8 @@ class Program:
     def left_s(self) -> float:
         return WORK_S - self.done_s
 
-    def query(self, expression: str) -> list[Sample]:
+    def query(self, asked: object) -> list[Sample]:
+        expression = str(asked)
         known = {
             f"max by (run_id) ({series.STEP})": self.done_s // self.step_s,
             f"max by (run_id) ({series.PLANNED_STEPS})": WORK_S / self.step_s,

@@ -113,7 +113,7 @@ class Silent(PrometheusClient):
     def __init__(self) -> None:
         super().__init__("none", lambda *_: None)
 
-    def query(self, expression: str) -> Any:
+    def query(self, expression: object) -> Any:
         raise MetricsUnknownError("no Prometheus")
 
 

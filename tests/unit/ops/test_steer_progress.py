@@ -14,6 +14,7 @@ from ops.cluster import Kind
 from ops.collect import CLUSTER_QUEUES, NODES, WORKLOADS
 from ops.metrics import MetricsUnknownError, Sample
 from ops.objects import Json
+from ops.promql import Expression
 from ops.steer import settings
 from ops.steer.control import Controller
 
@@ -85,7 +86,7 @@ class World:
     def create(self, *_: Any) -> None:
         """Take an event."""
 
-    def query(self, expression: str) -> list[Sample]:
+    def query(self, asked: Expression) -> list[Sample]:
         """Ten hours of work in steps of a second."""
         if self.down:
             raise MetricsUnknownError("no answer")
@@ -95,6 +96,7 @@ class World:
             f"max by (run_id) ({series.STEP})": (6 - self.left_h) * HOUR_S,
             f"max by (run_id) ({series.PLANNED_STEPS})": 6 * HOUR_S,
         }
+        expression = str(asked)
         found = 1.0 if "rate(" in expression else values.get(expression)
         return [] if found is None else [Sample(labels={"run_id": RUN}, value=found)]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import pytest
@@ -11,15 +10,11 @@ from starlette.testclient import TestClient
 
 from infra.addons import run_page
 from infra.domain import naming
-from infra.observability import series
 from infra.tenancy import shared_view
 from infra.tenancy.access import PAGE_RULES, ROLE_RULES, group_of
-from ops import metrics
 from ops.cluster import ClusterError, ForbiddenError, Kind
-from ops.metrics import MetricsUnknownError, PrometheusClient, RunIdentity
 from ops.objects import Json
 from ops.ui import users
-from ops.ui.prometheus import limited, of_namespaces
 from ops.ui.server import create_shared_app
 from ops.ui.users import Naming, Reviews, UnknownUserError, User, UsersCluster, UserSources
 from tests.unit.ops.test_ops_commands import FakeCluster
@@ -88,8 +83,8 @@ def api() -> PagesCluster:
     return PagesCluster()
 
 
-def page_of(api: PagesCluster) -> TestClient:
-    found = UserSources(lambda: api, TEAMS)  # type: ignore[arg-type, return-value]
+def page_of(api: PagesCluster, prometheus: str = "") -> TestClient:
+    found = UserSources(lambda: api, TEAMS, prometheus)  # type: ignore[arg-type, return-value]
     return TestClient(create_shared_app(lambda r: found.of(Naming().user(r.headers))))
 
 
@@ -250,22 +245,3 @@ def test_reviews_name_the_user_and_exactly_what_is_read(api: PagesCluster) -> No
         "name": "x",
         "namespace": "team-research",
     }
-
-
-def test_every_selector_of_a_query_is_limited_to_the_users_namespaces() -> None:
-    asked = metrics.queries(RunIdentity(run_id="a-v1-x", name="a", namespace="team-a"), ["n1"])
-    for expression in asked.values():
-        found = re.sub("`[^`]*`", "", limited(expression, ["team-a", "team-b"]))
-        assert found.count("{") == found.count('{namespace=~"team-a|team-b"') > 0
-    assert limited(f"sum({series.STEP})", ["t"]) == f'sum({series.STEP}{{namespace=~"t"}})'
-    quoted = f'{series.STEP}{{run_id="x{{{series.LOSS}"}}'
-    assert limited(quoted, ["t"]) == quoted.replace("{run", '{namespace=~"t",run')
-    for bad in ('foo{job="x"}', '{__name__=~".+"}', "a\0b"):
-        with pytest.raises(ValueError, match="without a known series"):
-            limited(bad, ["t"])
-
-
-def test_a_limited_prometheus_tells_no_alerts() -> None:
-    client = of_namespaces(PrometheusClient("p", lambda *_: "{}"), ["t"])
-    with pytest.raises(MetricsUnknownError, match="of all teams"):
-        client.alerts()
