@@ -12,6 +12,7 @@ from ops.symptoms import (
     health,
     interruptions,
     log_causes,
+    lost_nodes,
     pending,
     pods,
     preparation,
@@ -27,6 +28,7 @@ from ops.verdict import Note, Symptom, Verdict
 SYMPTOMS: Final[tuple[Symptom, ...]] = (
     terminal_states.finished,
     preparation.failed,
+    lost_nodes.lost_node,
     terminal_states.bad_configuration,
     culprits.caused_failure,
     terminal_states.out_of_memory,
