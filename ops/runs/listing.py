@@ -51,7 +51,7 @@ class RunSummary:
     pools: tuple[str, ...]
     """Pools that it is admitted to."""
     attempt: int
-    """Start of the gang, from 1; 0: not started."""
+    """Start of its pods, as `states.attempt_of` counts them; 0: not started."""
     created: str
     admitted: str
     """Of the current attempt."""
@@ -176,7 +176,7 @@ def _summary(
         nodes=sum(one.nodes for one in gangs),
         ready=sum(one.ready for one in gangs),
         pools=tuple(sorted({pool for one in gangs for pool in one.pools})),
-        attempt=at.attempt or max(one.attempt for one in gangs),
+        attempt=max(one.attempt for one in gangs),
         created=str(objects.meta(run).get("creationTimestamp") or ""),
         admitted=min((one.admitted for one in gangs if one.admitted), default=""),
         ended=_ended(run, gangs, owned),

@@ -14,8 +14,6 @@ from ops.collect import PODS
 from ops.logs import Line
 from ops.objects import Json
 
-RESTART_ATTEMPT: Final = "jobset.sigs.k8s.io/restart-attempt"
-"""Label that JobSet puts on pods: restarts of the gang before this one."""
 _FRACTION: Final = re.compile(r"\.(\d+)")
 _READ_S: Final = 30.0
 
@@ -114,12 +112,6 @@ def _leading(first: Mapping[int, Json]) -> int:
         return min(ready, key=ready_since)
     running = [n for n, pod in first.items() if objects.status(pod).get("phase") == "Running"]
     return min(running, key=started) if running else max(first, key=started, default=-1)
-
-
-def attempt_of_pod(pod: Json, evictions: int) -> int:
-    """Return the attempt that a pod belongs to, from 1: after evictions and restarts in place."""
-    restarts = objects.label(pod, RESTART_ATTEMPT)
-    return 1 + evictions + (int(restarts) if restarts.isdigit() else 0)
 
 
 def main_container(pod: Json) -> str:

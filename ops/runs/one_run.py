@@ -13,7 +13,7 @@ from ops.collect import PODS, WORKLOADS, NoSuchRunError
 from ops.objects import Json
 from ops.runs import states
 from ops.runs.listing import RunSummary, summarize
-from ops.runs.log_reader import attempt_of_pod, pod_of_group, pod_of_node
+from ops.runs.log_reader import pod_of_group, pod_of_node
 from ops.runs.progress import NO_PROGRESS, Progress
 
 _JOB_UID: Final = "kueue.x-k8s.io/job-uid"
@@ -38,7 +38,7 @@ class OneRun:
         number = groups.number_of(pod)
         mine = [one for one in groups.gangs(self.run) if groups.number_of(one) == number]
         workload = objects.workload_of(mine[0], self.workloads) if mine else None
-        return attempt_of_pod(pod, states.eviction_count(workload))
+        return states.attempt_of_pod(pod, workload)
 
     def pod_of_node(self, node_rank: int, group: int | None = None) -> Json | None:
         """Return the newest pod of a node's rank; of a run with groups in `group`, or in the one that leads."""

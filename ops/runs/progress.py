@@ -30,7 +30,6 @@ _RATE_POINTS: Final = 20
 _SERIES: Final[Mapping[str, series.Series]] = {
     "step": series.STEP,
     "steps": series.PLANNED_STEPS,
-    "attempt": series.ATTEMPT,
     "loss": series.LOSS,
     "tokens_per_s": series.TOKENS_PER_SECOND,
     "save_s": series.CHECKPOINT_WRITE_SECONDS,
@@ -45,7 +44,6 @@ class Progress:
     step: int | None = None
     steps: int | None = None
     """Planned steps."""
-    attempt: int | None = None
     loss: float | None = None
     tokens_per_s: float | None = None
     steps_per_s: float | None = None
@@ -126,7 +124,6 @@ def _progress(values: Mapping[str, float]) -> Progress:
         step=whole("step"),
         # Programs that do not name their steps report 0.
         steps=whole("steps") or None,
-        attempt=whole("attempt"),
         loss=values.get("loss"),
         tokens_per_s=values.get("tokens_per_s"),
         steps_per_s=values.get("steps_per_s"),

@@ -28,6 +28,8 @@ ENDED: Final = frozenset({STOPPED, FINISHED, FAILED})
 
 SUCCESS: Final = ("Completed", "Complete", "Succeeded")
 """Success conditions of JobSet, of Job and TrainJob, of Training Operator and MPI Operator."""
+RESTART_ATTEMPT: Final = "jobset.sigs.k8s.io/restart-attempt"
+"""Label that JobSet puts on pods: restarts of the gang before this one."""
 
 
 def state_of(
@@ -113,17 +115,29 @@ def pools(workload: Json | None) -> tuple[str, ...]:
 
 
 def attempt_of(run: Json, workload: Json | None) -> int:
-    """Return the number of its current or last start, from 1: after restarts in place and evictions.
+    """Return the number of the current or last start of a gang's pods, from 1; 0 before its first admission.
 
-    0 before its first admission. As far as the objects record it; the metrics of a run have its own count.
+    Evictions and restarts in place begin another one. The ranks count on their own: also starts within a pod, and
+    none that ends before they have joined.
     """
-    evictions = eviction_count(workload)
     restarts = int(objects.status(run).get("restarts") or 0)
-    admitted = not objects.label(run, naming.QUEUE_NAME) or objects.condition_is_true(
-        workload, "Admitted"
-    )
-    started = evictions + restarts
-    return started + 1 if admitted else started
+    started = eviction_count(workload) + restarts
+    queued = bool(objects.label(run, naming.QUEUE_NAME))
+    over = any(objects.condition_is_true(run, kind) for kind in (*SUCCESS, "Failed"))
+    now = not queued or objects.condition_is_true(workload, "Admitted")
+    return started + 1 if now or (over and workload is None) else started
+
+
+def attempt_of_pod(pod: Json, workload: Json | None) -> int:
+    """Return the number of the start that a pod belongs to, as `attempt_of` counts. `workload`: of its gang.
+
+    A pod that is older than the end of the last admission is of the one before, and may outlast it.
+    """
+    evicted = str(objects.condition(workload, "Evicted").get("lastTransitionTime") or "")
+    earlier = str(objects.meta(pod).get("creationTimestamp")) < evicted
+    restarts = objects.label(pod, RESTART_ATTEMPT)
+    number = eviction_count(workload) + (int(restarts) if restarts.isdigit() else 0)
+    return max(1, number if earlier else number + 1)
 
 
 def eviction_count(workload: Json | None) -> int:

@@ -15,8 +15,10 @@ from ops.cluster import Kind, UnreachableError, context_namespace
 from ops.objects import Json
 from ops.runs import following, list_command, log_progress, states
 from ops.runs.listing import Listing, read_listing
+from ops.runs.one_run import OneRun
 from tests.unit.ops.run_fixtures import (
     NOW,
+    RUN_ID,
     at,
     condition,
     ended,
@@ -28,6 +30,10 @@ from tests.unit.ops.run_fixtures import (
 )
 from tests.unit.ops.test_ops_commands import FakeCluster, call
 from tests.unit.snapshots import Text
+
+AT_120: Json = {"metric": {"run_id": RUN_ID}, "value": [0, "120"]}
+PROMETHEUS = json.dumps({"status": "success", "data": {"result": [AT_120]}})
+"""The run has 120 of everything that is measured."""
 
 
 def another(name: str, *, age_s: float = 100, **changes: Any) -> Json:
@@ -83,9 +89,7 @@ def every_state() -> FakeCluster:
         ],
         pods=[pod("a"), pod("b"), pod_of(starting, "c"), pod_of(starting, "d", "Pending")],
     )
-    at_step = {"metric": {"run_id": restarted["metadata"]["name"]}, "value": [0, "120"]}
-    answer = {"status": "success", "data": {"result": [at_step]}}
-    cluster.texts["prometheus-operated"] = json.dumps(answer)
+    cluster.texts["prometheus-operated"] = PROMETHEUS
     return cluster
 
 
@@ -124,18 +128,54 @@ def test_json_names_the_fields_that_scripts_read(
     answer = json.loads(capsys.readouterr().out)
     [one] = answer["runs"]
     assert (one["run_id"], one["attempt"], one["nodes"], one["ready"]) == (
-        *("hello-v1-aaaaaaaa", 120),
+        *("hello-v1-aaaaaaaa", 3),
         *(2, 2),
     )
     assert one["progress"]["step"] == 120
     assert (answer["hidden"], answer["gap"]) == ([], "")
 
 
-def test_without_metrics_the_attempt_is_counted_by_the_objects() -> None:
-    evictions = {"evictions": [{"reason": "Preempted", "count": 3}]}
-    one = run(status={"restarts": 2})
-    cluster = FakeCluster(jobsets=[one], workloads=[runs_on(schedulingStats=evictions)])
-    assert listed(cluster).runs[0].attempt == 6
+def evicted(times: int, when: float, *, admitted: bool) -> Json:
+    """The Workload of a run that was evicted so often, and is admitted again or waits, since `when` seconds."""
+    back = condition("Evicted", "False" if admitted else "True", reason="Preempted")
+    back["lastTransitionTime"] = at(when)
+    stats = {"evictions": [{"reason": "Preempted", "count": times}]}
+    if admitted:
+        return runs_on("spot", back, schedulingStats=stats)
+    return workload(waits(), back, schedulingStats=stats)
+
+
+def test_list_and_pods_count_the_same_attempts_whatever_is_measured() -> None:
+    """A pod outlasts its eviction; metrics of the ranks, which have another count, come and go."""
+    first, second, third, fourth = (pod(f"hello-{n}") for n in range(4))
+    third["metadata"]["labels"] |= {states.RESTART_ATTEMPT: "1"}
+    fourth["metadata"]["labels"] |= {states.RESTART_ATTEMPT: "1"}
+    for one, age in ((first, 290), (second, 190), (third, 140), (fourth, 80)):
+        one["metadata"]["creationTimestamp"] = at(age)
+    restarted, over = {"restarts": 1}, {"restarts": 1, "conditions": [condition("Completed")]}
+    course = [
+        ({}, runs_on(), first, 1),
+        ({}, evicted(1, 250, admitted=False), first, 1),
+        ({}, evicted(1, 200, admitted=True), second, 2),
+        (restarted, evicted(1, 200, admitted=True), third, 3),
+        (restarted, evicted(2, 100, admitted=False), third, 3),
+        (restarted, evicted(2, 90, admitted=True), fourth, 4),
+        (over, evicted(2, 90, admitted=True), fourth, 4),
+    ]
+    for status, mine, last, attempt in course:
+        cluster = FakeCluster(jobsets=[run(status=status)], workloads=[mine], pods=[last])
+        for measured in (True, False):
+            cluster.texts["prometheus-operated"] = PROMETHEUS if measured else ""
+            prometheus = metrics.connect("", cluster)  # type: ignore[arg-type]
+            found = read_listing(cluster, None, prometheus)  # type: ignore[arg-type]
+            assert found.runs[0].attempt == attempt
+        now = OneRun(run=run(status=status), workloads=[mine], pods=[last])
+        assert (now.attempt_of(last), now.summary().attempt) == (attempt, attempt)
+
+
+def test_a_run_that_has_ended_was_started_also_when_its_workload_is_gone() -> None:
+    one = run(status={"restarts": 1, "conditions": [condition("Completed")]})
+    assert listed(FakeCluster(jobsets=[one])).runs[0].attempt == 2
 
 
 class CountingCluster(FakeCluster):
