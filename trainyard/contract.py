@@ -49,6 +49,8 @@ and numbers by name. `trainyard sweep` reads these lines; any program may print 
 CULPRIT_LINE: Final = "trainyard-culprit "
 """What a line in the log of any of a run's pods begins with that names a rank as the cause of trouble: then the
 fields of `culprits.Culprit` as a JSON object."""
+NO_CHECKPOINT_LINE: Final = "launch: no file in "
+"""What the line begins with by which the first node of a program reports that `{checkpoints}` is empty."""
 RUN_NOTICE_FILE: Final = "notice"
 """An operator's request to stop; removed once it is acknowledged."""
 

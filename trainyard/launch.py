@@ -87,6 +87,7 @@ def _run(program: Program, facts: dict[str, str]) -> int:
             expected_ranks=start.expected_ranks,
             deadline_s=stop_deadline_s(env),
             gang=gang,
+            checkpoints=_checkpoints(facts),
             progress=Progress.of_run(facts, program.settings),
             poll_s=1.0 if start.shared else 0.1,
         )
@@ -95,6 +96,12 @@ def _run(program: Program, facts: dict[str, str]) -> int:
             "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(int(node.deadline_s)),
         }
         return node.run(start.command, env, folder)
+
+
+def _checkpoints(facts: Mapping[str, str]) -> Path | None:
+    """Return the folder of the run's checkpoints on its first node; None elsewhere and outside of a run."""
+    folder = facts.get("checkpoints")
+    return Path(folder) if folder and facts["node_rank"] == "0" else None
 
 
 def _results_root(start: Start, facts: Mapping[str, str]) -> str:

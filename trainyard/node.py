@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import os
 import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +18,7 @@ from trainyard.contract import (
     EXIT_DONE,
     EXIT_FAILED,
     EXIT_PREEMPTED,
+    NO_CHECKPOINT_LINE,
     STEP_ALLOWANCE_S,
 )
 from trainyard.exit_codes import ExitDir, node_exit_code
@@ -26,6 +29,8 @@ _LAUNCHER_END_S: Final = 3.0
 """Time for the launcher to end after the last rank, where its ranks were stopped."""
 _KILL_AFTER_S: Final = 2.0
 """The ranks' own parents kill them at the deadline; this is for ranks that have lost theirs."""
+UNSAVED_AFTER_S: Final = 600.0
+"""Time after which a program that still runs is expected to have saved something."""
 
 
 @dataclass
@@ -38,6 +43,8 @@ class Node:
     """From a request to stop to the SIGKILL of what still runs."""
     gang: GangNotice
     progress: Progress
+    checkpoints: Path | None = None
+    """The program's `{checkpoints}`; None: another node reports whether it is empty."""
     poll_s: float = 0.1
     """Interval between two looks at the results."""
     notice: float | None = None
@@ -48,6 +55,7 @@ class Node:
     _stopping: float | None = None
     """Since when the ranks are being stopped, for whatever reason, in monotonic seconds."""
     _all_ended: float | None = None
+    _expects_save: float = field(default_factory=lambda: time.monotonic() + UNSAVED_AFTER_S)
 
     def run(self, command: Sequence[str], env: Mapping[str, str], folder: Path | None) -> int:
         """Start the launcher, wait for it and return the node's exit code."""
@@ -93,6 +101,9 @@ class Node:
         if self.notice is None and (host := self.gang.received()):
             self._stop(f"node {host} got a notice")
             self.notice = self.gang.started  # it explains failures that were seen before it
+        if time.monotonic() > self._expects_save:
+            self._expects_save = math.inf
+            self._report_unsaved(f"after {UNSAVED_AFTER_S / 60:.0f} min")
         results = self.results.results()
         if self._stopping is None:
             if any(result.code not in (EXIT_DONE, EXIT_PREEMPTED) for result in results):
@@ -161,4 +172,12 @@ class Node:
             said = any(result.code for result in results) or not results
             why = "" if said else ": it ended with 0 without trainyard.finished()"
             print(f"launch: stopped by a notice (75){why}", file=sys.stderr)
+        if verdict in (EXIT_DONE, EXIT_PREEMPTED):
+            self._report_unsaved("at the end")
         return verdict
+
+    def _report_unsaved(self, when: str) -> None:
+        """Print a line if nothing is in the folder that outlasts the pod."""
+        if self.checkpoints and not any(files for _, _, files in os.walk(self.checkpoints)):
+            lost = "what a program saves outside of the run's folder is lost with its pods"
+            print(f"{NO_CHECKPOINT_LINE}{self.checkpoints} {when}: {lost}", file=sys.stderr)

@@ -83,6 +83,7 @@ GANG_NOTES: Final[tuple[Note, ...]] = (
 )
 RUN_NOTES: Final[tuple[Note, ...]] = (
     culprits.earlier,
+    interruptions.unsaved,
     interruptions.restarted_in_pod,
     log_causes.counted_matches,
     results.not_copied,

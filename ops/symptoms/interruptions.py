@@ -6,12 +6,13 @@ import re
 from typing import Final
 
 from infra.domain import naming
-from ops import objects, quota
+from ops import logs, objects, quota
 from ops.objects import Json
 from ops.snapshot import Snapshot, pluralize
 from ops.steer import memory
 from ops.symptoms import terminal_states
 from training import spec
+from trainyard.contract import NO_CHECKPOINT_LINE
 
 _PREEMPTOR: Final = re.compile(r"workload \(UID: ([^,)]*), JobUID: ([^)]*)\) due to ([^;]*)")
 
@@ -106,10 +107,19 @@ def restarted(snapshot: Snapshot) -> list[str]:
     failed = int(objects.status(snapshot.run).get("restartsCountTowardsMax") or 0)
     most = ((snapshot.run.get("spec") or {}).get("failurePolicy") or {}).get("maxRestarts")
     kept = total - failed
-    saved = f"{kept} after a notice and a save (exit code {spec.EXIT_PREEMPTED})"
+    noticed = f"{kept} after a notice (exit code {spec.EXIT_PREEMPTED})"
     failures = f"{failed} of {most} allowed after failures"
-    parts = [text for text, n in ((saved, kept), (failures, failed)) if n]
+    parts = [text for text, n in ((noticed, kept), (failures, failed)) if n]
     return [f"restarted {pluralize(total, 'time')}: {', '.join(parts)}"]
+
+
+def unsaved(snapshot: Snapshot) -> list[str]:
+    """Return that the program's checkpoint folder is empty, as its first node has reported last."""
+    lines = (line for log in snapshot.logs for line in log.lines)
+    found = [line for line in lines if line.text.startswith(NO_CHECKPOINT_LINE)]
+    last = max(found, key=lambda line: line.time, default=None)
+    written = snapshot.vitals and snapshot.vitals.checkpoint_write_s is not None
+    return [] if last is None or written else [logs.sanitize(last.text.removeprefix("launch: "))]
 
 
 def restarted_in_pod(snapshot: Snapshot) -> list[str]:

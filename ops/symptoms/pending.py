@@ -88,7 +88,7 @@ def preempting(snapshot: Snapshot) -> Verdict | None:
         symptom="preempting",
         headline="is about to start: the runs that hold its quota are being preempted",
         evidence=(f"{workload_name(snapshot)}: {message}",),
-        remedy=("wait; a preempted run writes a checkpoint within its grace period",),
+        remedy=("wait; a preempted run has its grace period to save",),
     )
 
 

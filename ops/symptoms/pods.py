@@ -8,6 +8,7 @@ from typing import Final
 from infra.domain import naming
 from ops import gang, objects
 from ops.objects import Json
+from ops.runs.progress import points_from_log
 from ops.snapshot import Snapshot, pluralize
 from ops.symptoms import terminal_states
 from ops.verdict import Verdict
@@ -163,12 +164,21 @@ def running(snapshot: Snapshot) -> Verdict | None:
         return None
     starts = [str(objects.status(p).get("startTime") or "") for p in pods]
     nodes = Counter(str(p["spec"].get("nodeName", "")) for p in pods)
+    place = f"for {snapshot.ago(max(starts))} on {', '.join(sorted(nodes))}"
     return Verdict(
         symptom="running",
-        headline=f"has trained for {snapshot.ago(max(starts))} on {', '.join(sorted(nodes))}",
+        headline=f"has trained {place}"
+        if _has_made_a_step(snapshot)
+        else f"has run {place}; no step of it is known yet",
         evidence=tuple(f"{objects.reference(p)}: {_pod_state(p)}" for p in pods),
         remedy=(f"kubectl logs -n {snapshot.namespace} {objects.name(pods[0])} -f",),
     )
+
+
+def _has_made_a_step(snapshot: Snapshot) -> bool:
+    vitals = snapshot.vitals
+    measured = vitals is not None and bool(vitals.reported or vitals.steps_per_s)
+    return measured or any(points_from_log(one.lines) for one in snapshot.logs if not one.previous)
 
 
 def unknown(snapshot: Snapshot) -> Verdict:

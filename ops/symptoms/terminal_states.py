@@ -85,17 +85,18 @@ def failure_mode(snapshot: Snapshot) -> str:
 
 
 def finished(snapshot: Snapshot) -> Verdict | None:
-    """The run completed all its steps."""
+    """The run is done."""
     for kind in states.SUCCESS:
         condition = objects.condition(snapshot.run, kind)
         if condition.get("status") == "True":
             when = snapshot.ago(condition.get("lastTransitionTime"))
+            steps = "" if snapshot.has_program else " after all its steps"
             return Verdict(
                 symptom="finished",
-                headline=f"finished {when} ago after all its steps",
+                headline=f"finished {when} ago{steps}",
                 evidence=(_condition_line(snapshot.run, condition),),
                 remedy=(
-                    f"nothing to do; its checkpoints are in {spec.CHECKPOINT_MOUNT}/{snapshot.run_id}"
+                    f"nothing to do; its files are in {spec.CHECKPOINT_MOUNT}/{snapshot.run_id}"
                     " on the team's volume",
                 ),
             )
@@ -221,7 +222,7 @@ def deleting(snapshot: Snapshot) -> Verdict | None:
             [f"{objects.reference(p)}: {objects.status(p).get('phase')}" for p in alive]
             + [f"{objects.reference(snapshot.run)}: held by {finalizer}" for finalizer in held]
         ),
-        remedy=("wait; each pod writes a checkpoint within its grace period",),
+        remedy=("wait; each pod has its grace period to save",),
     )
 
 

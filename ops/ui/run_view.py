@@ -27,7 +27,7 @@ from ops.ui.curves import Measured, Moment
 from ops.ui.spending import Division, Spending
 
 NOTICE: Final = "notice"
-"""Cause of the end of an attempt that saved and ended after a notice, of whatever kind."""
+"""Cause of the end of an attempt that ended after a notice, of whatever kind."""
 SAVES_SHOWN: Final = 8
 _BETWEEN_MEASUREMENTS_S: Final = 60.0
 """Longest usual time between two scrapes, and between two points of a curve."""
@@ -296,7 +296,7 @@ def spans_of(
             "ending" if over else "training",
             phases[-1].end,
             end,
-            "saved and ended" if over else "since the last step that was measured",
+            "from its last step to its end" if over else "since the last step that was measured",
         )
     return found
 

@@ -124,7 +124,7 @@ def test_a_finished_run_has_its_progress_and_training_without_metrics() -> None:
     assert axis == (
         "2026-11-21 09:30:00 2 h 23 min waited and started"
         " 2026-11-21 11:53:30 4 min 30 s trained 90 steps from step 1"
-        " 2026-11-21 11:58:00 1 min saved and ended"
+        " 2026-11-21 11:58:00 1 min from its last step to its end"
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from ops.metrics import Vitals
@@ -89,6 +91,21 @@ def test_a_pod_that_is_replaced_because_its_ranks_never_made_a_step(text: Text) 
 def test_restarts_in_the_pod_are_history(text: Text) -> None:
     vitals = Vitals(restarts_in_pod=2.0)
     text(history(snapshot(workload=runs_on(), pods=[pod("a")], vitals=vitals)))
+
+
+def test_a_program_that_saves_elsewhere_is_told() -> None:
+    lines = ["after 10 min: what", "at the end: what"]
+    said = log(
+        "hello-0", *(f"launch: no file in /checkpoints/x/checkpoints {one}" for one in lines)
+    )
+    taken = snapshot(run=run(status={"restarts": 1}), workload=runs_on(), logs=[said])
+    told = [
+        "restarted 1 time: 1 after a notice (exit code 75)",
+        "no file in /checkpoints/x/checkpoints after 10 min: what",
+    ]
+    assert history(taken) == told
+    saved = dataclasses.replace(taken, vitals=Vitals(checkpoint_write_s=3.0))
+    assert history(saved) == told[:1]
 
 
 def test_out_of_memory_kills_are_distinguished_from_other_kills() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -43,6 +44,14 @@ def test_a_run_without_metrics_is_running() -> None:
     taken = snapshot(workload=runs_on(), pods=[pod("a"), pod("b")])
     assert explain(taken).symptom == "running"
     assert health.notes(taken) == []
+
+
+def test_a_run_without_a_step_has_not_trained() -> None:
+    taken = snapshot(workload=runs_on(), pods=[pod("a"), pod("b")])
+    assert explain(taken).headline == "has run for 30 s on spot-0; no step of it is known yet"
+    for known in ({"logs": [log("a", "step 3/9  loss 5.0")]}, {"vitals": Vitals(reported=True)}):
+        trained = dataclasses.replace(taken, **known)
+        assert explain(trained).headline == "has trained for 30 s on spot-0"
 
 
 def test_numbers_of_a_run_that_does_not_train_are_not_judged() -> None:

@@ -101,6 +101,36 @@ def test_an_end_on_a_notice_is_recorded_as_what_it_is(
     assert {"event": "finished", "step": 5, **event}.items() <= last.items()
 
 
+SAVE = "import os\nopen(os.environ['TRAINYARD_CHECKPOINTS'] + '/a', 'w').close()\n"
+
+
+@pytest.mark.parametrize(
+    ("program", "node", "after_s", "said"),
+    [
+        ("open('snapshot.pt', 'w').close()\n", 0, 600.0, ["at the end"]),
+        ("open('snapshot.pt', 'w').close()\n", 0, 0.0, ["after 0 min", "at the end"]),
+        ("open('snapshot.pt', 'w').close()\n", 1, 0.0, []),
+        ("raise SystemExit(3)\n", 0, 600.0, []),
+        (SAVE, 0, 600.0, []),
+    ],
+)
+def test_an_empty_checkpoint_folder_is_reported_once_while_it_trains_and_at_the_end(
+    program: str, node: int, after_s: float, said: list[str], folder: Path, tmp_path: Path
+) -> None:
+    (folder / "train.py").write_text(program)
+    (tmp_path / "sitecustomize.py").write_text(
+        f"import trainyard.node\ntrainyard.node.UNSAVED_AFTER_S = {after_s}\n"
+    )
+    saves = tmp_path / "checkpoints"
+    saves.mkdir()
+    facts = {"TRAINYARD_CHECKPOINTS": str(saves), "TRAINYARD_NODE_RANK": str(node)}
+    path = f"{tmp_path}:{tmp_path / runtime_archive.ZIP_FILE}"
+    done = launch(folder, inherited={**facts, "PYTHONPATH": path})
+    lines = [line for line in done.stderr.splitlines() if "no file" in line]
+    lost = "what a program saves outside of the run's folder is lost with its pods"
+    assert lines == [f"launch: no file in {saves} {when}: {lost}" for when in said], done.stderr
+
+
 def test_an_adapters_last_step_says_that_the_program_is_done(folder: Path) -> None:
     (folder / "train.py").write_text(
         "import os, trainyard\nfrom trainyard.adapters import agreement\n"
