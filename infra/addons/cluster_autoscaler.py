@@ -9,7 +9,6 @@ from infra.addons.model import WHOLE, AddOn, Image, Section
 from infra.domain import naming
 
 AUTOSCALER_TAGS: Final[Mapping[str, str]] = {
-    "1.33": "v1.33.1",
     "1.34": "v1.34.1",
     "1.35": "v1.35.0",
     "1.36": "v1.36.1",
@@ -25,7 +24,7 @@ CLUSTER_AUTOSCALER: Final = AddOn(
     version="9.59.0",
     app_version="1.35.0",
     namespace="kube-system",
-    kubernetes=("1.33", "1.36"),
+    kubernetes=("1.34", "1.36"),
     apis={"ProvisioningRequest": naming.PROVISIONING_REQUEST_API},
     images=tuple(
         Image(

@@ -40,7 +40,7 @@ class _NoCloud(mocks.Mocks):
         raise RuntimeError(f"the program reads {args.typ} {args.name}, which needs a cloud")
 
     def call(self, args: mocks.MockCallArgs) -> tuple[dict[str, Any], list[tuple[str, str]]]:
-        return render_outputs.looked_up(args.token, args.args), []
+        return render_outputs.looked_up(args.token), []
 
 
 class _Recorder(mocks.MockMonitor):

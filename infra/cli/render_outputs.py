@@ -49,10 +49,8 @@ def eks_cluster(name: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def looked_up(token: str, args: Mapping[str, Any]) -> dict[str, Any]:
+def looked_up(token: str) -> dict[str, Any]:
     """Return the result of a look-up. Raises LookupError for an unknown one."""
-    if token == "aws:eks/getAddonVersion:getAddonVersion":
-        return {"version": f"recommended for Kubernetes {args['kubernetesVersion']}"}
     if token == "aws:index/getCallerIdentity:getCallerIdentity":
         return {"arn": placeholder("caller", "arn")}
     raise LookupError(f"the program calls {token}, which needs a cloud")

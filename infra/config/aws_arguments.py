@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pulumi
+
 from infra.addons import fluent_bit, mirror
 from infra.addons.cluster_autoscaler import AUTOSCALER_TAGS
 from infra.config import arguments, platform_record
 from infra.config.model import OnAws, StackConfig
-from infra.config.sections.cluster import cluster_choice
+from infra.config.sections.cluster import cluster_choice, support_warning
 from infra.config.sections.network import network_args
 from infra.config.sections.storage import storage_choice, volume_sizes
 from infra.config.sections.teams.members import access_groups
@@ -21,7 +23,9 @@ from infra.sites.aws.provider import ProviderArgs
 
 
 def foundation(config: StackConfig, on: OnAws, stack: str) -> AwsStackArgs:
-    """Return the arguments of the AWS stack."""
+    """Return the arguments of the AWS stack; warn of a version of Kubernetes that is about to leave support."""
+    if warning := support_warning(on.cluster):
+        pulumi.log.warn(warning)
     return AwsStackArgs(
         site=ProviderArgs(
             region=on.aws.region,

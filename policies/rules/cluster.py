@@ -103,7 +103,7 @@ EKS_VERSION: Final = ResourceRule(
         "versions": {
             "type": "array",
             "items": {"type": "string", "minLength": 1},
-            "default": ["1.33", "1.34", "1.35", "1.36"],
+            "default": ["1.34", "1.35", "1.36"],
             "description": "Allowed Kubernetes versions",
         }
     },

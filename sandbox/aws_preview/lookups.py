@@ -23,22 +23,6 @@ _ZONES: Final[Mapping[str, str]] = MappingProxyType(
 )
 """Zone letters of regions whose zones are not a, b, c."""
 
-_ADDONS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
-    {
-        "aws-ebs-csi-driver": ("1.53.0", "1"),
-        "aws-efs-csi-driver": ("2.1.15", "1"),
-        "aws-fsx-csi-driver": ("1.7.0", "1"),
-        "aws-mountpoint-s3-csi-driver": ("2.2.1", "1"),
-        "coredns": ("1.13.1", "1"),
-        "eks-node-monitoring-agent": ("1.7.1", "1"),
-        "eks-pod-identity-agent": ("1.3.10", "2"),
-        "metrics-server": ("0.8.0", "6"),
-        "snapshot-controller": ("8.3.0", "1"),
-        "vpc-cni": ("1.21.1", "1"),
-    }
-)
-"""Sample versions and EKS builds of add-ons; the current ones are known to AWS only."""
-
 
 @dataclass(frozen=True)
 class Place:
@@ -108,27 +92,6 @@ def _partition(_arguments: Mapping[str, Any], place: Place) -> Answer:
     }
 
 
-def _addon_version(arguments: Mapping[str, Any], place: Place) -> Answer:
-    name, kubernetes = str(arguments.get("addonName")), str(arguments.get("kubernetesVersion"))
-    # kube-proxy is built per Kubernetes version.
-    version, build = (
-        (f"{kubernetes}.0", "2") if name == "kube-proxy" else _ADDONS.get(name, ("", ""))
-    )
-    if not version:
-        raise NotSupportedError(
-            f"the preview stand-in of aws has no version of the EKS add-on {name}; known are"
-            f" {', '.join(sorted([*_ADDONS, 'kube-proxy']))}; add it to"
-            " sandbox/aws_preview/lookups.py"
-        )
-    return {
-        "id": name,
-        "addonName": name,
-        "kubernetesVersion": kubernetes,
-        "region": place.region,
-        "version": f"v{version}-eksbuild.{build}",
-    }
-
-
 def _clusters(_arguments: Mapping[str, Any], place: Place) -> Answer:
     # A preview as if the stack were new.
     return {"id": place.region, "region": place.region, "names": []}
@@ -140,7 +103,6 @@ _ANSWERS: Final[Mapping[str, Callable[[Mapping[str, Any], Place], Answer]]] = Ma
         "aws:index/getCallerIdentity:getCallerIdentity": _caller_identity,
         "aws:index/getRegion:getRegion": _region,
         "aws:index/getPartition:getPartition": _partition,
-        "aws:eks/getAddonVersion:getAddonVersion": _addon_version,
         "aws:eks/getClusters:getClusters": _clusters,
     }
 )

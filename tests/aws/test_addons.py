@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from infra.sites.aws import addons, addresses
+from infra.sites.aws import addon_versions, addons, addresses
 from tests.aws.clusters import program
 from tests.aws.moto_cloud import ACCOUNT, Cloud, Deployed, deployed_once
 
@@ -46,14 +46,13 @@ def test_network_add_ons_precede_nodes_and_pod_add_ons_follow(
     }
 
 
-def test_add_on_versions_are_the_eks_defaults_for_the_cluster_version(stack: Deployed) -> None:
+def test_add_on_versions_are_pinned_for_the_cluster_version(stack: Deployed) -> None:
     versions = {
-        one.inputs["addonVersion"]
+        one.inputs["addonName"]: one.inputs["addonVersion"]
         for one in stack.all("aws:eks/addon:Addon")
-        if one.inputs["addonName"] != "eks-node-monitoring-agent"  # has a first version
     }
-    # The cloud of these tests calls the recommended v1, the most recent v9.
-    assert versions == {"v1.1.35.0-eksbuild.1"}
+    assert len(versions) == 8
+    assert versions.items() <= addon_versions.load()["1.35"].items()
 
 
 def test_network_policies_are_enforced(stack: Deployed) -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
+from infra.cli.addon_settings import semver
 from infra.domain.pools import Workload
-from infra.sites.aws.addons import choose_version
-from infra.sites.aws.node_health import NAME, monitoring_agent
+from infra.sites.aws import addon_versions
+from infra.sites.aws.node_health import FIRST_VERSION, NAME, monitoring_agent
 from tests.aws import pools
 
 ENGINE = "nvidia-dcgm.gpu-operator.svc:5555"
@@ -38,14 +37,9 @@ def test_agent_uses_an_existing_dcgm_engine() -> None:
     }
 
 
-def test_agent_version_is_the_first_offered_that_has_these_settings() -> None:
-    agent = monitoring_agent((pools.SPOT,), ENGINE)
-    assert agent.at_least == (1, 7, 1)
-    offered = ["v1.5.1-eksbuild.1", "v1.10.0-eksbuild.2"]
-    assert choose_version(NAME, agent.at_least, offered) == "v1.10.0-eksbuild.2"
-    assert choose_version(NAME, agent.at_least, ["v1.7.1-eksbuild.1", "v2.0.0"]).startswith("v1.7")
-    with pytest.raises(ValueError, match=r"EKS offers v1\.7\.0; its settings require v1\.7\.1"):
-        choose_version(NAME, agent.at_least, ["v1.7.0", "v1.7.0"])
+def test_pinned_agent_has_these_settings_in_its_schema() -> None:
+    for versions in addon_versions.load().values():
+        assert semver(versions[NAME]) >= FIRST_VERSION
 
 
 def test_pools_without_gpus_need_no_agent_settings() -> None:

@@ -63,7 +63,7 @@ def test_the_message_distinguishes_a_stated_mode_from_the_default(text: Text) ->
         text(str(found))
 
 
-@pytest.mark.parametrize("version", ["1.33", "1.34", "1.35", "1.36", UNKNOWN])
+@pytest.mark.parametrize("version", ["1.34", "1.35", "1.36", UNKNOWN])
 @pytest.mark.parametrize("kind", [CLUSTER, COMPONENT, NODE_GROUP])
 def test_a_supported_version_passes(kind: str, version: Any) -> None:
     assert violations(EKS_VERSION, Resource(type=kind, props={"version": version})) == []

@@ -57,8 +57,7 @@ cluster = eks.Cluster(
     opts=ResourceOptions(providers={"aws": aws}),
 )
 made = cluster.eks_cluster
-version = aws_eks.get_addon_version(addon_name="vpc-cni", kubernetes_version="1.35", opts=ask).version
-aws_eks.Addon("cni", cluster_name=made.name, addon_name="vpc-cni", addon_version=version, opts=on_aws)
+aws_eks.Addon("cni", cluster_name=made.name, addon_name="vpc-cni", addon_version="v1.22.4-eksbuild.3", opts=on_aws)
 aws_eks.NodeGroup("gpu", cluster_name=made.name, node_role_arn=nodes.arn, subnet_ids=ids,
     scaling_config={"min_size": 0, "desired_size": 0, "max_size": 8},
     instance_types=["p4d.24xlarge"], labels={"workload-type": "gpu-training"}, taints=TAINTS,

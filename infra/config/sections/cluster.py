@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     from infra.sites.aws.args import ClusterChoice
 
 
+END_OF_SUPPORT: Final[Mapping[str, str]] = {"1.34": "2026-12-02"}
+"""Day on which EKS' standard support ends, of versions that are accepted but about to leave. Stacks do not pay for
+extended support."""
+
+
 class ExistingClusterConfig(StrictModel):
     """An existing cluster, reached by kubeconfig."""
 
@@ -62,7 +67,7 @@ class EksClusterConfig(StrictModel):
     name: DnsLabel = Field(description="a DNS label")
     """Name of the EKS cluster, and of everything that the stack names after it."""
     # The default is the newest that every add-on supports: Volcano ends there.
-    version: Literal["1.33", "1.34", "1.35", "1.36"] = "1.35"
+    version: Literal["1.34", "1.35", "1.36"] = "1.35"
     """Kubernetes version."""
     endpoint: Endpoint = ()
     """CIDR blocks that may reach the Kubernetes API from the internet. Default: none, as with `private`."""
@@ -81,6 +86,17 @@ class EksClusterConfig(StrictModel):
     """Days that control plane logs are kept."""
     system_nodes: SystemNodesConfig = SystemNodesConfig()
     """On-demand CPU node group for the cluster's own controllers."""
+
+
+def support_warning(cluster: EksClusterConfig) -> str | None:
+    """Return a warning if the end of EKS' standard support for the version is known to be near."""
+    end = END_OF_SUPPORT.get(cluster.version)
+    if end is None:
+        return None
+    return (
+        f"cluster.version: EKS ends its standard support of {cluster.version} on {end} and then upgrades the "
+        "cluster at a time of its own; choose 1.35 or newer, one minor version at a time"
+    )
 
 
 def check_access_roles(stack: PartialStack) -> Iterator[ConfigIssue]:

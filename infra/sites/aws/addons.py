@@ -1,14 +1,12 @@
 """EKS add-ons: their settings, their order, and roles of those that call AWS.
 
-EKS recommends a version for the cluster's version of Kubernetes, so upgrading the cluster upgrades them too; a
-preview shows it.
+Versions are pinned by version of Kubernetes (addon_versions.yaml), so upgrading the cluster upgrades them too.
 """
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -17,7 +15,7 @@ import pulumi_aws.eks as aws_eks
 import pulumi_aws.iam as iam
 
 from infra.domain import naming
-from infra.sites.aws import addresses, pod_identity
+from infra.sites.aws import addon_versions, addresses, pod_identity
 from infra.sites.aws.node_role import AWS_POLICIES
 from infra.sites.aws.outputs import ClusterRecord
 
@@ -41,8 +39,6 @@ class Addon:
     role: AddonRole | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Values of its configuration schema; empty: defaults."""
-    at_least: tuple[int, int, int] | None = None
-    """First version whose schema has these settings."""
 
 
 BEFORE_NODES: Final = (
@@ -105,18 +101,11 @@ class Addons(pulumi.ComponentResource):
         self.register_outputs({name: made.addon_version for name, made in self.addons.items()})
 
     def _addon(self, addon: Addon) -> aws_eks.Addon:
-        recommended = self._offered(addon.name, most_recent=False)
-        version = recommended
-        if wanted := addon.at_least:
-            newest = self._offered(addon.name, most_recent=True)
-            version = pulumi.Output.all(recommended, newest).apply(
-                lambda versions: choose_version(addon.name, wanted, versions)
-            )
         return aws_eks.Addon(
             f"{self._name}-{addon.name}",
             cluster_name=self._args.cluster.created_name,
             addon_name=addon.name,
-            addon_version=version,
+            addon_version=addon_versions.load()[self._args.cluster.version][addon.name],
             configuration_values=json.dumps(dict(addon.settings)) if addon.settings else None,
             resolve_conflicts_on_create="OVERWRITE",
             resolve_conflicts_on_update="OVERWRITE",
@@ -125,14 +114,6 @@ class Addons(pulumi.ComponentResource):
             else None,
             opts=pulumi.ResourceOptions(parent=self),
         )
-
-    def _offered(self, addon: str, *, most_recent: bool) -> pulumi.Output[str]:
-        return aws_eks.get_addon_version_output(
-            addon_name=addon,
-            kubernetes_version=self._args.cluster.version,
-            most_recent=most_recent,
-            opts=pulumi.InvokeOutputOptions(parent=self),
-        ).version
 
     def _association(
         self, addon: str, wanted: AddonRole
@@ -157,21 +138,3 @@ class Addons(pulumi.ComponentResource):
         return aws_eks.AddonPodIdentityAssociationArgs(
             role_arn=ready, service_account=wanted.service_account
         )
-
-
-_SEMVER: Final = re.compile(r"v(\d+)\.(\d+)\.(\d+)")
-
-
-def choose_version(addon: str, at_least: tuple[int, int, int], versions: Sequence[str]) -> str:
-    """Return the first version that is at least this one. Raises ValueError if none is.
-
-    What is not of the form vMAJOR.MINOR.PATCH, as in a rendering without AWS, is not compared.
-    """
-    for version in versions:
-        found = _SEMVER.match(version)
-        if found is None or tuple(map(int, found.groups())) >= at_least:
-            return version
-    raise ValueError(
-        f"{addon}: EKS offers {' and '.join(dict.fromkeys(versions))}; its settings require "
-        f"v{'.'.join(map(str, at_least))} or newer; choose a newer version of Kubernetes"
-    )

@@ -10,7 +10,7 @@ from typing import Final
 
 DATE: Final = "20260714"
 
-_PATCH: Final = {"1.33": "1.33.13", "1.34": "1.34.9", "1.35": "1.35.6", "1.36": "1.36.2"}
+_PATCH: Final = {"1.34": "1.34.9", "1.35": "1.35.6", "1.36": "1.36.2"}
 
 
 def release(kubernetes: str) -> str:

@@ -18,7 +18,7 @@ NAME: Final = "eks-node-monitoring-agent"
 
 FIRST_VERSION: Final = (1, 7, 1)
 """Its configuration schema is the first with `dcgmAgent.enabled`, `nodeAgent.dcgmAddress` and
-`nodeAgent.dnsPolicy`; EKS rejects unknown keys."""
+`nodeAgent.dnsPolicy`; EKS rejects unknown keys. A refresh of the pinned versions takes no older one."""
 
 KARPENTER_FEATURES: Final = {"nodeRepair": True}
 """Karpenter replaces a node that has been unhealthy for 10 to 30 minutes, unless a fifth of the pool is."""
@@ -26,8 +26,7 @@ KARPENTER_FEATURES: Final = {"nodeRepair": True}
 
 def monitoring_agent(pools: Sequence[NodePool], dcgm_address: str) -> Addon:
     """Return the add-on; `dcgm_address`: address of each node's engine, empty: the agent starts one."""
-    settings = _settings(pools, dcgm_address)
-    return Addon(name=NAME, settings=settings, at_least=FIRST_VERSION if settings else None)
+    return Addon(name=NAME, settings=_settings(pools, dcgm_address))
 
 
 def _settings(pools: Sequence[NodePool], dcgm_address: str) -> Mapping[str, Any]:

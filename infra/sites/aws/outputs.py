@@ -35,7 +35,7 @@ class ClusterRecord:
     """The group that EKS creates: control plane and nodes reach each other in it."""
     kubeconfig: pulumi.Input[str]
     identity: pulumi.Input[str]
-    """ARN and time of creation: a changed endpoint or certificate keeps it, another cluster of the name does not."""
+    """ARN and time of creation: kept by a changed endpoint or certificate, not by another cluster of the name."""
     node_role_arn: pulumi.Input[str]
     node_role_name: pulumi.Input[str]
 

@@ -2,24 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from tests.aws.moto_cloud.cloud import ACCOUNT, REGION, Cloud
 from tests.aws.moto_cloud.registry import Inputs, Outputs, answers
-
-ADDONS: Final = (
-    "aws-ebs-csi-driver",
-    "aws-efs-csi-driver",
-    "aws-fsx-csi-driver",
-    "aws-mountpoint-s3-csi-driver",
-    "coredns",
-    "eks-node-monitoring-agent",
-    "eks-pod-identity-agent",
-    "kube-proxy",
-    "metrics-server",
-    "vpc-cni",
-)
-"""Add-ons that EKS offers for every version used here; moto knows none."""
 
 
 @answers("aws:index/getCallerIdentity:getCallerIdentity")
@@ -51,20 +37,6 @@ def region(args: Inputs, cloud: Cloud) -> Outputs:
 @answers("aws:index/getPartition:getPartition")
 def partition(args: Inputs, cloud: Cloud) -> Outputs:
     return {"id": "aws", "partition": "aws", "dnsSuffix": "amazonaws.com"}
-
-
-@answers("aws:eks/getAddonVersion:getAddonVersion")
-def addon_version(args: Inputs, cloud: Cloud) -> Outputs:
-    name, kubernetes = args["addonName"], args["kubernetesVersion"]
-    if name not in ADDONS:
-        raise LookupError(f"EKS has no add-on {name}; it has {ADDONS}")
-    release = "v9" if args.get("mostRecent") else "v1"
-    return {
-        "id": name,
-        "addonName": name,
-        "kubernetesVersion": kubernetes,
-        "version": f"{release}.{kubernetes}.0-eksbuild.1",
-    }
 
 
 @answers("aws:eks/getClusters:getClusters")

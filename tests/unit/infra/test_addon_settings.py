@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import boto3
@@ -11,7 +12,7 @@ import pytest
 from botocore.stub import Stubber
 
 from infra.cli import addon_settings
-from infra.sites.aws import node_health
+from infra.sites.aws import addon_versions, node_health
 from tests import committed
 
 OPEN = {"type": "object"}
@@ -38,7 +39,7 @@ NAME = node_health.NAME
 
 
 class Eks:
-    """EKS with one add-on per name: the default version, the newest, and the schema of the one asked for."""
+    """EKS with stubbed answers, in the order in which they are given."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         for key in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
@@ -49,13 +50,14 @@ class Eks:
         self.stubs.activate()
         monkeypatch.setattr(boto3.Session, "client", lambda *_, **__: self.client)
 
-    def offers(self, name: str, default: str, newest: str) -> None:
-        versions = [
+    def offers(self, name: str, *versions: str, default: str = "", on: str = "1.35") -> None:
+        """EKS offers these versions, newest first."""
+        listed = [
             {"addonVersion": one, "compatibilities": [{"defaultVersion": one == default}]}
-            for one in dict.fromkeys((newest, default))
+            for one in versions
         ]
-        answer = {"addons": [{"addonName": name, "addonVersions": versions}]}
-        asked = {"addonName": name, "kubernetesVersion": "1.35"}
+        answer = {"addons": [{"addonName": name, "addonVersions": listed}]}
+        asked = {"addonName": name, "kubernetesVersion": on}
         self.stubs.add_response("describe_addon_versions", answer, asked)
 
     def publishes(self, name: str, version: str, schema: Mapping[str, Any]) -> None:
@@ -70,17 +72,24 @@ def eks(monkeypatch: pytest.MonkeyPatch) -> Eks:
     return Eks(monkeypatch)
 
 
-def prod_has(eks: Eks, cni: Mapping[str, Any], agent: Mapping[str, Any]) -> None:
-    eks.offers(NAME, "v1.7.0-eksbuild.1", "v1.8.0-eksbuild.1")
-    # The default lacks these settings, so the stack takes the newest.
-    eks.publishes(NAME, "v1.8.0-eksbuild.1", agent)
-    eks.offers("vpc-cni", "v1.20.0-eksbuild.1", "v1.21.0-eksbuild.1")
-    eks.publishes("vpc-cni", "v1.20.0-eksbuild.1", cni)
+PINNED = addon_versions.load()["1.35"]
+
+
+def prod_has(eks: Eks, schemas: Mapping[str, Mapping[str, Any]], lacks: str = "") -> None:
+    """EKS offers what prod pins, except for one add-on, and publishes these schemas."""
+    for name in sorted(addon_settings.inputs(committed.rendered("prod"))):
+        if name == lacks:
+            eks.offers(name, "v9.0.0-eksbuild.1")
+            continue
+        eks.offers(name, "v9.0.0-eksbuild.1", PINNED[name])
+        if name in schemas:
+            eks.publishes(name, PINNED[name], schemas[name])
 
 
 def test_settings_that_the_schemas_know_pass(eks: Eks, capsys: pytest.CaptureFixture[str]) -> None:
-    assert set(addon_settings.settings(committed.rendered("prod"))) == {"vpc-cni", NAME}
-    prod_has(eks, OPEN, AGENT)
+    found = addon_settings.inputs(committed.rendered("prod"))
+    assert {name for name, (_, values) in found.items() if values} == {"vpc-cni", NAME}
+    prod_has(eks, {"vpc-cni": OPEN, NAME: AGENT})
     assert addon_settings.main(["prod"]) == 0
     assert capsys.readouterr().err == ""
     eks.stubs.assert_no_pending_responses()
@@ -91,31 +100,67 @@ def test_each_unknown_or_wrong_setting_is_one_line(
 ) -> None:
     numbers = {"type": "object", "properties": {"enableNetworkPolicy": {"type": "boolean"}}}
     old = {"type": "object", "additionalProperties": False, "properties": {"nodeAgent": {}}}
-    prod_has(eks, numbers, old)
+    prod_has(eks, {"vpc-cni": numbers, NAME: old})
     assert addon_settings.main(["prod"]) == 1
     lines = sorted(capsys.readouterr().err.splitlines())
     assert len(lines) == 2
     assert lines[0].startswith(f"error: {NAME} $: ") and "'dcgmAgent' was unexpected" in lines[0]
-    assert "must suit the schema of v1.8.0-eksbuild.1" in lines[0]
+    assert f"must suit the schema of {PINNED[NAME]}" in lines[0]
     assert lines[1].startswith("error: vpc-cni $.enableNetworkPolicy: 'true' is not of type")
 
 
-def test_versions_that_are_all_too_old_are_an_error(
+def test_pinned_version_that_eks_lacks_is_one_line(
     eks: Eks, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    eks.offers(NAME, "v1.6.0-eksbuild.1", "v1.7.0-eksbuild.1")
-    eks.offers("vpc-cni", "v1.20.0-eksbuild.1", "v1.20.0-eksbuild.1")
-    eks.publishes("vpc-cni", "v1.20.0-eksbuild.1", OPEN)
+    prod_has(eks, {"vpc-cni": OPEN, NAME: AGENT}, lacks="coredns")
     assert addon_settings.main(["prod"]) == 1
-    assert "its settings require v1.7.1 or newer" in capsys.readouterr().err
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == (
+        f"error: coredns: EKS does not offer {PINNED['coredns']} for Kubernetes 1.35; must be one of "
+        "v9.0.0-eksbuild.1; run python -m infra.cli.addon_settings --refresh"
+    )
 
 
 def test_a_role_that_may_not_ask_is_a_warning(eks: Eks, capsys: pytest.CaptureFixture[str]) -> None:
     eks.stubs.add_client_error("describe_addon_versions", "AccessDeniedException", "not allowed")
     assert addon_settings.main(["prod"]) == 0
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("warning: settings of EKS add-ons were not checked: ")
+    assert line.startswith("warning: EKS add-ons were not checked: ")
     assert "AccessDeniedException" in line
+
+
+@pytest.fixture
+def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A copy of the table with one version of Kubernetes and two add-ons."""
+    file = tmp_path / "versions.yaml"
+    file.write_text(f'# kept\n"1.35":\n  {NAME}: v1.7.2-eksbuild.1\n  coredns: v1.0.0\n')
+    monkeypatch.setattr(addon_versions, "FILE", file)
+    addon_versions.load.cache_clear()
+    yield file
+    addon_versions.load.cache_clear()
+
+
+def test_refresh_pins_the_defaults_or_the_newest_where_settings_require_it(
+    eks: Eks, table: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    eks.offers(NAME, "v1.8.0-eksbuild.1", "v1.7.0-eksbuild.1", default="v1.7.0-eksbuild.1")
+    eks.offers("coredns", "v1.2.0", "v1.1.0", default="v1.1.0")
+    assert addon_settings.main(["--refresh"]) == 0
+    assert table.read_text() == f'# kept\n"1.35":\n  coredns: v1.1.0\n  {NAME}: v1.8.0-eksbuild.1\n'
+    assert capsys.readouterr().out.splitlines() == [
+        f"1.35 {NAME}: v1.7.2-eksbuild.1 -> v1.8.0-eksbuild.1",
+        "1.35 coredns: v1.0.0 -> v1.1.0",
+    ]
+
+
+def test_refresh_changes_nothing_where_all_versions_are_too_old(
+    eks: Eks, table: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = table.read_text()
+    eks.offers(NAME, "v1.7.0", "v1.6.0", default="v1.6.0")
+    assert addon_settings.main(["--refresh"]) == 1
+    assert "must be v1.7.1 or newer" in capsys.readouterr().err
+    assert table.read_text() == before
 
 
 def test_without_credentials_or_eks_nothing_is_checked(

@@ -29,13 +29,16 @@ def secrets(provided: bool) -> dict[str, Any]:
 
 
 def test_add_on_that_does_not_support_the_kubernetes_version_is_rejected() -> None:
-    values = on_aws("1.33", operators=secrets(False))
+    volcano = {"volcano": {"provided": False}}
+    values = on_aws("1.36", scheduler="volcano")
+    values["operators"] = {
+        name: one for name, one in values["operators"].items() if name != "kueue"
+    } | volcano
     check_issues("add-ons", "version on EKS", values, "cluster.version: addon-version")
 
 
 def test_add_ons_that_support_the_kubernetes_version_are_accepted() -> None:
     parse(on_aws("1.34", operators=secrets(False)))
-    parse(on_aws("1.33", operators=secrets(True)))
 
 
 def test_existing_cluster_is_checked_where_its_version_is_known() -> None:

@@ -8,18 +8,27 @@ import typing
 from collections.abc import Iterator
 from pathlib import Path
 
+import pulumi
 import pytest
 
 from infra.addons import signatures
 from infra.addons.cluster_autoscaler import AUTOSCALER_TAGS
 from infra.addons.model import AddOn, Installable
 from infra.addons.registry import ADD_ONS, OPERATORS
+from infra.cli.render import render
 from infra.config import add_ons as plans
+from infra.config import stack_values
 from infra.config.sections.cluster import EksClusterConfig
 from infra.config.sections.operators import OperatorsConfig
 from infra.domain import naming
 from infra.queueing import scale_up, volcano, yunikorn
-from infra.sites.aws import karpenter, karpenter_manifests, machine_images, provisioning_request
+from infra.sites.aws import (
+    addon_versions,
+    karpenter,
+    karpenter_manifests,
+    machine_images,
+    provisioning_request,
+)
 from infra.tenancy import secrets
 from ops import collect
 from ops.cluster import Kind
@@ -42,9 +51,32 @@ def apis() -> dict[str, set[str]]:
 
 
 def test_eks_versions_are_known_everywhere() -> None:
-    assert EKS_VERSIONS == ("1.33", "1.34", "1.35", "1.36")
+    assert EKS_VERSIONS == ("1.34", "1.35", "1.36")
     assert tuple(EKS_VERSION.schema["versions"]["default"]) == EKS_VERSIONS
     assert all(machine_images.release(version) for version in EKS_VERSIONS)
+
+
+def test_every_eks_version_has_the_same_add_ons_and_its_own_kube_proxy() -> None:
+    table = addon_versions.load()
+    assert tuple(table) == EKS_VERSIONS
+    assert len({frozenset(versions) for versions in table.values()}) == 1
+    assert all(table[version]["kube-proxy"].startswith(f"v{version}.") for version in table)
+    assert all(
+        re.fullmatch(r"v\d+\.\d+\.\d+-eksbuild\.\d+", pinned)
+        for versions in table.values()
+        for pinned in versions.values()
+    )
+
+
+def test_version_whose_support_ends_soon_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(pulumi.log, "warn", said.append)
+    values = stack_values(ROOT / "Pulumi.dev.yaml")
+    for version in EKS_VERSIONS:
+        values["cluster"]["version"] = version
+        render("dev", values)
+    [warning] = [text for text in said if text.startswith("cluster.version: ")]
+    assert "standard support of 1.34 on 2026-12-02" in warning
 
 
 def test_the_sandbox_runs_a_version_that_eks_stacks_may_have() -> None:

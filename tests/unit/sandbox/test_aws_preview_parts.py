@@ -32,8 +32,7 @@ CLUSTER: dict[str, Any] = {
 
 
 def invoke(name: str, place: Place = HERE, **arguments: Any) -> dict[str, Any]:
-    module = "eks" if name == "getAddonVersion" else "index"
-    return lookups.answer(f"aws:{module}/{name}:{name}", arguments, place)
+    return lookups.answer(f"aws:index/{name}:{name}", arguments, place)
 
 
 def made(**inputs: Any) -> dict[str, PlannedResource]:
@@ -51,34 +50,12 @@ def test_lookups_use_the_providers_account_and_region() -> None:
     assert invoke("getPartition", abroad)["reverseDnsPrefix"] == "cn.com.amazonaws"
 
 
-def test_add_on_version_has_the_eks_format() -> None:
-    for addon in ("vpc-cni", "kube-proxy", "metrics-server"):
-        version = invoke("getAddonVersion", addonName=addon, kubernetesVersion="1.35")["version"]
-        assert version.startswith("v") and "-eksbuild." in version
-    proxy = invoke("getAddonVersion", addonName="kube-proxy", kubernetesVersion="1.34")
-    assert proxy["version"].startswith("v1.34.")
-
-
-@pytest.mark.parametrize(
-    ("name", "arguments", "message"),
-    [
-        (
-            "getInstance",
-            {},
-            r"no answer for the invoke aws:index/getInstance:getInstance; run it",
-        ),
-        (
-            "getAddonVersion",
-            {"addonName": "none"},
-            "no version of the EKS add-on none; known are aws",
-        ),
-    ],
-)
-def test_unknown_stand_in_inputs_are_rejected_by_name(
-    name: str, arguments: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(NotSupportedError, match=message) as refused:
-        invoke(name, **arguments)
+def test_unknown_lookups_are_rejected_by_name() -> None:
+    with pytest.raises(
+        NotSupportedError,
+        match=r"no answer for the invoke aws:index/getInstance:getInstance; run it",
+    ) as refused:
+        invoke("getInstance")
     assert "\n" not in str(refused.value)
 
 
