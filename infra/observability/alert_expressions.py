@@ -240,48 +240,19 @@ VOLUME_FULL: Final = f"min_over_time({series.VOLUME_FREE_RATIO}[15m]) < {VOLUME_
 """A save fills the volume, and the deletion of an older checkpoint empties it: the minimum counts."""
 
 
-def _owned_by(cron_job: str) -> str:
-    return f'{series.JOB_OWNER}{{owner_kind="CronJob", owner_name="{cron_job}"}}'
-
-
-def _failed_since(cron_job: str) -> str:
-    """Return the expression for a CronJob whose newest Jobs have failed: none has succeeded since."""
-    own = _owned_by(cron_job)
-    failed_at = (
-        f"max by (namespace) ({series.JOB_START}"
-        f' and on (namespace, job_name) ({series.JOB_FAILED}{{condition="true"}} == 1)'
-        f" and on (namespace, job_name) {own})"
-    )
-    succeeded = f'{series.CRONJOB_SUCCEEDED}{{cronjob="{cron_job}"}}'
-    return f"{failed_at} unless on (namespace) (max by (namespace) ({succeeded}) > {failed_at})"
-
-
-def _without_pod(cron_job: str) -> str:
-    """Return the expression for a CronJob with a Job that has no pod, as when a quota refuses it."""
-    over = " or ".join(
-        f'{one}{{condition="true"}} == 1' for one in (series.JOB_COMPLETE, series.JOB_FAILED)
-    )
-    return (
-        f"max by (namespace) (({series.JOB_ACTIVE} == 0)"
-        f" and on (namespace, job_name) {_owned_by(cron_job)}"
-        f" unless on (namespace, job_name) ({over}))"
-    )
-
-
-RESTORE_DRILL_FAILED: Final = _failed_since("restore-drill")
-RESULTS_NOT_COPIED: Final = (
-    f"{_failed_since(naming.RESULTS_COPY)} or {_without_pod(naming.RESULTS_COPY)}"
+_DRILL: Final = "restore-drill"
+_DRILL_FAILED: Final = (
+    f"max by (namespace) ({series.JOB_START}"
+    f' and on (namespace, job_name) ({series.JOB_FAILED}{{condition="true"}} == 1)'
+    f' and on (namespace, job_name) {series.JOB_OWNER}{{owner_kind="CronJob", owner_name="{_DRILL}"}})'
 )
-VALIDATION_FAILED: Final = (
-    f"max by (namespace, job_name) ({series.JOB_FAILED}"
-    f'{{namespace="{naming.VALIDATION_NAMESPACE}", condition="true"}}) == 1'
+_DRILL_SUCCEEDED: Final = f'{series.CRONJOB_SUCCEEDED}{{cronjob="{_DRILL}"}}'
+RESTORE_DRILL_FAILED: Final = (
+    f"{_DRILL_FAILED} unless on (namespace)"
+    f" (max by (namespace) ({_DRILL_SUCCEEDED}) > {_DRILL_FAILED})"
 )
+"""The newest drill of a team failed: none has succeeded since."""
 
-GPU_METRICS_MISSING: Final = (
-    f'max by (node) ({series.NODE_ALLOCATABLE}{{resource="{series.GPU_RESOURCE}"}}) > 0'
-    f' and on (node) ({series.NODE_CONDITION}{{condition="Ready", status="true"}} == 1)'
-    f" unless on (node) {series.GPU_TEMPERATURE}"
-)
 _UNWATCHED: Final = (
     *(series.TRAINER_JOB, series.CULPRITS_JOB),
     *(series.COSTS_JOB, series.STEERING_JOB),

@@ -248,7 +248,6 @@ NODE_CREATED: Final = _state("node_created", "node", unit="Unix s")
 NODE_CORDONED: Final = _state("node_spec_unschedulable", "node")
 JOB_OWNER: Final = _state("job_owner", "namespace", "job_name", "owner_kind", "owner_name")
 JOB_FAILED: Final = _state("job_failed", "namespace", "job_name", "condition")
-JOB_ACTIVE: Final = _state("job_status_active", "namespace", "job_name")
 JOB_COMPLETE: Final = _state("job_complete", "namespace", "job_name", "condition")
 JOB_START: Final = _state("job_status_start_time", "namespace", "job_name", unit="Unix s")
 CRONJOB_SUCCEEDED: Final = _state(

@@ -65,28 +65,17 @@ _FELL_BACK: Final[Series] = {
 }
 
 
-def _job(
-    namespace: str,
-    name: str,
-    *,
-    failed: bool,
-    start: int = 60,
-    cron_job: str = "restore-drill",
-    pods: int = 0,
-    complete: bool = False,
-) -> Series:
-    job = f'namespace="{namespace}", job_name="{name}"'
+def _drill(name: str, *, failed: bool, start: int = 60) -> Series:
+    job = f'namespace="team-llm", job_name="{name}"'
     return {
-        f"kube_job_status_active{{{job}}}": f"{pods}+0x600",
-        f'kube_job_complete{{{job}, condition="true"}}': f"{int(complete)}+0x600",
-        f'kube_job_owner{{{job}, owner_kind="CronJob", owner_name="{cron_job}"}}': "1+0x600",
+        f'kube_job_owner{{{job}, owner_kind="CronJob", owner_name="restore-drill"}}': "1+0x600",
         f'kube_job_failed{{{job}, condition="true"}}': "1+0x600" if failed else "0+0x600",
         f"kube_job_status_start_time{{{job}}}": f"{start}+0x600",
     }
 
 
-def _succeeded(second: int, cron_job: str = "restore-drill") -> Series:
-    labels = f'namespace="team-llm", cronjob="{cron_job}"'
+def _succeeded(second: int) -> Series:
+    labels = 'namespace="team-llm", cronjob="restore-drill"'
     return {f"kube_cronjob_status_last_successful_time{{{labels}}}": f"{second}+0x600"}
 
 
@@ -106,7 +95,6 @@ def _run_sees(free: int, pod: str) -> Series:
     }
 
 
-_WARM: Final[Series] = {f"DCGM_FI_DEV_GPU_TEMP{{{GPU}}}": "40+0x600"}
 _OF_GPU: Final = {"node": "n0", "gpu": "0", "UUID": "GPU-0"}
 _STATE_UP: Final[Series] = {'up{job="kube-state-metrics", instance="a"}': "1+0x600"}
 
@@ -362,96 +350,24 @@ OF_STACK: Final = (
     Case(
         alert="RestoreDrillFailed",
         what="after one that succeeded",
-        series={**_job("team-llm", "restore-drill-2", failed=True, start=6000), **_succeeded(3000)},
+        series={**_drill("restore-drill-2", failed=True, start=6000), **_succeeded(3000)},
         labels={"namespace": "team-llm"},
     ),
     Case(
         alert="RestoreDrillFailed",
         what="the first ever",
-        series=_job("team-llm", "restore-drill-1", failed=True),
+        series=_drill("restore-drill-1", failed=True),
         labels={"namespace": "team-llm"},
     ),
     quiet(
         "RestoreDrillFailed",
         "one succeeded since",
-        {**_job("team-llm", "restore-drill-2", failed=True, start=3000), **_succeeded(6000)},
+        {**_drill("restore-drill-2", failed=True, start=3000), **_succeeded(6000)},
     ),
     quiet(
         "RestoreDrillFailed",
         "one that still runs",
-        {**_job("team-llm", "restore-drill-2", failed=False, start=6000), **_succeeded(3000)},
-    ),
-    Case(
-        alert="ResultsNotCopied",
-        what="the newest copy",
-        series={
-            **_job("team-llm", "results-copy-2", failed=True, start=6000, cron_job="results-copy"),
-            **_succeeded(3000, "results-copy"),
-        },
-        labels={"namespace": "team-llm"},
-    ),
-    quiet(
-        "ResultsNotCopied",
-        "one succeeded since",
-        {
-            **_job("team-llm", "results-copy-2", failed=True, start=3000, cron_job="results-copy"),
-            **_succeeded(6000, "results-copy"),
-        },
-    ),
-    Case(
-        alert="ResultsNotCopied",
-        what="a copy that a quota keeps from starting",
-        series={
-            **_job("team-llm", "results-copy-2", failed=False, start=6000, cron_job="results-copy"),
-            **_succeeded(3000, "results-copy"),
-        },
-        labels={"namespace": "team-llm"},
-    ),
-    quiet(
-        "ResultsNotCopied",
-        "one that runs, and one that has ended",
-        {
-            **_job("team-llm", "results-copy-2", failed=False, cron_job="results-copy", pods=1),
-            **_job(
-                "team-ml", "results-copy-3", failed=False, cron_job="results-copy", complete=True
-            ),
-        },
-    ),
-    Case(
-        alert="ValidationFailed",
-        what="a smoke test",
-        series={
-            'kube_job_failed{namespace="trainyard-validation", job_name="smoke-spot-1",'
-            ' condition="true"}': "1+0x60"
-        },
-        labels={"namespace": "trainyard-validation", "job_name": "smoke-spot-1"},
-    ),
-    quiet(
-        "ValidationFailed",
-        "a Job that is not a check",
-        {'kube_job_failed{namespace="team-llm", job_name="prepare", condition="true"}': "1+0x60"},
-    ),
-    Case(
-        alert="GpuMetricsMissing",
-        what="one of two nodes",
-        series={
-            **_WARM,
-            _gpus("n0"): "8+0x60",
-            _gpus("n1"): "8+0x60",
-            _condition("n0", "Ready"): "1+0x60",
-            _condition("n1", "Ready"): "1+0x60",
-        },
-        labels={"node": "n1"},
-    ),
-    quiet(
-        "GpuMetricsMissing",
-        "a node that is gone, and one without GPUs",
-        {
-            **_WARM,
-            **{_gpus("n0"): "8+0x60", _gpus("n1"): "8+0x60", _gpus("c0"): "0+0x60"},
-            **{_condition("n0", "Ready"): "1+0x60", _condition("n1", "Ready"): "0+0x60"},
-            _condition("c0", "Ready"): "1+0x60",
-        },
+        {**_drill("restore-drill-2", failed=False, start=6000), **_succeeded(3000)},
     ),
     Case(
         alert="MonitoringTargetDown",
