@@ -10,12 +10,8 @@ from infra.observability import dcgm, series
 LOW_RATIO: Final = 0.4
 HINT_RATIO: Final = 0.6
 """GPUs below it usually wait for data."""
-STARVATION_RATIO: Final = 0.2
-"""Fraction of step time spent waiting for samples."""
 NAMED_S: Final = 900
 """Age until which a verdict about a rank that ended its attempt is news."""
-STILL_SLOW_S: Final = 120
-"""Age of the last verdict about a rank that is still slow; they come every few seconds."""
 RESTARTS: Final = 3
 VOLUME_FREE_RATIO: Final = 0.1
 MOSTLY_DOWN_RATIO: Final = 0.5
@@ -42,7 +38,7 @@ def _reported(event: str, patterns: str) -> str:
     """Match an event of the trainer or a line of its log; the namespace determines the team."""
     found = [_grew(f'{series.LOG_MATCHES}{{pattern=~"{patterns}"}}', "namespace, run_id", "15m")]
     if event:
-        found.insert(0, _grew(f'{series.EVENTS}{{event="{event}"}}', "namespace, run_id", "15m"))
+        found.insert(0, _grew(f'{series.EVENTS}{{event=~"{event}"}}', "namespace, run_id", "15m"))
     return _team_of(" or ".join(found))
 
 
@@ -64,7 +60,6 @@ def _team_of(expression: str) -> str:
 _BUSY: Final = _mean(f'{series.GPU_UTILIZATION}{{pod!=""}}', 15)
 LOW_UTILIZATION: Final = f"avg by (namespace, pod, run_id, team) ({_BUSY}) < {LOW_RATIO}"
 UTILIZATION_HINT: Final = f"{_mean(series.RUN_GPU_UTILIZATION.name, 30)} < {HINT_RATIO}"
-LOADER_STARVATION: Final = f"{_mean(series.RUN_LOADER.name, 15)} > {STARVATION_RATIO}"
 
 _WRITE: Final = series.CHECKPOINT_WRITE_SECONDS
 CHECKPOINT_SLOW: Final = (
@@ -72,8 +67,9 @@ CHECKPOINT_SLOW: Final = (
     f" > max by ({_OF_RUN}) ({series.SAVE_SECONDS})"
 )
 """The slowest save of an hour, as quick saves may follow slow ones, and the run file's `saveSeconds`."""
-CHECKPOINT_FAILED: Final = _reported("checkpoint_failed", "checkpoint-failed|no-space")
-RESUME_FAILED: Final = _reported("checkpoint_corrupt", "restore-failed")
+CHECKPOINT_FAILED: Final = _reported(
+    "checkpoint_failed|checkpoint_corrupt", "checkpoint-failed|no-space|restore-failed"
+)
 
 _OF_CULPRIT: Final = f"{_OF_RUN}, symptom, culprit_rank, culprit_node, culprit_pod"
 
@@ -91,7 +87,6 @@ RANK_HUNG: Final = (
 )
 """The log shipper counts the line also where the gang ends before its metrics are scraped."""
 RANK_CORRUPT: Final = _named("corrupt-rank", NAMED_S)
-RANK_SLOW: Final = _named("slow-rank|slow-loader", STILL_SLOW_S)
 
 _RESTARTED: Final = (
     f"round(sum by ({_OF_RUN}) (increase({series.POD_RESTARTS}[1h])"
@@ -158,9 +153,6 @@ RUN_FAILED: Final = (
 )
 """Of every job kind. A JobSet that restarts a gang deletes its failed Job, and Training Operator the pods that it
 replaces: what remains failed is the end of the run. `job` and `indexed-job` are Jobs with the id of the run."""
-GROUPS_MISSING: Final = (
-    f"max by ({_OF_RUN}) ({series.GROUPS}) < max by ({_OF_RUN}) ({series.PLANNED_GROUPS})"
-)
 
 PENDING_TOO_LONG: Final = (
     f'sum by (namespace, pod, run_id, team) (({series.POD_PHASE}{{phase="Pending"}} == 1)'

@@ -17,18 +17,14 @@ from infra.observability.alert_expressions import (
     CHECKPOINT_FAILED,
     CHECKPOINT_SLOW,
     GPU_ERROR,
-    GROUPS_MISSING,
-    LOADER_STARVATION,
     LOW_UTILIZATION,
     NCCL_TIMEOUT,
     NODE_PRESSURE,
     PENDING_TOO_LONG,
     RANK_CORRUPT,
     RANK_HUNG,
-    RANK_SLOW,
     RESTART_LOOP,
     RESTORE_DRILL_FAILED,
-    RESUME_FAILED,
     RUN_FAILED,
     STUCK_ADMISSION,
     TARGET_DOWN,
@@ -105,16 +101,6 @@ _RUNS: Final = (
         "data loader is the usual cause: speed it up before adding GPUs.",
     ),
     Alert(
-        name="LoaderStarvation",
-        expression=LOADER_STARVATION,
-        lasting="5m",
-        owner=TEAM,
-        severity=TICKET,
-        summary=f"Run {_RUN} waits for data",
-        description="It spent {{ $value | humanizePercentage }} of its step time of 15 minutes waiting for "
-        "samples.",
-    ),
-    Alert(
         name="CheckpointSlow",
         expression=CHECKPOINT_SLOW,
         owner=PLATFORM,
@@ -128,17 +114,9 @@ _RUNS: Final = (
         expression=CHECKPOINT_FAILED,
         owner=PLATFORM,
         severity=PAGE,
-        summary=f"Run {_RUN} cannot write checkpoints",
-        description="Training continues, but the next interruption loses all progress since the last good "
-        "checkpoint.",
-    ),
-    Alert(
-        name="ResumeFailed",
-        expression=RESUME_FAILED,
-        owner=TEAM,
-        severity=PAGE,
-        summary=f"Run {_RUN} could not load a checkpoint",
-        description="It either resumed from an older checkpoint, or found no good one and stopped.",
+        summary=f"Run {_RUN} cannot write or load checkpoints",
+        description="If it trains, the next interruption loses all progress since the last good checkpoint. If it "
+        "could not load one, it resumed from an older one, or stopped.",
     ),
     Alert(
         name="PodRestartLoop",
@@ -157,15 +135,6 @@ _RUNS: Final = (
         summary=f"Run {_RUN} has failed",
         description="It does not restart: its own error occurred more often than allowed, or its "
         "configuration is invalid.",
-    ),
-    Alert(
-        name="GroupsMissing",
-        expression=GROUPS_MISSING,
-        lasting="2h",
-        owner=TEAM,
-        severity=TICKET,
-        summary=f"Run {_RUN} trains with fewer groups than it may have",
-        description="{{ $value | humanize }} of its replica groups take part, for two hours. It goes on, slower.",
     ),
     Alert(
         name="TrainingPodPending",
@@ -205,14 +174,6 @@ _RANKS: Final = (
         summary=f"A rank of run {_RUN} computes wrong values ({_CULPRIT})",
         description="Its replica differs from the others'. The run continues from the last step in which all "
         "agreed, but results of this node cannot be trusted: cordon it and remove its runs.",
-    ),
-    Alert(
-        name="RankSlow",
-        expression=RANK_SLOW,
-        owner=PLATFORM,
-        severity=TICKET,
-        summary=f"A rank of run {_RUN} slows the others down: {{{{ $labels.symptom }}}} ({_CULPRIT})",
-        description="All ranks of a step wait for the slowest one.",
     ),
 )
 

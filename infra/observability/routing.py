@@ -22,8 +22,8 @@ SECRETS_FOLDER: Final = "/etc/alertmanager/secrets"
 
 NULL_RECEIVER: Final = "nobody"
 
-LOADER_ALERTS: Final = ("LoaderStarvation", "LowGpuUtilization", "SlowLoaderHint")
-"""Alerts about one run, the most specific first: each implies those after it."""
+LOADER_ALERTS: Final = ("LowGpuUtilization", "SlowLoaderHint")
+"""Alerts about one run: the first implies the second."""
 
 
 class Channel(StrEnum):
@@ -95,12 +95,12 @@ def secrets(receivers: Sequence[Receiver]) -> list[str]:
 
 def _inhibitions() -> Iterator[dict[str, Any]]:
     """Suppress further alerts with the same cause."""
-    for number, plain in enumerate(LOADER_ALERTS[:-1], start=1):
-        yield {
-            "source_matchers": [f'alertname="{plain}"'],
-            "target_matchers": [f'alertname=~"{"|".join(LOADER_ALERTS[number:])}"'],
-            "equal": ["namespace", "run_id"],
-        }
+    idle, slow = LOADER_ALERTS
+    yield {
+        "source_matchers": [f'alertname="{idle}"'],
+        "target_matchers": [f'alertname="{slow}"'],
+        "equal": ["namespace", "run_id"],
+    }
     yield {
         "source_matchers": ['severity="critical"'],
         "target_matchers": ['severity="warning"'],

@@ -12,7 +12,7 @@ from typing import Final
 
 from infra.domain import naming
 from infra.observability import series
-from infra.observability.alert_expressions import HINT_RATIO, STARVATION_RATIO
+from infra.observability.alert_expressions import HINT_RATIO
 from ops import gang, logs, objects
 from ops.metrics import Vitals
 from ops.snapshot import Snapshot
@@ -24,6 +24,8 @@ SCALING: Final = 0.8
 """Minimum share of the speed per GPU to keep when nodes are added."""
 STALLED_AFTER_S: Final = 900.0
 """A younger run may still load, compile or wait for its first step."""
+STARVATION_RATIO: Final = 0.2
+"""Maximum fraction of step time spent waiting for samples."""
 STALL_SHARE: Final = 0.05
 """Maximum share of the time that training waits for saves, which are written in the background."""
 COLLECTIVE_SHARE: Final = 0.2
@@ -122,14 +124,14 @@ def _slow_loader(snapshot: Snapshot, vitals: Vitals) -> Verdict | None:
         symptom="slow-loader",
         headline=f"trains, but waits for data {_percent(vitals.loader)} of the time",
         evidence=(
-            f"{series.RUN_LOADER}: {vitals.loader:.2f} (an alert fires above {STARVATION_RATIO:g})",
+            f"{series.RUN_LOADER}: {vitals.loader:.2f}",
             *_busy_line(vitals),
         ),
         remedy=(
             f"{_copy_first(snapshot)}, and raise resources.cpu if its pods use all of theirs",
             "check that the dataset is sharded, in the pool's zone, and not on the file system that"
             " checkpoints are written to",
-            "adding GPUs does not help before this is fixed: docs/runbooks/LoaderStarvation.md",
+            "adding GPUs does not help before this is fixed: docs/runbooks/SlowLoaderHint.md",
         ),
     )
 

@@ -79,7 +79,7 @@ CAUSES: Final = (
             "python -m training.checkpoint verify RUN_DIR shows which file differs",
             "restore an older version of the bucket's object, or move the folder away to start at"
             " step 0",
-            "docs/runbooks/ResumeFailed.md; restore drills detect this early: docs/restore-drill.md",
+            "docs/runbooks/CheckpointFailed.md; restore drills detect this early: docs/restore-drill.md",
         ),
     ),
     Cause(

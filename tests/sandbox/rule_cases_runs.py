@@ -98,7 +98,6 @@ OF_CULPRITS: Final = (
             ("RankHung", "slow-rank", False),
             ("RankCorrupt", "corrupt-rank", True),
             ("RankCorrupt", "hung", False),
-            ("RankSlow", "slow-rank", False),
         )
     ),
     quiet("RankHung", "an hour ago, and the run goes on", {_NAMED % "hung": "0+0x600"}),
@@ -109,21 +108,6 @@ OF_CULPRITS: Final = (
         series={_LOG % "rank-named": "_x55 1+0x600"},
         labels=OF_RUN,
         value="1",
-    ),
-    *(
-        Case(
-            alert="RankSlow",
-            what=f"{symptom}, named again and again",
-            series={_NAMED % symptom: "0+60x600"},
-            labels=_culprit(symptom),
-        )
-        for symptom in ("slow-rank", "slow-loader")
-    ),
-    Case(
-        alert="RankSlow",
-        what="for one minute",
-        series={_NAMED % "slow-rank": "_x58 3480+60x600"},
-        labels=_culprit("slow-rank"),
     ),
 )
 """Ranks that the run itself has named."""
@@ -144,26 +128,10 @@ OF_PROGRAMS: Final = (
     *(
         quiet(alert, "a program that reports no metrics", _SILENT)
         for alert in (
-            *("LowGpuUtilization", "SlowLoaderHint", "LoaderStarvation", "CheckpointSlow"),
-            *("CheckpointFailed", "ResumeFailed", "PodRestartLoop", "RunFailed"),
+            *("LowGpuUtilization", "SlowLoaderHint", "CheckpointSlow"),
+            *("CheckpointFailed", "PodRestartLoop", "RunFailed"),
             *("NcclTimeout", "VolumeAlmostFull"),
         )
-    ),
-    quiet(
-        "LoaderStarvation",
-        "a program that reports steps, but not how long they waited for data",
-        {**_seconds("step_seconds_total", 60), **_seconds("loader_seconds_total", 0)},
-    ),
-    Case(
-        alert="LoaderStarvation",
-        what="a program that has reported, after its ranks stopped once",
-        series={
-            **_SILENT,
-            **dict.fromkeys(_seconds("step_seconds_total", 0), "0+60x20 _x5 0+60x600"),
-            **dict.fromkeys(_seconds("loader_seconds_total", 0), "0+30x20 _x5 0+30x600"),
-        },
-        labels=OF_RUN,
-        value="50%",
     ),
     Case(
         alert="LowGpuUtilization",
@@ -271,35 +239,6 @@ OF_RUNS: Final = (
         {**POD, f"DCGM_FI_DEV_GPU_UTIL{{{GPU}}}": _bursts("75", "20")},
     ),
     Case(
-        alert="LoaderStarvation",
-        what="30 s of each minute",
-        series={**_seconds("step_seconds_total", 60), **_seconds("loader_seconds_total", 30)},
-        labels=OF_RUN,
-        value="50%",
-    ),
-    Case(
-        alert="LoaderStarvation",
-        what="a shard that is fetched for four of every ten minutes",
-        series={
-            **_seconds("step_seconds_total", 60),
-            f"trainyard_loader_seconds_total{{{TRAINER}}}": " ".join(
-                f"{240 * n}+60x4 {240 * (n + 1)}+0x4" for n in range(20)
-            ),
-        },
-        labels=OF_RUN,
-        value="31.67%",
-    ),
-    quiet(
-        "LoaderStarvation",
-        "6 s of each minute",
-        {**_seconds("step_seconds_total", 60), **_seconds("loader_seconds_total", 6)},
-    ),
-    quiet(
-        "LoaderStarvation",
-        "no steps at all",
-        {**_seconds("step_seconds_total", 0), **_seconds("loader_seconds_total", 0)},
-    ),
-    Case(
         alert="CheckpointSlow",
         what="always three minutes, where the run file says 30 s",
         series=_saves("180+0x60", allowed=30),
@@ -362,18 +301,18 @@ OF_RUNS: Final = (
         labels=OF_RUN,
     ),
     Case(
-        alert="ResumeFailed",
+        alert="CheckpointFailed",
         what="one line in a log",
         series={_LOG % "restore-failed": "_x58 1+0x20"},
         labels=OF_RUN,
     ),
     Case(
-        alert="ResumeFailed",
+        alert="CheckpointFailed",
         what="a corrupt one, passed over",
         series={_EVENT % "checkpoint_corrupt": "_x58 1+0x20"},
         labels=OF_RUN,
     ),
-    quiet("ResumeFailed", "a run that resumed", {_EVENT % "resumed": "1+0x600"}),
+    quiet("CheckpointFailed", "a run that resumed", {_EVENT % "resumed": "1+0x600"}),
     Case(
         alert="PodRestartLoop",
         what="a container, five times in an hour",
@@ -436,27 +375,6 @@ OF_RUNS: Final = (
         "RunFailed",
         "a group failed before another was done",
         {**_group(0, failed="1+0x600"), **_group(1, complete="1+0x600")},
-    ),
-    Case(
-        alert="GroupsMissing",
-        what="one of three, for hours",
-        series={
-            f"trainyard_groups{{{TRAINER}}}": "3+0x20 2+0x600",
-            f"trainyard_planned_groups{{{TRAINER}}}": "3+0x600",
-        },
-        minutes=150,
-        labels=OF_RUN,
-        value="2",
-    ),
-    quiet(
-        "GroupsMissing",
-        "one that is away for an hour, and comes back under another leader",
-        {
-            f"trainyard_groups{{{TRAINER}}}": "3+0x20 2+0x60 _x600",
-            f"trainyard_planned_groups{{{TRAINER}}}": "3+0x80 _x600",
-            f"trainyard_groups{{{TRAINER.replace('hello-0', 'hello-1')}}}": "_x81 3+0x600",
-            f"trainyard_planned_groups{{{TRAINER.replace('hello-0', 'hello-1')}}}": "_x81 3+0x600",
-        },
     ),
     Case(
         alert="RunFailed",
