@@ -2,8 +2,6 @@
 PYTHON ?= python3
 VENV := .venv/bin/python
 SANDBOX := $(VENV) -m sandbox
-# Two test files in parallel, the longest first.
-PYTEST := $(VENV) -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
 STACK ?= local
 
 .PHONY: help up interrupt status down clean test reference check soak bench preview env
@@ -36,16 +34,16 @@ preview: env ## preview a stack with policies: make preview STACK=dev (default l
 reference: env ## write docs/schemas and docs/reference from the models
 	@$(VENV) -m tools.reference
 
-check: env ## run lint, type checks, unit, golden and policy tests (about three minutes)
+check: env ## run lint, type checks, and what a change can break of the unit, golden and policy tests
 	@$(VENV) -m ruff check .
 	@$(VENV) -m ruff format --check .
 	@$(VENV) -m mypy bootstrap infra training trainyard sandbox ops bench tools tests __main__.py
 	@cd policies && ../$(VENV) -m mypy --config-file ../pyproject.toml --python-executable .venv/bin/python .
-	@$(PYTEST) tests/unit tests/golden tests/policy
+	@$(VENV) -m tools.run_tests gate
 
-test: check ## run everything that CI runs; report the ten slowest tests
+test: check ## run what CI runs: check, then the core of the live tests and those nearest to the change
 	@$(SANDBOX) build --tests
-	@$(VENV) -m tools.live_tests
+	@$(VENV) -m tools.run_tests live
 
 soak: env ## run the fault tests with full counts
 	@$(VENV) -m pytest -q tests/trainer tests/sandbox --full

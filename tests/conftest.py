@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import pytest
 
@@ -15,18 +15,10 @@ from tests.s3.bucket import Bucket, environment, serve
 
 _FULL_COUNT_S = 4 * 3600
 """Time limit of a fault suite with `--full`: hundreds of trials of several seconds."""
-SAMPLE_S = 180.0
-"""Total duration of the files and tests that `--sample` draws."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full", action="store_true", help="fault suites with their full counts")
-    parser.addoption(
-        "--sample",
-        type=int,
-        metavar="SEED",
-        help=f"of what is marked `sampled`, run {SAMPLE_S:.0f} seconds of tests, drawn by this seed",
-    )
     parser.addoption(
         "--update-golden", action="store_true", help="rewrite golden and generated files"
     )
@@ -49,39 +41,13 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip tests that only run with `--full` or are not in the sample, before a fixture starts anything."""
-    full, seed = config.getoption("--full"), config.getoption("--sample")
-    units = {item: _sampled(item) for item in items}
-    long = dict(unit for unit in units.values() if unit)
-    drawn = set(long) if full or seed is None else sample(long, seed)
-    for item, unit in units.items():
-        if unit and unit[0] not in drawn:
-            item.add_marker(pytest.mark.skip(reason=f"not drawn by --sample {seed}"))
+    """Skip tests that only run with `--full`, before a fixture starts anything."""
+    full = config.getoption("--full")
+    for item in items:
         if full and "trials" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.timeout(_FULL_COUNT_S))
         if item.get_closest_marker("full_only") and not full:
             item.add_marker(pytest.mark.skip(reason="--full"))
-
-
-def _sampled(item: pytest.Item) -> tuple[str, float] | None:
-    """Return the id and the seconds of what is marked `sampled`: the test with all its parameters, or its file."""
-    for node, mark in item.iter_markers_with_node("sampled"):
-        if not mark.args:
-            raise pytest.UsageError(f"{node.nodeid}: `sampled` without the seconds that it takes")
-        return node.nodeid.split("[")[0], float(mark.args[0])
-    return None
-
-
-def sample(seconds: Mapping[str, float], seed: int) -> set[str]:
-    """Draw ids until their seconds fill `SAMPLE_S`, the same in each worker; at least one."""
-    order = random.Random(seed).sample(sorted(seconds), len(seconds))
-    drawn: set[str] = set()
-    left = SAMPLE_S
-    for unit in order:
-        if seconds[unit] <= left or not drawn:
-            drawn.add(unit)
-            left -= seconds[unit]
-    return drawn
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -22,7 +22,7 @@ from tests.sandbox.node_kit import until
 if TYPE_CHECKING:
     from tests.sandbox.conftest import Cluster
 
-pytestmark = [pytest.mark.sandbox, pytest.mark.sampled(12)]
+pytestmark = [pytest.mark.sandbox, pytest.mark.long(12)]
 
 IMAGE = "registry.example.com/operator@sha256:" + "1" * 64
 PLANS = (

@@ -87,7 +87,7 @@ def _answered(cluster: Cluster, name: str, resource: str, code: int) -> set[tupl
     }
 
 
-@pytest.mark.sampled(20)
+@pytest.mark.long(20)
 def test_audit_log_records_who_created_changed_and_deleted_a_run(audited: Cluster) -> None:
     spec, manifest = _manifest()
     text = json.dumps(manifest)

@@ -17,7 +17,7 @@ from sandbox.paths import PROJECT
 from tests.policy.test_policy_prices import OURS, P4D, karpenter, record
 from tests.sandbox.pulumi_project import Project
 
-pytestmark = [pytest.mark.sandbox, pytest.mark.sampled(86)]
+pytestmark = [pytest.mark.sandbox, pytest.mark.long(86)]
 
 PLATFORM = """
 import pulumi

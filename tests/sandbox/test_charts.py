@@ -33,7 +33,7 @@ from tests.unit.infra.network_model import Peer, admits
 if TYPE_CHECKING:
     from tests.sandbox.conftest import Cluster
 
-pytestmark = [pytest.mark.sandbox, pytest.mark.timeout(600), pytest.mark.sampled(61)]
+pytestmark = [pytest.mark.sandbox, pytest.mark.timeout(600), pytest.mark.long(61)]
 
 CHARTS = {
     "kueue": "kueue-chart",

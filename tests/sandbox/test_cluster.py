@@ -93,7 +93,7 @@ def test_client_without_a_certificate_is_rejected(cluster: Cluster) -> None:
     assert "401" in done.stderr
 
 
-@pytest.mark.sampled(14)
+@pytest.mark.long(14)
 def test_two_sandboxes_coexist_and_down_stops_only_its_own(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,7 +109,7 @@ def test_two_sandboxes_coexist_and_down_stops_only_its_own(
     assert all(running.alive for running in first.values())
 
 
-@pytest.mark.sampled(19)
+@pytest.mark.long(19)
 def test_a_service_whose_port_was_taken_before_it_listened_starts_on_another(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

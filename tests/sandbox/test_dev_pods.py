@@ -114,7 +114,7 @@ def _listed(one: Member) -> str:
     return text
 
 
-@pytest.mark.sampled(30)
+@pytest.mark.long(30)
 def test_a_dev_pod_runs_is_its_owners_and_keeps_the_home(
     guarded: GuardedCluster, member: Callable[[str], Member]
 ) -> None:
@@ -198,7 +198,7 @@ def _job(one: Member) -> str:
     )
 
 
-@pytest.mark.sampled(14)
+@pytest.mark.long(14)
 def test_members_copy_files_to_the_teams_volume_and_back(
     guarded: GuardedCluster, member: Callable[[str], Member], tmp_path: Path
 ) -> None:

@@ -42,7 +42,7 @@ from training.objects import Objects
 from training.source import digest
 from trainyard.store.posix import PosixStore
 
-pytestmark = [pytest.mark.sandbox, pytest.mark.sampled(31)]
+pytestmark = [pytest.mark.sandbox, pytest.mark.long(31)]
 
 TEAM = "drills"
 BUCKET = "drills"

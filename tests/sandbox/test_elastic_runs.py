@@ -88,7 +88,7 @@ def identity(pod: Json) -> tuple[str, int]:
     return pod["metadata"]["uid"], pod["status"]["containerStatuses"][0]["restartCount"]
 
 
-@pytest.mark.sampled(82)
+@pytest.mark.long(82)
 def test_nodes_go_and_come_and_nobody_restarts(
     elastic: Cluster, reference: Reference, command: Any
 ) -> None:
@@ -175,7 +175,7 @@ STEERED: Final[Json] = {
 }
 
 
-@pytest.mark.sampled(45)
+@pytest.mark.long(45)
 def test_a_group_leaves_a_node_that_was_cordoned_for_its_slow_rank(
     elastic: Cluster, reference: Reference, tmp_path: Path
 ) -> None:
@@ -227,7 +227,7 @@ def _add_on() -> list[Manifest]:
     return [home, walls, binding(walls), *found.before, *rights]
 
 
-@pytest.mark.sampled(30)
+@pytest.mark.long(30)
 def test_groups_of_an_ended_run_are_released_and_nothing_else_can_be_written(
     elastic: Cluster, tmp_path: Path, command: Any
 ) -> None:

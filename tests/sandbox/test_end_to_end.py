@@ -189,7 +189,7 @@ def _review_comment(
     return comment
 
 
-@pytest.mark.sampled(30)
+@pytest.mark.long(30)
 @pytest.mark.standin
 def test_the_workflows_find_a_hand_edit_and_deploy_only_what_was_planned(
     cluster: Cluster,
@@ -231,7 +231,7 @@ def test_the_workflows_find_a_hand_edit_and_deploy_only_what_was_planned(
             cluster.kubectl(*hold, '{"spec":{"stopPolicy":"None"}}')
 
 
-@pytest.mark.sampled(19)
+@pytest.mark.long(19)
 def test_the_policy_pack_passes_the_committed_stack(
     cluster: Cluster, first_up: subprocess.CompletedProcess[str], tmp_path: Path
 ) -> None:
@@ -286,7 +286,7 @@ def _runs_of(review: dict[str, Any]) -> dict[str, str]:
     return {one["name"]: one["does"] for one in review["consequences"] if one["what"] == "run"}
 
 
-@pytest.mark.sampled(42)
+@pytest.mark.long(42)
 def test_an_added_run_leaves_the_old_one_alone_and_an_edited_one_gets_a_new_id(
     cluster: Cluster, first_up: subprocess.CompletedProcess[str], tmp_path: Path, full: bool
 ) -> None:
@@ -317,7 +317,7 @@ def test_an_added_run_leaves_the_old_one_alone_and_an_edited_one_gets_a_new_id(
         assert review["editedRuns"] == ["edited-v1"] and not review["passes"]
 
 
-@pytest.mark.sampled(67)
+@pytest.mark.long(67)
 def test_wait_exits_with_the_exit_code_of_a_failed_run(
     cluster: Cluster, first_up: subprocess.CompletedProcess[str], tmp_path: Path
 ) -> None:
@@ -356,7 +356,7 @@ def test_invalid_stack_file_reports_one_line_per_error_and_creates_nothing(
     assert _jobsets(cluster) == before
 
 
-@pytest.mark.sampled(35)
+@pytest.mark.long(35)
 @pytest.mark.standin
 def test_up_converges_after_being_killed_at_any_point(
     cluster: Cluster, first_up: subprocess.CompletedProcess[str], tmp_path: Path

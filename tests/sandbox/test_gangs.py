@@ -21,7 +21,7 @@ from tests.sandbox.node_kit import HOST, delete, platform_in, until
 from training.deployment.launchers import LAUNCHERS
 from training.spec import Resources, RunSpec
 
-pytestmark = [pytest.mark.sandbox, pytest.mark.sampled(78)]
+pytestmark = [pytest.mark.sandbox, pytest.mark.long(78)]
 
 TEAM = "gang"
 NAMESPACE = naming.namespace(TEAM)

@@ -26,7 +26,7 @@ from tests.sandbox.escape_kit import Asker, create, delete, patch
 from tests.sandbox.node_kit import until
 from tests.sandbox.ops_kit import WORK, Json, Live, Stage
 
-pytestmark = [pytest.mark.sandbox, pytest.mark.sampled(45)]
+pytestmark = [pytest.mark.sandbox, pytest.mark.long(45)]
 
 STAGE = Stage(team="in-cluster")
 OTHER = "in-cluster-two"

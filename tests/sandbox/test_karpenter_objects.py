@@ -19,7 +19,7 @@ from tests.sandbox.node_kit import until
 if TYPE_CHECKING:
     from tests.sandbox.conftest import Cluster
 
-pytestmark = [pytest.mark.sandbox, pytest.mark.timeout(600), pytest.mark.sampled(20)]
+pytestmark = [pytest.mark.sandbox, pytest.mark.timeout(600), pytest.mark.long(20)]
 
 Json = dict[str, Any]
 

@@ -22,7 +22,7 @@ from tests.sandbox.launcher_kit import NAMESPACE, SPOT, TEAM, LiveRun, platform_
 from tests.sandbox.node_kit import platform_in
 from training.deployment.launchers.restarts import STATE_FILE
 
-pytestmark = [pytest.mark.sandbox, pytest.mark.sampled(129)]
+pytestmark = [pytest.mark.sandbox, pytest.mark.long(129)]
 
 KINDS = ("indexed-job", "trainjob", "pytorchjob", "mpijob")
 PROGRAMS = ("mpirun", "sshd")

@@ -17,7 +17,7 @@ import pytest
 from sandbox import paths
 from tests.sandbox.node_kit import until
 
-pytestmark = [pytest.mark.sandbox, pytest.mark.sampled(27)]
+pytestmark = [pytest.mark.sandbox, pytest.mark.long(27)]
 
 LIMIT_S = 540.0
 """Of one command, on a machine that may be busy with other tests; an idle one needs about 30 s."""

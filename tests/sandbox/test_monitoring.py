@@ -37,7 +37,7 @@ from training.spec import Resources
 if TYPE_CHECKING:
     from tests.sandbox.conftest import Cluster
 
-pytestmark = [pytest.mark.sandbox, pytest.mark.timeout(600), pytest.mark.sampled(47)]
+pytestmark = [pytest.mark.sandbox, pytest.mark.timeout(600), pytest.mark.long(47)]
 
 TEAM, POOL = "watched", "watched-pool"
 NODE = f"{POOL}-0"

@@ -24,7 +24,7 @@ from tests.sandbox.node_kit import (
     until,
 )
 
-pytestmark = [pytest.mark.sandbox, pytest.mark.sampled(23)]
+pytestmark = [pytest.mark.sandbox, pytest.mark.long(23)]
 
 WAITER = "trap 'echo asked' TERM; echo up; while ! test -e /v/go; do sleep 0.05; done; exit 6"
 VOLUME: dict[str, Any] = {"volumes": [{"name": "v", "emptyDir": {}}]}

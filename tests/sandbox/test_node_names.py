@@ -78,7 +78,7 @@ def test_set_hostname_as_fqdn_sets_the_full_hostname(kit: Kit) -> None:
     assert kit.log(pod) == "a.full.test-names.svc.cluster.local\n"
 
 
-@pytest.mark.sampled(30)
+@pytest.mark.long(30)
 def test_jobset_of_two_pods_completes_a_gloo_all_reduce(kit: Kit) -> None:
     kit.create("configmaps", "program", {"data": {"all_reduce.py": ALL_REDUCE}})
     kit.create("jobsets", "duo", _jobset(kit), JOBSETS)

@@ -24,7 +24,7 @@ from tests.sandbox.launcher_kit import (
 from tests.sandbox.node_kit import platform_in
 from training.deployment.launchers.restarts import STATE_FILE
 
-pytestmark = [pytest.mark.sandbox, pytest.mark.sampled(35)]
+pytestmark = [pytest.mark.sandbox, pytest.mark.long(35)]
 
 Runs = dict[str, LiveRun]
 

@@ -20,7 +20,7 @@ from sandbox.cluster import ClusterError
 from tests.sandbox.node_kit import until
 from tests.sandbox.ops_kit import WORK, Json, Live, Stage
 
-pytestmark = [pytest.mark.sandbox, pytest.mark.sampled(72)]
+pytestmark = [pytest.mark.sandbox, pytest.mark.long(72)]
 
 STAGE = Stage(team="opslive")
 TEAM, NAMESPACE, REAL = STAGE.team, STAGE.namespace, STAGE.real

@@ -18,7 +18,7 @@ from tests.sandbox.elastic_kit import ENDLESS, ElasticRun, Json
 from tests.sandbox.team_kit import TeamStage, process_pool
 from training.deployment import job
 
-pytestmark = [pytest.mark.sandbox, pytest.mark.sampled(100)]
+pytestmark = [pytest.mark.sandbox, pytest.mark.long(100)]
 
 TEAM: Final = "peers"
 STAGE: Final = TeamStage(

@@ -12,7 +12,7 @@ import pytest
 
 from sandbox.paths import PROJECT
 
-pytestmark = [pytest.mark.sandbox, pytest.mark.sampled(65)]
+pytestmark = [pytest.mark.sandbox, pytest.mark.long(65)]
 
 IMAGE = "sandbox.trainyard.dev/trainer@sha256:" + "0123456789abcdef" * 4
 GOOD_POD: dict[str, Any] = {

@@ -22,7 +22,7 @@ from tests.sandbox.node_kit import platform_in, trainer_image, until
 from training.deployment import job, run_files
 from training.spec import RunSpec
 
-pytestmark = [pytest.mark.sandbox, pytest.mark.timeout(600), pytest.mark.sampled(64)]
+pytestmark = [pytest.mark.sandbox, pytest.mark.timeout(600), pytest.mark.long(64)]
 
 TEAM = "programs"
 NAMESPACE = naming.namespace(TEAM)

@@ -11,7 +11,7 @@ import pytest
 from sandbox.cluster import ClusterError
 from tests.sandbox.pulumi_project import Project
 
-pytestmark = [pytest.mark.sandbox, pytest.mark.sampled(106)]
+pytestmark = [pytest.mark.sandbox, pytest.mark.long(106)]
 
 CANARY = "canary-5f1c7c1e"
 MANY_KINDS = """

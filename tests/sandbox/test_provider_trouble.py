@@ -12,7 +12,7 @@ import pytest
 
 from tests.sandbox.pulumi_project import Project, alive, children_of, read_until, wait_until
 
-pytestmark = [pytest.mark.sandbox, pytest.mark.sampled(63)]
+pytestmark = [pytest.mark.sandbox, pytest.mark.long(63)]
 
 NEVER_READY = """
 Object("core/v1:PersistentVolumeClaim", "claim", metadata=named("claim", annotations=ANNOTATIONS),

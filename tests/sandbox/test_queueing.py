@@ -11,7 +11,7 @@ from tests.sandbox.conftest import Cluster
 from tests.sandbox.node_kit import until
 from tests.sandbox.queue_kit import Fleet, evicted_because, held, pool, team_of
 
-pytestmark = [pytest.mark.sandbox, pytest.mark.sampled(51)]
+pytestmark = [pytest.mark.sandbox, pytest.mark.long(51)]
 
 A, B, PRODUCTION, STUCK = "qa", "qb", "qp", "qs"
 LIMITED, LENT, OWNED, SHARED = "q-limited", "q-lent", "q-owned", "q-shared"

@@ -14,7 +14,7 @@ from infra.domain import naming
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.queue_kit import Fleet, condition, held, holds_quota, pool, team_of
 
-pytestmark = [pytest.mark.sandbox, pytest.mark.sampled(22)]
+pytestmark = [pytest.mark.sandbox, pytest.mark.long(22)]
 
 SEED = int(os.environ.get("QUEUEING_SEED", "0")) or random.randrange(1, 2**32)
 RUNS, RUNS_FULL = 12, 100

@@ -24,7 +24,7 @@ from tests.sandbox.conftest import Cluster
 from tests.sandbox.node_kit import HOST, until
 from tests.sandbox.validation_kit import SPACE, CheckedStack
 
-pytestmark = [pytest.mark.sandbox, pytest.mark.sampled(61)]
+pytestmark = [pytest.mark.sandbox, pytest.mark.long(61)]
 
 Json = dict[str, Any]
 

@@ -25,7 +25,7 @@ from tests.golden.example_runs import IMAGE, scheduler_values
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.node_kit import until
 
-pytestmark = [pytest.mark.sandbox, pytest.mark.sampled(27)]
+pytestmark = [pytest.mark.sandbox, pytest.mark.long(27)]
 
 GROUP = "scheduling.volcano.sh"
 _POLICIES = ("trainyard-queue", "trainyard-queue-name")

@@ -21,7 +21,7 @@ from sandbox import paths
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.node_kit import until
 
-pytestmark = [pytest.mark.sandbox, pytest.mark.timeout(600), pytest.mark.sampled(84)]
+pytestmark = [pytest.mark.sandbox, pytest.mark.timeout(600), pytest.mark.long(84)]
 
 TEAM = "canary"
 NAMESPACE = f"team-{TEAM}"

@@ -30,7 +30,7 @@ from tests.sandbox.queue_kit import Fleet, Json, condition, held, holds_quota, p
 from tests.sandbox.steering_kit import Named
 from tests.sandbox.test_in_cluster import may
 
-pytestmark = [pytest.mark.sandbox, pytest.mark.sampled(95)]
+pytestmark = [pytest.mark.sandbox, pytest.mark.long(95)]
 
 RICH, POOR = "steered", "unsteered"
 EMPTY, SPOT, BOUGHT = "steered-empty", "steered-spot", "steered-bought"

@@ -250,7 +250,7 @@ def test_a_team_that_the_caller_is_not_a_member_of_is_named(guarded: GuardedClus
         record.read_record(ada, "esc-prod")
 
 
-@pytest.mark.sampled(17)
+@pytest.mark.long(17)
 def test_a_member_runs_a_sweep_within_the_walls_and_caps_of_the_team(
     guarded: GuardedCluster, tmp_path: Path
 ) -> None:

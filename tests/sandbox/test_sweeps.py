@@ -28,7 +28,7 @@ from training.sweep import state as states
 from training.sweep.asha import Asha
 from training.sweep.state import SweepState, Trial
 
-pytestmark = [pytest.mark.sandbox, pytest.mark.sampled(23)]
+pytestmark = [pytest.mark.sandbox, pytest.mark.long(23)]
 
 TEAM = "sweeps"
 SIZE, FULL_SIZE = 8, 200

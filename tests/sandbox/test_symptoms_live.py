@@ -18,7 +18,7 @@ from tests.sandbox.conftest import Cluster
 from tests.sandbox.node_kit import trainer_image, until
 from tests.sandbox.ops_kit import WHY_EVERY_S, WORK, Json, Live, Stage
 
-pytestmark = [pytest.mark.sandbox, pytest.mark.sampled(56)]
+pytestmark = [pytest.mark.sandbox, pytest.mark.long(56)]
 
 STAGE = Stage(team="symptoms")
 MIB = 2**20

@@ -14,7 +14,7 @@ from tests.sandbox.conftest import Cluster
 from tests.sandbox.node_kit import trainer_image, until
 from tests.sandbox.validation_kit import SPACE, CheckedStack
 
-pytestmark = [pytest.mark.sandbox, pytest.mark.sampled(43)]
+pytestmark = [pytest.mark.sandbox, pytest.mark.long(43)]
 
 Json = dict[str, Any]
 

@@ -12,7 +12,7 @@ from tests.s3.bucket import NAME, Bucket
 from tests.sandbox.test_state_rights import Engine, engine
 
 __all__ = ["engine"]
-pytestmark = [pytest.mark.sandbox, pytest.mark.sampled(27)]
+pytestmark = [pytest.mark.sandbox, pytest.mark.long(27)]
 
 KEY = ".pulumi/stacks/trainyard/dev.json"
 OF_THE_PAGE = {"acme-trainyard-state": NAME}

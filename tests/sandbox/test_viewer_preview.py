@@ -73,7 +73,7 @@ def _as(project: Project, kubeconfig: Path) -> Project:
     return Project(project.folder, env, project.namespace)
 
 
-@pytest.mark.sampled(34)
+@pytest.mark.long(34)
 @pytest.mark.standin
 def test_a_viewer_previews_changes_without_reading_or_changing_anything(
     cluster: Cluster, project: Project, viewer: Path

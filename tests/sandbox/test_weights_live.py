@@ -24,7 +24,7 @@ from tests.unit.weights.hub_server import COMMIT, MODEL, HubServer, serve
 from training.deployment import run_files, submission
 from training.spec import RunSpec
 
-pytestmark = [pytest.mark.sandbox, pytest.mark.timeout(600), pytest.mark.sampled(37)]
+pytestmark = [pytest.mark.sandbox, pytest.mark.timeout(600), pytest.mark.long(37)]
 
 TEAM = "weights"
 NAMESPACE = naming.namespace(TEAM)

@@ -21,7 +21,7 @@ from training.trainer.replicas.disputes import REPEATS_MAX
 from trainyard.contract import CULPRIT_LINE
 from trainyard.culprits import CORRUPT, HUNG, NO_RANK, Verdicts, parse_line
 
-pytestmark = pytest.mark.sampled(89)
+pytestmark = pytest.mark.long(89)
 
 WORLD = 3
 ENDLESS = (

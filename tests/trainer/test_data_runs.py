@@ -50,7 +50,7 @@ def cursor(files: RunFiles) -> dict[str, Any]:
     return store.manifest(store.steps()[-1]).data_cursor
 
 
-@pytest.mark.sampled(15)
+@pytest.mark.long(15)
 def test_a_run_over_two_staged_datasets_is_the_same_however_it_is_interrupted(
     trainer: Trainer, other: Path, tmp_path: Path
 ) -> None:

@@ -30,7 +30,7 @@ from training.trainer.flight.reports import Board, view_label
 from trainyard.contract import POD_NAME_ENV
 from trainyard.culprits import CORRUPT, HUNG, MISMATCHED, NO_RANK, SLOW_RANK, Verdicts
 
-pytestmark = pytest.mark.sampled(131)
+pytestmark = pytest.mark.long(131)
 
 PATIENCE = ("report.hang_after_s=3", "report.share_window_s=1", "collective_timeout_s=120")
 """Seconds instead of half a minute: the hangs here are real ones."""

@@ -25,7 +25,7 @@ from tests.trainer.elastic_groups import (
 from tests.trainer.ranks import Hook, until
 from tests.trainer.runs import Trainer
 
-pytestmark = pytest.mark.sampled(187)
+pytestmark = pytest.mark.long(187)
 
 
 @groups_of_one_or_two

@@ -21,7 +21,7 @@ from tests.trainer.runs import Trainer
 from training.checkpoint.s3 import S3Store
 from training.checkpoint.s3_fence import newest_attempt
 
-pytestmark = pytest.mark.sampled(66)
+pytestmark = pytest.mark.long(66)
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from tests.trainer.elastic_groups import (
 )
 from tests.trainer.ranks import until
 
-pytestmark = pytest.mark.sampled(92)
+pytestmark = pytest.mark.long(92)
 
 
 def add_spares(run: ElasticRun, count: int) -> None:

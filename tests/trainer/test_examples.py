@@ -20,7 +20,7 @@ from sandbox.example_environment import ExampleEnvironmentError
 from tests.trainer.example_runs import EXAMPLES, ExampleRun
 from trainyard.contract import EXIT_DONE, EXIT_PREEMPTED
 
-pytestmark = pytest.mark.sampled(323)
+pytestmark = pytest.mark.long(323)
 
 LONG_S = 1800
 

@@ -15,7 +15,7 @@ from training.config_errors import ConfigError
 from training.trainer.export import EXPORT_DIR, check_export, write_export
 from trainyard.notice import Notice
 
-pytestmark = pytest.mark.sampled(12)
+pytestmark = pytest.mark.long(12)
 
 EXPORTED = {
     "config.json",

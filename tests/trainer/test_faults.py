@@ -19,7 +19,7 @@ from tests.trainer.ranks import Hook, RunFiles
 from tests.trainer.runs import STEPS, Trainer, assert_same
 from trainyard.store.posix import PosixStore
 
-pytestmark = pytest.mark.sampled(71)
+pytestmark = pytest.mark.long(71)
 
 
 def at_boundary(action: Callable[[int, str], None], of_rank: int = 0) -> Hook:

@@ -15,7 +15,7 @@ from tests.trainer.fault_table import Trials
 from tests.trainer.ranks import Hook, RunFiles, held_before, noting_samples, until
 from tests.trainer.runs import INTERVAL, STEPS, Trainer, assert_same
 
-pytestmark = pytest.mark.sampled(25)
+pytestmark = pytest.mark.long(25)
 
 SAMPLES = 8
 """Of one step; as in the configuration of these runs."""

@@ -161,7 +161,7 @@ def test_a_node_s_notice_file_stops_all_ranks_though_one_sees_it(
     assert notice["source"] == "file on another rank"
 
 
-@pytest.mark.sampled(33)
+@pytest.mark.long(33)
 def test_a_save_that_misses_the_deadline_leaves_the_one_before_intact(
     trainer: Trainer, control: RunFiles
 ) -> None:
@@ -180,7 +180,7 @@ def test_a_save_that_misses_the_deadline_leaves_the_one_before_intact(
     assert_same(files, control)
 
 
-@pytest.mark.sampled(32)
+@pytest.mark.long(32)
 def test_a_missed_deadline_without_any_checkpoint_is_a_failure(trainer: Trainer) -> None:
     def hang_and_stop() -> None:
         request_stop()

@@ -101,7 +101,7 @@ def test_two_nodes_one_reclaimed_both_end_with_75_and_the_next_attempt_is_exact(
     assert_same(files, slow_control)
 
 
-@pytest.mark.sampled(20)
+@pytest.mark.long(20)
 def test_a_killed_rank_is_replaced_under_a_live_launcher_and_a_notice_still_ends_it(
     trainer: Trainer, slow_control: RunFiles, launch: Launch, tmp_path: Path
 ) -> None:
@@ -121,7 +121,7 @@ def test_a_killed_rank_is_replaced_under_a_live_launcher_and_a_notice_still_ends
     assert_same(files, slow_control)
 
 
-@pytest.mark.sampled(22)
+@pytest.mark.long(22)
 def test_a_group_of_an_elastic_run_that_is_stopped_for_good_is_ended_by_its_launcher(
     trainer: Trainer, launch: Launch, tmp_path: Path
 ) -> None:
@@ -145,7 +145,7 @@ def until_step_of(files: RunFiles, attempt: int) -> None:
     until(lambda: [m for m in files.metrics() if m["attempt"] == attempt], f"attempt {attempt}")
 
 
-@pytest.mark.sampled(18)
+@pytest.mark.long(18)
 def test_a_gang_of_one_pod_restarts_its_ranks_there_and_counts_over_all_its_pods(
     trainer: Trainer, launch: Launch, tmp_path: Path
 ) -> None:
@@ -174,7 +174,7 @@ def test_a_gang_of_one_pod_restarts_its_ranks_there_and_counts_over_all_its_pods
     assert files.events("resumed")[-1]["from_step"] > 0
 
 
-@pytest.mark.sampled(11)
+@pytest.mark.long(11)
 def test_ranks_that_fail_before_their_first_step_get_a_new_pod(
     launch: Launch, tmp_path: Path
 ) -> None:
@@ -191,7 +191,7 @@ def test_ranks_that_fail_before_their_first_step_get_a_new_pod(
     assert json.loads(budget.read_text())["failures"] == 2
 
 
-@pytest.mark.sampled(25)
+@pytest.mark.long(25)
 def test_when_the_fork_server_is_killed_the_ranks_restart_without_it(
     trainer: Trainer, launch: Launch, tmp_path: Path
 ) -> None:
@@ -205,7 +205,7 @@ def test_when_the_fork_server_is_killed_the_ranks_restart_without_it(
     assert "without the fork server" in read_log(tmp_path)
 
 
-@pytest.mark.sampled(11)
+@pytest.mark.long(11)
 def test_a_rank_stopped_for_ever_does_not_make_a_notice_a_failure(
     trainer: Trainer, launch: Launch, tmp_path: Path
 ) -> None:

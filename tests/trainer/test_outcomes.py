@@ -15,7 +15,7 @@ from sandbox.ports import free_port
 from tests.trainer.outcome_programs import ROOT, Gang
 from tests.trainer.ranks import DEADLINE_S, until
 
-pytestmark = pytest.mark.sampled(98)
+pytestmark = pytest.mark.long(98)
 
 DEADLINE_NOTICE_S = 7
 """The ranks are killed after 2 s of it."""

@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from tests.trainer.ranks import RunFiles, until
 from tests.trainer.runs import Trainer, assert_same
 
-pytestmark = pytest.mark.sampled(98)
+pytestmark = pytest.mark.long(98)
 
 SHORT = (
     "steps=5",

@@ -27,7 +27,7 @@ from trainyard.contract import PEER_MEMORY_ENV
 from trainyard.restarts import INDEX_ENV
 from trainyard.shared_files import shared_token
 
-pytestmark = pytest.mark.sampled(157)
+pytestmark = pytest.mark.long(157)
 
 SHARDED = ("parallel.shard=2", "peer_memory.every_steps=1", "checkpoint.every_steps=1000")
 

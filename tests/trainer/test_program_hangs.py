@@ -14,7 +14,7 @@ import pytest
 from tests.trainer.outcome_programs import ROOT
 from tests.trainer.ranks import DEADLINE_S, until
 
-pytestmark = pytest.mark.sampled(42)
+pytestmark = pytest.mark.long(42)
 
 PROGRAM = """
 import pathlib, signal, sys, time

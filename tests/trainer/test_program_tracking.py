@@ -18,7 +18,7 @@ from tests.trainer.outcome_programs import ROOT
 from tests.trainer.ranks import DEADLINE_S, until
 from trainyard.tracking.rest_server import RestServer
 
-pytestmark = pytest.mark.sampled(25)
+pytestmark = pytest.mark.long(25)
 RUN_ID = "sft-v1-0a1b2c3d"
 PROGRAM = """
 import pathlib, sys, time

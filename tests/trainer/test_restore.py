@@ -52,7 +52,7 @@ def model_of(run: RunFiles) -> dict[str, torch.Tensor]:
     return dict(tensors)
 
 
-@pytest.mark.sampled(16)
+@pytest.mark.long(16)
 def test_transformers_loads_an_exported_model_with_the_trained_weights(
     ask: Ask, control: RunFiles, tmp_path: Path
 ) -> None:

@@ -19,7 +19,7 @@ from training.checkpoint.s3_fence import S3Fence, newest_attempt
 from training.objects import ObjectError, Objects
 from trainyard.store.interface import StaleAttempt
 
-pytestmark = pytest.mark.sampled(29)
+pytestmark = pytest.mark.long(29)
 WRITES = "^(PUT|POST|DELETE)"
 MANIFEST_PUT = r"^PUT .*step-00000020/manifest\.json"
 

@@ -14,7 +14,7 @@ from tests.trainer.ranks import RunFiles, until
 from tests.trainer.runs import INTERVAL, STEPS, Trainer, assert_same
 from training.checkpoint.s3 import S3Store
 
-pytestmark = pytest.mark.sampled(76)
+pytestmark = pytest.mark.long(76)
 
 
 @pytest.fixture

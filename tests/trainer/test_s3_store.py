@@ -24,7 +24,7 @@ from trainyard.store.interface import folder_name
 from trainyard.store.manifest import CorruptCheckpoint
 from trainyard.store.posix import PosixStore
 
-pytestmark = pytest.mark.sampled(37)
+pytestmark = pytest.mark.long(37)
 
 
 @pytest.fixture

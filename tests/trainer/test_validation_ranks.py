@@ -22,7 +22,7 @@ from training.validation import bandwidth, gang, ranks, short_training, smoke
 from training.validation.expected import Expected
 from training.validation.gang import Gang
 
-pytestmark = pytest.mark.sampled(53)
+pytestmark = pytest.mark.long(53)
 
 MODULE = ("-m", "training.validation")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import functools
 import sys
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
@@ -12,7 +11,7 @@ from typing import Final
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tools.imports import ROOT, files, imported, imports, module_imports, module_paths
 
 ROOMS = (
     "bootstrap",
@@ -25,42 +24,6 @@ ROOMS = (
     "bench",
     "tools",
 )
-
-
-@functools.cache
-def import_statements(text: str) -> list[ast.Import | ast.ImportFrom]:
-    """All of a module's, in functions and under TYPE_CHECKING, too; parsed once for all tests."""
-    nodes = ast.walk(ast.parse(text))
-    return [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
-
-
-def imports(path: Path, root: Path = ROOT) -> Iterator[tuple[str, list[str]]]:
-    """(module, imported names) of every import."""
-    for node in import_statements(path.read_text(encoding="utf-8")):
-        if isinstance(node, ast.Import):
-            yield from ((alias.name, []) for alias in node.names)
-        else:
-            base = node.module or ""
-            if node.level:
-                package = path.relative_to(root).parts[: -node.level]
-                base = ".".join([*package, *([base] if base else [])])
-            yield base, [alias.name for alias in node.names]
-
-
-def imported(path: Path) -> set[str]:
-    """Every module that a file imports, in dotted form; names imported from a package included."""
-    return {f"{base}.{name}" for base, names in imports(path) for name in names} | {
-        base for base, _ in imports(path)
-    }
-
-
-def files(*folders: str) -> Iterator[Path]:
-    """Python files of folders, except virtual environments."""
-    for folder in folders:
-        top = ROOT / folder
-        for path in [top] if top.is_file() else sorted(top.rglob("*.py")):
-            if ".venv" not in path.parts:
-                yield path
 
 
 def offenders(paths: Iterator[Path], *forbidden: str) -> list[str]:
@@ -282,25 +245,9 @@ def test_nothing_imports_the_sandbox_or_the_tests() -> None:
 
 
 def import_cycle(root: Path, *folders: str) -> list[str]:
-    """The modules of one import cycle, the first repeated at the end; empty if there is none.
-
-    `from PACKAGE import MODULE` is an import of the module, not of the package's `__init__.py`.
-    """
-    paths = {}
-    for path in files(*(str(root / folder) for folder in folders)):
-        parts = path.relative_to(root).with_suffix("").parts
-        paths[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    edges = {
-        module: {
-            name
-            for base, names in imports(path, root)
-            for name in (
-                [f"{base}.{n}" if f"{base}.{n}" in paths else base for n in names] or [base]
-            )
-            if name in paths and name != module
-        }
-        for module, path in paths.items()
-    }
+    """The modules of one import cycle, the first repeated at the end; empty if there is none."""
+    paths = module_paths(root, *folders)
+    edges = {module: module_imports(module, paths, root) for module in paths}
     try:
         TopologicalSorter(edges).prepare()
     except CycleError as error:

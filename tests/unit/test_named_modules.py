@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from tools import live_tests
+from tools import run_tests
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULE = r"(?:infra|training|trainyard|sandbox|ops|bench|policies|tests)(?:\.[A-Za-z_]\w*)+"
@@ -88,10 +88,7 @@ def test_wrong_module_name_is_found_in_every_position() -> None:
 
 def test_files_of_tests_that_run_together_have_names_of_their_own() -> None:
     """Folders of tests are no packages: pytest imports a file by its name alone."""
-    lines = (ROOT / "Makefile").read_text(encoding="utf-8").splitlines()
-    commands = [line.split("$(PYTEST)")[1].split() for line in lines if "$(PYTEST) " in line]
-    assert len(commands) == 1
-    for words in (*commands, live_tests.FOLDERS):
-        folders = [ROOT / word for word in words if word.startswith("tests/")]
+    for suite in run_tests.SUITES.values():
+        folders = [ROOT / name for name in suite]
         names = [path.name for folder in folders for path in folder.rglob("test_*.py")]
         assert len(folders) > 2 and {name for name in names if names.count(name) > 1} == set()

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
-from tests.unit.test_import_rules import ROOMS, ROOT, files, imports
+from tests.unit.test_import_rules import ROOMS
+from tools.imports import ROOT, files, imports
 
 PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^ ;]+)", re.MULTILINE)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tools import live_tests
+from tools import run_tests
 
 PASSES = "def test_passes():\n    pass\n"
 BROKEN = "def test_broken():\n    assert False\n"
@@ -29,16 +29,26 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def run(folder: Path) -> int:
-    return live_tests.run([str(folder)], [], folder / "cache")
+def run(folder: Path, strict: bool = False) -> int:
+    return run_tests.run([str(folder)], folder / "cache", strict)
 
 
-def test_a_test_that_passes_alone_is_named(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+MEND = "Tests to mend, failed with others and passed alone:"
+
+
+def test_a_test_that_passes_alone_is_named_with_its_seed(
+    folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRAINYARD_TEST_SEED", "17")
     (folder / "test_late.py").write_text(LATE)
     assert run(folder) == 0
-    assert (
-        "test_late.py::test_late: failed beside other tests, passed alone" in capfd.readouterr().out
-    )
+    named = "\n  TRAINYARD_TEST_SEED=17 python -m pytest test_late.py::test_late"
+    assert f"{MEND}{named}" in capfd.readouterr().out
+
+
+def test_it_fails_the_nightly_run(folder: Path) -> None:
+    (folder / "test_late.py").write_text(LATE)
+    assert run(folder, strict=True) == 1
 
 
 def test_a_broken_test_fails_twice(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -47,13 +57,13 @@ def test_a_broken_test_fails_twice(folder: Path, capfd: pytest.CaptureFixture[st
     assert run(folder) == 1
     printed = capfd.readouterr().out
     assert "test_broken.py::test_broken: failed twice" in printed
-    assert "test_late.py::test_late: failed beside other tests, passed alone" in printed
+    assert "python -m pytest test_late.py::test_late" in printed.partition(MEND)[2]
 
 
 def test_what_fails_in_many_places_is_not_tried_again(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    for number in range(live_tests.AGAIN + 1):
+    for number in range(run_tests.AGAIN + 1):
         (folder / f"test_broken_{number}.py").write_text(BROKEN)
     assert run(folder) == 1
     assert "once more" not in capfd.readouterr().out
