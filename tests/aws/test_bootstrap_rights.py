@@ -19,6 +19,8 @@ from tests.aws.programs import whole
 from tests.aws.provider_calls import PROVIDER_CALLS, Calls
 from tests.aws.test_bootstrap import HOME, many, may, program
 
+pytestmark = pytest.mark.long(45)
+
 CALLED = {
     "s3:HeadBucket": "s3:ListBucket",
     "s3:PutBucketEncryption": "s3:PutEncryptionConfiguration",

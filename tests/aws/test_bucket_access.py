@@ -20,6 +20,8 @@ from tests.aws.clusters import bare_cluster
 from tests.aws.iam_evaluation import Document, Request, allowed
 from tests.aws.moto_cloud import ACCOUNT, REGION, Cloud, deploy
 
+pytestmark = [pytest.mark.core, pytest.mark.long(3)]
+
 KEY = f"arn:aws:kms:{REGION}:{ACCOUNT}:key/data"
 OTHER_ACCOUNT = "999999999999"
 

@@ -17,7 +17,7 @@ from tests.sandbox.access_matrix import CLUSTER, Cell, Subject, answers, matrix
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.node_kit import until
 
-pytestmark = pytest.mark.sandbox
+pytestmark = [pytest.mark.sandbox, pytest.mark.core, pytest.mark.long(65)]
 
 FOLDER = Path(__file__).resolve().parents[1] / "golden/access"
 OWN, OTHER = "access-a", "access-b"

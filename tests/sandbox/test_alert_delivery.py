@@ -28,7 +28,7 @@ from trainyard.culprits import Culprit
 from trainyard.prometheus import RunCollector, start_server
 from trainyard.run_logs import Totals
 
-pytestmark = [pytest.mark.sandbox, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.sandbox, pytest.mark.timeout(600), pytest.mark.long(11)]
 
 TEAM = "research"
 RECEIVERS = [

@@ -24,7 +24,7 @@ from tests import waiting
 if TYPE_CHECKING:
     from tests.sandbox.conftest import Cluster
 
-pytestmark = pytest.mark.sandbox
+pytestmark = [pytest.mark.sandbox, pytest.mark.long(33)]
 DEADLINE_S = 180.0
 
 

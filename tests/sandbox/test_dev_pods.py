@@ -31,7 +31,7 @@ from tests.sandbox.escape_objects import IMAGE, RESEARCH, platform, values
 from tests.sandbox.node_kit import until
 from training.dev_session import ACTIVITY
 
-pytestmark = pytest.mark.sandbox
+pytestmark = [pytest.mark.sandbox, pytest.mark.long(16)]
 
 NAMESPACE = naming.namespace(RESEARCH)
 

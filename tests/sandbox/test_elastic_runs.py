@@ -37,7 +37,7 @@ from tests.sandbox.steering_kit import Named
 from tests.sandbox.test_in_cluster import may
 from training.spec import CHECKPOINT_MOUNT, Groups
 
-pytestmark = pytest.mark.sandbox
+pytestmark = [pytest.mark.sandbox, pytest.mark.long(11)]
 
 NOTICE_S = 60.0
 Reference = partial[dict[int, float]]

@@ -28,7 +28,12 @@ from tests.unit.ops import github_server
 if TYPE_CHECKING:
     from tests.sandbox.conftest import Cluster
 
-pytestmark = [pytest.mark.sandbox, pytest.mark.timeout(1200)]
+pytestmark = [
+    pytest.mark.sandbox,
+    pytest.mark.timeout(1200),
+    pytest.mark.core,
+    pytest.mark.long(450),
+]
 STACK_FILE = paths.PROJECT / "Pulumi.local.yaml"
 RUNS = "trainyard:runs"
 COMMAND_S = 900.0

@@ -47,7 +47,7 @@ from tests.sandbox.pulumi_project import children_of
 from training.deployment.launchers import LAUNCHERS
 from training.spec import Groups
 
-pytestmark = pytest.mark.sandbox
+pytestmark = [pytest.mark.sandbox, pytest.mark.core, pytest.mark.long(80)]
 
 ATTEMPTS: list[Attempt] = [
     *escape_attempts.every(),

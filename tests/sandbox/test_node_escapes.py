@@ -13,7 +13,7 @@ from tests.sandbox.conftest import Cluster
 from tests.sandbox.escape_handlers import DONE, FILE, KEPT, SEEN, HandlerAttempt
 from tests.sandbox.node_kit import Kit, processes_with, serving, until
 
-pytestmark = pytest.mark.sandbox
+pytestmark = [pytest.mark.sandbox, pytest.mark.core, pytest.mark.long(10)]
 
 USERS = {"root": 0, "another user": 1000}
 

@@ -26,7 +26,7 @@ from tests.sandbox.node_kit import (
 )
 from training.source import digest
 
-pytestmark = pytest.mark.sandbox
+pytestmark = [pytest.mark.sandbox, pytest.mark.long(35)]
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from tests.sandbox.node_kit import (
     until,
 )
 
-pytestmark = pytest.mark.sandbox
+pytestmark = [pytest.mark.sandbox, pytest.mark.core, pytest.mark.long(12)]
 
 POLITE = "trap 'echo asked; sleep 0.3; exit 75' TERM; echo up; while :; do sleep 0.05; done"
 KEPT = {"finalizers": ["trainyard.dev/test"]}

@@ -16,7 +16,7 @@ from tests.golden.example_runs import PREPARED, platform, run_of
 from tests.sandbox.conftest import Cluster
 from training.deployment.launchers import LAUNCHERS
 
-pytestmark = pytest.mark.sandbox
+pytestmark = [pytest.mark.sandbox, pytest.mark.core, pytest.mark.long(26)]
 
 TEAM = "podsec"
 NAMESPACE = naming.namespace(TEAM)

@@ -17,7 +17,7 @@ from tests.sandbox.conftest import Cluster
 from tests.sandbox.node_kit import HOST, until
 from training.deployment.launchers import pod as pods
 
-pytestmark = pytest.mark.sandbox
+pytestmark = [pytest.mark.sandbox, pytest.mark.core, pytest.mark.long(14)]
 
 TEAM = "quotas"
 NAMESPACE = naming.namespace(TEAM)

@@ -13,7 +13,7 @@ import pytest
 
 from tests.sandbox.pulumi_project import Project
 
-pytestmark = pytest.mark.sandbox
+pytestmark = [pytest.mark.sandbox, pytest.mark.core, pytest.mark.long(12)]
 
 PROGRAM = """
 Object("core/v1:ConfigMap", "config", metadata=named("config"), data={"a": "1"}, opts=inside)

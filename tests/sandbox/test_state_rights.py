@@ -18,7 +18,7 @@ from sandbox import environment, paths, toolchain
 from tests.aws.iam_evaluation import Request, allowed
 from tests.s3.bucket import NAME, Bucket
 
-pytestmark = pytest.mark.sandbox
+pytestmark = [pytest.mark.sandbox, pytest.mark.long(11)]
 
 ACCOUNT = "123456789012"
 HOME = Home(

@@ -28,7 +28,7 @@ from tests.sandbox.escape_kit import GuardedCluster, standing
 from tests.sandbox.escape_objects import IMAGE, RESEARCH, platform
 from tests.sandbox.node_kit import until
 
-pytestmark = pytest.mark.sandbox
+pytestmark = [pytest.mark.sandbox, pytest.mark.long(17)]
 
 NAMESPACE = naming.namespace(RESEARCH)
 ADA, BOB, LEAD = "ada@example.com", "bob@example.com", "lead@example.com"

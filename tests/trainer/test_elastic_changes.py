@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from bench.trainer.elastic_changes import plan_changes, play_changes
 from tests.trainer.fault_table import Trials
+
+pytestmark = pytest.mark.long(17)
 
 
 def test_changes_of_the_membership_change_no_bit(

@@ -9,6 +9,8 @@ from tests.trainer.elastic_groups import final_weights, start_run
 from tests.trainer.ranks import RunFiles
 from tests.trainer.runs import Trainer, assert_same
 
+pytestmark = [pytest.mark.core, pytest.mark.long(20)]
+
 
 def test_losses_and_weights_do_not_depend_on_the_number_of_groups(
     trainer: Trainer, alone: RunFiles, full: bool

@@ -13,6 +13,8 @@ from tests.trainer.ranks import RunFiles, noting_samples, until
 from tests.trainer.runs import STEPS, Trainer, assert_same
 from trainyard.store.posix import PosixStore
 
+pytestmark = [pytest.mark.core, pytest.mark.long(26)]
+
 
 def test_two_uninterrupted_runs_are_bit_identical(trainer: Trainer, control: RunFiles) -> None:
     assert trainer.run("again") == [0, 0]

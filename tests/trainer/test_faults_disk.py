@@ -17,6 +17,8 @@ from tests.trainer.ranks import Hook, RunFiles
 from tests.trainer.runs import Trainer, assert_same
 from trainyard.store.posix import PosixStore
 
+pytestmark = pytest.mark.long(11)
+
 SIZE = 4 << 20
 """Of the file system, in bytes: a run with its four checkpoints needs a fifth of that."""
 

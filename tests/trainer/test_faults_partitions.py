@@ -17,6 +17,8 @@ from tests.trainer.ranks import Hook, RunFiles, held_before, until
 from tests.trainer.runs import STEPS, Trainer, assert_same
 from training.checkpoint.contents import Progress
 
+pytestmark = pytest.mark.long(25)
+
 OLD_ATTEMPTS_OWN = ".writing-step-*-attempt-00000001"
 
 

@@ -17,6 +17,8 @@ from training.trainer.processes.forkserver import RankSpec
 from trainyard.contract import EXIT_DIR_ENV
 from trainyard.exit_codes import ExitDir
 
+pytestmark = pytest.mark.long(10)
+
 PROGRAM = """
 import os, signal, subprocess, sys, time
 if sys.argv[1] == "listen":

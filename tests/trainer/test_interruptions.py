@@ -16,6 +16,8 @@ from tests.trainer.ranks import Hook, RunFiles, until
 from tests.trainer.runs import STEPS, Trainer, assert_same
 from trainyard.notice import Notice
 
+pytestmark = [pytest.mark.core, pytest.mark.long(60)]
+
 
 def before(module: str, name: str, call: int, rank: int, action: Callable[[], Any]) -> Hook:
     """On one rank, do `action` before the call with this number (from 1) of a function."""

@@ -17,6 +17,8 @@ from sandbox.ports import free_port
 from tests.trainer.ranks import DEADLINE_S, RunFiles, until
 from tests.trainer.runs import STEPS, Trainer, assert_same
 
+pytestmark = pytest.mark.long(80)
+
 Launcher = subprocess.Popen[bytes]
 Launch = Callable[..., Launcher]
 

@@ -12,6 +12,8 @@ from training.trainer.loss import compute_logits, mean_loss
 from training.trainer.parallel.architecture import model_settings
 from training.trainer.parallel.llama import Llama
 
+pytestmark = pytest.mark.long(11)
+
 SHAPES = {
     "heads of their own": ModelConfig(),
     "shared key/value heads": ModelConfig(heads=4, kv_heads=2, hidden_size=64),

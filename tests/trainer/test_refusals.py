@@ -12,6 +12,8 @@ from tests.trainer.ranks import start
 from tests.trainer.runs import Trainer
 from trainyard.store.posix import PosixStore
 
+pytestmark = pytest.mark.long(12)
+
 
 def refused(trainer: Trainer, run: str, *assignments: str, world: int = 2) -> list[str]:
     """What the refused run said: one line per mistake."""

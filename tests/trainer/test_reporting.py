@@ -19,6 +19,8 @@ from sandbox.ports import free_port
 from tests.trainer.ranks import RunFiles, held_before, until
 from tests.trainer.runs import STEPS, Trainer, assert_same
 
+pytestmark = pytest.mark.long(33)
+
 
 def scrape(port: int) -> str:
     try:

@@ -23,6 +23,8 @@ from trainyard.store import hashes
 from trainyard.store.manifest import Manifest
 from trainyard.store.posix import PosixStore
 
+pytestmark = pytest.mark.long(12)
+
 NEWEST = f"step-{STEPS:08d}"
 
 

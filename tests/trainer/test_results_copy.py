@@ -23,6 +23,8 @@ from trainyard.store.interface import folder_name
 from trainyard.store.manifest import MANIFEST_FILE
 from trainyard.store.posix import PosixStore
 
+pytestmark = pytest.mark.long(12)
+
 RUN = "llama-v1-0a1b2c3d"
 
 

@@ -11,6 +11,8 @@ from tests.s3.bucket import NAME, Bucket
 from tests.trainer.s3_places import MODEL, Place, save
 from training.checkpoint import __main__ as command
 
+pytestmark = pytest.mark.long(11)
+
 
 def verified(monkeypatch: pytest.MonkeyPatch, where: str) -> int:
     monkeypatch.setattr("sys.argv", ["checkpoint", "verify", where])

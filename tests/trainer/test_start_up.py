@@ -14,6 +14,8 @@ from tests.trainer.ranks import DEADLINE_S
 from tests.trainer.runs import Trainer
 from training.trainer.processes.preload import more_modules
 
+pytestmark = pytest.mark.long(13)
+
 PROGRAM = """
 import json, os, pathlib, sys
 from training.trainer.__main__ import main
