@@ -81,8 +81,8 @@ def _select(suite: str) -> Selection:
     near = distances(uses(ROOT, [f for f in files if not f.endswith(".py")]), changed)
     limit = LIVE_S if suite == "live" and base else float("inf")
     found = select(every, near, limit)
-    since = f"that changed since {base[:8]}" if base else "of the project, all"
-    print(f"{suite}: what {len(changed)} files {since}, can break ({_BASE}=COMMIT or {_ALL})")
+    since = f"that changed since {base[:8]}" if base else "of the project"
+    print(f"{suite}: what {len(changed)} files {since} can break ({_BASE}=COMMIT or {_ALL})")
     print(f"  runs: {_files(found.chosen)}")
     print(f"  does not run, because nothing that it uses has changed: {_files(found.unaffected)}")
     if found.left_out:
@@ -93,7 +93,9 @@ def _select(suite: str) -> Selection:
 
 
 def _files(found: Sequence[Unit]) -> str:
-    return f"{len({unit.file for unit in found})} files, core {sum(unit.core for unit in found)}"
+    core = len({unit.file for unit in found if unit.core})
+    always = f", {core} of them whatever has changed" if core else ""
+    return f"{len({unit.file for unit in found})} files{always}"
 
 
 def _pytest(cache: Path, arguments: Sequence[str]) -> int:
