@@ -95,7 +95,7 @@ class Cluster:
         except (TypeError, KeyError, ValueError, AttributeError) as error:
             raise _kubeconfig_error(f"unexpected structure ({error!r})") from None
         if errors:
-            raise UnknownCallerError(f"kubeconfig: no credentials: {errors[0]}; {_LOG_IN}")
+            raise _no_credentials(errors[0])
         if not self._api.configuration.host.startswith("http"):
             raise _kubeconfig_error("the cluster of its context has no server")
 
@@ -286,6 +286,24 @@ def _kubeconfig_error(why: str) -> ClusterError:
     return ClusterError(
         f"kubeconfig: not usable: {text}; select another with --kubeconfig or --context"
     )
+
+
+def _no_credentials(error: str) -> UnknownCallerError:
+    """Return the error for a credential plugin's failure. A plugin that ended with 0 has not asked to log in."""
+    remedy = _LOG_IN
+    if error.startswith(_BAD_PLUGIN):
+        remedy = (
+            "the command of users[].user.exec must exist and print an ExecCredential of its apiVersion as JSON,"
+            " and nothing else; run it by hand (kubectl config view --minify shows it)"
+        )
+    return UnknownCallerError(f"kubeconfig: no credentials: {error}; {remedy}")
+
+
+_BAD_PLUGIN: Final = (
+    *("exec: failed to decode", "exec: malformed", "exec: plugin api version", "exec: missing"),
+    "[Errno ",  # It could not be started.
+)
+"""How errors begin that logging in does not mend."""
 
 
 class _ErrorCapture(logging.Handler):

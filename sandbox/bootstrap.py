@@ -21,12 +21,18 @@ UV = "uv==0.13.9"
 COMMAND = """\
 #!/bin/sh
 # Runs `python -m ops` of this project, from any folder. Written by sandbox/bootstrap.py.
-bin=$(dirname "$(readlink -f "$0")")
+here=$0
+while [ -L "$here" ]; do
+  target=$(readlink "$here")
+  case $target in /*) here=$target ;; *) here=$(dirname "$here")/$target ;; esac
+done
+bin=$(cd "$(dirname "$here")" && pwd)
 code='import sys; sys.path.insert(0, sys.argv.pop(1)); from ops.__main__ import main; sys.exit(main())'
 exec "$bin/python" -P -c "$code" "${bin%/.venv/bin}" "$@"
 """
-"""The command `trainyard`. No PYTHONPATH, which programs that it starts would inherit; -P: a folder named
-like one of the project's packages must not take its place."""
+"""The command `trainyard`. Links to it are followed, but not links of its folders: a checkout's `.venv` may be a
+link to another's. No PYTHONPATH, which programs that it starts would inherit; -P: a folder named like one of the
+project's packages must not take its place."""
 REQUIREMENTS = "requirements.txt"
 BYTES_NEEDED = {REQUIREMENTS: 8 * 1024**3, "infra/requirements.txt": 2 * 1024**3}
 """Free disk space for both environments and downloads, by what `.venv` holds (torch alone unpacks to 5 GB)."""

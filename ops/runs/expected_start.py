@@ -1,9 +1,10 @@
 """When a waiting run is expected to start: a range from what its own team holds and what waits before it. Pure.
 
-The soonest time assumes that everything goes well for the run: runs with a lower priority give way, runs of other
-teams, whose ends nobody but them can read, end now, and nothing before it takes what becomes free. The latest time
-assumes the guarantee of the team only, the order of the queue, and that runs use their time limit or a quarter
-more than their remaining steps take. It leaves out what is submitted later, failures, and nodes that must start.
+Runs of the team with a lower priority give way, where its queue preempts them: at once, or after their grace
+period. The soonest time assumes that everything goes well for the run: runs of other teams, whose ends only they
+can read, end now, and nothing before it takes what becomes free. The latest time assumes the guarantee of the team
+only, the order of the queue, and that runs use their time limit or a quarter more than their remaining steps take.
+It leaves out what is submitted later, failures, and nodes that must start.
 """
 
 from __future__ import annotations
@@ -75,6 +76,8 @@ class _Holder:
     soonest_s: float
     latest_s: float
     """Infinite: it has no end that is known."""
+    gives_way: bool = False
+    """Whether Kueue preempts it for the run."""
 
 
 def expected_start(snapshot: Snapshot, known: Mapping[str, Progress]) -> ExpectedStart | None:
@@ -131,8 +134,10 @@ def _suiting(snapshot: Snapshot, workload: Json) -> list[str]:
 
 def _holders(snapshot: Snapshot, known: Mapping[str, Progress]) -> list[_Holder]:
     """Return what the team's admitted runs and dev pods hold, with the ends that can be known."""
-    assert snapshot.workload is not None
+    assert snapshot.workload is not None and snapshot.cluster_queue is not None
     own = int(snapshot.workload["spec"].get("priority") or 0)
+    preemption = snapshot.cluster_queue["spec"].get("preemption") or {}
+    preempts = preemption.get("withinClusterQueue", "Never") != "Never"
     found = []
     for one in snapshot.workloads:
         mine = objects.meta(one).get("namespace") == snapshot.namespace
@@ -140,9 +145,11 @@ def _holders(snapshot: Snapshot, known: Mapping[str, Progress]) -> list[_Holder]
             continue
         run_id = objects.run_id_of(one) or objects.name(one)
         left = known.get(run_id, NO_PROGRESS).seconds_left
-        gives_way = int(one["spec"].get("priority") or 0) < own
+        gives_way = preempts and int(one["spec"].get("priority") or 0) < own
         limit = _limit_left(snapshot, one)
         estimate = math.inf if left is None else left * _SLOWER + _ENDING_S
+        if gives_way:
+            estimate = min(estimate, max(_ENDING_S, _grace(one)))
         for flavor, gpus in _held(one).items():
             found.append(
                 _Holder(
@@ -151,9 +158,16 @@ def _holders(snapshot: Snapshot, known: Mapping[str, Progress]) -> list[_Holder]
                     gpus=gpus,
                     soonest_s=0.0 if left is None or gives_way else min(left, limit),
                     latest_s=min(estimate, limit),
+                    gives_way=gives_way,
                 )
             )
     return found
+
+
+def _grace(workload: Json) -> float:
+    """Return the seconds that the pods of a run have to save and end."""
+    specs = [one["template"]["spec"] for one in workload["spec"].get("podSets") or []]
+    return max((float(one.get("terminationGracePeriodSeconds") or 30) for one in specs), default=30)
 
 
 def _held(workload: Json) -> dict[str, Decimal]:
@@ -266,4 +280,5 @@ def _no_latest(endless: Sequence[str], own: bool) -> str:
 def _named(holders: Sequence[_Holder]) -> str:
     names = list(dict.fromkeys(h.run_id for h in holders))
     more = ", ..." if len(names) > _NAMED else ""
-    return f"when {', '.join(names[:_NAMED])}{more} has ended"
+    what = "has given way: lower priority" if all(h.gives_way for h in holders) else "has ended"
+    return f"when {', '.join(names[:_NAMED])}{more} {what}"

@@ -166,6 +166,7 @@ def test_a_gang_of_one_pod_restarts_its_ranks_there_and_counts_over_all_its_pods
     until_step_of(files, 3)
     pod.send_signal(signal.SIGTERM)
     assert pod.wait(DEADLINE_S) == 75, read_log(tmp_path)
+    assert "launch: stopped by SIGTERM; ends with 75" in read_log(tmp_path)
     assert json.loads(budget.read_text())["failures"] == 2
     assert [e["restarts_in_pod"] for e in files.events("started")] == [0, 1, 2]
 

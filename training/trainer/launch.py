@@ -62,13 +62,16 @@ def main(arguments: Sequence[str]) -> int:
         os.environ[EXIT_DIR_ENV] = folder
         pod = _pod_restarts(own.restarts_file, options.max_restarts)
         agent.restart_by_cause(results, pod)
-        torchrun_code = _run(options)
+        torchrun_code, stopped_by = _run(options)
         for text in results.config_errors():
             print(text, file=sys.stderr)
         ranks = torchrun.determine_local_world_size(options.nproc_per_node)
         request, done = results.first_request(), results.is_done()
         code = node_exit_code(results.results(), ranks, torchrun_code, request, done=done)
-        return pod.exit_code(code) if pod else code
+        code = pod.exit_code(code) if pod else code
+        if stopped_by:
+            print(f"launch: stopped by {stopped_by}; ends with {code}", file=sys.stderr)
+        return code
 
 
 def _own_options(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
@@ -109,8 +112,8 @@ def _apply_defaults(options: argparse.Namespace) -> None:
         os.environ.setdefault("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
 
 
-def _run(options: argparse.Namespace) -> int:
-    """Run torchrun's agent; return its exit code and print one line for a failure."""
+def _run(options: argparse.Namespace) -> tuple[int, str]:
+    """Run torchrun's agent; return its exit code and the signal that stopped it. Print one line for a failure."""
     from torch.distributed import run as torchrun
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -119,19 +122,18 @@ def _run(options: argparse.Namespace) -> int:
     try:
         torchrun.run(options)  # type: ignore[no-untyped-call]
     except SignalException as error:
-        print(f"launch: ended by {error.sigval.name}", file=sys.stderr)
-        return 128 + error.sigval
+        return 128 + error.sigval, error.sigval.name
     except ChildFailedError as error:
         rank, failure = error.get_first_failure()
         print(f"launch: rank {rank} ended first, with {failure.exitcode}", file=sys.stderr)
-        return failure.exitcode if failure.exitcode > 0 else 128 - failure.exitcode
+        return (failure.exitcode if failure.exitcode > 0 else 128 - failure.exitcode), ""
     except RendezvousError as error:
         print(f"launch: the nodes did not meet: {error}", file=sys.stderr)
-        return 1
+        return 1, ""
     except (RuntimeError, OSError) as error:
         print(f"launch: {type(error).__name__}: {error}", file=sys.stderr)
-        return 1
-    return 0
+        return 1, ""
+    return 0, ""
 
 
 def _use_one_thread() -> None:

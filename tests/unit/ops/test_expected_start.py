@@ -31,13 +31,16 @@ def left(seconds: float) -> Progress:
     return Progress(step=0, steps=int(seconds), steps_per_s=1.0)
 
 
-def expected(*others: Json, mine: Json | None = None, **known: Progress) -> ExpectedStart:
+def expected(
+    *others: Json, mine: Json | None = None, preemption: str = "LowerPriority", **known: Progress
+) -> ExpectedStart:
     """The run needs 16 GPUs; the team's queue has 16 of spot and lends nothing."""
     own = mine or workload()
     used = sum(
         8 * one["spec"]["podSets"][0]["count"] for one in others if "admission" in one["status"]
     )
     queue = cluster_queue(spot=16, used={"spot": used})
+    queue["spec"]["preemption"] = {"withinClusterQueue": preemption}
     found = expected_start(
         snapshot(
             workload=own,
@@ -104,7 +107,14 @@ def test_a_run_before_it_without_a_limit_has_no_latest_time() -> None:
 
 def test_runs_with_a_lower_priority_give_way() -> None:
     found = expected(holder("low", 2, priority=1), low=left(3600))
-    assert (found.soonest_s, found.latest_s) == (0, 4620)
+    assert (found.soonest_s, found.latest_s) == (0, 120)
+    assert found.text == "within 2 min: when low has given way: lower priority"
+    limited = holder("low", 2, limit_s=3660, priority=1)
+    template = limited["spec"]["podSets"][0].setdefault("template", {}).setdefault("spec", {})
+    template["terminationGracePeriodSeconds"] = 300
+    assert expected(limited).latest_s == 300
+    kept = expected(limited, preemption="Never")
+    assert (kept.soonest_s, kept.latest_s, kept.why) == (0, 3600, "when low has ended")
 
 
 def test_room_in_the_guarantee_means_now() -> None:

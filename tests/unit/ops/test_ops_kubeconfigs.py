@@ -22,6 +22,7 @@ from ops.cluster import (
 from ops.collect import NODES
 from tests.unit.snapshots import Text
 
+VERSION = "client.authentication.k8s.io/v1beta1"
 SERVER = "http://127.0.0.1:1"
 """A port without a listener."""
 
@@ -77,8 +78,7 @@ def test_a_token_in_the_wrong_place_is_not_printed(tmp_path: Path) -> None:
 
 def _plugin(script: str) -> dict[str, Any]:
     """A user whose credentials come from a program, as on EKS."""
-    version = "client.authentication.k8s.io/v1beta1"
-    run = {"apiVersion": version, "command": sys.executable, "args": ["-c", script]}
+    run = {"apiVersion": VERSION, "command": sys.executable, "args": ["-c", script]}
     return {"name": "u", "user": {"exec": run}}
 
 
@@ -86,7 +86,7 @@ def _plugin(script: str) -> dict[str, Any]:
     ("script", "message"),
     [
         ("import sys; sys.exit('The SSO session has expired')", "The SSO session has expired"),
-        ("print('hello')", "exec: failed to decode process output"),
+        ("import sys; sys.exit(1)", "exec: process returned 1"),
     ],
 )
 def test_expired_credentials_are_reported_before_any_request(
@@ -99,6 +99,36 @@ def test_expired_credentials_are_reported_before_any_request(
         Cluster(kubeconfig(tmp_path, user=_plugin(script)))
     assert message in str(raised.value)
     text(str(raised.value))
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("print('hello')", "exec: failed to decode process output"),
+        ("print('{}')", "exec: malformed response. missing key"),
+        ("print('[]')", "exec: malformed response. missing key"),
+        (
+            'print(\'{"apiVersion": "v1", "kind": "x", "status": {}}\')',
+            "exec: plugin api version v1 does not match",
+        ),
+        (
+            f'print(\'{{"apiVersion": "{VERSION}", "kind": "x", "status": {{"clientCertificateData": "x"}}}}\')',
+            "exec: missing clientKeyData",
+        ),
+        (None, "[Errno 2] No such file or directory: '/none'"),
+    ],
+)
+def test_a_plugin_that_prints_no_credential_is_not_taken_for_an_expired_login(
+    script: str | None, message: str, tmp_path: Path
+) -> None:
+    user = _plugin(script or "")
+    if script is None:
+        user["user"]["exec"]["command"] = "/none"
+    with pytest.raises(UnknownCallerError) as raised:
+        Cluster(kubeconfig(tmp_path, user=user))
+    text = str(raised.value)
+    assert message in text and "must exist and print an ExecCredential" in text
+    assert "expired" not in text and len(text.splitlines()) == 1
 
 
 def test_an_unreachable_api_server_is_named_without_client_internals(
