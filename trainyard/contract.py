@@ -61,6 +61,10 @@ WORKER_EXIT_S: Final = 5
 """From the committed checkpoint to the end of a rank's process."""
 LAUNCHER_EXIT_S: Final = 5
 """From the last rank's end to the end of the pod's main process."""
+START_TIMEOUT_S: Final = 1200
+"""Limit of a start in seconds: pods of a gang may start minutes apart, then ranks stage data, load and compile.
+
+The queue waits as long for a gang's pods."""
 DEFAULT_NOTICE_S: Final = 90
 """From SIGTERM to the hard end where nothing says how long that is."""
 

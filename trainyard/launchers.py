@@ -23,10 +23,9 @@ from trainyard.contract import (
     NODE_NAME_ENV,
     POD_IP_ENV,
     POD_NAME_ENV,
+    START_TIMEOUT_S,
 )
 
-JOIN_TIMEOUT_S: Final = 300
-"""Time for all nodes to meet; pods of a gang may start minutes apart."""
 RANK_PARENT: Final = (sys.executable, "-u", "-m", "trainyard.rank", "--")
 _MODULES: Final = {
     "torchrun": ("torch",),
@@ -129,7 +128,7 @@ def _torchrun(ranks: Ranks, rank: list[str]) -> list[str]:
             f"--rdzv-id={ranks.run_id}",
             "--rdzv-backend=c10d",
             f"--rdzv-endpoint={ranks.host}:{ranks.port}",
-            f"--rdzv-conf=join_timeout={JOIN_TIMEOUT_S}",
+            f"--rdzv-conf=join_timeout={START_TIMEOUT_S}",
         ]
     return [*command, "--max-restarts=0", "--no-python", *rank]
 

@@ -6,18 +6,14 @@ import functools
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from trainyard import shared_files
-from trainyard.contract import EVENTS_FILE
+from trainyard.contract import EVENTS_FILE, START_TIMEOUT_S
 from trainyard.restart_budget import restarts_in_pod
 from trainyard.run_info import run
 from trainyard.run_logs import EventLog
 from trainyard.store.fence import ATTEMPTS_DIR, PosixFence
 from trainyard.store.posix import PosixStore
-
-_JOIN_TIMEOUT_S: Final = 600.0
-"""Ranks may load for minutes before the first of them calls the library."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +48,7 @@ def current() -> Session:
         message.parent.mkdir(parents=True, exist_ok=True)
         shared_files.write(message, fence.attempt)
     else:
-        number = shared_files.wait(message, _JOIN_TIMEOUT_S, "rank 0's attempt number")
+        number = shared_files.wait(message, START_TIMEOUT_S, "rank 0's attempt number")
         fence = PosixFence(folder, int(number))
     events = EventLog(folder / EVENTS_FILE, fence.attempt, enabled=run.rank == 0 and run.in_run)
     if run.in_run:

@@ -84,7 +84,7 @@ cat > /work/hangs.py <<'END'{HANGS}END
 export PYTHONPATH=/work:$PYTHONPATH
 exec python -m training.trainer.launch --standalone --nproc-per-node=2 -m hangs \\
     --config /work/config.yaml --run-dir /work/hung --set collective_timeout_s=10 \\
-    --set batch.micro_samples=4
+    --set start_timeout_s=10 --set batch.micro_samples=4
 """
 
 LONELY = r"""

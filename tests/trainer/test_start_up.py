@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -87,3 +88,47 @@ def test_the_fork_server_loads_the_model_that_a_folder_names(
     model = ["--set", f"model={{path: {tmp_path}}}"]
     assert more_modules([*arguments, *model]) == ["transformers.models.gpt2.modeling_gpt2"]
     assert more_modules(["--no-config"]) == []
+
+
+def test_ranks_wait_for_each_other_longer_until_the_first_step_is_done(
+    trainer: Trainer, tmp_path: Path
+) -> None:
+    """The limits in order, between the steps; of a divided model, whose groups torch would give others."""
+    noted = tmp_path / "limits"
+
+    def hook(rank: int) -> None:
+        from torch import distributed as dist
+
+        from training.trainer import loop
+        from training.trainer.parallel import world
+
+        def note(owner: Any, name: str) -> None:
+            plain = getattr(owner, name)
+
+            def noting(*arguments: Any, **named: Any) -> Any:
+                limit = named.get("timeout") or arguments[0]
+                with noted.open("a") as file:
+                    file.write(f"{name} {limit.total_seconds():.0f}\n")
+                return plain(*arguments, **named)
+
+            pytest.MonkeyPatch().setattr(owner, name, noting)
+
+        def step(run: Any, *, plain: Any = loop.train_step) -> Any:
+            with noted.open("a") as file:
+                file.write("step\n")
+            return plain(run)
+
+        if rank == 0:
+            note(world, "rendezvous")
+            note(dist, "init_process_group")
+            note(dist, "set_timeout")
+            pytest.MonkeyPatch().setattr(loop, "train_step", step)
+
+    settings = ("steps=5", "parallel.shard=2", "start_timeout_s=300", "collective_timeout_s=100")
+    assert trainer.run("run", *settings, hook=hook) == [0, 0]
+    before, after = noted.read_text().split("step\n", 1)
+    names = [line.split() for line in before.splitlines()]
+    assert {limit for _, limit in names} == {"300"}
+    assert {name for name, _ in names} == {"rendezvous", "init_process_group", "set_timeout"}
+    assert set(after.splitlines()) == {"set_timeout 100", "step"}
+    assert after.count("set_timeout") == before.count("set_timeout") >= 2

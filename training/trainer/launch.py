@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from training.spec import EXIT_PREEMPTED
 from training.trainer.processes.forkserver import PROGRAM
-from trainyard.contract import EXIT_DIR_ENV
+from trainyard.contract import EXIT_DIR_ENV, START_TIMEOUT_S
 from trainyard.exit_codes import ExitDir, node_exit_code
 from trainyard.launchers import RANK_PARENT, rank_command
 from trainyard.restart_budget import PodRestarts, RestartBudget
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 DEFAULT_SHUTDOWN_TIMEOUT_S: Final = 90
 """Time for the ranks' last checkpoint; longer than the trainer's default deadline."""
-DEFAULT_JOIN_TIMEOUT_S: Final = 300
-"""Rendezvous timeout; pods of a gang may start minutes apart."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -106,7 +104,7 @@ def _apply_defaults(options: argparse.Namespace) -> None:
         options.shutdown_timeout = DEFAULT_SHUTDOWN_TIMEOUT_S
     if "join_timeout" not in options.rdzv_conf:
         given = [options.rdzv_conf] if options.rdzv_conf else []
-        options.rdzv_conf = ",".join([*given, f"join_timeout={DEFAULT_JOIN_TIMEOUT_S}"])
+        options.rdzv_conf = ",".join([*given, f"join_timeout={START_TIMEOUT_S}"])
     if options.max_restarts:
         # The agent's own store would show restarted ranks the addresses of those before them.
         os.environ.setdefault("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")

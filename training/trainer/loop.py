@@ -27,7 +27,7 @@ from training.trainer.flight.work_clock import WorkClock
 from training.trainer.metrics.progress import ProgressDisplay
 from training.trainer.metrics.step_metrics import StepMeter
 from training.trainer.parallel.build import Network
-from training.trainer.parallel.world import World
+from training.trainer.parallel.world import World, limit_collectives
 from training.trainer.replicas.comparison import Replicas, ReplicasDiffer
 from training.trainer.schedule import learning_rate
 from trainyard.notice import Notice
@@ -158,10 +158,18 @@ def train_step(run: Run) -> StepAgreement:
     )
     if run.clock and (own := run.clock.seconds()):
         recorder.add_step(StepTimes(step, exchanged - begun, *own))
+    end_start(run)
     run.checkpointer.raise_if_replaced()
     if run.memory and agreed.notice is None:
         run.meter.add_stall(waited + run.memory.take_if_due(run.progress))
     return agreed
+
+
+def end_start(run: Run) -> None:
+    """Once a step is done, limit what follows by the time of a step."""
+    if run.recorder.starting:
+        run.recorder.starting = False
+        limit_collectives(run.config.collective_timeout_s)
 
 
 def not_finite(step: int, loss: float, grad_norm: float) -> LossNotFinite:

@@ -49,7 +49,8 @@ def main() -> int:
 
 def _config(asked: argparse.Namespace) -> TrainerConfig:
     size = int(os.environ.get("WORLD_SIZE", "1"))
-    more = {"device": asked.device, "collective_timeout_s": asked.timeout}
+    limits = dict.fromkeys(("start_timeout_s", "collective_timeout_s"), asked.timeout)
+    more = {"device": asked.device, **limits}
     return trainer_config.parse({**short_training.trainer_settings(size), **more})
 
 

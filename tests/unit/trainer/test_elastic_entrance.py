@@ -47,7 +47,8 @@ class State:
     """Stands in for Computation: what a rank of a joining group fills and updates."""
 
     def __init__(self, patience_s: float) -> None:
-        config = SimpleNamespace(collective_timeout_s=patience_s)
+        blocks = SimpleNamespace(compile=False)
+        config = SimpleNamespace(collective_timeout_s=patience_s, blocks=blocks)
         self.run = SimpleNamespace(config=config, progress=PROGRESS)
         self.tensors = {"model": {"a": torch.zeros(4)}}
         self.length = 5

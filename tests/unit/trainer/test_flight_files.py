@@ -110,11 +110,14 @@ def test_a_rank_that_waits_in_a_comparison_is_ahead_of_one_that_is_not_there_yet
 
 
 def test_a_phase_may_last_three_times_as_long_as_usual_but_not_until_ranks_give_up() -> None:
-    patience = Patience(hang_after_s=20, window_s=5, collective_timeout_s=120, world=2)
+    patience = Patience(
+        hang_after_s=20, window_s=5, start_limit_s=1200, collective_timeout_s=120, world=2
+    )
     assert patience.allowed_s(1e9) == 20
     assert patience.allowed_s(10e9) == 30
     assert patience.allowed_s(60e9) == 90
     assert patience.allowed_s(None) == 90
+    assert patience.allowed_s(None, starting=True) == 900  # compilation takes minutes
 
 
 def test_reports_are_read_as_they_were_written(tmp_path: Path) -> None:
@@ -179,7 +182,13 @@ def test_a_full_memory_file_system_does_not_end_the_watchdog(
     watchdog = Watchdog(
         tmp_path,
         Recorder(),
-        lambda world: Patience(hang_after_s=1.0, window_s=5, collective_timeout_s=120, world=world),
+        lambda world: Patience(
+            hang_after_s=1.0,
+            window_s=5,
+            start_limit_s=1200,
+            collective_timeout_s=120,
+            world=world,
+        ),
         rank=5,
         ring=tmp_path / "rank-00005-1",
         end_hung_rank=False,

@@ -113,7 +113,7 @@ def test_an_mpijob_names_what_its_ranks_need() -> None:
     job = mpijob.render(of_run, where)[0]
     launcher = job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]
     [names] = [v["value"] for v in launcher["env"] if v["name"] == contract.EXPORTED_ENV]
-    assert {"NCCL_DEBUG", "CUDA_DEVICE_MAX_CONNECTIONS", "HF_TOKEN"} <= set(names.split(","))
+    assert {"NCCL_DEBUG", "TRITON_CACHE_DIR", "HF_TOKEN"} <= set(names.split(","))
 
 
 def test_mpirun_tells_ranks_of_other_pods_where_to_leave_their_results(
@@ -126,3 +126,26 @@ def test_mpirun_tells_ranks_of_other_pods_where_to_leave_their_results(
     env = {launchers.MPI_HOSTFILES[0]: "/etc/mpi/hostfile"}
     command = launchers.start_of("mpirun", ranks, ["train.py"], {}, env).command
     assert command[command.index(contract.EXIT_DIR_ENV) - 1] == "-x"
+
+
+@pytest.mark.parametrize(
+    ("one", "value"),
+    [
+        (run(parallelism={"tensor": 2, "shard": 4}), "1"),
+        (run(parallelism={"shard": 8}), None),
+        (run(), None),
+        (of_program(parallelism={"tensor": 2}), None),
+    ],
+)
+def test_kernels_keep_one_queue_only_where_the_trainer_divides_blocks(
+    one: RunSpec, value: str | None
+) -> None:
+    found = {v["name"]: v.get("value") for v in pod.worker(one, platform(), None)["env"]}
+    assert found.get("CUDA_DEVICE_MAX_CONNECTIONS") == value
+
+
+def test_what_is_compiled_outlasts_the_pod_and_is_not_copied_with_the_results() -> None:
+    one = run()
+    found = {v["name"]: v.get("value") for v in pod.worker(one, platform(), None)["env"]}
+    for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
+        assert found[name].startswith(f"{one.run_dir}/.")

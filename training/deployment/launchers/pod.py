@@ -112,11 +112,14 @@ def command(run: RunSpec, rendezvous_host: str | None) -> list[str]:
 def environment(run: RunSpec, platform: Platform) -> list[dict[str, Any]]:
     """Return the container's environment, sorted by name."""
     pools = placement.eligible_pools(run, platform)
+    compiled = f"{run.run_dir}/.compiled"
     variables = {
-        # Overlap of compute and communication in order of issue needs a single queue.
-        "CUDA_DEVICE_MAX_CONNECTIONS": "1",
         # The root file system is read-only; libraries keep their caches under HOME.
         "HOME": "/tmp",
+        # Not under HOME, which ends with the pod: the next attempt would compile again.
+        "TORCHINDUCTOR_CACHE_DIR": f"{compiled}/inductor",
+        "TRITON_CACHE_DIR": f"{compiled}/triton",
+        **_queue_env(run),
         "OMP_NUM_THREADS": str(run.config.get("threads", 1)),
         "PYTHONUNBUFFERED": "1",
         "TOKENIZERS_PARALLELISM": "false",
@@ -125,6 +128,17 @@ def environment(run: RunSpec, platform: Platform) -> list[dict[str, Any]]:
         **placement.network_settings(run),
     }
     return [{"name": name, "value": variables[name]} for name in sorted(variables)]
+
+
+def _queue_env(run: RunSpec) -> dict[str, str]:
+    """Return the number of the GPU's hardware queues, if it is not left to CUDA.
+
+    Tensor parallelism exchanges in each layer, between kernels that wait for the result: one queue keeps the order
+    of issue. With several, as FSDP2 needs, gathers of the next layer overlap with the computation of this one.
+    A program chooses by its own `env`.
+    """
+    in_order = run.program is None and run.parallelism.get("tensor", 1) > 1
+    return {"CUDA_DEVICE_MAX_CONNECTIONS": "1"} if in_order else {}
 
 
 def secret_environment(run: RunSpec, platform: Platform) -> list[dict[str, Any]]:

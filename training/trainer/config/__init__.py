@@ -31,6 +31,7 @@ from training.trainer.config.optimization import OptimizerConfig, ScheduleConfig
 from training.trainer.config.parallel import BlocksConfig, ParallelConfig, PrecisionConfig
 from training.trainer.config.peer_memory import PeerMemoryConfig
 from training.trainer.config.reporting import EvaluationConfig, ReportConfig
+from trainyard.contract import START_TIMEOUT_S
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,8 +48,11 @@ class TrainerConfig:
     """auto: cuda if this rank has a GPU."""
     threads: int = 1
     """CPU threads per rank. Losses are bit-identical only for equal thread counts."""
+    start_timeout_s: float = START_TIMEOUT_S
+    """How long ranks wait for each other in seconds until the first step is done: to stage data, to load a
+    checkpoint, to compile. At least `collective_timeout_s`."""
     collective_timeout_s: float = 120.0
-    """Timeout of a collective in seconds; when it expires, the process ends with the cause."""
+    """Timeout of a collective in seconds from then on; when it expires, the process ends with the cause."""
     model: ModelConfig = field(default_factory=ModelConfig)
     parallel: ParallelConfig = field(default_factory=ParallelConfig)
     precision: PrecisionConfig = field(default_factory=PrecisionConfig)
@@ -62,6 +66,11 @@ class TrainerConfig:
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     report: ReportConfig = field(default_factory=ReportConfig)
+
+    @property
+    def start_limit_s(self) -> float:
+        """Timeout of a collective until the first step is done."""
+        return max(self.start_timeout_s, self.collective_timeout_s)
 
     @property
     def peak_learning_rate(self) -> float:
@@ -93,7 +102,7 @@ class TrainerConfig:
 
     def validate(self) -> Issues:
         """Yield what cannot work."""
-        for name in ("steps", "threads", "collective_timeout_s"):
+        for name in ("steps", "threads", "start_timeout_s", "collective_timeout_s"):
             yield from positive(name, getattr(self, name))
         yield from not_negative("seed", self.seed)
         for section in (

@@ -115,6 +115,8 @@ class Entrance:
             if "view" in found:
                 joined = self.ranks.share(self._read, found["view"])
                 return Entry(View.from_json(joined), started=False)
+            if self.computation.run.config.blocks.compile:
+                self._warm_up()  # groups that join later wait for no compilation
             if started := self.ranks.share(self._start, found["alive"], view):
                 return Entry(View.from_json(started), started=True)
             if view.members:
@@ -180,9 +182,7 @@ class Entrance:
         """Get the state from a member, and follow; return what became of it."""
         if len(view.members[donor].addresses) != len(self.addresses):
             raise ConfigError([self._other_ranks(view.members[donor])])
-        if not (self._warm or self.computation.holds_state):
-            self._warm = True
-            self.computation.warm_up()  # here it delays no member
+        self._warm_up()  # here it delays no member
         if self.ranks.rank == 0:
             write_member(self.log, self.listener.member)
         connection: socket.socket | None = None
@@ -208,6 +208,11 @@ class Entrance:
                 connection.close()
             if self.ranks.rank == 0:
                 remove_member(self.log, self.listener.member)
+
+    def _warm_up(self) -> None:
+        if not (self._warm or self.computation.holds_state):
+            self._warm = True
+            self.computation.warm_up()
 
     def _other_ranks(self, member: Member) -> ConfigIssue:
         return ConfigIssue(

@@ -24,6 +24,7 @@ _VERSION: Final = "the version is compared, wherever it lies"
 
 MAY_DIFFER: Final[Mapping[str, str]] = {
     "device": "auto and cuda may mean the same device; the device in use is compared",
+    "start_timeout_s": _WAITS,
     "collective_timeout_s": _WAITS,
     "parallel.replicate": "follows from the number of ranks of a group, which is compared",
     "data.path": _VERSION,

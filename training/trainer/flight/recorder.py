@@ -57,6 +57,8 @@ class Recorder:
         self.exchanges = 0
         """Exchanges with other ranks, of steps and of comparisons, that this rank has entered since `restart`."""
         self.step = 0
+        self.starting = True
+        """Until the first step is done: ranks load and compile."""
         self.phase: int = Phase.STARTUP
         self.since_ns = time.monotonic_ns()
         self.marks = 0

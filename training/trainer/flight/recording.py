@@ -46,6 +46,7 @@ class Recording:
             return Patience(
                 hang_after_s=report.hang_after_s,
                 window_s=report.share_window_s,
+                start_limit_s=config.start_limit_s,
                 collective_timeout_s=config.collective_timeout_s,
                 world=ranks,
             )

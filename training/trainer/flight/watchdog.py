@@ -26,7 +26,7 @@ from training.trainer.flight.ring import STACK, Phase, read_ring
 from trainyard.culprits import Culprit
 
 _LIMIT: Final = 0.75
-"""Part of `collective_timeout_s` after which a phase of unknown duration counts as a hang: before ranks give
+"""Part of the timeout of a collective after which a phase of unknown duration counts as a hang: before ranks give
 up."""
 _TIMES_USUAL: Final = 3.0
 _STEPS_KEPT: Final = 4 * shares.STEPS_NEEDED
@@ -49,6 +49,7 @@ class Patience:
 
     hang_after_s: float
     window_s: float
+    start_limit_s: float
     collective_timeout_s: float
     world: int
 
@@ -67,9 +68,9 @@ class Patience:
         """After which a rank that reports nothing does not answer."""
         return max(3.0, 2.5 * self.heartbeat_s)
 
-    def allowed_s(self, usual_ns: float | None) -> float:
+    def allowed_s(self, usual_ns: float | None, *, starting: bool = False) -> float:
         """Return for how long a phase may last: three times what is usual, or until just before ranks give up."""
-        limit = _LIMIT * self.collective_timeout_s
+        limit = _LIMIT * (self.start_limit_s if starting else self.collective_timeout_s)
         if usual_ns is None:
             return limit
         return min(limit, max(self.hang_after_s, _TIMES_USUAL * usual_ns / 1e9))
@@ -323,7 +324,9 @@ class Watchdog:
             step=recorder.step,
             phase=recorder.phase,
             seconds=self._still_s,
-            allowed=self._patience.allowed_s(recorder.longest.get(recorder.phase)),
+            allowed=self._patience.allowed_s(
+                recorder.longest.get(recorder.phase), starting=recorder.starting
+            ),
             issued=recorder.issued(),
             inside=recorder.inside(),
             stuck=stuck,

@@ -35,7 +35,7 @@ from training.trainer.parallel.architecture import (
 from training.trainer.parallel.grad_norm import ShardedGradNorm
 from training.trainer.parallel.passes import FullModelPasses, Passes
 from training.trainer.parallel.pipeline_stages import Stage, keep_stage
-from training.trainer.parallel.world import World, unwrap
+from training.trainer.parallel.world import World, limit_collectives, unwrap
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -106,6 +106,7 @@ def build_network(config: TrainerConfig, world: World, vocabulary: int) -> Netwo
     init_ops = recorder.ops_for(model) if config.model.weights == "random" else {}
     parameters = sum(parameter.numel() for parameter in model.parameters())
     mesh = None if layout.plain else _mesh(world)
+    limit_collectives(config.start_limit_s)  # the mesh has groups of its own
     stage = Stage(layout.stage(world.rank), layout.pipeline)
     if mesh and layout.tensor > 1:
         from training.trainer.parallel.tensor_parallel import apply_tensor_parallel

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -22,7 +23,6 @@ from torch.nn.parallel import DistributedDataParallel
 from training.trainer.config import TrainerConfig
 from training.trainer.config.parallel import Layout
 
-_STORE_TIMEOUT = timedelta(seconds=120)
 _ACK_TIMEOUT = timedelta(seconds=10)
 """Timeout for ranks that only have to read a number."""
 
@@ -114,9 +114,11 @@ class World:
 def join_world(config: TrainerConfig) -> Iterator[World]:
     """Join the ranks of torchrun's environment; a world of one without it.
 
-    A failure in the body skips the teardown: other ranks may be gone already.
+    Collectives have the limit of the start until `limit_collectives`. A failure in the body skips the teardown:
+    other ranks may be gone already.
     """
-    store, rank, size = _rendezvous()
+    limit = timedelta(seconds=config.start_limit_s)
+    store, rank, size = _rendezvous(limit)
     device = _device(config.device)
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(
@@ -124,7 +126,7 @@ def join_world(config: TrainerConfig) -> Iterator[World]:
         store=PrefixStore("collectives", store),
         rank=rank,
         world_size=size,
-        timeout=timedelta(seconds=config.collective_timeout_s),
+        timeout=limit,
     )
     yield World(
         rank=rank,
@@ -134,6 +136,13 @@ def join_world(config: TrainerConfig) -> Iterator[World]:
         store=PrefixStore("trainer", store),
     )
     dist.destroy_process_group()
+
+
+def limit_collectives(timeout_s: float) -> None:
+    """Set the timeout of every process group that exists now."""
+    groups: Any = dist.distributed_c10d._world.pg_map
+    for group in groups:
+        dist.set_timeout(timedelta(seconds=timeout_s), group)
 
 
 def fix_numerics(config: TrainerConfig) -> None:
@@ -153,10 +162,10 @@ def unwrap(model: torch.nn.Module) -> torch.nn.Module:
     return model.module if isinstance(model, DistributedDataParallel) else model
 
 
-def _rendezvous() -> tuple[Store, int, int]:
+def _rendezvous(limit: timedelta) -> tuple[Store, int, int]:
     if "RANK" not in os.environ:
         return HashStore(), 0, 1
-    store, rank, size = next(rendezvous("env://", timeout=_STORE_TIMEOUT))
+    store, rank, size = next(rendezvous("env://", timeout=limit))
     return store, rank, size
 
 
