@@ -16,7 +16,6 @@ from infra.addons.fluent_bit_pipeline import STATE
 from infra.addons.fluent_bit_pipeline import CloudWatch as CloudWatch
 from infra.addons.fluent_bit_pipeline import Destination as Destination
 from infra.addons.fluent_bit_pipeline import Endpoint as Endpoint
-from infra.addons.fluent_bit_pipeline import Http as Http
 from infra.addons.fluent_bit_pipeline import Loki as Loki
 from infra.addons.isolation import API_SERVER_PORTS
 from infra.addons.model import WHOLE, AddOn, Image, Installable

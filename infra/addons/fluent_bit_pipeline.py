@@ -13,7 +13,7 @@ from typing import Final
 
 from infra.domain import naming
 from infra.observability import series
-from infra.observability.log_patterns import LOG_PATTERNS, LogPattern
+from infra.observability.log_patterns import COUNTED, LOG_PATTERNS, LogPattern
 
 HEALTH_PORT: Final = 2020
 METRICS_PORT: Final = 2021
@@ -76,14 +76,7 @@ class Loki:
     tenant: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Http:
-    """HTTP POST of JSON arrays."""
-
-    endpoint: Endpoint
-
-
-Destination = CloudWatch | Loki | Http
+Destination = CloudWatch | Loki
 
 
 Setting = tuple[str, str]
@@ -179,7 +172,7 @@ def _counting() -> Iterator[str]:
 
     Label values are fields of the record, so pattern names are temporary fields.
     """
-    patterns = LOG_PATTERNS.values()
+    patterns = [LOG_PATTERNS[name] for name in COUNTED]
     yield _filter("record_modifier", *(("Record", f"{_field(p)} {p.name}") for p in patterns))
     yield from map(_counter, patterns)
 
@@ -238,7 +231,7 @@ def _output(destination: Destination) -> str:
             # The stack creates the group, with its key and retention.
             ("auto_create_group", "Off"),
         )
-    own = _loki(destination) if isinstance(destination, Loki) else _http(destination)
+    own = _loki(destination)
     return _section("OUTPUT", own[0], *always, *own[1:], *_reached(destination.endpoint))
 
 
@@ -250,17 +243,6 @@ def _loki(destination: Loki) -> list[Setting]:
         *tenant,
         ("labels", "job=trainyard, namespace=$namespace, team=$team, run_id=$run_id"),
         ("line_format", "json"),
-    ]
-
-
-def _http(destination: Http) -> list[Setting]:
-    return [
-        ("Name", "http"),
-        ("uri", destination.endpoint.path or "/"),
-        ("format", "json"),
-        ("json_date_key", "time"),
-        ("json_date_format", "iso8601"),
-        ("compress", "gzip"),
     ]
 
 

@@ -6,6 +6,7 @@ from typing import Final
 
 from infra.domain import naming
 from infra.observability import dcgm, series
+from infra.observability.log_patterns import COUNTED
 
 LOW_RATIO: Final = 0.4
 HINT_RATIO: Final = 0.6
@@ -34,14 +35,6 @@ def _grew(counter: str, by: str, window: str) -> str:
     return f"({gained} or sum by ({by}) (increase({counter}[{window}])) > 0)"
 
 
-def _reported(event: str, patterns: str) -> str:
-    """Match an event of the trainer or a line of its log; the namespace determines the team."""
-    found = [_grew(f'{series.LOG_MATCHES}{{pattern=~"{patterns}"}}', "namespace, run_id", "15m")]
-    if event:
-        found.insert(0, _grew(f'{series.EVENTS}{{event=~"{event}"}}', "namespace, run_id", "15m"))
-    return _team_of(" or ".join(found))
-
-
 def _mean(gauge: str, minutes: int) -> str:
     """Return the mean of a gauge over so many minutes, to be used with `for: 5m`.
 
@@ -67,8 +60,8 @@ CHECKPOINT_SLOW: Final = (
     f" > max by ({_OF_RUN}) ({series.SAVE_SECONDS})"
 )
 """The slowest save of an hour, as quick saves may follow slow ones, and the run file's `saveSeconds`."""
-CHECKPOINT_FAILED: Final = _reported(
-    "checkpoint_failed|checkpoint_corrupt", "checkpoint-failed|no-space|restore-failed"
+CHECKPOINT_FAILED: Final = _grew(
+    f'{series.EVENTS}{{event=~"checkpoint_failed|checkpoint_corrupt"}}', _OF_RUN, "15m"
 )
 
 _OF_CULPRIT: Final = f"{_OF_RUN}, symptom, culprit_rank, culprit_node, culprit_pod"
@@ -80,12 +73,7 @@ def _named(symptoms: str, age_s: int) -> str:
     return f"max by ({_OF_CULPRIT}) ({age}) < {age_s}"
 
 
-_RANK_NAMED: Final = _named("hung|mismatched-rank", NAMED_S)
-RANK_HUNG: Final = (
-    f"{_RANK_NAMED} or ({_reported('', 'rank-named')}"
-    f" unless on (namespace, run_id) {_named('.+', NAMED_S)})"
-)
-"""The log shipper counts the line also where the gang ends before its metrics are scraped."""
+RANK_HUNG: Final = _named("hung|mismatched-rank", NAMED_S)
 RANK_CORRUPT: Final = _named("corrupt-rank", NAMED_S)
 
 _RESTARTED: Final = (
@@ -158,8 +146,9 @@ PENDING_TOO_LONG: Final = (
     f'sum by (namespace, pod, run_id, team) (({series.POD_PHASE}{{phase="Pending"}} == 1)'
     f" * on (namespace, pod) group_left (run_id, team) {series.RUN_POD})"
 )
+_TIMED_OUT: Final = f'{series.LOG_MATCHES}{{pattern=~"{"|".join(COUNTED)}"}}'
 NCCL_TIMEOUT: Final = (
-    f"({_reported('', 'nccl-timeout|collective-timeout')})"
+    f"({_team_of(_grew(_TIMED_OUT, 'namespace, run_id', '15m'))})"
     f" unless on (namespace, run_id) {series.RUN_RECLAIMED}"
 )
 """Ranks that survive a reclaimed node log the same lines and restart automatically."""

@@ -1,8 +1,9 @@
-"""Named regular expressions for log lines of runs; the log shipper counts their matches.
+"""Named regular expressions for log lines of runs. `trainyard run why` searches logs for them.
 
-Each match adds one to `trainyard_log_matches_total{pattern, namespace, pod, run_id}`. The expressions use the
-common subset of Python's `re`, RE2 and Onigmo (fluent-bit): no look-around, no back-references, no flags.
-They match anywhere in a line.
+The log shipper counts matches of those in COUNTED, in
+`trainyard_log_matches_total{pattern, namespace, pod, run_id}`. The expressions use the common subset of
+Python's `re`, RE2 and Onigmo (fluent-bit): no look-around, no back-references, no flags. They match anywhere
+in a line.
 """
 
 from __future__ import annotations
@@ -107,6 +108,10 @@ _ALL: Final = (
 
 LOG_PATTERNS: Final[Mapping[str, LogPattern]] = {pattern.name: pattern for pattern in _ALL}
 """By name, in order of precedence: the first match is the most likely cause."""
+
+
+COUNTED: Final = ("nccl-timeout", "collective-timeout")
+"""Patterns that become metrics: ranks in a collective that has timed out report nothing themselves."""
 
 
 def names_in(line: str) -> tuple[str, ...]:

@@ -102,13 +102,6 @@ OF_CULPRITS: Final = (
     ),
     quiet("RankHung", "an hour ago, and the run goes on", {_NAMED % "hung": "0+0x600"}),
     quiet("RankCorrupt", "an hour ago", {_NAMED % "corrupt-rank": "0+0x600"}),
-    Case(
-        alert="RankHung",
-        what="the line in the log, before metrics were scraped",
-        series={_LOG % "rank-named": "_x55 1+0x600"},
-        labels=OF_RUN,
-        value="1",
-    ),
 )
 """Ranks that the run itself has named."""
 
@@ -272,38 +265,26 @@ OF_RUNS: Final = (
         series={_EVENT % "checkpoint_failed": "_x55 1+0x20"},
         labels=OF_RUN,
     ),
-    Case(
-        alert="CheckpointFailed",
-        what="a further line in a log",
-        series={_LOG % "checkpoint-failed": "1+0x55 2+0x20"},
-        labels=OF_RUN,
-    ),
     quiet(
         "CheckpointFailed",
-        "saves that worked, and an old line",
-        {_EVENT % "checkpoint_commit": "0+1x600", _LOG % "no-space": "1+0x600"},
+        "saves that worked, and an old failure",
+        {_EVENT % "checkpoint_commit": "0+1x600", _EVENT % "checkpoint_failed": "1+0x600"},
     ),
     quiet(
-        "CheckpointFailed",
+        "NcclTimeout",
         "an old line, after half an hour without scrapes",
-        {_LOG % "checkpoint-failed": "1+0x20 _x30 1+0x20"},
+        {_LOG % "nccl-timeout": "1+0x20 _x30 1+0x20"},
     ),
     Case(
-        alert="CheckpointFailed",
+        alert="NcclTimeout",
         what="a line written without scrapes, after an old one",
-        series={_LOG % "checkpoint-failed": "1+0x20 _x30 2+0x20"},
+        series={_LOG % "nccl-timeout": "1+0x20 _x30 2+0x20"},
         labels=OF_RUN,
     ),
     Case(
-        alert="CheckpointFailed",
+        alert="NcclTimeout",
         what="the first line, written without scrapes",
-        series={_LOG % "checkpoint-failed": "_x50 1+0x20"},
-        labels=OF_RUN,
-    ),
-    Case(
-        alert="CheckpointFailed",
-        what="one line in a log",
-        series={_LOG % "restore-failed": "_x58 1+0x20"},
+        series={_LOG % "nccl-timeout": "_x50 1+0x20"},
         labels=OF_RUN,
     ),
     Case(

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
 
-from infra.addons.fluent_bit import CloudWatch, Destination, Endpoint, FluentBitArgs, Http, Loki
+from infra.addons.fluent_bit import CloudWatch, Destination, Endpoint, FluentBitArgs, Loki
 from infra.config.aws_types import LogDays
 from infra.config.errors import ConfigIssue, invalid
 from infra.config.partial import UNKNOWN, Check, PartialStack
@@ -61,8 +61,8 @@ class CloudWatchConfig(StrictModel):
     """Days that logs are kept."""
 
 
-class EndpointConfig(StrictModel):
-    """A service that receives logs over HTTP."""
+class LokiConfig(StrictModel):
+    """Loki; its URL without /loki/api/v1/push."""
 
     url: Annotated[Str, AfterValidator(_url)] = Field(
         description="a URL such as https://logs.example.com"
@@ -71,6 +71,8 @@ class EndpointConfig(StrictModel):
     credentials: DnsLabel | None = None
     """A Secret in the namespace `logging` with the keys `username` and `password`. Default: none is asked
     for."""
+    tenant: DnsLabel | None = None
+    """Tenant, sent as X-Scope-OrgID, such as training. Default: none."""
 
     @property
     def endpoint(self) -> Endpoint:
@@ -85,13 +87,6 @@ class EndpointConfig(StrictModel):
         )
 
 
-class LokiConfig(EndpointConfig):
-    """Loki; its URL without /loki/api/v1/push."""
-
-    tenant: DnsLabel | None = None
-    """Tenant, sent as X-Scope-OrgID, such as training. Default: none."""
-
-
 class LogsConfig(StrictModel):
     """Destination of logs: exactly one. Default: CloudWatch on AWS, elsewhere none."""
 
@@ -99,11 +94,9 @@ class LogsConfig(StrictModel):
     """CloudWatch Logs, on AWS."""
     loki: LokiConfig | None = None
     """A Loki server."""
-    http: EndpointConfig | None = None
-    """An HTTP endpoint that accepts JSON arrays by POST."""
 
 
-_PLACES: Final = ("cloudwatch", "loki", "http")
+_PLACES: Final = ("cloudwatch", "loki")
 
 
 def _shipper(stack: PartialStack) -> Any:
@@ -122,7 +115,7 @@ def check_single_log_destination(stack: PartialStack) -> Iterator[ConfigIssue]:
             path="logs",
             code="log-destination",
             problem=f"{' and '.join(named)} are set" if named else "no destination is set",
-            valid="exactly one of cloudwatch, loki and http is required",
+            valid="exactly one of cloudwatch and loki is required",
             action="remove the others" if named else "add one, or remove logs",
         )
     elif named == ["cloudwatch"] and stack.provider == "existing":
@@ -130,8 +123,8 @@ def check_single_log_destination(stack: PartialStack) -> Iterator[ConfigIssue]:
             path="logs.cloudwatch",
             code="aws-only",
             problem="cloudwatch requires a cluster on AWS",
-            valid="must be loki or http where cluster.provider is existing",
-            action="choose one of them",
+            valid="must be loki where cluster.provider is existing",
+            action="use loki",
         )
 
 
@@ -153,8 +146,8 @@ def check_log_shipper(stack: PartialStack) -> Iterator[ConfigIssue]:
             path="logs",
             code="log-destination",
             problem="missing, but operators.fluentBit is installed",
-            valid="fluentBit requires a destination: loki or http",
-            action="add one, or remove fluentBit from operators",
+            valid="fluentBit requires a destination: loki",
+            action="add it, or remove fluentBit from operators",
         )
 
 
@@ -182,11 +175,8 @@ def shipper(
 
 
 def _destination(section: LogsConfig | None) -> Destination:
-    assert section is not None
-    if loki := section.loki:
-        return Loki(endpoint=loki.endpoint, tenant=loki.tenant or "")
-    assert section.http is not None
-    return Http(endpoint=section.http.endpoint)
+    assert section is not None and section.loki is not None
+    return Loki(endpoint=section.loki.endpoint, tenant=section.loki.tenant or "")
 
 
 CHECKS: Final[tuple[Check, ...]] = (

@@ -242,9 +242,9 @@ CHECKPOINTS: Final = Row(
             (f"sum by (event) ({series.EVENTS}{{{_RUN}}})", "{{event}}"),
         ),
         lines(
-            "Log lines that match error patterns",
+            "Log lines of collective time-outs",
             Unit.COUNT,
-            "By pattern; infra/observability/log_patterns.py describes them.",
+            "By pattern: of NCCL, and of Gloo or the trainer.",
             (f"sum by (pattern) ({series.LOG_MATCHES}{{{_RUN}}})", "{{pattern}}"),
             width=24,
         ),

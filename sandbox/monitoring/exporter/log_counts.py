@@ -104,7 +104,7 @@ class LogCounts:
         for pod in self._pods.values():
             of = pod.logged
             labels = {"namespace": of.namespace, "pod": of.pod, "run_id": of.run_id}
-            for name in log_patterns.LOG_PATTERNS:
+            for name in log_patterns.COUNTED:
                 count = pod.counts[name] if pod.exposed else 0
                 samples.append(({"pattern": name, **labels}, count))
             pod.exposed = True

@@ -35,7 +35,7 @@ BAD: dict[str, tuple[Edit, str]] = {
         "logs: log-destination",
     ),
     "two places": (
-        shipping(loki=LOKI, http=LOKI),
+        shipping(loki=LOKI, cloudwatch={}),
         "logs: log-destination",
     ),
     "CloudWatch without AWS": (
@@ -62,12 +62,12 @@ BAD: dict[str, tuple[Edit, str]] = {
         "logs.loki.url: plaintext-url",
     ),
     "a password in the URL": (
-        shipping(http={"url": "https://user:word@logs.example.com"}),
-        "logs.http.url: url",
+        shipping(loki={"url": "https://user:word@logs.example.com"}),
+        "logs.loki.url: url",
     ),
     "something else than a URL": (
-        shipping(http={"url": "logs.example.com:8443"}),
-        "logs.http.url: url",
+        shipping(loki={"url": "logs.example.com:8443"}),
+        "logs.loki.url: url",
     ),
     "a drill in an unknown image": (
         drill(image="trainr"),
@@ -112,7 +112,7 @@ def test_each_mistake_is_one_issue(name: str) -> None:
 )
 def test_log_destination_over_tls_or_inside_the_cluster_is_accepted(url: str) -> None:
     values = existing()
-    shipping(http={"url": url})(values)
+    shipping(loki={"url": url})(values)
     assert parse(values).logs is not None
 
 

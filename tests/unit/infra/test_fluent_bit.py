@@ -13,14 +13,13 @@ from infra.addons.fluent_bit import (
     CloudWatch,
     Endpoint,
     FluentBitArgs,
-    Http,
     Loki,
     plan,
 )
 from infra.addons.fluent_bit_pipeline import Destination
 from infra.domain import naming
 from infra.observability import series
-from infra.observability.log_patterns import LOG_PATTERNS
+from infra.observability.log_patterns import COUNTED, LOG_PATTERNS
 
 CLOUDWATCH = CloudWatch(region="us-east-1", group="/trainyard/training/runs")
 OUTSIDE = Endpoint(
@@ -30,7 +29,7 @@ INSIDE = Endpoint(host="loki.observing.svc", port=3100, path="", tls=False)
 DESTINATIONS: dict[str, Destination] = {
     "cloudwatch": CLOUDWATCH,
     "loki inside": Loki(endpoint=INSIDE, tenant="training"),
-    "http outside": Http(endpoint=OUTSIDE),
+    "loki outside": Loki(endpoint=OUTSIDE),
 }
 
 Section = tuple[str, list[tuple[str, str]]]
@@ -82,8 +81,8 @@ def test_pod_annotations_do_not_change_log_processing() -> None:
     assert dict(settings)["Annotations"] == "Off"
 
 
-@pytest.mark.parametrize("name", LOG_PATTERNS)
-def test_every_log_pattern_is_counted_under_the_name_that_alerts_use(name: str) -> None:
+@pytest.mark.parametrize("name", COUNTED)
+def test_every_counted_pattern_has_the_name_that_alerts_use(name: str) -> None:
     [settings] = [s for s in filters("log_to_metrics") if ("Alias", f"count-{name}") in s]
     known = dict(settings)
     parts = [known[f"Metric_{part}"] for part in ("Namespace", "Subsystem", "Name")]
@@ -98,7 +97,7 @@ def test_every_log_pattern_is_counted_under_the_name_that_alerts_use(name: str) 
     assert labels <= {"pattern", *fluent_bit_pipeline.KEPT}
 
 
-@pytest.mark.parametrize("name", LOG_PATTERNS)
+@pytest.mark.parametrize("name", COUNTED)
 def test_expression_is_unchanged_by_helm_and_fluent_bit(name: str) -> None:
     expression = fluent_bit_pipeline.as_setting(LOG_PATTERNS[name].expression)
     # A template, a variable, a comment, delimiters, Python's own groups.
@@ -133,7 +132,7 @@ def test_loki_gets_streams_by_run_and_its_tenant() -> None:
 
 
 def test_credentials_come_from_an_existing_secret_and_not_from_values() -> None:
-    found = values(DESTINATIONS["http outside"])
+    found = values(DESTINATIONS["loki outside"])
     assert [e["valueFrom"]["secretKeyRef"] for e in found["env"]] == [
         {"name": "log-store", "key": "username"},
         {"name": "log-store", "key": "password"},
@@ -198,7 +197,7 @@ def test_only_prometheus_reaches_the_metrics_port_of_the_shipper() -> None:
                 ]
             },
         ),
-        ("http outside", {"ports": [{"protocol": "TCP", "port": 8443}]}),
+        ("loki outside", {"ports": [{"protocol": "TCP", "port": 8443}]}),
     ],
 )
 def test_shipper_reaches_only_its_destination_dns_and_the_api_server(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from infra.addons.fluent_bit import CloudWatch, Endpoint, Http, Loki
+from infra.addons.fluent_bit import CloudWatch, Endpoint, Loki
 from infra.config import add_ons, arguments, parse
 from infra.config.sections.cluster import EksClusterConfig
 from infra.config.sections.logs import CloudWatchConfig
@@ -33,10 +33,10 @@ def test_aws_logs_go_to_a_log_group_of_the_cluster_by_default() -> None:
 
 
 def test_other_log_destinations_create_no_log_group() -> None:
-    config = parse(shipped(eks(), logs={"http": {"url": "https://logs.example.com/in/"}}))
+    config = parse(shipped(eks(), logs={"loki": {"url": "https://logs.example.com/in/"}}))
     assert arguments.log_group(config) is None
     endpoint = Endpoint(host="logs.example.com", port=443, path="/in", tls=True)
-    assert arguments.log_shipper(config).destination == Http(endpoint=endpoint)
+    assert arguments.log_shipper(config).destination == Loki(endpoint=endpoint)
 
 
 def test_loki_inside_the_cluster_is_reached_by_its_service() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from infra.observability.log_patterns import LOG_PATTERNS
+from infra.observability.log_patterns import COUNTED
 from sandbox.monitoring.exporter import log_counts
 from sandbox.monitoring.exporter.log_counts import KEPT_S, LogCounts, LoggedPod
 
@@ -37,7 +37,7 @@ class Watched:
 def test_a_new_pod_shows_zeros_first_so_that_its_first_match_is_an_increase(tmp_path: Path) -> None:
     watched = Watched(tmp_path)
     watched.write(MATCHING)
-    assert watched.scrape() == dict.fromkeys(LOG_PATTERNS, 0)
+    assert watched.scrape() == dict.fromkeys(COUNTED, 0)
     assert watched.scrape()[PATTERN] == 1
 
 
