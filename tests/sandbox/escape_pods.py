@@ -77,6 +77,7 @@ def without_counting() -> Iterator[Attempt]:
         ("nothing", main(resources={})),
         ("no memory", asking(cpu="1")),
         ("no cpu at all", asking(cpu="0", memory="1Gi")),
+        ("limits only", main(resources={"limits": {"cpu": "3", "memory": "6Gi"}})),
         ("an uncounted resource", asking(cpu="1", memory="1Gi", **{"example.com/fpga": "1"})),
     ):
         asked = create(job(template=template(containers=containers)))

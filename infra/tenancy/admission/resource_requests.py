@@ -17,10 +17,13 @@ GRACE_S: Final = 3600
 
 
 def _is_requested(resource: str) -> str:
-    """Return CEL: container `c` requests some of it; a limit alone counts as a request."""
-    asked = f"c.?resources.?requests.?{resource}"
-    limited = f"c.?resources.?limits.?{resource}"
-    return f"quantity(string({asked}.orValue({limited}.orValue('0')))).isGreaterThan(quantity('0'))"
+    """Return CEL: container `c` requests some of it.
+
+    A limit alone is not enough: Kueue books the LimitRange's default request for it, or never admits the run if
+    that exceeds the limit, while the pod gets the limit as its request.
+    """
+    asked = f"c.?resources.?requests.?{resource}.orValue('0')"
+    return f"quantity(string({asked})).isGreaterThan(quantity('0'))"
 
 
 def _each(test: str) -> str:
@@ -40,8 +43,8 @@ def require_resource_requests() -> Manifest:
             Rule(
                 holds=_each(f"{_is_requested('cpu')} && {_is_requested('memory')}"),
                 message=(
-                    "a container has no request for cpu or memory; all must, "
-                    "including init containers; add resources.requests"
+                    "a container has no request for cpu or memory; all must, including init containers, and a "
+                    "limit is not enough; add resources.requests"
                 ),
             ),
             Rule(
