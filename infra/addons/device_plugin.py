@@ -9,6 +9,7 @@ from infra.addons.gpu_nodes import GpuNodesArgs
 from infra.addons.isolation import isolation
 from infra.addons.model import WHOLE, AddOn, ChartSource, Image, Installable
 from infra.domain import naming
+from infra.domain.pools import Nodes
 
 NAME: Final = "devicePlugin"
 
@@ -27,12 +28,21 @@ def plan(args: GpuNodesArgs) -> Installable:
         values["config"] = {"map": shared, "default": gpu_nodes.WHOLE_GPUS}
     return Installable(
         add_on=NAME,
-        # MIG requires geometries that only the GPU operator configures. Beside a configuration the chart adds the
-        # capability SYS_ADMIN unless both of these are set; the second is the plugin's default.
-        values=values | {"migStrategy": "none", "deviceListStrategy": "envvar"},
+        # MIG requires geometries that only the GPU operator configures.
+        values=values | {"migStrategy": "none", "deviceListStrategy": _strategy(args)},
         before=(isolation("device-plugin", naming.GPU_OPERATOR_NAMESPACE, egress=False),),
         namespace_labels=gpu_nodes.PRIVILEGED,
     )
+
+
+def _strategy(args: GpuNodesArgs) -> str:
+    """Return how the plugin tells the container toolkit which GPUs a container gets.
+
+    The toolkit of EC2 nodes ignores NVIDIA_VISIBLE_DEVICES of unprivileged containers, so the chart gives the
+    plugin's own container SYS_ADMIN (infra/sites/aws/node_config.py). Existing nodes have the toolkit's default.
+    """
+    on_ec2 = any(pool.nodes is not Nodes.EXISTING for pool in args.gpu_pools)
+    return "volume-mounts" if on_ec2 else "envvar"
 
 
 DEVICE_PLUGIN: Final = AddOn(

@@ -38,6 +38,12 @@ COUNTERS_FILE: Final = "dcgm-metrics.csv"
 MIG_CONFIG: Final = "mig-config"
 NO_MIG: Final = "all-disabled"
 
+_IGNORE_ENVIRONMENT: Final = (
+    {"name": "ACCEPT_NVIDIA_VISIBLE_DEVICES_ENVVAR_WHEN_UNPRIVILEGED", "value": "false"},
+)
+"""The operator's own toolkit ignores NVIDIA_VISIBLE_DEVICES of unprivileged containers. EC2 nodes have a toolkit,
+which infra/sites/aws/node_config.py sets."""
+
 _UNUSED: Final = (
     *("sandboxDevicePlugin", "kataSandboxDevicePlugin", "vfioManager"),
     *("vgpuManager", "vgpuDeviceManager", "ccManager", "nodeStatusExporter"),
@@ -53,7 +59,9 @@ def plan(args: GpuNodesArgs) -> Installable:
         add_on=NAME,
         values={
             "driver": {"enabled": args.operator_brings_driver},
-            "toolkit": {"enabled": args.operator_brings_driver},
+            "toolkit": {"enabled": args.operator_brings_driver, "env": list(_IGNORE_ENVIRONMENT)},
+            # The plugin names a container's devices to the runtime, not in a variable that an image can set, too.
+            "cdi": {"enabled": True},
             "daemonsets": {
                 "tolerations": tolerated,
                 "priorityClassName": controllers.NODE_PRIORITY,

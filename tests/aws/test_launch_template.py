@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import email
+import shlex
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import yaml
 from infra.domain import catalog
 from infra.domain.pools import Network, NodePool
 from infra.sites.aws import efa
+from infra.sites.aws import node_config as node_settings
 from infra.sites.aws.efa import Interface, InterfaceType
 from infra.sites.aws.imds_sidecar import MetadataAccess
 from infra.sites.aws.launch_template import template_args
@@ -170,9 +172,8 @@ def test_template_name_is_stable_across_updates(made: Deployed) -> None:
 def node_config(made: Deployed, pool: NodePool) -> Any:
     """Parse the NodeConfig out of the MIME document, as nodeadm does."""
     document = email.message_from_bytes(base64.b64decode(template(made, pool)["userData"]))
-    _, part = document.walk()
-    assert part.get_content_type() == "application/node.eks.aws"
-    return yaml.safe_load(str(part.get_payload()))
+    parts = {part.get_content_type(): part for part in document.walk()}
+    return yaml.safe_load(str(parts["application/node.eks.aws"].get_payload()))
 
 
 def test_instance_store_becomes_one_array_for_what_pods_write(made: Deployed) -> None:
@@ -190,6 +191,26 @@ def test_containers_on_gpu_nodes_may_lock_memory_for_efa(made: Deployed) -> None
     # nodeadm merges documents as JSON numbers, of which larger ones lose digits.
     assert most < locked["soft"] == locked["hard"] < 1 << 53
     assert limits["RLIMIT_NOFILE"]["soft"] == limits["RLIMIT_NOFILE"]["hard"] == 1 << 20
+
+
+@pytest.mark.parametrize("source", ["template", "karpenter"])
+def test_images_cannot_choose_their_gpus_on_gpu_nodes(made: Deployed, source: str) -> None:
+    text = node_settings.mime_document(pools.SPOT, disks=False)
+    if source == "template":
+        text = base64.b64decode(template(made, pools.SPOT)["userData"]).decode()
+    assert text
+    # cloud-init runs scripts before nodeadm starts containerd and kubelet.
+    _, script, _ = email.message_from_string(text).walk()
+    assert script.get_content_type() == "text/x-shellscript"
+    lines = str(script.get_payload()).splitlines()
+    assert lines[0] == "#!/bin/bash"
+    words = shlex.split("\n".join(lines[1:]))
+    assert words[:3] == ["nvidia-ctk", "config", "--in-place"]
+    assert dict(word.split("=") for word in words if "=" in word) == {
+        "accept-nvidia-visible-devices-envvar-when-unprivileged": "false",
+        "accept-nvidia-visible-devices-as-volume-mounts": "true",
+    }
+    assert node_settings.mime_document(pools.CPU) is None
 
 
 def test_nodes_without_instance_store_keep_the_defaults_of_eks(made: Deployed) -> None:

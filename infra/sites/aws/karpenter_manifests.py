@@ -131,8 +131,8 @@ def node_class(
             for one in efa.interfaces(pool)
         ]
     # The instance store has a field of its own.
-    if limits := node_config.mime_document(node_config.node_config(pool, disks=False)):
-        spec["userData"] = limits
+    if document := node_config.mime_document(pool, disks=False):
+        spec["userData"] = document
     if pool.instance_store:
         # As node_config of managed groups; nodes report the array's size, so Karpenter counts it, too.
         spec["instanceStorePolicy"] = "RAID0"

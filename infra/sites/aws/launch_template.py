@@ -119,6 +119,6 @@ def template_args(
             )
             for kind in _TAGGED
         ],
-        user_data=node_config.user_data(node_config.node_config(pool)),
+        user_data=node_config.user_data(pool),
         tags={**args.tags, "Name": name},
     )

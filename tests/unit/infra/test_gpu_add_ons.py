@@ -73,6 +73,27 @@ def test_operator_installs_driver_and_toolkit_together_or_neither(brings: bool) 
     assert (values["driver"]["enabled"], values["toolkit"]["enabled"]) == (brings, brings)
 
 
+def test_devices_are_allocated_by_the_plugin_and_not_named_by_images() -> None:
+    values = operator(CUT, operator_brings_driver=True).values
+    assert values["cdi"] == {"enabled": True}
+    assert values["toolkit"]["env"] == [
+        {"name": "ACCEPT_NVIDIA_VISIBLE_DEVICES_ENVVAR_WHEN_UNPRIVILEGED", "value": "false"}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "strategy"),
+    [
+        (Nodes.MANAGED, "volume-mounts"),
+        (Nodes.KARPENTER, "volume-mounts"),
+        (Nodes.EXISTING, "envvar"),
+    ],
+)
+def test_plugin_lists_devices_as_the_nodes_accept_them(nodes: Nodes, strategy: str) -> None:
+    values = device_plugin.plan(args(gpu_pool(nodes=nodes))).values
+    assert values["deviceListStrategy"] == strategy
+
+
 def test_operator_runs_one_dcgm_engine_that_the_exporter_uses() -> None:
     values = operator().values
     assert values["dcgm"]["enabled"] is True
@@ -195,6 +216,7 @@ def test_every_configurable_container_has_cpu_and_memory_requests(module: Any) -
 
 
 OPERATOR_KEYS = {
+    *("cdi.enabled", "toolkit.env"),
     *("ccManager.enabled", "daemonsets.tolerations", "dcgm.enabled", "dcgm.resources"),
     *("daemonsets.priorityClassName", "node-feature-discovery.priorityClassName"),
     "operator.priorityClassName",
