@@ -95,7 +95,8 @@ def _run(program: Program, facts: dict[str, str]) -> int:
             contract.EXIT_DIR_ENV: results,
             "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(int(node.deadline_s)),
         }
-        return node.run(start.command, env, folder)
+        # Not in the folder, which Python would search before its own library for the modules of the launcher.
+        return node.run(start.command, env, Path(facts["scratch"]) if folder else None)
 
 
 def _checkpoints(facts: Mapping[str, str]) -> Path | None:

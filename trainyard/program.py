@@ -73,18 +73,17 @@ def read_program(file: Path) -> Program:
 def program_environment(
     program: Program, facts: Mapping[str, str], inherited: Mapping[str, str], folder: Path | None
 ) -> tuple[list[str], dict[str, str]]:
-    """Return the command and the environment of the ranks, expanded. Raises ProgramError.
+    """Return the command of the ranks and the environment of their launcher, expanded. Raises ProgramError.
 
     The program's own variables win over those of the container and its image; the config check refuses the
-    names that the platform needs. `folder`: the unpacked source, the working directory of the ranks.
+    names that the platform needs. `folder`: the unpacked source, the working directory of the ranks, which
+    their parents (rank.py) put on PYTHONPATH: a module in it may have a name that the launcher needs.
     """
     values = {name: facts.get(name, "") for name in PLACEHOLDERS}
     command = [expand(word, values) for word in program.command]
     own = {name: expand(text, values) for name, text in program.env.items()}
     env = {**inherited, **own}
     env |= {PLACEHOLDERS[name].variable: value for name, value in facts.items() if value}
-    if folder is not None:  # as Python does for a script: modules beside it, also for `-m`
-        env["PYTHONPATH"] = ":".join(filter(None, (str(folder), env.get("PYTHONPATH", ""))))
     script = command[0]
     if script.endswith(".py") and not (folder or Path.cwd()).joinpath(script).is_file():
         where = folder or Path.cwd()

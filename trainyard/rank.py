@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from trainyard import contract, processes
@@ -73,7 +74,7 @@ class _RankParent:
         if self.folder and self.folder.has_notice():
             return self._record(contract.EXIT_PREEMPTED)  # asked to stop before it began
         try:
-            self.pid = processes.start(command, _environment())
+            self.pid = processes.start(command, _environment(), _folder())
         except OSError as error:
             print(f"rank {self.rank}: {command[0]}: {error.strerror}", file=sys.stderr)
             return self._record(contract.EXIT_BAD_CONFIG)
@@ -168,6 +169,8 @@ class _RankParent:
 def _environment() -> dict[str, str]:
     """Return the program's environment, with torch's variables under mpirun."""
     values = {"PYTHONUNBUFFERED": "1", **os.environ}
+    if folder := _folder():  # as Python does for a script: modules next to it, also for `-m`
+        values["PYTHONPATH"] = ":".join(filter(None, (str(folder), values.get("PYTHONPATH"))))
     for name, source in _MPI_VARIABLES.items():
         if source in values:
             values[name] = values[source]
@@ -175,6 +178,12 @@ def _environment() -> dict[str, str]:
         values.setdefault("MASTER_ADDR", values.get(contract.RENDEZVOUS_HOST_ENV, "127.0.0.1"))
         values.setdefault("MASTER_PORT", values.get(contract.RENDEZVOUS_PORT_ENV, "29400"))
     return values
+
+
+def _folder() -> Path | None:
+    """Return the unpacked source; None without one: the program starts where its parent did."""
+    folder = os.environ.get(contract.SOURCE_ENV)
+    return Path(folder) if folder else None
 
 
 if __name__ == "__main__":

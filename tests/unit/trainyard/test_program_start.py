@@ -161,3 +161,28 @@ def test_a_module_that_python_does_not_find_is_one_line(
     assert done.returncode == code, done.stderr
     lines = [f"launch: command: -m {module}: no such module in {folder} or in the image"]
     assert [one.partition(";")[0] for one in done.stderr.splitlines()] == (lines if code else [])
+
+
+SHADOWS = """
+import json, os, sys
+import queue, helper
+print(json.dumps([queue.OWN, helper.OWN, os.getcwd(), sys.argv[1:]]))
+"""
+SHADOWED = ("queue", "uuid", "logging", "argparse", "random", "socketserver", "shlex", "selectors")
+"""Modules of the standard library that launchers import, and the rank's parent."""
+
+
+@pytest.mark.parametrize("launcher", ["python", "torchrun"])
+@pytest.mark.parametrize("words", [["train.py"], ["-m", "train"], ["inner/train.py"]])
+def test_modules_of_the_program_do_not_replace_the_standard_library_in_its_launcher(
+    launcher: str, words: list[str], folder: Path
+) -> None:
+    (folder / "inner").mkdir()
+    for name in SHADOWED:
+        (folder / f"{name}.py").write_text("OWN = True\n")
+    (folder / "helper.py").write_text("OWN = True\n")
+    for name in ("train.py", "inner/train.py"):
+        (folder / name).write_text(SHADOWS)
+    done = launch(folder, launcher, command=[*words, "1"])
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [True, True, str(folder), ["1"]]
