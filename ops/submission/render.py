@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pydantic
 import yaml
 
 from infra.config import ConfigError, ConfigIssue
@@ -23,6 +24,7 @@ from training.deployment import (
     submission,
     trainer_settings,
 )
+from training.deployment.run_schema import RunFile
 from training.spec import Launch
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -81,8 +83,8 @@ def read(file: Path, settings: Sequence[str], root: Path = ROOT) -> RunDocument:
 def changed(where: str, document: Mapping[str, Any], settings: Sequence[str]) -> RunDocument:
     """Return a document with settings `KEY=VALUE`. Raises RunFileError."""
     values = copy.deepcopy(dict(document))
-    for setting in settings:
-        _assign(values, setting)
+    texts = dict(_assign(values, setting) for setting in settings)
+    _keep_texts(values, texts)
     team = values.get("team")
     if not isinstance(team, str) or not team:
         raise RunFileError(f"{where}: team: got {shown(team)}; must be a team of the stack; add it")
@@ -93,25 +95,72 @@ def _is_number(document: Mapping[str, Any]) -> bool:
     return isinstance(document.get("version"), int)
 
 
-def _assign(values: dict[str, Any], setting: str) -> None:
-    """Set one key, dotted below sections, to a value in YAML: nodes=4, overrides.optimizer.learning_rate=1e-4."""
+def _assign(values: dict[str, Any], setting: str) -> tuple[tuple[str, ...], str]:
+    """Set one key, dotted below sections, to a value in YAML: nodes=4, overrides.optimizer.learning_rate=1e-4.
+
+    Returns the keys and the value's text.
+    """
     path, separator, text = setting.partition("=")
     keys = path.split(".")
     if not separator or not all(keys):
         raise RunFileError(
             f"--set: got {shown(setting)}; must be KEY=VALUE, such as nodes=4; correct it"
         )
-    try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError:
-        raise RunFileError(
-            f"--set: {path}: got {shown(text)}; must be a value in YAML; quote it"
-        ) from None
+    value = _yaml(text, yaml.SafeLoader)
     for key in keys[:-1]:
         if not isinstance(values.get(key), dict):
             values[key] = {}
         values = values[key]
     values[keys[-1]] = value
+    return tuple(keys), text
+
+
+def _keep_texts(values: dict[str, Any], texts: Mapping[tuple[str, ...], str]) -> None:
+    """Take what YAML reads as a number, a date or the like as it stands where a run file requires text.
+
+    Raises RunFileError for what is not YAML where it requires something else.
+    """
+    try:
+        RunFile.model_validate(values)
+    except pydantic.ValidationError as error:
+        wrong = [(one["loc"], one["type"]) for one in error.errors()]
+    else:
+        return
+    for keys, text in texts.items():
+        for place, kind in wrong:
+            if place[: len(keys)] == keys and kind == "string_type":
+                _replace(values, place, _text_at(text, place[len(keys) :]))
+            elif place == keys and not _is_yaml(text):
+                raise RunFileError(
+                    f"--set: {'.'.join(keys)}: got {shown(text)}; must be a value in YAML; quote it"
+                )
+
+
+def _yaml(text: str, loader: type[yaml.SafeLoader | yaml.BaseLoader]) -> Any:
+    """Return a value in YAML; the text itself if it is not YAML."""
+    return yaml.load(text, loader) if _is_yaml(text) else text
+
+
+def _is_yaml(text: str) -> bool:
+    try:
+        yaml.safe_load(text)
+    except yaml.YAMLError:
+        return False
+    return True
+
+
+def _text_at(text: str, place: Sequence[str | int]) -> Any:
+    """Return the text of a part of a value, as it was written."""
+    plain = _yaml(text, yaml.BaseLoader)  # every scalar is text
+    for one in place:
+        plain = plain[one]
+    return plain if place or isinstance(plain, str) else text
+
+
+def _replace(values: Any, place: Sequence[str | int], text: Any) -> None:
+    for one in place[:-1]:
+        values = values[one]
+    values[place[-1]] = text
 
 
 def render(

@@ -103,6 +103,34 @@ def test_the_newest_version_is_submitted_with_the_settings_of_the_command_line(
     assert found.nodes == 1
 
 
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        *(
+            ("3", "3"),
+            ("010", "010"),
+            ("1.50", "1.50"),
+            ("true", "true"),
+            ("2026-01-01", "2026-01-01"),
+        ),
+        *(("", ""), ("null", "null"), ("'3'", "3"), ("{a: 1}", "{a: 1}"), ("[1, 2]", "[1, 2]")),
+        *(("@x", "@x"), ("a: b: c", "a: b: c"), ("plain", "plain")),
+    ],
+)
+def test_a_setting_of_a_key_for_text_is_taken_as_text(
+    tmp_path: Path, given: str, expected: str
+) -> None:
+    program = {"command": ["train.py"], "env": {"OTHER": "x"}}
+    project, file = file_of(tmp_path, {"name": "a", "version": 1, "team": "t", "program": program})
+    settings = [f"program.env.SEED={given}", "program.command=[train.py, --lr, 0.10, 3]"]
+    values = render.read(file, [*settings, "nodes=4", "resources.cpu=8"], project).values
+    assert values["program"] == {
+        "command": ["train.py", "--lr", "0.10", "3"],
+        "env": {"OTHER": "x", "SEED": expected},
+    }
+    assert (values["nodes"], values["resources"]["cpu"]) == (4, "8")
+
+
 def test_cost_and_limits_are_known_before_anything_is_created(tmp_path: Path) -> None:
     found = submitted(tmp_path, maxHours=2, costCapUsd=1000)
     assert found.usd_per_hour is not None and found.usd_per_hour > 0
