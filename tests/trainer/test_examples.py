@@ -95,6 +95,10 @@ def test_an_interrupted_example_continues_as_if_undisturbed(
         pytest.skip(f"{example.program}: not installed (package {example.package})")
     control = start_run(example, "undisturbed")
     assert control.wait() == EXIT_DONE, control.output()
+    losses, checkpoints = control.losses(), control.checkpoints()
+    control.start()  # as after a failure behind the last save: nothing is left to train
+    assert control.wait() == EXIT_DONE, control.output()
+    assert (control.losses(), control.checkpoints()) == (losses, checkpoints)
     run = start_run(example, "interrupted")
     assert run.interrupt(2) == EXIT_PREEMPTED, run.output()
     stopped = max(run.losses())

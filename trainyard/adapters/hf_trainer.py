@@ -11,14 +11,20 @@ position in a data set of fixed order, which the Trainer skips to (`ignore_data_
 exact: `loss` in metrics is the mean since the Trainer's last log (`logging_steps=1`: of that step); streaming data
 sets restart unless they have a state; a changed world size changes the order of samples. The framework reads its
 files with torch.load: resume only from the checkpoint folder of the run.
+
+A training that had ended, by its steps or early, is not continued: `train` loads what it had saved and returns.
 """
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import shutil
+import tempfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch.distributed as dist
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
@@ -27,11 +33,67 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 import trainyard
 from trainyard.adapters import agreement
 
+_STATE: Final = "trainer_state.json"
+"""File of a checkpoint with the Trainer's state."""
+
+
+class _Resume:
+    """What this process resumes from."""
+
+    args: TrainingArguments | None = None
+    """Of the Trainer, once there is one."""
+    ended: tuple[int, int] | None = None
+    """The step at which training had ended, and the one with which the Trainer finds no epoch left."""
+    folder: tempfile.TemporaryDirectory[str] | None = None
+
 
 def latest() -> str | None:
-    """Return the folder for `resume_from_checkpoint`; None starts from the beginning."""
+    """Return the folder for `resume_from_checkpoint`; None starts from the beginning.
+
+    The Trainer itself would train a step more than `max_steps`, from a checkpoint within an epoch.
+    """
     found = trainyard.checkpoints.latest()
-    return str(found.path) if found else None
+    if found is None:
+        return None
+    file = found.path / _STATE
+    state = json.loads(file.read_text()) if file.exists() else {}
+    if not _has_ended(state, _Resume.args):
+        return str(found.path)
+    beyond = _step_beyond_epochs(state)
+    _Resume.ended = (state["global_step"], beyond)
+    _Resume.folder = tempfile.TemporaryDirectory(prefix="trainyard-", dir=_scratch())
+    folder = Path(_Resume.folder.name)
+    for one in found.path.iterdir():
+        if one.name != _STATE:
+            (folder / one.name).symlink_to(one.absolute())
+    (folder / _STATE).write_text(json.dumps(state | {"global_step": beyond}))
+    return str(folder)
+
+
+def _scratch() -> Path:
+    trainyard.run.scratch.mkdir(parents=True, exist_ok=True)
+    return trainyard.run.scratch
+
+
+def _has_ended(state: Mapping[str, Any], args: TrainingArguments | None) -> bool:
+    """Return whether no step is left: by the arguments, which may have changed outside a run, or stopped early."""
+    step, most = state.get("global_step", 0), state.get("max_steps", 0)
+    control = state.get("stateful_callbacks", {}).get("TrainerControl", {}).get("args", {})
+    if control.get("should_training_stop") and step < most:
+        return trainyard.run.in_run
+    if args is None:
+        return bool(0 < most <= step)
+    if args.max_steps > 0:
+        return bool(step >= args.max_steps)
+    return bool((state.get("epoch") or 0) >= args.num_train_epochs)
+
+
+def _step_beyond_epochs(state: Mapping[str, Any]) -> int:
+    """Return a step that is beyond the last epoch."""
+    epoch, most = state.get("epoch") or 0, max(1, state.get("max_steps", 1))
+    in_epoch = math.ceil(state["global_step"] / epoch) + 1 if epoch else most
+    epochs = max(1, math.ceil(_Resume.args.num_train_epochs) if _Resume.args else 1)
+    return int(max(epochs, state.get("num_train_epochs", 1)) * max(in_epoch, most))
 
 
 class NoticeCallback(TrainerCallback):  # type: ignore[misc]
@@ -39,6 +101,12 @@ class NoticeCallback(TrainerCallback):  # type: ignore[misc]
 
     def __init__(self) -> None:
         self._notice = False
+
+    def on_init_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
+        """Note how long to train."""
+        _Resume.args = args
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
@@ -63,6 +131,13 @@ class NoticeCallback(TrainerCallback):  # type: ignore[misc]
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
         """Say that training is done, also where it stopped early."""
+        if _Resume.ended is not None:
+            step, beyond = _Resume.ended
+            _Resume.ended = None
+            state.global_step = step
+            for entry in state.log_history:
+                if entry["step"] == beyond:
+                    entry["step"] = step
         trainyard.finished()
 
     def on_log(
