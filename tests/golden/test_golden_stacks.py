@@ -33,9 +33,9 @@ def fixed_checkout() -> Iterator[None]:
         patch.setattr(source, "digest", lambda *_: "d" * 64)
         patch.setattr(lineage, "git_commit", lambda root: "c" * 40)
         patch.setattr(lineage, "launch", lambda root: NOT_KNOWN)
-        # Each has its own golden file.
-        files = {name: f"tests/golden/dashboards/{name}.json" for name in dashboards.DASHBOARDS}
-        patch.setattr(dashboards, "rendered", lambda: files)
+        # They are files of their own.
+        files = {name: f"dashboards/{name}.json" for name in dashboards.texts()}
+        patch.setattr(dashboards, "texts", lambda: files)
         yield
 
 

@@ -13,13 +13,13 @@ import pytest
 from rich.console import Console
 
 from infra.observability import alerts, dcgm, recording
-from infra.observability.dashboards import DASHBOARDS
 from infra.observability.rules import rule_file
 from sandbox import toolchain
 from tests.sandbox.rule_case import FACTS, GPU, NODE, POD, RUN, Case
 from tests.sandbox.rule_cases_runs import OF_RUNS
 from tests.sandbox.rule_cases_stack import OF_STACK, holds
 from tests.sandbox.rule_world import world
+from tests.unit.infra import dashboard_files
 
 pytestmark = pytest.mark.sandbox
 CASES = (*OF_RUNS, *OF_STACK)
@@ -157,12 +157,7 @@ def test_run_cost_is_its_share_of_the_nodes_gpus(promtool: Path, tmp_path: Path)
 
 
 def test_every_dashboard_expression_parses(promtool: Path, tmp_path: Path) -> None:
-    expressions = [
-        re.sub(r"\$__range\b", "6h", query.expression)
-        for dashboard in DASHBOARDS.values()
-        for panel in dashboard.panels
-        for query in panel.queries
-    ]
+    expressions = [re.sub(r"\$__range\b", "6h", text) for _, text in dashboard_files.expressions()]
     rules = [{"record": f"panel:{n}", "expr": e} for n, e in enumerate(expressions)]
     file = tmp_path / "panels.yaml"
     file.write_text(json.dumps({"groups": [{"name": "panels", "rules": rules}]}))
@@ -175,14 +170,12 @@ def test_every_panel_has_data_when_every_series_exists(promtool: Path, tmp_path:
     """And so no expression joins what cannot be joined, or reads a label that its series lack."""
     chosen = {"$__range": "10m", "$run_id": RUN, "$team": "llm"}
     checks = []
-    for name, dashboard in DASHBOARDS.items():
-        for panel in dashboard.panels:
-            for query in panel.queries:
-                text = query.expression
-                for variable, value in chosen.items():
-                    text = text.replace(variable, value)
-                seen = f'label_replace(count({text}) > bool 0, "panel", "{name}: {panel.title}", "", "")'
-                checks.append(recorded(seen, f'{{panel="{name}: {panel.title}"}}', 1))
+    for where, expression in dashboard_files.expressions():
+        text = expression
+        for variable, value in chosen.items():
+            text = text.replace(variable, value)
+        seen = f'label_replace(count({text}) > bool 0, "panel", "{where}", "", "")'
+        checks.append(recorded(seen, f'{{panel="{where}"}}', 1))
     inputs = [{"series": s, "values": v} for s, v in world().items()]
     test = {"interval": "1m", "input_series": inputs, "promql_expr_test": checks}
     groups = rule_file(FACTS)["groups"]

@@ -223,7 +223,6 @@ def test_ops_imports_tables_and_the_contract_only() -> None:
 def test_monitoring_data_imports_names_only() -> None:
     watched = ROOT / "infra" / "observability"
     allowed = ("infra.domain.naming", "infra.observability")
-    renders = watched / "dashboards" / "build.py"
     resources = {watched / name for name in ("component.py", "monitors.py", "routing.py")}
     found = {
         (path.name, module)
@@ -231,7 +230,6 @@ def test_monitoring_data_imports_names_only() -> None:
         if path not in resources
         for module in imported(path)
         if module.partition(".")[0] not in sys.stdlib_module_names
-        and not (path == renders and module.startswith("grafana_foundation_sdk"))
         and module not in ("infra", "infra.domain")
         and not any(module == name or module.startswith(f"{name}.") for name in allowed)
     }

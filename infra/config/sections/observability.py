@@ -193,7 +193,7 @@ def component_args(
     stack has these add-ons. `prometheus_clients`: namespaces of the
     stack's programs that query Prometheus.
     """
-    # Dashboards load their library, and rules load every alert: only an update needs them.
+    # Rules load every alert: only an update needs them.
     from infra.observability import dashboards
     from infra.observability.rules import rule_file
 
@@ -216,7 +216,7 @@ def component_args(
     exporters = [name for name in GPU_EXPORTERS if name in present]
     return ObservabilityArgs(
         groups=rule_file(facts, section.runbooks or "")["groups"],
-        dashboards=dashboards.rendered(),
+        dashboards=dashboards.texts(),
         scrape_seconds=section.scrape_seconds,
         gpu_exporter=exporters[0] if exporters else "",
         kueue="kueue" in present,

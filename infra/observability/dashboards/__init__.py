@@ -1,32 +1,18 @@
-"""Dashboards as data; only `build.py` uses Grafana's SDK."""
+"""Grafana's dashboards: the JSON files of this folder, loaded as they are."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
-from infra.observability.dashboards.costs import COSTS
-from infra.observability.dashboards.fleet import FLEET
-from infra.observability.dashboards.model import RUN_UID, Dashboard
-from infra.observability.dashboards.run import RUN
-from infra.observability.dashboards.spot import SPOT
-from infra.observability.dashboards.team import TEAM
-
-DASHBOARDS: Final[Mapping[str, Dashboard]] = {
-    "fleet": FLEET,
-    "team": TEAM,
-    "run": RUN,
-    "spot": SPOT,
-    "costs": COSTS,
-}
-"""By name, a DNS label."""
+FOLDER: Final = Path(__file__).parent
+RUN_UID: Final = "trainyard-run"
+"""The `uid` of run.json, part of its URL."""
 
 
-def rendered() -> dict[str, str]:
-    """Return the JSON of every dashboard by its name. Loads the SDK, which is slow to import."""
-    from infra.observability.dashboards.build import as_json
-
-    return {name: as_json(dashboard) for name, dashboard in DASHBOARDS.items()}
+def texts() -> dict[str, str]:
+    """Return the JSON of every dashboard by its name, a DNS label."""
+    return {file.stem: file.read_text(encoding="utf-8") for file in sorted(FOLDER.glob("*.json"))}
 
 
 def run_url(grafana: str, run_id: str) -> str:

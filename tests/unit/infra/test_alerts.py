@@ -10,9 +10,9 @@ import pytest
 
 from infra.domain import naming
 from infra.observability import alerts, dcgm, recording, series
-from infra.observability.dashboards import DASHBOARDS
 from infra.observability.recording import Facts, NodePrice
 from infra.observability.rules import rule_file
+from tests.unit.infra import dashboard_files
 
 ROOT = Path(__file__).resolve().parents[3]
 FACTS = Facts(
@@ -30,10 +30,7 @@ def expressions() -> Iterator[tuple[str, str]]:
     for group in rule_file(FACTS)["groups"]:
         for rule in group["rules"]:
             yield rule.get("alert") or rule["record"], rule["expr"]
-    for name, dashboard in DASHBOARDS.items():
-        for panel in dashboard.panels:
-            for query in panel.queries:
-                yield f"{name}: {panel.title}", query.expression
+    yield from dashboard_files.expressions()
 
 
 def unknown(expression: str) -> set[str]:
