@@ -173,6 +173,32 @@ def test_a_stored_model_begins_alike_and_goes_on_without_its_folder_being_read(
     assert trainer.files("cut").losses() == pytest.approx(trainer.files("alone").losses(), rel=1e-5)
 
 
+def test_experts_that_are_stored_one_by_one_begin_alike_on_one_rank_and_on_two(
+    trainer: Trainer,
+) -> None:
+    import transformers
+
+    folder = trainer.root / "experts"
+    torch.manual_seed(1)
+    shape = transformers.MixtralConfig(
+        vocab_size=260,
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        num_local_experts=3,
+        max_position_embeddings=64,
+    )
+    transformers.MixtralForCausalLM(shape).save_pretrained(folder)
+    settings = ("steps=6", f"model={{path: {folder}, weights: safetensors}}")
+    for name, world, more in (("one", 1, ()), ("two", 2, ("parallel.shard=2",))):
+        ranks = trainer.start(name, *settings, *more, world=world)
+        assert ranks.wait() == [0] * world, ranks.output()
+    losses = trainer.files("one").losses()
+    assert trainer.files("two").losses() == pytest.approx(losses, rel=1e-5)
+
+
 def noting_tensors(file: Path) -> Callable[[int], None]:
     """A hook: the leader notes a hash of the whole state at every save and every load."""
 

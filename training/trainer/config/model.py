@@ -14,7 +14,7 @@ from training.trainer.config.parallel import ModelShape
 
 CONFIG_FILE: Final = "config.json"
 """Of a folder that describes a model."""
-_NOT_SHAPE: Final = ("path", "weights")
+_NOT_SHAPE: Final = ("path", "weights", "ignore_tensors")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +27,9 @@ class ModelConfig:
     instead: hub:ORG/NAME@COMMIT or s3://BUCKET/PREFIX. Empty: a Llama with the shape below."""
     weights: Literal["random", "safetensors"] = "random"
     """Initial weights: drawn by the model's own rules from the run's seed, or read from `path`."""
+    ignore_tensors: tuple[str, ...] = ()
+    """Tensors in the weights of `path` that the model has not and that need not be read: glob patterns such as
+    `mtp.*`. Others without a place in the model are refused."""
     vocab_size: int = 264
     """Tokens the model knows; at least the dataset's (257: bytes and a document boundary)."""
     hidden_size: int = 128

@@ -6,7 +6,6 @@ architecture are imported.
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,13 +36,16 @@ def model_settings(config: ModelConfig, sequence_length: int) -> Any:
             max_position_embeddings=sequence_length,
         )
     network, values = _class_and_values(config)
-    settings = network.config_class.from_dict(values)
+    try:
+        settings = network.config_class.from_dict(values)
+    except Exception as error:  # of a library
+        raise invalid_file(config, error) from None
     settings.use_cache = False
     settings.dtype = torch.float32
     if network._supports_sdpa:
         settings._attn_implementation = "sdpa"
     longest = getattr(settings, "max_position_embeddings", None)
-    if longest is not None and longest < sequence_length:
+    if longest is not None and 0 < longest < sequence_length:
         raise ConfigError(
             [
                 ConfigIssue(
@@ -63,10 +65,8 @@ def build_on_meta(settings: Any) -> torch.nn.Module:
     with _parameters_on_meta():
         if isinstance(settings, LlamaSettings):
             return Llama(settings)
-        name = type(settings).__module__.replace("configuration", "modeling")
-        model: torch.nn.Module = getattr(importlib.import_module(name), settings.architectures[0])(
-            settings
-        )
+        network = _model_class(settings.model_type, settings.architectures[0])
+        model: torch.nn.Module = network(settings)
     return model
 
 
@@ -80,10 +80,24 @@ def _class_and_values(config: ModelConfig) -> tuple[Any, dict[str, Any]]:
     """Return the class of a folder's model and the content of its config.json."""
     file = Path(config.path) / CONFIG_FILE
     try:
-        values = json.loads(file.read_text(encoding="utf-8"))
-        kind, name = values["model_type"].replace("-", "_"), values["architectures"][0]
-        module = importlib.import_module(f"transformers.models.{kind}.modeling_{kind}")
-        return getattr(module, name), values
+        values = json.loads(file.read_text(encoding="utf-8"), object_hook=_float)
+        kind, name = str(values["model_type"]), str(values["architectures"][0])
+    except (OSError, ValueError, KeyError, IndexError, TypeError, RecursionError) as error:
+        raise invalid_file(config, error) from None
+    if values.get("quantization_config"):
+        raise ConfigError(
+            [
+                ConfigIssue(
+                    path=f"model.path: {file}",
+                    problem="the weights are quantised (quantization_config)",
+                    valid="must be a model in float32, bfloat16 or float16",
+                    action="convert it with from_pretrained(..., dequantize) and save_pretrained",
+                    code="quantised-model",
+                )
+            ]
+        )
+    try:
+        return _model_class(kind, name), values
     except (ImportError, AttributeError):
         raise ConfigError(
             [
@@ -96,19 +110,37 @@ def _class_and_values(config: ModelConfig) -> tuple[Any, dict[str, Any]]:
                 )
             ]
         ) from None
-    except (OSError, ValueError, KeyError, IndexError, TypeError) as error:
-        reason = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
-        raise ConfigError(
-            [
-                ConfigIssue(
-                    path=f"model.path: {file}",
-                    problem=str(reason),
-                    valid=f"must be a folder whose {CONFIG_FILE} has model_type and architectures",
-                    action="correct the path or the file",
-                    code="invalid-file",
-                )
-            ]
-        ) from None
+
+
+def _model_class(kind: str, name: str) -> Any:
+    """Return a model's class. Raises ImportError, AttributeError."""
+    import transformers
+
+    found = getattr(transformers, name)
+    if found.config_class.model_type != kind:
+        raise AttributeError(name)
+    return found
+
+
+def _float(values: dict[str, Any]) -> Any:
+    """Return what transformers writes for an infinite number or NaN as that number."""
+    return float(values["__float__"]) if list(values) == ["__float__"] else values
+
+
+def invalid_file(config: ModelConfig, error: Exception) -> ConfigError:
+    """Return the error for a config.json from which a library cannot build a model."""
+    reason = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
+    return ConfigError(
+        [
+            ConfigIssue(
+                path=f"model.path: {Path(config.path) / CONFIG_FILE}",
+                problem=" ".join(str(reason).split()),
+                valid=f"must be a folder whose {CONFIG_FILE} has model_type and architectures",
+                action="correct the path or the file",
+                code="invalid-file",
+            )
+        ]
+    )
 
 
 @contextmanager

@@ -7,10 +7,11 @@ for what this rank holds. Weights come last, and only without a checkpoint to lo
 
 from __future__ import annotations
 
-import functools
+import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from training.trainer.parallel import initialization, pretrained
 from training.trainer.parallel.architecture import (
     build_on_meta,
     decoder_blocks,
+    invalid_file,
     model_settings,
 )
 from training.trainer.parallel.grad_norm import ShardedGradNorm
@@ -102,8 +104,17 @@ def build_network(config: TrainerConfig, world: World, vocabulary: int) -> Netwo
     if issues:
         raise ConfigError(issues)
     with initialization.InitRecorder() as recorder:
-        model = build_on_meta(settings)
-    init_ops = recorder.ops_for(model) if config.model.weights == "random" else {}
+        try:
+            model = build_on_meta(settings)
+        except Exception as error:  # of transformers
+            raise invalid_file(config.model, error) from None
+    if config.model.weights == "random":
+        init_weights = partial(
+            initialization.initialize, model, recorder.ops_for(model), config.seed
+        )
+    else:
+        expected = pretrained.expected_tensors(model)
+        init_weights = partial(_read_weights, model, expected, config, world)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     mesh = None if layout.plain else _mesh(world)
     limit_collectives(config.start_limit_s)  # the mesh has groups of its own
@@ -118,10 +129,6 @@ def build_network(config: TrainerConfig, world: World, vocabulary: int) -> Netwo
     if mesh:
         _shard(model, mesh, config, world)
     _make_memory(model, world.device, tie=mesh is None)
-    if init_ops:
-        init_weights = functools.partial(initialization.initialize, model, init_ops, config.seed)
-    else:
-        init_weights = functools.partial(pretrained.load_pretrained, model, Path(config.model.path))
     module = model
     if (
         not mesh and not config.groups.enabled
@@ -140,15 +147,29 @@ def build_network(config: TrainerConfig, world: World, vocabulary: int) -> Netwo
     )
 
 
+def _read_weights(
+    model: torch.nn.Module, expected: pretrained.Expected, config: TrainerConfig, world: World
+) -> None:
+    folder, ignore = config.model.path, config.model.ignore_tensors
+    unread = pretrained.load_pretrained(model, expected, Path(folder), ignore)
+    if unread and world.is_leader:
+        names = ", ".join(unread[:3]) + (", ..." if len(unread) > 3 else "")
+        print(
+            f"model.weights: {folder}: {len(unread)} tensors are not read: {names}",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
 def _shape(settings: Any) -> ModelShape:
-    heads = settings.num_attention_heads
+    heads = getattr(settings, "num_attention_heads", None) or 0
     return ModelShape(
         kind=settings.model_type,
         layers=settings.num_hidden_layers,
         heads=heads,
         kv_heads=getattr(settings, "num_key_value_heads", None) or heads,
         intermediate_size=getattr(settings, "intermediate_size", None) or 0,
-        tied=bool(settings.tie_word_embeddings),
+        tied=bool(getattr(settings, "tie_word_embeddings", False)),
     )
 
 
@@ -170,7 +191,7 @@ def _prepare_blocks(model: torch.nn.Module, config: TrainerConfig) -> None:
     """Apply activation checkpointing and compilation in place, which keeps parameter names."""
     for block in decoder_blocks(model):
         if config.blocks.recompute:
-            inside: Any = functools.partial(checkpoint, block.forward, use_reentrant=False)
+            inside: Any = partial(checkpoint, block.forward, use_reentrant=False)
             block.forward = inside
         if config.blocks.compile:
             block.compile()
@@ -207,7 +228,7 @@ def _replicate(model: torch.nn.Module, world: World, *, compiled: bool) -> torch
 
 def _make_memory(model: Any, device: torch.device, *, tie: bool) -> None:
     """Allocate this rank's parameters on the device and move its buffers there."""
-    model._apply(functools.partial(_with_memory, device=device))
+    model._apply(partial(_with_memory, device=device))
     if tie:  # FSDP2 keeps shared parameters shared itself
         model.tie_weights(recompute_mapping=False)
 
