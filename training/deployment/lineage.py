@@ -25,8 +25,21 @@ def launch(root: Path) -> Launch:
 
     The engine does not tell a program the number of its update; `trainyard stack update` finds it by the time.
     """
-    changes = _git(root, "status", "--porcelain")
-    return Launch(dirty=None if changes is None else bool(changes), by=_user(), at=_now())
+    return Launch(dirty=is_dirty(root), by=_user(), at=_now())
+
+
+def is_dirty(folder: Path) -> bool | None:
+    """Return whether a folder differs from its commit; None outside of git.
+
+    The salt that the engine writes into the stack file while the program runs is not a difference (docs/adr/0003).
+    """
+    changes = _git(folder, "status", "--porcelain", "--", ".")
+    if changes is None or not changes:
+        return None if changes is None else False
+    if any(line.startswith("??") for line in changes.splitlines()):
+        return True
+    without_salt = "--ignore-matching-lines=^encryptionsalt:"
+    return _git(folder, "diff", "--no-ext-diff", without_salt, "HEAD", "--", ".") != ""
 
 
 def _now() -> str:

@@ -18,6 +18,7 @@ from typing import Final
 
 from infra.config.errors import ConfigIssue, shown
 from infra.config.plaintext_secrets import secrets_in
+from training.deployment import lineage
 from training.program import Source
 from trainyard.source import UNPACKED_MAX
 
@@ -75,7 +76,9 @@ def load(folder: str, root: Path) -> tuple[Source | None, list[ConfigIssue]]:
     if len(packed) > PACKED_MAX:
         return None, [_too_large(place, names, len(packed), PACKED_MAX, "compressed")]
     digest = hashlib.sha256(stream).hexdigest()
-    return Source(folder=folder, sha256=digest, dirty=_is_dirty(place), archive=packed), []
+    return Source(
+        folder=folder, sha256=digest, dirty=lineage.is_dirty(place) is not False, archive=packed
+    ), []
 
 
 def listed(folder: Path) -> list[str]:
@@ -122,14 +125,6 @@ def _git(folder: Path, *arguments: str) -> str:
     if done.returncode:
         raise GitError(" ".join(done.stderr.split()) or f"exit code {done.returncode}")
     return done.stdout
-
-
-def _is_dirty(folder: Path) -> bool:
-    """Whether a folder differs from its commit; True where that is not known."""
-    try:
-        return bool(_git(folder, "status", "--porcelain", "--", "."))
-    except GitError:
-        return True
 
 
 def _links(folder: Path, names: list[str]) -> Iterator[ConfigIssue]:

@@ -35,6 +35,17 @@ def test_changed_and_new_files_make_a_checkout_dirty(checkout: Path) -> None:
     assert len(lineage.git_commit(checkout)) == 40
 
 
+def test_the_engine_s_salt_is_not_a_change(checkout: Path) -> None:
+    file = checkout / "run.yaml"
+    file.write_text("encryptionsalt: v1:YAO=\nversion: 1\n")
+    assert lineage.launch(checkout).dirty is False
+    (checkout / "new.yaml").write_text("")
+    assert lineage.launch(checkout).dirty is True
+    (checkout / "new.yaml").unlink()
+    file.write_text("encryptionsalt: v1:YAO=\nversion: 2\n")
+    assert lineage.launch(checkout).dirty is True
+
+
 def test_outside_of_git_neither_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     assert lineage.git_commit(tmp_path) == "unknown"
