@@ -1,10 +1,11 @@
 """Network of a pool's collectives: NCCL's settings, and the expected interface and MTU of nodes.
 
-Settings follow from the pool's network; what does not is left to NCCL. Variables of NCCL's "Debugging" section,
-buffer sizes, thread counts, algorithms and protocols are never set: NVIDIA advises against the former in
+Settings follow from the pool's network; what does not is left to NCCL. A pool sets no variables of NCCL's
+"Debugging" section, buffer sizes, thread counts, algorithms or protocols: NVIDIA advises against the former in
 production (NCCL user guide, Environment Variables), AWS against changing NCCL_BUFFSIZE and the number of
 channels (EFA cheatsheet of its distributed training samples), and its plugin chooses NCCL_PROTO by the version
-of libfabric.
+of libfabric. A run's `network` may set them (`network_settings` in training/deployment/placement.py), and a
+program's `env` the protocol.
 """
 
 from __future__ import annotations

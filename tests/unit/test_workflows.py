@@ -272,3 +272,21 @@ def test_the_gate_of_previews_passes_if_one_kind_of_preview_did(results: str, co
     script = gate["steps"][0]["run"]
     done = subprocess.run(["bash", "-ec", script], env={"RESULTS": results}, check=False)
     assert done.returncode == code
+
+
+def test_the_image_of_the_platforms_programs_is_for_sections_that_have_one() -> None:
+    text = (ROOT / ".github/workflows/ops-image.yml").read_text()
+    named = re.findall(r"\\`(\w+)\\`", re.findall(r"echo .*in the stack files", text)[0])
+    schema = json.loads((ROOT / "docs/schemas/stack-file.schema.json").read_text())
+    assert named[0] == "image"
+    assert {f"trainyard:{name}" for name in named[1:]} <= set(
+        schema["properties"]["config"]["properties"]
+    )
+
+
+def test_checks_install_what_the_soak_does() -> None:
+    def packages(name: str) -> set[str]:
+        text = (ROOT / f".github/workflows/{name}.yml").read_text()
+        return set(" ".join(re.findall(r"apt-get install -y -qq (.+)", text)).split())
+
+    assert packages("checks") == packages("soak")
