@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import sqlite3
@@ -86,6 +87,13 @@ def test_prometheus_sees_the_run_while_it_trains(trainer: Trainer, control: RunF
     assert ranks.wait() == [75, 75]
     assert files.losses()[:1] == control.losses()[:1]
     assert scrape(port) == ""
+    again = trainer.start("run", f"report.prometheus_port={port}", "steps=2000")
+    text = until(lambda: (t := scrape(port)) and "trainyard_loss_nats" in t and t, "the resume")
+    for name in ("due", "done"):
+        assert re.search(rf"^trainyard_resumes_{name}{{.*}} 1.0$", text, re.MULTILINE), name
+    assert "trainyard_volume_sync_seconds{" in text
+    again.signal(signal.SIGTERM)
+    assert again.wait() == [75, 75]
 
 
 def test_an_occupied_port_is_logged_and_does_not_stop_the_run(
