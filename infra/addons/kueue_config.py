@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from infra.domain import naming
 from infra.domain.launcher_support import KINDS
+from infra.domain.scheduler import MAX_GRACE_S
 
 API: Final = "config.kueue.x-k8s.io/v1beta2"
 
@@ -33,14 +34,22 @@ class Timeouts:
     start: int
     """From its admission until all of its pods are ready; then it is evicted and queued again."""
     recovery: int
-    """The same after the loss of a ready pod."""
+    """The same after the loss of a ready pod; also runs while a preempted gang saves, see MAX_GRACE_S."""
     backoff_base: int
     """Delay before it may be admitted again; doubles with every such eviction."""
     backoff_max: int
 
 
-PRODUCTION_TIMEOUTS: Final = Timeouts(start=1200, recovery=180, backoff_base=60, backoff_max=3600)
+PRODUCTION_TIMEOUTS: Final = Timeouts(
+    start=1200, recovery=MAX_GRACE_S + 60, backoff_base=60, backoff_max=3600
+)
 """A new GPU node takes minutes to start, and the image is tens of GiB."""
+
+
+RETRIES: Final = 400
+"""Evictions of a gang that is not ready in time, in its whole life, after which Kueue deactivates it: three weeks
+at 80 minutes each (start timeout and longest backoff), about as long as provisioning is retried (scale_up.py).
+Preemptions do not count."""
 
 
 def wait_for_pods_ready(timeouts: Timeouts) -> dict[str, Any]:
@@ -50,9 +59,9 @@ def wait_for_pods_ready(timeouts: Timeouts) -> dict[str, Any]:
         "recoveryTimeout": f"{timeouts.recovery}s",
         # A gang that does not start must not block others.
         "blockAdmission": False,
-        # Without a retry limit: a gang that waits for capacity is never deactivated.
         "requeuingStrategy": {
             "timestamp": "Eviction",
+            "backoffLimitCount": RETRIES,
             "backoffBaseSeconds": timeouts.backoff_base,
             "backoffMaxSeconds": timeouts.backoff_max,
         },

@@ -24,3 +24,10 @@ class Scheduler(StrEnum):
 
 
 DEFAULT_SCHEDULER: Final = Scheduler.KUEUE
+
+MAX_GRACE_S: Final = 600
+"""Longest grace period of a pod in a team's namespace, in seconds.
+
+A preempted gang saves that long, and Kueue must not take it for one that has lost pods: its recovery timeout is
+longer (infra/addons/kueue_config.py).
+"""

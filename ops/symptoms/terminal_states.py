@@ -18,6 +18,7 @@ from trainyard.restart_budget import USED_UP
 
 _EXIT_CODE: Final = re.compile(r"exit code (\d+)")
 _MAX_TIME: Final = "MaximumExecutionTimeExceeded"
+_NEVER_READY: Final = "RequeuingLimitExceeded"
 OUT_OF_MEMORY: Final = "OOMKilled"
 
 
@@ -182,6 +183,13 @@ def stopped(snapshot: Snapshot) -> Verdict | None:
     if _MAX_TIME in str(evicted.get("reason")) or _MAX_TIME in str(evicted.get("message")):
         headline = "was stopped after maxHours, the limit that its cost cap allows"
         remedy = "raise maxHours (and costCapUsd) and `version` in the run file"
+    elif _NEVER_READY in str(evicted.get("reason")):
+        headline = "was stopped after Kueue had requeued it as often as it may: its pods were not ready in time"
+        remedy = (
+            "the run's events and the logs of its last pods say why they did not start; then"
+            f" kubectl patch {objects.reference(workload)} --type merge -p '"
+            '{"spec":{"active":true}}' + "' queues it again, and counts anew"
+        )
     else:
         headline = f"was deactivated: {evicted.get('message') or 'its Workload is not active'}"
         remedy = (

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from infra.domain import naming
+from infra.domain.scheduler import MAX_GRACE_S
 from tests.sandbox.escape_attempts import Attempt, asking, first, main
 from tests.sandbox.escape_kit import Ask, create
 from tests.sandbox.escape_objects import (
@@ -82,9 +83,9 @@ def without_counting() -> Iterator[Attempt]:
     ):
         asked = create(job(template=template(containers=containers)))
         yield Attempt(f"a container that asks for {name}", only, asked, good)
-    for seconds in (3601, 10**9):
+    for seconds in (MAX_GRACE_S + 1, 10**9):
         stays = create(job(template=template(terminationGracePeriodSeconds=seconds)))
-        goes = create(job(template=template(terminationGracePeriodSeconds=3600)))
+        goes = create(job(template=template(terminationGracePeriodSeconds=MAX_GRACE_S)))
         yield Attempt(f"a pod that stays for {seconds} s when it is evicted", only, stays, goes)
     silent = [one | {"resources": {}} for one in first()]
     yield Attempt(

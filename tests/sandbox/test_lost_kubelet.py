@@ -14,7 +14,7 @@ from tests.sandbox.conftest import Cluster
 from tests.sandbox.node_kit import until
 from tests.sandbox.ops_kit import WORK, Json, Live, Stage
 
-pytestmark = [pytest.mark.sandbox, pytest.mark.sampled(170)]
+pytestmark = [pytest.mark.sandbox, pytest.mark.long(170)]
 
 STAGE = Stage(team="silence")
 

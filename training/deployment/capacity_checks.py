@@ -9,6 +9,7 @@ from infra.domain import prices, quantity
 from infra.domain.catalog import SPOT_NOTICE_S
 from infra.domain.platform import Platform
 from infra.domain.pools import Capacity, NodePool
+from infra.domain.scheduler import MAX_GRACE_S
 from training import spec
 from training.deployment import peer_memory, placement
 from training.deployment.launchers import LAUNCHERS, group, pod
@@ -238,6 +239,15 @@ def _grace(run: RunSpec, pools: Sequence[NodePool]) -> Iterator[ConfigIssue]:
             f"spot nodes are reclaimed {SPOT_NOTICE_S} s after the notice",
             valid=f"must be at most {spec.max_save_seconds(SPOT_NOTICE_S)} on spot capacity",
             action="make saves faster, or set allowSpot: false",
+        )
+    elif not run.grace.fits(MAX_GRACE_S):
+        yield ConfigIssue(
+            path="saveSeconds",
+            code="save-exceeds-grace",
+            problem=f"{run.save_seconds:g} needs {run.grace.termination_grace_s} s to shut down, and an "
+            f"evicted run has {MAX_GRACE_S} s",
+            valid=f"must be at most {spec.max_save_seconds(MAX_GRACE_S)}",
+            action="make saves faster: more nodes write at once, or faster storage",
         )
 
 

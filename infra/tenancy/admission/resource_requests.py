@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from infra.domain import naming
+from infra.domain.scheduler import MAX_GRACE_S
 from infra.kubernetes import pod_templates
 from infra.kubernetes.admission_policy import Rule, policy, resources, text, texts
 from infra.kubernetes.objects import Manifest
 
 _COUNTED = ("cpu", "memory", "ephemeral-storage", naming.GPU, naming.EFA)
 _COUNTED_KINDS: Final = ("hugepages-", naming.RDMA_RESOURCES)
-
-GRACE_S: Final = 3600
-"""Kueue reassigns an evicted run's quota at once, while its pods run until their grace period ends."""
 
 
 def _is_requested(resource: str) -> str:
@@ -62,10 +60,10 @@ def require_resource_requests() -> Manifest:
             Rule(
                 holds=(
                     "variables.pods.all(p, p.spec.?terminationGracePeriodSeconds.orValue(30) "
-                    f"<= {GRACE_S})"
+                    f"<= {MAX_GRACE_S})"
                 ),
                 message=(
-                    f"terminationGracePeriodSeconds must be at most {GRACE_S}, so that evicted pods release "
+                    f"terminationGracePeriodSeconds must be at most {MAX_GRACE_S}, so that evicted pods release "
                     "their node; lower it"
                 ),
             ),

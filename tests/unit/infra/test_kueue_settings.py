@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from infra.addons import kueue, kueue_config
+from infra.domain.scheduler import MAX_GRACE_S
 from sandbox import service_config
 from sandbox.ports import NAMES
 
@@ -36,12 +37,19 @@ def test_the_chart_and_the_sandbox_agree(key: str) -> None:
     assert chart()[key] == sandbox()[key]
 
 
-def test_incomplete_gang_is_requeued_without_limit() -> None:
+def test_incomplete_gang_is_requeued_for_three_weeks() -> None:
     for found in (chart(), sandbox()):
         waiting = found["waitForPodsReady"]
         assert waiting["blockAdmission"] is False
         assert waiting["requeuingStrategy"]["timestamp"] == "Eviction"
-        assert "backoffLimitCount" not in waiting["requeuingStrategy"]
+        assert waiting["requeuingStrategy"]["backoffLimitCount"] == kueue_config.RETRIES
+    timeouts = kueue_config.PRODUCTION_TIMEOUTS
+    assert kueue_config.RETRIES * (timeouts.start + timeouts.backoff_max) > 21 * 86_400
+
+
+def test_a_preempted_gang_may_save_for_its_whole_grace_period() -> None:
+    timeout = chart()["waitForPodsReady"]["recoveryTimeout"]
+    assert int(timeout.removesuffix("s")) > MAX_GRACE_S
 
 
 def test_real_nodes_get_a_longer_timeout_than_process_nodes() -> None:

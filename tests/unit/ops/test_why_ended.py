@@ -132,6 +132,18 @@ def test_a_run_over_its_hours_is_stopped_by_the_cost_cap() -> None:
     assert "costCapUsd" in verdict.remedy[0]
 
 
+def test_a_run_that_was_never_ready_is_stopped_by_the_limit_of_requeues() -> None:
+    evicted = condition(
+        "Evicted",
+        reason="DeactivatedDueToRequeuingLimitExceeded",
+        message="The workload is deactivated due to exceeding the maximum number of re-queuing retries",
+    )
+    verdict = explain(snapshot(workload=workload(evicted, active=False)))
+    assert verdict.symptom == "stopped"
+    assert verdict.headline.endswith("its pods were not ready in time")
+    assert '{"spec":{"active":true}}' in verdict.remedy[0]
+
+
 def test_a_deactivated_run_can_be_requeued_manually(text: Text) -> None:
     evicted = condition("Evicted", reason="Deactivated", message="The workload is deactivated")
     verdict = explain(snapshot(workload=workload(evicted, active=False)))

@@ -272,6 +272,10 @@ BAD: dict[str, tuple[Edit, str]] = {
         lambda r: r.update(saveSeconds=110),
         "saveSeconds: save-exceeds-notice",
     ),
+    "saves that outlast the grace period of an evicted pod": (
+        lambda r: r.update(saveSeconds=581, allowSpot=False),
+        "saveSeconds: save-exceeds-grace",
+    ),
     "more memory than a node has": (
         lambda r: r["resources"].update(memory="1152Gi"),
         "resources.memory: node-too-small",
