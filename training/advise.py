@@ -22,10 +22,9 @@ from rich.console import Console
 from rich.table import Table
 
 from infra.config import ConfigError, StackConfig, parse, platform_record, stack_values
-from infra.domain.catalog.interruptions import relative_frequency
 from infra.domain.platform import Platform
 from infra.domain.pools import Capacity, Fallback, NodePool
-from training.deployment import placement, run_files
+from training.deployment import advice, placement, run_files, trainer_settings
 from training.deployment.advice import Advice, Market, Outlook, Work, advise
 from training.deployment.launchers import LAUNCHERS
 from training.spec import RunSpec
@@ -36,7 +35,7 @@ from training.spot.rates import INTERRUPTIONS_PER_NODE_HOUR, NOTICED, outages
 ROOT: Final = Path(__file__).resolve().parents[1]
 
 CHECKPOINT_EVERY_S: Final = 1800.0
-"""Assumed for runs with an interval in steps."""
+"""Assumed for programs, which save when they choose."""
 RESTART_S: Final = 600.0
 """New node, image pull, rendezvous, checkpoint load."""
 
@@ -56,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     work = _work(run, chosen)
     interruptions, origin = chosen.interruptions, "as given"
     if interruptions is None:
-        interruptions, origin = _interruptions(_fitting(run, platform, Capacity.SPOT))
+        interruptions, origin = advice.interruptions(_fitting(run, platform, Capacity.SPOT))
     market = Market(
         interruptions_per_node_hour=interruptions,
         noticed=chosen.noticed,
@@ -84,7 +83,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _work(run: RunSpec, chosen: argparse.Namespace) -> Work:
-    every = chosen.checkpoint_every or run.config.get("checkpoint", {}).get("every_seconds")
+    every = chosen.checkpoint_every
+    if not every and not run.program:
+        every = advice.longest_interval_s(trainer_settings.config_of(run), chosen.hours)
     return Work(
         hours=chosen.hours,
         nodes=run.nodes * (run.groups.max if run.groups else 1),
@@ -92,23 +93,6 @@ def _work(run: RunSpec, chosen: argparse.Namespace) -> Work:
         checkpoint_every_s=every or CHECKPOINT_EVERY_S,
         deadline_h=_deadline_h(run) if chosen.deadline is None else chosen.deadline,
     )
-
-
-def _interruptions(pools: Sequence[NodePool]) -> tuple[float, str]:
-    """Return the interruptions per node and hour that are assumed of spot pools, and where the rate comes from.
-
-    Of several pools the highest, as of prices.
-    """
-    found = [(band, name, pool) for pool in pools for name, band in pool.interruptions.items()]
-    if not found:
-        return INTERRUPTIONS_PER_NODE_HOUR, "assumed: no spot pool fits"
-    band, name, pool = max(found, key=lambda one: relative_frequency(one[0]))
-    origin = f"assumed: AWS' Spot Instance Advisor does not list {name} in {pool.region}"
-    if band:
-        origin = (
-            f"assumed from AWS' Spot Instance Advisor: {band} of {name} in {pool.region} a month"
-        )
-    return INTERRUPTIONS_PER_NODE_HOUR * relative_frequency(band), origin
 
 
 def _deadline_h(run: RunSpec) -> float | None:
@@ -338,7 +322,8 @@ def _parser() -> argparse.ArgumentParser:
         "--checkpoint-every",
         type=_positive,
         metavar="SECONDS",
-        help=f"checkpoint interval (default: the run's every_seconds, else {CHECKPOINT_EVERY_S:g})",
+        help="checkpoint interval (default: the run's, whose steps are spread over --hours; of a program "
+        f"{CHECKPOINT_EVERY_S:g})",
     )
     add(
         "--traces",

@@ -187,5 +187,5 @@ def render(
         max_hours=run.max_hours,
         cost_cap_usd=run.cost_cap_usd,
         manifests=submission.manifests(run, platform, lineage.git_commit(root), launch),
-        warnings=tuple(trainer_settings.config_warnings(run)),
+        warnings=tuple(trainer_settings.config_warnings(run, platform)),
     )

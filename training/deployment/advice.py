@@ -9,11 +9,19 @@ the rate of interruptions.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from infra.domain.catalog.interruptions import relative_frequency
+from infra.domain.pools import Capacity, NodePool
+from training.spec import RunSpec
 from training.spot.decide import best_interval_s
+from training.spot.rates import INTERRUPTIONS_PER_NODE_HOUR, NOTICED
+from training.trainer.config import TrainerConfig
 
+_SELDOM: Final = 2.0
+"""Times the best interval from which a run is warned: its losses cost four times what its saves do."""
 _LATE: Final = 1.645
 """Standard deviations below which 95 % of a normal distribution lies; counts of interruptions are near one."""
 
@@ -82,6 +90,56 @@ def advise(
         on_demand=steady,
         best_checkpoint_every_s=_best_interval(work, market),
     )
+
+
+def interruptions(pools: Sequence[NodePool]) -> tuple[float, str]:
+    """Return the interruptions per node and hour that are assumed of spot pools, and where the rate comes from.
+
+    Of several pools the highest, as of prices.
+    """
+    found = [(band, name, pool) for pool in pools for name, band in pool.interruptions.items()]
+    if not found:
+        return INTERRUPTIONS_PER_NODE_HOUR, "assumed: no spot pool fits"
+    band, name, pool = max(found, key=lambda one: relative_frequency(one[0]))
+    origin = f"assumed: AWS' Spot Instance Advisor does not list {name} in {pool.region}"
+    if band:
+        origin = (
+            f"assumed from AWS' Spot Instance Advisor: {band} of {name} in {pool.region} a month"
+        )
+    return INTERRUPTIONS_PER_NODE_HOUR * relative_frequency(band), origin
+
+
+def longest_interval_s(config: TrainerConfig, hours: float | None) -> float | None:
+    """Return the longest time between two saves in seconds; None: by steps, and how long they take is not known.
+
+    `hours`: of all steps; None: not known.
+    """
+    saves = config.checkpoint
+    found = [] if saves.interval_s is None else [saves.interval_s]
+    if saves.every_steps is not None and hours is not None:
+        found.append(min(saves.every_steps / config.steps, 1) * hours * 3600)
+    return min(found, default=None)
+
+
+def interval_warnings(
+    run: RunSpec, config: TrainerConfig, pools: Sequence[NodePool]
+) -> Iterator[str]:
+    """Yield a line if a gang may save so seldom that losses on spot cost clearly more than saves would.
+
+    `pools`: those that the run may be admitted to.
+    """
+    spot = [pool for pool in pools if pool.capacity is Capacity.SPOT]
+    interval = longest_interval_s(config, run.max_hours)
+    if not spot or run.groups or interval is None:
+        return
+    unnoticed = run.nodes * interruptions(spot)[0] * (1 - NOTICED)
+    best = best_interval_s(run.save_seconds, unnoticed)
+    if interval > _SELDOM * best:
+        repeated = unnoticed * interval / 7200
+        yield (
+            f"checkpoint: saves may be {interval:.0f} s apart, so that on spot {repeated:.1%} of the run is"
+            f" expected to be repeated; every {best:.0f} s loses least; set every_seconds: {best:.0f}"
+        )
 
 
 def _undisturbed(work: Work) -> float:

@@ -34,7 +34,7 @@ def deploy(
     jobs: dict[str, TrainingJob] = {}
     commit, launch = lineage.git_commit(root), lineage.launch(root)
     for run in runs:
-        for line in trainer_settings.config_warnings(run):
+        for line in trainer_settings.config_warnings(run, platform):
             pulumi.log.warn(line)
         wanted = needs.needs(run)
         for need in wanted:

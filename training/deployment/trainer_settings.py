@@ -9,8 +9,9 @@ from typing import Any, Final
 
 from infra.config.errors import ConfigError, ConfigIssue, did_you_mean, one_of, shown
 from infra.config.loader import read_yaml
+from infra.domain.platform import Platform
 from training import config_errors
-from training.deployment import weights
+from training.deployment import advice, placement, weights
 from training.deployment.run_schema import RunFile
 from training.spec import SCRATCH_MOUNT, Dataset, RunSpec
 from training.trainer import config as trainer_config
@@ -183,9 +184,16 @@ def dimensions(file: RunFile, settings: Mapping[str, Any]) -> dict[str, int]:
     return parallel.layout(world_size).dimensions()
 
 
-def config_warnings(run: RunSpec) -> list[str]:
-    """Return what may be a mistake in a run though it can work, one line each; the trainer logs the same."""
+def config_of(run: RunSpec) -> trainer_config.TrainerConfig:
+    """Return the configuration of a run of the trainer."""
+    return trainer_config.parse(_merged(run.config, {"data": {"path": run.dataset.path}}))
+
+
+def config_warnings(run: RunSpec, platform: Platform) -> list[str]:
+    """Return what may be a mistake in a run though it can work, one line each; the trainer logs its own part."""
     if run.program:
         return []
-    found = trainer_config.parse(_merged(run.config, {"data": {"path": run.dataset.path}}))
-    return [f"{run.run_id}: config: {line}" for line in found.warnings()]
+    found = config_of(run)
+    pools = placement.eligible_pools(run, platform)
+    lines = [*found.warnings(), *advice.interval_warnings(run, found, pools)]
+    return [f"{run.run_id}: config: {line}" for line in lines]

@@ -102,7 +102,7 @@ def assemble(request: RunRequest, world: World, notice: Notice) -> Run:
         checkpointer=saver,
         save_policy=SavePolicy(
             every_steps=config.checkpoint.every_steps,
-            every_seconds=config.checkpoint.every_seconds,
+            every_seconds=config.checkpoint.interval_s,
             milestone_every_steps=config.checkpoint.milestone_every_steps,
         ),
         notice=notice,

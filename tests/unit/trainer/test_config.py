@@ -99,7 +99,6 @@ BAD: dict[str, tuple[Any, str, str]] = {
         "invalid-location",
         "checkpoint.store",
     ),
-    "no interval": (with_(checkpoint={"every_steps": None}), "missing", "checkpoint"),
     "small vocabulary": (with_(model={"vocab_size": 100}), "out-of-range", "model.vocab_size"),
     "odd width": (
         with_(model={"hidden_size": 100, "heads": 8, "kv_heads": 8}),
@@ -215,6 +214,7 @@ def test_assignments_win_over_the_file(tmp_path: Path) -> None:
     file.write_text("steps: 5\ndata: {path: a}\nschedule: {warmup_steps: 1}\n")
     config = load(file, ["data.path=b", "optimizer.learning_rate=1e-4", "checkpoint.every_steps=7"])
     assert (config.data.path, config.checkpoint.every_steps) == ("b", 7)
+    assert config.checkpoint.interval_s is None
     assert config.optimizer.learning_rate == 1e-4
 
 
@@ -253,3 +253,19 @@ def test_the_batch_must_divide_among_the_ranks() -> None:
 def test_reading_a_configuration_loads_no_torch() -> None:
     program = "import sys, training.trainer.config; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "seconds"),
+    [
+        ({}, 600.0),
+        ({"every_steps": None, "every_seconds": None}, 600.0),
+        ({"every_steps": 5}, None),
+        ({"every_seconds": 7.0}, 7.0),
+        ({"every_steps": 5, "every_seconds": 7.0}, 7.0),
+    ],
+)
+def test_saves_are_by_time_unless_steps_are_given(
+    checkpoint: dict[str, Any], seconds: float | None
+) -> None:
+    assert parse(with_(checkpoint=checkpoint), "c").checkpoint.interval_s == seconds

@@ -118,9 +118,13 @@ def test_without_a_price_the_other_capacity_is_named(
 
 def test_the_command_advises_a_run_of_the_local_stack(capsys: pytest.CaptureFixture[str]) -> None:
     stack = str(command.ROOT / "Pulumi.local.yaml")
-    assert command.main(["hello", "--stack", stack, "--hours", "40"]) == 0
+    words = ["hello", "--stack", stack, "--hours", "40"]
+    assert command.main([*words, "--checkpoint-every", "1800"]) == 0
     said = capsys.readouterr().out
     assert "Advice: spot: it is expected to cost" in said and "40.7 h" in said
+    # A third of 40 h: 40 of the 120 steps of training/configs/hello.yaml.
+    assert command.main(words) == 0
+    assert "every 48000 s" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_spent_budget_keeps_a_run_without_a_deadline_off_on_demand_nodes(

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from training.config_errors import ConfigIssue
 from training.objects import BadLocation, Location
 from training.trainer.config.limits import Issues, positive
+
+DEFAULT_INTERVAL_S: Final = 600.0
+"""By time, because steps take from milliseconds to minutes and a loss costs time."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointConfig:
     """When checkpoints are written and which are kept. One is always written at the end."""
 
-    every_steps: int | None = 50
+    every_steps: int | None = None
     """Steps between checkpoints; null: not by steps."""
     every_seconds: float | None = None
-    """Seconds of wall clock between checkpoints; null: not by time."""
+    """Seconds of wall clock between checkpoints; null: not by time, or 600 if `every_steps` is null, too."""
     milestone_every_steps: int | None = None
     """Checkpoints at multiples of this are never deleted; null: no milestones."""
     keep_latest: int = 2
@@ -28,6 +32,12 @@ class CheckpointConfig:
     export: bool = False
     """Whether the model is written for transformers (safetensors and tokenizer) once the last step is saved, to
     `export` in the run directory. Needs memory for the whole model."""
+
+    @property
+    def interval_s(self) -> float | None:
+        """Seconds of wall clock between checkpoints; None: by steps only."""
+        by_default = DEFAULT_INTERVAL_S if self.every_steps is None else None
+        return by_default if self.every_seconds is None else self.every_seconds
 
     def validate(self) -> Issues:
         """Yield what cannot work."""
@@ -46,11 +56,3 @@ class CheckpointConfig:
                 )
         yield from positive("checkpoint.keep_latest", self.keep_latest)
         yield from positive("checkpoint.deadline_s", self.deadline_s)
-        if self.every_steps is None and self.every_seconds is None:
-            yield ConfigIssue(
-                path="checkpoint",
-                problem="every_steps and every_seconds are both null",
-                valid="must have at least one interval, or a crash loses the whole run",
-                action="set one",
-                code="missing",
-            )

@@ -229,7 +229,7 @@ def _make_run(
         ),
         save_policy=SavePolicy(
             every_steps=config.checkpoint.every_steps,
-            every_seconds=config.checkpoint.every_seconds,
+            every_seconds=config.checkpoint.interval_s,
             milestone_every_steps=config.checkpoint.milestone_every_steps,
         ),
         notice=notice,
