@@ -9,9 +9,10 @@ import pydantic
 from pydantic import AfterValidator, Field
 
 from infra.config.aws_types import AccountId, BucketPrefix
-from infra.config.errors import ConfigError, ConfigIssue, from_pydantic
+from infra.config.errors import ConfigError, ConfigIssue, from_pydantic, invalid
 from infra.config.placeholders import find_placeholders
 from infra.config.types import DnsLabel, Int, Str, StrictModel, matching
+from infra.domain.catalog import ec2
 
 _OWNER_AND_NAME = r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?/[A-Za-z0-9._-]+"
 _BUCKET = r"[a-z0-9][a-z0-9-]{1,61}[a-z0-9]"
@@ -29,8 +30,23 @@ ImageRepository = Annotated[
         matching("repository", rf"{_ECR_PART}(?:/{_ECR_PART})*", "a path such as trainyard/trainer")
     ),
 ]
+
+
+def _of_public_partition(region: str) -> str:
+    if partition := ec2.other_partition(region):
+        raise invalid(
+            "unsupported-partition",
+            "must be a region of the partition aws, such as us-east-1",
+            "choose one",
+            f"is in the partition {partition}, which is not supported",
+        )
+    return region
+
+
 Region = Annotated[
-    Str, AfterValidator(matching("region", r"[a-z]{2}(-[a-z]+)+-[0-9]", "such as us-east-1"))
+    Str,
+    AfterValidator(matching("region", r"[a-z]{2,4}(-[a-z]+)+-[0-9]", "such as us-east-1")),
+    AfterValidator(_of_public_partition),
 ]
 QuotaCode = Annotated[
     Str, AfterValidator(matching("quota", r"L-[0-9A-F]{8}", "a quota's code such as L-417A185B"))

@@ -93,9 +93,17 @@ def check_aws_sections(stack: PartialStack) -> Iterator[ConfigIssue]:
 
 
 def check_region(stack: PartialStack) -> Iterator[ConfigIssue]:
-    """Require a known AWS region."""
+    """Require a known region of AWS's public partition."""
     aws = read_aws(stack)
-    if aws and aws.region not in (*ec2.REGIONS, UNKNOWN):
+    if aws and (partition := ec2.other_partition(aws.region)):
+        yield ConfigIssue(
+            path="aws.region",
+            code="unsupported-partition",
+            problem=f"{shown(aws.region)} is in the partition {partition}, which is not supported",
+            valid="must be a region of the partition aws, such as us-east-1",
+            action="choose one",
+        )
+    elif aws and aws.region not in (*ec2.REGIONS, UNKNOWN):
         name = aws.region
         yield ConfigIssue(
             path="aws.region",

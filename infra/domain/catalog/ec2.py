@@ -1,6 +1,6 @@
 """Facts of AWS that the catalog's data file lacks: regions, zones, and labels of EC2's instance topology.
 
-GovCloud and China are other partitions with other ARNs, which this project does not support.
+GovCloud, China and the sovereign clouds are other partitions, with other ARNs and endpoints: not supported.
 """
 
 from __future__ import annotations
@@ -46,6 +46,17 @@ REGIONS: Final = (
 )
 """Regions of AWS's public partition with EKS, from botocore 1.44."""
 
+_PARTITIONS: Final = {
+    "cn-": "aws-cn",
+    "eu-isoe-": "aws-iso-e",
+    "eusc-": "aws-eusc",
+    "us-gov-": "aws-us-gov",
+    "us-iso-": "aws-iso",
+    "us-isob-": "aws-iso-b",
+    "us-isof-": "aws-iso-f",
+}
+"""Other partitions by the beginning of their regions."""
+
 TOPOLOGY_LABELS: Final = tuple(f"topology.k8s.aws/network-node-layer-{n}" for n in (1, 2, 3))
 """Labels that AWS's cloud controller sets from EC2's instance topology, nearest level last."""
 
@@ -68,6 +79,11 @@ TYPES_WITH_TOPOLOGY: Final = frozenset(
 """Types of the catalog with instance topology (EC2 User Guide, its prerequisites, 2026)."""
 
 _ZONE: Final = re.compile(r"([a-z]+(?:-[a-z]+)+-\d)[a-z]")
+
+
+def other_partition(region: str) -> str | None:
+    """Return the partition of a region outside of AWS's public one; None for other names."""
+    return next((name for begin, name in _PARTITIONS.items() if region.startswith(begin)), None)
 
 
 def region_of_zone(zone: str) -> str | None:

@@ -43,6 +43,7 @@ def test_the_committed_file_can_be_previewed_and_not_deployed() -> None:
     [
         ({"account": 123456789012}, "account-id", "account"),
         ({"region": "Frankfurt"}, "region", "region"),
+        ({"region": "us-gov-west-1"}, "unsupported-partition", "region"),
         ({"repository": "training"}, "repository", "repository"),
         ({"stateBucket": "Tests_State"}, "bucket", "stateBucket"),
         ({"stateBuckt": "x"}, "unknown-key", "stateBuckt"),

@@ -164,6 +164,14 @@ PLACES: dict[str, tuple[Edit, str]] = {
         aws(region="us-east-7"),
         "aws.region: unknown-name",
     ),
+    "region of GovCloud": (
+        aws(region="us-gov-west-1"),
+        "aws.region: unsupported-partition",
+    ),
+    "region of China": (
+        aws(region="cn-north-1"),
+        "aws.region: unsupported-partition",
+    ),
     "account of 11 digits": (
         aws(account="11112222333"),
         "aws.account: account-id",
