@@ -199,6 +199,12 @@ class Live:
         answer: Json = json.loads(text)
         return answer
 
+    def attempt(self, run: str) -> int:
+        """The attempt that `run show` names."""
+        code, text = self.command("run", "show", run, "--json")
+        assert code == 0, text
+        return int(json.loads(text)["attempt"])
+
     def await_symptom(
         self, run: str, symptom: str, *options: str, deadline_s: float = STEP_S
     ) -> Json:

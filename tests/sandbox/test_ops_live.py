@@ -41,6 +41,11 @@ def test_completed_run_is_finished_and_exit_code_78_is_invalid_configuration(
     assert (code, text.splitlines()[-1].startswith("bad: failed")) == (78, True), text
     assert live.command("run", "wait", "good")[0] == 0
     assert live.command("run", "logs", "bad") == (0, "no such dataset\nstep 3/9 loss 5.5\n")
+    listed = json.loads(
+        live.command("run", "list", "--team", TEAM, "--state", "failed", "--json")[1]
+    )
+    at = next(one["progress"] for one in listed["runs"] if one["name"] == "bad")
+    assert (at["step"], at["steps"], at["loss"]) == (3, 9, 5.5), "of the log of a pod that ended"
     live.await_symptom("good", "finished")
     answer = live.await_symptom("bad", "bad-configuration")
     assert any(line.startswith(f"kubectl logs -n {NAMESPACE} bad-") for line in answer["remedy"])
@@ -103,6 +108,7 @@ def test_drain_stops_all_runs_and_resume_readmits_them(live: Live) -> None:
     answer = live.why("drained")
     assert answer["symptom"] == "queue-held"
     assert "evicted once: its queue was drained" in answer["history"]
+    assert live.attempt("drained") == 1
     assert live.command("stack", "drain", "--team", TEAM)[0] == 0
     # The queue is not reopened by accident: other field managers get a conflict.
     with pytest.raises(ClusterError, match="conflict"):
@@ -112,6 +118,9 @@ def test_drain_stops_all_runs_and_resume_readmits_them(live: Live) -> None:
     assert live.command("stack", "resume", "--team", TEAM)[1] == "Open: no queue was stopped\n"
     live.apply(STAGE.queue())
     live.await_symptom("drained", "running")
+    assert live.attempt("drained") == 2
+    assert live.command("run", "logs", "drained", "--attempt", "2") == (0, "")
+    assert live.command("run", "logs", "drained", "--attempt", "1")[0] == 2, "its pods are gone"
     live.stop("drained")
 
 
