@@ -304,8 +304,8 @@ def spans_of(
 def phases_of_log(run_id: str, attempt: int, moments: Sequence[Moment]) -> list[Phase]:
     """Return the training of the last attempt by the steps in its log, of which only the end may be known. Pure.
 
-    `attempt`: from 1. The first attempt began with step 1; of a later one, steps before the first line are as many
-    as between lines.
+    `attempt`: from 1. The first one began with step 1; of a later one, whose first step is not known, as many
+    steps are taken to be before the first line as between lines.
     """
     if not moments:
         return []
@@ -318,8 +318,8 @@ def phases_of_log(run_id: str, attempt: int, moments: Sequence[Moment]) -> list[
         attempt=max(1, attempt),
         start=first.time - max(0.0, before) * pace,
         end=last.time,
-        steps=int(last.step - first.step + before),
-        first_step=int(first.step - before) + 1,
+        steps=int(last.step),
+        first_step=1 if attempt <= 1 else 0,
     )
     return [phase]
 

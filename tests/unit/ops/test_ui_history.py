@@ -9,7 +9,7 @@ import pytest
 
 from ops.ledger.model import Bucket, Hold, Node, Phase
 from ops.metrics import History, MetricsUnknownError, PrometheusClient
-from ops.ui import curves, spending
+from ops.ui import curves, run_view, spending
 from ops.ui.recent import FRESH_MAX_S, FRESH_S, STALE_S, Recent, fresh_s
 
 RUN = "hello-v1-aaaaaaaa"
@@ -71,6 +71,17 @@ def test_an_interruption_costs_its_gap_and_the_repeated_steps() -> None:
 def test_time_in_the_queue_between_attempts_costs_nothing() -> None:
     found = spending.by_wall_clock(RUN, two_attempts().phases, 100.0, 135.0, 125.0, 3600.0)
     assert found.usd == pytest.approx(20.0)
+
+
+def test_the_last_attempts_training_follows_from_its_log() -> None:
+    moments = [curves.Moment(time=1000.0 + n, step=110.0 + n) for n in (0, 10, 20)]
+    [first] = run_view.phases_of_log(RUN, 1, moments)
+    assert (first.start, first.end, first.first_step, first.steps) == (890.0, 1020.0, 1, 130)
+    [later] = run_view.phases_of_log(RUN, 2, moments)
+    assert (later.start, later.end, later.first_step) == (990.0, 1020.0, 0)
+    [single] = run_view.phases_of_log(RUN, 1, moments[:1])
+    assert (single.start, single.end) == (1000.0, 1000.0)
+    assert run_view.phases_of_log(RUN, 1, []) == []
 
 
 def test_a_run_costs_the_nodes_that_it_holds() -> None:
