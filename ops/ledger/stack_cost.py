@@ -9,9 +9,9 @@ from typing import Any, Final
 from rich.console import Console
 from rich.table import Table
 
-from infra.domain import naming, prices
+from infra.domain import catalog, naming, prices
 from infra.domain.pools import NodePool
-from infra.domain.prices.services import ResourcePrice
+from infra.domain.prices.services import SOURCE, ResourcePrice
 from ops import objects
 from ops.commands import printer
 from ops.ledger import observe, report
@@ -48,6 +48,8 @@ def cost(
         "idleUsdPerMonth": None if idle is None else idle * prices.HOURS_PER_MONTH,
         "ec2QuotaVcpu": {q.value: vcpu for q, vcpu in prices.ec2_quotas(pools).items()},
         "simulated": [pool.name for pool in pools if pool.nodes.simulated],
+        "pricesOfServices": SOURCE,
+        "prices": [_origin(region) for region in sorted({pool.region for pool in pools})],
     }
     if sight:
         found["teamsUsdPerHour"] = _teams(sight, pools)
@@ -55,6 +57,16 @@ def cost(
         by_team = report.grouped(month, report.team_of)
         found["teamsUsdThisMonth"] = {team: round(a.usd, 2) for team, a in by_team.items()}
     return found
+
+
+def _origin(region: str) -> Values:
+    """Return date and source of a region's prices; None for a region that the catalog lacks."""
+    lookup = catalog.load().regions.get(region)
+    return {
+        "region": region,
+        "date": lookup.date.isoformat() if lookup else None,
+        "source": lookup.source if lookup else None,
+    }
 
 
 def _pool(pool: NodePool, sight: Sight | None) -> Values:
@@ -167,6 +179,11 @@ def show(found: Values, console: Console) -> None:
     if found["simulated"]:
         names = ", ".join(found["simulated"])
         line(f"Simulated nodes cost nothing; priced as if they were real: {names}")
+    for one in found["prices"]:
+        known = f"of {one['date']}: {one['source']}" if one["date"] else "not in the catalog"
+        line(f"Prices of nodes in {one['region']}: {known}")
+    if found["services"]:
+        line(f"Prices of services: {found['pricesOfServices']}")
 
 
 def _pool_table(found: Values, *, live: bool) -> Table:

@@ -19,6 +19,9 @@ from infra.domain.prices import HOURS_PER_MONTH, Purchase, usd_per_hour
 
 DATA: Final = Path(__file__).with_suffix(".yaml")
 
+SOURCE: Final = "from memory in 2026, compared with public tables of us-east-1 only"
+"""Of services.yaml."""
+
 FREE_IOPS: Final = 3_000
 FREE_MIB_PER_S: Final = 125
 """What a gp3 volume includes."""

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from infra.domain import naming
+from infra.domain import catalog, naming
 from ops.__main__ import main
 from ops.cluster import ClusterError, UnreachableError
 from ops.ledger import clock, observe, report, run_files
@@ -494,6 +494,12 @@ def test_a_planned_stack_has_prices_without_a_cluster(capsys: pytest.CaptureFixt
     assert main(["stack", "cost", "--stack", "local", "--planned", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["usdPerHour"]["atMax"] == pytest.approx(190.448168)
+    lookup = catalog.load().regions["us-east-1"]
+    origin = {"region": "us-east-1", "date": f"{lookup.date}", "source": lookup.source}
+    assert found["prices"] == [origin]
+    assert main(["stack", "cost", "--stack", "local", "--planned"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"Prices of nodes in us-east-1: of {lookup.date}: on-demand: " in said
     assert main(["stack", "cost", "--stack", "nowhere", "--planned"]) == 2
     assert "expected one of dev, local, prod" in capsys.readouterr().err
 
