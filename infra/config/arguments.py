@@ -383,7 +383,7 @@ def admission(config: StackConfig) -> AdmissionPoliciesArgs:
         registries = (*registries, repository_of(placeholder))
     scheduler = backend(config.scheduler)
     return AdmissionPoliciesArgs(
-        taint_key=config.taint_key,
+        gpu_taint=config.gpu_taint,
         registries=registries,
         priorities=priorities.PRIORITIES,
         ceilings=DEFAULT_PRIORITIES,

@@ -27,8 +27,18 @@ from infra.config.sections.steering import SteeringConfig
 from infra.config.sections.storage import BucketsConfig, StorageConfig
 from infra.config.sections.teams.model import TeamConfig
 from infra.config.sections.validation import ValidationConfig
-from infra.config.types import Cidr, DnsLabel, Image, Repository, Str, StrictModel, TaintKey
-from infra.domain.pools import Autoscaler, NodePool, Nodes
+from infra.config.types import (
+    Cidr,
+    DnsLabel,
+    Image,
+    LabelValue,
+    Repository,
+    Str,
+    StrictModel,
+    TaintKey,
+)
+from infra.domain import naming
+from infra.domain.pools import Autoscaler, NodePool, Nodes, Taint
 from infra.domain.scheduler import DEFAULT_SCHEDULER, Scheduler
 
 
@@ -54,7 +64,9 @@ class StackConfig(StrictModel):
     network: NetworkConfig | None = None
     """VPC of the cluster; required with `provider: eks`."""
     taint_key: TaintKey = Field(description="the key of the GPU nodes' taint, such as dedicated")
-    """Key of the GPU nodes' taint."""
+    """Key of the GPU nodes' taint, `KEY=VALUE:NoSchedule`."""
+    taint_value: LabelValue = naming.GPU_TRAINING
+    """Value of that taint; existing nodes often have `true`, with the key nvidia.com/gpu."""
     cohort: DnsLabel = Field(description="a DNS label")
     """Kueue cohort whose queues lend to each other."""
     node_pools: tuple[PoolConfig, ...] = Field(min_length=1, description="a list of node pools")
@@ -125,7 +137,12 @@ class StackConfig(StrictModel):
         """Return the node pools of the platform."""
         return tuple(self._pool(pool) for pool in self.node_pools)
 
+    @property
+    def gpu_taint(self) -> Taint:
+        """Return the taint of GPU nodes."""
+        return Taint(key=self.taint_key, value=self.taint_value)
+
     def _pool(self, config: PoolConfig) -> NodePool:
-        pool = config.pool(self.taint_key)
+        pool = config.pool(self.gpu_taint)
         shared = self.gpus.sharing.get(config.name)
         return replace(pool, sharing=shared.sharing(pool.gpu_models)) if shared else pool

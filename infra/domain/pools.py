@@ -175,7 +175,9 @@ class NodePool:
     nodes: Nodes
     network: Network
     taint_key: str
-    """Key of the taint `KEY=gpu-training:NoSchedule` on GPU nodes."""
+    """Key of the taint on GPU nodes, `KEY=VALUE:NoSchedule`."""
+    taint_value: str = naming.GPU_TRAINING
+    """Its value."""
     extra_labels: Mapping[str, str] = field(default_factory=dict)
     region: str = catalog.DEFAULT_REGION
     """Region of the zone and of prices."""
@@ -259,7 +261,7 @@ class NodePool:
         """Taints of every node; none in CPU pools."""
         if self.workload is Workload.CPU:
             return ()
-        found = [Taint(key=self.taint_key, value=naming.GPU_TRAINING)]
+        found = [Taint(key=self.taint_key, value=self.taint_value)]
         if self.capacity is Capacity.SPOT:
             found.append(Taint(key=naming.SPOT_TAINT, value="true"))
         return tuple(found)

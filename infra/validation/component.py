@@ -224,6 +224,7 @@ def _pool_facts(pool: NodePool) -> dict[str, Any]:
         "network": pool.network.value,
         "zone": pool.zone,
         "instanceTypes": list(pool.instance_types),
+        "taint": f"{pool.taints[0].key}={pool.taints[0].value}" if pool.taints else None,
     }
 
 

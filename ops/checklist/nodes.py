@@ -52,7 +52,7 @@ def labels_and_taints(snapshot: ChecklistSnapshot) -> Row:
                 f"node/{name}: {lack}", "run `pulumi up`; nodes get labels and taints at creation"
             )
         if nodes and not wrong:
-            taints = sorted({_pool_taint(node) for node in nodes})
+            taints = sorted({_pool_taint(node, pool) for node in nodes})
             notes.good.append(
                 f"pool {pool.name}: {pluralize(len(nodes), 'node')} with its labels and the taint"
                 f" {', '.join(taints)}"
@@ -86,12 +86,16 @@ def _missing_label_or_taint(node: Json, pool: Pool) -> str:
     for key, value in _expected_labels(pool).items():
         if objects.label(node, key) != value:
             return f"label {key} is {objects.label(node, key) or 'missing'}, not {value}"
-    return "" if _pool_taint(node) else f"no taint with the value {naming.GPU_TRAINING}"
+    wanted = pool.taint or f"with the value {naming.GPU_TRAINING}"
+    return "" if _pool_taint(node, pool) else f"no taint {wanted}"
 
 
-def _pool_taint(node: Json) -> str:
-    """Return `KEY=gpu-training:EFFECT`; empty without such a taint."""
+def _pool_taint(node: Json, pool: Pool) -> str:
+    """Return the pool's taint as KEY=VALUE:EFFECT; empty if the node lacks it."""
     for taint in (node.get("spec") or {}).get("taints") or []:
-        if taint.get("value") == naming.GPU_TRAINING and taint["effect"] in _BLOCKING_EFFECTS:
-            return f"{taint['key']}={taint['value']}:{taint['effect']}"
+        value = taint.get("value", "")
+        found = f"{taint['key']}={value}"
+        ours = found == pool.taint if pool.taint else value == naming.GPU_TRAINING
+        if ours and taint["effect"] in _BLOCKING_EFFECTS:
+            return f"{found}:{taint['effect']}"
     return ""

@@ -39,6 +39,8 @@ class Pool:
     instance_types: tuple[str, ...]
     allocatable: Mapping[str, int]
     """Expected allocatable devices per node, by resource."""
+    taint: str = ""
+    """Taint of its GPU nodes as KEY=VALUE; empty: none, or the stack was deployed by an older release."""
 
     @property
     def gpu(self) -> bool:
@@ -157,4 +159,5 @@ def _pool(found: Mapping[str, Any], expected: Mapping[str, Any]) -> Pool:
         sharing=found["sharing"] or "",
         instance_types=tuple(found["instanceTypes"]),
         allocatable=expected[found["name"]]["allocatable"],
+        taint=found.get("taint") or "",
     )

@@ -189,7 +189,7 @@ def _profile(path: str, pool: PoolConfig, profile: str) -> Iterator[ConfigIssue]
     known = catalog.load().types
     if any(name not in known for name in pool.instance_types):
         return  # Reported by another check.
-    models = pool.pool("").gpu_models
+    models = pool.pool().gpu_models
     if instances(profile, models) is None:
         can = profiles(models)
         yield ConfigIssue(
@@ -220,7 +220,7 @@ def _one_team(
                 borrowing=team.borrowing,
                 on_demand_usd_per_hour=team.on_demand_usd_per_hour,
             ),
-            [pool.pool("")],
+            [pool.pool()],
         )
     ]
     production = [team.name for team in here if not TIERS[team.tier].shares_gpus]

@@ -38,6 +38,7 @@ from infra.domain.pools import (
     Nodes,
     Reservation,
     ReservationKind,
+    Taint,
     Workload,
 )
 
@@ -120,6 +121,9 @@ class FabricConfig(StrictModel):
         )
 
 
+_NO_TAINT: Final = Taint(key="", value="")
+
+
 class PoolConfig(StrictModel):
     """One node pool; see infra.domain.pools."""
 
@@ -168,8 +172,8 @@ class PoolConfig(StrictModel):
     max_unavailable: Int = Field(default=1, ge=1, le=100)
     """Nodes of a managed node group that an update or a repair may replace at once."""
 
-    def pool(self, taint_key: str) -> NodePool:
-        """Return the node pool."""
+    def pool(self, gpu_taint: Taint = _NO_TAINT) -> NodePool:
+        """Return the node pool; checks do not need its taint."""
         return NodePool(
             name=self.name,
             workload=self.workload,
@@ -180,7 +184,8 @@ class PoolConfig(StrictModel):
             zone=self.zone,
             nodes=self.nodes,
             network=self.network,
-            taint_key=taint_key,
+            taint_key=gpu_taint.key,
+            taint_value=gpu_taint.value,
             extra_labels=self.labels,
             region=ec2.region_of_zone(self.zone) or catalog.DEFAULT_REGION,
             root_gib=self.root_gib,
@@ -264,7 +269,7 @@ def check_labels(stack: PartialStack) -> Iterator[ConfigIssue]:
     for index, pool in read_pools(stack):
         if any(name not in catalog.load().types for name in pool.instance_types):
             continue
-        bare = pool.model_copy(update={"labels": {}}).pool("x")
+        bare = pool.model_copy(update={"labels": {}}).pool()
         own = {*bare.labels(), naming.GPU_MODEL, naming.INSTANCE_TYPE, naming.HOSTNAME}
         made = pool.nodes in (Nodes.MANAGED, Nodes.KARPENTER)
         for key in pool.labels:

@@ -77,7 +77,7 @@ def check_validation_pools(stack: PartialStack) -> Iterator[ConfigIssue]:
     section = _section(stack)
     if section is None or not all_types_known(stack):
         return
-    found = checked([pool.pool("") for _, pool in read_pools(stack)])
+    found = checked([pool.pool() for _, pool in read_pools(stack)])
     if section.get("weekly") is True and not any(pool.min for pool in found):
         yield ConfigIssue(
             path="validation.weekly",

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pulumi
 
 from infra.domain import naming
+from infra.domain.pools import Taint
 from infra.kubernetes.admission_policy import binding
 from infra.kubernetes.controller_accounts import KUBE_SCHEDULER
 from infra.kubernetes.objects import KubernetesObject, Manifest
@@ -31,8 +32,8 @@ from infra.tenancy.admission import (
 class AdmissionPoliciesArgs:
     """Facts of the whole stack; those of a team are labels of its namespace."""
 
-    taint_key: str
-    """Key of the taint on GPU nodes."""
+    gpu_taint: Taint
+    """Taint of GPU nodes."""
     registries: tuple[str, ...]
     """Allowed registries or repositories of images; none: no pod is admitted."""
     priorities: Mapping[str, int]
@@ -53,7 +54,7 @@ def policies(args: AdmissionPoliciesArgs) -> list[Manifest]:
         immutability.pod_spec_immutable(),
         immutability.run_status_immutable(),
         immutability.forbid_orphan_deletion(),
-        placement.placement_policy(args.taint_key),
+        placement.placement_policy(args.gpu_taint),
         placement.require_scheduler_binding(args.binders),
         resource_requests.require_resource_requests(),
         resource_requests.forbid_resource_claims(),

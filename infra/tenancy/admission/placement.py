@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from infra.domain import naming
+from infra.domain.pools import Taint
 from infra.kubernetes import pod_templates
 from infra.kubernetes.admission_policy import Rule, policy, resources, text, texts
 from infra.kubernetes.controller_accounts import DAEMON_SET, is_one_of
@@ -60,13 +61,13 @@ def _exact(key: str, value: str) -> str:
     )
 
 
-def _tolerated(taint_key: str) -> str:
+def _tolerated(gpu_taint: Taint) -> str:
     """Return CEL: `t` tolerates exactly a pool's taint, a device's taint, or a node condition."""
-    devices = [key for key in (naming.GPU, naming.EFA) if key != taint_key]
+    devices = [key for key in (naming.GPU, naming.EFA) if key != gpu_taint.key]
     return " || ".join(
         [
             f"t.?key.orValue('') in {texts(_CONDITIONS)}",
-            _exact(taint_key, naming.GPU_TRAINING),
+            _exact(gpu_taint.key, gpu_taint.value),
             _exact(naming.SPOT_TAINT, "true"),
             # The API server adds these to pods that ask for the device, where it is configured so.
             f"(t.?key.orValue('') in {texts(devices)} && t.?effect.orValue('') == 'NoSchedule')",
@@ -75,9 +76,9 @@ def _tolerated(taint_key: str) -> str:
     )
 
 
-def placement_policy(taint_key: str) -> Manifest:
+def placement_policy(gpu_taint: Taint) -> Manifest:
     """Forbid pods that name a node, a runtime class, other teams' pods, or foreign taints."""
-    ours = f"{taint_key}={naming.GPU_TRAINING}:NoSchedule and {naming.SPOT_TAINT}=true:NoSchedule"
+    ours = f"{gpu_taint.key}={gpu_taint.value}:NoSchedule and {naming.SPOT_TAINT}=true:NoSchedule"
     return policy(
         "placement",
         matches=pod_templates.everything_with_pods(),
@@ -94,7 +95,7 @@ def placement_policy(taint_key: str) -> Manifest:
             Rule(
                 holds=(
                     "variables.pods.all(p, p.spec.?tolerations.orValue([]).all(t, "
-                    f"{_tolerated(taint_key)}))"
+                    f"{_tolerated(gpu_taint)}))"
                 ),
                 message=f"a toleration is not allowed; valid are {ours}, by key and value; remove the others",
             ),

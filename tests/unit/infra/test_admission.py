@@ -14,6 +14,7 @@ from infra.cli import render
 from infra.config import arguments, parse, stack_values
 from infra.config.types import repository_of
 from infra.domain import launcher_support, naming
+from infra.domain.pools import Taint
 from infra.domain.scheduler import Scheduler
 from infra.domain.tier import DEFAULT_PRIORITIES
 from infra.kubernetes import controller_accounts, pod_templates
@@ -36,7 +37,7 @@ POLICIES = {manifest["metadata"]["name"]: manifest for manifest in admission.pol
 
 def _args(scheduler: Scheduler) -> admission.AdmissionPoliciesArgs:
     return admission.AdmissionPoliciesArgs(
-        taint_key="dedicated",
+        gpu_taint=Taint(key="dedicated", value="gpu-training"),
         registries=("registry.example.com",),
         priorities=priorities.PRIORITIES,
         ceilings=DEFAULT_PRIORITIES,

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
+from infra.cli.render import ROOT, render
+from infra.config import stack_values
 from infra.config.types import Cores, Size
 from infra.domain import catalog, naming, prices, quantity
 from infra.domain.pools import Capacity, Network, NodePool, Nodes, Workload
@@ -39,8 +43,9 @@ def test_spot_pool_has_the_training_and_spot_taints() -> None:
     assert pool(workload=Workload.CPU, instance_types=("m6i.xlarge",)).taints == ()
 
 
-def test_taint_key_is_configurable() -> None:
-    assert pool(taint_key="gpu").taints[0].key == "gpu"
+def test_taint_is_configurable() -> None:
+    taint = pool(taint_key="nvidia.com/gpu", taint_value="true").taints[0]
+    assert (taint.key, taint.value) == ("nvidia.com/gpu", "true")
 
 
 def test_each_taint_has_its_toleration() -> None:
@@ -163,3 +168,34 @@ def test_pool_has_no_ec2_options_by_default() -> None:
     assert pool().reservation is None
     assert not pool().placement_group
     assert pool().max_unavailable == 1
+
+
+@pytest.mark.parametrize("stack", ["dev", "prod"])
+def test_everything_follows_the_taint_of_the_stack_file(stack: str) -> None:
+    values = stack_values(ROOT / f"Pulumi.{stack}.yaml")
+    values |= {"taintKey": "nvidia.com/gpu", "taintValue": "yes"}
+    records = render(stack, values)
+    text = json.dumps(records)
+    kinds = set()
+    for record in records:
+        for found in _entries(record["inputs"]):
+            if found.get("key") == "nvidia.com/gpu" and "effect" in found:
+                assert found.get("value") == "yes", record["name"]
+                kinds.add(record["type"].rpartition(":")[2])
+    assert {"ResourceFlavor", "CronJob", "Release"} <= kinds
+    assert kinds & {"NodeGroup", "NodePool"}
+    # CEL of the admission policy, and the platform's record for what is submitted.
+    exact = "t.?operator.orValue('Equal') == 'Equal' && t.?value.orValue('') == 'yes'"
+    assert f"'nvidia.com/gpu' && {exact}" in text
+    assert '\\"taint_value\\": \\"yes\\"' in text
+    assert "dedicated" not in text
+
+
+def _entries(value: Any) -> Iterator[dict[str, Any]]:
+    """Yield every mapping inside of a value."""
+    if isinstance(value, dict):
+        yield value
+        value = list(value.values())
+    if isinstance(value, list):
+        for inner in value:
+            yield from _entries(inner)

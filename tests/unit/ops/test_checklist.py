@@ -347,6 +347,14 @@ def _no_nodes(cluster: LiveFake) -> None:
         del cluster.kept[key]
 
 
+def _other_taint(cluster: LiveFake) -> None:
+    facts = _item(cluster, "ConfigMap", stack_facts.NAME, stack_facts.NAMESPACE)["data"]
+    stack = json.loads(facts[stack_facts.KEY])
+    for one in stack["pools"]:
+        one["taint"] = "dedicated=true"
+    facts[stack_facts.KEY] = json.dumps(stack)
+
+
 def _admin(cluster: LiveFake) -> None:
     subject = {"kind": "ServiceAccount", "name": "llm-trainer", "namespace": "team-research"}
     role = {"kind": "ClusterRole", "name": "cluster-admin"}
@@ -360,6 +368,7 @@ BROKEN: list[tuple[str, Change, str]] = [
         lambda c: _item(c, "Node", "spot-1")["spec"].clear(),
         "no taint",
     ),
+    ("Labels and taints", _other_taint, "the pool's taint with another value"),
     (
         "Labels and taints",
         lambda c: _item(c, "Node", "spot-1")["metadata"]["labels"].pop(naming.ACCELERATOR),

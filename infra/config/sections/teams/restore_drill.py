@@ -72,7 +72,7 @@ def check_drill_size(stack: PartialStack) -> Iterator[ConfigIssue]:
     pools = [pool for _, pool in read_pools(stack) if pool.workload is Workload.CPU]
     if not all_types_known(stack) or not pools:
         return
-    node = min(t.training_memory for t in pools[0].pool("").types)
+    node = min(t.training_memory for t in pools[0].pool().types)
     for place, team in _drills(stack):
         bound = min(node, quantity.bytes_(team.quota.memory)) - OVERHEAD
         if quantity.bytes_(team.restore_drill.largest) > bound:

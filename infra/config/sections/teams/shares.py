@@ -92,7 +92,7 @@ def _cents(usd: float) -> float:
 
 
 def _on_demand_pools(stack: PartialStack) -> list[NodePool]:
-    pools = [pool.pool(UNKNOWN) for _, pool in read_pools(stack)]
+    pools = [pool.pool() for _, pool in read_pools(stack)]
     return [
         pool
         for pool in pools
