@@ -12,7 +12,7 @@ from .efa import EFA_INTERFACES, EFA_ONE_ZONE
 from .encryption import ENCRYPTION_AT_REST
 from .exposure import NO_PUBLIC_ENDPOINTS
 from .flavors import FLAVOR_TAINTS
-from .gpu_pools import GPU_POOL_TAINTS
+from .gpu_pools import GPU_POOL_TAINTS, SPOT_INSTANCE_TYPES
 from .gpu_sharing import TIME_SLICING
 from .grace import GRACE_BUDGET, GRACE_OF_RUNS
 from .images import IMAGES_BY_DIGEST
@@ -29,6 +29,7 @@ RULES: Final[tuple[Rule, ...]] = (
     IMAGES_BY_DIGEST,
     GPU_PLACEMENT,
     GPU_POOL_TAINTS,
+    SPOT_INSTANCE_TYPES,
     GRACE_BUDGET,
     GRACE_OF_RUNS,
     QUOTA_FITS_POOLS,

@@ -27,6 +27,7 @@ _GPU_FAMILY: Final = re.compile(r"(p[2-9]|gr?[3-9])[a-z0-9-]*\..+")
 _GPU_CATEGORIES: Final = frozenset({"p", "g", "gr"})
 _KARPENTER_GPU: Final = "karpenter.k8s.aws/instance-gpu-"
 """Prefix of Karpenter's labels of GPU nodes: count, name and others."""
+_INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
 _ABSENCE_OPERATORS: Final = ("NotIn", "DoesNotExist", "Lt")
 """Operators that nodes without the label may satisfy."""
 _GPU_AMI: Final = re.compile(r"NVIDIA|_GPU")
@@ -40,6 +41,9 @@ class GpuPool:
     taints: Any
     """A list of key, value, effect; UNKNOWN if not known yet."""
     taints_path: str
+    types: tuple[str, ...] = ()
+    """Instance types by name; empty: not chosen by name, or not known yet."""
+    types_path: str = ""
 
 
 def _is_labelled_gpu(labels: Any) -> bool:
@@ -65,7 +69,11 @@ def _eks_node_group(props: Mapping[str, Any]) -> GpuPool | None:
     if not (_is_labelled_gpu(props.get("labels")) or gpu_image or any(map(_is_gpu_type, types))):
         return None
     return GpuPool(
-        spot=props.get("capacityType") == "SPOT", taints=props.get("taints"), taints_path="taints"
+        spot=props.get("capacityType") == "SPOT",
+        taints=props.get("taints"),
+        taints_path="taints",
+        types=_known(props.get("instanceTypes")),
+        types_path="instanceTypes",
     )
 
 
@@ -80,7 +88,7 @@ def _admits_gpu_types(requirements: Sequence[Any]) -> bool:
         for entry in requirements
         if dig(entry, "operator") == "In"
     }
-    if types := wanted.get("node.kubernetes.io/instance-type"):
+    if types := wanted.get(_INSTANCE_TYPE):
         return any(map(_is_gpu_type, types))
     if families := wanted.get("karpenter.k8s.aws/instance-family"):
         return any(_is_gpu_type(f"{family}.any") for family in families)
@@ -119,7 +127,22 @@ def _karpenter(props: Mapping[str, Any]) -> GpuPool | None:
         spot=_may_be_spot(requirements),
         taints=dig(template, "spec", "taints"),
         taints_path="spec.template.spec.taints",
+        types=_types_by_name(elements(requirements)),
+        types_path="spec.template.spec.requirements",
     )
+
+
+def _types_by_name(requirements: Sequence[Any]) -> tuple[str, ...]:
+    for entry in requirements:
+        if dig(entry, "key") == _INSTANCE_TYPE and dig(entry, "operator") == "In":
+            return _known(dig(entry, "values"))
+    return ()
+
+
+def _known(values: Any) -> tuple[str, ...]:
+    """Return a list of texts; empty if one is not known yet."""
+    found = elements(values)
+    return () if UNKNOWN in found else tuple(str(value) for value in found)
 
 
 _READERS: Final[Mapping[str, Callable[[Mapping[str, Any]], GpuPool | None]]] = {
@@ -167,5 +190,36 @@ GPU_POOL_TAINTS: Final = ResourceRule(
     schema={
         "gpuTaint": taint_schema(GPU_TAINT, "Taint of every GPU node"),
         "spotTaint": taint_schema(SPOT_TAINT, "Second taint of a GPU node that can be reclaimed"),
+    },
+)
+
+
+def _check_types(resource: Resource, config: Config) -> Iterable[Violation]:
+    pool = gpu_pool(resource)
+    if pool is None or not pool.spot or not pool.types:
+        return
+    if len({*pool.types}) < config["atLeast"]:
+        yield Violation(
+            path=pool.types_path,
+            got=", ".join(pool.types),
+            expected=f"at least {config['atLeast']} instance types in a spot pool",
+            remedy=(
+                "add a type that its images run on, such as p4de.24xlarge beside p4d.24xlarge; where none "
+                "fits, set atLeast to 1 for the stack"
+            ),
+        )
+
+
+SPOT_INSTANCE_TYPES: Final = ResourceRule(
+    name="spot-instance-types",
+    description="Spot GPU pools name several instance types, so that the shortage of one stops no run.",
+    check=_check_types,
+    schema={
+        "atLeast": {
+            "type": "integer",
+            "minimum": 1,
+            "default": 2,
+            "description": "Least number of instance types of a spot GPU pool",
+        }
     },
 )

@@ -259,6 +259,7 @@ def _run_file(folder: Path, team: str) -> str:
         "jobKind": "jobset",
         "nodes": 2,
         "gpusPerNode": 8,
+        "gpuModel": "a100",
         "image": "trainer",
         "config": "tests/golden/configs/hello.yaml",
         "overrides": {"batch": {"global_samples": 256, "micro_samples": 16}},

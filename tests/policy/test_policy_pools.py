@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from policies.rules.gpu_pools import GPU_POOL_TAINTS
+from policies.rules.gpu_pools import GPU_POOL_TAINTS, SPOT_INSTANCE_TYPES
 from policies.rules.model import UNKNOWN, Resource
 from tests.policy.policy_examples import paths, violations
 from tests.unit.snapshots import Text
@@ -174,3 +174,40 @@ def test_the_message_names_the_missing_taint(text: Text) -> None:
 def test_the_taints_are_the_configured_ones() -> None:
     taints = [{"key": "gpu", "effect": "NoSchedule"}]
     assert violations(GPU_POOL_TAINTS, node(taints), gpuTaint="gpu=:NoSchedule") == []
+
+
+ONE, TWO = ["p4d.24xlarge"], ["p4d.24xlarge", "p4de.24xlarge"]
+TYPE = "node.kubernetes.io/instance-type"
+
+
+@pytest.mark.parametrize(
+    "resource",
+    [
+        node_group(instanceTypes=TWO, capacityType="SPOT"),
+        node_group(instanceTypes=ONE, capacityType="ON_DEMAND"),
+        node_group(instanceTypes=UNKNOWN, capacityType="SPOT", amiType="AL2023_x86_64_NVIDIA"),
+        node_group(instanceTypes=[*ONE, UNKNOWN], capacityType="SPOT"),
+        node_group(instanceTypes=["m7i.2xlarge"], capacityType="SPOT"),
+        requiring([], (TYPE, "In", TWO)),
+        requiring([], (TYPE, "In", ONE), ON_DEMAND),
+        requiring([], P5),
+        node([], capacity="spot"),
+    ],
+)
+def test_spot_pools_with_several_types_and_other_pools_pass(resource: Resource) -> None:
+    assert violations(SPOT_INSTANCE_TYPES, resource) == []
+
+
+@pytest.mark.parametrize(
+    ("resource", "where"),
+    [
+        (node_group(instanceTypes=ONE * 2, capacityType="SPOT"), "instanceTypes"),
+        (requiring([], (TYPE, "In", ONE)), "spec.template.spec.requirements"),
+    ],
+    ids=["EKS", "Karpenter"],
+)
+def test_spot_pool_with_one_type_is_rejected(resource: Resource, where: str, text: Text) -> None:
+    found = violations(SPOT_INSTANCE_TYPES, resource)
+    assert paths(found) == [where]
+    text(str(found[0]))
+    assert violations(SPOT_INSTANCE_TYPES, resource, atLeast=1) == []

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from infra.config.errors import ConfigIssue
-from infra.config.partial import UNKNOWN, Check, PartialStack
+from infra.config.partial import Check, PartialStack
 from infra.config.sections.node_pools import (
     all_types_known,
     gpu_pool,
