@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, SupportsFloat, SupportsInt
 
 from trainyard import checkpoints, contract, session
 from trainyard.prometheus import RunCollector, start_server
@@ -25,14 +25,14 @@ _refused: set[str] = set()
 
 def log(
     *,
-    step: int,
-    loss: float,
-    tokens: int = 0,
-    samples: int = 0,
-    lr: float | None = None,
-    grad_norm: float | None = None,
-    mfu: float | None = None,
-    loader_time_s: float = 0.0,
+    step: SupportsInt,
+    loss: SupportsFloat,
+    tokens: SupportsInt = 0,
+    samples: SupportsInt = 0,
+    lr: SupportsFloat | None = None,
+    grad_norm: SupportsFloat | None = None,
+    mfu: SupportsFloat | None = None,
+    loader_time_s: SupportsFloat = 0.0,
 ) -> None:
     """Report an optimizer step, or the steps since the last report.
 

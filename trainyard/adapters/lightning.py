@@ -66,7 +66,7 @@ class NoticeCallback(Callback):  # type: ignore[misc]
         self._finished_step = step
         loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
         if loss is not None:
-            trainyard.log(step=step, loss=float(loss))
+            trainyard.log(step=step, loss=loss)
 
         def write(folder: Path) -> None:
             trainer.save_checkpoint(folder / _FILE)
