@@ -5,11 +5,19 @@ from __future__ import annotations
 from typing import Final
 
 from infra.observability.alerts import ALERTS
-from ops.checklist.prometheus_inventory import GPU, LAYER_QUERIES, TRAINING
+from ops import objects
+from ops.checklist.prometheus_inventory import (
+    GPU,
+    LAYER_QUERIES,
+    TRAINING,
+    PrometheusInventory,
+)
 from ops.checklist.snapshot import ChecklistSnapshot, RowBuilder, abbreviate
 from ops.collect import NODES
+from ops.objects import Json
 from ops.ready.capacity import gpu_count
 from ops.ready.outcome import Row
+from ops.runs import states
 
 REQUIRED_ALERTS: Final = (
     "LowGpuUtilization",
@@ -35,8 +43,11 @@ def observability(snapshot: ChecklistSnapshot) -> Row:
         number = prometheus.counts.get(layer, 0)
         if number:
             notes.good.append(f"{layer}: {number} series")
-        elif layer == TRAINING and not snapshot.runs():
-            notes.add_unknown(f"{layer}: no run has trained within a day", "launch a run")
+        elif layer == TRAINING and not any(_scraped(run, prometheus) for run in snapshot.runs()):
+            notes.add_unknown(
+                f"{layer}: no run has trained within a day, or since {prometheus.place} began",
+                "launch a run",
+            )
         elif layer == GPU and not any(gpu_count(node) for node in snapshot.cluster(NODES)):
             notes.add_unknown(f"{layer}: there is no GPU node now")
         else:
@@ -45,6 +56,12 @@ def observability(snapshot: ChecklistSnapshot) -> Row:
                 "check its targets page for targets that are down",
             )
     return notes.row()
+
+
+def _scraped(run: Json, prometheus: PrometheusInventory) -> bool:
+    """Return whether a run could have been scraped: it had not ended before the oldest scrape."""
+    ended = objects.time(states.ended_at(run, None))
+    return ended is None or prometheus.since is None or ended.timestamp() > prometheus.since
 
 
 def alerts(snapshot: ChecklistSnapshot) -> Row:

@@ -19,6 +19,7 @@ LAYER_QUERIES: Final = {
     KUBERNETES: f"count({series.POD_INFO})",
 }
 """Query for the number of series, by layer."""
+_SINCE: Final = f"min(min_over_time(timestamp({series.UP})[{RECENT}:1m]))"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +33,8 @@ class PrometheusInventory:
     alerts: Sequence[str] = ()
     """Names of the loaded alerts."""
     firing: Sequence[str] = ()
+    since: float | None = None
+    """Unix seconds of its oldest scrape within RECENT; None: it has none."""
 
 
 def read_inventory(metrics: PrometheusClient) -> PrometheusInventory:
@@ -42,6 +45,7 @@ def read_inventory(metrics: PrometheusClient) -> PrometheusInventory:
             for layer, expression in LAYER_QUERIES.items()
         }
         rules = metrics.alerts()
+        since = [sample.value for sample in metrics.query(_SINCE)]
     except MetricsUnknownError as error:
         return PrometheusInventory(place=metrics.place, gap=str(error))
     return PrometheusInventory(
@@ -49,4 +53,5 @@ def read_inventory(metrics: PrometheusClient) -> PrometheusInventory:
         counts=counts,
         alerts=sorted(rules),
         firing=sorted(name for name, state in rules.items() if state == "firing"),
+        since=min(since, default=None),
     )

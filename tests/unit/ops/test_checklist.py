@@ -545,6 +545,24 @@ def test_missing_metrics_fail_and_a_missing_prometheus_is_unknown(
     text(gone["Alerts"].evidence)
 
 
+@pytest.mark.parametrize(
+    ("ended", "outcome"),
+    [("11:30", Outcome.UNKNOWN), ("11:50", Outcome.FAILED), (None, Outcome.FAILED)],
+)
+def test_a_prometheus_that_began_after_the_runs_has_no_series_to_miss(
+    ended: str | None, outcome: Outcome
+) -> None:
+    began = dt.datetime(2026, 11, 21, 11, 45, tzinfo=dt.UTC).timestamp()
+    young = PrometheusInventory(place="p", counts={GPU: 4, TRAINING: 0, KUBERNETES: 9}, since=began)
+    cluster = _sound()
+    if ended:
+        done = condition("Completed") | {"lastTransitionTime": f"2026-11-21T{ended}:00Z"}
+        run = copy.deepcopy(_run()[0])
+        run["status"] = {"conditions": [done]}
+        cluster.put(run)
+    assert _rows(cluster, prometheus=young)["Observability"].outcome is outcome
+
+
 def _rules(*rules: tuple[str, str]) -> str:
     group = {"rules": [{"name": name, "state": state} for name, state in rules]}
     return json.dumps({"status": "success", "data": {"groups": [group]}})
@@ -563,7 +581,8 @@ def test_an_alert_that_fires_for_one_series_counts() -> None:
     prometheus = read_inventory(PrometheusClient("p", get))
     assert (prometheus.alerts, prometheus.firing) == (["A", "B"], ["A"])
     assert prometheus.counts == {GPU: 3, TRAINING: 3, KUBERNETES: 3}
-    assert asked == ["/api/v1/query"] * 3 + ["/api/v1/rules"]
+    assert prometheus.since == 3
+    assert asked == ["/api/v1/query"] * 3 + ["/api/v1/rules", "/api/v1/query"]
 
 
 @pytest.mark.parametrize("text", [None, "<html>", "{}", '{"data": {"groups": [{}]}}'])
