@@ -1,6 +1,6 @@
 """`trainyard stack ready` on the real API server and Kueue, with the platform's templates on process nodes.
 
-test_validation_live.py tests the programs inside them; here a shell prints their result lines.
+test_validation_live.py climbs with the programs inside them; here a shell prints their result lines.
 """
 
 from __future__ import annotations

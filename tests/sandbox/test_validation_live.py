@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 from infra.domain import naming
+from infra.tenancy import team
+from ops import __main__ as ops
 from sandbox.node.api import Client, object_path
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.node_kit import trainer_image, until
 from tests.sandbox.validation_kit import SPACE, CheckedStack
 
-pytestmark = [pytest.mark.sandbox, pytest.mark.long(43)]
+pytestmark = [pytest.mark.sandbox, pytest.mark.long(150)]
 
 Json = dict[str, Any]
 
@@ -28,8 +30,28 @@ _CHECK_S = 240.0
 @pytest.fixture(scope="module")
 def checked(cluster: Cluster) -> Iterator[Client]:
     """The cluster with three process nodes and the platform's checks; deleted at the end."""
-    with STACK.deployed(cluster, STACK.objects(STACK.checks(trainer_image()))):
+    found = STACK.objects(STACK.checks(trainer_image()), team.namespace(STACK.name))
+    with STACK.deployed(cluster, found):
         yield Client(cluster.kubeconfig)
+
+
+def test_readiness_climbs_every_stage_with_the_real_programs(
+    cluster: Cluster, checked: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """But the drill, which the team does not have: test_drill_cronjob.py runs it."""
+    capsys.readouterr()
+    code = ops.main(["stack", "ready", "--json", "--kubeconfig", str(cluster.kubeconfig)])
+    captured = capsys.readouterr()
+    assert captured.out, captured.err
+    stages = {stage["stage"]: stage for stage in json.loads(captured.out)["stages"]}
+    of_gpus = ("gpu-smoke", "homogeneous", "collective", "single-node", "multi-node")
+    expected = dict.fromkeys(("capacity", "queueing"), "passed") | {"restore": "skipped"}
+    expected |= dict.fromkeys(of_gpus, "simulated")
+    assert {name: stage["outcome"] for name, stage in stages.items()} == expected, (code, stages)
+    [collective] = stages["collective"]["checks"]
+    assert collective["facts"]["bandwidth_gbps"] > 0
+    [trained] = stages["multi-node"]["checks"]
+    assert trained["facts"]["world_size"] == 2
 
 
 def _start(client: Client, template: str, **changed: Any) -> str:
