@@ -34,14 +34,17 @@ class Timeouts:
     start: int
     """From its admission until all of its pods are ready; then it is evicted and queued again."""
     recovery: int
-    """The same after the loss of a ready pod; also runs while a preempted gang saves, see MAX_GRACE_S."""
+    """The same after the loss of a ready pod; also runs while its pods save, see MAX_GRACE_S."""
     backoff_base: int
     """Delay before it may be admitted again; doubles with every such eviction."""
     backoff_max: int
 
 
+_RESTART_S: Final = 300
+"""For the pods that follow those that save, in seconds: a node's image, volumes, loading."""
+
 PRODUCTION_TIMEOUTS: Final = Timeouts(
-    start=1200, recovery=MAX_GRACE_S + 60, backoff_base=60, backoff_max=3600
+    start=1200, recovery=MAX_GRACE_S + _RESTART_S, backoff_base=60, backoff_max=3600
 )
 """A new GPU node takes minutes to start, and the image is tens of GiB."""
 

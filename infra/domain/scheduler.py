@@ -28,6 +28,6 @@ DEFAULT_SCHEDULER: Final = Scheduler.KUEUE
 MAX_GRACE_S: Final = 600
 """Longest grace period of a pod in a team's namespace, in seconds.
 
-A preempted gang saves that long, and Kueue must not take it for one that has lost pods: its recovery timeout is
-longer (infra/addons/kueue_config.py).
+A gang that leaves its nodes saves that long before it starts again, and Kueue must not evict it meanwhile as one
+that has lost pods: its recovery timeout is longer (infra/addons/kueue_config.py).
 """
