@@ -37,15 +37,16 @@ def zone_of_nat(cloud: Cloud, gateway: str) -> str:
 
 
 def existing_vpc(cloud: Cloud) -> ExistingNetworkArgs:
-    """A VPC with a private subnet in two zones, made without Pulumi."""
+    """A VPC of two blocks with a private subnet in each, made without Pulumi."""
     vpc = cloud.ec2.create_vpc(CidrBlock="10.9.0.0/16")["Vpc"]["VpcId"]
+    cloud.ec2.associate_vpc_cidr_block(VpcId=vpc, CidrBlock="100.64.0.0/16")
     subnets = {
         zone: cloud.ec2.create_subnet(VpcId=vpc, CidrBlock=cidr, AvailabilityZone=zone)["Subnet"]
-        for zone, cidr in (("us-east-1a", "10.9.0.0/20"), ("us-east-1b", "10.9.16.0/20"))
+        for zone, cidr in (("us-east-1a", "10.9.0.0/20"), ("us-east-1b", "100.64.0.0/20"))
     }
     return ExistingNetworkArgs(
         cluster="training",
         vpc_id=vpc,
-        cidr="10.9.0.0/16",
+        cidrs=("10.9.0.0/16", "100.64.0.0/16"),
         private_subnets={zone: subnet["SubnetId"] for zone, subnet in subnets.items()},
     )

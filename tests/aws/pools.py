@@ -123,7 +123,7 @@ def place(cloud: Cloud) -> Place:
     return Place(
         network=NetworkRecord(
             vpc_id=vpc,
-            cidr="10.20.0.0/16",
+            cidrs=("10.20.0.0/16",),
             private_subnets=subnets,
             public_subnets={},
             efa_security_group=efa,

@@ -46,6 +46,15 @@ def test_public_endpoint_is_open_to_listed_cidrs_and_the_private_one_remains(
     assert access["endpointPrivateAccess"] is True
 
 
+def test_every_block_of_the_vpc_reaches_the_private_endpoint(make: Make, cloud: Cloud) -> None:
+    deployed = make()
+    rules = deployed.all("aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule")
+    assert {rule.inputs["cidrIpv4"] for rule in rules if "cidrIpv4" in rule.inputs} == {
+        "10.9.0.0/16",
+        "100.64.0.0/16",
+    }
+
+
 @pytest.mark.parametrize("cidr", ["0.0.0.0/0", "0.0.0.0/0 "])
 def test_public_endpoint_for_all_addresses_is_rejected(make: Make, cidr: str) -> None:
     with pytest.raises(ValueError, match=r"0\.0\.0\.0/0"):

@@ -45,7 +45,7 @@ def test_existing_vpc_gets_only_the_efa_security_group_and_exports_the_same_reco
     deployed = build(lambda opts: ExistingNetwork("network", args, opts))
     assert record(deployed) == {
         "vpc_id": args.vpc_id,
-        "cidr": "10.9.0.0/16",
+        "cidrs": ["10.9.0.0/16", "100.64.0.0/16"],
         "private_subnets": dict(args.private_subnets),
         "public_subnets": {},
         "efa_security_group": deployed.one("aws:ec2/securityGroup:SecurityGroup").id,

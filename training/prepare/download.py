@@ -94,11 +94,12 @@ def _fetch_object(objects: Objects, listed: ListedObject, file: Path) -> Iterato
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         stream = file.open("wb")
-    except OSError as error:
-        if error.errno not in _NO_FILE:
+    except (OSError, ValueError) as error:  # ValueError: a zero byte
+        if isinstance(error, OSError) and error.errno not in _NO_FILE:
             raise
+        reason = getattr(error, "strerror", None) or error
         raise DatasetError(
-            f"--source: {listed.name[:200]}: cannot be a file here: {error.strerror}; "
+            f"--source: {listed.name[:200]}: cannot be a file here: {reason}; "
             "rename the object, or leave it out with --suffix"
         ) from None
     with stream:

@@ -43,7 +43,7 @@ def main() -> int:
     except TransientError as error:
         return fail(str(error), 1)
     except OSError as error:
-        return fail(f"{error.filename or arguments.out}: {error.strerror}", 1)
+        return fail(f"{error.filename or arguments.out}: {error.strerror or error}", 1)
     except KeyboardInterrupt:
         reporter.close()
         state.interrupted()

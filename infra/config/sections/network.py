@@ -37,6 +37,11 @@ class MadeNetworkConfig(StrictModel):
     """Days that records of network flows are kept."""
 
     @property
+    def secondary_cidrs(self) -> tuple[str, ...]:
+        """Return the other blocks of the VPC: none."""
+        return ()
+
+    @property
     def zone_names(self) -> tuple[str, ...]:
         """Return the zones in which the network has subnets."""
         return self.zones
@@ -49,6 +54,8 @@ class VpcConfig(StrictModel):
     """ID of the VPC."""
     cidr: Cidr = Field(description="the VPC's CIDR block")
     """CIDR block of the VPC, such as 10.20.0.0/16."""
+    secondary_cidrs: tuple[Cidr, ...] = Field(default=(), description="a list of CIDR blocks")
+    """Other CIDR blocks of the VPC, such as 100.64.0.0/16; addresses in them reach the cluster's API, too."""
     private_subnets: dict[Str, SubnetId] = Field(
         description="ids of private subnets by availability zone"
     )
@@ -60,13 +67,18 @@ class ExistingNetworkConfig(StrictModel):
 
     TAG: ClassVar[str] = "existing"
 
-    existing: VpcConfig = Field(description="vpcId, cidr and privateSubnets")
+    existing: VpcConfig = Field(description="vpcId, cidr, privateSubnets")
     """A VPC that exists already."""
 
     @property
     def cidr(self) -> str:
         """Return the VPC's CIDR block."""
         return self.existing.cidr
+
+    @property
+    def secondary_cidrs(self) -> tuple[str, ...]:
+        """Return the other blocks of the VPC."""
+        return self.existing.secondary_cidrs
 
     @property
     def zone_names(self) -> tuple[str, ...]:
@@ -140,24 +152,36 @@ def check_zones(stack: PartialStack) -> Iterator[ConfigIssue]:
 
 
 def check_vpc_addresses(stack: PartialStack) -> Iterator[ConfigIssue]:
-    """Require a private IPv4 block of a valid size that no Service range overlaps."""
-    from infra.sites.aws import addresses
-
+    """Require private IPv4 blocks of a valid size that overlap neither Service ranges nor each other."""
     network = read_network(stack)
     if not network or network.cidr == UNKNOWN:
         return
     made = isinstance(network, MadeNetworkConfig)
-    path = "network.cidr" if made else "network.existing.cidr"
-    block = ipaddress.ip_network(network.cidr)
-    if not isinstance(block, ipaddress.IPv4Network):
-        yield ConfigIssue(
-            path=path,
-            code="not-ipv4",
-            problem=f"{shown(str(block))} is not an IPv4 block",
-            valid="must be an IPv4 block such as 10.20.0.0/16",
-            action="choose one from 10.0.0.0/8",
-        )
-        return
+    blocks = {"network.cidr" if made else "network.existing.cidr": network.cidr}
+    for index, cidr in enumerate(network.secondary_cidrs):
+        blocks[f"network.existing.secondaryCidrs[{index}]"] = cidr
+    seen: list[ipaddress.IPv4Network] = []
+    for path, cidr in blocks.items():
+        block = ipaddress.ip_network(cidr)
+        if isinstance(block, ipaddress.IPv4Network):
+            yield from _block_issues(path, block, seen, made=made)
+            seen.append(block)
+        else:
+            yield ConfigIssue(
+                path=path,
+                code="not-ipv4",
+                problem=f"{shown(str(block))} is not an IPv4 block",
+                valid="must be an IPv4 block such as 10.20.0.0/16",
+                action="choose one from 10.0.0.0/8",
+            )
+
+
+def _block_issues(
+    path: str, block: ipaddress.IPv4Network, seen: list[ipaddress.IPv4Network], *, made: bool
+) -> Iterator[ConfigIssue]:
+    """Yield what is wrong with a block of a VPC that has those `seen` already."""
+    from infra.sites.aws import addresses
+
     if made and not any(block.subnet_of(ipaddress.IPv4Network(r)) for r in _PRIVATE):
         yield ConfigIssue(
             path=path,
@@ -182,6 +206,14 @@ def check_vpc_addresses(stack: PartialStack) -> Iterator[ConfigIssue]:
             problem=f"{block} overlaps {addresses.SERVICES}",
             valid=f"must not overlap {addresses.SERVICES}, the range of Kubernetes Services",
             action="choose one from 10.0.0.0/8",
+        )
+    if other := next((one for one in seen if block.overlaps(one)), None):
+        yield ConfigIssue(
+            path=path,
+            code="cidr-overlap",
+            problem=f"{block} overlaps {other}",
+            valid="blocks of a VPC must not overlap",
+            action="list the VPC's blocks, each once",
         )
 
 
@@ -239,7 +271,7 @@ def network_args(
     return ExistingNetworkArgs(
         cluster=cluster,
         vpc_id=network.existing.vpc_id,
-        cidr=network.existing.cidr,
+        cidrs=(network.existing.cidr, *network.existing.secondary_cidrs),
         private_subnets=network.existing.private_subnets,
     )
 

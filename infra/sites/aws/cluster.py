@@ -76,16 +76,17 @@ class Cluster(pulumi.ComponentResource):
         made = self._control_plane(name, args, logs)
         security_group = made.eks_cluster.vpc_config.cluster_security_group_id
         # EKS admits members of the group, which are nodes, but not the machine that runs updates.
-        vpc_rules.SecurityGroupIngressRule(
-            f"{name}-api",
-            description="Kubernetes API, from the VPC",
-            security_group_id=security_group,
-            cidr_ipv4=args.network.cidr,
-            ip_protocol="tcp",
-            from_port=HTTPS,
-            to_port=HTTPS,
-            opts=child,
-        )
+        for number, cidr in enumerate(args.network.cidrs):
+            vpc_rules.SecurityGroupIngressRule(
+                f"{name}-api-{cidr.replace('/', '-')}" if number else f"{name}-api",
+                description="Kubernetes API, from the VPC",
+                security_group_id=security_group,
+                cidr_ipv4=cidr,
+                ip_protocol="tcp",
+                from_port=HTTPS,
+                to_port=HTTPS,
+                opts=child,
+            )
         role = NodeRole(f"{name}-nodes", NodeRoleArgs(cluster=args.name), child)
         access = Access(
             f"{name}-access",

@@ -18,7 +18,8 @@ class ExistingNetworkArgs:
 
     cluster: str
     vpc_id: str
-    cidr: str
+    cidrs: tuple[str, ...]
+    """All CIDR blocks of the VPC, the primary one first."""
     private_subnets: Mapping[str, str]
     """Subnet ids by availability zone, at least two zones."""
 
@@ -37,7 +38,7 @@ class ExistingNetwork(pulumi.ComponentResource):
         )
         self.record = NetworkRecord(
             vpc_id=args.vpc_id,
-            cidr=args.cidr,
+            cidrs=args.cidrs,
             private_subnets=args.private_subnets,
             public_subnets={},
             efa_security_group=efa.group_id,

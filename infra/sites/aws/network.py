@@ -78,7 +78,7 @@ class Network(pulumi.ComponentResource):
         )
         self.record = NetworkRecord(
             vpc_id=vpc.id,
-            cidr=args.cidr,
+            cidrs=(args.cidr,),
             private_subnets={zone: subnet.id for zone, subnet in private.items()},
             public_subnets={zone: subnet.id for zone, subnet in public.items()},
             efa_security_group=efa.group_id,

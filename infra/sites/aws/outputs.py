@@ -13,7 +13,8 @@ class NetworkRecord:
     """A VPC, created by the stack or existing."""
 
     vpc_id: pulumi.Input[str]
-    cidr: str
+    cidrs: tuple[str, ...]
+    """CIDR blocks of the VPC, the primary one first."""
     private_subnets: Mapping[str, pulumi.Input[str]]
     """By availability zone; nodes, file systems and interface endpoints live in them."""
     public_subnets: Mapping[str, pulumi.Input[str]]

@@ -252,6 +252,25 @@ PLACES: dict[str, tuple[Edit, str]] = {
         brought(cidr="172.16.0.0/12"),
         "network.existing.cidr: cidr-overlap",
     ),
+    "secondary block with the addresses of Services": (
+        brought(secondaryCidrs=["100.64.0.0/16", "172.20.128.0/17"]),
+        "network.existing.secondaryCidrs[1]: cidr-overlap",
+    ),
+    "secondary block that is listed already": (
+        brought(secondaryCidrs=["10.9.0.0/20", "100.64.0.0/16", "100.64.0.0/16"]),
+        (
+            "network.existing.secondaryCidrs[0]: cidr-overlap\n"
+            "network.existing.secondaryCidrs[2]: cidr-overlap"
+        ),
+    ),
+    "secondary block by IPv6": (
+        brought(secondaryCidrs=["fd00::/56"]),
+        "network.existing.secondaryCidrs[0]: not-ipv4",
+    ),
+    "secondary block of a network that is made": (
+        network(secondaryCidrs=["100.64.0.0/16"]),
+        "network.secondaryCidrs: unknown-key",
+    ),
     "malformed VPC": (
         brought(vpcId="my-vpc"),
         "network.existing.vpcId: vpc-id",
