@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 
@@ -22,13 +23,13 @@ def nan_gradient(*ranks: int, step: int = STEP) -> Hook:
 
         plain, calls = Network.clip, 0
 
-        def clip(self: Network, most: float) -> object:
+        def clip(self: Network, *arguments: Any) -> object:
             nonlocal calls
             calls += 1
             if calls == step and rank in ranks:
                 gradient = next(p.grad for p in self.module.parameters() if p.grad is not None)
                 getattr(gradient, "_local_tensor", gradient).view(-1)[0] = math.nan
-            return plain(self, most)
+            return plain(self, *arguments)
 
         pytest.MonkeyPatch().setattr(Network, "clip", clip)
 

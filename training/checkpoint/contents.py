@@ -6,13 +6,12 @@
 | optimizer*.safetensors | AdamW's step, exp_avg and exp_avg_sq of every parameter, `PARAMETER/PART` |
 | rng-00000.safetensors ... | one per rank: Python, numpy, torch CPU and, where there is one, CUDA |
 | recent-steps.json | metrics of the last steps; of a state that peer memory has written only |
-| progress.json | step, samples used (the data cursor), last evaluation, model and token format |
+| progress.json | step, samples used (the data cursor), last evaluation, model, token format, loss scale |
 | layout.json | which box of which tensor is where in which file (see layout.py) |
 | config.json, tokenizer.json ... | the model's configuration and the tokenizer, as transformers reads them |
 | manifest.json | sizes, hashes, lineage, world size, parallelism (see manifest.py) |
 
-There is no scheduler or gradient-scaler state: the learning rate is a function of the step, and
-float32 and bfloat16 gradients are not scaled.
+There is no scheduler state: the learning rate is a function of the step.
 """
 
 from __future__ import annotations
@@ -58,10 +57,17 @@ class Progress:
     """The model's configuration."""
     tokens: dict[str, Any]
     """Token format of the dataset."""
+    loss_scale: float | None = None
+    """Of the next step, with float16; None: the first one, or none."""
+    steps_at_scale: int = 0
+    """Steps without an overflow since the loss scale changed."""
 
     def to_json(self) -> bytes:
         """The content of progress.json."""
-        return json.dumps(asdict(self), indent=1).encode()
+        values = asdict(self)
+        if self.loss_scale is None:  # releases without float16 can read it
+            del values["loss_scale"], values["steps_at_scale"]
+        return json.dumps(values, indent=1).encode()
 
     @classmethod
     def from_json(cls, content: bytes) -> Progress:

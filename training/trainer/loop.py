@@ -24,6 +24,7 @@ from training.trainer.flight.recorder import Recorder, StepTimes
 from training.trainer.flight.recording import Recording
 from training.trainer.flight.ring import Phase
 from training.trainer.flight.work_clock import WorkClock
+from training.trainer.loss_scale import may_overflow, scale_after, scale_of
 from training.trainer.metrics.progress import ProgressDisplay
 from training.trainer.metrics.step_metrics import StepMeter
 from training.trainer.parallel.build import Network
@@ -113,16 +114,16 @@ def train_step(run: Run) -> StepAgreement:
     """Run one optimizer step over the global batch and log its metrics."""
     begun = time.perf_counter()
     config, step, recorder = run.config, run.progress.step + 1, run.recorder
+    scale = scale_of(config, run.progress)
     recorder.enter(Phase.LOADER, step)
     if run.clock:
         run.clock.begin()
     share = run.world.data_share(config.batch.global_samples)
     rows = run.loader.take(run.progress.samples + share.start, len(share))
     loaded = time.perf_counter()
-    lr = learning_rate(config.schedule, config.peak_learning_rate, step, config.steps)
     recorder.enter(Phase.PASSES)
-    losses_M = _passes(run, rows)
-    grad_norm_on_device = run.network.clip(config.optimizer.clip_norm)
+    losses_M = _passes(run, rows, scale)
+    grad_norm_on_device = run.network.clip(config.optimizer.clip_norm, scale)
     # Read only here: the device has all passes queued before the host waits for it.
     loss, grad_norm = float(sum(losses_M.tolist())), float(grad_norm_on_device)
     if run.clock:
@@ -136,22 +137,18 @@ def train_step(run: Run) -> StepAgreement:
     exchanged = time.perf_counter() - waited
     if run.memory:
         run.memory.all_held()
-    if not (math.isfinite(agreed.loss) and agreed.finite_gradients):
+    finite = agreed.finite_gradients
+    if not is_usable(agreed.loss, scale, finite=finite):
         compare_replicas(run, run.progress.step, again=True)
         raise not_finite(step, agreed.loss, grad_norm)
     recorder.enter(Phase.UPDATE)
-    for group in run.optimizer.param_groups:
-        group["lr"] = lr
-    run.optimizer.step()
-    run.optimizer.zero_grad(set_to_none=True)
+    lr = update(run, scale, finite=finite)
     recorder.enter(Phase.BETWEEN)
-    samples = run.progress.samples + config.batch.global_samples
-    run.progress = replace(run.progress, step=step, samples=samples)
     run.meter.step(
         step=step,
         loss=agreed.loss,
         lr=lr,
-        grad_norm=grad_norm,
+        grad_norm=grad_norm if finite else None,
         step_time_s=time.perf_counter() - begun - waited,
         loader_time_s=loaded - begun,
         collective_time_s=exchanged - computed,
@@ -170,6 +167,35 @@ def end_start(run: Run) -> None:
     if run.recorder.starting:
         run.recorder.starting = False
         limit_collectives(run.config.collective_timeout_s)
+
+
+def update(run: Run, scale: float | None, *, finite: bool) -> float:
+    """Update the parameters and count the step; return its learning rate.
+
+    A step whose gradients were not `finite` counts without an update; the next one has a lower loss scale.
+    """
+    config, step = run.config, run.progress.step + 1
+    lr = learning_rate(config.schedule, config.peak_learning_rate, step, config.steps)
+    if finite:
+        for group in run.optimizer.param_groups:
+            group["lr"] = lr
+        run.optimizer.step()
+    run.optimizer.zero_grad(set_to_none=True)
+    steps = run.progress.steps_at_scale
+    if scale is not None:
+        scale, steps = scale_after(scale, steps, finite=finite)
+    if not finite:
+        run.events.write("update_skipped", step, loss_scale=scale)
+    samples = run.progress.samples + config.batch.global_samples
+    run.progress = replace(
+        run.progress, step=step, samples=samples, loss_scale=scale, steps_at_scale=steps
+    )
+    return lr
+
+
+def is_usable(loss: float, scale: float | None, *, finite: bool) -> bool:
+    """Return whether training goes on after a step with this loss; `finite`: whether its gradients are."""
+    return math.isfinite(loss) and (finite or may_overflow(scale))
 
 
 def not_finite(step: int, loss: float, grad_norm: float) -> LossNotFinite:
@@ -196,13 +222,13 @@ def compare_replicas(run: Run, step: int, *, again: bool = False) -> None:
         run.recorder.enter(before)
 
 
-def _passes(run: Run, rows: torch.Tensor) -> torch.Tensor:
+def _passes(run: Run, rows: torch.Tensor, scale: float | None) -> torch.Tensor:
     """Run the forward and backward passes of a step; return the losses of its micro-batches."""
     rows = to_device(rows, run.world.device)
     if not run.clock:
-        return run.network.passes.forward_backward(rows)
+        return run.network.passes.forward_backward(rows, scale)
     run.clock.start()
-    losses_M = run.network.passes.forward_backward(rows)
+    losses_M = run.network.passes.forward_backward(rows, scale)
     run.clock.reduced()
     return losses_M
 

@@ -10,6 +10,7 @@ from training.config_errors import ConfigIssue
 from training.trainer.config.limits import Issues, out_of_range, positive
 
 Dtype = Literal["float32", "bfloat16"]
+ComputeDtype = Literal["float32", "bfloat16", "float16"]
 
 LLAMA_LIKE: Final = ("llama", "mistral", "qwen2")
 """Model types that can be cut inside and into stages: their blocks have Llama's modules."""
@@ -187,8 +188,9 @@ class ParallelConfig:
 class PrecisionConfig:
     """Number formats. Parameters and optimizer state are always float32."""
 
-    compute: Dtype = "float32"
-    """Format of matrix products and activations; bfloat16 requires a GPU that supports it."""
+    compute: ComputeDtype = "float32"
+    """Format of matrix products and activations; bfloat16 requires a GPU that supports it. With float16, for older
+    GPUs, the loss is scaled, and a step whose gradients overflow changes no weight."""
     reduce: Dtype = "float32"
     """Format of gradients while they are summed over the ranks of `parallel.shard`."""
 

@@ -29,8 +29,8 @@ from training.trainer.elastic.transfer import AppliedStep, Tensors, local_tensor
 from training.trainer.evaluation import to_device
 from training.trainer.flight.recorder import StepTimes
 from training.trainer.flight.ring import Phase
-from training.trainer.loop import Run, end_start, not_finite
-from training.trainer.schedule import learning_rate
+from training.trainer.loop import Run, end_start, is_usable, not_finite, update
+from training.trainer.loss_scale import scale_of
 from trainyard.run_logs import MetricsLog, StepMetrics
 
 _RECENT: Final = 64
@@ -190,10 +190,12 @@ class Computation:
         else:
             share.copy_(self._sum).mul_(scale)
         self.gradients.gather(number)
-        norm = float(run.network.clip(run.config.optimizer.clip_norm))
+        loss_scale = scale_of(run.config, run.progress)
+        norm = float(run.network.clip(run.config.optimizer.clip_norm, loss_scale))
         total, norms = run.world.sum([float(share[-1]) * run.world.counts, norm])
-        loss = total / run.world.data_size
-        if not (math.isfinite(loss) and math.isfinite(norms)):
+        loss, finite = total / run.world.data_size, math.isfinite(norms)
+        norm = norm if finite else math.nan  # the same on all ranks
+        if not is_usable(loss, loss_scale, finite=finite):
             raise not_finite(step, loss, norm)
         self.gradients.keep_share(number)
         applied = Note(kind=STEP, view=note.view, step=step, loss=loss, grad_norm=norm)
@@ -265,10 +267,11 @@ class Computation:
         if run.clock:
             run.clock.start()
         stream = run.world.rank // run.world.layout.tensor
+        loss_scale = scale_of(run.config, run.progress)
         sums = SubtreeSums()
         for leaf, part in zip(leaves, torch.split(rows, len(rows) // len(leaves)), strict=True):
             rng.seed_all(worker_seed(run.config.seed, step, leaf, stream))
-            losses = run.network.passes.forward_backward(part)
+            losses = run.network.passes.forward_backward(part, loss_scale)
             sums.add(leaf, self.gradients.take(losses.sum().float().reshape(1).to(part.device)))
         for node, tensors in sums:
             _write_row(exchange.rows[node], tensors)
@@ -290,23 +293,17 @@ class Computation:
     ) -> None:
         """Update the parameters, and count the step."""
         run, step = self.run, applied.note.step
-        config = run.config
-        lr = learning_rate(config.schedule, config.peak_learning_rate, step, config.steps)
-        for group in run.optimizer.param_groups:
-            group["lr"] = lr
-        run.optimizer.step()
-        run.optimizer.zero_grad(set_to_none=True)
+        finite = math.isfinite(applied.note.grad_norm)
+        lr = update(run, scale_of(run.config, run.progress), finite=finite)
         self.applied.pop(step - 2, None)
         self.applied[step] = applied
         if self.on_applied:
             self.on_applied(applied)
-        samples = run.progress.samples + config.batch.global_samples
-        run.progress = replace(run.progress, step=step, samples=samples)
         run.meter.step(
             step=step,
             loss=applied.note.loss,
             lr=lr,
-            grad_norm=applied.note.grad_norm,
+            grad_norm=applied.note.grad_norm if finite else None,
             step_time_s=time.perf_counter() - begun,
             loader_time_s=loader_s,
             collective_time_s=collective_s,

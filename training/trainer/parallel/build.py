@@ -22,7 +22,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
-from training.checkpoint.local_tensors import is_sharded
+from training.checkpoint.local_tensors import is_sharded, local_data
 from training.config_errors import ConfigError, ConfigIssue
 from training.trainer import eager
 from training.trainer.config import TrainerConfig
@@ -39,7 +39,7 @@ from training.trainer.parallel.passes import FullModelPasses, Passes
 from training.trainer.parallel.pipeline_stages import Stage, keep_stage
 from training.trainer.parallel.world import World, limit_collectives, unwrap
 
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,8 +66,15 @@ class Network:
         """The model, with the parameter names of the whole model."""
         return unwrap(self.module)
 
-    def clip(self, most: float) -> torch.Tensor:
-        """Clip the gradients to a global 2-norm of `most`; return the norm before."""
+    def clip(self, most: float, loss_scale: float | None = None) -> torch.Tensor:
+        """Clip the gradients to a global 2-norm of `most`; return the norm before.
+
+        `loss_scale`: by which they are divided first; None: they are not scaled.
+        """
+        if loss_scale is not None:
+            with torch.no_grad():
+                found = (p.grad for p in self.module.parameters())
+                torch._foreach_mul_([local_data(g) for g in found if g is not None], 1 / loss_scale)
         if self.norm:
             return self.norm.clip(most)
         return torch.nn.utils.clip_grad_norm_(self.module.parameters(), most)

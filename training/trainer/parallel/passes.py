@@ -18,11 +18,14 @@ from training.trainer.loss import mean_loss
 class Passes(Protocol):
     """Forward and backward passes. Ranks of one data share pass the same samples."""
 
-    def forward_backward(self, tokens_BS1: torch.Tensor) -> torch.Tensor:
+    def forward_backward(
+        self, tokens_BS1: torch.Tensor, loss_scale: float | None = None
+    ) -> torch.Tensor:
         """Accumulate gradients of the mean loss; return its parts per micro-batch, shape [M].
 
         They sum to the mean in nats per token, or to 0 on pipeline stages without the loss. They
-        are on the device: reading them synchronizes.
+        are on the device: reading them synchronizes. `loss_scale`: a power of two by which gradients
+        are multiplied, not the result.
         """
 
     def evaluation_loss(self, tokens_BS1: torch.Tensor, wanted: int) -> float:
@@ -50,7 +53,9 @@ class FullModelPasses:
         self._micro_samples = micro_samples
         self._autocast = autocast
 
-    def forward_backward(self, tokens_BS1: torch.Tensor) -> torch.Tensor:
+    def forward_backward(
+        self, tokens_BS1: torch.Tensor, loss_scale: float | None = None
+    ) -> torch.Tensor:
         """See Passes."""
         micros = torch.split(tokens_BS1, self._micro_samples)
         parts = []
@@ -60,7 +65,8 @@ class FullModelPasses:
                     loss = mean_loss(self._model, micro_BS1)
                     if len(micros) > 1:
                         loss = loss / len(micros)
-                loss.backward()  # type: ignore[no-untyped-call]
+                scaled = loss if loss_scale is None else loss * loss_scale
+                scaled.backward()  # type: ignore[no-untyped-call]
             parts.append(loss.detach())
         return torch.stack(parts)
 

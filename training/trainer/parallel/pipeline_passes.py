@@ -29,20 +29,25 @@ class PipelinePasses:
         shapes: Shapes,
     ) -> None:
         self._stage = stage
+        self._loss_scale: float | None = None
         kinds: dict[str, Any] = {"1f1b": Schedule1F1B, "gpipe": ScheduleGPipe}
         self._training = kinds[schedule](
-            shapes.stage(model, stage, group), n_microbatches=micro_batches, loss_fn=_loss
+            shapes.stage(model, stage, group), n_microbatches=micro_batches, loss_fn=self._loss
         )
         # A separate stage: evaluation sends one micro-batch at a time and keeps no activations.
         self._evaluating = ScheduleGPipe(shapes.stage(model, stage, group), n_microbatches=1)
 
-    def forward_backward(self, tokens_BS1: torch.Tensor) -> torch.Tensor:
+    def forward_backward(
+        self, tokens_BS1: torch.Tensor, loss_scale: float | None = None
+    ) -> torch.Tensor:
         """See Passes."""
+        self._loss_scale = loss_scale
         losses: list[torch.Tensor] = []
         if self._stage.last:
             inputs = (tokens_BS1[:, :-1],) if self._stage.first else ()
             self._training.step(*inputs, target=tokens_BS1, losses=losses, return_outputs=False)
-            return torch.stack(losses).detach().double().mean(0, keepdim=True)
+            mean = torch.stack(losses).detach().double().mean(0, keepdim=True)
+            return mean if loss_scale is None else mean / loss_scale
         self._training.step(*((tokens_BS1[:, :-1],) if self._stage.first else ()))
         return torch.zeros(1)
 
@@ -54,6 +59,10 @@ class PipelinePasses:
         if not self._stage.last or not wanted:
             return 0.0
         return float(cross_entropy(logits_BSV[:wanted], tokens_BS1[:wanted]))
+
+    def _loss(self, logits_BSV: torch.Tensor, tokens_BS1: torch.Tensor) -> torch.Tensor:
+        loss = cross_entropy(logits_BSV, tokens_BS1)
+        return loss if self._loss_scale is None else loss * self._loss_scale
 
 
 class Shapes:
@@ -90,7 +99,3 @@ class Shapes:
             output_args=self._logits_BSV if stage.last else self._hidden_BSH,
             group=group,
         )
-
-
-def _loss(logits_BSV: torch.Tensor, tokens_BS1: torch.Tensor) -> torch.Tensor:
-    return cross_entropy(logits_BSV, tokens_BS1)
