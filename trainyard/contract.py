@@ -42,6 +42,9 @@ PROGRAM_FILE: Final = "program.json"
 # Files of a run directory.
 METRICS_FILE: Final = "metrics.jsonl"
 EVENTS_FILE: Final = "events.jsonl"
+PROFILE_FILE: Final = "profile"
+"""A request to profile some steps; removed as it is met."""
+PROFILES_DIR: Final = "profiles"
 CHECKPOINTS_DIR: Final = "checkpoints"
 METRIC_LINE: Final = "trainyard-metric "
 """What a line in the log of a run's first pod begins with that reports metrics: then a JSON object with `step`

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final, SupportsFloat, SupportsInt
 
 from trainyard import checkpoints, contract, session
+from trainyard.profiling import StepProfiler
 from trainyard.prometheus import RunCollector, start_server
 from trainyard.run_info import run
 from trainyard.run_logs import MetricsLog, StepMetrics, Totals
@@ -102,6 +103,7 @@ class _Reporter:
         self._totals = Totals()
         self._step, self._moment = step - 1, time.monotonic()
         self._close = _serve(folder, self._totals, current)
+        self._profiler = StepProfiler(folder)
 
     def log(
         self,
@@ -139,6 +141,7 @@ class _Reporter:
         self._log.append(metrics)
         self._totals.add(metrics, samples, steps=max(1, step - self._step))
         self._step, self._moment = step, now
+        self._profiler.step_done(step)
 
     def give_up(self, error: OSError) -> None:
         """Stop reporting after a failure."""

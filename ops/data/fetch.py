@@ -68,7 +68,7 @@ def _fetch(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
 
 def choose(listed: Iterable[File], run_id: str, args: argparse.Namespace) -> list[File]:
     """Return the files that the options name. Pure. Raises ClusterError if there are none."""
-    every = list(listed)
+    every = [one for one in listed if "/." not in one[0]]  # caches, and what is unfinished
     complete = sorted(steps_of([one for one in every if one[0].endswith(_MANIFEST)], run_id))
     if args.export:
         chosen = [one for one in every if one[0].startswith(f"{run_id}/{EXPORT}/")]

@@ -241,11 +241,11 @@ def _skip(fault: Fault, due: Callable[[], bool]) -> None:
         return
     plain_passes = loop._passes
 
-    def alone(run: Any, rows: Any) -> Any:
+    def alone(*arguments: Any) -> Any:
         if step() != fault.step:
-            return plain_passes(run, rows)
-        with run.network.module.no_sync():
-            return plain_passes(run, rows)
+            return plain_passes(*arguments)
+        with arguments[0].network.module.no_sync():
+            return plain_passes(*arguments)
 
     pytest.MonkeyPatch().setattr(loop, "_passes", alone)
 

@@ -142,3 +142,17 @@ def test_every_second_of_a_killed_run_is_accounted_for(
         "differing_step": None,
         "largest_difference": 0.0,
     }
+
+
+def test_steps_are_profiled_on_request_and_lose_no_bit(trainer: Trainer, control: RunFiles) -> None:
+    files = trainer.files("run")
+    files.path.mkdir()
+    (files.path / "profile").write_text("3")
+    ranks = trainer.start("run")
+    assert ranks.wait() == [0, 0], ranks.output()
+    assert ranks.output().count("profile: steps 2 to 4: ") == 1
+    assert sorted(path.name for path in (files.path / "profiles").iterdir()) == [
+        "step-00000002.json.gz",
+        "step-00000002.txt",
+    ]
+    assert_same(files, control)

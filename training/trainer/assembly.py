@@ -31,6 +31,7 @@ from training.trainer.replicas.comparison import Replicas
 from training.trainer.resume import check_same_run, initial_progress, make_checkpointer
 from training.trainer.startup import log_start, make_step_meter
 from trainyard.notice import Notice
+from trainyard.profiling import StepProfiler
 from trainyard.run_logs import EventLog, MetricsLog
 from trainyard.store.interface import Fence, StaleAttempt
 from trainyard.store.policy import SavePolicy
@@ -124,6 +125,7 @@ def assemble(request: RunRequest, world: World, notice: Notice) -> Run:
             fence.attempt,
         ),
         clock=make_clock(network, world.device),
+        profiler=StepProfiler(request.run_dir) if world.is_leader else None,
         memory=memory,
     )
     log_start(run, request, resumed_from=source if loaded else None)

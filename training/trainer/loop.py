@@ -32,6 +32,7 @@ from training.trainer.parallel.world import World, limit_collectives
 from training.trainer.replicas.comparison import Replicas, ReplicasDiffer
 from training.trainer.schedule import learning_rate
 from trainyard.notice import Notice
+from trainyard.profiling import StepProfiler
 from trainyard.run_logs import EventLog, MetricsLog
 from trainyard.store import policy
 
@@ -70,6 +71,8 @@ class Run:
     """None where no rank has a replica, and in an elastic run."""
     clock: WorkClock | None = None
     """Knows how much of a step is this rank's own work."""
+    profiler: StepProfiler | None = None
+    """On the leader."""
     memory: PeerMemory | None = None
     """Snapshots in the memory of two nodes, if the run has them."""
     saved_at: float = 0.0
@@ -155,18 +158,20 @@ def train_step(run: Run) -> StepAgreement:
     )
     if run.clock and (own := run.clock.seconds()):
         recorder.add_step(StepTimes(step, exchanged - begun, *own))
-    end_start(run)
+    end_step(run)
     run.checkpointer.raise_if_replaced()
     if run.memory and agreed.notice is None:
         run.meter.add_stall(waited + run.memory.take_if_due(run.progress))
     return agreed
 
 
-def end_start(run: Run) -> None:
-    """Once a step is done, limit what follows by the time of a step."""
+def end_step(run: Run) -> None:
+    """End or begin a profile; once the first step is done, limit what follows by the time of a step."""
     if run.recorder.starting:
         run.recorder.starting = False
         limit_collectives(run.config.collective_timeout_s)
+    if run.profiler:
+        run.profiler.step_done(run.progress.step)
 
 
 def update(run: Run, scale: float | None, *, finite: bool) -> float:

@@ -22,6 +22,8 @@ def publish(run: Run, request: RunRequest, leave: Callable[[int], None]) -> None
 
     `leave`: see `write_export`, which also says what this raises.
     """
+    if run.profiler:
+        run.profiler.wait()
     settings = request.config.checkpoint
     if settings.export:
         export.write_export(run, request.run_dir, leave)

@@ -279,7 +279,8 @@ def options(**given: Any) -> argparse.Namespace:
     ],
 )
 def test_fetch_takes_complete_checkpoints_only(given: dict[str, Any], expected: list[int]) -> None:
-    assert fetch.choose(FILES, "r", options(**given)) == [FILES[n] for n in expected]
+    listed = [*FILES, ("r/.compiled/triton/kernel", 9)]
+    assert fetch.choose(listed, "r", options(**given)) == [FILES[n] for n in expected]
 
 
 @pytest.mark.parametrize(

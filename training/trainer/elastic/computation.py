@@ -29,7 +29,7 @@ from training.trainer.elastic.transfer import AppliedStep, Tensors, local_tensor
 from training.trainer.evaluation import to_device
 from training.trainer.flight.recorder import StepTimes
 from training.trainer.flight.ring import Phase
-from training.trainer.loop import Run, end_start, is_usable, not_finite, update
+from training.trainer.loop import Run, end_step, is_usable, not_finite, update
 from training.trainer.loss_scale import scale_of
 from trainyard.run_logs import MetricsLog, StepMetrics
 
@@ -201,7 +201,7 @@ class Computation:
         applied = Note(kind=STEP, view=note.view, step=step, loss=loss, grad_norm=norm)
         self._update(AppliedStep(applied, share), begun, loaded, exchanged - computed)
         self._record_times(step, exchanged - begun, len(exchange.leaves))
-        end_start(run)
+        end_step(run)
         return found
 
     def apply(self, applied: AppliedStep) -> None:

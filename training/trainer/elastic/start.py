@@ -46,6 +46,7 @@ from training.trainer.resume import initial_progress, make_checkpointer
 from training.trainer.startup import make_step_meter
 from trainyard.contract import POD_IP_ENV
 from trainyard.notice import Notice
+from trainyard.profiling import StepProfiler
 from trainyard.run_logs import EventLog
 from trainyard.store.fence import PosixFence
 from trainyard.store.policy import SavePolicy
@@ -243,5 +244,6 @@ def _make_run(
         flight=model.flight,
         recorder=model.flight.recorder,
         clock=model.clock,
+        profiler=StepProfiler(request.run_dir) if world.is_leader else None,
     )
     return run, order
