@@ -186,10 +186,14 @@ def test_quantised_weights_are_refused(dtype: torch.dtype, tmp_path: Path) -> No
     assert "the weights are quantised" in refusal(tmp_path)
 
 
-def test_a_tied_tensor_that_is_stored_twice_must_be_the_same(tmp_path: Path) -> None:
+def test_a_tied_tensor_is_read_under_either_name_and_must_be_the_same_under_both(
+    tmp_path: Path,
+) -> None:
     wanted = saved(tmp_path, "Qwen2")
     tied = wanted["model.embed_tokens.weight"].clone()
-    changed(tmp_path, lm_head__weight=tied)
+    changed(tmp_path, lm_head__weight=tied, model__embed_tokens__weight=None)
+    assert_same(read(tmp_path), wanted)
+    changed(tmp_path, lm_head__weight=tied, model__embed_tokens__weight=tied.clone())
     assert_same(read(tmp_path), wanted)
     changed(tmp_path, lm_head__weight=tied + 1)
     assert "to which the model ties it" in refusal(tmp_path)

@@ -22,6 +22,8 @@ _FAULTS: Final = 3
 """Bad lines of a file that are reported."""
 _COLUMNS: Final = 20
 """Columns that an error lists."""
+_NAME: Final = 60
+"""Characters of their names."""
 _JSON_TYPES: Final[dict[type, str]] = {
     float: "a number",
     bool: "a boolean",
@@ -132,7 +134,9 @@ def _is_repeated(line: bytes, column: str) -> bool:
 
 
 def _no_column(where: str, column: str, columns: list[str]) -> str:
-    shown = ", ".join(columns[:_COLUMNS]) + (", ..." if len(columns) > _COLUMNS else "")
+    shown = ", ".join(name[:_NAME] for name in columns[:_COLUMNS]) + (
+        ", ..." if len(columns) > _COLUMNS else ""
+    )
     return f"{where}: no column {column!r}; columns are {shown}; choose one with --column"
 
 

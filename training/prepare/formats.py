@@ -39,6 +39,7 @@ _REFUSED: Final = (
     (0, b"7z\xbc\xaf\x27\x1c", "is a 7z archive", "unpack it"),
     (0, b"Rar!", "is a rar archive", "unpack it"),
     (0, b"%PDF-", "is a PDF", "extract its text"),
+    (0, b"WARC/", "is a web archive", "extract its text"),
     (0, b"version https://git-lfs", "is a pointer of Git LFS", "fetch it with `git lfs pull`"),
     (0, b"{\\rtf", "is RTF", "extract its text"),
     (0, b"ARROW1", "is an Arrow file", "write it as parquet"),

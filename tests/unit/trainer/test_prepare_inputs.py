@@ -165,6 +165,7 @@ def test_hidden_and_empty_files_and_those_that_describe_rows_are_left_out(tmp_pa
         ("merges.txt", b"#version: 0.2\na b\n", "belongs to a tokenizer"),
         ("tokenizer.model", b"\n\x0e\n\x05<unk>\x15\0\0\0\0\x18\x02", "binary"),
         ("a.txt", b"version https://git-lfs.github.com/spec/v1\noid sha256:1", "Git LFS"),
+        ("a.warc.gz", gzip.compress(b"WARC/1.0\r\nWARC-Type: response\r\n"), "web archive"),
         ("a.csv", b"text\nhello\n", "is a table"),
         ("a.jsonl.gz", gzip.compress(LINES)[:-40], "is damaged"),
         ("a.jsonl.gz", gzip.compress(LINES)[:200] + b"xxxx", "is damaged"),
