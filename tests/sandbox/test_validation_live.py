@@ -1,4 +1,8 @@
-"""Node checks from the platform's templates, run on process nodes through Kueue."""
+"""Node checks from the platform's templates, and the readiness check with them, on process nodes through Kueue.
+
+What needs a GPU is not shown: that GPUs compute, NCCL's transport and bandwidth, driver and fabric. Smoke test,
+collective and trainings run on the CPU, with gloo, and `stack ready` calls their stages simulated.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +13,17 @@ from typing import Any
 import pytest
 
 from infra.domain import naming
-from infra.tenancy import team
+from infra.domain.storage import Volume
+from infra.sites.simulated import storage
+from infra.tenancy import access, restore_drill, team, volumes
 from ops import __main__ as ops
 from sandbox.node.api import Client, object_path
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.node_kit import trainer_image, until
 from tests.sandbox.validation_kit import SPACE, CheckedStack
+from tests.trainer.tiny_checkpoints import run_in
 
-pytestmark = [pytest.mark.sandbox, pytest.mark.long(150)]
+pytestmark = [pytest.mark.sandbox, pytest.mark.long(180)]
 
 Json = dict[str, Any]
 
@@ -27,31 +34,57 @@ _CHECK_S = 240.0
 """Two ranks that load torch, on a machine that may be busy with other tests."""
 
 
+def _team() -> list[Json]:
+    """The stack's team, with a volume and a restore drill."""
+    shared = storage.storage_class()
+    shared["metadata"]["name"] = f"{STACK.name}-shared"
+    volume = Volume(size="1Gi", storage_class=f"{STACK.name}-shared")
+    drill = restore_drill.RestoreDrill(
+        image=trainer_image(),
+        schedule="0 0 1 1 *",
+        runs=1,
+        largest=2**30,
+        node_selector={naming.POOL: STACK.cpu_pool},
+    )
+    return [
+        shared,
+        team.namespace(STACK.name),
+        access.service_account(STACK.name),
+        volumes.claim(STACK.name, naming.CHECKPOINTS_CLAIM, volume),
+        restore_drill.cron_job(STACK.name, drill),
+    ]
+
+
 @pytest.fixture(scope="module")
 def checked(cluster: Cluster) -> Iterator[Client]:
-    """The cluster with three process nodes and the platform's checks; deleted at the end."""
-    found = STACK.objects(STACK.checks(trainer_image()), team.namespace(STACK.name))
-    with STACK.deployed(cluster, found):
+    """The cluster with three process nodes, all programs and a run with a checkpoint; deleted at the end."""
+    with STACK.deployed(cluster, STACK.objects(STACK.checks(trainer_image()), *_team())):
+        namespace, claim = naming.namespace(STACK.name), naming.CHECKPOINTS_CLAIM
+        bound = "--for=jsonpath={.status.phase}=Bound"
+        cluster.kubectl("-n", namespace, "wait", f"pvc/{claim}", bound, "--timeout=180s")
+        run_in(cluster.state.volumes / namespace / claim, "llama-v1-0a1b2c3d", 10)
         yield Client(cluster.kubeconfig)
 
 
 def test_readiness_climbs_every_stage_with_the_real_programs(
     cluster: Cluster, checked: Client, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """But the drill, which the team does not have: test_drill_cronjob.py runs it."""
     capsys.readouterr()
-    code = ops.main(["stack", "ready", "--json", "--kubeconfig", str(cluster.kubeconfig)])
+    ops.main(["stack", "ready", "--json", "--kubeconfig", str(cluster.kubeconfig)])
     captured = capsys.readouterr()
     assert captured.out, captured.err
     stages = {stage["stage"]: stage for stage in json.loads(captured.out)["stages"]}
+    expected = dict.fromkeys(("capacity", "restore", "queueing"), "passed")
     of_gpus = ("gpu-smoke", "homogeneous", "collective", "single-node", "multi-node")
-    expected = dict.fromkeys(("capacity", "queueing"), "passed") | {"restore": "skipped"}
     expected |= dict.fromkeys(of_gpus, "simulated")
-    assert {name: stage["outcome"] for name, stage in stages.items()} == expected, (code, stages)
-    [collective] = stages["collective"]["checks"]
-    assert collective["facts"]["bandwidth_gbps"] > 0
-    [trained] = stages["multi-node"]["checks"]
-    assert trained["facts"]["world_size"] == 2
+    outcomes = {name: stage["outcome"] for name, stage in stages.items()}
+    assert outcomes == expected, captured.out
+    facts = {name: stage["checks"][0]["facts"] for name, stage in stages.items()}
+    assert facts["gpu-smoke"]["device"] == "cpu"
+    assert facts["collective"]["world_size"] == 2 and facts["collective"]["bandwidth_gbps"] > 0
+    assert facts["single-node"]["world_size"] == 1 and facts["multi-node"]["world_size"] == 2
+    assert facts["multi-node"]["tokens_per_s"] > 0
+    assert facts["restore"]["restored"] == 1
 
 
 def _start(client: Client, template: str, **changed: Any) -> str:
