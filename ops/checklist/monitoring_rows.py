@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from infra.domain import naming
 from infra.observability.alerts import ALERTS
 from ops import objects
-from ops.checklist.prometheus_inventory import (
-    GPU,
-    LAYER_QUERIES,
-    TRAINING,
-    PrometheusInventory,
-)
+from ops.checklist.prometheus_inventory import GPU, LAYER_QUERIES, TRAINING
 from ops.checklist.snapshot import ChecklistSnapshot, RowBuilder, abbreviate
-from ops.collect import NODES
+from ops.collect import NODES, PODS
 from ops.objects import Json
 from ops.ready.capacity import gpu_count
 from ops.ready.outcome import Row
@@ -43,7 +39,7 @@ def observability(snapshot: ChecklistSnapshot) -> Row:
         number = prometheus.counts.get(layer, 0)
         if number:
             notes.good.append(f"{layer}: {number} series")
-        elif layer == TRAINING and not any(_scraped(run, prometheus) for run in snapshot.runs()):
+        elif layer == TRAINING and not any(_scraped(run, snapshot) for run in snapshot.runs()):
             notes.add_unknown(
                 f"{layer}: no run has trained within a day, or since {prometheus.place} began",
                 "launch a run",
@@ -58,10 +54,16 @@ def observability(snapshot: ChecklistSnapshot) -> Row:
     return notes.row()
 
 
-def _scraped(run: Json, prometheus: PrometheusInventory) -> bool:
-    """Return whether a run could have been scraped: it had not ended before the oldest scrape."""
-    ended = objects.time(states.ended_at(run, None))
-    return ended is None or prometheus.since is None or ended.timestamp() > prometheus.since
+def _scraped(run: Json, snapshot: ChecklistSnapshot) -> bool:
+    """Return whether a run could have been scraped: it has pods that run, or ended after the oldest scrape."""
+    ended, since = objects.time(states.ended_at(run, None)), snapshot.prometheus.since
+    if ended is None:
+        return any(
+            objects.status(pod).get("phase") == "Running"
+            and objects.label(pod, naming.RUN_ID) == objects.label(run, naming.RUN_ID)
+            for pod in snapshot.all_teams(PODS)
+        )
+    return since is None or ended.timestamp() > since
 
 
 def alerts(snapshot: ChecklistSnapshot) -> Row:

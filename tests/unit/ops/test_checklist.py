@@ -164,6 +164,7 @@ def _signatures() -> list[Json]:
         spec={"containers": [{"name": "trainer", "image": IMAGE}]},
     )
     pod["status"] = {"phase": "Running"}
+    pod["metadata"]["labels"][naming.RUN_ID] = SPEC.run_id
     policy["metadata"]["creationTimestamp"] = "2026-11-20T12:00:00Z"
     pod["metadata"]["creationTimestamp"] = "2026-11-21T11:00:00Z"
     return [policy, pod, _object("ValidatingWebhookConfiguration", WEBHOOK, webhooks=[hook])]
@@ -561,6 +562,14 @@ def test_a_prometheus_that_began_after_the_runs_has_no_series_to_miss(
         run["status"] = {"conditions": [done]}
         cluster.put(run)
     assert _rows(cluster, prometheus=young)["Observability"].outcome is outcome
+
+
+def test_a_run_that_waits_is_not_expected_in_prometheus() -> None:
+    counts = {GPU: 4, TRAINING: 0, KUBERNETES: 9}
+    cluster, found = _sound(), PrometheusInventory(place="p", counts=counts)
+    assert _rows(cluster, prometheus=found)["Observability"].outcome is Outcome.FAILED
+    cluster.kept["Pod", "team-research", "hello-0"]["status"] = {"phase": "Pending"}
+    assert _rows(cluster, prometheus=found)["Observability"].outcome is Outcome.UNKNOWN
 
 
 def _rules(*rules: tuple[str, str]) -> str:
