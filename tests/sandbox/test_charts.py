@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import functools
 import json
 import re
@@ -22,6 +23,7 @@ from infra.addons.gpu_nodes import GpuNodesArgs
 from infra.addons.model import Installable
 from infra.addons.registry import ADD_ONS, CHART_SOURCES
 from infra.config import add_ons, parse
+from infra.domain.pools import Nodes
 from infra.kubernetes.helm import merged
 from infra.observability import monitors
 from sandbox import paths, toolchain
@@ -229,18 +231,29 @@ def test_kueues_monitor_keeps_the_service_of_its_metrics_only(helm: Helm, tmp_pa
     assert kept == [[8443]]
 
 
+@pytest.mark.parametrize(
+    ("nodes", "capabilities"), [(Nodes.EXISTING, []), (Nodes.MANAGED, ["SYS_ADMIN"])]
+)
 @pytest.mark.parametrize("helm", ["devicePlugin"], indirect=True)
-def test_a_device_plugin_that_shares_gpus_gets_no_capability(helm: Helm, tmp_path: Path) -> None:
-    gpus = GpuNodesArgs(
-        pools=(gpu_pool(), SLICED), operator_brings_driver=False, engine_on_nodes=False
-    )
-    pods = list(pods_of(helm.render(device_plugin.plan(gpus).values, tmp_path)))
-    added = [
-        container.get("securityContext", {}).get("capabilities", {}).get("add")
-        for pod in pods
+def test_a_device_plugin_has_a_capability_only_where_nodes_ignore_variables(
+    helm: Helm, tmp_path: Path, nodes: Nodes, capabilities: list[str]
+) -> None:
+    """On EC2 nodes the toolkit shows GPUs to a container with that capability, or whose pod requested them."""
+    shared = dataclasses.replace(SLICED, nodes=nodes)
+    gpus = GpuNodesArgs(pools=(gpu_pool(nodes=nodes), shared))
+    containers = [
+        container
+        for pod in pods_of(helm.render(device_plugin.plan(gpus).values, tmp_path))
         for container in pod["containers"]
     ]
-    assert added and not any(added)
+    assert containers
+    for container in containers:
+        added = container.get("securityContext", {}).get("capabilities", {}).get("add")
+        assert (added or []) == (capabilities if "plugin" in container["name"] else [])
+    (plugin,) = (one for one in containers if one["name"] == "nvidia-device-plugin-ctr")
+    env = {one["name"]: one.get("value") for one in plugin["env"]}
+    strategy = "volume-mounts" if capabilities else "envvar"
+    assert env["DEVICE_LIST_STRATEGY"] == strategy
 
 
 def called_ports(objects: list[Json]) -> set[int]:
