@@ -229,7 +229,10 @@ def test_a_broken_assignment_is_named(assignment: str, tmp_path: Path) -> None:
     assert (issue.code, issue.path) == ("invalid-assignment", f"--set {assignment}")
 
 
-@pytest.mark.parametrize("text", ["a: [", "- 1\n- 2\n", "just words", "\x00"])
+DEEP = "a: " + "[" * 5000 + "]" * 5000
+
+
+@pytest.mark.parametrize("text", ["a: [", "- 1\n- 2\n", "just words", "\x00", DEEP])
 def test_a_file_that_is_no_configuration_is_refused(text: str, tmp_path: Path) -> None:
     file = tmp_path / "c.yaml"
     file.write_text(text)

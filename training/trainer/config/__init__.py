@@ -201,7 +201,7 @@ def load(file: Path, assignments: Sequence[str] = ()) -> TrainerConfig:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise ConfigError([_unreadable(file, f"cannot be read: {reason}")]) from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise ConfigError([_unreadable(file, " ".join(str(error).split()))]) from None
     values = {} if values is None else values
     if not isinstance(values, dict):

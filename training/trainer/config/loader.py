@@ -76,7 +76,7 @@ def merge_assignments(values: Mapping[str, Any], assignments: Sequence[str]) -> 
             if not (key and equals):
                 raise ValueError("is not an assignment")
             _put(merged, key.split("."), yaml.safe_load(text))
-        except (ValueError, yaml.YAMLError) as error:
+        except (ValueError, yaml.YAMLError, RecursionError) as error:
             issues.append(
                 ConfigIssue(
                     path=f"--set {assignment}",
