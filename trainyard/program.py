@@ -76,8 +76,8 @@ def program_environment(
     """Return the command of the ranks and the environment of their launcher, expanded. Raises ProgramError.
 
     The program's own variables win over those of the container and its image; the config check refuses the
-    names that the platform needs. `folder`: the unpacked source, the working directory of the ranks, which
-    their parents (rank.py) put on PYTHONPATH: a module in it may have a name that the launcher needs.
+    names that the platform needs. `folder`: the unpacked source, the working directory of the ranks; it is
+    not on PYTHONPATH here, because a module in it may have a name that the launcher needs (see rank.py).
     """
     values = {name: facts.get(name, "") for name in PLACEHOLDERS}
     command = [expand(word, values) for word in program.command]

@@ -74,7 +74,8 @@ class _RankParent:
         if self.folder and self.folder.has_notice():
             return self._record(contract.EXIT_PREEMPTED)  # asked to stop before it began
         try:
-            self.pid = processes.start(command, _environment(), _folder())
+            environment = _environment() | _import_path(command)
+            self.pid = processes.start(command, environment, _folder())
         except OSError as error:
             print(f"rank {self.rank}: {command[0]}: {error.strerror}", file=sys.stderr)
             return self._record(contract.EXIT_BAD_CONFIG)
@@ -169,8 +170,6 @@ class _RankParent:
 def _environment() -> dict[str, str]:
     """Return the program's environment, with torch's variables under mpirun."""
     values = {"PYTHONUNBUFFERED": "1", **os.environ}
-    if folder := _folder():  # as Python does for a script: modules next to it, also for `-m`
-        values["PYTHONPATH"] = ":".join(filter(None, (str(folder), values.get("PYTHONPATH"))))
     for name, source in _MPI_VARIABLES.items():
         if source in values:
             values[name] = values[source]
@@ -178,6 +177,19 @@ def _environment() -> dict[str, str]:
         values.setdefault("MASTER_ADDR", values.get(contract.RENDEZVOUS_HOST_ENV, "127.0.0.1"))
         values.setdefault("MASTER_PORT", values.get(contract.RENDEZVOUS_PORT_ENV, "29400"))
     return values
+
+
+def _import_path(command: Sequence[str]) -> dict[str, str]:
+    """Return the variable by which a program finds the modules of its source; none where Python does by itself.
+
+    It does for a script at the top of the source, and for `-m`. On PYTHONPATH the folder would precede the
+    standard library already while the interpreter starts.
+    """
+    folder = _folder()
+    first = command[1] if command[0] == sys.executable and len(command) > 1 else "/"
+    if folder is None or "/" not in first:
+        return {}
+    return {"PYTHONPATH": ":".join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))}
 
 
 def _folder() -> Path | None:

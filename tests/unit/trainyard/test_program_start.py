@@ -13,6 +13,8 @@ import pytest
 
 from training.deployment import runtime_archive
 
+pytestmark = pytest.mark.long(20)
+
 DEADLINE_S = 120
 PRINT_ENVIRONMENT = "import json, os, sys\nprint(json.dumps(dict(os.environ)))\n"
 
@@ -172,13 +174,19 @@ SHADOWED = ("queue", "uuid", "logging", "argparse", "random", "socketserver", "s
 """Modules of the standard library that launchers import, and the rank's parent."""
 
 
-@pytest.mark.parametrize("launcher", ["python", "torchrun"])
-@pytest.mark.parametrize("words", [["train.py"], ["-m", "train"], ["inner/train.py"]])
+@pytest.mark.parametrize(
+    ("launcher", "words"),
+    [
+        ("torchrun", ["train.py"]),
+        *(("python", words) for words in (["train.py"], ["-m", "train"], ["inner/train.py"])),
+    ],
+)
 def test_modules_of_the_program_do_not_replace_the_standard_library_in_its_launcher(
     launcher: str, words: list[str], folder: Path
 ) -> None:
     (folder / "inner").mkdir()
-    for name in SHADOWED:
+    top = words[0] != "inner/train.py"  # not searched before the interpreter has started
+    for name in (*SHADOWED, *(["encodings"] if top else [])):
         (folder / f"{name}.py").write_text("OWN = True\n")
     (folder / "helper.py").write_text("OWN = True\n")
     for name in ("train.py", "inner/train.py"):
