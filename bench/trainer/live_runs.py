@@ -163,7 +163,9 @@ def prepare_dataset(folder: Path) -> Path:
     """Prepare a small dataset from the project's documentation."""
     out = folder / "data"
     command = [sys.executable, "-m", "training.prepare", "--source", str(ROOT / "docs")]
-    subprocess.run([*command, "--out", str(out)], cwd=ROOT, check=True, capture_output=True)
+    subprocess.run(
+        [*command, "--suffix", ".md", "--out", str(out)], cwd=ROOT, check=True, capture_output=True
+    )
     return out
 
 
