@@ -154,7 +154,7 @@ def test_autoscaler_matches_the_cluster_version_and_handles_provisioning_request
 
 
 def test_every_eks_version_has_an_autoscaler() -> None:
-    assert set(AUTOSCALER_TAGS) == {"1.33", "1.34", "1.35", "1.36"}
+    assert set(AUTOSCALER_TAGS) == {"1.34", "1.35", "1.36"}
     for version, tag in AUTOSCALER_TAGS.items():
         assert tag.startswith(f"v{version}.")
 
