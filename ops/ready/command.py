@@ -9,7 +9,6 @@ import os
 import secrets
 import socket
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
 from rich.console import Console
@@ -18,10 +17,10 @@ from ops import metrics
 from ops.checklist import checklist
 from ops.checklist.prometheus_inventory import read_inventory
 from ops.checklist.snapshot import take_snapshot
-from ops.cluster import Cluster, ClusterError
+from ops.cluster import Cluster
 from ops.collect import JOBS
 from ops.commands import Group, add_prometheus, add_timeout
-from ops.ready import html_report, queueing, result_store, stack_facts
+from ops.ready import queueing, result_store, stack_facts
 from ops.ready.context import Session
 from ops.ready.jobs import Jobs, leftover_jobs
 from ops.ready.lease import STALE_S, LeaseLock
@@ -66,16 +65,6 @@ def add(commands: Group) -> None:
     parser.add_argument(
         "--json", action="store_true", help="print one JSON object; progress goes to stderr"
     )
-    parser.add_argument(
-        "--html", type=_output_path, metavar="FILE", help="also write an HTML report"
-    )
-
-
-def _output_path(text: str) -> Path:
-    path = Path(text)
-    if path.is_dir() or not path.absolute().parent.is_dir():
-        raise argparse.ArgumentTypeError(f"got {text}; expected a file in an existing folder")
-    return path
 
 
 def run(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
@@ -115,7 +104,10 @@ def run(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
             take_snapshot(cluster, stack, (team,) if team else stack.teams, known, prometheus, now)
         )
     report = Report(stack=stack, at=now, stages=stages, rows=rows)
-    return _write_report(report, args, shown)
+    print_checklist(report, shown)
+    if args.json:
+        print(report.as_json())
+    return 0 if report.sound else 1
 
 
 def _now() -> dt.datetime:
@@ -145,15 +137,3 @@ def _session_jobs(args: argparse.Namespace, cluster: Cluster, progress: Progress
                 progress.show_progress(f"deleting {old.reference}, left by an earlier session")
                 cluster.delete(JOBS, old.name, old.namespace)
         yield jobs
-
-
-def _write_report(report: Report, args: argparse.Namespace, console: Console) -> int:
-    print_checklist(report, console)
-    if args.json:
-        print(report.as_json())
-    if args.html:
-        try:
-            args.html.write_text(html_report.render(report), encoding="utf-8")
-        except OSError as error:
-            raise ClusterError(f"--html: {args.html}: {error.strerror}") from None
-    return 0 if report.sound else 1

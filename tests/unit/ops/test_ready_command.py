@@ -1,14 +1,11 @@
-"""`trainyard stack ready`: exit codes, what scripts read, the page."""
+"""`trainyard stack ready`: exit codes, what scripts read."""
 
 from __future__ import annotations
 
-import html.parser
 import json
-from pathlib import Path
 
 import pytest
 
-from infra.domain import naming
 from ops import __main__ as front_door
 from ops.cluster import UnreachableError
 from ops.objects import Json
@@ -118,46 +115,9 @@ def test_a_cluster_without_stack_facts_is_an_error(
 def test_invalid_arguments_are_rejected_before_anything_starts(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
     text: Text,
 ) -> None:
     cluster = whole()
     assert call(monkeypatch, cluster, "--pool", "sport") == 2
     text(capsys.readouterr().err)
-    with pytest.raises(SystemExit):
-        call(monkeypatch, cluster, "--html", str(tmp_path / "none" / "page.html"))
     assert cluster.created == []
-
-
-class Reader(html.parser.HTMLParser):
-    """Tags that a page has, and what they load."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.loaded: list[str] = []
-        self.text = ""
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.loaded += [str(value) for name, value in attrs if name in ("src", "href")]
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-
-
-def test_the_html_report_is_self_contained_and_escapes_text(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    attack = "<script>alert(1)</script><img src=x onerror=alert(1)>"
-    bad = {"validation": "smoke", "ok": False, "cause": attack, "remedy": attack}
-    file = tmp_path / "page.html"
-    assert call(monkeypatch, whole(job_result("smoke", bad)), "--html", str(file)) == 1
-    page = Reader()
-    page.feed(file.read_text(encoding="utf-8"))
-    assert page.loaded == []
-    assert not {"script", "img", "link", "iframe"} & set(page.tags)
-    assert attack in page.text
-    assert page.text.count("not reached") == 7  # six stages, and the sum of them
-    for area in ("GPU nodes", "Security", naming.GPU):
-        assert area in page.text
