@@ -83,7 +83,7 @@ class AddOns(pulumi.ComponentResource):
             where: KubernetesObject(
                 f"{self._name}-{_owner(where)}-namespace",
                 namespace(where, those),
-                self._own((), self._former(_owner(where), "namespace")),
+                self._own(()),
             )
             for where, those in sharing.items()
         }
@@ -105,7 +105,7 @@ class AddOns(pulumi.ComponentResource):
                 release_name=add_on.release_name,
                 namespace=add_on.namespace,
                 values=plan.values,
-                opts=self._own(needs, self._former(plan.add_on, "controller")),
+                opts=self._own(needs),
             )
             made, needs = [*made, release], [release]
         needs = [*needs, *late]
@@ -115,30 +115,14 @@ class AddOns(pulumi.ComponentResource):
         self, plan: Installable, manifest: Manifest, needs: Sequence[pulumi.Resource]
     ) -> KubernetesObject:
         what = f"{manifest['kind']}-{manifest['metadata']['name']}".lower()
-        former = self._former(plan.add_on, "policy") if manifest["kind"] == _POLICY else []
         return KubernetesObject(
             f"{self._name}-{plan.add_on}-{what}",
             mirror.manifest(manifest, self._mirror),
-            self._own(needs, former),
+            self._own(needs),
         )
 
-    def _own(
-        self, needs: Sequence[pulumi.Resource], aliases: Sequence[pulumi.Alias] = ()
-    ) -> pulumi.ResourceOptions:
-        return pulumi.ResourceOptions(
-            parent=self, depends_on=list(needs), aliases=list(aliases) or None
-        )
-
-    def _former(self, add_on: str, what: str) -> list[pulumi.Alias]:
-        """Return aliases of policy-controller's resources from when they had a separate component."""
-        if add_on != "policyController":
-            return []
-        name, type_ = f"{self._name}-signatures", naming.infra_type("Signatures")
-        parent = pulumi.create_urn(name, type_, parent=self.urn)
-        return [pulumi.Alias(name=f"{name}-{what}", parent=parent)]
-
-
-_POLICY: Final = "ClusterImagePolicy"
+    def _own(self, needs: Sequence[pulumi.Resource]) -> pulumi.ResourceOptions:
+        return pulumi.ResourceOptions(parent=self, depends_on=list(needs))
 
 
 def _owner(where: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,10 +21,8 @@ from infra.addons.component import in_order, namespace
 from infra.addons.model import ControllerImage, Installable
 from infra.addons.mpi_operator import MpiOperatorArgs
 from infra.addons.registry import ADD_ONS, CHART_SOURCES
-from infra.cli import render as renderer
 from infra.cli.render import Record, render
 from infra.config import add_ons, parse
-from infra.domain import naming
 from infra.domain.launcher_support import MPI_JOB, PYTORCH_JOB
 from infra.kubernetes.helm import merged
 from infra.kubernetes.objects import Manifest
@@ -73,33 +71,10 @@ BY_NAME = {plan.add_on: plan for plan in (*on_gpu_nodes(), *PLANS)}
 IDS = [plan.add_on for plan in PLANS]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rendered:
-    """Resources of a stack by name, with their aliases."""
-
-    records: dict[str, Record]
-    former: dict[str, list[str]]
-
-
 @pytest.fixture(scope="module")
-def rendered() -> Rendered:
-    former: dict[str, list[str]] = {}
-    record = renderer._Recorder._record
-
-    def remembering(recorder: Any, request: Any) -> Record:
-        specs = [f"{one.spec.parentUrn} {one.spec.name} {one.urn}" for one in request.aliases]
-        former[request.name] = [*specs, *request.aliasURNs]
-        return record(recorder, request)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(renderer._Recorder, "_record", remembering)
-        records = {r["name"]: r for r in render("example", values())}
-    return Rendered(records=records, former=former)
-
-
-@pytest.fixture
-def records(rendered: Rendered) -> dict[str, Record]:
-    return rendered.records
+def records() -> dict[str, Record]:
+    """Resources of a stack by name."""
+    return {r["name"]: r for r in render("example", values())}
 
 
 def needs(records: Mapping[str, Record], name: str) -> set[str]:
@@ -428,19 +403,6 @@ def test_objects_of_a_controller_without_a_chart_are_created_in_order(
 def test_release_names_are_stable() -> None:
     assert ADD_ONS["kubeflowTrainer"].release_name == "kubeflowtrainer"
     assert ADD_ONS["policyController"].release_name == "policy-controller"
-
-
-def test_renamed_resources_have_aliases_and_are_not_recreated(rendered: Rendered) -> None:
-    policy = f"operators-policyController-clusterimagepolicy-{naming.IMAGE_POLICY}"
-    parts = ("operators-policyController", "operators-policyController-namespace", policy)
-    former = [text for name in parts for text in rendered.former[name]]
-    assert [text.split("operators-signatures-")[1].split()[0] for text in former] == [
-        "controller",
-        "namespace",
-        "policy",
-    ]
-    assert all("trainyard:infra:Signatures" in text for text in former)
-    assert rendered.former["operators-kueue"] == []
 
 
 def test_stack_without_add_ons_has_no_add_on_component() -> None:
