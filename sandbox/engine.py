@@ -170,7 +170,8 @@ def strip_local_salt() -> None:
     """Keep the salt of this machine's passphrase out of the committed stack file of the local stack.
 
     The engine writes `encryptionsalt` into the stack file, whichever command starts it; a committed
-    salt breaks every other clone. The engine finds it in the stack's state, too (docs/adr/0003).
+    salt breaks every other clone. The engine finds it in the stack's state, too
+    (docs/adr/01-stacks-and-configuration.md).
     """
     file = paths.PROJECT / f"Pulumi.{STACK}.yaml"
     if file.exists():

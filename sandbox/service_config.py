@@ -134,8 +134,8 @@ _TIMEOUTS = kueue_config.Timeouts(start=45, recovery=25, backoff_base=1, backoff
 def kueue_config_file(ports: Mapping[str, int], certificates: Path) -> Document:
     """Return Kueue's configuration: gangs wait for all pods, a gang that does not get all of them is queued again.
 
-    Only ports, paths and timeouts differ from other clusters (docs/adr/0071): process pods start and restart
-    in place in about 3 s, and a short backoff is fair in a sandbox with one user.
+    Only ports, paths and timeouts differ from other clusters (docs/adr/05-scheduling.md): process pods
+    start and restart in place in about 3 s, and a short backoff is fair in a sandbox with one user.
     """
     behaviour = kueue_config.scheduling_config(
         _TIMEOUTS, [one.framework for one in KINDS], steered=True

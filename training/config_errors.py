@@ -1,7 +1,7 @@
 """Configuration issues and the error that reports them, for what runs in the trainer's image.
 
 infra/config/errors.py has the same two classes for stack and run files: neither side may import the other, and
-a test holds them equal. See docs/adr/0026.
+a test holds them equal. See docs/adr/01-stacks-and-configuration.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Kueue's controller configuration, for the chart and for the sandbox's Kueue.
 
-Both read `config.kueue.x-k8s.io/v1beta2`. Reasons: docs/adr/0014, docs/adr/0062 and docs/adr/0071.
+Both read `config.kueue.x-k8s.io/v1beta2`. Reasons: docs/adr/04-capacity-and-quota.md and
+docs/adr/05-scheduling.md.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ from infra.domain.scheduler import MAX_GRACE_S
 API: Final = "config.kueue.x-k8s.io/v1beta2"
 
 STEERING_GATE: Final = "ConcurrentAdmission"
-"""On where runs are steered: the scheduler then reads which flavors a Workload may have, see docs/adr/0048. No
-queue of ours has a `concurrentAdmissionPolicy`, so nothing else of it acts."""
+"""On where runs are steered: the scheduler then reads which flavors a Workload may have, see
+docs/adr/15-costs-and-spot.md. No queue of ours has a `concurrentAdmissionPolicy`, so nothing else of it acts."""
 
 RECLAIM_GATE: Final = "ReclaimablePods"
-"""Off: a gang holds all of its nodes until it ends, see docs/adr/0021."""
+"""Off: a gang holds all of its nodes until it ends, see docs/adr/05-scheduling.md."""
 
 TOPOLOGY_CACHE_GATE: Final = "TASCacheTopologyTree"
 """On: the scheduler builds the tree of a pool's nodes after a change of these nodes, and not in every cycle; see
-docs/adr/0062. Off by default in 0.19."""
+docs/adr/05-scheduling.md. Off by default in 0.19."""
 
 
 @dataclass(frozen=True, kw_only=True)

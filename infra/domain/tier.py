@@ -20,7 +20,7 @@ class Tier:
     purchase_order: tuple[PurchaseModel, ...]
     """Preferred capacity first; decides the order of a ClusterQueue's flavors."""
     fair_weight: int
-    """Default weight when unguaranteed nodes are shared out. See docs/adr/0015."""
+    """Default weight when unguaranteed nodes are shared out. See docs/adr/04-capacity-and-quota.md."""
     default_priority: str
     """Priority class of runs that name none, and the highest class that runs may name."""
     spot_by_default: bool

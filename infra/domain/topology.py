@@ -1,7 +1,7 @@
 """Network topology of nodes: the label levels by which Kueue packs gangs.
 
 Kueue ignores nodes without the label of any level, so a pool's levels are those that all of its nodes have. See
-docs/adr/0014.
+docs/adr/04-capacity-and-quota.md.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ def cluster_queue(
     With `gang_scale_up` a run that has quota waits until there are nodes for all of its pods.
 
     A tier that preempts for its preferred capacity stops there and reclaims it from borrowers; others borrow
-    there first and then try the next flavor. All get back their guarantee. See docs/adr/0015.
+    there first and then try the next flavor. All get back their guarantee. See docs/adr/04-capacity-and-quota.md.
     """
     takes_back = TIERS[team.tier].preempts_for_preferred_capacity
     return {

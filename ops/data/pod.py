@@ -1,4 +1,4 @@
-"""The caller's transfer pod: a dev pod without GPUs that may change datasets. See docs/adr/0033."""
+"""The caller's transfer pod: a dev pod without GPUs that may change datasets. See docs/adr/06-tenancy.md."""
 
 from __future__ import annotations
 

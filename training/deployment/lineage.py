@@ -31,7 +31,8 @@ def launch(root: Path) -> Launch:
 def is_dirty(folder: Path) -> bool | None:
     """Return whether a folder differs from its commit; None outside of git.
 
-    The salt that the engine writes into the stack file while the program runs is not a difference (docs/adr/0003).
+    The salt that the engine writes into the stack file while the program runs is not a difference
+    (docs/adr/01-stacks-and-configuration.md).
     """
     changes = _git(folder, "status", "--porcelain", "--", ".")
     if changes is None or not changes:

@@ -1,7 +1,7 @@
 """PreparationJob: a Job that brings a dataset or a model to the team's volume, for the runs that read it.
 
-It needs no GPU and does not queue (docs/adr/0008). Nothing waits for it but the pods of runs: their init container
-follows the Job's state file on the team's volume (docs/adr/0030).
+It needs no GPU and does not queue. Nothing waits for it but the pods of runs: their init container follows the
+Job's state file on the team's volume. Why: docs/adr/13-data-and-models.md.
 """
 
 from __future__ import annotations

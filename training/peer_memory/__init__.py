@@ -15,5 +15,5 @@ has to leave instead, the keepers write it to storage.
 | snapshots.py | a rank's side: copy the state, wait until two nodes have it (needs torch) |
 | recovery.py | a rank's side: load the newest snapshot (needs torch) |
 
-docs/peer-memory.md explains the use, decision record 59 the design.
+docs/peer-memory.md explains the use.
 """

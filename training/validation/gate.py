@@ -1,7 +1,7 @@
 """The gate of a run: its own pods measure their collectives before they start training.
 
 It runs with the run's environment, GPUs and network, and execs the run's command when the bandwidth is
-sufficient. Why not before admission: docs/adr/0023.
+sufficient. Why not before admission: docs/adr/08-runs.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Sidecar that polls the instance metadata service for a spot notice; off by default.
 
 Node-level drains reach the trainer as SIGTERM anyway (see infra/sites/aws/interruption.py). The sidecar requires
-pods to reach the metadata service, and with it the node's credentials: see docs/adr/0011.
+pods to reach the metadata service, and with it the node's credentials: see docs/adr/03-aws-foundation.md.
 """
 
 from __future__ import annotations

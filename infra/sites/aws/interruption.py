@@ -4,7 +4,7 @@ Managed node groups do not need it: EKS watches them itself (infra/sites/aws/nod
 reservation's end or scheduled maintenance Karpenter taints and drains the node and starts another; it only
 records a rebalance recommendation, which does not always precede a reclaim. Either way the drain evicts the
 pods: the trainer gets SIGTERM, saves within its grace budget and exits with 75, and Kueue queues the gang again.
-The trainer needs no sidecar for that (docs/adr/0011).
+The trainer needs no sidecar for that (docs/adr/03-aws-foundation.md).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Dev pods: what may be one, and who may open a shell in it. See docs/adr/0035.
+"""Dev pods: what may be one, and who may open a shell in it. See docs/adr/06-tenancy.md.
 
 A dev pod is the only pod of a Job that its owner created. The API server's name of that user is recorded in an
 annotation, which the first policy compares with the request, and the second with whoever connects.

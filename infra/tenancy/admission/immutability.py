@@ -1,4 +1,4 @@
-"""Runs and their pods are immutable (docs/adr/0004).
+"""Runs and their pods are immutable (docs/adr/08-runs.md).
 
 Four changes would evade a queue: unsuspending a run, making it look like part of another one, marking it
 finished while its pods run, and deleting it without them.

@@ -255,7 +255,7 @@ def test_unknown_stack_is_reported_in_one_line(capsys: pytest.CaptureFixture[str
 
 
 def test_local_encryption_salt_is_not_committed() -> None:
-    """A committed salt prevents other clones from decrypting their state (docs/adr/0003)."""
+    """A committed salt prevents other clones from decrypting their state."""
     # A manual `pulumi` call writes it to the work tree and `make up` removes it: check git's version.
     shown = subprocess.run(["git", "show", ":Pulumi.local.yaml"], cwd=ROOT, capture_output=True)
     if shown.returncode:

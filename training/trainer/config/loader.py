@@ -1,6 +1,7 @@
 """Strict reading of nested settings into frozen dataclasses: unknown keys are rejected, nothing is coerced.
 
-All issues are collected before any is raised. Standard library and yaml only: see docs/adr/0026.
+All issues are collected before any is raised. Standard library and yaml only: see
+docs/adr/01-stacks-and-configuration.md.
 """
 
 from __future__ import annotations
