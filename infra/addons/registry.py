@@ -18,7 +18,6 @@ from infra.addons.jobset import JOBSET
 from infra.addons.karpenter import KARPENTER, KARPENTER_CRD
 from infra.addons.kube_prometheus_stack import KUBE_PROMETHEUS_STACK
 from infra.addons.kueue import KUEUE
-from infra.addons.mlflow import MLFLOW
 from infra.addons.model import AddOn, ChartSource, Section
 from infra.addons.mpi_operator import MPI_OPERATOR
 from infra.addons.node_monitoring_agent import NODE_MONITORING_AGENT
@@ -33,7 +32,7 @@ from infra.addons.yunikorn import YUNIKORN
 _ALL: Final = (
     *(KUEUE, VOLCANO, YUNIKORN),
     *(JOBSET, KUBEFLOW_TRAINER, TRAINING_OPERATOR, MPI_OPERATOR),
-    *(EXTERNAL_SECRETS, KUBE_PROMETHEUS_STACK, FLUENT_BIT, MLFLOW),
+    *(EXTERNAL_SECRETS, KUBE_PROMETHEUS_STACK, FLUENT_BIT),
     *(GPU_OPERATOR, DEVICE_PLUGIN, DCGM_EXPORTER, EFA_DEVICE_PLUGIN),
     *(POLICY_CONTROLLER, KARPENTER, KARPENTER_CRD, CLUSTER_AUTOSCALER, NODE_MONITORING_AGENT),
     *(RUN_PAGE, COST_CONTROL, STEERING, ELASTIC_RUNS),

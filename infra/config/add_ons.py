@@ -12,7 +12,6 @@ from infra.addons.fluent_bit import FluentBitArgs
 from infra.addons.gpu_nodes import GpuNodesArgs
 from infra.addons.kube_prometheus_stack import KubePrometheusStackArgs
 from infra.addons.kueue import KueueArgs
-from infra.addons.mlflow import MlflowArgs
 from infra.addons.model import AddOn, ControllerImage, Installable
 from infra.addons.mpi_operator import MpiOperatorArgs
 from infra.addons.policy_controller import POLICY_CONTROLLER
@@ -43,19 +42,12 @@ def _signer(config: StackConfig) -> Signer:
     return config.signatures.signer
 
 
-def _tracking_server(config: StackConfig, name: str) -> MlflowArgs:
-    return MlflowArgs(
-        image=_image(config, name), storage_class=arguments.block_storage_class(config)
-    )
-
-
 SETTINGS: Final[Mapping[object, Callable[[StackConfig, str], Any]]] = {
     ControllerImage: _image,
     CostControlArgs: lambda config, _: arguments.cost_control(config),
     ElasticRunsArgs: lambda config, _: config.elastic_runs and config.elastic_runs.args(),
     FluentBitArgs: lambda config, _: arguments.log_shipper(config),
     GpuNodesArgs: lambda config, _: arguments.gpu_nodes(config),
-    MlflowArgs: _tracking_server,
     MpiOperatorArgs: _mpi_operator,
     KubePrometheusStackArgs: lambda config, _: arguments.prometheus_release(config),
     RunPageArgs: lambda config, _: arguments.run_page(config),

@@ -8,7 +8,7 @@ from typing import Any, Final
 import pulumi
 import pulumi_kubernetes as k8s
 
-from infra.addons import fluent_bit, gpu_operator, kube_prometheus_stack, mirror, mlflow
+from infra.addons import fluent_bit, gpu_operator, kube_prometheus_stack, mirror
 from infra.addons.cost_control import CostControlArgs
 from infra.addons.fluent_bit import CloudWatch, FluentBitArgs
 from infra.addons.gpu_nodes import GpuNodesArgs
@@ -108,9 +108,7 @@ def needs_block_volumes(config: StackConfig) -> bool:
     installed = platform_record.to_install(config)
     prometheus = kube_prometheus_stack.NAME in installed
     costs = config.costs is not None and not config.costs.storage_class
-    if costs or mlflow.NAME in installed:
-        return True
-    return prometheus and not _observability(config).storage_class
+    return costs or (prometheus and not _observability(config).storage_class)
 
 
 def observability(config: StackConfig) -> ObservabilityArgs | None:
@@ -332,7 +330,6 @@ def teams(
             protect_volumes=config.protected,
             egress_cidrs=config.egress_cidrs,
             node_services=cloud.node_services if cloud else (),
-            tracking_server=bool(platform.tracking_server),
             secrets=tuple(secret.secret for secret in team.secrets),
             secret_store=cloud.secret_store(team.name) if cloud else None,
             restore_drill=_restore_drill(config, team, images),

@@ -102,7 +102,6 @@ def platform(config: StackConfig, stack: str) -> Platform:
         registries=registries(config),
         egress_cidrs=config.egress_cidrs,
         grafana=grafana_url(config),
-        tracking_server=naming.MLFLOW_URI if "mlflow" in present_operators(config) else "",
         releases_groups=config.elastic_runs is not None,
         pod_additions=on.pod_additions if (on := cloud(config)) else {},
     )

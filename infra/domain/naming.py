@@ -174,11 +174,6 @@ SIGNATURES_ACCOUNT: Final = "policy-controller"
 """Namespace and service account of policy-controller."""
 EXTERNAL_SECRETS: Final = "external-secrets"
 """Namespace and service account of External Secrets."""
-MLFLOW_NAMESPACE: Final = "mlflow"
-MLFLOW_HOST: Final = "mlflow.mlflow.svc"
-MLFLOW_PORT: Final = 5000
-MLFLOW_URI: Final = f"http://{MLFLOW_HOST}:{MLFLOW_PORT}"
-"""Tracking server that the stack installs: its namespace, and where pods of teams reach it."""
 LOG_SHIPPER: Final = "fluent-bit"
 """Service account of the log shipper."""
 RENDEZVOUS_PORTS: Final = (29400, 29500)

@@ -72,8 +72,6 @@ class Platform:
     """Blocks that pods of teams reach by HTTPS."""
     grafana: str = ""
     """URL of Grafana; empty: none."""
-    tracking_server: str = ""
-    """URI of the cluster's MLflow server, which pods of teams reach; empty: none."""
     releases_groups: bool = False
     """Whether the stack lets groups of ended runs go that still wait for nodes; runs with groups require it."""
     pod_additions: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)

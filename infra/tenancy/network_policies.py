@@ -131,21 +131,6 @@ def allow_node_services(team: str, addresses: Sequence[str]) -> Manifest:
     )
 
 
-def allow_mlflow(team: str) -> Manifest:
-    """Allow the cluster's tracking server."""
-    server = {"namespaceSelector": network_policy.in_namespace(naming.MLFLOW_NAMESPACE)}
-    ports = [_ports(naming.MLFLOW_PORT, naming.MLFLOW_PORT)]
-    return _policy(
-        "allow-mlflow",
-        team,
-        {
-            "podSelector": {},
-            "policyTypes": ["Egress"],
-            "egress": [{"to": [server], "ports": ports}],
-        },
-    )
-
-
 def _ports(first: int, last: int) -> dict[str, Any]:
     return {"protocol": "TCP", "port": first} | ({"endPort": last} if last > first else {})
 

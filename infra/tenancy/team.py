@@ -43,8 +43,6 @@ class TeamArgs:
     egress_cidrs: tuple[str, ...] = ()
     node_services: tuple[str, ...] = ()
     """Addresses of services on its node that a pod may reach; see `Cloud.node_services`."""
-    tracking_server: bool = False
-    """Whether pods reach the cluster's MLflow server."""
     secrets: tuple[TeamSecret, ...] = ()
     secret_store: Mapping[str, Any] | None = None
     """Provider of the team's SecretStore; None: the cloud has none."""
@@ -147,8 +145,6 @@ def _guardrail_manifests(args: TeamArgs) -> Iterator[tuple[str, Manifest]]:
         yield f"{one['kind'].lower()}-{one['metadata']['name']}", one
     for policy in network_policies.policies(team, args.egress_cidrs, args.node_services):
         yield policy["metadata"]["name"], policy
-    if args.tracking_server:
-        yield "allow-mlflow", network_policies.allow_mlflow(team)
     for manifest in secrets.manifests(team, args.secrets, args.secret_store):
         yield f"{manifest['kind'].lower()}-{manifest['metadata']['name']}", manifest
 

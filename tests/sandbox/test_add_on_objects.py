@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from infra.addons import mlflow, mpi_operator, training_operator
+from infra.addons import mpi_operator, training_operator
 from infra.addons.component import namespace
 from infra.addons.model import ControllerImage, Installable
 from infra.addons.mpi_operator import MpiOperatorArgs
@@ -28,7 +28,6 @@ IMAGE = "registry.example.com/operator@sha256:" + "1" * 64
 PLANS = (
     mpi_operator.plan(MpiOperatorArgs(image=ControllerImage(IMAGE), trainer=IMAGE)),
     training_operator.plan(ControllerImage(IMAGE)),
-    mlflow.plan(mlflow.MlflowArgs(image=IMAGE)),
 )
 APIS = (
     "customresourcedefinition/mpijobs.kubeflow.org",
@@ -121,7 +120,7 @@ def test_pytorchjob_is_sent_to_its_controllers_webhook(installed: Cluster) -> No
 
 def test_controller_pods_satisfy_the_restricted_pod_security_standard(installed: Cluster) -> None:
     deployments = [(plan, m) for plan in PLANS for m in plan.objects if m["kind"] == "Deployment"]
-    assert len(deployments) == 4  # two of MPI Operator: it, and what requeues its runs
+    assert len(deployments) == 3  # two of MPI Operator: it, and what requeues its runs
     for plan, deployment in deployments:
         home = ADD_ONS[plan.add_on].namespace
         pod = {

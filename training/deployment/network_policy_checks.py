@@ -61,12 +61,7 @@ def _metrics_endpoint(report: Mapping[str, Any]) -> Iterator[ConfigIssue]:
 
 
 def _tracking_server(path: str, uri: str, platform: Platform) -> Iterator[ConfigIssue]:
-    """Pods reach HTTPS in the stack's egressCidrs, each other, and the cluster's own server.
-
-    Other URIs are checked by the trainer.
-    """
-    if platform.tracking_server and uri.rstrip("/") == platform.tracking_server:
-        return
+    """Pods reach HTTPS in the stack's egressCidrs, and each other. Other URIs are checked by the trainer."""
     parts = urlsplit(uri)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         return
@@ -91,8 +86,7 @@ def _tracking_server(path: str, uri: str, platform: Platform) -> Iterator[Config
             code="unreachable",
             problem=f"{shown(uri)} is blocked by the network policies of team namespaces",
             valid=f"must be on port {_HTTPS} in egressCidrs of the stack "
-            f"({', '.join(platform.egress_cidrs) or 'none defined'})"
-            + (f", or {platform.tracking_server}" if platform.tracking_server else ""),
+            f"({', '.join(platform.egress_cidrs) or 'none defined'})",
             action="use such a server, or add its address to egressCidrs",
         )
 

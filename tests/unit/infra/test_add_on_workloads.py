@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
@@ -19,7 +18,6 @@ from tests.unit.infra.test_add_ons import BY_NAME, at
 from tests.unit.infra.test_run_page import SECTION
 
 OPS = "registry.test/ops@sha256:" + "1" * 64
-MLFLOW = "ghcr.io/mlflow/mlflow@sha256:" + "1" * 64
 
 CLASSES = {controllers.PRIORITY, controllers.NODE_PRIORITY}
 
@@ -48,8 +46,7 @@ def plans() -> Mapping[str, Installable]:
     local["teams"][0]["budget"] = {"usdPerMonth": 100, "action": "drain"}
     local |= {name: {"image": OPS} for name in ("costs", "steering", "elasticRuns")}
     local["runPage"] = SECTION
-    dev = copy.deepcopy(committed.values("dev"))
-    dev["operators"]["mlflow"] = {"provided": False, "image": MLFLOW}
+    dev = committed.values("dev")
     made = [plan for values in (local, dev) for plan in add_ons.args(parse(values)).plans]
     return {plan.add_on: plan for plan in made} | BY_NAME
 

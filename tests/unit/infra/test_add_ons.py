@@ -22,7 +22,7 @@ from infra.addons.model import ControllerImage, Installable
 from infra.addons.mpi_operator import MpiOperatorArgs
 from infra.addons.registry import ADD_ONS, CHART_SOURCES
 from infra.cli.render import Record, render
-from infra.config import add_ons, parse
+from infra.config import add_ons, arguments, parse
 from infra.domain.launcher_support import MPI_JOB, PYTORCH_JOB
 from infra.kubernetes.helm import merged
 from infra.kubernetes.objects import Manifest
@@ -431,6 +431,15 @@ def grafana_of(**more: Any) -> Mapping[str, Any]:
     plans = {plan.add_on: plan for plan in add_ons.args(parse(changed)).plans}
     found: Mapping[str, Any] = plans["kubePrometheusStack"].values["grafana"]
     return found
+
+
+def test_block_volumes_are_made_for_a_prometheus_that_names_no_class_of_its_own() -> None:
+    changed = copy.deepcopy(stack_values())
+    assert not arguments.needs_block_volumes(parse(changed))
+    changed["operators"] |= {"kubePrometheusStack": {"provided": False}} | ON_GPU_NODES
+    assert arguments.needs_block_volumes(parse(changed))
+    changed["observability"] = {"storageClass": "own"}
+    assert not arguments.needs_block_volumes(parse(changed))
 
 
 def test_grafana_opens_to_groups_of_an_issuer_only_where_the_stack_says_so() -> None:
