@@ -13,7 +13,6 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -272,10 +271,6 @@ def _print_outcomes(
             outcome.capacity,
         )
     console.print(table)
-    statuses = [reference, *(outcome.status for outcome in outcomes)]
-    folders: list[Path] = [run_dir(session.state, status.run) for status in statuses]
-    picture, drawn = run_report.draw_loss_curves(folders, session.state.home / "runs" / "drill.png")
-    console.print(
-        f"  loss curves: {picture}" if drawn else f"  loss curves not drawn: {picture}",
-        highlight=False,
-    )
+    picture = session.state.home / "runs" / "drill.png"
+    run_report.draw_loss_curves([reference, *(one.status for one in outcomes)], picture)
+    console.print(f"  loss curves: {picture}", highlight=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -37,8 +38,9 @@ def print_summary(state: paths.State, status: RunStatus, console: Console) -> bo
         table.add_row("evaluation", text)
     good, text = verify_newest(folder)
     table.add_row("checkpoint", text)
-    picture, drawn = draw_loss_curves([folder], state.home / "runs" / f"{status.run.run_id}.png")
-    table.add_row("loss curve", str(picture) if drawn else f"not drawn: {picture}")
+    picture = state.home / "runs" / f"{status.run.run_id}.png"
+    draw_loss_curves([status], picture)
+    table.add_row("loss curve", str(picture))
     table.add_row("metrics", str(folder / spec.METRICS_FILE))
     console.print(table)
     return good
@@ -50,27 +52,32 @@ def verify_newest(folder: Path) -> tuple[bool, str]:
     if not checkpoints:
         return False, "none written"
     newest = checkpoints[-1]
-    done = _run_module("training.checkpoint", "verify", str(newest))
+    done = subprocess.run(
+        [sys.executable, "-m", "training.checkpoint", "verify", str(newest)],
+        cwd=paths.PROJECT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode == 0:
         return True, f"{newest} (every hash verified)"
     last = (done.stderr.strip() or done.stdout.strip() or "no reason given").splitlines()[-1]
     return False, f"{newest} DOES NOT VERIFY: {last}"
 
 
-def draw_loss_curves(folders: list[Path], picture: Path) -> tuple[str, bool]:
-    """Draw the loss curves of runs; return (path, True), or (reason, False) on failure."""
+def draw_loss_curves(statuses: Sequence[RunStatus], picture: Path) -> None:
+    """Draw the training loss of runs by step, with a triangle at each resume."""
+    from matplotlib.figure import Figure
+
     picture.parent.mkdir(parents=True, exist_ok=True)
-    done = _run_module("training.curve", *map(str, folders), "--out", str(picture))
-    if done.returncode == 0:
-        return str(picture), True
-    return (done.stderr.strip() or "no reason given").splitlines()[-1], False
-
-
-def _run_module(module: str, *args: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", module, *args],
-        cwd=paths.PROJECT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    figure = Figure(figsize=(10, 5.5), layout="constrained")
+    axes = figure.subplots()
+    for status in statuses:
+        losses = {line["step"]: line["loss"] for line in status.progress.metrics}
+        [line] = axes.plot(list(losses), list(losses.values()), label=status.run.run_id)
+        events = (e for e in status.progress.events if e.get("event") == "resumed")
+        resumed = [e["from_step"] for e in events if e["from_step"] in losses]
+        axes.plot(resumed, [losses[step] for step in resumed], "^", color=line.get_color())
+    axes.set(xlabel="step", ylabel="loss (nats per token)")
+    axes.legend(frameon=False)
+    figure.savefig(picture, dpi=120)

@@ -11,10 +11,8 @@ PACKAGES: Final = ("training", "trainyard")
 OPS: Final = "ops"
 """Image of the commands that run in the cluster; it contains more folders."""
 OPS_PACKAGES: Final = ("infra", "ops", *PACKAGES)
-NOT_IN_AN_IMAGE: Final = frozenset(
-    {"runs", "configs", "deployment", "compare", "curve.py", "advise.py"}
-)
-"""Parts of `training/` that deploy or compare runs."""
+NOT_IN_AN_IMAGE: Final = frozenset({"runs", "configs", "deployment", "advise.py"})
+"""Parts of `training/` that deploy runs."""
 _EXCLUDED: Final = NOT_IN_AN_IMAGE | {"__pycache__"}
 _REQUIREMENTS: Final = "requirements.txt"
 TRAINER: Final = "trainer"
@@ -26,7 +24,7 @@ def files(root: Path, image: str = TRAINER) -> list[Path]:
     """Return the files under `root` (the project) that an image of it contains, sorted.
 
     These are Python files of `training/` and `trainyard/` and the pinned requirements. Runs and hyperparameters
-    reach a container in its ConfigMap. What deploys or compares runs is left out: a change there must not replace
+    reach a container in its ConfigMap. What deploys runs is left out: a change there must not replace
     all runs. `image`: a key of LAYERS; others are taken for the trainer's.
     """
     found = [

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import socket
 import sqlite3
-import subprocess
-import sys
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -17,7 +14,7 @@ from typing import Any
 import pytest
 
 from sandbox.ports import free_port
-from tests.trainer.ranks import RunFiles, held_before, until
+from tests.trainer.ranks import RunFiles, until
 from tests.trainer.runs import STEPS, Trainer, assert_same
 
 pytestmark = pytest.mark.long(33)
@@ -107,41 +104,6 @@ def test_an_occupied_port_is_logged_and_does_not_stop_the_run(
         assert ranks.wait() == [0, 0]
     assert f"cannot serve Prometheus metrics at 127.0.0.1:{port}" in ranks.output()
     assert_same(trainer.files("run"), control)
-
-
-def test_every_second_of_a_killed_run_is_accounted_for(
-    trainer: Trainer, control: RunFiles, tmp_path: Path
-) -> None:
-    files = trainer.files("run")
-    acted = trainer.root / "acted"
-    ranks = trainer.start("run", hook=held_before(STEPS - 1, acted))
-    files.until_step(8)
-    ranks.signal(signal.SIGKILL)
-    acted.touch()
-    assert ranks.wait() != [0, 0]
-    killed_at = files.last_step()
-    assert trainer.run("run") == [0, 0]
-    command = [sys.executable, "-m", "training.compare", str(files.path), str(control.path)]
-    done = subprocess.run(
-        [*command, "--json"], capture_output=True, text=True, check=True, env=dict(os.environ)
-    )
-    found = json.loads(done.stdout)
-    run, other = found["runs"]
-    resumed = files.events("resumed")
-    assert (run["attempts"], other["attempts"]) == (2, 1)
-    assert run["resumes_done"] == len(resumed)
-    last = max(e["time"] for name in ("finished", "started") for e in files.events(name))
-    first = files.events("started")[0]
-    assert run["wall_s"] == pytest.approx(last - first["time"] + first["startup_s"], abs=0.05)
-    assert 0 < run["goodput"] < 1
-    from_step = resumed[-1]["from_step"] if resumed else 0
-    assert run["steps_replayed"] == killed_at - from_step
-    assert (run["seconds"]["replay"] > 0) == (killed_at > from_step)
-    assert found["against_first"][0] == {
-        "common": STEPS,
-        "differing_step": None,
-        "largest_difference": 0.0,
-    }
 
 
 def test_steps_are_profiled_on_request_and_lose_no_bit(trainer: Trainer, control: RunFiles) -> None:

@@ -1,1 +1,0 @@
-"""Runs side by side: `python -m training.compare RUN_DIR RUN_DIR [...]`."""
