@@ -2,8 +2,7 @@
 
 `python3 -m trainyard.restarts --job-kind KIND --max-restarts N --state FILE [--leader] -- COMMAND` is the parent
 of a pod's command. 75 restarts and does not count, 78 ends the run, other codes count up to N restarts. The count
-is in FILE, since no pod lasts; only the leader's pod writes it, because the pods of a gang fail together. With
-`--companion COMMAND` another process runs beside it, as long as the pod: the keeper of peer memory.
+is in FILE, since no pod lasts; only the leader's pod writes it, because the pods of a gang fail together.
 
 - pytorchjob: Training Operator replaces a pod that ends with 128 or more (restartPolicy ExitCode) and fails the
   job for lower codes. Codes are translated accordingly.
@@ -18,12 +17,10 @@ from __future__ import annotations
 
 import argparse
 import os
-import shlex
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -35,7 +32,6 @@ from trainyard.contract import (
     EXIT_DONE,
     EXIT_FAILED,
     EXIT_PREEMPTED,
-    PEER_MEMORY_ENV,
     RESTARTS_IN_POD_ENV,
 )
 from trainyard.restart_budget import PodRestarts, RestartBudget, final_code, report
@@ -50,38 +46,11 @@ _POLL_S: Final = 1.0
 _REPORT_S: Final = 60.0
 
 
-class Companion:
-    """A process that lives as long as the pod: the keeper of peer memory. Without a command it is none."""
-
-    def __init__(self, command: str) -> None:
-        self._command = shlex.split(command)
-        self._process: subprocess.Popen[bytes] | None = None
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
-        if self._command:
-            self._folder = tempfile.TemporaryDirectory(prefix="trainyard-")
-            os.environ[PEER_MEMORY_ENV] = str(Path(self._folder.name, "keeper"))
-
-    def ensure(self) -> None:
-        """Start it unless it runs."""
-        if self._command and (self._process is None or self._process.poll() is not None):
-            # It ends when the other end of its standard input is closed: with this process.
-            self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE)
-
-    def stop(self) -> None:
-        """Ask it to end, and wait for what it writes; the pod's grace period is the limit."""
-        if self._process is not None:
-            self._process.terminate()
-            self._process.wait()
-        if self._folder is not None:
-            self._folder.cleanup()
-
-
 class Parent:
     """Runs the command and forwards signals to it."""
 
-    def __init__(self, command: Sequence[str], companion: Companion) -> None:
+    def __init__(self, command: Sequence[str]) -> None:
         self._command = list(command)
-        self._companion = companion
         self._child: subprocess.Popen[bytes] | None = None
         self.asked_to_stop = False
         signal.signal(signal.SIGTERM, self._forward)
@@ -90,7 +59,6 @@ class Parent:
     def run(self) -> int:
         """Run the command once; return its exit code, 128 + N after signal N. 127 if it cannot start."""
         try:
-            self._companion.ensure()
             self._child = subprocess.Popen(self._command)
         except OSError as error:
             report(f"{self._command[0]}: {error.strerror}")
@@ -109,15 +77,7 @@ class Parent:
 def main(argv: Sequence[str]) -> int:
     """Run the command by the rules of the job kind; return the pod's exit code."""
     options = _parser().parse_args(argv)
-    companion = Companion(options.companion)
-    parent = Parent(options.command, companion)
-    try:
-        return _run(options, parent)
-    finally:
-        companion.stop()
-
-
-def _run(options: argparse.Namespace, parent: Parent) -> int:
+    parent = Parent(options.command)
     budget = RestartBudget(options.state, options.max_restarts)
     if options.job_kind in ("job", "jobset"):
         return _within_pod(parent, PodRestarts(budget))
@@ -136,7 +96,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--max-restarts", type=int, required=True)
     parser.add_argument("--state", type=Path, required=True)
     parser.add_argument("--leader", action="store_true")
-    parser.add_argument("--companion", default="", help="command that runs as long as the pod")
     parser.add_argument("--port", type=int, default=22, help="of the workers' sshd")
     parser.add_argument("command", nargs="+")
     return parser

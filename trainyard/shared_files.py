@@ -10,7 +10,6 @@ import contextlib
 import hashlib
 import json
 import os
-import secrets
 import tempfile
 import time
 from pathlib import Path
@@ -64,19 +63,6 @@ def wait(file: Path, timeout_s: float, what: str) -> Any:
             refresh(file.parent)
         time.sleep(min(pause, max(0.0, limit - now)))
         pause = min(2 * pause, 0.5)
-
-
-def shared_token(file: Path, size: int = 32) -> bytes:
-    """Return the secret that parts of a run show each other; the first to ask makes it. Raises OSError."""
-    if not file.exists():
-        temporary = file.with_name(f".{secrets.token_hex(8)}")
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(secrets.token_bytes(size))
-        with contextlib.suppress(FileExistsError):
-            os.link(temporary, file)
-        temporary.unlink()
-    return file.read_bytes()
 
 
 def refresh(folder: Path) -> None:

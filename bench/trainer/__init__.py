@@ -36,7 +36,6 @@ MODULES: dict[str, str] = {
     "loader": "bench.trainer.loader",
     "gpu": "bench.trainer.gpu",
     "elastic": "bench.trainer.elastic",
-    "peer-memory": "bench.trainer.peer_memory",
     "page": "bench.page",
 }
 """Module by the benchmark's name."""

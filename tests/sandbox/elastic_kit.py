@@ -249,20 +249,17 @@ def undisturbed(
     *,
     ranks: int = 1,
     stage: TeamStage = STAGE,
-    elastic: bool = True,
     **settings: Any,
 ) -> Iterator[partial[dict[int, float]]]:
     """A run of one group outside of the cluster, with the same settings; a function that waits for a step.
 
-    `ranks`: of the group. With `elastic` false it is a gang without groups, and without peer memory.
+    `ranks`: of the group.
 
     It returns the losses up to that step.
     """
     file, run_dir = folder / "config.yaml", folder / "undisturbed"
     given = config_of(**settings)
     given |= {"groups": given["groups"] | {"min": 1, "max": 1}}
-    if not elastic:
-        del given["groups"], given["peer_memory"]
     given["data"] |= {"path": str(prepare_data(cluster, stage))}
     file.write_text(yaml.safe_dump(given))
     gang = ["training.trainer.launch", "--standalone", f"--nproc-per-node={ranks}", "-m"]

@@ -5,7 +5,6 @@
 | model*.safetensors | every parameter and persistent buffer, by its name in the whole model |
 | optimizer*.safetensors | AdamW's step, exp_avg and exp_avg_sq of every parameter, `PARAMETER/PART` |
 | rng-00000.safetensors ... | one per rank: Python, numpy, torch CPU and, where there is one, CUDA |
-| recent-steps.json | metrics of the last steps; of a state that peer memory has written only |
 | progress.json | step, samples used (the data cursor), last evaluation, model, token format, loss scale |
 | layout.json | which box of which tensor is where in which file (see layout.py) |
 | config.json, tokenizer.json ... | the model's configuration and the tokenizer, as transformers reads them |
@@ -28,7 +27,6 @@ from trainyard.store.manifest import CorruptCheckpoint
 MODEL: Final = "model"
 OPTIMIZER: Final = "optimizer"
 PROGRESS_FILE: Final = "progress.json"
-RECENT_STEPS_FILE: Final = "recent-steps.json"
 _PARTS: Final = ("step", "exp_avg", "exp_avg_sq")
 
 

@@ -20,7 +20,7 @@ from safetensors import SafetensorError
 from training.checkpoint.layout import Box, Layout, Piece, StoredTensor
 from training.checkpoint.local_tensors import DTYPES, Groups, LocalTensor, local_tensor
 from training.checkpoint.staging import part_of
-from trainyard.store.interface import ReadableStore, Source
+from trainyard.store.interface import CheckpointStore, Source
 from trainyard.store.manifest import Content, CorruptCheckpoint, FileRecord, Manifest
 
 _BLOCK_BYTES: Final = 2 * 1024 * 1024
@@ -42,7 +42,9 @@ class _Use:
         return self.piece.begin + self.bytes
 
 
-def load_tensors(store: ReadableStore, manifest: Manifest, layout: Layout, groups: Groups) -> None:
+def load_tensors(
+    store: CheckpointStore, manifest: Manifest, layout: Layout, groups: Groups
+) -> None:
     """Fill this rank's tensors. Raises CorruptCheckpoint; call `check_fit` before."""
     uses: dict[str, list[_Use]] = {}
     for group, tensors in groups.items():
@@ -86,7 +88,7 @@ def _uses(stored: StoredTensor, target: LocalTensor) -> Iterator[_Use]:
         raise CorruptCheckpoint("the layout does not cover a tensor")
 
 
-def _read(store: ReadableStore, manifest: Manifest, name: str, uses: list[_Use]) -> None:
+def _read(store: CheckpointStore, manifest: Manifest, name: str, uses: list[_Use]) -> None:
     record = manifest.files.get(name)
     if record is None:
         raise CorruptCheckpoint(f"{name}: not in the manifest")

@@ -32,13 +32,12 @@ class Staging:
     ) -> None:
         """Allocate and touch the buffers; copies from a GPU use pinned memory and a separate stream.
 
-        `memory`: bytes to use instead of new memory, `room_for(files)` of them.
+        `memory`: what `allocate` returned for these files, instead of new memory.
         """
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         self._copied = torch.cuda.Event() if self._stream else None  # type: ignore[no-untyped-call]
         if memory is None:
             memory = allocate(files, device)
-        self._memory = memory
         self.files = dict(_buffers(files, memory))
         self._parts: list[tuple[str, str, tuple[slice, ...] | None]] = []
         self._targets: list[torch.Tensor] = []
@@ -80,11 +79,6 @@ class Staging:
         if self._copied is not None:
             self._copied.synchronize()
 
-    def places(self) -> dict[str, tuple[int, int]]:
-        """Return where each file lies in the memory: offset and size."""
-        first = self._memory.data_ptr()
-        return {name: (b.data_ptr() - first, b.numel()) for name, b in self.files.items()}
-
     def chunks(self, name: str) -> list[Chunk]:
         """Return a file's content without a copy; valid until the next `stage`."""
         raw: Any = self.files[name].numpy()
@@ -115,12 +109,8 @@ def part_of(source: LocalTensor, box: Box) -> torch.Tensor:
 def allocate(files: Sequence[PlannedFile], device: torch.device) -> torch.Tensor:
     """Return touched memory for the buffers of these files, pinned for copies from a GPU; in any thread."""
     with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
-        return torch.zeros(room_for(files), dtype=torch.uint8, pin_memory=device.type == "cuda")
-
-
-def room_for(files: Sequence[PlannedFile]) -> int:
-    """Return the bytes that buffers of these files take."""
-    return sum(file.bytes + _PAGE_BYTES for file in files) + _PAGE_BYTES
+        room = sum(file.bytes + _PAGE_BYTES for file in files) + _PAGE_BYTES
+        return torch.zeros(room, dtype=torch.uint8, pin_memory=device.type == "cuda")
 
 
 def _buffers(

@@ -11,7 +11,7 @@ from infra.domain.platform import Platform
 from infra.domain.pools import Capacity, NodePool
 from infra.domain.scheduler import MAX_GRACE_S
 from training import spec
-from training.deployment import peer_memory, placement
+from training.deployment import placement
 from training.deployment.launchers import LAUNCHERS, group, pod
 from training.deployment.run_schema import RunFile
 from training.spec import RunSpec
@@ -31,7 +31,6 @@ def check_capacity(file: RunFile, run: RunSpec, platform: Platform) -> Iterator[
     yield from _sizes(run, platform, pools)
     yield from _grace(run, pools)
     yield from _cost(run, pools)
-    yield from peer_memory.check(run, placement.pod_resources(run, pools).memory)
 
 
 def _world(file: RunFile, run: RunSpec) -> Iterator[ConfigIssue]:

@@ -7,11 +7,8 @@ from typing import Final
 from training.checkpoint import contents, rng
 from training.checkpoint.contents import Progress
 from training.checkpoint.factory import claim_attempt, join_attempt
-from training.peer_memory.recovery import MemoryStore
-from training.peer_memory.slots import Stamp
 from training.spec import EVENTS_FILE, METRICS_FILE
-from training.trainer import lineage, peer_memory
-from training.trainer.checkpointing import Checkpointer
+from training.trainer import lineage
 from training.trainer.config import TrainerConfig
 from training.trainer.data.prefetch import PrefetchLoader, PrefetchPlan
 from training.trainer.data.sampler import Sampler, baseline_loss, evaluation_windows
@@ -66,22 +63,11 @@ def assemble(request: RunRequest, world: World, notice: Notice) -> Run:
     def check(found: Progress) -> None:
         check_same_run(found, progress)
 
-    with_memory = peer_memory.usable(world, request)
-    found = peer_memory.load_newest(world, request, saver, check) if with_memory else None
-    loaded, stamp = found or (None, None)
-    source = MemoryStore.place if loaded else saver.store.place
-    loaded = loaded or saver.load_newest(check)
+    loaded = saver.load_newest(check)
     if loaded is None:
         network.init_weights()
     progress = loaded or progress
     metrics = MetricsLog(request.run_dir / METRICS_FILE, progress.step, enabled=world.is_leader)
-    peer_memory.add_missing_steps(metrics, saver.recent_steps, progress.step)
-    memory = None
-    if with_memory:
-        metrics = peer_memory.RecentSteps(
-            metrics, saver.recent_steps, progress.step, hold=config.peer_memory.every_steps == 1
-        )
-        memory = _peer_memory(request, world, saver, events, metrics, fence.attempt, stamp)
     saver.metrics = metrics
     display = ProgressDisplay(
         config.steps,
@@ -91,8 +77,6 @@ def assemble(request: RunRequest, world: World, notice: Notice) -> Run:
         metric_lines_every=config.report.metric_lines_every,
     )
     saver.allocate()
-    if memory:
-        memory.open()
     run = Run(
         config=config,
         world=world,
@@ -126,36 +110,12 @@ def assemble(request: RunRequest, world: World, notice: Notice) -> Run:
         ),
         clock=make_clock(network, world.device),
         profiler=StepProfiler(request.run_dir) if world.is_leader else None,
-        memory=memory,
     )
-    log_start(run, request, resumed_from=source if loaded else None)
+    log_start(run, request, resumed_from=saver.store.place if loaded else None)
     _settle_gradient_buckets(run)
     if world.is_leader:
         notice.watch_run_dir()
     return run
-
-
-def _peer_memory(
-    request: RunRequest,
-    world: World,
-    saver: Checkpointer,
-    events: EventLog,
-    metrics: peer_memory.RecentSteps,
-    attempt: int,
-    loaded: Stamp | None,
-) -> peer_memory.PeerMemory:
-    config = request.config
-    return peer_memory.PeerMemory(
-        world=world,
-        run_dir=request.run_dir,
-        saver=saver,
-        events=events,
-        every_steps=config.peer_memory.every_steps,
-        timeout_s=config.collective_timeout_s / 2,
-        attempt=attempt,
-        metrics=metrics,
-        loaded=loaded,
-    )
 
 
 def open_data(request: RunRequest) -> tuple[Sampler, Evaluator]:

@@ -18,7 +18,7 @@ import safetensors.torch
 import torch
 
 from training.checkpoint import contents, rng, staging
-from training.checkpoint.contents import PROGRESS_FILE, RECENT_STEPS_FILE, Progress
+from training.checkpoint.contents import PROGRESS_FILE, Progress
 from training.checkpoint.coordination import SaveCoordinator
 from training.checkpoint.layout import LAYOUT_FILE, layout_from_json, layout_to_json
 from training.checkpoint.loading import check_fit, load_tensors, parse_safetensors
@@ -41,7 +41,6 @@ from trainyard.store.interface import (
     CheckpointStore,
     Chunk,
     Fence,
-    ReadableStore,
     StaleAttempt,
     Upload,
     folder_name,
@@ -83,8 +82,6 @@ class Checkpointer:
     """Fsynced before each checkpoint; set once the step to resume from is known."""
     loaded: Manifest | None = None
     """Manifest of the checkpoint that this attempt resumed from."""
-    recent_steps: bytes = b""
-    """Metrics of the last steps, on the leader, of a state that was in peer memory: the log may lack them."""
     saved_step: int | None = None
     """Step of the newest checkpoint loaded or started."""
     save_started: float = field(default_factory=time.monotonic)
@@ -118,7 +115,7 @@ class Checkpointer:
         """
         self._layout = layout_to_json(self._plan.layout)
         pool = ThreadPoolExecutor(1, "staging")
-        self._memory = pool.submit(staging.allocate, self.own_files, self.world.device)
+        self._memory = pool.submit(staging.allocate, self._own_files, self.world.device)
         pool.shutdown(wait=False)
         if not in_background:
             self._staging_memory()
@@ -127,7 +124,7 @@ class Checkpointer:
         """Return the staging memory, once it is allocated."""
         if self._staging is None:
             device = self.world.device
-            made = Staging(self.own_files, self.tensors(), device, self._memory.result())
+            made = Staging(self._own_files, self.tensors(), device, self._memory.result())
             if device.type == "cuda":
                 self.optimizer.register_step_pre_hook(lambda *_: made.before_change())
             self._staging = made
@@ -139,7 +136,7 @@ class Checkpointer:
         Waits for a save in flight and records that as an event. `give_up`, called with the seconds
         waited, may end the wait: then no rank writes this checkpoint.
         """
-        small = self.small_files(progress)
+        small = self._small_files(progress)
         waited = self._wait_for_writer(progress.step, give_up)
         if self.world.sum([float(self.writing)])[0]:
             error = "the previous checkpoint is still being written"
@@ -162,7 +159,7 @@ class Checkpointer:
         self._writer.start(commit, save.work)
 
     @property
-    def own_files(self) -> Sequence[PlannedFile]:
+    def _own_files(self) -> Sequence[PlannedFile]:
         """The files with the tensors that this rank writes."""
         return self._plan.files[self.world.rank]
 
@@ -170,7 +167,7 @@ class Checkpointer:
         """Return all stored tensors of this rank."""
         return contents.tensors(self.model, self.optimizer)
 
-    def small_files(self, progress: Progress) -> dict[str, bytes]:
+    def _small_files(self, progress: Progress) -> dict[str, bytes]:
         """Return the other files that this rank writes, as of now: random states, the leader's also the rest."""
         found = {contents.rng_file(self.world.rank): safetensors.torch.save(rng.capture())}
         if self.world.is_leader:
@@ -237,7 +234,8 @@ class Checkpointer:
         while (
             step := self.world.broadcast_from_leader(candidates.pop() if candidates else -1)
         ) >= 0:
-            progress, mistakes = self._try_together(self.store, step, check)
+            progress, mistake = self._try_load(step, check)
+            mistakes = self._mistakes_of_all_ranks(mistake)
             if progress is not None and not mistakes:
                 self._loaded(step, bad)
                 return progress
@@ -249,22 +247,6 @@ class Checkpointer:
                 "move the folder away to restart from step 0"
             )
         return None
-
-    def load_from(
-        self, store: ReadableStore, step: int, check: Callable[[Progress], None]
-    ) -> Progress | None:
-        """Load a state that is no checkpoint of the run's store; return None if a rank cannot."""
-        progress, mistakes = self._try_together(store, step, check)
-        if progress is None or mistakes:
-            self._report_corrupt(step, mistakes or ["cannot be loaded"])
-            return None
-        return progress
-
-    def _try_together(
-        self, store: ReadableStore, step: int, check: Callable[[Progress], None]
-    ) -> tuple[Progress | None, list[str]]:
-        progress, mistake = self._try_load(store, step, check)
-        return progress, self._mistakes_of_all_ranks(mistake)
 
     def _mistakes_of_all_ranks(self, mistake: str | None) -> list[str]:
         """Return what is wrong with a checkpoint, one text per rank that found something."""
@@ -283,19 +265,18 @@ class Checkpointer:
         self.events.write("checkpoint_corrupt", step, error=mistakes[0] + more)
 
     def _try_load(
-        self, store: ReadableStore, step: int, check: Callable[[Progress], None]
+        self, step: int, check: Callable[[Progress], None]
     ) -> tuple[Progress | None, str | None]:
+        store = self.store
         try:
             manifest = store.manifest(step)
             progress = Progress.from_json(store.read(step, PROGRESS_FILE))
             check(progress)
             layout = layout_from_json(store.read(step, LAYOUT_FILE))
             check_fit(layout, self._plan.layout)
-            states = self._random_states(store, manifest, progress)
-            self._verify_unread_files(store, manifest)
+            states = self._random_states(manifest, progress)
+            self._verify_unread_files(manifest)
             load_tensors(store, manifest, layout, self.tensors())
-            if self.world.is_leader and RECENT_STEPS_FILE in manifest.files:
-                self.recent_steps = store.read(step, RECENT_STEPS_FILE)
             if states is None:
                 draws = self.world.rank // self.world.layout.tensor
                 rng.seed_all(progress.seed + 1_000_003 * (step + 1) + draws)
@@ -312,13 +293,13 @@ class Checkpointer:
         return progress, None
 
     def _random_states(
-        self, store: ReadableStore, manifest: Manifest, progress: Progress
+        self, manifest: Manifest, progress: Progress
     ) -> dict[str, torch.Tensor] | None:
         """Return this rank's states; None if it did not exist or had another position when saved."""
         if self.world.rank >= self._ranks_with_states(manifest):
             return None
         name = contents.rng_file(self.world.rank)
-        return parse_safetensors(name, store.read(progress.step, name))
+        return parse_safetensors(name, self.store.read(progress.step, name))
 
     def _ranks_with_states(self, manifest: Manifest) -> int:
         """Return how many ranks restore the random states saved under their number."""
@@ -326,14 +307,14 @@ class Checkpointer:
         changed = any(manifest.parallelism.get(d, 1) != own.get(d, 1) for d in _SHARING)
         return 0 if changed else min(self.world.size, manifest.world_size)
 
-    def _verify_unread_files(self, store: ReadableStore, manifest: Manifest) -> None:
+    def _verify_unread_files(self, manifest: Manifest) -> None:
         """Verify the files that no rank loads. Raises CorruptCheckpoint."""
         if self.world.is_leader:
             ranks = range(self._ranks_with_states(manifest), manifest.world_size)
             small = {name for name in manifest.files if not name.endswith(".safetensors")}
             unread = small - {PROGRESS_FILE, LAYOUT_FILE}
             for name in sorted(unread | {contents.rng_file(rank) for rank in ranks}):
-                store.read(manifest.step, name)
+                self.store.read(manifest.step, name)
 
     def _loaded(self, step: int, bad: Sequence[int]) -> None:
         self.saved_step = self._committed_step = step

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -29,15 +28,12 @@ from training.trainer.metrics.progress import ProgressDisplay
 from training.trainer.metrics.step_metrics import StepMeter
 from training.trainer.parallel.build import Network
 from training.trainer.parallel.world import World, limit_collectives
-from training.trainer.replicas.comparison import Replicas, ReplicasDiffer
+from training.trainer.replicas.comparison import Replicas
 from training.trainer.schedule import learning_rate
 from trainyard.notice import Notice
 from trainyard.profiling import StepProfiler
 from trainyard.run_logs import EventLog, MetricsLog
 from trainyard.store import policy
-
-if TYPE_CHECKING:
-    from training.trainer.peer_memory import PeerMemory
 
 
 class LossNotFinite(Exception):
@@ -73,8 +69,6 @@ class Run:
     """Knows how much of a step is this rank's own work."""
     profiler: StepProfiler | None = None
     """On the leader."""
-    memory: PeerMemory | None = None
-    """Snapshots in the memory of two nodes, if the run has them."""
     saved_at: float = 0.0
     """Monotonic seconds of the last save."""
 
@@ -97,8 +91,6 @@ def train(run: Run) -> int:
     notice = agree(run).notice
     run.recorder.enter(Phase.BETWEEN)
     compare_replicas(run, run.progress.step)
-    if run.memory and notice is None:
-        run.meter.add_stall(run.memory.take_loaded(run.progress))
     if notice is None and evaluation_is_due(run):
         notice = evaluate(run)
     while notice is None and run.progress.step < run.config.steps:
@@ -132,14 +124,9 @@ def train_step(run: Run) -> StepAgreement:
     if run.clock:
         run.clock.computed()
     computed = time.perf_counter()
-    if run.memory:
-        recorder.enter(Phase.SAVE)
-    waited = run.memory.wait_held(step) if run.memory else 0.0
     recorder.enter(Phase.AGREE)
     agreed = agree(run, loss, grad_norm)
-    exchanged = time.perf_counter() - waited
-    if run.memory:
-        run.memory.all_held()
+    exchanged = time.perf_counter()
     finite = agreed.finite_gradients
     if not is_usable(agreed.loss, scale, finite=finite):
         compare_replicas(run, run.progress.step, again=True)
@@ -152,7 +139,7 @@ def train_step(run: Run) -> StepAgreement:
         loss=agreed.loss,
         lr=lr,
         grad_norm=grad_norm if finite else None,
-        step_time_s=time.perf_counter() - begun - waited,
+        step_time_s=time.perf_counter() - begun,
         loader_time_s=loaded - begun,
         collective_time_s=exchanged - computed,
     )
@@ -160,8 +147,6 @@ def train_step(run: Run) -> StepAgreement:
         recorder.add_step(StepTimes(step, exchanged - begun, *own))
     end_step(run)
     run.checkpointer.raise_if_replaced()
-    if run.memory and agreed.notice is None:
-        run.meter.add_stall(waited + run.memory.take_if_due(run.progress))
     return agreed
 
 
@@ -218,12 +203,7 @@ def compare_replicas(run: Run, step: int, *, again: bool = False) -> None:
     if run.replicas:
         before = run.recorder.phase
         run.recorder.enter(Phase.COMPARE)
-        try:
-            run.replicas.compare(step, again=again)
-        except ReplicasDiffer:
-            if run.memory:
-                run.memory.distrust(run.replicas.agreed_step)
-            raise
+        run.replicas.compare(step, again=again)
         run.recorder.enter(before)
 
 

@@ -93,12 +93,12 @@ class Source(Protocol):
     ) -> None: ...
 
 
-class ReadableStore(Protocol):
-    """Where a checkpoint is read. Thread-safe."""
+class CheckpointStore(Protocol):
+    """Atomic storage of a run's checkpoints, addressed by step. Thread-safe."""
 
     @property
     def place(self) -> str:
-        """Folder, URL or name, for messages."""
+        """Folder or URL, for messages."""
 
     def manifest(self, step: int) -> Manifest:
         """Return the manifest. Raises CorruptCheckpoint."""
@@ -108,10 +108,6 @@ class ReadableStore(Protocol):
 
     def read(self, step: int, name: str) -> bytes:
         """Return a small file's content, verified. Raises CorruptCheckpoint."""
-
-
-class CheckpointStore(ReadableStore, Protocol):
-    """Atomic storage of a run's checkpoints, addressed by step. Thread-safe."""
 
     def steps(self) -> list[int]:
         """Return steps with a complete checkpoint, ascending."""

@@ -14,8 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.waiting import until
-
 ROOT = Path(__file__).resolve().parents[3]
 DEADLINE_S = 60
 
@@ -43,24 +41,16 @@ sys.exit(int(word))
 """
 
 
-def pod(
-    folder: Path,
-    kind: str,
-    *codes: object,
-    leader: bool = True,
-    companion: str = "",
-    **variables: str,
-) -> subprocess.Popen[str]:
+def pod(folder: Path, kind: str, *codes: object, leader: bool = True) -> subprocess.Popen[str]:
     """Start a pod whose ranks end with these codes, one a start; two failures are allowed."""
-    env = {k: v for k, v in os.environ.items() if k != "JOB_COMPLETION_INDEX"} | variables
+    env = {k: v for k, v in os.environ.items() if k != "JOB_COMPLETION_INDEX"}
     index = {"JOB_COMPLETION_INDEX": "0" if leader else "1"} if kind == "indexed-job" else {}
     leads = ["--leader"] if leader and kind == "pytorchjob" else []
     command = [sys.executable, "-c", PROGRAM, str(folder), *map(str, codes)]
     return subprocess.Popen(
         [
             *(sys.executable, "-m", "trainyard.restarts", f"--job-kind={kind}", "--max-restarts=2"),
-            *(f"--state={folder / 'restarts.json'}", f"--companion={companion}"),
-            *(*leads, "--", *command),
+            *(f"--state={folder / 'restarts.json'}", *leads, "--", *command),
         ],
         env=env | index | {"PYTHONPATH": str(ROOT)},
         stderr=subprocess.PIPE,
@@ -168,20 +158,6 @@ def test_a_pod_that_is_told_to_stop_passes_it_on_and_ends_with_75(
     process.send_signal(signal.SIGTERM)
     assert code_of(process) == 75
     assert (starts(tmp_path), failures(tmp_path)) == (1, 0)
-
-
-def test_the_socket_of_the_companion_is_removed_with_the_pod(tmp_path: Path) -> None:
-    script = tmp_path / "companion"
-    script.write_text('touch "$TRAINYARD_PEER_MEMORY"; exec cat')
-    process = pod(tmp_path, "indexed-job", "wait", companion=f"sh {script}", TMPDIR=str(tmp_path))
-
-    def has_begun() -> bool:
-        return (tmp_path / "waits").exists() and bool(list(tmp_path.glob("trainyard-*/keeper")))
-
-    until(has_begun, "the ranks and the companion", DEADLINE_S)
-    process.send_signal(signal.SIGTERM)
-    assert code_of(process) == 75
-    assert not list(tmp_path.glob("trainyard-*"))
 
 
 @pytest.mark.parametrize("kind", ["indexed-job", "mpijob"])

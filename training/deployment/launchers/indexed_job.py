@@ -6,7 +6,6 @@ from infra.domain import naming
 from infra.domain.launcher_support import JOB
 from infra.domain.platform import Platform
 from infra.kubernetes.objects import Manifest
-from training.deployment import peer_memory
 from training.deployment.launchers import pod, pod_failure_policy, restarts
 from training.spec import RunSpec
 
@@ -19,8 +18,7 @@ def render(run: RunSpec, platform: Platform) -> list[Manifest]:
     """
     first = f"{run.run_id}-0.{run.run_id}"
     main = pod.worker(run, platform, first, node_rank=pod.COMPLETION_INDEX)
-    companion = peer_memory.companion(run) if peer_memory.is_enabled(run) else ""
-    main["command"] = restarts.counted(run, main["command"], companion=companion)
+    main["command"] = restarts.counted(run, main["command"])
     template = pod.template(run, platform, main)
     template["spec"]["subdomain"] = run.run_id
     return [

@@ -30,13 +30,10 @@ def within_pod(run: RunSpec, command: Sequence[str]) -> list[str]:
     return counted(run, command) if run.program else list(command)
 
 
-def counted(
-    run: RunSpec, command: Sequence[str], *, leader: bool = False, companion: str = ""
-) -> list[str]:
+def counted(run: RunSpec, command: Sequence[str], *, leader: bool = False) -> list[str]:
     """Return the command under its parent process; the leader's pod is the one that counts failures.
 
-    `companion`: a command that the parent runs as long as the pod. Pods of an indexed-job know by their index
-    which of them leads.
+    Pods of an indexed-job know by their index which of them leads.
     """
     return [
         *("python3", "-m", "trainyard.restarts"),
@@ -45,7 +42,6 @@ def counted(
         f"--state={state_file(run)}",
         *(["--leader"] if leader else []),
         *([f"--port={naming.MPI_SSH_PORT}"] if run.job_kind == "mpijob" else []),
-        *([f"--companion={companion}"] if companion else []),
         "--",
         *command,
     ]

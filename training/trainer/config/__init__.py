@@ -29,7 +29,6 @@ from training.trainer.config.loader import build, merge_assignments
 from training.trainer.config.model import ModelConfig
 from training.trainer.config.optimization import OptimizerConfig, ScheduleConfig
 from training.trainer.config.parallel import BlocksConfig, ParallelConfig, PrecisionConfig
-from training.trainer.config.peer_memory import PeerMemoryConfig
 from training.trainer.config.reporting import EvaluationConfig, ReportConfig
 from trainyard.contract import START_TIMEOUT_S
 
@@ -60,7 +59,6 @@ class TrainerConfig:
     data: DataConfig = field(default_factory=DataConfig)
     batch: BatchConfig = field(default_factory=BatchConfig)
     groups: GroupsConfig = field(default_factory=GroupsConfig)
-    peer_memory: PeerMemoryConfig = field(default_factory=PeerMemoryConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
@@ -113,7 +111,6 @@ class TrainerConfig:
             self.data,
             self.batch,
             self.groups,
-            self.peer_memory,
             self.optimizer,
             self.schedule,
             self.evaluation,
@@ -142,20 +139,14 @@ class TrainerConfig:
                 samples,
                 f"must be a multiple of groups.workers = {workers}",
             )
-        unsupported = {
-            "deterministic": (self.deterministic, True),
-            # A group that joins has the state from the others' memory.
-            "peer_memory.every_steps": (self.peer_memory.every_steps, 0),
-        }
-        for path, (value, only) in unsupported.items():
-            if value != only:
-                yield ConfigIssue(
-                    path=path,
-                    problem=f"{str(value).lower()} in an elastic run",
-                    valid=f"must be {str(only).lower()} with groups.max above 0",
-                    action="change it, or remove groups",
-                    code="conflict",
-                )
+        if not self.deterministic:
+            yield ConfigIssue(
+                path="deterministic",
+                problem="false in an elastic run",
+                valid="must be true with groups.max above 0",
+                action="change it, or remove groups",
+                code="conflict",
+            )
 
     def group_issues(self, data_ranks: int) -> Issues:
         """Yield why the samples of a logical worker cannot be divided over the data ranks of a group."""
@@ -245,7 +236,6 @@ __all__ = [
     "ModelConfig",
     "OptimizerConfig",
     "ParallelConfig",
-    "PeerMemoryConfig",
     "PrecisionConfig",
     "ReportConfig",
     "ScheduleConfig",

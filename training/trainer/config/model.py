@@ -103,16 +103,6 @@ class ModelConfig:
             tied=self.tie_embeddings,
         )
 
-    def parameters(self) -> int | None:
-        """Return the number of parameters; None for a folder's model, whose shape is read later."""
-        if self.path:
-            return None
-        width, kept = self.hidden_size, self.hidden_size // self.heads * self.kv_heads
-        attention = 2 * width * width + 2 * width * kept
-        block = attention + 3 * width * self.intermediate_size + 2 * width
-        embeddings = self.vocab_size * width * (1 if self.tie_embeddings else 2)
-        return embeddings + self.layers * block + width
-
     @property
     def _shape_fields(self) -> Sequence[str]:
         return [field.name for field in fields(self) if field.name not in _NOT_SHAPE]
