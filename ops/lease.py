@@ -1,11 +1,12 @@
-"""A Lease that lets one process write at a time; the others wait and take over when its holder is gone.
+"""A Lease that one process holds at a time; the others wait and take over when its holder is gone.
 
 Another holder counts as gone when its Lease has not changed for GONE_S by this machine's clock: time stamps of
-other machines are not compared. A holder stops writing VALID_S after its last renewal, well before that.
+other machines are not compared. A controller stops writing VALID_S after its last renewal, well before that.
 """
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import time
 from collections.abc import Callable
@@ -16,6 +17,8 @@ from ops.cluster import TIMEOUT_S, Cluster, ConflictError, Kind, UnreachableErro
 from ops.objects import Json
 
 LEASES: Final = Kind("coordination.k8s.io/v1", "leases", "Lease")
+RENEW_S: Final = 5.0
+"""Seconds after a renewal in which `renew` sends nothing."""
 VALID_S: Final = 60.0
 GONE_S: Final = VALID_S + 2 * TIMEOUT_S
 """A request that was sent while the Lease was valid has ended by then."""
@@ -26,7 +29,11 @@ class NotHeldError(UnreachableError):
 
 
 class Lease:
-    """The right to write, as a Lease object. `holder`: identity that others see."""
+    """The right to write, as a Lease object. `holder`: identity that others see.
+
+    `gone_s`: seconds without a change after which another holder counts as gone; at least GONE_S if `check` is
+    to stop writers in time.
+    """
 
     def __init__(
         self,
@@ -35,9 +42,10 @@ class Lease:
         name: str,
         holder: str,
         clock: Callable[[], float] = time.monotonic,
+        gone_s: float = GONE_S,
     ) -> None:
         self._cluster, self._namespace, self._name = cluster, namespace, name
-        self._holder, self._clock = holder, clock
+        self._holder, self._clock, self._gone_s = holder, clock, gone_s
         self._renewed = float("-inf")
         self._seen: tuple[str, float] = ("", 0.0)
         """Version of another holder's Lease, and when it was first seen."""
@@ -45,6 +53,8 @@ class Lease:
     def renew(self) -> None:
         """Acquire or renew the Lease. Raises NotHeldError while another holder may be alive."""
         begun = self._clock()
+        if begun - self._renewed < RENEW_S:
+            return
         try:
             holder = self._write()
         except ConflictError:
@@ -52,6 +62,11 @@ class Lease:
         if holder:
             raise NotHeldError(f"lease/{self._name} -n {self._namespace}: held by {holder}")
         self._renewed = begun
+
+    @property
+    def other(self) -> str:
+        """Version of the Lease when another holder was last seen; it changes while that one renews."""
+        return self._seen[0]
 
     def check(self) -> None:
         """Raise NotHeldError unless this process may write now."""
@@ -62,11 +77,12 @@ class Lease:
             )
 
     def release(self) -> None:
-        """Give the Lease up, so that the next holder need not wait."""
-        if self._clock() - self._renewed <= VALID_S:
-            change = {"spec": {"holderIdentity": ""}}
-            self._cluster.patch(LEASES, self._name, change, self._namespace)
-            self._renewed = float("-inf")
+        """Give the Lease up if it is still ours, so that the next holder need not wait."""
+        self._renewed = float("-inf")
+        found = self._cluster.get(LEASES, self._name, self._namespace)
+        if found and _holder(found) == self._holder:
+            with contextlib.suppress(ConflictError):
+                self._patch(found, {"holderIdentity": ""})
 
     def _write(self) -> str:
         """Write the Lease as ours; return who has it, else empty."""
@@ -75,19 +91,21 @@ class Lease:
             self._cluster.create(LEASES, self._manifest())
             return ""
         version = str(objects.meta(found).get("resourceVersion"))
-        holder = str((found.get("spec") or {}).get("holderIdentity") or "")
+        holder = _holder(found)
         now = self._clock()
         if holder not in ("", self._holder):
             if self._seen[0] != version:
                 self._seen = version, now
-            if now - self._seen[1] < GONE_S:
+            if now - self._seen[1] < self._gone_s:
                 return holder
-        change = {
-            "metadata": {"resourceVersion": version},
-            "spec": self._manifest()["spec"],
-        }
-        self._cluster.patch(LEASES, self._name, change, self._namespace)
+        self._patch(found, self._manifest()["spec"])
         return ""
+
+    def _patch(self, found: Json, spec: Json) -> None:
+        """Change the Lease as it was found. Raises ConflictError if it has changed since."""
+        version = objects.meta(found).get("resourceVersion")
+        change = {"metadata": {"resourceVersion": version}, "spec": spec}
+        self._cluster.patch(LEASES, self._name, change, self._namespace)
 
     def _manifest(self) -> Json:
         now = dt.datetime.now(dt.UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
@@ -97,7 +115,11 @@ class Lease:
             "metadata": {"name": self._name, "namespace": self._namespace},
             "spec": {
                 "holderIdentity": self._holder,
-                "leaseDurationSeconds": int(GONE_S),
+                "leaseDurationSeconds": int(self._gone_s),
                 "renewTime": now,
             },
         }
+
+
+def _holder(lease: Json) -> str:
+    return str((lease.get("spec") or {}).get("holderIdentity") or "")

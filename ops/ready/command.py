@@ -8,7 +8,8 @@ import datetime as dt
 import os
 import secrets
 import socket
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from rich.console import Console
@@ -17,13 +18,13 @@ from ops import metrics
 from ops.checklist import checklist
 from ops.checklist.prometheus_inventory import read_inventory
 from ops.checklist.snapshot import take_snapshot
-from ops.cluster import Cluster
+from ops.cluster import Cluster, ClusterError
 from ops.collect import JOBS
 from ops.commands import Group, add_prometheus, add_timeout
+from ops.lease import Lease, NotHeldError
 from ops.ready import queueing, result_store, stack_facts
 from ops.ready.context import Session
 from ops.ready.jobs import Jobs, leftover_jobs
-from ops.ready.lease import STALE_S, LeaseLock
 from ops.ready.outcome import StageResult
 from ops.ready.polling import Poller, sleep
 from ops.ready.report import Progress, Report, print_checklist
@@ -31,6 +32,9 @@ from ops.ready.stages import STAGES, run_stages
 
 TIMEOUT_S: Final = 900.0
 """Default time limit per Job in seconds: it may wait for a new node and an image pull."""
+
+STALE_S: Final = 20.0
+"""Seconds without a renewal after which another readiness check counts as dead."""
 
 
 def add(commands: Group) -> None:
@@ -120,20 +124,58 @@ def _session_jobs(args: argparse.Namespace, cluster: Cluster, progress: Progress
 
     With --look no Job is started, so no lease is required.
     """
-    lease = LeaseLock(cluster, f"process {os.getpid()} on {socket.gethostname()}")
+    session = secrets.token_hex(3)
+    holder = f"process {os.getpid()} on {socket.gethostname()}, session {session}"
+    lease = make_lease(cluster, holder)
 
     def pause() -> None:
         sleep()
-        lease.renew_if_due()
+        if not args.look:
+            renew(lease)
 
     poller = Poller(limit_s=args.timeout, pause=pause)
-    jobs = Jobs(cluster, secrets.token_hex(3), poller, progress.show_progress)
+    jobs = Jobs(cluster, session, poller, progress.show_progress)
     with contextlib.ExitStack() as ending:
         if not args.look:
-            lease.acquire(Poller(limit_s=STALE_S), progress.show_progress)
+            acquire(lease, Poller(limit_s=2 * STALE_S), progress.show_progress)
             ending.callback(lease.release)
             ending.callback(jobs.clear)
             for old in leftover_jobs(cluster):
                 progress.show_progress(f"deleting {old.reference}, left by an earlier session")
                 cluster.delete(JOBS, old.name, old.namespace)
         yield jobs
+
+
+def make_lease(cluster: Cluster, holder: str, clock: Callable[[], float] = time.monotonic) -> Lease:
+    """Return the Lease that allows one readiness check at a time."""
+    return Lease(cluster, stack_facts.NAMESPACE, "ready", holder, clock, gone_s=STALE_S)
+
+
+def acquire(lease: Lease, poller: Poller, show: Callable[[str], None]) -> None:
+    """Acquire the lease, also of a dead holder. Raises ClusterError while another one is alive."""
+    first = ""
+
+    def acquired() -> bool | None:
+        nonlocal first
+        try:
+            lease.renew()
+        except NotHeldError as error:
+            if first and lease.other != first:
+                raise ClusterError(
+                    f"{error}: another readiness check is running; retry when it finishes"
+                ) from None
+            first = lease.other
+            show(f"{error}; waiting {STALE_S:g} s to see whether it is still running")
+            return None
+        return True
+
+    if not poller.wait_for(acquired):
+        raise ClusterError("lease/ready: changed by others meanwhile; run the command again")
+
+
+def renew(lease: Lease) -> None:
+    """Renew the lease if it is due. Raises ClusterError if another readiness check took it."""
+    try:
+        lease.renew()
+    except NotHeldError as error:
+        raise ClusterError(f"{error}: it took over; retry when it finishes") from None

@@ -103,9 +103,13 @@ def short_poll_interval(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _left(cluster: Cluster) -> list[str]:
-    """Return Jobs and Leases of readiness checks."""
+    """Return Jobs of readiness checks, and the holder of their Lease."""
     listed = cluster.kubectl("get", "jobs", "-A", "-l", jobs.SESSION_LABEL, "-o", "name")
-    return [*listed.split(), *cluster.kubectl("get", "leases", "-n", SPACE, "-o", "name").split()]
+    holders = "jsonpath={.items[*].spec.holderIdentity}"
+    return [
+        *listed.split(),
+        *cluster.kubectl("get", "leases", "-n", SPACE, "-o", holders).split(),
+    ]
 
 
 def _ready(cluster: Cluster, capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, Json]:

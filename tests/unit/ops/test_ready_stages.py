@@ -9,11 +9,11 @@ import pytest
 
 from infra.domain import naming
 from ops import objects
-from ops.cluster import ClusterError, ConflictError, _decode
+from ops.cluster import ClusterError, ConflictError, UnreachableError, _decode
+from ops.lease import LEASES, Lease
 from ops.objects import Json
-from ops.ready import queueing, restore, result_store, stack_facts
+from ops.ready import command, queueing, restore, result_store, stack_facts
 from ops.ready.jobs import CRON_JOBS, Jobs, leftover_jobs
-from ops.ready.lease import STALE_S, LeaseLock
 from ops.ready.outcome import Check, Outcome, StageResult, failed, passed, skipped
 from ops.ready.stages import STAGES, Stage, run_stages
 from tests.unit.ops.ready_cluster import (
@@ -262,35 +262,39 @@ def test_missing_templates_fail_by_name(text: Text) -> None:
 # One check at a time.
 
 
-def _turn(cluster: LiveFake, clock: Clock, who: str = "me") -> LeaseLock:
-    return LeaseLock(cluster, who, lambda: clock.now)  # type: ignore[arg-type]
+def _lease(cluster: LiveFake, clock: Clock, who: str) -> Lease:
+    return command.make_lease(cluster, who, lambda: clock.now)  # type: ignore[arg-type]
+
+
+def _acquire(lease: Lease, clock: Clock) -> None:
+    command.acquire(lease, clock.poller(2 * command.STALE_S), print)
 
 
 def test_a_second_check_is_rejected_while_the_first_holds_the_lease() -> None:
-    cluster, clock = LiveFake(), Clock()
-    first = _turn(cluster, clock, "ann")
-    first.acquire(clock.poller(STALE_S), print)
-
-    def renews() -> None:
-        clock.rest()
-        first.renew_if_due()
-
-    watching = Clock(renews)
-    with pytest.raises(ClusterError, match=r"^lease/ready .*\bann\b"):
-        _turn(cluster, clock, "bob").acquire(watching.poller(STALE_S), print)
+    cluster = LiveFake()
+    clock = Clock(lambda: command.renew(first))
+    first, second = (_lease(cluster, clock, who) for who in ("ann", "bob"))
+    _acquire(first, clock)
+    with pytest.raises(ClusterError, match=r"^lease/ready .*\bann\b.*retry") as refused:
+        _acquire(second, clock)
+    assert "\n" not in str(refused.value)
     first.release()
-    _turn(cluster, clock, "bob").acquire(clock.poller(STALE_S), print)
+    _acquire(second, Clock())
 
 
 def test_a_stale_lease_is_taken_over_and_its_holder_cannot_renew() -> None:
     cluster, clock = LiveFake(), Clock()
-    dead = _turn(cluster, clock, "ann")
-    dead.acquire(clock.poller(STALE_S), print)
-    _turn(cluster, clock, "bob").acquire(clock.poller(STALE_S), print)
-    with pytest.raises(ClusterError, match=r"^lease/ready "):
-        dead.renew_if_due()
+    dead, next_one = (_lease(cluster, clock, who) for who in ("ann", "bob"))
+    _acquire(dead, clock)
+    _acquire(next_one, clock)
+    assert clock.now >= command.STALE_S
+    with pytest.raises(ClusterError, match=r"^lease/ready ") as lost:
+        command.renew(dead)
+    # A poller goes on after these.
+    assert not isinstance(lost.value, UnreachableError)
     dead.release()
-    assert ("Lease", stack_facts.NAMESPACE, "ready") in cluster.kept
+    lease = cluster.get(LEASES, "ready", stack_facts.NAMESPACE)
+    assert lease and lease["spec"]["holderIdentity"] == "bob"
 
 
 # Stored results.
