@@ -55,7 +55,8 @@ MOMENTS = {
     "while the model is built": ("training.trainer.parallel.build", "build_network", 1, 1, 0),
     "while resuming": ("training.trainer.checkpointing", "Checkpointer.load_newest", 1, 0, 0),
     "in the first forward pass": ("training.trainer.parallel.passes", "mean_loss", 1, 1, 1),
-    "in the optimizer's step": ("training.trainer.loop", "learning_rate", 6, 0, 6),
+    # The ranks have agreed on step 5 by then, so that they stop after the next one.
+    "in the optimizer's step": ("training.trainer.loop", "learning_rate", 5, 0, 6),
     "in an evaluation": ("training.trainer.evaluation", "to_device", 2, 1, 8),
     "while a checkpoint is staged": ("training.checkpoint.rng", "capture", 1, 1, 6),
     "while a checkpoint is written": (
