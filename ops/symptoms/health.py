@@ -12,7 +12,7 @@ from typing import Final
 
 from infra.domain import naming
 from infra.observability import series
-from infra.observability.alert_expressions import HINT_RATIO
+from infra.observability.alerts import THRESHOLDS
 from ops import gang, logs, objects
 from ops.metrics import Vitals
 from ops.snapshot import Snapshot
@@ -203,7 +203,7 @@ def _slower_per_gpu(snapshot: Snapshot, vitals: Vitals) -> Verdict | None:
 
 def _idle_gpus(snapshot: Snapshot, vitals: Vitals) -> Verdict | None:
     """GPUs are idle, and not because of data."""
-    if vitals.gpu_busy is None or vitals.gpu_busy >= HINT_RATIO:
+    if vitals.gpu_busy is None or vitals.gpu_busy >= THRESHOLDS["hint_gpu_ratio"]:
         return None
     waits = (vitals.collective or 0.0) > COLLECTIVE_SHARE
     return Verdict(

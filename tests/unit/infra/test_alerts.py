@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from infra.domain import naming
 from infra.observability import alerts, dcgm, recording, series
@@ -110,6 +111,16 @@ def test_alerts_page_has_a_row_per_alert() -> None:
     text = (ROOT / "docs/alerts.md").read_text()
     rows = re.findall(r"^\| \[(\w+)\]\(runbooks/\w+\.md\) \| .* \| (\w+) \| (\w+) \|$", text, re.M)
     assert rows == [(alert.name, alert.owner, alert.severity) for alert in alerts.ALERTS]
+
+
+def test_every_named_threshold_and_part_is_used_and_an_unknown_name_is_an_error() -> None:
+    text = Path(alerts.__file__).with_name("alerts.yaml").read_text()
+    named = yaml.safe_load(text)
+    unused = [n for n in named["thresholds"] | named["parts"] if not re.search(rf"\${n}\b", text)]
+    assert unused == []
+    assert alerts.expanded('x < $restarts or y{a="$1"}') == 'x < 3 or y{a="$1"}'
+    with pytest.raises(KeyError, match="restart"):
+        alerts.expanded("x < $restart")
 
 
 def test_runbook_url_is_base_plus_path() -> None:
