@@ -116,7 +116,8 @@ def run(arguments: Sequence[str], cache: Path, strict: bool) -> int:
     """
     code = _pytest(cache, arguments)
     failed = _failed(cache)
-    if code != _FAILED or not 0 < len(failed) <= AGAIN:
+    # A name without a test is a file, or a worker, that could not read its tests.
+    if code != _FAILED or not 0 < len(failed) <= AGAIN or not all("::" in it for it in failed):
         return 0 if code == _NONE else code
     print(f"{len(failed)} failed; once more, one at a time:", *failed, sep="\n  ", flush=True)
     options = [argument for argument in arguments if argument == "--full"]

@@ -47,7 +47,7 @@ POD = {
 INDEX = "__meta_kubernetes_pod_label_batch_kubernetes_io_job_completion_index"
 
 
-@pytest.mark.parametrize(("number", "job"), enumerate(("trainer", "culprits")))
+@pytest.mark.parametrize(("number", "job"), list(enumerate(("trainer", "culprits"))))
 def test_run_series_have_run_team_and_node_labels(number: int, job: str) -> None:
     assert relabelled(monitors.runs(30), POD, number=number) == {
         "job": job,

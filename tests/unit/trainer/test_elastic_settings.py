@@ -21,7 +21,11 @@ from training.trainer.elastic.transfer import require_same
 
 CPU = torch.device("cpu")
 CONFIG = parse({"steps": 100, "data": {"path": "/x"}, "groups": {"max": 4}})
-CONFIG = replace(CONFIG, data=replace(CONFIG.data, sources=(SourceConfig(path="/y"),)))
+CONFIG = replace(
+    CONFIG,
+    data=replace(CONFIG.data, sources=(SourceConfig(path="/y"),)),
+    model=replace(CONFIG.model, ignore_tensors=("lm_head.*",)),
+)
 
 
 def keys(value: Any, path: str = "") -> Iterator[str]:
@@ -46,7 +50,8 @@ def changed(value: Any, key: str) -> Any:
     name, _, rest = key.partition(".")
     if name.endswith("[]"):
         items = getattr(value, name[:-2])
-        return replace(value, **{name[:-2]: (changed(items[0], rest), *items[1:])})
+        first = changed(items[0], rest) if rest else _other(items[0])
+        return replace(value, **{name[:-2]: (first, *items[1:])})
     return replace(value, **{name: changed(getattr(value, name), rest)})
 
 

@@ -29,6 +29,11 @@ TEXTS = [f"document {number}\nwith ümlauts" for number in range(40)]
 LINES = "".join(json.dumps({"id": n, "text": text}) + "\n" for n, text in enumerate(TEXTS)).encode()
 
 
+def compressed(content: bytes) -> bytes:
+    """Gzip without the time, so that the same content has the same bytes."""
+    return gzip.compress(content, mtime=0)
+
+
 def arrow_compressed(content: bytes, codec: str) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.CompressedOutputStream(sink, codec) as stream:
@@ -85,11 +90,11 @@ def test_json_lines_are_rows_whatever_the_name(name: str, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        ("a.jsonl.gz", gzip.compress(LINES)),
-        ("a.jsonl.gz", gzip.compress(LINES[: LINES.index(b"\n") + 1]) + gzip.compress(LINES)),
-        ("a.gz", gzip.compress(LINES)),
-        ("part-0", gzip.compress(LINES)),
-        ("A.JSONL.GZ", gzip.compress(LINES)),
+        ("a.jsonl.gz", compressed(LINES)),
+        ("a.jsonl.gz", compressed(LINES[: LINES.index(b"\n") + 1]) + compressed(LINES)),
+        ("a.gz", compressed(LINES)),
+        ("part-0", compressed(LINES)),
+        ("A.JSONL.GZ", compressed(LINES)),
         ("a.jsonl.gz", LINES),  # a browser has decompressed it
         ("a.json.bz2", bz2.compress(LINES)),
         ("a.jsonl.xz", lzma.compress(LINES)),
@@ -150,10 +155,10 @@ def test_hidden_and_empty_files_and_those_that_describe_rows_are_left_out(tmp_pa
         ("a.zip", zip_bytes(), "zip archive"),
         ("a.npz", zip_bytes(), "zip archive"),
         ("a.tar", tar_bytes(), "tar archive"),
-        ("a.tar.gz", gzip.compress(tar_bytes()), "tar archive"),
-        ("a.bin.gz", gzip.compress(bytes(range(256))), "binary"),
-        ("a.gz.gz", gzip.compress(gzip.compress(LINES)), "compressed twice"),
-        ("a.parquet.gz", gzip.compress(parquet_bytes()), "parquet in gzip"),
+        ("a.tar.gz", compressed(tar_bytes()), "tar archive"),
+        ("a.bin.gz", compressed(bytes(range(256))), "binary"),
+        ("a.gz.gz", compressed(compressed(LINES)), "compressed twice"),
+        ("a.parquet.gz", compressed(parquet_bytes()), "parquet in gzip"),
         ("a.pdf", b"%PDF-1.7\n1 0 obj", "PDF"),
         ("a.txt", "text".encode("utf-16"), "UTF-16"),
         ("a.txt", "some text".encode("utf-16-le"), "UTF-16"),
@@ -165,10 +170,10 @@ def test_hidden_and_empty_files_and_those_that_describe_rows_are_left_out(tmp_pa
         ("merges.txt", b"#version: 0.2\na b\n", "belongs to a tokenizer"),
         ("tokenizer.model", b"\n\x0e\n\x05<unk>\x15\0\0\0\0\x18\x02", "binary"),
         ("a.txt", b"version https://git-lfs.github.com/spec/v1\noid sha256:1", "Git LFS"),
-        ("a.warc.gz", gzip.compress(b"WARC/1.0\r\nWARC-Type: response\r\n"), "web archive"),
+        ("a.warc.gz", compressed(b"WARC/1.0\r\nWARC-Type: response\r\n"), "web archive"),
         ("a.csv", b"text\nhello\n", "is a table"),
-        ("a.jsonl.gz", gzip.compress(LINES)[:-40], "is damaged"),
-        ("a.jsonl.gz", gzip.compress(LINES)[:200] + b"xxxx", "is damaged"),
+        ("a.jsonl.gz", compressed(LINES)[:-40], "is damaged"),
+        ("a.jsonl.gz", compressed(LINES)[:200] + b"xxxx", "is damaged"),
         ("a.jsonl.bz2", bz2.compress(LINES)[:-40], "is damaged"),
         ("a.jsonl.xz", lzma.compress(LINES)[:-40], "is damaged"),
         ("a.jsonl.zst", arrow_compressed(LINES, "zstd")[:-40], "is damaged"),
