@@ -210,6 +210,8 @@ def raising_the_version(records: Records) -> None:
 
 SPOT, ONDEMAND, CPU = "aws-pools-spot", "aws-pools-ondemand", "aws-pools-cpu"
 P4D = prices.usd_per_hour("p4d.24xlarge", prices.Purchase.ON_DEMAND) or 0.0
+P4DE = prices.usd_per_hour("p4de.24xlarge", prices.Purchase.ON_DEMAND) or 0.0
+"""The dearest type of dev's spot pool counts at full scale."""
 P4D_SPOT = prices.usd_per_hour("p4d.24xlarge", prices.Purchase.SPOT) or 0.0
 M6I = prices.usd_per_hour("m6i.4xlarge", prices.Purchase.ON_DEMAND) or 0.0
 P5 = prices.usd_per_hour("p5.48xlarge", prices.Purchase.ON_DEMAND) or 0.0
@@ -224,7 +226,7 @@ CLAIM = "kubernetes:core/v1:PersistentVolumeClaim"
 
 POOL_CHANGED, POOL_REPLACED = [("pool", "changed")], [("pool", "replaced")]
 KARPENTER, QUEUE = "aws-karpenter-cpu", "queues-research"
-TO_P5, TO_ONDEMAND = 4 * (P5 - P4D), 50 * (P4D - P4D_SPOT)
+TO_P5, TO_ONDEMAND = 4 * (P5 - P4D), 50 * (P4DE - P4D_SPOT)
 TO_SPOT = 4 * (P4D_SPOT - P4D)
 DELETED, REPLACES = [("data", "deleted")], [("data", "replaced")]
 UNPROTECTED, QUOTA_DELETED = [("protection", "removed")], [("quota", "deleted")]
