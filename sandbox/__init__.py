@@ -1,1 +1,1 @@
-"""The embedded cluster: toolchain, control plane, process nodes, provider stand-in and their CLI."""
+"""The embedded cluster: toolchain, control plane, process nodes, language host and their CLI."""

@@ -22,6 +22,7 @@ from sandbox.ports import LOOPBACK
 from sandbox.reporting import Report
 from sandbox.services import ClusterSettings
 from sandbox.toolchain import Toolchain
+from sandbox.toolchain.tools import KUBERNETES_PLUGIN_VERSION
 
 _SANDBOX_KEY = "sandbox"
 _NO_CLUSTER = "{apiVersion: v1, kind: Config, clusters: [], contexts: [], users: []}\n"
@@ -34,9 +35,8 @@ def variables(settings: ClusterSettings) -> dict[str, str]:
     return _engine_variables(state, state.backend) | {
         **({"PROMETHEUS_URL": prometheus} if prometheus else {}),
         "KUBECONFIG": str(state.kubeconfig),
-        # After a killed `up`, a rerun adopts objects that are not in the state yet and repairs fields
-        # that others have edited (the node controller edits taints). Both plugins know these.
-        "PULUMI_K8S_UPSERT_EXISTING_OBJECTS": "true",
+        # Fields that others have edited are repaired (the node controller edits taints). Objects that exist and
+        # are not in the state, as after a killed `up`, are adopted in any case.
         "PULUMI_K8S_ENABLE_PATCH_FORCE": "true",
         "AWS_ENDPOINT_URL": f"http://{LOOPBACK}:{settings.ports['s3']}",
         "AWS_ACCESS_KEY_ID": _SANDBOX_KEY,
@@ -48,16 +48,15 @@ def variables(settings: ClusterSettings) -> dict[str, str]:
 def preview_variables(state: paths.State, providers: Mapping[str, str]) -> dict[str, str]:
     """Return the whole environment for previews of another stack.
 
-    Its backend is separate from the local stack's. The stand-in provider gets an empty kubeconfig: no
-    cluster of this machine is the stack's.
+    Its backend is separate from the local stack's. The kubeconfig is empty: no cluster of this machine is the
+    stack's.
     """
     apart = preview_folder(state)
     env = dict(os.environ)
     if env.get("AWS_ACCESS_KEY_ID") == _SANDBOX_KEY:
         for name in ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
             env.pop(name, None)
-    if providers[plugins.KUBERNETES.package] == "standin":
-        env["KUBECONFIG"] = str(apart / "no-cluster.yaml")
+    env["KUBECONFIG"] = str(apart / "no-cluster.yaml")
     env |= _engine_variables(state, apart / "state")
     if "official" in providers.values():
         # The official eks plugin needs plugins of versions that it names itself.
@@ -75,22 +74,16 @@ def shell_lines(values: dict[str, str]) -> str:
     return "\n".join(f"export {name}={shlex.quote(value)}" for name, value in values.items())
 
 
-def install(settings: ClusterSettings, report: Report) -> str:
-    """Install commands, passphrase and provider; return which provider: official or standin.
-
-    Raises:
-        SetupError: SANDBOX_PROVIDER is invalid, or the official plugin is not available.
-    """
+def install(settings: ClusterSettings) -> None:
+    """Install commands, passphrase and the Kubernetes plugin."""
     state = settings.state
-    wanted = plugins.requested_provider()
     state.backend.mkdir(parents=True, exist_ok=True)
     _passphrase(state)
     _install_commands(state, settings.tools)
-    return plugins.install_plugin(plugins.KUBERNETES, state, settings.tools, wanted, report)
 
 
 def install_for_previews(state: paths.State, tools: Toolchain, report: Report) -> dict[str, str]:
-    """Install pulumi, passphrase and the providers of all stacks; return official or standin by package.
+    """Install pulumi, passphrase and the plugins of all stacks; return official or standin by AWS package.
 
     Raises:
         SetupError: SANDBOX_PROVIDER is invalid, or an official plugin is not available.
@@ -103,7 +96,7 @@ def install_for_previews(state: paths.State, tools: Toolchain, report: Report) -
     _install_commands(state, tools)
     return {
         plugin.package: plugins.install_plugin(plugin, state, tools, wanted, report)
-        for plugin in (plugins.KUBERNETES, *plugins.CLOUD)
+        for plugin in plugins.CLOUD
     }
 
 
@@ -119,6 +112,7 @@ def _engine_variables(state: paths.State, backend: Path) -> dict[str, str]:
         "PULUMI_BACKEND_URL": f"file://{backend}?metadata=skip",
         "PULUMI_CONFIG_PASSPHRASE_FILE": str(_passphrase(state)),
         "PULUMI_SKIP_UPDATE_CHECK": "true",
+        plugins.KUBERNETES_PLUGIN_ENV: KUBERNETES_PLUGIN_VERSION,
         "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
         "PULUMI_EXPERIMENTAL_NEO_TIPS": "false",
     }
@@ -135,28 +129,15 @@ def _passphrase(state: paths.State) -> Path:
 
 
 def _install_commands(state: paths.State, tools: Toolchain) -> None:
-    """Install kubectl and pulumi, with our language host where pulumi ships none."""
+    """Install kubectl, pulumi with our language host, and the Kubernetes plugin."""
     folder = state.bin
     folder.mkdir(parents=True, exist_ok=True)
     if kubectl := tools.binaries.get("kubectl"):
-        _symlink(kubectl, folder / "kubectl")
-    pulumi = tools.binaries["pulumi"]
-    language_host = pulumi.resolve().parent / "pulumi-language-python"
-    if language_host.exists():
-        for name in ("pulumi", "pulumi-language-python", "pulumi-language-python-exec"):
-            if (language_host.parent / name).exists():
-                _symlink(language_host.parent / name, folder / name)
-        return
+        plugins.symlink(kubectl, folder / "kubectl")
     # The engine looks for language hosts next to its executable, hence a hard link.
-    _hard_link(pulumi, folder / "pulumi")
+    _hard_link(tools.binaries["pulumi"], folder / "pulumi")
     plugins.write_launcher(folder / "pulumi-language-python", "sandbox.language_host")
-
-
-def _symlink(target: Path, link: Path) -> None:
-    if link.is_symlink() and link.readlink() == target:
-        return
-    link.unlink(missing_ok=True)
-    link.symlink_to(target)
+    plugins.install_kubernetes(state, tools)
 
 
 def _hard_link(source: Path, target: Path) -> None:

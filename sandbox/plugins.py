@@ -1,7 +1,7 @@
-"""Choose and install provider plugins: the official ones or the stand-ins.
+"""Install provider plugins: Kubernetes' from the toolchain; for previews, AWS' and EKS' or their stand-ins.
 
-`SANDBOX_PROVIDER` selects official or standin. Unset, an official plugin is preferred: from PATH, from the
-user's plugins, or downloaded if the site is reachable. Otherwise the stand-in is installed.
+`SANDBOX_PROVIDER` selects official or standin for the latter. Unset, an official plugin is preferred: from PATH,
+from the user's plugins, or downloaded if the site is reachable. Otherwise the stand-in is installed.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from sandbox.toolchain.tools import (
     KUBERNETES_PLUGIN_VERSION,
 )
 
+KUBERNETES_PLUGIN_ENV = "SANDBOX_KUBERNETES_PLUGIN"
+"""Version of the Kubernetes plugin, for the language host: the SDK asks for that of its own release."""
 PROVIDER_ENV = "SANDBOX_PROVIDER"
 PROVIDERS = ("official", "standin")
 INSTALL_TIMEOUT_S = 300.0
@@ -59,12 +61,19 @@ class Plugin:
         return f"resource-{self.package}-v{self.version}"
 
 
-KUBERNETES = Plugin("kubernetes", KUBERNETES_PLUGIN_VERSION, ("sandbox.provider",))
 CLOUD = (
     Plugin("aws", AWS_PLUGIN_VERSION, ("sandbox.aws_preview", "aws")),
     Plugin("eks", EKS_PLUGIN_VERSION, ("sandbox.aws_preview", "eks")),
 )
 """Installed for previews only: a sandbox has no AWS resources."""
+
+
+def install_kubernetes(state: paths.State, tools: Toolchain) -> None:
+    """Put the toolchain's Kubernetes plugin where the engine finds it."""
+    name = "pulumi-resource-kubernetes"
+    place = pulumi_home(state) / "plugins" / f"resource-kubernetes-v{KUBERNETES_PLUGIN_VERSION}"
+    place.mkdir(parents=True, exist_ok=True)
+    write_launcher(place / name, "sandbox.kubernetes_plugin", str(tools.binaries[name]))
 
 
 def requested_provider() -> str:
@@ -163,6 +172,14 @@ def _official_plugin(
 @functools.cache
 def _site_reachable() -> bool:
     return bool(reachable([f"{PULUMI}/{LOOK[PULUMI]}"]))
+
+
+def symlink(target: Path, link: Path) -> None:
+    """Make `link` a symbolic link to `target`, unless it is."""
+    if link.is_symlink() and link.readlink() == target:
+        return
+    link.unlink(missing_ok=True)
+    link.symlink_to(target)
 
 
 def _remove(place: Path) -> None:

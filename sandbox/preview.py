@@ -62,7 +62,7 @@ def _preview_local(console: Console) -> int:
 
 def _preview_new(stack: str, console: Console) -> int:
     state = paths.state()
-    tools = toolchain.ensure(console, "pulumi")
+    tools = toolchain.ensure(console, "pulumi", "pulumi-kubernetes")
 
     def report(text: str) -> None:
         console.print(f"  {text}", highlight=False)

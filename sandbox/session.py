@@ -24,7 +24,6 @@ class Session:
 
     settings: ClusterSettings
     engine: Engine
-    provider: str
 
     @property
     def state(self) -> paths.State:
@@ -63,15 +62,15 @@ def open_cluster(console: Console) -> Session:
         report(f"from {origin}: {', '.join(sorted(names))}")
     console.print("[bold]Cluster[/bold]")
     settings = cluster.up(tools, report, wanted)
-    provider = environment.install(settings, report)
-    report(f"ready; Kubernetes provider: {provider}; kubeconfig {settings.state.kubeconfig}")
+    environment.install(settings)
+    report(f"ready; kubeconfig {settings.state.kubeconfig}")
     for node in reclaim.restore("all"):
         report(f"node {node} restored after its interruption")
     engine = Engine(settings.state, os.environ | environment.variables(settings))
     engine.ensure_stack(report)
     if example_environment.is_used(_listed_runs()):
         example_environment.ensure(report)
-    return Session(settings, engine, provider)
+    return Session(settings, engine)
 
 
 def _listed_runs() -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sandbox.provider.properties import reveal
+from sandbox.aws_preview.properties import reveal
 
 Tree = dict[str, Any]
 

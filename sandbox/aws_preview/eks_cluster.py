@@ -14,7 +14,7 @@ from typing import Any, Final
 from sandbox.aws_preview import security_groups
 from sandbox.aws_preview.child import PlannedResource, Tree, after_cluster, tags
 from sandbox.aws_preview.errors import NotSupportedError, remedy
-from sandbox.provider.properties import UNKNOWN, Unknown, reveal
+from sandbox.aws_preview.properties import UNKNOWN, Unknown, reveal
 from sandbox.toolchain.tools import AWS_PLUGIN_VERSION, EKS_PLUGIN_VERSION
 
 TYPE: Final = "eks:index:Cluster"

@@ -10,7 +10,7 @@ import grpc
 from pulumi.runtime.proto import resource_pb2, resource_pb2_grpc
 
 from sandbox.aws_preview.child import PlannedResource
-from sandbox.provider.properties import encode
+from sandbox.aws_preview.properties import encode
 from sandbox.pulumi_plugin import CHANNEL_OPTIONS
 from sandbox.toolchain.tools import AWS_PLUGIN_VERSION, KUBERNETES_PLUGIN_VERSION
 

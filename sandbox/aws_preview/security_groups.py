@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from sandbox.aws_preview.child import PlannedResource, Tree, after_cluster, tags
-from sandbox.provider.properties import UNKNOWN
+from sandbox.aws_preview.properties import UNKNOWN
 
 _RULE: Final = "aws:ec2/securityGroupRule:SecurityGroupRule"
 _GROUP: Final = "aws:ec2/securityGroup:SecurityGroup"

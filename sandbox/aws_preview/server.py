@@ -16,7 +16,7 @@ from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc
 from sandbox.aws_preview import eks_cluster, lookups
 from sandbox.aws_preview.errors import NotSupportedError, remedy
 from sandbox.aws_preview.monitor import Monitor
-from sandbox.provider.properties import UNKNOWN, decode, encode, reveal
+from sandbox.aws_preview.properties import UNKNOWN, decode, encode, reveal
 from sandbox.toolchain.tools import AWS_PLUGIN_VERSION, EKS_PLUGIN_VERSION
 
 F = TypeVar("F", bound=Callable[..., Any])

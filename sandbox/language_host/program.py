@@ -18,10 +18,12 @@ import threading
 import time
 import traceback
 from concurrent.futures import ThreadPoolExecutor
+from importlib import metadata
 from pathlib import Path
 from typing import NoReturn
 
 BAIL_EXIT_CODE = 32
+KUBERNETES_SDK = "pulumi_kubernetes"
 PARENT_CHECK_SECONDS = 1.0
 
 
@@ -39,6 +41,8 @@ def main() -> int:
         )
         return BAIL_EXIT_CODE
     _configure(arguments)
+    if version := os.environ.get("SANDBOX_KUBERNETES_PLUGIN"):
+        _ask_for_plugin(KUBERNETES_SDK, version)
     sys.argv = [arguments.program, *arguments.arguments]
     # Imports of the program start from its folder, not from this file's.
     sys.path[0] = str(_folder(arguments.program))
@@ -51,6 +55,12 @@ def main() -> int:
     except Exception as error:  # whatever the program raises is the user's to read
         pulumi.log.error("Program failed with an unhandled exception:\n" + _own_frames(error))
     return BAIL_EXIT_CODE
+
+
+def _ask_for_plugin(package: str, version: str) -> None:
+    """Let a package of the SDK ask the engine for this version of its plugin instead of its own."""
+    own = metadata.version
+    metadata.version = lambda name: version if name == package else own(name)  # type: ignore[assignment]
 
 
 def _parse() -> argparse.Namespace:

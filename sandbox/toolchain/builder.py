@@ -134,7 +134,7 @@ class Builder:
 
     def _from_copy(self, tool: Tool, folder: Path, log: Path) -> list[str]:
         """The option that builds with copies of modules, which have the tool's empty and own files."""
-        modules = {tool.module} if tool.empty_files else set[str]()
+        modules = {tool.module} if tool.empty_files or tool.compact_json else set[str]()
         modules |= set(tool.modules_with_own_files())
         if not modules:
             return []
@@ -156,6 +156,10 @@ class Builder:
             empty = folder / _COPY / tool.module / name
             empty.parent.mkdir(parents=True, exist_ok=True)
             empty.touch()
+        for name, source, added in tool.compact_json:
+            root = folder / _COPY / tool.module
+            values = json.loads((root / source).read_text()) | dict(added)
+            (root / name).write_text(json.dumps(values, separators=(",", ":")))
         pins.write_text(text)
         shutil.copyfile(tool.recipe / "go.sum", pins.with_suffix(".sum"))
         return [f"-modfile={pins}"]

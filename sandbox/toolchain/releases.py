@@ -92,8 +92,17 @@ def _prometheus(version: str, machine: str) -> Release:
 
 def _pulumi(version: str, machine: str) -> Release:
     name = f"pulumi-v{version}-linux-{'x64' if machine == 'amd64' else machine}.tar.gz"
-    programs = ("pulumi", "pulumi-language-python", "pulumi-language-python-exec")
-    return Archive(PULUMI, "releases/sdk", name, f"pulumi-{version}-checksums.txt", programs)
+    return Archive(PULUMI, "releases/sdk", name, f"pulumi-{version}-checksums.txt", ("pulumi",))
+
+
+def _pulumi_kubernetes(version: str, machine: str) -> Release:
+    return Archive(
+        GITHUB,
+        f"pulumi/pulumi-kubernetes/releases/download/v{version}",
+        f"pulumi-resource-kubernetes-v{version}-linux-{machine}.tar.gz",
+        f"pulumi-kubernetes_{version}_checksums.txt",
+        ("pulumi-resource-kubernetes",),
+    )
 
 
 def _image(repository: str, program: str) -> Callable[[str, str], Release]:
@@ -105,6 +114,7 @@ _RELEASES: dict[str, Callable[[str, str], Release]] = {
     "etcd": _etcd,
     "prometheus": _prometheus,
     "pulumi": _pulumi,
+    "pulumi-kubernetes": _pulumi_kubernetes,
     "kueue": _image("kueue/kueue", "manager"),
     "jobset": _image("jobset/jobset", "manager"),
     "kwok": _image("kwok/kwok", "usr/local/bin/kwok"),

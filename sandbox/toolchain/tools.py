@@ -19,8 +19,8 @@ GO_WHEELS: tuple[Version, ...] = ((1, 26, 6), (1, 27, 3))
 
 PULUMI_VERSION = "3.259.0"
 KUBERNETES_VERSION = "1.36.3"
-KUBERNETES_PLUGIN_VERSION = "4.34.2"
-"""Plugin version that matches the SDK in requirements.txt."""
+KUBERNETES_PLUGIN_VERSION = "4.25.0"
+"""Newest version of the plugin that the Go module proxy serves; older than the SDK in requirements.txt."""
 AWS_PLUGIN_VERSION = "7.51.1"
 EKS_PLUGIN_VERSION = "4.4.0"
 """Plugin versions that match the SDKs in requirements.txt; only stacks on AWS need them."""
@@ -57,8 +57,9 @@ class Tool:
     `accepts`: pattern for the version output of a binary on PATH that may replace a build.
     `assets`: folders copied from the module's source, relative to its root, so that they outlive the module
     cache. `tags`: build tags. `empty_files`: files, relative to the module's root, that the program embeds and
-    the module lacks (a web page that is built elsewhere): the build sees empty ones. `graph`: folder of the
-    recipe; packages of tools that share one are compiled together, each once, and then the tools are linked.
+    the module lacks (a web page that is built elsewhere): the build sees empty ones. `compact_json`: further such
+    files, each with the JSON file that it is made of and the keys that are added. `graph`: folder of the recipe;
+    packages of tools that share one are compiled together, each once, and then the tools are linked.
     Empty: the tool's own folder.
     """
 
@@ -71,6 +72,7 @@ class Tool:
     assets: tuple[str, ...] = field(default=())
     tags: tuple[str, ...] = field(default=())
     empty_files: tuple[str, ...] = field(default=())
+    compact_json: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...] = field(default=())
     graph: str = ""
 
     @property
@@ -93,7 +95,7 @@ class Tool:
     @property
     def own_options(self) -> bool:
         """Whether its packages are not compiled as those of the other tools of its graph."""
-        return bool(self.tags or self.empty_files or self.own_files())
+        return bool(self.tags or self.empty_files or self.compact_json or self.own_files())
 
     @property
     def go(self) -> Version:
@@ -106,6 +108,7 @@ class Tool:
     def key(self) -> str:
         """Name of the cache entry: depends on version, pinned dependencies and flags."""
         flags = (self.binaries, self.ldflags, self.assets, *self.tags, *self.empty_files)
+        flags += self.compact_json
         digest = hashlib.sha256(repr(flags).encode())
         for line in self._pins():
             digest.update(line.encode())
@@ -133,6 +136,7 @@ def _kubernetes(name: str) -> Binary:
 _GIT_VERSION = "k8s.io/component-base/version"
 _CONTROL_PLANE = "control-plane"
 """Module graph of Kubernetes, Kueue and the controllers that share its libraries."""
+_KUBERNETES_PLUGIN = "github.com/pulumi/pulumi-kubernetes/provider/v4"
 _PROMETHEUS_VERSION = "github.com/prometheus/common/version.Version"
 
 
@@ -166,6 +170,32 @@ TOOLS: tuple[Tool, ...] = (
             f"-X {_GIT_VERSION}.gitVersion=v{KUBERNETES_VERSION}"
             f" -X {_GIT_VERSION}.gitMajor=1 -X {_GIT_VERSION}.gitMinor=36"
         ),
+    ),
+    Tool(
+        name="pulumi-kubernetes",
+        version=KUBERNETES_PLUGIN_VERSION,
+        module=_KUBERNETES_PLUGIN,
+        binaries=(
+            Binary(
+                "pulumi-resource-kubernetes", f"{_KUBERNETES_PLUGIN}/cmd/pulumi-resource-kubernetes"
+            ),
+        ),
+        accepts="",
+        ldflags=f"-X {_KUBERNETES_PLUGIN}/pkg/version.Version={KUBERNETES_PLUGIN_VERSION}",
+        # What the module's own `go generate` makes; the schema is asked for by programs in YAML and by imports.
+        compact_json=(
+            (
+                "cmd/pulumi-resource-kubernetes/schema-embed.json",
+                "cmd/pulumi-resource-kubernetes/schema.json",
+                (("version", KUBERNETES_PLUGIN_VERSION),),
+            ),
+            (
+                "cmd/pulumi-resource-kubernetes/terraform-mapping-embed.json",
+                "cmd/pulumi-resource-kubernetes/terraform-mapping.json",
+                (),
+            ),
+        ),
+        # Without component resources, own/, which need Pulumi's SDK for Go: two thirds of what would be compiled.
     ),
     Tool(
         name="pulumi",

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from sandbox import cluster as embedded
-from sandbox import environment, paths, plugins, toolchain
+from sandbox import environment, paths, toolchain
 from sandbox.node.runtime import stop_all
 from sandbox.services import ClusterSettings
 
@@ -48,7 +48,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     os.environ["SANDBOX_MONITORING"] = "off"
     console = Console(force_terminal=False)
     settings = embedded.up(toolchain.ensure(console), console.print)
-    environment.install(settings, console.print)
+    environment.install(settings)
     env = os.environ | environment.variables(settings)
     try:
         yield Cluster(settings, env)
@@ -56,19 +56,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         embedded.down(lambda _: None)
         stop_all(settings.state)
         del os.environ["SANDBOX_HOME"], os.environ["SANDBOX_MONITORING"]
-
-
-def skip_on_the_official_plugin(request: pytest.FixtureRequest) -> None:
-    """Skip a test of the stand-in's own behaviour where the engine starts the official plugin."""
-    if request.node.get_closest_marker("standin") and "cluster" in request.fixturenames:
-        state = request.getfixturevalue("cluster").state
-        if plugins.installed(plugins.KUBERNETES, state) == "official":
-            pytest.skip("holds only on the provider stand-in (sandbox/provider/README.md)")
-
-
-@pytest.fixture(autouse=True)
-def _on_the_standin(request: pytest.FixtureRequest) -> None:
-    skip_on_the_official_plugin(request)
 
 
 @pytest.fixture(scope="module")

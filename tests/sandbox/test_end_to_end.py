@@ -119,7 +119,6 @@ def test_up_trains_a_model_better_than_unigram_and_lists_addresses(
     assert "make interrupt" in text
 
 
-@pytest.mark.standin
 def test_a_second_up_changes_nothing(
     cluster: Cluster, first_up: subprocess.CompletedProcess[str]
 ) -> None:
@@ -137,7 +136,6 @@ def test_the_stack_file_stays_as_it_was_committed(
     assert "encryptionsalt" not in STACK_FILE.read_text()
 
 
-@pytest.mark.standin
 def test_preview_and_refresh_right_after_up_see_no_change(
     cluster: Cluster, first_up: subprocess.CompletedProcess[str], tmp_path: Path
 ) -> None:
@@ -195,7 +193,6 @@ def _review_comment(
 
 
 @pytest.mark.long(30)
-@pytest.mark.standin
 def test_the_workflows_find_a_hand_edit_and_deploy_only_what_was_planned(
     cluster: Cluster,
     first_up: subprocess.CompletedProcess[str],
@@ -362,7 +359,6 @@ def test_invalid_stack_file_reports_one_line_per_error_and_creates_nothing(
 
 
 @pytest.mark.long(35)
-@pytest.mark.standin
 def test_up_converges_after_being_killed_at_any_point(
     cluster: Cluster, first_up: subprocess.CompletedProcess[str], tmp_path: Path
 ) -> None:
@@ -414,7 +410,6 @@ def _in_zone(cluster: Cluster, zone: str) -> list[str]:
     return [node["metadata"]["name"] for node in nodes["items"]]
 
 
-@pytest.mark.standin
 @pytest.mark.full_only
 def test_runs_go_on_in_another_zone_after_theirs_is_lost(
     cluster: Cluster, first_up: subprocess.CompletedProcess[str], tmp_path: Path

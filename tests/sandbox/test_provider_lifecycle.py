@@ -42,7 +42,8 @@ CustomResource("run", api_version="jobset.x-k8s.io/v1alpha2", kind="JobSet",
     spec={"replicatedJobs": [{"name": "worker", "template": {"spec": {"template": {"spec": {
         "restartPolicy": "Never", "containers": [{"name": "main", "image": "none",
         "env": [{"name": "EMPTY", "value": ""}],
-        "resources": {"limits": {"cpu": "1000m", "memory": "2048Mi"}}}]}}}}}]}, opts=inside)
+        "resources": {"limits": {"cpu": "1000m", "memory": "2048Mi"}}}]}}}}}]},
+    opts=ResourceOptions(depends_on=[namespace], ignore_changes=["spec"]))
 """.replace("CANARY", CANARY)
 CONFIG = """
 Object("core/v1:ConfigMap", "config", metadata=named("config", labels={"edited": "LABEL"}),
@@ -107,10 +108,7 @@ def test_an_edit_updates_the_object_and_an_edit_of_a_fixed_field_replaces_it(
     assert replaced["data"] == {"a": "2"} and replaced["metadata"]["uid"] != made
 
 
-@pytest.mark.standin
-def test_fixed_fields_of_named_objects_are_replaced_where_existing_objects_are_adopted(
-    cluster: Any, project: Project
-) -> None:
+def test_fixed_fields_of_named_objects_are_replaced(cluster: Any, project: Project) -> None:
     program = """
 for role in ("first", "second"):
     Object("rbac.authorization.k8s.io/v1:Role", role, metadata=named(role), rules=[], opts=inside)
@@ -121,7 +119,6 @@ Object("core/v1:PersistentVolumeClaim", "claim",
     metadata=named("claim", annotations={"pulumi.com/skipAwait": "true"}), opts=inside,
     spec={"accessModes": ["MODE"], "storageClassName": "none", "resources": {"requests": {"storage": "1Gi"}}})
 """
-    assert project.env["PULUMI_K8S_UPSERT_EXISTING_OBJECTS"] == "true"
     project.write(program.replace("ROLE", "first").replace("MODE", "ReadWriteOnce"))
     project.up()
     project.write(program.replace("ROLE", "second").replace("MODE", "ReadWriteMany"))
@@ -180,41 +177,28 @@ def test_refresh_shows_manual_changes_and_up_reverts_them(cluster: Any, project:
 
     assert "+ 1 created" in project.up()
     repaired = config_map(cluster, project)["metadata"]
-    assert repaired["labels"] == {"edited": "ours"} and repaired["annotations"] == {"foreign": "1"}
+    assert repaired["labels"] == {"edited": "ours"}
 
 
-@pytest.mark.standin
-def test_existing_object_is_rejected_unless_imported(cluster: Any, tmp_path: Path) -> None:
-    project = Project.create(tmp_path, cluster.env, PULUMI_K8S_UPSERT_EXISTING_OBJECTS="false")
+def test_an_existing_object_is_adopted(cluster: Any, project: Project) -> None:
     project.write("")
     project.up()
     cluster.kubectl("create", "configmap", "config", "--from-literal=a=1", "-n", project.namespace)
-    config = """
-Object("core/v1:ConfigMap", "config", data={"a": "1"}, metadata=named("config"), OPTIONS)
-"""
-    project.write(config.replace(", OPTIONS", ""))
-    assert f"ConfigMap {project.namespace}/config already exists" in project.fail(
-        "up", "--yes", "--skip-preview"
+    made = config_map(cluster, project)["metadata"]["uid"]
+    project.write(
+        'Object("core/v1:ConfigMap", "config", data={"a": "1"}, metadata=named("config"))'
     )
-    imported = f"opts=ResourceOptions(import_='{project.namespace}/config')"
-    project.write(config.replace("OPTIONS", imported))
-    assert "= 1 imported" in project.up()
-    project.write(config.replace(", OPTIONS", ""))
-    project.succeed("preview", "--expect-no-changes")
+    assert "+ 1 created" in project.up()
+    assert config_map(cluster, project)["metadata"]["uid"] == made
 
 
-@pytest.mark.standin
-def test_pulumi_import_writes_the_state_and_says_that_there_is_no_code(
-    cluster: Any, tmp_path: Path
-) -> None:
-    project = Project.create(tmp_path, cluster.env)
+def test_pulumi_import_writes_the_state_and_no_code(cluster: Any, project: Project) -> None:
     project.write("")
     project.up()
     cluster.kubectl("create", "configmap", "found", "--from-literal=a=1", "-n", project.namespace)
     id_ = f"{project.namespace}/found"
     arguments = ("import", "kubernetes:core/v1:ConfigMap", "found", id_, "--yes", "--protect=false")
-    printed = project.fail(*arguments)
-    assert "no schema, so no code can be generated" in printed
+    assert "= 1 imported" in project.run(*arguments).text
     assert project.resources()["found"]["id"] == id_
     # Written by hand it matches what was imported.
     project.write('Object("core/v1:ConfigMap", "found", data={"a": "1"}, metadata=named("found"))')
@@ -229,7 +213,6 @@ Object("core/v1:Node", "simulated", metadata={"name": NAMESPACE,
 """
 
 
-@pytest.mark.standin
 def test_the_status_that_kwok_writes_is_no_change_of_a_simulated_node(
     cluster: Any, project: Project
 ) -> None:

@@ -67,12 +67,10 @@ def test_a_lost_state_is_restored_from_the_newest_checkpoint_of_its_history(
     assert identity(cluster, project, "config") == made
 
 
-@pytest.mark.standin
 @pytest.mark.usefixtures("_with_full")
 def test_without_state_and_history_objects_are_adopted_and_not_replaced(
     cluster: Any, project: Project
 ) -> None:
-    assert project.env["PULUMI_K8S_UPSERT_EXISTING_OBJECTS"] == "true"
     project.write(PROGRAM)
     project.up()
     made = identity(cluster, project, "config")

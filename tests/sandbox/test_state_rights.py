@@ -86,7 +86,7 @@ def engine(tmp_path: Path, bucket: Bucket) -> Engine:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SANDBOX_PROVIDER", "standin")
         state = paths.State(tmp_path / "home")
-        tools = toolchain.ensure(Console(force_terminal=False), "pulumi")
+        tools = toolchain.ensure(Console(force_terminal=False), "pulumi", "pulumi-kubernetes")
         providers = environment.install_for_previews(state, tools, lambda _: None)
         env = environment.preview_variables(state, providers)
     backend = f"s3://{NAME}?endpoint={bucket.endpoint}&s3ForcePathStyle=true&region=us-east-1"

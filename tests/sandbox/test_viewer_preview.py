@@ -74,7 +74,6 @@ def _as(project: Project, kubeconfig: Path) -> Project:
 
 
 @pytest.mark.long(34)
-@pytest.mark.standin
 def test_a_viewer_previews_changes_without_reading_or_changing_anything(
     cluster: Cluster, project: Project, viewer: Path
 ) -> None:

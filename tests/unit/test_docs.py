@@ -18,7 +18,6 @@ from infra.domain import catalog
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
     ROOT / "README.md",
-    ROOT / "sandbox/provider/README.md",
     *sorted(ROOT.glob("docs/**/*.md")),
 ]
 OURS = ("infra", "training", "sandbox", "ops", "bench", "policies", "tests", "docs")

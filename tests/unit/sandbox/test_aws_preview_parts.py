@@ -15,10 +15,10 @@ from sandbox.aws_preview import eks_cluster, lookups
 from sandbox.aws_preview.child import PlannedResource
 from sandbox.aws_preview.errors import NotSupportedError
 from sandbox.aws_preview.lookups import Place
+from sandbox.aws_preview.properties import UNKNOWN, encode
 from sandbox.aws_preview.server import AwsProvider, planned_outputs
 from sandbox.cli import main
 from sandbox.engine import Engine
-from sandbox.provider.properties import UNKNOWN, encode
 from tests.unit.snapshots import Snapshot
 
 HERE = Place("111122223333", "us-east-1")
@@ -166,14 +166,14 @@ def test_isolated_preview_uses_neither_the_local_stack_nor_sandbox_credentials(
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "sandbox")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     monkeypatch.setenv("KUBECONFIG", "mine")
-    env = environment.preview_variables(state, {"kubernetes": "standin", "aws": "standin"})
+    env = environment.preview_variables(state, {"aws": "standin"})
     assert not {"AWS_ACCESS_KEY_ID", "AWS_ENDPOINT_URL"} & set(env)
     assert str(state.backend) not in env["PULUMI_BACKEND_URL"]
     assert env["KUBECONFIG"] != "mine"
 
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIA")
-    env = environment.preview_variables(state, {"kubernetes": "official", "aws": "official"})
-    assert env["AWS_ACCESS_KEY_ID"] == "AKIA" and env["KUBECONFIG"] == "mine"
+    env = environment.preview_variables(state, {"aws": "official"})
+    assert env["AWS_ACCESS_KEY_ID"] == "AKIA" and env["KUBECONFIG"] != "mine"
 
 
 def test_isolated_preview_uses_a_copy_of_the_stack_file_without_keys(

@@ -71,8 +71,11 @@ def test_incomplete_cache_entry_is_ignored(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize("tool", ALL_TOOLS, ids=lambda tool: tool.name)
 def test_every_tool_is_pinned_to_the_version_that_the_table_states(tool: Tool) -> None:
     pinned = (tool.recipe / "go.mod").read_text()
-    assert f"{tool.module} v{tool.version}" in pinned
-    assert f"{tool.module} v{tool.version} h1:" in (tool.recipe / "go.sum").read_text()
+    # Upstream tags the plugin's releases outside of its Go module.
+    untagged = {"pulumi-kubernetes": "4.0.0-20260115033456-f47bc2d6f199"}
+    version = untagged.get(tool.name, tool.version)
+    assert f"{tool.module} v{version}" in pinned
+    assert f"{tool.module} v{version} h1:" in (tool.recipe / "go.sum").read_text()
 
 
 def test_build_tag_changes_the_cache_entry() -> None:
@@ -175,7 +178,7 @@ def test_a_recipe_s_own_files_replace_those_of_its_modules(
     assert tool.key != before
 
 
-def test_only_the_pulumi_of_the_sandbox_lacks_clouds() -> None:
+def test_only_these_tools_lack_parts_of_their_modules() -> None:
     replaced = {tool.name: tool.modules_with_own_files() for tool in ALL_TOOLS}
     assert {name: found for name, found in replaced.items() if found} == {
         "pulumi": [
@@ -183,5 +186,6 @@ def test_only_the_pulumi_of_the_sandbox_lacks_clouds() -> None:
             "github.com/pulumi/pulumi/pkg/v3",
             "gocloud.dev",
         ],
+        "pulumi-kubernetes": ["github.com/pulumi/pulumi-kubernetes/provider/v4"],
         "external-secrets": ["github.com/external-secrets/external-secrets"],
     }

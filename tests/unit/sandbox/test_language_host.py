@@ -1,0 +1,115 @@
+"""The language host's parts: whose Python runs, what plugins it names, how its children end."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from sandbox.language_host import interpreter
+from sandbox.language_host.processes import ChildProcesses, stream_output
+from sandbox.paths import PROJECT
+from sandbox.pulumi_plugin import engine_address
+
+
+def environment_at(folder: Path) -> Path:
+    """Create the parts of a virtual environment that the language host uses; return its Python."""
+    python = folder / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.symlink_to(sys.executable)
+    (folder / "lib" / "python3.11" / "site-packages").mkdir(parents=True)
+    return python
+
+
+def test_engine_address_is_the_last_positional_argument() -> None:
+    assert engine_address(["-root=/x", "--tracing", "127.0.0.1:1"]) == "127.0.0.1:1"
+    assert engine_address(["--version"]) is None
+
+
+def test_a_program_runs_on_the_environment_that_its_project_names(tmp_path: Path) -> None:
+    python = environment_at(tmp_path / "env")
+    assert interpreter.find_python(str(tmp_path), {"virtualenv": "env"}) == python
+    assert interpreter.find_python(str(tmp_path), {}) == Path(sys.executable)
+
+
+def test_missing_virtual_environment_is_a_one_line_error(tmp_path: Path) -> None:
+    with pytest.raises(
+        interpreter.InterpreterError, match=r"virtual environment 'env'.*pulumi install"
+    ):
+        interpreter.find_python(str(tmp_path), {"virtualenv": "env"})
+
+
+def test_a_program_gets_its_environment_first_and_not_the_hosts_own_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = environment_at(tmp_path / "env")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(PROJECT), "/users"]))
+    env = interpreter.environment(python, {"PULUMI_CONFIG": "{}"})
+    assert env["PATH"].split(os.pathsep)[0] == str(python.parent)
+    assert (env["VIRTUAL_ENV"], env["PYTHONPATH"]) == (str(tmp_path / "env"), "/users")
+    assert env["PULUMI_CONFIG"] == "{}"
+    monkeypatch.setenv("PYTHONPATH", str(PROJECT))
+    assert "PYTHONPATH" not in interpreter.environment(python, {})
+
+
+def test_only_installed_plugins_are_requested(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = environment_at(tmp_path / "env")
+    site = tmp_path / "env" / "lib" / "python3.11" / "site-packages"
+    for name in ("here", "nowhere", "library"):
+        folder = site / f"pulumi_{name}"
+        folder.mkdir()
+        resource = "false" if name == "library" else "true"
+        text = f'{{"resource": {resource}, "name": "{name}", "version": "1.2.3"}}'
+        (folder / "pulumi-plugin.json").write_text(text)
+    for name in ("here", "library"):
+        (tmp_path / "home" / "plugins" / f"resource-{name}-v1.2.3").mkdir(parents=True)
+    monkeypatch.setenv("PULUMI_HOME", str(tmp_path / "home"))
+    assert interpreter.required_plugins(python) == [interpreter.Plugin("here", "1.2.3", "")]
+
+
+def test_the_installed_packages_are_named_with_their_versions() -> None:
+    assert "pytest" in {name for name, _ in interpreter.packages(Path(sys.executable))}
+
+
+def start(children: ChildProcesses, script: str, *, piped: bool = True) -> object:
+    return children.start(
+        [sys.executable, "-c", script], cwd=Path.cwd(), env=os.environ, piped=piped
+    )
+
+
+def test_both_streams_of_a_child_arrive_and_then_its_exit_code() -> None:
+    children = ChildProcesses()
+    script = "import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)"
+    child = start(children, script)
+    text = {"stdout": b"", "stderr": b""}
+    for stream, data in stream_output(child):  # type: ignore[arg-type]
+        text[stream] += data
+    assert text == {"stdout": b"out\n", "stderr": b"err\n"}
+    assert children.wait(child) == 3  # type: ignore[arg-type]
+
+
+def test_stop_kills_process_trees_and_starts_no_more() -> None:
+    children = ChildProcesses()
+    script = "import subprocess; p = subprocess.Popen(['sleep', '60']); print(p.pid); p.wait()"
+    child = start(children, script)
+    grandchild = int(child.stdout.readline())  # type: ignore[attr-defined]
+    children.stop()
+    assert child.returncode is not None  # type: ignore[attr-defined]
+    deadline = time.monotonic() + 10
+    while _alive(grandchild):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    with pytest.raises(RuntimeError, match="the language host is stopping"):
+        start(children, "")
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
