@@ -148,7 +148,7 @@ class _RankParent:
         return result
 
     def _is_preempted(self, result: RankResult) -> bool:
-        """Return whether the program ended because of a notice: an error during one is no failure of its own."""
+        """Return whether the program ended because of a notice; an error during one does not count."""
         if result.code == contract.EXIT_DONE:
             return self.asked is not None and not (self.folder and self.folder.is_done())
         noticed = self.folder is not None and self.folder.has_notice()

@@ -18,7 +18,7 @@ API: Final = "config.kueue.x-k8s.io/v1beta2"
 
 STEERING_GATE: Final = "ConcurrentAdmission"
 """On where runs are steered: the scheduler then reads which flavors a Workload may have, see
-docs/adr/15-costs-and-spot.md. No queue of ours has a `concurrentAdmissionPolicy`, so nothing else of it acts."""
+docs/adr/15-costs-and-spot.md. None of our queues has a `concurrentAdmissionPolicy`, so nothing else of it acts."""
 
 RECLAIM_GATE: Final = "ReclaimablePods"
 """Off: a gang holds all of its nodes until it ends, see docs/adr/05-scheduling.md."""

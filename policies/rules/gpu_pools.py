@@ -204,7 +204,7 @@ def _check_types(resource: Resource, config: Config) -> Iterable[Violation]:
             got=", ".join(pool.types),
             expected=f"at least {config['atLeast']} instance types in a spot pool",
             remedy=(
-                "add a type that its images run on, such as p4de.24xlarge beside p4d.24xlarge; where none "
+                "add a type that its images run on, such as p4de.24xlarge next to p4d.24xlarge; where none "
                 "fits, set atLeast to 1 for the stack"
             ),
         )

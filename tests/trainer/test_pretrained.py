@@ -142,9 +142,9 @@ def test_a_tensor_without_a_place_is_refused_unless_it_is_listed(
     bias = "model.layers.0.self_attn.q_proj.bias"
     changed(tmp_path, model__layers__0__self_attn__q_proj__bias=torch.ones(32), zz=torch.ones(1))
     line = refusal(tmp_path)
-    assert f"{tmp_path}: {bias} is no tensor of the model (and 1 more)" in line
+    assert f"{tmp_path}: {bias} is not a tensor of the model (and 1 more)" in line
     assert "model.ignore_tensors" in line
-    assert f"{bias} is no tensor" in refusal(tmp_path, ignore_tensors=["z*"])
+    assert f"{bias} is not a tensor" in refusal(tmp_path, ignore_tensors=["z*"])
     assert_same(read(tmp_path, ignore_tensors=["*.q_proj.bias", "zz"]), wanted)
     assert f"{tmp_path}: 2 tensors are not read: {bias}, zz" in capsys.readouterr().err
 

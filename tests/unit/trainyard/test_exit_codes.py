@@ -67,7 +67,7 @@ def test_without_a_notice(codes: list[int | None], launcher: int, expected: int)
         ([143, 143], 75),
         ([KILL, KILL], 75),  # it ignored the notice until its deadline
         ([ABORT, TERM], 75),
-        ([1, 1], 75),  # an error during the notice is no failure of the program
+        ([1, 1], 75),  # an error during the notice does not count as a failure
         ([0, 1], 75),
         ([78, TERM], 78),
         ([None, None], 75),

@@ -147,7 +147,7 @@ def _assign(expected: Expected, stored: Iterable[str]) -> tuple[dict[str, _Sourc
         first, pattern = rename_source_key(
             key, expected.renamings, expected.converters, expected.prefix, expected.shapes
         )
-        if first not in expected.shapes:  # an export of ours has the names of the model
+        if first not in expected.shapes:  # our own exports have the names of the model
             first, pattern = rename_source_key(key, [], [], expected.prefix, expected.shapes)
         source = sources.get(first)
         if first not in expected.shapes or (source and not (pattern and source.converter)):
@@ -177,7 +177,7 @@ def _name_issues(
     if missing:
         yield _counted(missing)
     if others := [
-        f"model.weights: {folder}: {name} is no tensor of the model" for name in sorted(unread)
+        f"model.weights: {folder}: {name} is not a tensor of the model" for name in sorted(unread)
     ]:
         yield _counted(others, "correct model.path, or list it in model.ignore_tensors")
 
