@@ -70,16 +70,17 @@ def _base() -> str | None:
 
 def _select(suite: str) -> Selection:
     """Select the tests of a suite, and print what runs, what does not, and why."""
-    files = sorted({*_git("ls-files"), *_git("ls-files", "--others", "--exclude-standard")})
+    new = _git("ls-files", "--others", "--exclude-standard")
+    files = sorted({*_git("ls-files"), *new})
     base = _base()
     changed = files if base is None else _git("diff", "--name-only", "--no-renames", base)
-    changed = sorted({*changed, *_git("ls-files", "--others", "--exclude-standard")})
+    changed = sorted({*changed, *new})
     every: list[Unit] = []
     for folder in SUITES[suite]:
         for path in sorted((ROOT / folder).rglob("test_*.py")):
             every += units(path, path.relative_to(ROOT).as_posix())
     near = distances(uses(ROOT, [f for f in files if not f.endswith(".py")]), changed)
-    limit = LIVE_S if suite == "live" and base else float("inf")
+    limit = LIVE_S if suite == "live" and os.environ.get(_BASE) != _ALL else float("inf")
     found = select(every, near, limit)
     since = f"that changed since {base[:8]}" if base else "of the project"
     print(f"{suite}: what {len(changed)} files {since} can break ({_BASE}=COMMIT or {_ALL})")

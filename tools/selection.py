@@ -95,8 +95,8 @@ def _named(path: Path) -> _Named:
     for node in ast.walk(syntax_tree(path.read_text(encoding="utf-8"))):
         if id(node) in skipped:
             continue
-        if isinstance(node, ast.Expr):
-            skipped.add(id(node.value))  # documentation, if it is a string
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            skipped.add(id(node.value))  # documentation
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
             parts, inner = _joined(node)
             skipped |= inner

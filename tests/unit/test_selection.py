@@ -26,6 +26,7 @@ PROJECT = {
     "tests/unit/test_pools.py": "from tests.unit.kit import *\n",
     "tests/unit/test_prices.py": "def f():\n    from infra.prices import *\n",
     "tests/unit/test_ops.py": "'''Not __main__.py.'''\nrun(['-m', 'ops'])\n",
+    "tests/unit/test_started.py": "start('-m', 'ops')\n",
     "tests/unit/test_pack.py": "import policies.pack\n",
     "tests/unit/test_docs.py": "page = ROOT / 'docs' / 'queues.md'\n",
     "tests/golden/test_golden.py": "",
@@ -46,7 +47,7 @@ def used(tmp_path: Path) -> dict[str, set[str]]:
     [
         ("infra/names.py", {"unit/test_pools", "sandbox/test_up"}),
         ("infra/prices.py", {"unit/test_prices"}),
-        ("ops/__main__.py", {"unit/test_ops"}),
+        ("ops/__main__.py", {"unit/test_ops", "unit/test_started"}),
         ("policies/rules.py", {"unit/test_pack"}),
         ("sandbox/__init__.py", {"sandbox/test_up"}),
         ("docs/queues.md", {"unit/test_docs"}),
