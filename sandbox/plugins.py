@@ -127,16 +127,6 @@ def install_plugin(
     return "standin"
 
 
-def installed(plugin: Plugin, state: paths.State) -> str:
-    """Return which plugin the sandbox's engine starts: official or standin; empty before any was installed."""
-    if shutil.which(plugin.binary, path=_user_path(state)):
-        return "official"
-    binary = plugin.place(state) / plugin.binary
-    if not binary.exists():
-        return ""
-    return "standin" if _is_standin(binary) else "official"
-
-
 def _official_plugin(
     plugin: Plugin, state: paths.State, tools: Toolchain, asked: str, report: Report
 ) -> Path | None:

@@ -47,18 +47,6 @@ def test_unavailable_official_plugin_selects_the_stand_in_and_reports_it_once(
     assert "-m sandbox.aws_preview aws" in script
 
 
-def test_the_installed_plugin_is_known(state: paths.State, tmp_path: Path) -> None:
-    assert plugins.installed(AWS, state) == ""
-    choose(state)
-    assert plugins.installed(AWS, state) == "standin"
-    official(tmp_path / "user/plugins" / AWS.folder)
-    choose(state)
-    assert plugins.installed(AWS, state) == "official"
-    official(tmp_path / "path")
-    choose(state)
-    assert plugins.installed(AWS, state) == "official"
-
-
 def test_an_official_plugin_on_path_or_of_the_user_replaces_the_stand_in(
     state: paths.State, tmp_path: Path
 ) -> None:
