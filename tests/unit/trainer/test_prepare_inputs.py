@@ -47,6 +47,14 @@ def parquet_bytes(texts: list[str] | list[bytes] = TEXTS, **options: object) -> 
     return sink.getvalue()
 
 
+def assert_refused(name: str, content: bytes, said: str, folder: Path) -> None:
+    """Assert that one line with the file's path says why it is refused."""
+    with pytest.raises(DatasetError) as caught:
+        documents(folder, {"good.txt": b"good", name: content})
+    (line,) = str(caught.value).splitlines()
+    assert line.startswith(f"{folder / 'source' / name}: ") and said in line
+
+
 def zip_bytes() -> bytes:
     sink = io.BytesIO()
     with zipfile.ZipFile(sink, "w") as archive:
@@ -182,10 +190,7 @@ def test_hidden_and_empty_files_and_those_that_describe_rows_are_left_out(tmp_pa
 def test_what_is_no_text_is_refused_by_name(
     name: str, content: bytes, said: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(DatasetError) as caught:
-        documents(tmp_path, {"good.txt": b"good", name: content})
-    (line,) = str(caught.value).splitlines()
-    assert line.startswith(f"{tmp_path / 'source' / name}: ") and said in line
+    assert_refused(name, content, said, tmp_path)
 
 
 def damaged_page() -> bytes:
@@ -213,10 +218,7 @@ def damaged_page() -> bytes:
 def test_a_row_that_cannot_be_read_is_one_line_with_file_and_row(
     name: str, content: bytes, said: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(DatasetError) as caught:
-        documents(tmp_path, {"good.txt": b"good", name: content})
-    (line,) = str(caught.value).splitlines()
-    assert line.startswith(f"{tmp_path / 'source' / name}: ") and said in line
+    assert_refused(name, content, said, tmp_path)
 
 
 def test_text_that_is_not_utf8_inside_a_parquet_string_is_damage(tmp_path: Path) -> None:
