@@ -114,6 +114,14 @@ class CertificateAuthority:
         return same and not _expires_soon(certificate)
 
 
+def signing_request(identity: Identity) -> tuple[bytes, bytes]:
+    """Return a certificate signing request of a client, and its new key (PEM)."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    builder = x509.CertificateSigningRequestBuilder(_subject(identity))
+    request = builder.sign(key, hashes.SHA256())
+    return request.public_bytes(serialization.Encoding.PEM), _private_bytes(key)
+
+
 def _subject(identity: Identity) -> x509.Name:
     parts = [x509.NameAttribute(NameOID.COMMON_NAME, identity.common_name)]
     if identity.organization:

@@ -22,6 +22,7 @@ import yaml
 from sandbox import monitoring, paths, ports, process, service_config, services, supervisor
 from sandbox.certificates import CertificateAuthority, write_private
 from sandbox.monitoring import late_start, prometheus_client, rbac, setup
+from sandbox.node import rbac as node_rbac
 from sandbox.operators import setup as operator_setup
 from sandbox.reporting import Report
 from sandbox.services import ClusterSettings, Probe, Service
@@ -340,7 +341,7 @@ def _add_ons(settings: ClusterSettings) -> list[dict[str, Any]]:
 
 def _more_objects(settings: ClusterSettings) -> list[dict[str, Any]]:
     monitored = rbac.rbac_objects() if settings.monitored else []
-    return [*monitored, *operator_setup.operator_objects(settings)]
+    return [*node_rbac.rbac_objects(), *monitored, *operator_setup.operator_objects(settings)]
 
 
 def _create_prometheus_token(settings: ClusterSettings) -> None:

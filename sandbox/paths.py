@@ -26,6 +26,10 @@ class State:
         """Kubeconfig of cluster-admin, mode 0600."""
         return self.home / "kubeconfig"
 
+    def kubeconfig_of(self, identity: str) -> Path:
+        """Kubeconfig of one of the sandbox's programs, mode 0600."""
+        return self.pki / f"{identity}.kubeconfig"
+
     @property
     def logs(self) -> Path:
         """One `NAME.log` per supervised process."""

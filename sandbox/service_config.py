@@ -13,6 +13,7 @@ from infra.addons import kueue_config
 from infra.domain.launcher_support import KINDS, TRAIN_JOB
 from sandbox.certificates import Identity, KeyPair
 from sandbox.monitoring import rbac
+from sandbox.node import rbac as node_rbac
 from sandbox.ports import LOOPBACK
 
 Document = dict[str, Any]
@@ -42,6 +43,7 @@ IDENTITIES: tuple[Identity, ...] = (
     Identity("mpi-requeue", f"{_SERVICE_ACCOUNT}:mpi-operator:mpi-requeue"),
     Identity("kwok", "kwok-controller", _MASTERS),
     Identity("kubelet", "trainyard-process-node", hosts=SERVER_NAMES),
+    *(Identity(one, one) for one in node_rbac.IDENTITIES),
     Identity("webhook", "trainyard-webhooks", hosts=SERVER_NAMES),
     Identity("kube-state-metrics", rbac.STATE_METRICS),
     Identity("gpu-exporter", rbac.GPU_EXPORTER),
@@ -49,12 +51,14 @@ IDENTITIES: tuple[Identity, ...] = (
 """Every client and server of the sandbox. Add-ons are members of system:masters, since the sandbox has one user
 and stacks that install add-ons bring their RBAC. Their user names are those of their service accounts on other
 clusters: admission policies of team namespaces match controllers by name. Monitoring identities have the
-permissions in sandbox/monitoring/rbac.py, MPI Operator and Training Operator those of their add-ons."""
+permissions in sandbox/monitoring/rbac.py, those around process nodes the ones in sandbox/node/rbac.py, MPI
+Operator and Training Operator those of their add-ons."""
 
 CLIENTS = (
     *("admin", "controller-manager", "scheduler", "kueue", "jobset", "kwok"),
     *("kubeflow-trainer", "training-operator", "mpi-operator", "mpi-requeue"),
     *("kube-state-metrics", "gpu-exporter"),
+    *node_rbac.IDENTITIES,
 )
 """Identities that get a kubeconfig."""
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from infra.domain import naming
 from sandbox import paths
 from sandbox.certificates import KeyPair
+from sandbox.node import rbac
 from sandbox.ports import LOOPBACK
 from sandbox.toolchain import Toolchain
 
@@ -82,7 +83,7 @@ class ClusterSettings:
         """Return the path of an identity's kubeconfig."""
         if identity == "admin":
             return str(self.state.kubeconfig)
-        return str(self.state.pki / f"{identity}.kubeconfig")
+        return str(self.state.kubeconfig_of(identity))
 
     def config(self, name: str) -> str:
         """Return the path of a generated configuration file."""
@@ -191,6 +192,9 @@ def _controller_manager(settings: ClusterSettings) -> Service:
         f"--client-ca-file={settings.ca}",
         f"--root-ca-file={settings.ca}",
         f"--service-account-private-key-file={settings.service_account.key}",
+        # Signs the certificates of nodes, and none for anybody else.
+        f"--cluster-signing-kubelet-client-cert-file={settings.ca}",
+        f"--cluster-signing-kubelet-client-key-file={settings.ca.with_suffix('.key')}",
         "--use-service-account-credentials=true",
         "--leader-elect=false",
         # Pods have loopback addresses, which are invalid in EndpointSlices; nothing reads endpoints,
@@ -283,13 +287,12 @@ def _kwok(settings: ClusterSettings) -> Service:
 def _node(settings: ClusterSettings) -> Service:
     argv = [sys.executable, "-m", "sandbox.node", f"--port={settings.ports['node']}"]
     env = {
-        "KUBECONFIG": settings.kubeconfig("admin"),
         "SANDBOX_HOME": str(settings.state.home),
         "PYTHONPATH": str(paths.PROJECT),
         "PYTHONUNBUFFERED": "1",
         CODE_ENV: digest(
             [
-                Path(settings.kubeconfig("admin")),
+                *(Path(settings.kubeconfig(one)) for one in (rbac.AGENT, rbac.PROVISIONER)),
                 *sorted((paths.PROJECT / "sandbox" / "node").glob("*.py")),
             ]
         ),

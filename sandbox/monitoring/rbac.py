@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from infra.domain import naming
 from infra.observability import series
-
-Document = dict[str, Any]
+from sandbox.rbac import READ, Document, grant, rule
 
 NAMESPACE: Final = naming.MONITORING_NAMESPACE
 PROMETHEUS: Final = "prometheus"
@@ -20,7 +19,6 @@ GPU_EXPORTER: Final = f"{_ACCOUNT}:gpu-exporter"
 """Common names of certificates: the programs' service accounts on other clusters."""
 
 _BATCH: Final = ("cronjobs", "jobs")
-_READ_VERBS: Final = ["get", "list", "watch"]
 
 
 def rbac_objects() -> list[Document]:
@@ -49,26 +47,8 @@ _METRICS_RULE: Final = {"nonResourceURLs": ["/metrics"], "verbs": ["get"]}
 
 
 def _read_rule(resource: str) -> Document:
-    group = "batch" if resource in _BATCH else ""
-    return {"apiGroups": [group], "resources": [resource], "verbs": _READ_VERBS}
+    return rule([resource], READ, "batch" if resource in _BATCH else "")
 
 
 def _grant(name: str, user: str, rules: list[Document]) -> list[Document]:
-    metadata = {"name": f"sandbox-{name}", "labels": naming.object_labels("monitoring")}
-    api = "rbac.authorization.k8s.io"
-    role = {"apiGroup": api, "kind": "ClusterRole", "name": f"sandbox-{name}"}
-    return [
-        {
-            "apiVersion": f"{api}/v1",
-            "kind": "ClusterRole",
-            "metadata": metadata,
-            "rules": rules,
-        },
-        {
-            "apiVersion": f"{api}/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": metadata,
-            "roleRef": role,
-            "subjects": [{"apiGroup": api, "kind": "User", "name": user}],
-        },
-    ]
+    return grant("monitoring", name, user, rules)

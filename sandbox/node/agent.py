@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 import time
+from dataclasses import replace
 
 from sandbox import paths
 from sandbox.node import runtime
 from sandbox.node.api import ApiError, ApiUnavailable, Client, Json
 from sandbox.node.context import Addresses, AgentContext
+from sandbox.node.credentials import NodeClient
 from sandbox.node.events import Events
 from sandbox.node.heartbeat import Heartbeat, is_process_node, node_info
 from sandbox.node.host_table import HostTable
 from sandbox.node.log_server import LogServer
 from sandbox.node.pod_worker import PodWorker
 from sandbox.node.provisioner import Provisioner
+from sandbox.node.rbac import AGENT
 from sandbox.node.records import pod_folder, pod_folders, prune_logs
 from sandbox.node.runtime import Exits
 from sandbox.node.watch import Informer
@@ -40,6 +44,8 @@ class Agent:
         self._lock = threading.RLock()
         self._workers: dict[str, PodWorker] = {}
         self._pod_watches: dict[str, Informer] = {}
+        self._clients: dict[str, NodeClient] = {}
+        """By node; kept when a node is deleted, since its pods are still to be reported."""
         self._runtime_problem = ""
         self._next_check = 0.0
 
@@ -51,7 +57,7 @@ class Agent:
         self.shared = AgentContext(
             client=client,
             state=self.state,
-            events=Events(client),
+            events=Events(),
             exits=Exits(),
             addresses=Addresses(self.state.home),
             hosts=HostTable(),
@@ -60,9 +66,8 @@ class Agent:
             address = place.load().get("ip")
             if address and any(a.alive() for a in place.all_attempts()):
                 self.shared.addresses.claim(address, place.uid)
-        server = LogServer(client, self.state, self._port)
+        server = LogServer(self._find_pod, self.state, self._port)
         self._heartbeat = Heartbeat(
-            client,
             self.state,
             node_info(version, runtime_version),
             server.port,
@@ -72,7 +77,7 @@ class Agent:
         services.start()
         services.synced.wait()
         nodes = Informer(client, "/api/v1/nodes", self._node)
-        provisioner = Provisioner(client, self.state)
+        provisioner = Provisioner(self.state)
         for thread in (self.shared.events, self.shared.exits, server, nodes, provisioner):
             thread.start()
         nodes.synced.wait()
@@ -84,7 +89,7 @@ class Agent:
         reported = ""
         while True:
             try:
-                client = Client(self.state.kubeconfig)
+                client = Client(self.state.kubeconfig_of(AGENT))
                 return client, str(client.get("/version")["gitVersion"])
             except (ApiError, ApiUnavailable, OSError, ValueError) as error:
                 if str(error) != reported:
@@ -118,15 +123,16 @@ class Agent:
                 self._node_gone(name)
         elif is_process_node(node):
             self.shared.allocatable[name] = (node.get("status") or {}).get("allocatable") or {}
-            self._heartbeat.put(node)
+            client = self._clients.get(name)
+            if client is None:
+                client = NodeClient(self.state.kubeconfig_of(AGENT), name)
+                self._clients[name] = client
+            self._heartbeat.put(node, client)
             if name not in self._pod_watches:
                 log.info("%s: serving", name)
-                watch = Informer(
-                    self.shared.client,
-                    "/api/v1/pods",
-                    self._pod,
-                    {"fieldSelector": f"spec.nodeName={name}"},
-                )
+                pods = functools.partial(self._pod, replace(self.shared, client=client))
+                query = {"fieldSelector": f"spec.nodeName={name}"}
+                watch = Informer(client, "/api/v1/pods", pods, query)
                 self._pod_watches[name] = watch
                 watch.start()
 
@@ -141,7 +147,7 @@ class Agent:
                 if worker.state.pod["spec"]["nodeName"] == name:
                     worker.node_deleted()
 
-    def _pod(self, kind: str, pod: Json) -> None:
+    def _pod(self, shared: AgentContext, kind: str, pod: Json) -> None:
         uid = pod["metadata"]["uid"]
         with self._lock:
             worker = self._workers.get(uid)
@@ -158,11 +164,18 @@ class Agent:
                     return
             elif self._is_finished(pod):
                 return
-            worker = PodWorker(self.shared, pod, self._done)
+            worker = PodWorker(shared, pod, self._done)
             self._workers[uid] = worker
             if kind == "DELETED":
                 worker.object_deleted()
             worker.start()
+
+    def _find_pod(self, namespace: str, name: str) -> Json | None:
+        """Return a pod that is served here."""
+        with self._lock:
+            found = [w.state.pod for w in self._workers.values()]
+        wanted = {"namespace": namespace, "name": name}.items()
+        return next((pod for pod in found if wanted <= pod["metadata"].items()), None)
 
     def _done(self, worker: PodWorker) -> None:
         """Forget a worker that is done."""

@@ -71,12 +71,16 @@ class Client:
         self._headers = {"Accept": "application/json", "User-Agent": FIELD_MANAGER}
         if user.get("token"):
             self._headers["Authorization"] = f"Bearer {user['token']}"
+        self._authority = _pem(kubeconfig, cluster, "certificate-authority")
+        self._use(
+            _pem(kubeconfig, user, "client-certificate"), _pem(kubeconfig, user, "client-key")
+        )
+
+    def _use(self, certificate: bytes | None, key: bytes | None) -> None:
+        """Send all requests as the user of a certificate (PEM)."""
+        context = _tls(self._authority, certificate, key)
         self._pool = urllib3.HTTPSConnectionPool(
-            self.host,
-            self.port,
-            maxsize=16,
-            ssl_context=_tls(kubeconfig, cluster, user),
-            retries=False,
+            self.host, self.port, maxsize=16, ssl_context=context, retries=False
         )
 
     def get(self, path: str, **query: str) -> Json:
@@ -208,14 +212,11 @@ def _current_context(kubeconfig: Path) -> tuple[Json, Json]:
         raise ValueError(f"{kubeconfig}: no usable current context ({error})") from error
 
 
-def _tls(kubeconfig: Path, cluster: Json, user: Json) -> ssl.SSLContext:
+def _tls(authority: bytes | None, certificate: bytes | None, key: bytes | None) -> ssl.SSLContext:
     context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH)
-    authority = _pem(kubeconfig, cluster, "certificate-authority")
     if authority:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.load_verify_locations(cadata=authority.decode())
-    certificate = _pem(kubeconfig, user, "client-certificate")
-    key = _pem(kubeconfig, user, "client-key")
     if certificate and key:
         # ssl loads key pairs from files only; this one has mode 0600 and is deleted at once.
         with tempfile.NamedTemporaryFile() as pair:

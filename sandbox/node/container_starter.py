@@ -32,16 +32,13 @@ class ContainerStarter:
         message = f"back-off {round(wait)}s restarting failed container={container.name}"
         if container.waiting is None:
             container.waiting = ("CrashLoopBackOff", message)
-            self._state.shared.events.pod(
-                self._state.pod,
-                "BackOff",
-                f"Back-off restarting failed container {container.name}",
-                True,
+            self._state.event(
+                "BackOff", f"Back-off restarting failed container {container.name}", True
             )
 
     def start(self, container: Container) -> float | None:
         """Start the next attempt; on failure report waiting and return seconds to the retry."""
-        events, spec = self._state.shared.events, container.spec
+        spec = container.spec
         try:
             image = images.resolve_image(spec["image"], self._state.shared.state)
             self._prepare_volumes()
@@ -59,11 +56,11 @@ class ContainerStarter:
         except images.ImageError as error:
             return self._pull_failed(container, str(error))
         except (VolumeNotReady, ApiError) as error:
-            events.pod(self._state.pod, "FailedMount", str(error), warning=True)
+            self._state.event("FailedMount", str(error), warning=True)
             container.postpone("ContainerCreating", str(error), RETRY_S)
             return RETRY_S
         except (InvalidReference, InvalidMount, OSError) as error:
-            events.pod(self._state.pod, "Failed", f"Error: {error}", warning=True)
+            self._state.event("Failed", f"Error: {error}", warning=True)
             container.postpone("CreateContainerConfigError", str(error), RETRY_S * 5)
             return RETRY_S * 5
         container.image_id = image.reference
@@ -73,7 +70,7 @@ class ContainerStarter:
             launch.command,
             lambda a, process: self._state.shared.exits.watch(a, self._state.wake, process),
         )
-        events.pod(self._state.pod, "Started", f"Started container {container.name}")
+        self._state.event("Started", f"Started container {container.name}")
         self.probe(container, attempt)
         self._state.publish()
         return None
@@ -83,7 +80,7 @@ class ContainerStarter:
 
         def changed(what: str) -> None:
             if "failed" in what:
-                self._state.shared.events.pod(self._state.pod, "Unhealthy", what, warning=True)
+                self._state.event("Unhealthy", what, warning=True)
             self._state.wake()
 
         if has_probes(container.spec):
@@ -95,9 +92,7 @@ class ContainerStarter:
         reason = "ImagePullBackOff" if again else "ErrImagePull"
         if again:
             message = f"Back-off pulling image {container.spec['image']!r}: {message}"
-        self._state.shared.events.pod(
-            self._state.pod, "Failed", f"{reason}: {message}", warning=True
-        )
+        self._state.event("Failed", f"{reason}: {message}", warning=True)
         container.postpone(reason, message, delay)
         return delay
 

@@ -55,7 +55,7 @@ class Addresses:
 
 @dataclass(frozen=True)
 class AgentContext:
-    """Shared by all pod workers of an agent."""
+    """Shared by all pod workers of an agent, but for `client`: that of the pod's node."""
 
     client: Client
     state: paths.State

@@ -1,4 +1,4 @@
-"""Events on pods and nodes, sent in the background, best effort."""
+"""Events on pods, sent in the background, best effort."""
 
 from __future__ import annotations
 
@@ -14,18 +14,23 @@ from sandbox.node.status import stamp
 log = logging.getLogger("events")
 
 COMPONENT = "process-node"
+KEPT_COUNTS = 4096
+_STARTED = str(time.time_ns())
+"""Part of the events' names: nodes may create and change events, but not read those of an earlier agent."""
 
 
 class Events(threading.Thread):
     """Posts events in order; repeated ones increase the count of one Event object."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self) -> None:
         super().__init__(name="events", daemon=True)
-        self._client = client
-        self._queue: queue.Queue[Json] = queue.Queue(maxsize=1000)
+        self._queue: queue.Queue[tuple[Client, Json]] = queue.Queue(maxsize=1000)
+        self._counts: dict[str, int] = {}
 
-    def pod(self, pod: Json, reason: str, message: str, warning: bool = False) -> None:
-        """Post an event about a Pod and log it."""
+    def pod(
+        self, client: Client, pod: Json, reason: str, message: str, warning: bool = False
+    ) -> None:
+        """Post an event about a Pod with its node's client, and log it."""
         metadata = pod["metadata"]
         about = {
             "kind": "Pod",
@@ -36,36 +41,43 @@ class Events(threading.Thread):
         }
         level = logging.WARNING if warning else logging.INFO
         log.log(level, "%s/%s %s: %s", metadata["namespace"], metadata["name"], reason, message)
-        self._put(about, reason, message, warning, (pod.get("spec") or {}).get("nodeName", ""))
-
-    def node(self, name: str, reason: str, message: str, warning: bool = False) -> None:
-        """Post an event about a Node (namespace default, where kubectl looks for it) and log it."""
-        log.log(logging.WARNING if warning else logging.INFO, "%s %s: %s", name, reason, message)
-        about = {"kind": "Node", "apiVersion": "v1", "name": name, "uid": name}
-        self._put(about, reason, message, warning, name)
+        host = (pod.get("spec") or {}).get("nodeName", "")
+        try:
+            self._queue.put_nowait((client, build_event(about, reason, message, warning, host)))
+        except queue.Full:
+            log.debug("event lost: queue full")
 
     def run(self) -> None:
         while True:
-            event = self._queue.get()
+            client, event = self._queue.get()
             try:
-                _send(self._client, event)
+                self._send(client, event)
             except (ApiError, ApiUnavailable) as error:
                 log.debug("event lost: %s", error)
             except Exception:
                 log.exception("event")
 
-    def _put(self, about: Json, reason: str, message: str, warning: bool, host: str) -> None:
-        try:
-            self._queue.put_nowait(build_event(about, reason, message, warning, host))
-        except queue.Full:
-            log.debug("event lost: queue full")
+    def _send(self, client: Client, event: Json) -> None:
+        namespace, name = event["metadata"]["namespace"], event["metadata"]["name"]
+        if len(self._counts) > KEPT_COUNTS:
+            self._counts.clear()
+        count = self._counts[name] = self._counts.get(name, 0) + 1
+        if count > 1:
+            again = {"count": count, "lastTimestamp": event["lastTimestamp"]}
+            try:
+                client.patch(object_path("/api/v1", namespace, "events", name), again)
+                return
+            except ApiError as error:
+                if not error.not_found:  # it may have expired
+                    raise
+        client.create(object_path("/api/v1", namespace, "events"), event | {"count": count})
 
 
 def build_event(
     about: Json, reason: str, message: str, warning: bool, host: str, component: str = COMPONENT
 ) -> Json:
-    """Return an Event object; equal events have equal names."""
-    key = "\0".join([about.get("uid", ""), reason, message]).encode()
+    """Return an Event object; equal events of this process have equal names."""
+    key = "\0".join([_STARTED, about.get("uid", ""), reason, message]).encode()
     now = stamp(time.time())
     return {
         "apiVersion": "v1",
@@ -83,15 +95,3 @@ def build_event(
         "lastTimestamp": now,
         "count": 1,
     }
-
-
-def _send(client: Client, event: Json) -> None:
-    namespace, name = event["metadata"]["namespace"], event["metadata"]["name"]
-    try:
-        client.create(object_path("/api/v1", namespace, "events"), event)
-    except ApiError as error:
-        if error.reason != "AlreadyExists":
-            raise
-        path = object_path("/api/v1", namespace, "events", name)
-        count = int(client.get(path).get("count") or 1) + 1
-        client.patch(path, {"count": count, "lastTimestamp": event["lastTimestamp"]})

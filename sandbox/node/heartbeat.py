@@ -104,25 +104,22 @@ def node_info(kubelet_version: str, runtime_version: str) -> Json:
 class Heartbeat(threading.Thread):
     """Maintains status and lease of the added nodes."""
 
-    def __init__(
-        self, client: Client, state: paths.State, info: Json, port: int, check: Callable[[], str]
-    ) -> None:
+    def __init__(self, state: paths.State, info: Json, port: int, check: Callable[[], str]) -> None:
         """`check`: returns why containers cannot run, or an empty text."""
         super().__init__(name="heartbeat", daemon=True)
-        self._client = client
         self._state = state
         self._info = info
         self._port = port
         self._check = check
-        self._nodes: dict[str, Json] = {}
+        self._nodes: dict[str, tuple[Json, Client]] = {}
         self._reported: dict[str, tuple[float, set[tuple[str, str]]]] = {}
         self._wake = threading.Event()
 
-    def put(self, node: Json) -> None:
-        """Add or update a node."""
+    def put(self, node: Json, client: Client) -> None:
+        """Add or update a node, and the client with its rights."""
         name = node["metadata"]["name"]
-        known = self._nodes.get(name)
-        self._nodes[name] = node
+        known, _ = self._nodes.get(name, (None, None))
+        self._nodes[name] = node, client
         if known is None or known["metadata"]["uid"] != node["metadata"]["uid"]:
             self._reported.pop(name, None)
             self._wake.set()
@@ -139,17 +136,19 @@ class Heartbeat(threading.Thread):
             self._wake.clear()
             broken = self._check()
             short = pressure_conditions(_available_memory(), _free_disk(self._state))
-            for name, node in list(self._nodes.items()):
+            for name, (node, client) in list(self._nodes.items()):
                 try:
-                    self._status(name, node, short, broken)
-                    self._lease(name, node)
+                    self._status(client, name, node, short, broken)
+                    _renew_lease(client, name, node)
                 except (ApiError, ApiUnavailable) as error:
                     log.debug("%s: heartbeat: %s", name, error)
                 except Exception:
                     log.exception("%s: heartbeat", name)
             self._wake.wait(RENEW_S)
 
-    def _status(self, name: str, node: Json, short: dict[str, str], broken: str) -> None:
+    def _status(
+        self, client: Client, name: str, node: Json, short: dict[str, str], broken: str
+    ) -> None:
         """Patch the status when it changed or is due."""
         now = time.time()
         previous = (node.get("status") or {}).get("conditions") or []
@@ -176,13 +175,13 @@ class Heartbeat(threading.Thread):
         if not (node.get("status") or {}).get("capacity"):
             status["capacity"] = status["allocatable"] = machine_capacity()
         body = {"metadata": {"uid": node["metadata"]["uid"]}, "status": status}
-        self._client.patch(node_path(name, "status"), body, "strategic")
-        self._label(name, node)
+        client.patch(node_path(name, "status"), body, "strategic")
+        self._label(client, name, node)
         if reported is None or reported[1] != gist:
             log.info("%s: %s", name, "ready" if not broken else f"not ready: {broken}")
         self._reported[name] = (now, gist)
 
-    def _label(self, name: str, node: Json) -> None:
+    def _label(self, client: Client, name: str, node: Json) -> None:
         """Add the labels that every kubelet sets if the Node lacks them."""
         wanted = {
             naming.HOSTNAME: name,
@@ -192,24 +191,23 @@ class Heartbeat(threading.Thread):
         labels = node["metadata"].get("labels") or {}
         missing = {key: value for key, value in wanted.items() if key not in labels}
         if missing:
-            self._client.patch(node_path(name), {"metadata": {"labels": missing}})
+            client.patch(node_path(name), {"metadata": {"labels": missing}})
 
-    def _lease(self, name: str, node: Json) -> None:
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        path = object_path("/apis/coordination.k8s.io/v1", LEASE_NAMESPACE, "leases", name)
-        spec = {"holderIdentity": name, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": now}
-        try:
-            self._client.patch(path, {"spec": spec})
-        except ApiError as error:
-            if not error.not_found:
-                raise
-            owner = {"apiVersion": "v1", "kind": "Node", "name": name}
-            owner["uid"] = node["metadata"]["uid"]
-            metadata = {"name": name, "ownerReferences": [owner]}
-            body = {"kind": "Lease", "apiVersion": "coordination.k8s.io/v1"}
-            self._client.create(
-                path.rpartition("/")[0], {**body, "metadata": metadata, "spec": spec}
-            )
+
+def _renew_lease(client: Client, name: str, node: Json) -> None:
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    path = object_path("/apis/coordination.k8s.io/v1", LEASE_NAMESPACE, "leases", name)
+    spec = {"holderIdentity": name, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": now}
+    try:
+        client.patch(path, {"spec": spec})
+    except ApiError as error:
+        if not error.not_found:
+            raise
+        owner = {"apiVersion": "v1", "kind": "Node", "name": name}
+        owner["uid"] = node["metadata"]["uid"]
+        metadata = {"name": name, "ownerReferences": [owner]}
+        body = {"kind": "Lease", "apiVersion": "coordination.k8s.io/v1"}
+        client.create(path.rpartition("/")[0], {**body, "metadata": metadata, "spec": spec})
 
 
 def _statuses(node: Json) -> set[tuple[str, str]]:

@@ -9,7 +9,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -17,7 +17,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from infra.domain import naming
 from sandbox import paths
 from sandbox.node import logs, port_forward, remote_command, spdy
-from sandbox.node.api import ApiError, ApiUnavailable, Client, pod_path
+from sandbox.node.api import Json
 from sandbox.node.records import Attempt, PodFolder, pod_folder, pod_folders
 from sandbox.node.status import stamp_seconds
 
@@ -29,6 +29,9 @@ _NOT_IMPLEMENTED = ("attach", "run")
 _STREAMED = {"exec": remote_command.PROTOCOL, "portForward": port_forward.PROTOCOL}
 """Paths that are upgraded to SPDY, with the protocol of their streams."""
 HANDSHAKE_S = 10.0
+
+FindPod = Callable[[str, str], Json | None]
+"""Returns the pod of this namespace and name."""
 
 
 class RequestError(Exception):
@@ -42,12 +45,12 @@ class RequestError(Exception):
 class LogServer(threading.Thread):
     """Serves on a loopback port, kept across restarts while it is free."""
 
-    def __init__(self, client: Client, state: paths.State, port: int | None = None) -> None:
+    def __init__(self, find_pod: FindPod, state: paths.State, port: int | None = None) -> None:
         """`port`: required port (OSError if taken); None: the previous one, else a free one."""
         super().__init__(name="logs server", daemon=True)
         self._server = _listen(state, port)
         if self._server:
-            self._server.client = client
+            self._server.find_pod = find_pod
         self.port: int = self._server.server_address[1] if self._server else 0
 
     def run(self) -> None:
@@ -58,7 +61,7 @@ class LogServer(threading.Thread):
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     state: paths.State
-    client: Client
+    find_pod: FindPod
     context: ssl.SSLContext
 
     def get_request(self) -> tuple[socket.socket, tuple[str, int]]:
@@ -159,10 +162,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _dev_pod(self, namespace: str, name: str) -> PodFolder:
         """Return the folder of a dev pod; any other pod is refused, whoever asks."""
-        try:
-            pod = self.server.client.get(pod_path(namespace, name))
-        except (ApiError, ApiUnavailable) as error:
-            raise RequestError(404, f"pod {namespace}/{name}: {error}") from None
+        pod = self.server.find_pod(namespace, name)
+        if pod is None:
+            raise RequestError(404, f"pod {namespace}/{name}: does not run on a process node")
         labels = pod["metadata"].get("labels") or {}
         if labels.get(naming.DEV) != "true":
             raise RequestError(

@@ -42,6 +42,10 @@ class PodState:
             self.pod = pod
             return True
 
+    def event(self, reason: str, message: str, warning: bool = False) -> None:
+        """Post an event about the pod."""
+        self.shared.events.pod(self.shared.client, self.pod, reason, message, warning)
+
     def wake(self) -> None:
         """Wake the worker: a container has ended, a timer has run out or the object has changed."""
         self.woken.set()

@@ -140,7 +140,7 @@ class PodWorker:
             if refused:
                 message = "; ".join(refused)
                 self.state.verdict = Verdict(phase="Failed", reason="Unsupported", message=message)
-                self.shared.events.pod(self.state.pod, "Unsupported", message, warning=True)
+                self.state.event("Unsupported", message, warning=True)
         return self.state.verdict is None
 
     def _prepare_pod(self) -> None:

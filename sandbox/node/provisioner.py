@@ -15,6 +15,7 @@ from pathlib import Path
 from infra.domain import naming
 from sandbox import paths
 from sandbox.node.api import ApiError, ApiUnavailable, Client, Json, object_path
+from sandbox.node.rbac import PROVISIONER
 from sandbox.node.watch import Informer
 
 log = logging.getLogger("provisioner")
@@ -28,9 +29,9 @@ _CLASSES = "/apis/storage.k8s.io/v1"
 class Provisioner(threading.Thread):
     """Serves claims and released volumes until the process ends; retries on errors."""
 
-    def __init__(self, client: Client, state: paths.State) -> None:
+    def __init__(self, state: paths.State) -> None:
         super().__init__(name="provisioner", daemon=True)
-        self._client = client
+        self._client = client = Client(state.kubeconfig_of(PROVISIONER))
         self._state = state
         self._lock = threading.Lock()
         self._changed: dict[str, tuple[str, Json]] = {}

@@ -27,6 +27,7 @@ from sandbox.node.api import (
 )
 from sandbox.node.events import build_event
 from sandbox.node.managed_fields import applied_parts, without_server_fields
+from sandbox.node.rbac import CLOUD
 from sandbox.node.records import load_json, pod_folders
 from sandbox.node.status import stamp
 from sandbox.reporting import Report
@@ -61,7 +62,7 @@ def reclaim(
     runs. `restore` recreates it. Raises ReclaimError for an unknown node.
     """
     at = state or paths.state()
-    client = Client(at.kubeconfig)
+    client = Client(at.kubeconfig_of(CLOUD))
     item = _get_node(client, node)
     _save(at, item)
     if notice_s > 0:
@@ -91,7 +92,7 @@ def restore(node: str, *, state: paths.State | None = None) -> list[str]:
     back = []
     for name in names:
         manifest = load_json(folder / f"{name}.json")
-        if manifest is not None and _recreate(Client(at.kubeconfig), manifest):
+        if manifest is not None and _recreate(Client(at.kubeconfig_of(CLOUD)), manifest):
             back.append(name)
         (folder / f"{name}.json").unlink(missing_ok=True)
     return back

@@ -93,9 +93,7 @@ class Termination:
             self._state.folder.update(kill_at=kill_at)
         running = [c.name for c in self._state.mains if c.running()]
         for name in running:
-            self._state.shared.events.pod(
-                self._state.pod, "Killing", f"Stopping container {name} (grace {grace_s:g} s)"
-            )
+            self._state.event("Killing", f"Stopping container {name} (grace {grace_s:g} s)")
 
     def _request_stop(self, container: Container) -> None:
         """Run preStop if there is one, then send SIGTERM; each once."""
@@ -121,9 +119,7 @@ class Termination:
             limit = max(0.0, (self._kill_at or 0.0) - time.monotonic())
             error = handlers.run_handler(hook, attempt, self._state.ip, limit)
             if error:
-                self._state.shared.events.pod(
-                    self._state.pod, "FailedPreStopHook", f"{container.name}: {error}", True
-                )
+                self._state.event("FailedPreStopHook", f"{container.name}: {error}", True)
         container.terminate()
         self._state.wake()
 

@@ -73,7 +73,7 @@ class Informer(threading.Thread):
                 log.warning("%s: %s", self._path, error)
                 delay = self._pause(delay)
             except ApiUnavailable as error:
-                if delay <= BACKOFF_FIRST_S:
+                if delay <= BACKOFF_FIRST_S and not self._stopping.is_set():
                     log.warning("API server unavailable: %s", error)
                 delay = self._pause(delay)
             except Exception:  # an invalid event must not end the watch: list again

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from sandbox.node import shim
+from sandbox.node.handlers import run_exec
 from tests.sandbox import escape_handlers
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.escape_handlers import DONE, FILE, KEPT, SEEN, HandlerAttempt
@@ -49,6 +51,19 @@ def test_a_probe_that_takes_too_long_is_killed_with_its_children(kit: Kit) -> No
     until(lambda: processes_with(marker) or None, "the probe runs")
     until(lambda: not processes_with(marker), "nothing is left of it")
     assert kit.attempt(kit.pod("slow")).exit() is None
+
+
+def test_no_handler_runs_in_another_process_that_got_the_pid_of_its_container(kit: Kit) -> None:
+    for name in ("ended", "stranger"):
+        kit.run(name, "sleep 600")
+    attempt, stranger = (
+        kit.attempt(kit.await_phase(one, "Running")) for one in ("ended", "stranger")
+    )
+    mine, other = attempt.run(wait_s=10), stranger.run(wait_s=10)
+    assert mine and other and run_exec(["true"], attempt, 10) is None
+    shim.save(str(attempt.path), "run.json", mine | {"pid": other["pid"]})
+    assert run_exec(["true"], attempt, 10) == "container: it has ended"
+    shim.save(str(attempt.path), "run.json", mine)
 
 
 def _run(kit: Kit, attempt: HandlerAttempt, script: str, user: str) -> Path:
