@@ -89,7 +89,10 @@ class SimulatedNodePools(pulumi.ComponentResource):
             KubernetesObject(
                 f"{name}-{node_name(pool, index)}",
                 node(pool, index),
-                pulumi.ResourceOptions(parent=self),
+                # The provider updates no status.
+                pulumi.ResourceOptions(
+                    parent=self, replace_on_changes=["status"], delete_before_replace=True
+                ),
             )
             for pool in args.pools
             for index in range(pool.max)
