@@ -17,6 +17,7 @@ from infra.tenancy.admission import AdmissionPolicies
 from infra.tenancy.shared_view import SharedView
 from infra.tenancy.team import Team
 from infra.validation.component import Validation
+from ops.reachability import warn_if_unreachable
 from training.deployment import plan, runs
 
 ROOT = Path(__file__).resolve().parent
@@ -30,8 +31,7 @@ def provision_aws(config: StackConfig) -> ClusterTarget | None:
     from infra.config import aws_arguments
     from infra.sites.aws import stack
 
-    args = aws_arguments.foundation(config, config.on_aws, pulumi.get_stack())
-    return stack.deploy("aws", args)
+    return stack.deploy("aws", aws_arguments.foundation(config, config.on_aws, pulumi.get_stack()))
 
 
 def attach_existing(config: StackConfig) -> ClusterTarget:
@@ -87,6 +87,7 @@ def main() -> None:
     if planned.placeholders:
         pulumi.log.warn(placeholders.warning(planned.placeholders))
     site = provision_aws(planned.config) or attach_existing(planned.config)
+    warn_if_unreachable(site.kubeconfig, *arguments.kubeconfig(planned.config))
     ready = deploy_platform(planned, site)
     jobs = runs.deploy(planned.runs, planned.platform, ready, site.kubernetes, ROOT)
     pulumi.export("platform", planned.platform.export())

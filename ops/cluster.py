@@ -76,16 +76,21 @@ class Kind:
 
 
 class Cluster:
-    """One API server. `kubeconfig` None: as kubectl resolves it, also in a pod with a service account."""
+    """One API server. `kubeconfig`: its path or content.
 
-    def __init__(self, kubeconfig: Path | None, context: str | None = None) -> None:
-        path = None if kubeconfig is None else str(kubeconfig)
+    None: as kubectl resolves it, also in a pod with a service account.
+    """
+
+    def __init__(self, kubeconfig: Path | Json | None, context: str | None = None) -> None:
+        path = str(kubeconfig) if isinstance(kubeconfig, Path) else None
         try:
             with _capture_errors() as errors:
                 # The client library's top-level package is not fully typed.
                 self._api: Any = (
                     _api_of_pod()
-                    if path is None and context is None and _in_pod()
+                    if kubeconfig is None and context is None and _in_pod()
+                    else config.new_client_from_config_dict(kubeconfig, context)  # type: ignore[no-untyped-call]
+                    if isinstance(kubeconfig, dict)
                     else config.new_client_from_config(path, context)  # type: ignore[no-untyped-call]
                 )
         except (config.ConfigException, OSError) as error:

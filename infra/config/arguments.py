@@ -16,7 +16,6 @@ from infra.addons.kube_prometheus_stack import KubePrometheusStackArgs
 from infra.addons.run_page import RunPageArgs
 from infra.addons.steering import SteeringArgs
 from infra.config import platform_record
-from infra.config.kubeconfig import missing_cluster
 from infra.config.model import StackConfig
 from infra.config.sections import logs as logs_section
 from infra.config.sections import observability as observability_section
@@ -58,11 +57,17 @@ from infra.validation.component import ValidationArgs
 
 
 def existing_cluster(config: StackConfig) -> k8s.ProviderArgs:
-    """Return the provider of the existing cluster; warn in a preview where no kubeconfig names a cluster."""
+    """Return the provider of the existing cluster."""
     assert isinstance(config.cluster, ExistingClusterConfig)
-    if pulumi.runtime.is_dry_run() and (warning := missing_cluster(config.cluster)):
-        pulumi.log.warn(warning)
     return provider_args(config.cluster)
+
+
+def kubeconfig(config: StackConfig) -> tuple[str | None, str | None]:
+    """Return the path and the context of the existing cluster's kubeconfig, as far as they are configured."""
+    cluster = config.cluster
+    if isinstance(cluster, ExistingClusterConfig):
+        return cluster.kubeconfig_path, cluster.context
+    return None, None
 
 
 def named_storage_class(config: StackConfig) -> NamedStorageClass | None:

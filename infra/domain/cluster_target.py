@@ -20,5 +20,7 @@ class ClusterTarget:
     ready: Sequence[pulumi.Resource]
     """Resources that those objects depend on: nodes, storage, add-ons."""
     storage: SharedStorage
+    kubeconfig: pulumi.Input[str] | None = None
+    """Content, as JSON, of a cluster that the stack creates."""
     outputs: Mapping[str, Any] = field(default_factory=dict)
     """The stack output `site`."""

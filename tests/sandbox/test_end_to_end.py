@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -136,7 +137,7 @@ def test_the_stack_file_stays_as_it_was_committed(
     assert "encryptionsalt" not in STACK_FILE.read_text()
 
 
-def test_preview_and_refresh_right_after_up_see_no_change(
+def test_preview_and_refresh_right_after_up_see_no_change_and_a_lost_cluster_is_said(
     cluster: Cluster, first_up: subprocess.CompletedProcess[str], tmp_path: Path
 ) -> None:
     config = ["--config-file", str(_stack_with(["hello"], tmp_path))]
@@ -144,6 +145,15 @@ def test_preview_and_refresh_right_after_up_see_no_change(
     assert preview.returncode == 0, preview.stdout + preview.stderr
     refresh = _pulumi(cluster, "refresh", "--yes", "--expect-no-changes", *config)
     assert refresh.returncode == 0, refresh.stdout + refresh.stderr
+
+    nowhere = tmp_path / "kubeconfig"
+    nowhere.write_text(
+        re.sub(r"(https://127.0.0.1:)\d+", r"\g<1>1", cluster.kubeconfig.read_text())
+    )
+    lost = replace(cluster, env={**cluster.env, "KUBECONFIG": str(nowhere)})
+    preview = _pulumi(lost, "preview", *config)
+    assert "warning: cluster: API server https://127.0.0.1:1: no answer" in preview.stdout
+    assert "replace" not in preview.stdout and preview.returncode == 0, preview.stdout
 
 
 def _workflow_scripts(

@@ -97,6 +97,7 @@ class AwsStack(pulumi.ComponentResource):
         }
         self.site = ClusterTarget(
             kubernetes=self._kubernetes,
+            kubeconfig=self._cluster.kubeconfig,
             # A final save still writes to the team's bucket, and only pods that start after their role's
             # association get credentials.
             ready=[addons, *nodes, *identities.values(), *roles, *self._block_volumes(addons)],

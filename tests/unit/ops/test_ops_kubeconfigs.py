@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from ops.cluster import (
     _decode,
 )
 from ops.collect import NODES
+from ops.reachability import unreachable_warning
 from tests.unit.snapshots import Text
 
 VERSION = "client.authentication.k8s.io/v1beta1"
@@ -160,3 +162,13 @@ def test_status_codes_map_to_error_classes(
     with pytest.raises(kind) as raised:
         _decode(status, body, "GET /x")
     assert type(raised.value) is kind
+
+
+def test_a_preview_says_that_the_cluster_does_not_answer(tmp_path: Path) -> None:
+    dead = kubeconfig(tmp_path)
+    warning = unreachable_warning(None, str(dead), None)
+    assert warning and warning.startswith(f"cluster: API server {SERVER}: no answer: ")
+    content = json.dumps(yaml.safe_load(dead.read_text()))
+    assert unreachable_warning(content, None, None) == warning
+    missing = unreachable_warning(None, str(tmp_path / "none"), "x")
+    assert missing and missing.startswith("cluster: kubeconfig: not usable: ")
