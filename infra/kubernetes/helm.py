@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import pulumi
 import pulumi_kubernetes as k8s
+from pulumi.runtime.proto.resource_pb2_grpc import ResourceMonitorStub
+from pulumi.runtime.settings import get_monitor
+
+_TYPE: Final = "kubernetes:helm.sh/v3:Release"
+_PENDING: Final = "another operation (install/upgrade/rollback) is in progress"
+_EXISTS: Final = "cannot re-use a name that is still in use"
+"""Helm's errors for a release whose last operation was killed, and for one that the stack's state lacks."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +60,8 @@ def release(
     """Create an atomic release with a timeout of ten minutes."""
     complete = merged(values, chart.image_values)
     repository = k8s.helm.v3.RepositoryOptsArgs(repo=chart.repository) if chart.repository else None
-    return k8s.helm.v3.Release(
+    errors = _Errors(name, release_name, namespace, opts.parent)
+    made = k8s.helm.v3.Release(
         name,
         name=release_name,
         chart=chart.chart,
@@ -65,5 +74,60 @@ def release(
         skip_crds=skip_crds,
         atomic=True,
         timeout=600,
-        opts=opts,
+        opts=pulumi.ResourceOptions.merge(opts, errors.hooks()),
     )
+    # After a refresh: an update with the values of the killed one changes nothing, and would not fail.
+    made.status.apply(errors.check_status)
+    return made
+
+
+@dataclass(frozen=True)
+class _Errors:
+    """Log the command that helps after some errors of Helm (docs/failed-updates.md)."""
+
+    resource: str
+    release: str
+    namespace: str
+    parent: pulumi.Resource | None
+
+    def hooks(self) -> pulumi.ResourceOptions:
+        """Return options that handle errors of the engine's operations."""
+        if not isinstance(get_monitor(), ResourceMonitorStub):
+            return pulumi.ResourceOptions()  # Pulumi's mocks have no hooks.
+        hook = pulumi.ErrorHook(f"{self.resource}-errors", self._handle)
+        return pulumi.ResourceOptions(hooks=pulumi.ResourceHookBinding(on_error=[hook]))
+
+    def check_status(self, status: k8s.helm.v3.outputs.ReleaseStatus | None) -> None:
+        """Log an error if Helm's last operation was killed. None: in a preview, or with mocks."""
+        if status and status.status.startswith("pending-"):
+            self._log_pending()
+
+    async def _handle(self, args: pulumi.ErrorHookArgs) -> bool:
+        """Handle a failed operation; return False: do not retry it."""
+        if _PENDING in args.errors[0]:
+            self._log_pending()
+        elif _EXISTS in args.errors[0]:
+            pulumi.log.error(
+                f"{self.namespace}/{self.release}: the cluster has this release, the stack's state does not; run"
+                f" the command for its status, then pulumi up --refresh: helm status {self._place};"
+                f" pending-install: helm uninstall {self._place} --wait; deployed: {await self._adoption()}"
+            )
+        return False
+
+    def _log_pending(self) -> None:
+        pulumi.log.error(
+            f"{self.namespace}/{self.release}: an update was killed while Helm changed this release; undo it,"
+            f" then run pulumi up --refresh: helm rollback {self._place} --wait"
+        )
+
+    @property
+    def _place(self) -> str:
+        return f"{self.release} --namespace {self.namespace}"
+
+    async def _adoption(self) -> str:
+        provider = self.parent and self.parent.get_provider(_TYPE)
+        links = {"parent": self.parent, "provider": provider}
+        urns = [f"--{link}={link}={await one.urn.future()}" for link, one in links.items() if one]
+        identity = (_TYPE, self.resource, f"{self.namespace}/{self.release}")
+        flags = ("--protect=false", "--generate-code=false")
+        return shlex.join(["pulumi", "import", *identity, *urns, *flags])

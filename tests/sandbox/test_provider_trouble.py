@@ -11,7 +11,7 @@ import pytest
 
 from tests.sandbox.pulumi_project import Project, alive, children_of, read_until, wait_until
 
-pytestmark = [pytest.mark.sandbox, pytest.mark.long(63)]
+pytestmark = [pytest.mark.sandbox, pytest.mark.long(56)]
 
 NEVER_READY = """
 Object("core/v1:Pod", "pod", metadata=named("pod", annotations=ANNOTATIONS), opts=inside,
@@ -133,28 +133,66 @@ def test_preview_works_without_a_cluster_and_update_reports_it_unreachable(
     assert "configured Kubernetes cluster is unreachable" in text
 
 
-def test_a_release_of_a_chart_is_installed_and_uninstalled(cluster: Any, project: Project) -> None:
-    chart = project.folder / "chart"
-    (chart / "templates").mkdir(parents=True)
-    (chart / "Chart.yaml").write_text("apiVersion: v2\nname: chart\nversion: 1.0.0\n")
-    (chart / "templates/made.yaml").write_text(
-        "{apiVersion: v1, kind: ConfigMap, metadata: {name: made}, data: {a: {{ .Values.a }}}}\n"
-    )
-    release = """
-Object("helm.sh/v3:Release", "release", chart="./chart", namespace=NAMESPACE, name="release",
-    values={"a": "VALUE"}, opts=inside)
+@pytest.mark.full_only
+def test_a_field_of_another_manager_is_named_and_taken_over_when_forced(
+    cluster: Any, project: Project
+) -> None:
+    program = """
+Object("core/v1:LimitRange", "limits", metadata=named("limits"), opts=inside,
+    spec={"limits": [{"type": "Container", "default": {"cpu": "CPU"}}]})
 """
-    place = ("-n", project.namespace, "-o", "jsonpath={.data.a}")
-    project.write(release.replace("VALUE", "first"))
+    project.write(program.replace("CPU", "1"))
     project.up()
-    assert cluster.kubectl("get", "configmap", "made", *place) == "first"
+    theirs = json.dumps({"spec": {"limits": [{"type": "Container", "default": {"cpu": "2"}}]}})
+    place = ("limitrange", "limits", "-n", project.namespace)
+    cluster.kubectl("patch", *place, "--field-manager=somebody", "-p", theirs)
+
+    project.write(program.replace("CPU", "3"))
+    unforced = {**project.env, "PULUMI_K8S_ENABLE_PATCH_FORCE": "false"}
+    shown = Project(project.folder, unforced, project.namespace).fail(
+        "up", "--yes", "--skip-preview"
+    )
+    assert 'conflict with "somebody" using v1: .spec.limits' in shown
+    project.up()
+    found = cluster.kubectl("get", *place, "-o", "jsonpath={.spec.limits[0].default.cpu}")
+    assert found == "3"
+
+
+@pytest.mark.full_only
+def test_what_an_invalid_job_cancels_is_completed_by_the_next_update(
+    cluster: Any, project: Project
+) -> None:
+    """Objects that are replaced are deleted first: the update stops between the two steps."""
+    maps = """
+for number in range(12):
+    Object("core/v1:ConfigMap", f"map-{number}", metadata=named(f"map-{number}"), data={"a": "DATA"}, opts=inside)
+"""
+    job = """
+Object("batch/v1:Job", "job", metadata=named("job", annotations={"pulumi.com/skipAwait": "true"}), opts=inside,
+    spec={"template": {"spec": {"restartPolicy": "POLICY", "containers": [{"name": "main", "image": "none"}]}}})
+"""
+
+    def found() -> dict[str, str]:
+        text = cluster.kubectl("get", "configmap", "-n", project.namespace, "-o", "json")
+        made = {one["metadata"]["name"]: one["data"].get("a") for one in json.loads(text)["items"]}
+        return {name: data for name, data in made.items() if name.startswith("map-")}
+
+    project.write(maps.replace("DATA", "before"))
+    project.up()
+    changed = maps.replace("DATA", "after")
+    project.write(changed + job.replace("POLICY", "Always"))
+    assert 'Job.batch "job" is invalid' in project.fail("up", "--yes", "--skip-preview")
+    known = {
+        name: one["outputs"]["data"]["a"]
+        for name, one in project.resources().items()
+        if name.startswith("map-") and not one.get("pendingReplacement")
+    }
+    assert known == found(), "the state knows what was created, and what was deleted"
+
+    project.write(changed + job.replace("POLICY", "Never"))
+    project.up()
+    assert found() == {f"map-{number}": "after" for number in range(12)}
     project.up("--expect-no-changes")
-    project.write(release.replace("VALUE", "second"))
-    assert "~ 1 updated" in project.up()
-    assert cluster.kubectl("get", "configmap", "made", *place) == "second"
-    project.write("")
-    project.up()
-    assert "made" not in cluster.kubectl("get", "configmap", "-n", project.namespace)
 
 
 def test_program_error_is_one_diagnostic_with_the_programs_frames(project: Project) -> None:

@@ -1,0 +1,262 @@
+"""Helm releases that an update cannot change, and the commands that help (docs/failed-updates.md)."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import signal
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from sandbox import toolchain
+from sandbox.paths import PROJECT
+from tests.sandbox.pulumi_project import Project, alive, children_of, wait_until
+
+pytestmark = [pytest.mark.sandbox, pytest.mark.long(40)]
+
+CHART = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: made}
+spec:
+  replicas: {{ if .Values.stuck }}1{{ else }}0{{ end }}
+  selector: {matchLabels: {app: made}}
+  template:
+    metadata: {labels: {app: made}}
+    spec:
+      {{- if .Values.stuck }}
+      nodeSelector: {not: there}
+      {{- end }}
+      containers: [{name: main, image: none}]
+"""
+RELEASE = """
+import sys
+
+import pulumi_kubernetes as kubernetes
+
+sys.path.insert(0, PROJECT)
+from infra.kubernetes import helm
+
+provider = kubernetes.Provider("cluster", cluster_identifier="cluster")
+group = pulumi.ComponentResource(
+    "test:index:Group", "group", opts=ResourceOptions(providers={"kubernetes": provider}))
+helm.release("release", helm.Chart(chart="./chart", version="1.0.0"), release_name="made",
+    namespace=NAMESPACE, values={"stuck": STUCK},
+    opts=ResourceOptions(parent=group, depends_on=[namespace]))
+""".replace("PROJECT)", f"{str(PROJECT)!r})")
+PAGE = PROJECT / "docs/failed-updates.md"
+WORKS, STUCK = RELEASE.replace("STUCK", "False"), RELEASE.replace("STUCK", "True")
+
+
+@pytest.fixture
+def project(cluster: Any, tmp_path: Path) -> Iterator[Project]:
+    made = Project.create(tmp_path, cluster.env)
+    add_to_chart(made, "Chart.yaml", "apiVersion: v2\nname: chart\nversion: 1.0.0\n")
+    add_to_chart(made, "templates/made.yaml", CHART)
+    yield made
+    # Whatever became of the release.
+    cluster.kubectl("delete", "namespace", made.namespace, "--ignore-not-found", "--wait=false")
+
+
+def add_to_chart(project: Project, name: str, text: str) -> None:
+    file = project.folder / "chart" / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+
+
+def kill(cluster: Any, project: Project, status: str, number: signal.Signals) -> None:
+    """Start an update that cannot finish, and kill the engine while Helm waits inside the release."""
+    where = ("-n", project.namespace)
+
+    def waits() -> bool:
+        secrets = cluster.kubectl("get", "secret", *where, "-l", f"owner=helm,status={status}")
+        pods = cluster.kubectl("get", "pods", *where, "-l", "app=made", "-o", "name")
+        return "made" in secrets and bool(pods)
+
+    project.write(STUCK)
+    up = project.start("up", "--yes", "--skip-preview")
+    wait_until(waits, f"a pod of a release that is {status}")
+    started = children_of(up.pid)
+    up.send_signal(number)
+    up.communicate(timeout=300)
+    wait_until(lambda: not alive(started), "the processes of the engine end")
+    if number is signal.SIGKILL:
+        project.succeed("cancel", "--yes")
+
+
+def run_shown(project: Project, text: str, start: str) -> None:
+    """Run the command that a message shows, as a user does who copies it."""
+    (command,) = set(re.findall(rf"{start}[^;\n]*", text))
+    program = toolchain.ensure(Console(), "helm").binaries["helm"]
+    words = shlex.split(command)
+    if words[0] == "helm":
+        words[0] = str(program)
+    else:
+        words += ["--yes", "--stack", "test"]
+    done = subprocess.run(
+        words,
+        cwd=project.folder,
+        env=dict(project.env),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def run_documented(project: Project, start: str, words: Mapping[str, str] | None = None) -> str:
+    """Run the block of the page that starts so, with these words for those in capitals; return its output."""
+    (block,) = re.findall(rf"```sh\n({start}.*?)```", PAGE.read_text(), re.DOTALL)
+    for word, value in (words or {}).items():
+        block = block.replace(word, value)
+    done = subprocess.run(
+        ["bash", "-euc", block], env=dict(project.env), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def assert_mended(cluster: Any, project: Project) -> None:
+    """The next update leaves nothing of the killed one, and the state is clean."""
+    project.write(WORKS)
+    project.up("--refresh")
+    spec = cluster.kubectl(
+        "get", "deployment", "made", "-n", project.namespace, "-o", "jsonpath={.spec}"
+    )
+    assert json.loads(spec)["replicas"] == 0 and "nodeSelector" not in spec
+    project.succeed("refresh", "--yes", "--skip-preview", "--clear-pending-creates")
+    assert "pending operations" not in project.up("--expect-no-changes")
+
+
+def test_a_killed_upgrade_is_undone_by_the_command_shown(cluster: Any, project: Project) -> None:
+    project.write(WORKS)
+    project.up()
+    kill(cluster, project, "pending-upgrade", signal.SIGKILL)
+    shown = project.fail("up", "--yes", "--skip-preview")
+    project.write(WORKS)  # The state has these values: without a refresh nothing would be wrong.
+    shown += project.fail("up", "--yes", "--skip-preview", "--refresh")
+    assert f"{project.namespace}/made: an update was killed" in shown
+    run_shown(project, shown, "helm rollback")
+    assert_mended(cluster, project)
+    project.write("")
+    project.up()
+    assert "made" not in cluster.kubectl("get", "deployment", "-n", project.namespace)
+
+
+@pytest.mark.full_only
+def test_a_killed_installation_is_undone_by_the_command_shown(
+    cluster: Any, project: Project
+) -> None:
+    kill(cluster, project, "pending-install", signal.SIGKILL)
+    shown = project.fail("up", "--yes", "--skip-preview", "--refresh")
+    run_shown(project, shown, "helm uninstall")
+    assert_mended(cluster, project)
+
+
+@pytest.mark.full_only
+@pytest.mark.parametrize("status", ["pending-upgrade", "pending-install"])
+def test_an_interrupted_release_needs_nothing(cluster: Any, project: Project, status: str) -> None:
+    if status == "pending-upgrade":
+        project.write(WORKS)
+        project.up()
+    kill(cluster, project, status, signal.SIGINT)
+    assert_mended(cluster, project)
+
+
+@pytest.mark.full_only
+def test_a_release_that_only_the_cluster_has_is_adopted_by_the_command_shown(
+    cluster: Any, project: Project
+) -> None:
+    project.write(WORKS)
+    project.up()
+    place = ("-n", project.namespace, "-o", "jsonpath={.metadata.uid}")
+    made = cluster.kubectl("get", "deployment", "made", *place)
+    project.succeed("state", "delete", project.resources()["release"]["urn"], "--yes")
+    shown = project.fail("up", "--yes", "--skip-preview")
+    run_shown(project, shown, "pulumi import")
+    assert_mended(cluster, project)
+    assert cluster.kubectl("get", "deployment", "made", *place) == made
+    project.destroy()
+
+
+QUICK = """
+Object("helm.sh/v3:Release", "release", chart="./chart", namespace=NAMESPACE, name="made", timeout=5,
+    values={"stuck": False, "a": "VALUE"}, opts=inside)
+"""
+
+
+@pytest.mark.full_only
+def test_definitions_that_a_chart_does_not_own_or_know_are_named(
+    cluster: Any, project: Project
+) -> None:
+    group = f"{project.namespace}.example.dev"
+
+    def definition(*versions: str) -> str:
+        """The definition with these versions, of which the last is stored."""
+        schema = {"openAPIV3Schema": {"type": "object"}}
+        served = [{"name": one, "served": True, "schema": schema} for one in versions]
+        return json.dumps(
+            {
+                "apiVersion": "apiextensions.k8s.io/v1",
+                "kind": "CustomResourceDefinition",
+                "metadata": {"name": f"things.{group}"},
+                "spec": {
+                    "group": group,
+                    "scope": "Cluster",
+                    "names": {"kind": "Thing", "plural": "things"},
+                    "versions": [{**one, "storage": one is served[-1]} for one in served],
+                },
+            }
+        )
+
+    def apply(*versions: str) -> None:
+        arguments = ("--server-side", "--force-conflicts", "-f", "-")
+        cluster.kubectl("apply", *arguments, stdin=definition(*versions))
+
+    where = f"crd things.{group}"
+    add_to_chart(project, "templates/thing.json", definition("v1"))
+    apply("v1")
+    project.write(QUICK)
+    shown = project.fail("up", "--yes", "--skip-preview")
+    assert f'"things.{group}" in namespace "" exists and cannot be imported' in shown
+    owner = {"KIND": "crd", "OBJECT": f"things.{group}", "RELEASE": "made"}
+    run_documented(project, "kubectl label", {**owner, "NAMESPACE": project.namespace})
+    project.up()
+
+    apply("v1", "v2")
+    project.write(QUICK.replace("VALUE", "other"))
+    shown = project.fail("up", "--yes", "--skip-preview")
+    assert f'"things.{group}" is invalid: status.storedVersions[1]: Invalid value: "v2"' in shown
+    add_to_chart(project, "templates/thing.json", definition("v1", "v2"))
+    project.up()
+    project.up("--expect-no-changes")
+    project.destroy()
+    assert where.split()[1] not in cluster.kubectl("get", "crd")
+
+
+@pytest.mark.full_only
+def test_a_finalizer_that_holds_a_release_is_found_and_its_uninstallation_ends(
+    cluster: Any, project: Project
+) -> None:
+    held = (
+        "{apiVersion: v1, kind: ConfigMap, metadata: {name: held, finalizers: [example.dev/hold]}}"
+    )
+    add_to_chart(project, "templates/held.yaml", held)
+    project.write(QUICK)
+    project.up()
+    project.write("")
+    shown = project.fail("up", "--yes", "--skip-preview")
+    assert "uninstallation completed with 1 error(s): context deadline exceeded" in shown
+    shown = run_documented(project, "kubectl get")
+    assert f'ConfigMap {project.namespace}/held ["example.dev/hold"]' in shown
+    release = '{"metadata":{"finalizers":null}}'
+    cluster.kubectl("patch", "configmap", "held", "-n", project.namespace, "-p", release)
+    assert "release: not found" in project.fail("up", "--yes", "--skip-preview")
+    project.up("--refresh")
+    assert "release" not in project.resources()
