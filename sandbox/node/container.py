@@ -83,11 +83,9 @@ class Container:
         (attempt.path / "message").touch()
         return attempt
 
-    def launch(
-        self, attempt: Attempt, options: list[str], command: list[str], on_exit: ExitWatch
-    ) -> None:
+    def launch(self, attempt: Attempt, launch: runtime.Launch, on_exit: ExitWatch) -> None:
         """Start the attempt; `on_exit(attempt, shim)` registers for its exit."""
-        process = runtime.start_container(attempt, options, command)
+        process = runtime.start_container(attempt, launch)
         self.attempts.append(attempt)
         self.waiting = None
         self.create_failures = 0

@@ -17,6 +17,9 @@ from sandbox.node.probes import Prober, has_probes
 from sandbox.node.records import Attempt
 from sandbox.node.rootfs import InvalidMount
 
+SOURCES_S = 60.0
+"""Interval at which a ready server's ConfigMaps and Secrets are read again, as by kubelets."""
+
 
 class ContainerStarter:
     """Starts the containers of one pod and holds the pod's volumes."""
@@ -25,6 +28,7 @@ class ContainerStarter:
         self._state = state
         self._volumes: PodVolumes | None = None
         self._volumes_ready = False
+        self._followed = 0.0
         self.adopted = False
         """Whether containers run that an earlier agent started."""
 
@@ -66,8 +70,7 @@ class ContainerStarter:
         container.image_id = image.reference
         container.launch(
             attempt,
-            launch.options,
-            launch.command,
+            launch,
             lambda a, process: self._state.shared.exits.watch(a, self._state.wake, process),
         )
         self._state.event("Started", f"Started container {container.name}")
@@ -113,18 +116,37 @@ class ContainerStarter:
             self._volume_set().prepare()
             self._volumes_ready = True
 
-    def renew_tokens(self) -> float | None:
-        """Renew service account tokens before they expire; an earlier agent's at once."""
+    def renew_volumes(self) -> float | None:
+        """Renew service account tokens before they expire, an earlier agent's at once, and follow ConfigMaps and
+        Secrets; return seconds until the next time."""
         volumes_spec = self._state.pod["spec"].get("volumes") or []
         if self.adopted and any("projected" in volume for volume in volumes_spec):
             self._prepare_volumes()
         self.adopted = False
         volumes = self._volumes
-        if volumes is None or volumes.tokens_until is None:
+        if volumes is None:
             return None
+        pause = self._follow_sources(volumes)
+        if volumes.tokens_until is None:
+            return pause
         if time.time() >= volumes.tokens_until:
             volumes.refresh_tokens()
-        return max(1.0, (volumes.tokens_until or time.time()) - time.time())
+        due = max(1.0, (volumes.tokens_until or time.time()) - time.time())
+        return due if pause is None else min(pause, due)
+
+    def _follow_sources(self, volumes: PodVolumes) -> float | None:
+        """Update the files of a server's ConfigMaps and Secrets; pods that end keep what they started with.
+
+        A controller that waits for a certificate of its own is not ready until the file is there.
+        """
+        if self._state.policy != "Always" or not volumes.follows_sources:
+            return None
+        now, ready = time.monotonic(), all(one.view().ready for one in self._state.mains)
+        pause = SOURCES_S if ready else RETRY_S
+        if now >= self._followed + pause:
+            self._followed = now
+            volumes.refresh_sources()
+        return self._followed + pause - now
 
     def _placement(self) -> Placement:
         node = self._state.pod["spec"]["nodeName"]

@@ -1,4 +1,4 @@
-"""Keep the /etc/hosts of all pods current with pods and Services."""
+"""Which pods Services lead to; keep the /etc/hosts of all pods current with it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 import threading
 
 from sandbox.node.api import Json
-from sandbox.node.hosts import Peer, render_hosts, write_in_place
+from sandbox.node.hosts import Peer, render_hosts, selected_peers, write_in_place
 from sandbox.node.records import PodFolder
 
 log = logging.getLogger("hosts")
@@ -56,6 +56,24 @@ class HostTable:
             else:
                 self._services[uid] = service
             self._rewrite(service["metadata"]["namespace"])
+
+    def backends(self, cluster_ip: str, port: int) -> list[tuple[str, int]]:
+        """Return address and port of the ready pods behind a port of the Service with this address."""
+        with self._lock:
+            peers = [peer for peer, _, _ in self._pods.values()]
+            for service in self._services.values():
+                spec = service["spec"]
+                if spec.get("clusterIP") == cluster_ip:
+                    targets = [
+                        p.get("targetPort", port) for p in spec["ports"] if p["port"] == port
+                    ]
+                    return [
+                        (peer.ip, number)
+                        for peer in selected_peers(service, peers)
+                        for target in targets
+                        if isinstance(number := peer.ports.get(target, target), int)
+                    ]
+        return []
 
     def _rewrite(self, namespace: str) -> None:
         peers = [peer for peer, _, _ in self._pods.values() if peer.namespace == namespace]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from sandbox.node.api import Json
@@ -34,6 +34,8 @@ class Peer:
     labels: Mapping[str, str]
     ready: bool
     created: str
+    ports: Mapping[str, int] = field(default_factory=dict)
+    """Its containers' ports that have names."""
 
 
 def peer_from(pod: Json, ip: str, ready: bool) -> Peer:
@@ -48,6 +50,12 @@ def peer_from(pod: Json, ip: str, ready: bool) -> Peer:
         labels=metadata.get("labels") or {},
         ready=ready,
         created=metadata.get("creationTimestamp") or "",
+        ports={
+            port["name"]: port["containerPort"]
+            for container in spec["containers"]
+            for port in container.get("ports") or []
+            if "name" in port
+        },
     )
 
 
@@ -85,20 +93,25 @@ def render_hosts(
     return "\n".join(lines) + "\n"
 
 
+def selected_peers(service: Json, peers: Iterable[Peer]) -> list[Peer]:
+    """Return the pods that a Service leads to: those that its selector matches and that are ready."""
+    spec = service.get("spec") or {}
+    selector = spec.get("selector") or {}
+    return [
+        peer
+        for peer in peers
+        if selector
+        and peer.namespace == service["metadata"]["namespace"]
+        and selector.items() <= peer.labels.items()
+        and (peer.ready or spec.get("publishNotReadyAddresses"))
+    ]
+
+
 def _service_lines(service: Json, peers: list[Peer], taken: set[str]) -> list[str]:
     name, namespace = service["metadata"]["name"], service["metadata"]["namespace"]
     spec = service.get("spec") or {}
-    selector = spec.get("selector") or {}
-    if not selector:
-        return []
-    chosen = [
-        p
-        for p in peers
-        if selector.items() <= p.labels.items()
-        and (p.ready or spec.get("publishNotReadyAddresses"))
-    ]
     lines = []
-    for peer in chosen:
+    for peer in selected_peers(service, peers):
         lines.append("\t".join([peer.ip, *_dns_names(name, namespace)]))
         full = fqdn(peer.hostname, name, namespace)
         if spec.get("clusterIP") == "None" and peer.subdomain == name and full not in taken:

@@ -4,7 +4,8 @@
 project's virtual environment; `sandbox.trainyard.dev/examples@sha256:D` is the same with the packages of
 examples/requirements.txt, which are installed when the first container needs them;
 `sandbox.trainyard.dev/ops@sha256:D` is a snapshot of the commands (ops/) and what they import;
-`sandbox.trainyard.dev/host@sha256:...` is the bare system. Other images cannot be pulled.
+`sandbox.trainyard.dev/host@sha256:...` is the bare system. Images of controllers that the toolchain builds,
+`CONTROLLERS`, have the name and tag that upstream gives them. Other images cannot be pulled.
 """
 
 from __future__ import annotations
@@ -21,9 +22,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
+from typing import Final
 
 from sandbox import example_environment, paths
 from sandbox.node.rootfs import Bind, system_binds
+from sandbox.toolchain.lookup import find_in_cache
+from sandbox.toolchain.tools import ON_DEMAND_TOOLS, TOOLS
 
 REGISTRY = "sandbox.trainyard.dev"
 WORKSPACE = "/workspace"
@@ -55,10 +59,41 @@ class Image:
     env: Mapping[str, str]
     work_dir: str
     entrypoint: list[str] = field(default_factory=list)
+    listens_everywhere: bool = False
+    """Whether its servers ask for every interface; they get the pod's address (listening.py)."""
+
+
+@dataclass(frozen=True)
+class Controller:
+    """A program of the toolchain as the image that upstream publishes of it."""
+
+    tool: str
+    binary: str
+    entrypoint: str = "/manager"
+    tag: str = "v{version}"
+
+
+CONTROLLERS: Final[Mapping[str, Controller]] = {
+    "registry.k8s.io/kueue/kueue": Controller("kueue", "kueue-manager"),
+    "registry.k8s.io/jobset/jobset": Controller("jobset", "jobset-manager"),
+    "ghcr.io/kubeflow/trainer/trainer-controller-manager": Controller(
+        "kubeflow-trainer", "trainer-controller-manager"
+    ),
+    "docker.io/mpioperator/mpi-operator": Controller(
+        "mpi-operator", "mpi-operator", "/opt/mpi-operator", "{version}"
+    ),
+    "ghcr.io/kubeflow/training-v1/training-operator": Controller(
+        "training-operator", "training-operator", tag="v1-d6eb98e"
+    ),
+}
+"""By repository, as in the images of `infra.addons.registry.ADD_ONS`, which takes a second to import."""
 
 
 def resolve_image(reference: str, state: paths.State, project: Path = paths.PROJECT) -> Image:
     """Return the image that `reference` names; create it at first use. Raises ImageError."""
+    repository, _, tag = reference.rpartition(":")
+    if controller := CONTROLLERS.get(repository):
+        return _controller_image(reference, tag, controller)
     match = _REFERENCE.match(reference)
     if not match:
         raise ImageError(
@@ -174,6 +209,29 @@ def _digest(project: Path, root: Path, image: str) -> str:
     sys.modules[spec.name] = module  # dataclasses look up their module
     spec.loader.exec_module(module)
     return str(module.digest(root, image))
+
+
+def _controller_image(reference: str, tag: str, controller: Controller) -> Image:
+    tool = next(one for one in (*TOOLS, *ON_DEMAND_TOOLS) if one.name == controller.tool)
+    valid = controller.tag.format(version=tool.version)
+    if tag != valid:
+        raise ImageError(
+            f"image {reference!r}: process nodes run the version that the toolchain has; valid: {valid}; use it"
+        )
+    found = find_in_cache(tool)
+    if found is None:
+        raise ImageError(
+            f"image {reference!r}: {tool.name} is not built; run `python -m sandbox build {tool.name}`"
+        )
+    return Image(
+        reference=reference,
+        binds=[Bind(found.binaries[controller.binary], controller.entrypoint)],
+        symlinks=[],
+        env={"PATH": _SYSTEM_PATH},
+        work_dir="/",
+        entrypoint=[controller.entrypoint],
+        listens_everywhere=True,
+    )
 
 
 def _host_image(reference: str) -> Image:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from infra.domain import naming
 from sandbox.node.api import Json
@@ -15,16 +14,9 @@ from sandbox.node.images import Image
 from sandbox.node.pod_volumes import PodVolumes
 from sandbox.node.records import Attempt, PodFolder
 from sandbox.node.rootfs import Bind, Root, plan_root
+from sandbox.node.runtime import Launch
 
 ETC_FILES = ("hosts", "hostname", "passwd", "group", "nsswitch.conf")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Launch:
-    """Arguments of `runtime.start`."""
-
-    options: list[str]
-    command: list[str]
 
 
 def write_etc(folder: PodFolder, pod: Json, hosts: str) -> None:
@@ -79,7 +71,11 @@ def compose_launch(
     variables = [word for item in values.items() for word in ("--setenv", *item)]
     options = ["--uid", str(uid), "--gid", str(gid), "--hostname", host_name(pod)]
     options += [*plan_root(root), "--clearenv", *variables]
-    return Launch(options=options, command=container_argv(container, image.entrypoint, values))
+    return Launch(
+        options=options,
+        command=container_argv(container, image.entrypoint, values),
+        listen_at=placement.pod_ip if image.listens_everywhere else "",
+    )
 
 
 def _server_env(host: str, port: int) -> dict[str, str]:

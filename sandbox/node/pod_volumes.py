@@ -70,9 +70,21 @@ class PodVolumes:
     def refresh_tokens(self) -> None:
         """Replace service account tokens that expire soon."""
         self.tokens_until = None
-        for volume in self.pod["spec"].get("volumes") or []:
-            if "projected" in volume:
-                self._make(volume)
+        for volume in self._volumes_of("projected"):
+            self._make(volume)
+
+    @property
+    def follows_sources(self) -> bool:
+        """Whether it has volumes that follow a ConfigMap or Secret."""
+        return bool(self._volumes_of("configMap", "secret"))
+
+    def refresh_sources(self) -> None:
+        """Update the files of ConfigMaps and Secrets; those mounted by a subPath stay as they were."""
+        for volume in self._volumes_of("configMap", "secret"):
+            self._make(volume)
+
+    def _volumes_of(self, *kinds: str) -> list[Json]:
+        return [v for v in self.pod["spec"].get("volumes") or [] if not v.keys().isdisjoint(kinds)]
 
     def _make(self, volume: Json) -> Path:
         name = volume["name"]
@@ -222,6 +234,8 @@ class PodVolumes:
 def _write_file(folder: Path, relative: str, content: bytes, mode: int) -> None:
     """Write folder/relative atomically."""
     path = _safe_path(folder, relative)
+    if path.is_file() and path.read_bytes() == content:
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"..{path.name}.part")
     part.unlink(missing_ok=True)

@@ -132,7 +132,7 @@ class PodWorker:
                 return pause
         for container in [*(c for c in self.state.inits if c.sidecar), *self.state.mains]:
             pause = self._earliest(pause, self._ensure_running(container))
-        return self._earliest(pause, self._starter.renew_tokens())
+        return self._earliest(pause, self._starter.renew_volumes())
 
     def _admit(self) -> bool:
         if self.state.address is None:

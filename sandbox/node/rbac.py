@@ -7,7 +7,7 @@ from typing import Final
 from sandbox.rbac import READ, Document, bind, grant, rule
 
 AGENT: Final = "process-nodes"
-"""Finds its nodes and the names of Services, and requests certificates of nodes."""
+"""Finds its nodes and Services, says which answer for aggregated APIs, and requests certificates of nodes."""
 PROVISIONER: Final = "provisioner"
 """Creates and deletes PersistentVolumes."""
 CLOUD: Final = "cloud"
@@ -25,9 +25,14 @@ def rbac_objects() -> list[Document]:
         rule(["pods"], ["list"]),
         rule(["pods/eviction", "events"], ["create"]),
     ]
+    agent = [
+        rule(["nodes", "services"], READ),
+        rule(["apiservices"], READ, "apiregistration.k8s.io"),
+        rule(["endpointslices"], ["create"], "discovery.k8s.io"),
+    ]
     requests = "system:certificates.k8s.io:certificatesigningrequests:nodeclient"
     return [
-        *grant(_COMPONENT, "process-nodes", AGENT, [rule(["nodes", "services"], READ)]),
+        *grant(_COMPONENT, "process-nodes", AGENT, agent),
         bind(_COMPONENT, "process-nodes-bootstrap", AGENT, "system:node-bootstrapper"),
         bind(_COMPONENT, "process-nodes-approval", AGENT, requests),
         bind(_COMPONENT, "provisioner", PROVISIONER, "system:persistent-volume-provisioner"),

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox import paths
@@ -60,20 +61,28 @@ NAMESPACES = (
 """Isolation of every container. The network is the host's, since pod addresses are loopback addresses."""
 
 
-def start_container(
-    attempt: Attempt, options: Sequence[str], command: Sequence[str]
-) -> subprocess.Popen[bytes]:
-    """Start a container under a new shim, which outlives this process; return the shim.
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """How a container starts."""
 
-    `options`: bubblewrap's; `command`: run in the container.
-    """
+    options: Sequence[str] = ()
+    """bubblewrap's."""
+    command: Sequence[str]
+    """Run in the container."""
+    listen_at: str = ""
+    """Where its servers listen that ask for every interface (listening.py), unless empty."""
+
+
+def start_container(attempt: Attempt, launch: Launch) -> subprocess.Popen[bytes]:
+    """Start a container under a new shim, which outlives this process; return the shim."""
     attempt.log.parent.mkdir(parents=True, exist_ok=True)
     spec = {
         "bwrap": shutil.which("bwrap") or "bwrap",
-        "options": [*NAMESPACES, "--info-fd", str(shim.INFO_FD), *options],
-        "command": list(command),
+        "options": [*NAMESPACES, "--info-fd", str(shim.INFO_FD), *launch.options],
+        "command": list(launch.command),
         "log": str(attempt.log),
         "log_limit_bytes": LOG_LIMIT_BYTES,
+        "listen_at": launch.listen_at,
     }
     lock = os.open(attempt.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

@@ -4,13 +4,15 @@ FOLDER/spec.json holds the bubblewrap options, the command and the log. The shim
 ids) when the container has started, copies its output to the log, and writes exit.json at its end. It runs
 in a separate session; bubblewrap dies with it, and the container's pid namespace with bubblewrap. The
 inherited LOCK_FD holds a lock while the shim lives, which shows liveness without races on reused pids. Only
-fast imports of the standard library are used: there is one shim per container.
+fast imports of the standard library are used: there is one shim per container. Servers of a container whose spec
+has `listen_at` listen on that address in place of every interface, see listening.py.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import select
 import struct
 import sys
 import time
@@ -18,6 +20,8 @@ import time
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing would slow every shim
     from typing import Any
+
+    from sandbox.node.listening import Listening
 
 ARGS_FD, INFO_FD = 3, 4
 CHUNK_BYTES = 65536
@@ -93,19 +97,22 @@ def oom_kills() -> int:
     return 0
 
 
-def launch(spec: dict[str, Any]) -> tuple[int, int, int]:
-    """Fork bubblewrap; return (pid, output descriptor, info descriptor)."""
+def launch(spec: dict[str, Any]) -> tuple[int, int, int, Listening | None]:
+    """Fork bubblewrap; return (pid, output descriptor, info descriptor, answers to its servers)."""
     options = os.memfd_create("args")
     # Each argument ends with NUL, since the last may be empty.
     os.write(options, b"".join(os.fsencode(o) + b"\0" for o in spec["options"]))
     os.lseek(options, 0, os.SEEK_SET)
     output, output_in = os.pipe()
     info, info_in = os.pipe()
+    listening = _listening(spec["listen_at"]) if spec["listen_at"] else None
     pid = os.fork()
     if pid:
         for fd in (options, output_in, info_in):
             os.close(fd)
-        return pid, output, info
+        if listening:
+            listening.receive()
+        return pid, output, info, listening
     try:
         null = os.open("/dev/null", os.O_RDONLY)
         # Move descriptors above the fixed numbers first, then onto them (dup2 makes them inheritable).
@@ -113,6 +120,8 @@ def launch(spec: dict[str, Any]) -> tuple[int, int, int]:
         high = [fd if fd > INFO_FD else os.dup2(fd, 100 + fd) for fd in kept]
         for number, fd in enumerate(high):
             os.dup2(fd, number)
+        if listening:
+            listening.install()
         os.execve(spec["bwrap"], ["bwrap", "--args", str(ARGS_FD), "--", *spec["command"]], {})
     except OSError as error:
         os.write(2, f"shim: {error}\n".encode())
@@ -120,11 +129,33 @@ def launch(spec: dict[str, Any]) -> tuple[int, int, int]:
         os._exit(127)
 
 
-def read_all(fd: int) -> bytes:
+def _listening(address: str) -> Listening:
+    """Import what only these containers need; the project is not on the path of a shim."""
+    sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+    from sandbox.node.listening import Listening
+
+    return Listening(address)
+
+
+def read(fd: int, listening: Listening | None) -> bytes:
+    """Read what there is, empty at the end; answer the container's servers while there is nothing."""
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    if listening and listening.descriptor >= 0:
+        poll.register(listening.descriptor, select.POLLIN)
+    while listening and fd not in (found := dict(poll.poll())):
+        if found[listening.descriptor] & select.POLLIN:
+            listening.answer()
+        else:
+            poll.unregister(listening.descriptor)  # no process is left
+    return os.read(fd, CHUNK_BYTES)
+
+
+def read_all(fd: int, listening: Listening | None) -> bytes:
     """Read until the other side closes."""
     parts: list[bytes] = []
     while True:
-        part = os.read(fd, CHUNK_BYTES)
+        part = read(fd, listening)
         if not part:
             os.close(fd)
             return b"".join(parts)
@@ -145,8 +176,8 @@ def main(folder: str, lock_fd: int) -> None:
     log = Log(spec["log"], spec["log_limit_bytes"])
     ooms = oom_kills()
     started = time.time()
-    pid, output, info = launch(spec)
-    main_pid = child_pid(read_all(info))
+    pid, output, info, listening = launch(spec)
+    main_pid = child_pid(read_all(info, listening))
     save(
         folder,
         "run.json",
@@ -158,10 +189,7 @@ def main(folder: str, lock_fd: int) -> None:
             "started_at": started,
         },
     )
-    while True:
-        data = os.read(output, CHUNK_BYTES)
-        if not data:
-            break
+    while data := read(output, listening):
         log.write(data)
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     save(

@@ -33,6 +33,7 @@ from infra.tenancy import secrets
 from ops import collect
 from ops.cluster import Kind
 from policies.rules.cluster import EKS_VERSION
+from sandbox.node.images import CONTROLLERS
 from sandbox.toolchain.tools import KUBERNETES_VERSION, ON_DEMAND_TOOLS, TOOLS
 from tests import committed
 
@@ -146,6 +147,15 @@ def test_sandbox_builds_the_versions_that_stacks_install() -> None:
         if add_on.app_version.removeprefix("v") != add_on.toolchain:
             others.add(name)
     assert others == {"externalSecrets"}  # docs/sandbox.md says so
+
+
+def test_process_nodes_have_the_controllers_that_stacks_install() -> None:
+    named = {f"{i.registry}/{i.repository}": i.tag for a in ADD_ONS.values() for i in a.images}
+    versions = {tool.name: tool.version for tool in (*TOOLS, *ON_DEMAND_TOOLS)}
+    assert {
+        repository: one.tag.format(version=versions[one.tool])
+        for repository, one in CONTROLLERS.items()
+    }.items() <= named.items()
 
 
 def test_commands_use_the_api_versions_of_the_table() -> None:

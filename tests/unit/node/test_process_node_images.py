@@ -63,6 +63,7 @@ def test_sources_with_another_digest_are_rejected_without_leftovers(
         ("sandbox.trainyard.dev/host@sha256:12", "not pinned"),
         ("nvcr.io/nvidia/pytorch@sha256:" + "0" * 64, "process nodes pull nothing"),
         ("sandbox.trainyard.dev/other@sha256:" + "0" * 64, "process nodes pull nothing"),
+        ("registry.k8s.io/kueue/kueue:v0.1.0", r"valid: v0\.\d+\.\d+; use it"),
     ],
 )
 def test_unsupported_images_are_rejected_by_name(

@@ -54,9 +54,8 @@ def _end(process: object, seconds: float = 20.0) -> None:
 
 @pytest.mark.usefixtures("fake_bwrap")
 def test_a_shim_records_who_runs_and_how_it_ended_and_keeps_the_output(attempt: Attempt) -> None:
-    process = runtime.start_container(
-        attempt, [], ["/bin/sh", "-c", "echo out; echo err >&2; exit 7"]
-    )
+    script = ["/bin/sh", "-c", "echo out; echo err >&2; exit 7"]
+    process = runtime.start_container(attempt, runtime.Launch(command=script))
     _end(process)
     exit_, run = attempt.exit(), attempt.run()
     assert exit_ is not None and run is not None
@@ -68,7 +67,7 @@ def test_a_shim_records_who_runs_and_how_it_ended_and_keeps_the_output(attempt: 
 
 @pytest.mark.usefixtures("fake_bwrap")
 def test_a_signal_reaches_the_main_process_and_its_death_is_recorded(attempt: Attempt) -> None:
-    process = runtime.start_container(attempt, [], ["/bin/sleep", "600"])
+    process = runtime.start_container(attempt, runtime.Launch(command=["/bin/sleep", "600"]))
     assert attempt.run(wait_s=10) and attempt.alive() and attempt.exit() is None
     assert attempt.signal(signal.SIGTERM)
     _end(process)
@@ -79,7 +78,7 @@ def test_a_signal_reaches_the_main_process_and_its_death_is_recorded(attempt: At
 
 @pytest.mark.usefixtures("fake_bwrap")
 def test_a_shim_that_is_killed_counts_as_exit_137(attempt: Attempt) -> None:
-    process = runtime.start_container(attempt, [], ["/bin/sleep", "600"])
+    process = runtime.start_container(attempt, runtime.Launch(command=["/bin/sleep", "600"]))
     run = attempt.run(wait_s=10)
     assert run is not None
     process.kill()
@@ -88,6 +87,39 @@ def test_a_shim_that_is_killed_counts_as_exit_137(attempt: Attempt) -> None:
     assert exit_ is not None and exit_["exit_code"] == 137 and exit_["lost"]
     assert attempt.exit() == exit_, "what was decided once stays"
     signal_process(run["pid"], run["start"], signal.SIGKILL)  # bubblewrap would have done it
+
+
+SERVER = """
+import socket
+for family, host in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::"), (socket.AF_INET, "127.0.0.1")):
+    server = socket.socket(family)
+    server.bind((host, 0))
+    server.listen()
+    print(host, server.getsockname()[0])
+    for near in {"0.0.0.0": ("0.0.0.0", "127.0.0.1"), "::": ("::", "::1")}.get(host, ()):
+        socket.create_connection((near, server.getsockname()[1])).close()
+try:
+    socket.create_connection(("127.0.0.1", 1))
+except ConnectionRefusedError:
+    print("refused")
+socket.socket(socket.AF_UNIX).bind("\\0" + __import__("uuid").uuid4().hex)
+"""
+
+
+@pytest.mark.usefixtures("fake_bwrap")
+def test_servers_on_every_interface_get_the_address_of_their_pod(attempt: Attempt) -> None:
+    process = runtime.start_container(
+        attempt, runtime.Launch(command=[sys.executable, "-c", SERVER], listen_at="127.1.254.253")
+    )
+    _end(process)
+    exit_ = attempt.exit()
+    assert exit_ is not None and exit_["exit_code"] == 0, exit_
+    assert attempt.log.read_text().splitlines() == [
+        "0.0.0.0 127.1.254.253",
+        ":: ::ffff:127.1.254.253",
+        "127.0.0.1 127.0.0.1",
+        "refused",
+    ]
 
 
 def test_a_pid_that_was_given_to_another_process_is_not_touched() -> None:
