@@ -19,6 +19,7 @@ from typing import Any
 
 import yaml
 
+from infra.addons import simulated
 from sandbox import monitoring, paths, ports, process, service_config, services, supervisor
 from sandbox.certificates import CertificateAuthority, write_private
 from sandbox.monitoring import late_start, prometheus_client, rbac, setup
@@ -60,10 +61,13 @@ class Health:
     pid: int | None
 
 
-def up(tools: Toolchain, report: Report, operators: Collection[str] = ()) -> ClusterSettings:
+def up(
+    tools: Toolchain, report: Report, operators: Collection[str] = (), *, queueing: bool = True
+) -> ClusterSettings:
     """Start what does not run and wait until everything is ready; idempotent.
 
     `operators`: keys of `sandbox.operators.OPERATORS` that run, too; `tools` has their binaries. Others stop.
+    `queueing`: whether Kueue and JobSet run as services.
     A service whose port another program takes before it listens gets another port.
 
     Raises:
@@ -82,6 +86,7 @@ def up(tools: Toolchain, report: Report, operators: Collection[str] = ()) -> Clu
             monitored=monitored,
             taken=taken,
             operators=tuple(operators),
+            queueing=queueing,
         )
         try:
             _start(settings, report)
@@ -252,12 +257,13 @@ def _prepare(
     monitored: bool,
     taken: frozenset[str] = frozenset(),
     operators: tuple[str, ...] = (),
+    queueing: bool = True,
 ) -> ClusterSettings:
     """Ensure certificates, ports and configuration files; valid ones are kept, but no port in `taken`."""
     for folder in (state.logs, state.pids, state.volumes, state.images, state.node, state.bin):
         folder.mkdir(parents=True, exist_ok=True)
     state.home.chmod(0o700)
-    authority = CertificateAuthority(state.pki)
+    authority, front = CertificateAuthority(state.pki), services.FRONT_PROXY
     chosen, moved = ports.choose_ports(state.home / "ports.json", _holding_ports(state) - taken)
     for line in moved:
         report(line)
@@ -266,10 +272,12 @@ def _prepare(
         tools=tools,
         ports=chosen,
         ca=authority.pair.certificate,
-        pairs={i.name: authority.issue(i) for i in service_config.IDENTITIES},
+        pairs={i.name: authority.issue(i) for i in service_config.IDENTITIES}
+        | {front.name: CertificateAuthority(state.pki / front.name).issue(front)},
         service_account=authority.service_account_key(),
         monitored=monitored,
         operators=operators,
+        queueing=queueing,
     )
     _write_configuration(settings)
     return settings
@@ -310,6 +318,7 @@ def _write_configuration(settings: ClusterSettings) -> None:
     _write(certificates / "tls.key", pair.key.read_text())
     for name, document in {
         "audit.yaml": service_config.audit_policy(),
+        "egress.yaml": service_config.egress_selection(),
         "kueue.yaml": service_config.kueue_config_file(settings.ports, certificates),
         "jobset.yaml": service_config.jobset_config_file(settings.ports, certificates),
         services.KWOK_POD_COMPLETE: service_config.kwok_pod_complete(
@@ -331,7 +340,7 @@ def _write(path: Path, text: str) -> None:
 
 def _add_ons(settings: ClusterSettings) -> list[dict[str, Any]]:
     documents: list[dict[str, Any]] = []
-    for name in ("kueue", "jobset"):
+    for name in ("kueue", "jobset") if settings.queueing else ():
         port = settings.ports[f"{name}-webhook"]
         documents += service_config.add_on_documents(
             settings.tools.assets[name], name, port, settings.ca
@@ -341,7 +350,8 @@ def _add_ons(settings: ClusterSettings) -> list[dict[str, Any]]:
 
 def _more_objects(settings: ClusterSettings) -> list[dict[str, Any]]:
     monitored = rbac.rbac_objects() if settings.monitored else []
-    return [*node_rbac.rbac_objects(), *monitored, *operator_setup.operator_objects(settings)]
+    own = [*node_rbac.rbac_objects(), simulated.system_node()]
+    return [*own, *monitored, *operator_setup.operator_objects(settings)]
 
 
 def _create_prometheus_token(settings: ClusterSettings) -> None:
@@ -360,7 +370,8 @@ def _installed(state: paths.State, settings: ClusterSettings) -> bool:
 
 def _add_ons_key(settings: ClusterSettings) -> str:
     assets = {name: str(settings.tools.assets[name]) for name in ("kueue", "jobset")}
-    hooks = {name: settings.ports[f"{name}-webhook"] for name in ("kueue", "jobset")}
+    hooks: dict[str, Any] = {"queueing": settings.queueing}
+    hooks |= {name: settings.ports[f"{name}-webhook"] for name in ("kueue", "jobset")}
     rendering = Path(service_config.__file__).read_text()
     text = json.dumps([assets, hooks, settings.ca.read_text(), rendering, _more_objects(settings)])
     return hashlib.sha256(text.encode()).hexdigest()

@@ -13,6 +13,7 @@ from infra.addons import kueue_config
 from infra.domain.launcher_support import KINDS, TRAIN_JOB
 from sandbox.certificates import Identity, KeyPair
 from sandbox.monitoring import rbac
+from sandbox.node import egress
 from sandbox.node import rbac as node_rbac
 from sandbox.ports import LOOPBACK
 
@@ -111,6 +112,21 @@ def audit_policy() -> Document:
             {"level": "Metadata", "resources": [{"group": "", "resources": _ALWAYS_AUDITED}]},
             {"level": "None", "verbs": ["get", "list", "watch"]},
             {"level": "Metadata"},
+        ],
+    }
+
+
+def egress_selection() -> Document:
+    """Return how the API server reaches Services and nodes: by the node agent, in whose folder it runs."""
+    transport = {"uds": {"udsName": egress.SOCKET}}
+    return {
+        "apiVersion": "apiserver.k8s.io/v1beta1",
+        "kind": "EgressSelectorConfiguration",
+        "egressSelections": [
+            {
+                "name": "cluster",
+                "connection": {"proxyProtocol": "HTTPConnect", "transport": transport},
+            }
         ],
     }
 

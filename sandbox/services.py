@@ -15,7 +15,7 @@ from pathlib import Path
 
 from infra.domain import naming
 from sandbox import paths
-from sandbox.certificates import KeyPair
+from sandbox.certificates import Identity, KeyPair
 from sandbox.node import rbac
 from sandbox.ports import LOOPBACK
 from sandbox.toolchain import Toolchain
@@ -28,6 +28,10 @@ KWOK_STAGES = "kustomize/stage"
 """Folder of the stages in KWOK's assets."""
 KWOK_POD_COMPLETE = "kwok/pod-complete.yaml"
 """The stage that ends pods, among the generated configuration files."""
+
+
+FRONT_PROXY = Identity("front-proxy", "front-proxy-client")
+"""The API server towards aggregated APIs: of a CA of its own, whose certificates may speak for any user."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,8 @@ class ClusterSettings:
     service_account: KeyPair
     monitored: bool = False
     """Whether Prometheus and its exporters run."""
+    queueing: bool = True
+    """Whether Kueue and JobSet run as services; else their charts are installed as on other clusters."""
     operators: tuple[str, ...] = ()
     """Controllers of more job kinds that run, by key in the stack file's `operators`."""
 
@@ -100,8 +106,7 @@ def controller_services(settings: ClusterSettings) -> list[Service]:
     return [
         _controller_manager(settings),
         _scheduler(settings),
-        _kueue(settings),
-        _jobset(settings),
+        *((_kueue(settings), _jobset(settings)) if settings.queueing else ()),
         _kwok(settings),
         _node(settings),
         _s3(settings),
@@ -141,6 +146,7 @@ def _apiserver(settings: ClusterSettings) -> Service:
     server = settings.pairs["apiserver"]
     etcd = settings.pairs["apiserver-etcd-client"]
     kubelet = settings.pairs["apiserver-kubelet-client"]
+    front = settings.pairs[FRONT_PROXY.name]
     argv = [
         settings.binary("kube-apiserver"),
         f"--etcd-servers=https://{LOOPBACK}:{settings.ports['etcd']}",
@@ -173,6 +179,14 @@ def _apiserver(settings: ClusterSettings) -> Service:
         f"--audit-policy-file={settings.config('audit.yaml')}",
         "--audit-log-maxsize=50",
         "--audit-log-maxbackup=1",
+        f"--egress-selector-config-file={settings.config('egress.yaml')}",
+        f"--requestheader-client-ca-file={front.certificate.with_name('ca.crt')}",
+        f"--requestheader-allowed-names={FRONT_PROXY.common_name}",
+        "--requestheader-username-headers=X-Remote-User",
+        "--requestheader-group-headers=X-Remote-Group",
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+        f"--proxy-client-cert-file={front.certificate}",
+        f"--proxy-client-key-file={front.key}",
     ]
     return Service("apiserver", argv, settings.https("apiserver", "/readyz"))
 

@@ -22,15 +22,20 @@ class KueueArgs:
 
     steered: bool = False
     """Whether a program moves runs between the flavors of their queue (infra/addons/steering.py)."""
+    replicas: int = controllers.REPLICAS
+    timeouts: kueue_config.Timeouts = kueue_config.PRODUCTION_TIMEOUTS
 
 
 def plan(args: KueueArgs) -> Installable:
-    """Return the release: two managers, one leading; both serve the webhook that every Job passes."""
+    """Return the release: managers of which one leads; all serve the webhook that every Job passes."""
+    config = kueue_config.chart_config(
+        steered=args.steered, timeouts=args.timeouts, leader_elect=args.replicas > 1
+    )
     return Installable(
         add_on="kueue",
         values={
             "controllerManager": {
-                "replicas": controllers.REPLICAS,
+                "replicas": args.replicas,
                 "podDisruptionBudget": controllers.DISRUPTION_BUDGET,
                 "tolerations": list(controllers.TOLERATIONS),
                 "topologySpreadConstraints": controllers.topology_spread(LABELS),
@@ -43,9 +48,7 @@ def plan(args: KueueArgs) -> Installable:
             },
             "managerConfig": {
                 # The chart expects a string.
-                "controllerManagerConfigYaml": yaml.safe_dump(
-                    kueue_config.chart_config(steered=args.steered), sort_keys=False
-                )
+                "controllerManagerConfigYaml": yaml.safe_dump(config, sort_keys=False)
             },
         },
         # Webhook and visibility API.

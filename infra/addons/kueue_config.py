@@ -114,7 +114,9 @@ def scheduling_config(
     }
 
 
-def chart_config(*, steered: bool = False) -> dict[str, Any]:
+def chart_config(
+    *, steered: bool = False, timeouts: Timeouts = PRODUCTION_TIMEOUTS, leader_elect: bool = True
+) -> dict[str, Any]:
     """Return the whole configuration of the Kueue that the chart installs."""
     frameworks = [one.framework for one in KINDS]
     return {
@@ -123,7 +125,7 @@ def chart_config(*, steered: bool = False) -> dict[str, Any]:
         "health": {"healthProbeBindAddress": ":8081"},
         "metrics": {"bindAddress": ":8443", "enableClusterQueueResources": True},
         "webhook": {"port": 9443},
-        "leaderElection": {"leaderElect": True, "resourceName": "c1f6bfd2.kueue.x-k8s.io"},
+        "leaderElection": {"leaderElect": leader_elect, "resourceName": "c1f6bfd2.kueue.x-k8s.io"},
         **throughput_config(),
-        **scheduling_config(PRODUCTION_TIMEOUTS, frameworks, steered=steered),
+        **scheduling_config(timeouts, frameworks, steered=steered),
     }
