@@ -83,7 +83,7 @@ def release(
 
 @dataclass(frozen=True)
 class _Errors:
-    """Log the command that helps after some errors of Helm (docs/failed-updates.md)."""
+    """Show the command that helps after some errors of Helm (docs/failed-updates.md)."""
 
     resource: str
     release: str
@@ -98,26 +98,27 @@ class _Errors:
         return pulumi.ResourceOptions(hooks=pulumi.ResourceHookBinding(on_error=[hook]))
 
     def check_status(self, status: k8s.helm.v3.outputs.ReleaseStatus | None) -> None:
-        """Log an error if Helm's last operation was killed. None: in a preview, or with mocks."""
+        """Raise pulumi.RunError if Helm's last operation was killed. None: in a preview, or with mocks."""
         if status and status.status.startswith("pending-"):
-            self._log_pending()
+            raise pulumi.RunError(self._pending())
 
     async def _handle(self, args: pulumi.ErrorHookArgs) -> bool:
         """Handle a failed operation; return False: do not retry it."""
         if _PENDING in args.errors[0]:
-            self._log_pending()
+            pulumi.log.error(self._pending())
         elif _EXISTS in args.errors[0]:
             pulumi.log.error(
                 f"{self.namespace}/{self.release}: the cluster has this release, the stack's state does not; run"
-                f" the command for its status, then pulumi up --refresh: helm status {self._place};"
-                f" pending-install: helm uninstall {self._place} --wait; deployed: {await self._adoption()}"
+                " the command for its status with this cluster's kubeconfig, then pulumi up --refresh:"
+                f" helm status {self._place}; pending-install: helm uninstall {self._place} --wait;"
+                f" deployed: {await self._adoption()}"
             )
         return False
 
-    def _log_pending(self) -> None:
-        pulumi.log.error(
-            f"{self.namespace}/{self.release}: an update was killed while Helm changed this release; undo it,"
-            f" then run pulumi up --refresh: helm rollback {self._place} --wait"
+    def _pending(self) -> str:
+        return (
+            f"{self.namespace}/{self.release}: an update was killed while Helm changed this release; undo it with"
+            f" this cluster's kubeconfig, then run pulumi up --refresh: helm rollback {self._place} --wait"
         )
 
     @property

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
 import re
-import shlex
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -70,8 +70,10 @@ def add_to_chart(project: Project, name: str, text: str) -> None:
     file.write_text(text)
 
 
-def kill(cluster: Any, project: Project, status: str, number: signal.Signals) -> None:
-    """Start an update that cannot finish, and kill the engine while Helm waits inside the release."""
+def start_stuck_update(
+    cluster: Any, project: Project, status: str
+) -> tuple[subprocess.Popen[str], set[int]]:
+    """Start an update that cannot finish; return it and its processes once Helm waits inside the release."""
     where = ("-n", project.namespace)
 
     def waits() -> bool:
@@ -82,7 +84,12 @@ def kill(cluster: Any, project: Project, status: str, number: signal.Signals) ->
     project.write(STUCK)
     up = project.start("up", "--yes", "--skip-preview")
     wait_until(waits, f"a pod of a release that is {status}")
-    started = children_of(up.pid)
+    return up, children_of(up.pid)
+
+
+def kill(cluster: Any, project: Project, status: str, number: signal.Signals) -> None:
+    """Kill an engine, and its plugin with it, while Helm waits inside the release."""
+    up, started = start_stuck_update(cluster, project, status)
     up.send_signal(number)
     up.communicate(timeout=300)
     wait_until(lambda: not alive(started), "the processes of the engine end")
@@ -90,24 +97,10 @@ def kill(cluster: Any, project: Project, status: str, number: signal.Signals) ->
         project.succeed("cancel", "--yes")
 
 
-def run_shown(project: Project, text: str, start: str) -> None:
-    """Run the command that a message shows, as a user does who copies it."""
+def run_shown(project: Project, text: str, start: str) -> str:
+    """Run the command that a text shows, as a user who copies it; return its output."""
     (command,) = set(re.findall(rf"{start}[^;\n]*", text))
-    program = toolchain.ensure(Console(), "helm").binaries["helm"]
-    words = shlex.split(command)
-    if words[0] == "helm":
-        words[0] = str(program)
-    else:
-        words += ["--yes", "--stack", "test"]
-    done = subprocess.run(
-        words,
-        cwd=project.folder,
-        env=dict(project.env),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    return run_shell(project, command)
 
 
 def run_documented(project: Project, start: str, words: Mapping[str, str] | None = None) -> str:
@@ -115,8 +108,19 @@ def run_documented(project: Project, start: str, words: Mapping[str, str] | None
     (block,) = re.findall(rf"```sh\n({start}.*?)```", PAGE.read_text(), re.DOTALL)
     for word, value in (words or {}).items():
         block = block.replace(word, value)
+    return run_shell(project, block)
+
+
+def run_shell(project: Project, command: str) -> str:
+    helm = toolchain.ensure(Console(), "helm").binaries["helm"].parent
+    pulumi = {"PULUMI_STACK": "test", "PULUMI_SKIP_CONFIRMATIONS": "true"}
     done = subprocess.run(
-        ["bash", "-euc", block], env=dict(project.env), capture_output=True, text=True, check=False
+        ["bash", "-euc", command],
+        cwd=project.folder,
+        env={**project.env, **pulumi, "PATH": f"{helm}:{project.env['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -138,10 +142,11 @@ def test_a_killed_upgrade_is_undone_by_the_command_shown(cluster: Any, project: 
     project.write(WORKS)
     project.up()
     kill(cluster, project, "pending-upgrade", signal.SIGKILL)
-    shown = project.fail("up", "--yes", "--skip-preview")
-    project.write(WORKS)  # The state has these values: without a refresh nothing would be wrong.
-    shown += project.fail("up", "--yes", "--skip-preview", "--refresh")
-    assert f"{project.namespace}/made: an update was killed" in shown
+    killed = f"{project.namespace}/made: an update was killed"
+    assert killed in project.fail("up", "--yes", "--skip-preview")
+    # The refreshed state has the values of the killed update, so that this one changes nothing.
+    shown = project.fail("up", "--yes", "--skip-preview", "--refresh")
+    assert killed in shown
     run_shown(project, shown, "helm rollback")
     assert_mended(cluster, project)
     project.write("")
@@ -166,6 +171,35 @@ def test_an_interrupted_release_needs_nothing(cluster: Any, project: Project, st
         project.write(WORKS)
         project.up()
     kill(cluster, project, status, signal.SIGINT)
+    assert_mended(cluster, project)
+
+
+@pytest.mark.full_only
+def test_a_plugin_that_outlives_its_engine_completes_the_upgrade(
+    cluster: Any, project: Project
+) -> None:
+    """As on a machine without the sandbox's parent of the plugin."""
+    project.write(WORKS)
+    project.up()
+    up, started = start_stuck_update(cluster, project, "pending-upgrade")
+    name = "pulumi-resource-kubernetes"
+    plugins = {one for one in started if Path(f"/proc/{one}/exe").readlink().name == name}
+    parents = {one for one in started - plugins if plugins & children_of(one)}
+    try:
+        for one in parents:
+            os.kill(one, signal.SIGKILL)
+        up.kill()
+        up.wait(timeout=300)
+        wait_until(lambda: not alive(started - plugins), "the processes but the plugins end")
+        project.succeed("cancel", "--yes")
+        assert "helm rollback" in project.fail("up", "--yes", "--skip-preview")
+        where = ("-n", project.namespace)
+        cluster.kubectl("scale", "deployment", "made", "--replicas=0", *where)
+        done = ("get", "secret", *where, "-l", "owner=helm,status=deployed,version=2")
+        wait_until(lambda: "made" in cluster.kubectl(*done), "Helm completes the upgrade")
+    finally:
+        for one in alive(plugins):
+            os.kill(one, signal.SIGKILL)
     assert_mended(cluster, project)
 
 
@@ -219,7 +253,6 @@ def test_definitions_that_a_chart_does_not_own_or_know_are_named(
         arguments = ("--server-side", "--force-conflicts", "-f", "-")
         cluster.kubectl("apply", *arguments, stdin=definition(*versions))
 
-    where = f"crd things.{group}"
     add_to_chart(project, "templates/thing.json", definition("v1"))
     apply("v1")
     project.write(QUICK)
@@ -237,7 +270,7 @@ def test_definitions_that_a_chart_does_not_own_or_know_are_named(
     project.up()
     project.up("--expect-no-changes")
     project.destroy()
-    assert where.split()[1] not in cluster.kubectl("get", "crd")
+    assert group not in cluster.kubectl("get", "crd")
 
 
 @pytest.mark.full_only
