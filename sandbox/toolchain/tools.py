@@ -134,6 +134,12 @@ def _kubernetes(name: str) -> Binary:
 
 
 _GIT_VERSION = "k8s.io/component-base/version"
+_KUBERNETES_LDFLAGS = (
+    f"-X {_GIT_VERSION}.gitVersion=v{KUBERNETES_VERSION}"
+    f" -X {_GIT_VERSION}.gitMajor=1 -X {_GIT_VERSION}.gitMinor=36"
+)
+_CONTAINERD = "github.com/containerd/containerd/v2"
+_KUBE_ROUTER = "github.com/cloudnativelabs/kube-router/v2"
 _CONTROL_PLANE = "control-plane"
 """Module graph of Kubernetes, Kueue and the controllers that share its libraries."""
 _KUBERNETES_PLUGIN = "github.com/pulumi/pulumi-kubernetes/provider/v4"
@@ -166,10 +172,7 @@ TOOLS: tuple[Tool, ...] = (
         ),
         accepts=r"v1\.36\.\d+(?!\S*-)",
         graph=_CONTROL_PLANE,
-        ldflags=(
-            f"-X {_GIT_VERSION}.gitVersion=v{KUBERNETES_VERSION}"
-            f" -X {_GIT_VERSION}.gitMajor=1 -X {_GIT_VERSION}.gitMinor=36"
-        ),
+        ldflags=_KUBERNETES_LDFLAGS,
     ),
     Tool(
         name="pulumi-kubernetes",
@@ -376,6 +379,43 @@ ON_DEMAND_TOOLS: tuple[Tool, ...] = (
         accepts="",
         graph="policy-controller",
     ),
+    # What a node of a real cluster runs; not published as one file beside the control plane's.
+    Tool(
+        name="kubelet",
+        version=KUBERNETES_VERSION,
+        module="k8s.io/kubernetes",
+        binaries=(_kubernetes("kubelet"),),
+        accepts=r"v1\.36\.\d+(?!\S*-)",
+        graph=_CONTROL_PLANE,
+        ldflags=_KUBERNETES_LDFLAGS,
+    ),
+    Tool(
+        name="containerd",
+        version="2.2.9",
+        module=_CONTAINERD,
+        binaries=tuple(
+            Binary(name, f"{_CONTAINERD}/cmd/{name}")
+            for name in ("containerd", "containerd-shim-runc-v2", "ctr")
+        ),
+        accepts="",
+        ldflags=f"-X {_CONTAINERD}/version.Version=v2.2.9",
+    ),
+    # The cluster's DNS with the plugin `kubernetes` only, own/.
+    Tool(
+        name="coredns",
+        version="1.15.0",
+        module="github.com/coredns/coredns",
+        binaries=(Binary("coredns", "github.com/coredns/coredns", ("--version",)),),
+        accepts=r"CoreDNS-1\.1[5-9]\.",
+    ),
+    # It enforces network policies by iptables and ipset. (kube-network-policies needs NFT_QUEUE of the kernel.)
+    Tool(
+        name="kube-router",
+        version="2.1.0",
+        module=_KUBE_ROUTER,
+        binaries=(Binary("kube-router", f"{_KUBE_ROUTER}/cmd/kube-router"),),
+        accepts="",
+    ),
     # It makes images, and serves a registry.
     Tool(
         name="crane",
@@ -425,7 +465,10 @@ ON_DEMAND_TOOLS: tuple[Tool, ...] = (
 """Built only when asked for by name, as `ensure(console, "kubeflow-trainer")`: controllers of launchers that a
 sandbox does not start, and tools of this project's checks."""
 
-_SOAK_TOOLS: Final = ("karpenter", "external-secrets", "policy-controller", "cosign", "crane")
+_SOAK_TOOLS: Final = (
+    *("karpenter", "external-secrets", "policy-controller", "cosign", "crane"),
+    *("kubelet", "containerd", "coredns", "kube-router"),
+)
 """Tools that only tests with `--full` need."""
 
 TEST_TOOLS: Final = tuple(

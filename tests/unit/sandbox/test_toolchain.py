@@ -188,4 +188,5 @@ def test_only_these_tools_lack_parts_of_their_modules() -> None:
         ],
         "pulumi-kubernetes": ["github.com/pulumi/pulumi-kubernetes/provider/v4"],
         "external-secrets": ["github.com/external-secrets/external-secrets"],
+        "coredns": ["github.com/coredns/coredns"],
     }
