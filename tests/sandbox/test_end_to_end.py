@@ -153,7 +153,7 @@ def test_preview_and_refresh_right_after_up_see_no_change_and_a_lost_cluster_is_
     lost = replace(cluster, env={**cluster.env, "KUBECONFIG": str(nowhere)})
     preview = _pulumi(lost, "preview", *config)
     assert "warning: cluster: API server https://127.0.0.1:1: no answer" in preview.stdout
-    assert "replace" not in preview.stdout and preview.returncode == 0, preview.stdout
+    assert " to replace" not in preview.stdout and preview.returncode == 0, preview.stdout
 
 
 def _workflow_scripts(
