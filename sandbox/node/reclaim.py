@@ -26,7 +26,6 @@ from sandbox.node.api import (
     pod_path,
 )
 from sandbox.node.events import build_event
-from sandbox.node.managed_fields import applied_parts, without_server_fields
 from sandbox.node.rbac import CLOUD
 from sandbox.node.records import load_json, pod_folders
 from sandbox.node.status import stamp
@@ -39,6 +38,11 @@ STOP_TIMEOUT_S = 15.0
 """How long the agent may take to end the processes of a deleted node."""
 API_TIMEOUT_S = 30.0
 COMPONENT = "spot-interruption"
+
+_SERVER_FIELDS = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields")
+_LIFECYCLE_TAINTS = "node.kubernetes.io/"
+"""Prefix of taints that the node lifecycle controller manages."""
+_KUBELET_STATUS = ("conditions", "addresses", "nodeInfo", "daemonEndpoints", "images")
 
 T = TypeVar("T")
 
@@ -77,8 +81,8 @@ def reclaim(
 def restore(node: str, *, state: paths.State | None = None) -> list[str]:
     """Recreate a reclaimed node, or `all`; return the names of the recreated ones.
 
-    Each field manager's part is applied under its name, so that server-side apply (Pulumi) finds its
-    fields unchanged. A node that exists again is left alone.
+    A node keeps its field managers, so that server-side apply (Pulumi) finds its fields unchanged. One that exists
+    again is left alone.
     """
     at = state or paths.state()
     folder = at.node / "reclaimed"
@@ -248,21 +252,20 @@ def _recreate(client: Client, manifest: Json) -> bool:
     except ApiError as error:
         if not error.not_found:
             raise
-    whole = without_server_fields(manifest)
-    parts = applied_parts(manifest)
-    if not parts:
-        client.create(node_path(), whole)
-        return True
-    # The API server accepts a Node's status at its creation only, and controllers own the taints by
-    # now: the first manager's part includes both.
-    first = parts[0][1]
-    first["status"] = whole["status"]
-    first.setdefault("spec", {})["taints"] = whole["spec"].get("taints") or []
-    for manager, part in parts:
-        client.patch(node_path(name), part, "apply", fieldManager=manager, force="true")
-    metadata = {key: whole["metadata"].get(key) or {} for key in ("labels", "annotations")}
-    client.patch(node_path(name), {"metadata": metadata})  # labels and annotations of other clients
+    client.create(node_path(), without_server_fields(manifest))
+    # The creation made this program the manager of all fields, too.
+    owners = [one for one in manifest["metadata"]["managedFields"] if not one.get("subresource")]
+    client.patch(node_path(name), {"metadata": {"managedFields": owners}})
     return True
+
+
+def without_server_fields(node: Json) -> Json:
+    """Return a Node without what the API server, the node lifecycle controller or a kubelet sets."""
+    metadata = {k: v for k, v in node["metadata"].items() if k not in _SERVER_FIELDS}
+    status = {k: v for k, v in (node.get("status") or {}).items() if k not in _KUBELET_STATUS}
+    taints = (node.get("spec") or {}).get("taints") or []
+    spec = {"taints": [t for t in taints if not t["key"].startswith(_LIFECYCLE_TAINTS)]}
+    return node | {"metadata": metadata, "spec": (node.get("spec") or {}) | spec, "status": status}
 
 
 def _retry_while_unavailable(call: Callable[[], T]) -> T:
