@@ -48,6 +48,10 @@ class ApiError(Exception):
         return self.status == 404
 
     @property
+    def forbidden(self) -> bool:
+        return self.status == 403
+
+    @property
     def conflict(self) -> bool:
         return self.status == 409
 

@@ -19,6 +19,9 @@ from sandbox.node.rootfs import InvalidMount
 
 SOURCES_S = 60.0
 """Interval at which a ready server's ConfigMaps and Secrets are read again, as by kubelets."""
+UNKNOWN_RETRY_S, UNKNOWN_MAX = 0.2, 10
+"""Interval and number of retries while the API server refuses what a pod refers to: it learns a moment after the
+agent that the pod is on this node."""
 
 
 class ContainerStarter:
@@ -60,6 +63,13 @@ class ContainerStarter:
         except images.ImageError as error:
             return self._pull_failed(container, str(error))
         except (VolumeNotReady, ApiError) as error:
+            if (
+                isinstance(error, ApiError)
+                and error.forbidden
+                and container.create_failures < UNKNOWN_MAX
+            ):
+                container.postpone("ContainerCreating", str(error), UNKNOWN_RETRY_S)
+                return UNKNOWN_RETRY_S
             self._state.event("FailedMount", str(error), warning=True)
             container.postpone("ContainerCreating", str(error), RETRY_S)
             return RETRY_S
