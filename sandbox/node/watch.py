@@ -32,7 +32,11 @@ class Informer(threading.Thread):
     """
 
     def __init__(
-        self, client: Client, path: str, handler: Handler, query: Mapping[str, str] | None = None
+        self,
+        client: Client,
+        path: str,
+        handler: Handler = lambda *_: None,
+        query: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(name=f"watch {path}", daemon=True)
         self._client = client
@@ -56,6 +60,10 @@ class Informer(threading.Thread):
     def knows(self, uid: str) -> bool:
         """Whether an object with that uid existed at the last event."""
         return uid in self._known
+
+    def items(self) -> list[Json]:
+        """Return the objects as of the last event."""
+        return list(self._known.values())
 
     def run(self) -> None:
         delay = BACKOFF_FIRST_S
