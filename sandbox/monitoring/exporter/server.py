@@ -42,38 +42,27 @@ class Exporter:
     def __init__(self, state: paths.State, client: Client) -> None:
         self._state = state
         self._lock = threading.Lock()
-        self._nodes: dict[str, Json] = {}
-        self._pods: dict[str, Json] = {}
         self._assignment = gpus.Assignment()
         self._measured: dict[str, _Measured] = {}
         self._energy_mj: dict[Gpu, float] = {}
         self._scraped = time.monotonic()
         self._logs = LogCounts(time.time())
-        self.watches = [
-            Informer(client, "/api/v1/nodes", self._node),
-            Informer(client, "/api/v1/pods", self._pod),
-        ]
+        self._nodes = Informer(client, "/api/v1/nodes")
+        self._pods = Informer(client, "/api/v1/pods")
 
     def start(self) -> None:
         """Start the watches; return once the existing objects are listed."""
-        for watch in self.watches:
+        for watch in (self._nodes, self._pods):
             watch.start()
-        for watch in self.watches:
+        for watch in (self._nodes, self._pods):
             watch.synced.wait()
-
-    def _node(self, kind: str, node: Json) -> None:
-        _track(self._nodes, kind, node)
-
-    def _pod(self, kind: str, pod: Json) -> None:
-        _track(self._pods, kind, pod)
 
     def gpu_text(self) -> str:
         """Return every GPU's metrics as dcgm-exporter writes them."""
         with self._lock:
             now = time.monotonic()
-            pods = list(self._pods.values())
-            nodes = list(self._nodes.values())
-            found = {node["metadata"]["name"]: gpus.node_gpus(node) for node in nodes}
+            pods = self._pods.items()
+            found = {one["metadata"]["name"]: gpus.node_gpus(one) for one in self._nodes.items()}
             held = self._assignment.update(found, gpus.gpu_holders(pods))
             loads = self._loads(held, {p["metadata"]["uid"]: p for p in pods}, now)
             passed, self._scraped = now - self._scraped, now
@@ -130,7 +119,7 @@ class Exporter:
     def log_text(self) -> str:
         """Return the counts of log patterns."""
         with self._lock:
-            pods = [p for p in list(self._pods.values()) if _run_id(p)]
+            pods = [p for p in self._pods.items() if _run_id(p)]
             created = {p["metadata"]["uid"]: _created(p) for p in pods}
             self._logs.update([self._logged(p) for p in pods], created, time.time())
             return self._logs.text()
@@ -144,14 +133,6 @@ class Exporter:
             run_id=_run_id(pod),
             folder=pod_folder(self._state, pod).logs,
         )
-
-
-def _track(known: dict[str, Json], kind: str, item: Json) -> None:
-    uid = item["metadata"]["uid"]
-    if kind == "DELETED":
-        known.pop(uid, None)
-    else:
-        known[uid] = item
 
 
 def _run_id(pod: Json) -> str:
