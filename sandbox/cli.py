@@ -1,4 +1,4 @@
-"""Run the embedded cluster and the local stack, and watch runs on it."""
+"""Run the embedded cluster and the local stack."""
 
 from __future__ import annotations
 
@@ -38,6 +38,8 @@ def main(argv: list[str] | None = None) -> int:
 
 def _expected_errors() -> tuple[type[Exception], ...]:
     """Failures caused by input or by the machine: reported in one line, without a traceback."""
+    import ops.cluster
+    from ops.collect import NoSuchRunError
     from sandbox.cluster import ClusterError
     from sandbox.drill import DrillError
     from sandbox.engine import EngineError
@@ -47,7 +49,6 @@ def _expected_errors() -> tuple[type[Exception], ...]:
     from sandbox.node.reclaim import ReclaimError
     from sandbox.plugins import SetupError
     from sandbox.preview import PreviewError
-    from sandbox.runs import RunNotFoundError
     from sandbox.toolchain import ToolchainError
 
     return (
@@ -61,7 +62,8 @@ def _expected_errors() -> tuple[type[Exception], ...]:
         ApiUnavailable,
         PreviewError,
         ReclaimError,
-        RunNotFoundError,
+        NoSuchRunError,
+        ops.cluster.ClusterError,
         ToolchainError,
     )
 
@@ -108,8 +110,6 @@ def _parser() -> argparse.ArgumentParser:
     preview.add_argument(
         "stack", metavar="STACK", help="name of a stack file, such as local or dev"
     )
-    wait = add("wait", _wait, "watch a run until it ends; exit with its exit code", "hello")
-    wait.add_argument("run_name", metavar="RUN", help="a run id, or a name for its newest version")
     interrupt = add("interrupt", _interrupt, "reclaim a node as a spot interruption does", "spot-0")
     interrupt.add_argument("node", metavar="NODE", help="name of a process node")
     interrupt.add_argument(
@@ -154,34 +154,30 @@ def _seconds(text: str) -> float:
 
 def _up(args: argparse.Namespace, console: Console) -> int:
     from sandbox import run_report
-    from sandbox.runs import exit_code
     from sandbox.session import open_cluster
-    from sandbox.watch import watch_run
 
     with sandbox_lock("sandbox up", console.print):
         session = open_cluster(console)
-        runs = {}
+        deployed = {}
         if not args.cluster_only:
             console.print("[bold]Stack[/bold]")
-            runs = session.deploy().get("runs", {})
+            deployed = session.deploy().get("runs", {})
         _start_monitoring_later(session.settings.tools, console)
     if args.cluster_only:
         return 0
-    if not runs:
+    if not deployed:
         console.print("Pulumi.local.yaml: no runs; add one to `trainyard:runs`.")
         return 0
     console.print("[bold]Run[/bold]")
-    first = next(iter(runs.values()))
-    reader = session.reader
-    status = watch_run(reader, reader.find(first["runId"]), console)
-    good = run_report.print_summary(session.state, status, console)
+    first, runs = next(iter(deployed.values())), session.runs
+    ended = runs.follow(runs.find(first["runId"]), console)
+    good = run_report.print_summary(runs, ended, console)
     console.print(
         "Next: [bold]make interrupt[/bold] reclaims spot nodes under runs;"
         " [bold]make status[/bold] shows services and runs; [bold]make down[/bold] stops them.\n"
         'pulumi and kubectl: eval "$(.venv/bin/python -m sandbox env)", then use them as usual.'
     )
-    code = exit_code(reader, status.run, status.outcome)
-    return code if code else int(not good)
+    return runs.exit_code(ended) or int(not good)
 
 
 def _start_monitoring_later(tools: Toolchain, console: Console) -> None:
@@ -270,18 +266,6 @@ def _preview(args: argparse.Namespace, console: Console) -> int:
 
     with sandbox_lock("sandbox preview", console.print):
         return preview.preview_stack(args.stack, console)
-
-
-def _wait(args: argparse.Namespace, console: Console) -> int:
-    from sandbox import run_report
-    from sandbox.runs import RunReader, exit_code
-    from sandbox.watch import watch_run
-
-    _require_cluster()
-    reader = RunReader(paths.state())
-    status = watch_run(reader, reader.find(args.run_name), console)
-    run_report.print_summary(paths.state(), status, console)
-    return exit_code(reader, status.run, status.outcome)
 
 
 def _interrupt(args: argparse.Namespace, console: Console) -> int:

@@ -22,7 +22,7 @@ import yaml
 from infra.addons import simulated
 from sandbox import monitoring, paths, ports, process, service_config, services, supervisor
 from sandbox.certificates import CertificateAuthority, write_private
-from sandbox.monitoring import late_start, prometheus_client, rbac, setup
+from sandbox.monitoring import late_start, rbac, setup
 from sandbox.node import rbac as node_rbac
 from sandbox.operators import setup as operator_setup
 from sandbox.reporting import Report
@@ -504,5 +504,5 @@ def current_settings(tools: Toolchain) -> ClusterSettings:
     """Return the settings of a sandbox that was started before; only stale files are rewritten."""
     state = paths.state()
     return _prepare(
-        state, tools, lambda _: None, monitored=prometheus_client.prometheus_url(state) is not None
+        state, tools, lambda _: None, monitored=monitoring.prometheus_url(state) is not None
     )

@@ -19,14 +19,17 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
+from infra.domain import naming
+from ops import objects
+from ops.collect import NoSuchRunError
+from ops.runs.one_run import OneRun
 from sandbox import elastic_drill, paths, run_report
 from sandbox.elastic_drill import DrillError as DrillError
 from sandbox.engine import STACK
 from sandbox.node import reclaim
 from sandbox.node.api import Json
-from sandbox.runs import Run, RunNotFoundError, RunStatus, run_dir
+from sandbox.runs import Progress
 from sandbox.session import Session
-from sandbox.watch import watch_run
 
 RUN_FILE = paths.PROJECT / "training" / "runs" / "drill.yaml"
 PREFIX = "drill-"
@@ -52,7 +55,8 @@ class Outcome:
     """Result of one interruption. `allowed`: steps that may be lost."""
 
     title: str
-    status: RunStatus
+    run_id: str
+    progress: Progress
     capacity: str
     resumption: Resumption
     allowed: int
@@ -82,8 +86,9 @@ def run_drill(session: Session, console: Console) -> bool:
     stamp = time.strftime("%m%d%H%M%S")
     names = [f"{PREFIX}reference-{stamp}"]
     console.print("[bold]Reference: a run without interruption[/bold]")
-    reference = watch_run(session.reader, _deploy_copies(session, names), console)
-    _require_completed(reference)
+    undisturbed = _deploy_copies(session, names)
+    elastic_drill.require_finished(session.runs.follow(undisturbed, console))
+    reference = session.runs.progress(undisturbed)
     outcomes = []
     for name, title, notice_s, allowed in (
         ("notice", "reclaimed with notice", NOTICE_S, 0),
@@ -91,11 +96,12 @@ def run_drill(session: Session, console: Console) -> bool:
     ):
         names.append(f"{PREFIX}{name}-{stamp}")
         console.print(f"[bold]Interruption: a spot node is {title}[/bold]")
-        status, capacity, resumption = _interrupt(
-            session, _deploy_copies(session, names), notice_s, console
-        )
-        differing = first_difference(reference.progress.metrics, status.progress.metrics)
-        outcomes.append(Outcome(title, status, capacity, resumption, allowed, differing))
+        target = _deploy_copies(session, names)
+        capacity, resumption = _interrupt(session, target, notice_s, console)
+        progress = session.runs.progress(target)
+        differing = first_difference(reference.metrics, progress.metrics)
+        run_id = objects.run_id_of(target)
+        outcomes.append(Outcome(title, run_id, progress, capacity, resumption, allowed, differing))
         for node in reclaim.restore("all"):
             console.print(f"  node {node} restored", highlight=False)
     runs = {name: _template() for name in names}
@@ -111,7 +117,7 @@ def run_drill(session: Session, console: Console) -> bool:
 
 def _remove_earlier_drill(session: Session, console: Console) -> None:
     """Remove the runs of an earlier drill that was killed, and their folders."""
-    if any(run.name.startswith(PREFIX) for run in session.reader.runs()):
+    if any(objects.label(run, naming.RUN).startswith(PREFIX) for run in session.runs.all()):
         console.print("[bold]Removing the runs of an earlier drill[/bold]")
         session.deploy()
     for folder in session.state.volumes.glob(f"*/checkpoints/{PREFIX}*"):
@@ -120,12 +126,12 @@ def _remove_earlier_drill(session: Session, console: Console) -> None:
 
 def _wait_for_other_runs(session: Session, console: Console) -> None:
     """Wait for other runs: one on the spot nodes would move the drill's runs to other capacity."""
-    for other in session.reader.runs():
+    for other in session.runs.all():
         # A run that is being deleted occupies nodes until its last pod has saved and stopped.
-        with suppress(RunNotFoundError):
-            if not session.reader.snapshot(other).outcome:
-                console.print(f"[bold]Waiting for {other.run_id} to finish[/bold]")
-                watch_run(session.reader, other, console)
+        with suppress(NoSuchRunError):
+            if not session.runs.read(other).summary().over:
+                console.print(f"[bold]Waiting for {objects.run_id_of(other)} to finish[/bold]")
+                session.runs.follow(other, console)
 
 
 def first_difference(wanted: list[dict[str, Any]], got: list[dict[str, Any]]) -> int | None:
@@ -142,10 +148,10 @@ def _template() -> Json:
     return found
 
 
-def _deploy_copies(session: Session, names: list[str]) -> Run:
+def _deploy_copies(session: Session, names: list[str]) -> Json:
     """Add copies of the drill run under these names to the stack; return the last one's run."""
     _deploy(session, {name: _template() for name in names})
-    return session.reader.find(names[-1])
+    return session.runs.find(names[-1])
 
 
 def _deploy(session: Session, runs: Mapping[str, Json]) -> None:
@@ -166,35 +172,34 @@ def _deploy(session: Session, runs: Mapping[str, Json]) -> None:
 
 
 def _interrupt(
-    session: Session, target: Run, notice_s: float, console: Console
-) -> tuple[RunStatus, str, Resumption]:
-    """Reclaim a node of the run at `INTERRUPT_AT_STEP`, then watch the run until it ends."""
-    before = watch_run(
-        session.reader, target, console, until=lambda s: s.progress.step >= INTERRUPT_AT_STEP
-    )
-    if before.outcome:
-        raise DrillError(f"{target.run_id}: ended before it could be interrupted: {before.message}")
-    node = _node_of(session, target)
+    session: Session, target: Json, notice_s: float, console: Console
+) -> tuple[str, Resumption]:
+    """Reclaim a node of the run at `INTERRUPT_AT_STEP`, then follow the run until it ends."""
+    runs = session.runs
+    before = runs.follow(target, console, lambda at: at.step >= INTERRUPT_AT_STEP)
+    if before.summary().over:
+        raise DrillError(f"{before.run_id}: ended before it could be interrupted")
+    node = _node_of(before)
     console.print(f"  [bold]reclaiming {node}[/bold], {notice_s:.0f} s notice", highlight=False)
     watcher = _ResumptionWatcher(session, target)
     watcher.start()
     reclaim.reclaim(
         node, notice_s, on_event=lambda text: console.print(f"  {text}", highlight=False)
     )
-    after = watch_run(session.reader, target, console, until=lambda _: not watcher.is_alive())
+    after = runs.follow(target, console, lambda _: not watcher.is_alive())
     resumption = watcher.result()
-    status = watch_run(session.reader, target, console)
-    _require_completed(status)
-    return status, f"{', '.join(before.flavors)} -> {', '.join(after.flavors)}", resumption
+    elastic_drill.require_finished(runs.follow(target, console))
+    pools = (", ".join(one.summary().pools) for one in (before, after))
+    return " -> ".join(pools), resumption
 
 
 class _ResumptionWatcher(threading.Thread):
     """Polls the run's files until the first step of the next attempt."""
 
-    def __init__(self, session: Session, target: Run) -> None:
+    def __init__(self, session: Session, target: Json) -> None:
         super().__init__(daemon=True)
         self._session, self._target = session, target
-        self._before = session.reader.progress(target)
+        self._before = session.runs.progress(target)
         self._attempt = int(self._before.metrics[-1]["attempt"])
         self._since = time.monotonic()
         self._watched: Resumption | None = None
@@ -202,7 +207,7 @@ class _ResumptionWatcher(threading.Thread):
     def run(self) -> None:
         most = self._before.step
         while time.monotonic() - self._since < RESUME_TIMEOUT_S:
-            progress = self._session.reader.progress(self._target)
+            progress = self._session.runs.progress(self._target)
             lines = progress.metrics
             most = max([most, *(x["step"] for x in lines if x["attempt"] == self._attempt)])
             if lines and lines[-1]["attempt"] > self._attempt:
@@ -216,26 +221,19 @@ class _ResumptionWatcher(threading.Thread):
         self.join()
         if self._watched is None:
             raise DrillError(
-                f"{self._target.run_id}: no step within {RESUME_TIMEOUT_S:.0f} s of its"
-                f" interruption; see {run_dir(self._session.state, self._target)}"
+                f"{objects.run_id_of(self._target)}: no step within {RESUME_TIMEOUT_S:.0f} s of its"
+                f" interruption; see {self._session.runs.folder(self._target)}"
             )
         return self._watched
 
 
-def _node_of(session: Session, target: Run) -> str:
+def _node_of(seen: OneRun) -> str:
     nodes = sorted(
-        pod["spec"]["nodeName"]
-        for pod in session.reader.pods(target)
-        if pod["status"].get("phase") == "Running"
+        pod["spec"]["nodeName"] for pod in seen.pods if pod["status"].get("phase") == "Running"
     )
     if not nodes:
-        raise DrillError(f"{target.run_id}: no running pod to interrupt")
+        raise DrillError(f"{seen.run_id}: no running pod to interrupt")
     return str(nodes[-1])
-
-
-def _require_completed(status: RunStatus) -> None:
-    if status.outcome != "Completed":
-        raise DrillError(f"{status.run.run_id}: {status.outcome.lower()}: {status.message}")
 
 
 def _checkpoint_interval() -> int:
@@ -248,7 +246,7 @@ def _checkpoint_interval() -> int:
 
 
 def _print_outcomes(
-    session: Session, reference: RunStatus, outcomes: list[Outcome], console: Console
+    session: Session, reference: Progress, outcomes: list[Outcome], console: Console
 ) -> None:
     table = Table(title="Interruptions", title_justify="left")
     for column in (
@@ -264,7 +262,7 @@ def _print_outcomes(
         same = outcome.differing_step is None
         table.add_row(
             outcome.title,
-            outcome.status.run.run_id,
+            outcome.run_id,
             f"{outcome.steps_lost} (allowed {outcome.allowed})",
             f"{outcome.resumption.seconds:.1f} s",
             "bit for bit equal" if same else f"differ from step {outcome.differing_step}",
@@ -272,5 +270,6 @@ def _print_outcomes(
         )
     console.print(table)
     picture = session.state.home / "runs" / "drill.png"
-    run_report.draw_loss_curves([reference, *(one.status for one in outcomes)], picture)
+    found = {"reference": reference, **{one.run_id: one.progress for one in outcomes}}
+    run_report.draw_loss_curves(found, picture)
     console.print(f"  loss curves: {picture}", highlight=False)

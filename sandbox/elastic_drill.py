@@ -15,13 +15,14 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-from infra.domain import naming
+from ops import groups, objects
+from ops.runs import states
+from ops.runs.one_run import OneRun
 from sandbox import paths
 from sandbox.node import reclaim
 from sandbox.node.api import Json
-from sandbox.runs import Progress, Run, RunStatus
+from sandbox.runs import Progress
 from sandbox.session import Session
-from sandbox.watch import watch_run
 
 RUN_FILE: Final = paths.PROJECT / "training" / "runs" / "elastic.yaml"
 SECTION: Final = {"trainyard:elasticRuns": {"image": "sandbox.trainyard.dev/ops@source"}}
@@ -75,10 +76,8 @@ def run_elastic(
     template = yaml.safe_load(RUN_FILE.read_text()) | {"overrides": _ENDLESS}
     # First the undisturbed one: of the two spot nodes it leaves one.
     deploy({alone: template | {"groups": {"max": 1, "onDemand": 0}}, name: template})
-    target, undisturbed = session.reader.find(name), session.reader.find(alone)
-    _until(
-        session, target, console, lambda s: groups_of(s.progress) == 2 and s.progress.step > _STEPS
-    )
+    target, undisturbed = session.runs.find(name), session.runs.find(alone)
+    _until(session, target, console, lambda at: groups_of(at) == 2 and at.step > _STEPS)
     stays, goes = (_pod(session, target, number) for number in (0, 1))
     node = str(goes["spec"]["nodeName"])
     console.print(f"  [bold]reclaiming {node}[/bold], {notice_s:.0f} s notice", highlight=False)
@@ -87,20 +86,20 @@ def run_elastic(
         console.print(f"  {text}", highlight=False)
 
     reclaim.reclaim(node, notice_s, on_event=report)
-    left = _until(session, target, console, lambda s: groups_of(s.progress) == 1)
-    _until(session, target, console, lambda s: s.progress.step > left.progress.step + _STEPS)
+    left = _until(session, target, console, lambda at: groups_of(at) == 1)
+    _until(session, target, console, lambda at: at.step > left.step + _STEPS)
     for back in reclaim.restore(node):
         report(f"node {back} restored")
-    grown = _until(session, target, console, lambda s: groups_of(s.progress) == 2)
-    last = grown.progress.step + _STEPS
-    status = _until(session, target, console, lambda s: s.progress.step >= last)
+    grown = _until(session, target, console, lambda at: groups_of(at) == 2)
+    last = grown.step + _STEPS
+    reached = _until(session, target, console, lambda at: at.step >= last)
     restarted = _identity(_pod(session, target, 0)) != _identity(stays)
     console.print(f"  waiting for step {last} of the undisturbed run", highlight=False)
-    other = _until(session, undisturbed, console, lambda s: s.progress.step >= last)
-    wanted, got = (_up_to(one.progress, last) for one in (other, status))
+    other = _until(session, undisturbed, console, lambda at: at.step >= last)
+    wanted, got = (_up_to(one, last) for one in (other, reached))
     return ElasticOutcome(
-        run_id=target.run_id,
-        changes=changes(status.progress),
+        run_id=objects.run_id_of(target),
+        changes=changes(reached),
         restarted=restarted,
         steps=last,
         differing_step=next((s for s in range(1, last + 1) if wanted.get(s) != got.get(s)), None),
@@ -159,21 +158,28 @@ def _up_to(progress: Progress, step: int) -> dict[int, Any]:
 
 
 def _until(
-    session: Session, target: Run, console: Console, found: Callable[[RunStatus], bool]
-) -> RunStatus:
-    status = watch_run(session.reader, target, console, until=found)
-    if status.outcome:
-        raise DrillError(f"{target.run_id}: {status.outcome.lower()}: {status.message}")
-    return status
+    session: Session, target: Json, console: Console, found: Callable[[Progress], bool]
+) -> Progress:
+    seen = session.runs.follow(target, console, found)
+    if seen.summary().over:
+        raise DrillError(f"{seen.run_id}: {seen.summary().state}: {seen.summary().message}")
+    return session.runs.progress(target)
 
 
-def _pod(session: Session, target: Run, number: int) -> Json:
+def require_finished(ended: OneRun) -> None:
+    """Raise DrillError unless the run has reached its last step."""
+    one = ended.summary()
+    if one.state != states.FINISHED:
+        raise DrillError(f"{one.run_id}: {one.state}: {one.message}")
+
+
+def _pod(session: Session, target: Json, number: int) -> Json:
     """Return the running pod of a group."""
-    for pod in session.reader.pods(target):
-        mine = pod["metadata"]["labels"].get(naming.GROUP) == str(number)
+    for pod in session.runs.read(target).pods:
+        mine = groups.number_of(pod) == number
         if mine and pod["status"].get("phase") == "Running":
             return pod
-    raise DrillError(f"{target.run_id}: group {number} has no running pod")
+    raise DrillError(f"{objects.run_id_of(target)}: group {number} has no running pod")
 
 
 def _identity(pod: Json) -> tuple[str, str]:

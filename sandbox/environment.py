@@ -16,8 +16,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from sandbox import paths, plugins
-from sandbox.monitoring import prometheus_client
+from sandbox import monitoring, paths, plugins
 from sandbox.ports import LOOPBACK
 from sandbox.reporting import Report
 from sandbox.services import ClusterSettings
@@ -31,7 +30,7 @@ _NO_CLUSTER = "{apiVersion: v1, kind: Config, clusters: [], contexts: [], users:
 def variables(settings: ClusterSettings) -> dict[str, str]:
     """Return the variables to export; PATH is complete."""
     state = settings.state
-    prometheus = prometheus_client.prometheus_url(state)
+    prometheus = monitoring.prometheus_url(state)
     return _engine_variables(state, state.backend) | {
         **({"PROMETHEUS_URL": prometheus} if prometheus else {}),
         "KUBECONFIG": str(state.kubeconfig),

@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
+from ops.runs.one_run import OneRun
 from sandbox import paths
-from sandbox.runs import RunStatus, run_dir
+from sandbox.runs import Progress, Runs
 from training import spec
 
 
-def print_summary(state: paths.State, status: RunStatus, console: Console) -> bool:
+def print_summary(runs: Runs, ended: OneRun, console: Console) -> bool:
     """Print the summary of a run; return False when its newest checkpoint fails verification."""
-    folder = run_dir(state, status.run)
-    metrics, events = status.progress.metrics, status.progress.events
-    table = Table(title=f"Run {status.run.run_id}", show_header=False, title_justify="left")
+    folder, progress = runs.folder(ended.run), runs.progress(ended.run)
+    metrics, events = progress.metrics, progress.events
+    table = Table(title=f"Run {ended.run_id}", show_header=False, title_justify="left")
     table.add_column(style="bold")
     table.add_column(overflow="fold")
-    table.add_row("outcome", status.outcome.lower())
+    table.add_row("outcome", ended.summary().state)
     if metrics:
-        table.add_row("steps", str(status.progress.step))
+        table.add_row("steps", str(progress.step))
         table.add_row(
             "loss",
             f"{metrics[0]['loss']:.3f} at the first step, {metrics[-1]['loss']:.3f} at the last",
@@ -38,8 +39,8 @@ def print_summary(state: paths.State, status: RunStatus, console: Console) -> bo
         table.add_row("evaluation", text)
     good, text = verify_newest(folder)
     table.add_row("checkpoint", text)
-    picture = state.home / "runs" / f"{status.run.run_id}.png"
-    draw_loss_curves([status], picture)
+    picture = runs.state.home / "runs" / f"{ended.run_id}.png"
+    draw_loss_curves({ended.run_id: progress}, picture)
     table.add_row("loss curve", str(picture))
     table.add_row("metrics", str(folder / spec.METRICS_FILE))
     console.print(table)
@@ -65,17 +66,17 @@ def verify_newest(folder: Path) -> tuple[bool, str]:
     return False, f"{newest} DOES NOT VERIFY: {last}"
 
 
-def draw_loss_curves(statuses: Sequence[RunStatus], picture: Path) -> None:
-    """Draw the training loss of runs by step, with a triangle at each resume."""
+def draw_loss_curves(found: Mapping[str, Progress], picture: Path) -> None:
+    """Draw the training loss of runs (by run id) by step, with a triangle at each resume."""
     from matplotlib.figure import Figure
 
     picture.parent.mkdir(parents=True, exist_ok=True)
     figure = Figure(figsize=(10, 5.5), layout="constrained")
     axes = figure.subplots()
-    for status in statuses:
-        losses = {line["step"]: line["loss"] for line in status.progress.metrics}
-        [line] = axes.plot(list(losses), list(losses.values()), label=status.run.run_id)
-        events = (e for e in status.progress.events if e.get("event") == "resumed")
+    for run_id, progress in found.items():
+        losses = {line["step"]: line["loss"] for line in progress.metrics}
+        [line] = axes.plot(list(losses), list(losses.values()), label=run_id)
+        events = (e for e in progress.events if e.get("event") == "resumed")
         resumed = [e["from_step"] for e in events if e["from_step"] in losses]
         axes.plot(resumed, [losses[step] for step in resumed], "^", color=line.get_color())
     axes.set(xlabel="step", ylabel="loss (nats per token)")

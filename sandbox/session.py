@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from infra.config import ConfigError, stack_values
 from sandbox import cluster, environment, example_environment, operators, paths, toolchain
 from sandbox.engine import Engine
 from sandbox.node import images, reclaim
-from sandbox.runs import RunReader
+from sandbox.runs import Runs
 from sandbox.services import ClusterSettings
 from training import source
 
@@ -30,10 +31,10 @@ class Session:
         """The sandbox's folders."""
         return self.settings.state
 
-    @property
-    def reader(self) -> RunReader:
-        """Reader of the runs in this cluster."""
-        return RunReader(self.state)
+    @functools.cached_property
+    def runs(self) -> Runs:
+        """The runs in this cluster."""
+        return Runs(self.state)
 
     def deploy(self, config_file: Path | None = None) -> dict[str, Any]:
         """Run `pulumi up`; return the stack's outputs.

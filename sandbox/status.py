@@ -2,81 +2,83 @@
 
 from __future__ import annotations
 
+import datetime as dt
+from collections.abc import Sequence
+
 from rich.console import Console
-from rich.table import Table
 
 from infra.domain import naming
-from sandbox import cluster, paths
-from sandbox.monitoring import MonitoringError, prometheus_client
-from sandbox.node.api import Client, Json, node_path
-from sandbox.runs import RunReader
-from sandbox.watch import state_line, training_line
+from ops import metrics, objects
+from ops.cluster import Cluster
+from ops.collect import NODES
+from ops.commands import printer
+from ops.metrics import MetricsUnknownError, PrometheusClient
+from ops.objects import Json
+from ops.runs import list_command
+from ops.runs.listing import read_listing
+from sandbox import cluster as embedded
+from sandbox import monitoring, paths
 
 
 def print_status(console: Console) -> int:
     """Print the tables; return 0 when every service is running, else 1."""
-    rows = cluster.health()
+    rows = embedded.health()
     if len(rows) == 1:
         console.print("The sandbox is down; `make up` starts it.")
         return 1
-    table = Table("service", "state", "pid", title="Services", title_justify="left")
-    for row in rows:
-        table.add_row(row.name, row.state, str(row.pid or ""))
-    console.print(table)
+    services = [(row.name, row.state, str(row.pid or "")) for row in rows]
+    _print_table("Services", [("SERVICE", "STATE", "PID"), *services], console)
     healthy = all(row.state == "running" for row in rows)
     if any(row.name == "apiserver" and row.state == "running" for row in rows):
-        _print_nodes(console)
-        _print_runs(console)
-        _print_alerts(console)
+        api = Cluster(paths.state().kubeconfig)
+        nodes = sorted(_node_row(one) for one in api.items(NODES))
+        _print_table("Nodes", [("NODE", "POOL", "GPUS", "READY"), *nodes], console)
+        url = monitoring.prometheus_url(paths.state())
+        prometheus = metrics.connect(url or "", api)
+        _print_runs(prometheus, api, console)
+        if url:
+            _print_alerts(prometheus, console)
     console.print(f"Logs: {paths.state().logs}", highlight=False)
     return 0 if healthy else 1
 
 
-def _print_nodes(console: Console) -> None:
-    nodes = Client(paths.state().kubeconfig).get(node_path())["items"]
-    table = Table("node", "pool", "GPUs", "ready", title="Nodes", title_justify="left")
-    for node in nodes:
-        labels = node["metadata"].get("labels", {})
-        gpus = node["status"].get("allocatable", {}).get(naming.GPU, "0")
-        table.add_row(
-            node["metadata"]["name"],
-            labels.get(naming.POOL, ""),
-            gpus,
-            _ready_text(node),
-        )
-    console.print(table)
+def _node_row(node: Json) -> tuple[str, ...]:
+    gpus = objects.status(node).get("allocatable", {}).get(naming.GPU, "0")
+    ready = "yes" if objects.condition_is_true(node, "Ready") else "no"
+    return objects.name(node), objects.label(node, naming.POOL), gpus, ready
 
 
-def _print_runs(console: Console) -> None:
-    reader = RunReader(paths.state())
-    runs = reader.runs()
-    if not runs:
-        return
-    table = Table("run", "namespace", "state", "training", title="Runs", title_justify="left")
-    for run in runs:
-        status = reader.snapshot(run)
-        table.add_row(run.run_id, run.namespace, state_line(status), training_line(status))
-    console.print(table)
+def _print_runs(prometheus: PrometheusClient, cluster: Cluster, console: Console) -> None:
+    listing = read_listing(cluster, None, prometheus)
+    _print_lines("Runs", list_command.lines(listing, dt.datetime.now(dt.UTC)), console)
 
 
-def _print_alerts(console: Console) -> None:
-    base = prometheus_client.prometheus_url(paths.state())
-    if base is None:
-        return
+def _print_alerts(prometheus: PrometheusClient, console: Console) -> None:
     try:
-        firing = prometheus_client.firing_alerts(base)
-    except MonitoringError as error:
+        firing = prometheus.query('ALERTS{alertstate="firing"}')
+    except MetricsUnknownError as error:
         console.print(str(error), highlight=False)
         return
     count = f"{len(firing)} alerts firing" if firing else "no alert firing"
-    console.print(f"Prometheus: {base}, {count}", highlight=False)
+    console.print(f"Prometheus: {prometheus.place}, {count}", highlight=False)
     if firing:
-        table = Table("alert", "severity", "labels", title="Alerts", title_justify="left")
-        for alert in firing:
-            table.add_row(alert.name, alert.severity, alert.labels)
-        console.print(table)
+        rows = sorted(_alert_row(dict(one.labels)) for one in firing)
+        _print_table("Alerts", [("ALERT", "SEVERITY", "LABELS"), *rows], console)
 
 
-def _ready_text(node: Json) -> str:
-    conditions = {c["type"]: c["status"] for c in node["status"].get("conditions", [])}
-    return "yes" if conditions.get("Ready") == "True" else "no"
+def _alert_row(labels: dict[str, str]) -> tuple[str, str, str]:
+    name, severity = labels.pop("alertname"), labels.pop("severity", "")
+    hidden = ("__name__", "alertstate", "owner")
+    rest = " ".join(f"{k}={v}" for k, v in sorted(labels.items()) if k not in hidden)
+    return name, severity, rest
+
+
+def _print_table(title: str, rows: Sequence[Sequence[str]], console: Console) -> None:
+    _print_lines(title, list_command.table(rows), console)
+
+
+def _print_lines(title: str, lines: Sequence[str], console: Console) -> None:
+    show = printer(console)
+    show(title)
+    for line in lines:
+        show(f"  {line}")

@@ -15,6 +15,7 @@ from ops import collect, objects
 from ops.cluster import Cluster, ClusterError
 from ops.collect import JOBS
 from ops.commands import Group, printer
+from ops.logs import Line
 from ops.objects import Json
 from ops.runs import following, progress, states
 from ops.runs.gangs import groups_text
@@ -22,9 +23,10 @@ from ops.runs.list_command import progress_text
 from ops.runs.listing import RunSummary
 from ops.runs.log_reader import LogReader, main_container
 from ops.runs.one_run import OneRun, read_run
-from ops.runs.progress import NO_PROGRESS, Progress
+from ops.runs.progress import NO_PROGRESS
 from ops.runs.scope import read_in_scope
 from ops.runs.show_command import add_run
+from ops.snapshot import format_duration
 from training.spec import EXIT_PREEMPTED
 
 PROGRESS_EVERY_S: Final = 10.0
@@ -49,24 +51,38 @@ def add(commands: Group) -> None:
 def run(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
     """Follow a run. Return its exit code; 1 if it was deleted, 75 if it was stopped."""
     known = read_in_scope(args, cluster, lambda space: collect.list_runs(cluster, space))
-    found = collect.find_run(known, args.run_name)
-    show = printer(console)
+    now = follow(cluster, collect.find_run(known, args.run_name), printer(console))
+    return exit_code(cluster, now)
+
+
+def follow(
+    cluster: Cluster,
+    found: Json,
+    show: Print,
+    until: Callable[[], bool] = lambda: False,
+    poll_s: float = following.POLL_S,
+) -> OneRun:
+    """Show changes of a run until it has ended or `until` holds; return it as it is then."""
     shown, told_at, at = "", 0.0, NO_PROGRESS
     reader: LogReader | None = None
+    lines: list[Line] = []
     while True:
+        enough = until()
         now = following.read_again(lambda: read_run(cluster, found), show)
-        reader = _reader(cluster, now, reader)
-        newer = _progress(reader, show, at)
+        if (chosen := _reader(cluster, now, reader)) is not reader:
+            reader, lines = chosen, []
+        lines = [*lines, *_new_lines(reader, show)][-_TAIL:]
+        newer = progress.newer(progress.from_log(lines), at)
         one = now.summary(newer)
         line = describe(one)
         moved = newer.step != at.step and time.monotonic() - told_at >= PROGRESS_EVERY_S
-        if line != shown or moved or (one.over and newer != at):
+        if line != shown or moved or ((one.over or enough) and newer != at):
             show(f"{one.run_id}: {line}{_step_text(one)}")
             shown, told_at = line, time.monotonic()
             at = newer
-        if one.over:
-            return exit_code(now, _jobs(cluster, now))
-        time.sleep(following.POLL_S)
+        if one.over or enough:
+            return now
+        time.sleep(poll_s)
 
 
 def describe(one: RunSummary) -> str:
@@ -89,7 +105,9 @@ def _step_text(one: RunSummary) -> str:
     if one.progress.step is None:
         return ""
     loss = f", loss {one.progress.loss:.3f}" if one.progress.loss is not None else ""
-    return f"; step {progress_text(one)}{loss}"
+    left = None if one.over else one.progress.seconds_left
+    rest = f", about {format_duration(left)} left" if left is not None else ""
+    return f"; step {progress_text(one)}{loss}{rest}"
 
 
 def _reader(cluster: Cluster, now: OneRun, reader: LogReader | None) -> LogReader | None:
@@ -107,15 +125,15 @@ def _reader(cluster: Cluster, now: OneRun, reader: LogReader | None) -> LogReade
     )
 
 
-def _progress(reader: LogReader | None, show: Print, at: Progress) -> Progress:
-    """Return the progress by the newest lines of rank 0's log; a log that cannot be read changes nothing."""
+def _new_lines(reader: LogReader | None, show: Print) -> Sequence[Line]:
+    """Return the newest lines of rank 0's log; none of a log that cannot be read."""
     if reader is None:
-        return at
+        return []
     try:
-        lines = following.read_again(reader.read, show)
+        found = following.read_again(reader.read, show)
     except ClusterError:
-        return at
-    return progress.newer(progress.from_log(lines or []), at)
+        return []
+    return found or []
 
 
 def _jobs(cluster: Cluster, now: OneRun) -> Sequence[Json]:
@@ -126,7 +144,7 @@ def _jobs(cluster: Cluster, now: OneRun) -> Sequence[Json]:
         return []
 
 
-def exit_code(now: OneRun, jobs: Sequence[Json]) -> int:
+def exit_code(cluster: Cluster, now: OneRun) -> int:
     """Return the exit code of a run that has ended: by its pods, else by the conditions of its objects.
 
     A failed run whose code is not recorded any more returns 1.
@@ -145,7 +163,7 @@ def exit_code(now: OneRun, jobs: Sequence[Json]) -> int:
     own = [code for _, code in sorted(codes) if code != EXIT_PREEMPTED]
     if own:
         return own[0]
-    for item in (*jobs, now.run):
+    for item in (*_jobs(cluster, now), now.run):
         if found := _EXIT_CODE.search(str(objects.condition(item, "Failed").get("message", ""))):
             return int(found[1])
     return 1

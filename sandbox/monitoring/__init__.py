@@ -1,12 +1,15 @@
 """Monitoring of a sandbox: Prometheus, kube-state-metrics and a simulated DCGM exporter.
 
 `rbac.py` holds permissions, `scrape_config.py` the scrape configuration, `setup.py` command lines and files;
-`prometheus_client.py` reads alerts; `exporter/` and `gpu_faults.py` simulate DCGM.
+`exporter/` and `gpu_faults.py` simulate DCGM.
 """
 
 from __future__ import annotations
 
+import json
 import os
+
+from sandbox import paths, supervisor
 
 MONITORING_ENV = "SANDBOX_MONITORING"
 """`off` starts a sandbox without monitoring, as benchmarks and most tests do."""
@@ -14,6 +17,16 @@ MONITORING_ENV = "SANDBOX_MONITORING"
 
 class MonitoringError(Exception):
     """A monitoring request cannot be served; the text is one line."""
+
+
+def prometheus_url(state: paths.State) -> str | None:
+    """Return the base URL of a sandbox's Prometheus; None without monitoring."""
+    try:
+        specs = json.loads(supervisor.services_file(state).read_text())
+    except (OSError, ValueError):
+        return None
+    found = (spec["probe"]["url"] for spec in specs if spec["name"] == "prometheus")
+    return next((str(url).removesuffix("/-/ready") for url in found), None)
 
 
 def is_enabled() -> bool:

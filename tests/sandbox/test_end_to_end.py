@@ -20,9 +20,11 @@ import pytest
 import yaml
 
 from infra.domain import naming
+from ops import objects
 from sandbox import paths
 from sandbox.node import reclaim
-from sandbox.runs import Run, RunReader
+from sandbox.node.api import Json
+from sandbox.runs import Runs
 from tests.sandbox.node_kit import until
 from tests.unit.ops import github_server
 
@@ -114,7 +116,7 @@ def test_up_trains_a_model_better_than_unigram_and_lists_addresses(
     )
     assert evaluation, text[-3000:]
     assert float(evaluation[1]) < 0.8 * float(evaluation[2])
-    assert re.search(r"admitted to spot after \d+ s", text)
+    assert re.search(r"running, on spot; step \d+/\d+, loss [\d.]+", text)
     assert "every hash verified" in re.sub(r"[│\s]+", " ", text)
     assert list((cluster.state.home / "runs").glob("hello-*.png"))
     assert "make interrupt" in text
@@ -339,11 +341,11 @@ def test_wait_exits_with_the_exit_code_of_a_failed_run(
     config = str(_stack_with(["hello", run, unprepared], tmp_path))
     done = _pulumi(cluster, "up", "--yes", "--skip-preview", "--config-file", config)
     assert done.returncode == 0, done.stdout + done.stderr
-    waited = _sandbox(cluster, "wait", "impossible")
+    waited = _ops(cluster, "run", "wait", "impossible")
     assert waited.returncode == 78, waited.stdout + waited.stderr
-    run_seen = RunReader(cluster.state).snapshot(RunReader(cluster.state).find("impossible"))
-    assert run_seen.restarts == 0
-    waited = _sandbox(cluster, "wait", "unprepared")
+    runs = Runs(cluster.state)
+    assert runs.read(runs.find("impossible")).summary().attempt == 1
+    waited = _ops(cluster, "run", "wait", "unprepared")
     assert waited.returncode == 78, waited.stdout + waited.stderr
     why = _ops(cluster, "run", "why", "unprepared").stdout
     assert "its dataset could not be prepared" in why
@@ -429,9 +431,9 @@ def test_runs_go_on_in_another_zone_after_theirs_is_lost(
     file = _stack_with(["hello", _run_file(tmp_path, "zonal", overrides={"steps": 300})], tmp_path)
     done = _pulumi(cluster, "up", "--yes", "--skip-preview", "--config-file", str(file))
     assert done.returncode == 0, done.stdout + done.stderr
-    reader = RunReader(cluster.state)
-    run = reader.find("zonal")
-    before = _reached(reader, run, 15)
+    runs = Runs(cluster.state)
+    run = runs.find("zonal")
+    before = _reached(runs, run, 15)
     nodes, others = _in_zone(cluster, lost), _in_zone(cluster, "sandbox-1b")
     begun = time.monotonic()
     for node in nodes:
@@ -442,8 +444,8 @@ def test_runs_go_on_in_another_zone_after_theirs_is_lost(
     updated = time.monotonic()
     assert _in_zone(cluster, new) == nodes and not _in_zone(cluster, lost)
     assert _in_zone(cluster, "sandbox-1b") == others
-    until(lambda: reader.progress(run).step > before, "the run goes on", 600.0)
-    resumed = [e for e in reader.progress(run).events if e.get("event") == "resumed"]
+    until(lambda: runs.progress(run).step > before, "the run goes on", 600.0)
+    resumed = [e for e in runs.progress(run).events if e.get("event") == "resumed"]
     assert before - 20 <= resumed[-1]["from_step"] <= before, resumed
     print(
         f"{len(nodes)} nodes lost at step {before}; updated after {updated - begun:.0f} s, past this step"
@@ -456,10 +458,10 @@ def test_runs_go_on_in_another_zone_after_theirs_is_lost(
     assert done.returncode == 0 and sorted(_in_zone(cluster, lost)) == sorted(nodes)
 
 
-def _reached(reader: RunReader, run: Run, step: int) -> int:
+def _reached(runs: Runs, run: Json, step: int) -> int:
     """Wait until a run has passed a step, and return where it is."""
-    until(lambda: reader.progress(run).step >= step, f"step {step}", 600.0)
-    return reader.progress(run).step
+    until(lambda: runs.progress(run).step >= step, f"step {step}", 600.0)
+    return runs.progress(run).step
 
 
 def _line_of(text: str, kind: str, what: str) -> int:
@@ -499,7 +501,7 @@ def _ops(cluster: Cluster, *args: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def _drained_and_resumed(cluster: Cluster, reader: RunReader, run: Run) -> None:
+def _drained_and_resumed(cluster: Cluster, runs: Runs, run: Json) -> None:
     """The run saves and stops when its queue is drained, and goes on from there."""
     until(
         lambda: "has trained for" in _ops(cluster, "run", "why", "last").stdout,
@@ -508,11 +510,11 @@ def _drained_and_resumed(cluster: Cluster, reader: RunReader, run: Run) -> None:
     )
     drained = _ops(cluster, "stack", "drain", "--timeout", "300")
     assert drained.returncode == 0, drained.stdout + drained.stderr
-    saved = reader.progress(run).step
+    saved = runs.progress(run).step
     assert "its queue is stopped" in _ops(cluster, "run", "why", "last").stdout
     assert _ops(cluster, "stack", "resume").returncode == 0
-    until(lambda: reader.progress(run).step > saved, "the run goes on", 300.0)
-    resumed = [e for e in reader.progress(run).events if e.get("event") == "resumed"]
+    until(lambda: runs.progress(run).step > saved, "the run goes on", 300.0)
+    resumed = [e for e in runs.progress(run).events if e.get("event") == "resumed"]
     assert resumed[-1]["from_step"] == saved, resumed
 
 
@@ -524,20 +526,21 @@ def test_destroy_lets_a_running_run_save_and_deletes_the_whole_stack(
     )
     done = _pulumi(cluster, "up", "--yes", "--skip-preview", "--config-file", config)
     assert done.returncode == 0, done.stdout + done.stderr
-    reader = RunReader(cluster.state)
-    run = reader.find("last")
-    until(lambda: reader.progress(run).step > 0, "the run trains", 300.0)
+    runs = Runs(cluster.state)
+    run = runs.find("last")
+    run_id = objects.run_id_of(run)
+    until(lambda: runs.progress(run).step > 0, "the run trains", 300.0)
     if full:
         without = tmp_path / "without"
         without.mkdir()
         review = _review(cluster, str(_stack_with(["hello"], without)), tmp_path, "--live")
-        assert _runs_of(review) == {run.run_id: "stopped"}
+        assert _runs_of(review) == {run_id: "stopped"}
         (unsaved,) = review["live"]["unsaved"]
         assert unsaved["gpus"] > 0 and 0 < unsaved["gpuHours"] < 1, unsaved
         assert review["live"]["nodes"]["spot"] == 2 and review["live"]["usdPerHour"] == 0
-        _drained_and_resumed(cluster, reader, run)
+        _drained_and_resumed(cluster, runs, run)
 
-    with _pods_watched(cluster, run.run_id, tmp_path) as seen:
+    with _pods_watched(cluster, run_id, tmp_path) as seen:
         done = _pulumi(cluster, "destroy", "--yes", "--skip-preview", "--config-file", config)
     assert done.returncode == 0, done.stdout + done.stderr
     assert '"exitCode": 75' in seen.read_text(), "no pod ended with a good checkpoint"

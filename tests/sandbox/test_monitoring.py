@@ -23,7 +23,7 @@ from ops.ledger.model import Hold
 from ops.ledger.record import Record
 from sandbox import cluster as embedded
 from sandbox import environment, monitoring, paths, process, toolchain
-from sandbox.monitoring import late_start, prometheus_client
+from sandbox.monitoring import late_start
 from sandbox.node import images
 from sandbox.toolchain.tools import MONITORING_TOOLS
 from tests.golden.example_runs import PREPARED, run
@@ -129,7 +129,7 @@ def prometheus(cluster: Cluster) -> Iterator[str]:
     after = _services(cluster)
     assert set(after) - set(before) == set(SERVICES)
     assert {name: after[name] for name in before} == before, "others were started again"
-    url = prometheus_client.prometheus_url(cluster.state)
+    url = monitoring.prometheus_url(cluster.state)
     assert url
     yield url
     _switch(cluster, "off")
@@ -271,7 +271,8 @@ def test_injected_gpu_error_fires_an_alert_shown_by_status(watched: Watched) -> 
         return done.stdout
 
     def firing() -> bool:
-        return any(NODE in alert.labels for alert in prometheus_client.firing_alerts(watched.url))
+        query = f'ALERTS{{alertstate="firing",node="{NODE}"}}'
+        return bool(watched.ask("query", query=query)["result"])
 
     watched.await_series(f'{series.GPU_XID}{{node="{NODE}"}} == 0')
     assert not firing()

@@ -224,6 +224,10 @@ def test_wait_ends_with_the_exit_code_of_the_run(
         == 78
     )
     text(capsys.readouterr().out)
+    training = ChangingCluster(*states_of(status=failed))
+    training.texts["a/log"] = f"{at(20)} step 60/1000 loss 6.0\n{at(10)} step 120/1000 loss 5.402\n"
+    assert call(monkeypatch, training, "run", "wait", "hello") == 78
+    assert "; step 120/1000, loss 5.402, about 2 min left" in capsys.readouterr().out
     done = {"conditions": [condition("Completed", message="all")]}
     assert call(monkeypatch, ChangingCluster(*states_of(status=done)), "run", "wait", "hello") == 0
     bare = {"conditions": [condition("Failed", message="jobset failed: exit code 9 of a pod")]}

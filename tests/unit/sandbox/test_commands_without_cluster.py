@@ -11,7 +11,7 @@ from sandbox import cli, paths
 from tests.unit.snapshots import Snapshot
 
 
-@pytest.mark.parametrize("command", [["wait", "hello"], ["interrupt", "spot-0"], ["env"]])
+@pytest.mark.parametrize("command", [["interrupt", "spot-0"], ["env"]])
 def test_command_without_a_cluster_reports_one_line(
     command: list[str],
     tmp_path: Path,
