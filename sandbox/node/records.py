@@ -11,6 +11,7 @@ NODE/reclaimed/NODE.json                manifests of reclaimed nodes
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -148,8 +149,10 @@ class Attempt:
         if found:
             return found
         lost = {"exit_code": EXIT_KILLED, "finished_at": time.time(), "tail": "", "oom_kills": 0}
-        save(str(self.path), "exit.json", {**lost, "lost": True})
-        return load_json(self.path / "exit.json")
+        lost["lost"] = True
+        with contextlib.suppress(FileNotFoundError):  # the pod is being removed
+            save(str(self.path), "exit.json", lost)
+        return load_json(self.path / "exit.json") or lost
 
     def signal(self, number: int) -> bool:
         """Send a signal to the container's main process; return False when it does not run."""

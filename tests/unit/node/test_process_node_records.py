@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -86,6 +87,9 @@ def test_a_shim_that_is_killed_counts_as_exit_137(attempt: Attempt) -> None:
     exit_ = attempt.exit()
     assert exit_ is not None and exit_["exit_code"] == 137 and exit_["lost"]
     assert attempt.exit() == exit_, "what was decided once stays"
+    shutil.rmtree(attempt.path)
+    gone = attempt.exit()
+    assert gone is not None and gone["lost"], "a probe may still ask after the pod's removal"
     signal_process(run["pid"], run["start"], signal.SIGKILL)  # bubblewrap would have done it
 
 
