@@ -82,6 +82,7 @@ def main() -> None:
     try:
         dry = pulumi.runtime.is_dry_run()
         planned = plan.make(engine_values(), pulumi.get_stack(), ROOT, preview=dry)
+        add_ons.pull_charts(planned.config, ROOT)
     except ConfigError as error:
         raise pulumi.RunError(str(error)) from None
     if planned.placeholders:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import graphlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,6 +14,7 @@ from infra.addons.model import Installable
 from infra.addons.registry import ADD_ONS
 from infra.domain import naming
 from infra.kubernetes import helm
+from infra.kubernetes.helm import Chart
 from infra.kubernetes.objects import KubernetesObject, Manifest, metadata
 
 KUBE_SYSTEM: Final = "kube-system"
@@ -51,8 +52,10 @@ class AddOnsArgs:
     """What to install, in any order."""
 
     plans: tuple[Installable, ...]
+    charts: Mapping[str, Chart]
+    """Their charts, by name of the add-on."""
     mirror: str = ""
-    """Registry of all charts and images; empty: upstream registries."""
+    """Registry of all images; empty: upstream registries."""
 
 
 class AddOns(pulumi.ComponentResource):
@@ -62,6 +65,7 @@ class AddOns(pulumi.ComponentResource):
         # The type token predates the class name.
         super().__init__(naming.infra_type("Operators"), name, None, opts)
         self._name = name
+        self._charts = args.charts
         self._mirror = args.mirror
         self._namespaces = self._make_namespaces(args.plans)
         made: dict[str, list[pulumi.Resource]] = {}
@@ -101,7 +105,7 @@ class AddOns(pulumi.ComponentResource):
         if add_on.chart:
             release = helm.release(
                 f"{self._name}-{plan.add_on}",
-                mirror.chart(plan.add_on, self._mirror),
+                self._charts[plan.add_on],
                 release_name=add_on.release_name,
                 namespace=add_on.namespace,
                 values=plan.values,

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
+from infra.addons import mirror
 from infra.addons.component import AddOnsArgs
 from infra.addons.cost_control import COST_CONTROL, CostControlArgs
 from infra.addons.elastic_runs import ELASTIC_RUNS, ElasticRunsArgs
@@ -23,6 +26,8 @@ from infra.config import arguments, platform_record
 from infra.config.model import StackConfig
 from infra.config.sections.validation import TRAINER_IMAGE
 from infra.domain.pools import Autoscaler, Nodes
+from infra.kubernetes import chart_archives
+from infra.kubernetes.helm import Chart
 
 
 def _image(config: StackConfig, name: str) -> ControllerImage:
@@ -80,8 +85,28 @@ def args(config: StackConfig) -> AddOnsArgs:
     if config.elastic_runs:
         wanted.append(ELASTIC_RUNS)
     return AddOnsArgs(
-        plans=tuple(plan(add_on, config) for add_on in wanted), mirror=config.mirror or ""
+        plans=tuple(plan(add_on, config) for add_on in wanted),
+        charts={add_on.name: chart(config, add_on.name) for add_on in wanted},
+        mirror=config.mirror or "",
     )
+
+
+def chart(config: StackConfig, name: str) -> Chart:
+    """Return an add-on's chart with the stack's settings."""
+    found = mirror.chart(name, config.mirror or "")
+    if chosen := config.charts.get(name):
+        return replace(found, digest=chosen.digest or "", values=chosen.values)
+    return found
+
+
+def charts(config: StackConfig) -> tuple[Chart, ...]:
+    """Return the charts of all add-ons that the stack installs."""
+    return tuple(chart(config, name) for name in installed(config) if ADD_ONS[name].chart)
+
+
+def pull_charts(config: StackConfig, project: Path) -> None:
+    """Pull the archives of charts with a digest that the project lacks. Raises ChartError."""
+    chart_archives.ensure(charts(config), project)
 
 
 def installed(config: StackConfig) -> tuple[str, ...]:

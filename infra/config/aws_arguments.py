@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pulumi
 
-from infra.addons import fluent_bit, mirror
+from infra.addons import fluent_bit
 from infra.addons.cluster_autoscaler import AUTOSCALER_TAGS
-from infra.config import arguments, platform_record
+from infra.config import add_ons, arguments, platform_record
 from infra.config.model import OnAws, StackConfig
 from infra.config.sections.cluster import cluster_choice, support_warning
 from infra.config.sections.network import network_args
@@ -39,7 +39,7 @@ def foundation(config: StackConfig, on: OnAws, stack: str) -> AwsStackArgs:
         pools=config.pools_of(Nodes.MANAGED, Nodes.KARPENTER),
         autoscaler=config.autoscaler,
         charts={
-            name: mirror.chart(name, config.mirror or "")
+            name: add_ons.chart(config, name)
             for name in ("karpenter", "karpenterCrd", "clusterAutoscaler")
         },
         autoscaler_tag=AUTOSCALER_TAGS[on.cluster.version],

@@ -20,7 +20,7 @@ from infra.config.sections.network import (
 )
 from infra.config.sections.node_pools import PoolConfig
 from infra.config.sections.observability import ObservabilityConfig
-from infra.config.sections.operators import Mirror, OperatorsConfig
+from infra.config.sections.operators import ChartConfig, Mirror, OperatorsConfig
 from infra.config.sections.run_page import RunPageConfig
 from infra.config.sections.signatures import SignaturesConfig
 from infra.config.sections.steering import SteeringConfig
@@ -100,6 +100,8 @@ class StackConfig(StrictModel):
     mirror: Mirror | None = None
     """Registry, or a folder in one, that has every chart and image that the stack installs; see
     `python -m infra.cli.mirror`. Default: each comes from its upstream registry."""
+    charts: dict[Str, ChartConfig] = Field(default={})
+    """Charts by name of an add-on that the stack installs: pinned digests, and values of your own."""
     validation: ValidationConfig | None = None
     """Checks of the nodes. Default: none."""
     observability: ObservabilityConfig | None = None

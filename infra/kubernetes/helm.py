@@ -17,6 +17,9 @@ _PENDING: Final = "another operation (install/upgrade/rollback) is in progress"
 _EXISTS: Final = "cannot re-use a name that is still in use"
 """Helm's errors for a release whose last operation was killed, and for one that the stack's state lacks."""
 
+ARCHIVES: Final = ".charts"
+"""Folder of charts' archives in the project, which git ignores."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Chart:
@@ -29,6 +32,17 @@ class Chart:
     """URL of a chart index."""
     image_values: Mapping[str, Any] = field(default_factory=dict)
     """Values that set its images' registry to a mirror; empty: the chart's registries."""
+    digest: str = ""
+    """Digest of its archive, sha256:..., which is then installed from a file; empty: from its registry."""
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """Values of the stack file, which win over all others."""
+
+    @property
+    def archive(self) -> str:
+        """Path of the archive of a chart with a digest, relative to the project: the same on every machine."""
+        name = self.chart.rpartition("/")[2]
+        digest = self.digest.removeprefix("sha256:")
+        return f"./{ARCHIVES}/{name}-{self.version}-{digest[:12]}.tgz"
 
 
 def merged(values: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
@@ -58,16 +72,16 @@ def release(
     skip_crds: bool | None = None,
 ) -> k8s.helm.v3.Release:
     """Create an atomic release with a timeout of ten minutes."""
-    complete = merged(values, chart.image_values)
-    repository = k8s.helm.v3.RepositoryOptsArgs(repo=chart.repository) if chart.repository else None
+    complete = merged(merged(values, chart.image_values), chart.values)
+    index = chart.repository and not chart.digest
     errors = _Errors(name, release_name, namespace, opts.parent)
     made = k8s.helm.v3.Release(
         name,
         name=release_name,
-        chart=chart.chart,
+        chart=chart.archive if chart.digest else chart.chart,
         version=chart.version,
         namespace=namespace,
-        repository_opts=repository,
+        repository_opts=k8s.helm.v3.RepositoryOptsArgs(repo=chart.repository) if index else None,
         values=complete,
         # Without it the plugin drops null, which removes a chart's default.
         allow_null_values=True if _has_null(complete) else None,

@@ -69,7 +69,7 @@ def _check_drain_time(spec: Any) -> Iterator[Violation]:
 def _check_autoscaler(props: Mapping[str, Any]) -> Iterator[Violation]:
     """Check the GPU utilization below which the Cluster Autoscaler drains a node."""
     chart, arguments = props.get("chart"), dig(props, "values", "extraArgs")
-    if not str(chart).endswith("cluster-autoscaler") or arguments is UNKNOWN:
+    if "cluster-autoscaler" not in str(chart) or arguments is UNKNOWN:
         return
     threshold = dig(arguments, _THRESHOLD)
     share = number(threshold)

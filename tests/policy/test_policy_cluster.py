@@ -252,6 +252,7 @@ def test_a_cluster_autoscaler_that_removes_unused_gpu_nodes_only_passes(resource
         (autoscaler({THRESHOLD: "0.5"}), '"0.5"'),
         (autoscaler({}), "none (default 0.5)"),
         (autoscaler(None, chart="oci://mirror.example/charts/cluster-autoscaler"), "none (default"),
+        (autoscaler(None, chart="./.charts/cluster-autoscaler-9.59.0-0123.tgz"), "none (default"),
     ],
 )
 def test_a_cluster_autoscaler_that_moves_runs_is_rejected(resource: Resource, got: str) -> None:

@@ -100,9 +100,10 @@ ARROWS: Final = {
     "addons": {"domain", "kubernetes", "queueing", "observability"},
     "validation": {"domain", "kubernetes", "queueing"},
     "config": {
-        *("domain", "sites", "addons", "queueing", "tenancy", "observability", "validation"),
+        *("domain", "kubernetes", "sites", "addons", "queueing", "tenancy", "observability"),
+        "validation",
     },
-    "cli": {"domain", "sites", "addons", "config"},
+    "cli": {"domain", "kubernetes", "sites", "addons", "config"},
 }
 """By package of infra/, the packages that it may import: each stands above all that it imports."""
 

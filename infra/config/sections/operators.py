@@ -11,14 +11,14 @@ from pydantic.alias_generators import to_snake
 
 from infra.addons.model import AddOn
 from infra.addons.registry import ADD_ONS, OPERATORS
-from infra.config.errors import ConfigIssue, invalid, shown
+from infra.config.errors import ConfigIssue, invalid, one_of, shown
 from infra.config.partial import Check, PartialStack
 from infra.config.sections.cluster import read_eks
 from infra.config.sections.node_pools import (
     PoolConfig,
     read_pools,
 )
-from infra.config.types import REPOSITORY, Bool, Image, Str, StrictModel
+from infra.config.types import REPOSITORY, Bool, Image, Str, StrictModel, matching
 from infra.domain.pools import Network, Nodes, Workload
 
 
@@ -73,6 +73,30 @@ def _mirror(value: str) -> str:
 
 Mirror = Annotated[Str, AfterValidator(_mirror)]
 """Host and optional path that replaces every registry."""
+
+
+class ChartConfig(StrictModel):
+    """The chart of an add-on that the stack installs."""
+
+    digest: (
+        Annotated[
+            Str,
+            AfterValidator(
+                matching(
+                    "chart-digest",
+                    r"sha256:[0-9a-f]{64}",
+                    "sha256: and 64 hexadecimal digits",
+                    "`python -m infra.cli.mirror FILE --digests` prints it",
+                )
+            ),
+        ]
+        | None
+    ) = None
+    """Digest of its archive, as `python -m infra.cli.mirror FILE --digests` prints it: the archive is pulled once,
+    verified, and kept in the folder .charts, so that a preview needs no registry. Default: each preview and update
+    pulls the chart."""
+    values: dict[Str, Any] = Field(default={}, json_schema_extra={"type": "object"})
+    """Values of the chart, merged over those that the stack sets, as Helm merges them."""
 
 
 _NODES: Final = {"karpenter": "karpenter", "cluster-autoscaler": "clusterAutoscaler"}
@@ -168,6 +192,21 @@ def check_mirror_used(stack: PartialStack) -> Iterator[ConfigIssue]:
         )
 
 
+def check_charts_used(stack: PartialStack) -> Iterator[ConfigIssue]:
+    """Reject settings of charts that the stack does not install."""
+    named: Any = stack.raw.get("charts")
+    valid = [name for name in installed(stack) if ADD_ONS[name].chart]
+    for name in named if isinstance(named, dict) else ():
+        if name not in valid:
+            yield ConfigIssue(
+                path=f"charts.{name}",
+                code="chart-unused",
+                problem=f"the stack installs no chart of {shown(name)}",
+                valid=f"must be one of {one_of(valid)}",
+                action="remove it, or install the add-on",
+            )
+
+
 OPERATOR: Final = "gpuOperator"
 
 
@@ -239,5 +278,6 @@ CHECKS: Final[tuple[Check, ...]] = (
     check_addon_versions,
     check_addon_images,
     check_mirror_used,
+    check_charts_used,
     check_gpu_operators,
 )
