@@ -361,6 +361,15 @@ ON_DEMAND_TOOLS: tuple[Tool, ...] = (
         accepts=r'Version:"v3\.(2[2-9]|[3-9]\d)',
         ldflags="-X helm.sh/helm/v3/internal/version.version=v3.22.0",
     ),
+    # A registry of charts on loopback, which tests pull from.
+    Tool(
+        name="distribution",
+        version="3.1.2",
+        module="github.com/distribution/distribution/v3",
+        binaries=(Binary("registry", "github.com/distribution/distribution/v3/cmd/registry"),),
+        accepts="",
+        # Its storage is a folder: own/ leaves out the clouds' storage, nearly half of its packages.
+    ),
     Tool(
         name="policy-controller",
         version="0.13.1",
