@@ -69,12 +69,11 @@ def deploy_platform(planned: plan.Plan, site: ClusterTarget) -> dict[str, list[p
     teams = arguments.teams(
         config, planned.platform, planned.images, queues.cluster_queues, site.storage
     )
-    needs = [*base, policies, priorities]
-    inside = pulumi.ResourceOptions(provider=site.kubernetes, depends_on=needs)
+    opts = pulumi.ResourceOptions(
+        provider=site.kubernetes, depends_on=[*base, policies, priorities]
+    )
     shared = queues.named_by_runs
-    return {
-        name: [Team(f"team-{name}", team, inside).ready, *shared] for name, team in teams.items()
-    }
+    return {name: [Team(f"team-{name}", team, opts).ready, *shared] for name, team in teams.items()}
 
 
 def main() -> None:
