@@ -52,10 +52,16 @@ class WriteTimes:
             self._offsets.append(offset)
         self._read += whole
 
-    def written_at(self, offset: int) -> float:
-        """Return when the byte at `offset` was written; 0 if unknown."""
+    def split(self, block: bytes, offset: int) -> Iterator[tuple[bytes, float]]:
+        """Yield the parts of the block at `offset` with the times at which they were written; 0 if unknown."""
         index = bisect.bisect_right(self._offsets, offset) - 1
-        return self._seconds[index] if index >= 0 else 0.0
+        while block:
+            end = (
+                self._offsets[index + 1] if index + 1 < len(self._offsets) else offset + len(block)
+            )
+            part = block[: end - offset]
+            yield part, self._seconds[index] if index >= 0 else 0.0
+            block, offset, index = block[len(part) :], offset + len(part), index + 1
 
     def first_since(self, seconds: float) -> int | None:
         """Return the offset of the first byte written at or after `seconds`, or None."""
@@ -165,7 +171,9 @@ def _segment(
                 if block:
                     if query.timestamps:
                         times.refresh()
-                    yield block, times.written_at(offset)
+                        yield from times.split(block, offset)
+                    else:
+                        yield block, 0.0
                     offset += len(block)
                 elif follow and _replaced(path, file.fileno()):
                     break

@@ -54,9 +54,10 @@ def test_since_gives_what_was_written_from_then_on(log: Path) -> None:
 
 
 def test_every_line_is_stamped_with_its_time(log: Path) -> None:
-    lines = _text(log, timestamps=True).splitlines()
-    assert lines[0] == "1970-01-01T00:01:40.000000Z one"
-    assert [line.split()[1] for line in lines] == ["one", "two", "three"]
+    day = "1970-01-01T00"
+    two, three = f"{day}:03:20.000000Z two\n", f"{day}:05:00.000000Z three\n"
+    assert _text(log, timestamps=True) == f"{day}:01:40.000000Z one\n{two}{three}"
+    assert _text(log, timestamps=True, tail_lines=2) == two + three
 
 
 def test_a_limit_cuts_at_that_many_bytes(log: Path) -> None:
