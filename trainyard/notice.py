@@ -100,6 +100,10 @@ class Notice:
                     self._note(str(file))
         return self.source is not None
 
+    def is_for_run(self) -> bool:
+        """Return whether the notice is that of the run directory."""
+        return self.source == str(self._run_file)
+
     def seconds_left(self, deadline_s: float) -> float:
         """Return what is left of the deadline since the notice; all of it if another rank received it."""
         spent = time.monotonic() - self._received if self.source else 0.0
@@ -141,6 +145,11 @@ def requested() -> bool:
     Ranks may learn of a notice at different steps: agree on it before a collective operation depends on it.
     """
     return _own().is_set()
+
+
+def for_run() -> bool:
+    """Return whether it was an operator who asked, for the whole run and not for this node."""
+    return _own().is_for_run()
 
 
 def seconds_left() -> float | None:

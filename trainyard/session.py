@@ -32,6 +32,18 @@ class Session:
         return self.folder / ATTEMPTS_DIR / f".start-{shared_files.start_id()}"
 
 
+_claims = 1
+"""How often this start of the program has claimed a number; equal on all ranks."""
+
+
+def renew() -> None:
+    """Have `current` claim a new attempt number, which fences out whoever claimed before. On all ranks."""
+    global _claims
+    if current.cache_info().currsize:
+        _claims += 1
+        current.cache_clear()
+
+
 @functools.cache
 def current() -> Session:
     """Return the session; rank 0 claims the attempt number, which stops older starts from publishing.
@@ -39,7 +51,7 @@ def current() -> Session:
     A call of all ranks, whenever each first needs it. Raises OSError, shared_files.RankMissing.
     """
     folder = run.run_dir or run.checkpoints
-    message = folder / ATTEMPTS_DIR / f".start-{shared_files.start_id()}" / "attempt"
+    message = folder / ATTEMPTS_DIR / f".start-{shared_files.start_id()}" / f"attempt-{_claims}"
     if run.rank == 0:
         fence = PosixFence.claim(folder)
         store().sweep()

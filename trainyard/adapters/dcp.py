@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+import torch.distributed as dist
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.checkpoint.state_dict_loader import load as load_sharded
 from torch.distributed.checkpoint.state_dict_saver import save as save_sharded
@@ -62,7 +63,7 @@ class Checkpointer:
         if found is None:
             return 0
         state = self._state()
-        load_sharded(state, checkpoint_id=found.path)
+        load_sharded(state, checkpoint_id=found.path, no_dist=not dist.is_initialized())
         set_state_dict(
             self._model,
             self._optimizer,
@@ -78,8 +79,13 @@ class Checkpointer:
         """Save if due; after a notice save and end with 75. A collective call after each step."""
         agreement.finish_step(step, self._write, every=self._every, last=last)
 
+    def save(self, step: int) -> None:
+        """Save now. A collective call."""
+        with trainyard.checkpoints.save(step) as folder:
+            self._write(folder)
+
     def _write(self, folder: Path) -> None:
-        save_sharded(self._state(), checkpoint_id=folder)
+        save_sharded(self._state(), checkpoint_id=folder, no_dist=not dist.is_initialized())
         random_state.save(folder)
 
     def _state(self) -> dict[str, Any]:

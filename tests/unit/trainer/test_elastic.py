@@ -25,7 +25,8 @@ from training.trainer.config import parse, world_issues
 from training.trainer.config.groups import GroupsConfig
 from training.trainer.elastic.exchange import STEP, Note
 from training.trainer.elastic.membership import end_view, next_view
-from training.trainer.elastic.reduction import (
+from training.trainer.elastic.views import Member, View, ViewLog
+from trainyard.elastic.tree import (
     Node,
     SubtreeSums,
     leaf_range,
@@ -33,7 +34,6 @@ from training.trainer.elastic.reduction import (
     shard_bounds,
     tree_sum,
 )
-from training.trainer.elastic.views import Member, View, ViewLog
 
 WORKERS = 8
 

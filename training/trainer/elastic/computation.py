@@ -24,13 +24,13 @@ from training.trainer.data.sampler import Sampler
 from training.trainer.data.windows import Int64s
 from training.trainer.elastic.exchange import STEP, Exchange, Note
 from training.trainer.elastic.gradients import LocalGradients
-from training.trainer.elastic.reduction import SubtreeSums
 from training.trainer.elastic.transfer import AppliedStep, Tensors, local_tensors
 from training.trainer.evaluation import to_device
 from training.trainer.flight.recorder import StepTimes
 from training.trainer.flight.ring import Phase
 from training.trainer.loop import Run, end_step, is_usable, not_finite, update
 from training.trainer.loss_scale import scale_of
+from trainyard.elastic.tree import SubtreeSums
 from trainyard.run_logs import MetricsLog, StepMetrics
 
 _RECENT: Final = 64

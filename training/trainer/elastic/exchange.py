@@ -18,7 +18,7 @@ import torch
 from training.trainer.elastic.links import MemberLost
 from training.trainer.elastic.mesh import Buffers, Mesh
 from training.trainer.elastic.ranks import GroupRanks, merge_lost
-from training.trainer.elastic.reduction import (
+from trainyard.elastic.tree import (
     Node,
     leaf_range,
     nodes_of,

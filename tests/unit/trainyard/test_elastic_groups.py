@@ -1,0 +1,188 @@
+"""Elastic groups of programs without processes: heartbeats, views, contributions, the state for newcomers."""
+
+from __future__ import annotations
+
+import queue
+import secrets
+import socket
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.waiting import until
+from trainyard import elastic
+from trainyard.elastic import feed
+from trainyard.elastic.exchange import Lost
+from trainyard.elastic.leaves import Leaves, seed_all
+from trainyard.elastic.links import FEED, TOKEN_BYTES, WATCH, Links
+from trainyard.elastic.same import describe, differences
+from trainyard.elastic.views import Member, View, Views
+
+TOKEN = secrets.token_bytes(TOKEN_BYTES)
+MEMBER = Member("0" * 14, "node", (("127.0.0.1", 1),), (("127.0.0.1", 2),))
+VIEW = View(
+    number=1, members=(MEMBER,), reason="the run began", settings={"seed": "1"}, formed=True
+)
+
+
+def links(silent_after_s: float = 60.0) -> Links:
+    return Links("127.0.0.1", TOKEN, silent_after_s)
+
+
+def test_a_rank_hears_in_which_view_another_one_is_until_that_ends() -> None:
+    one, listener = links(), socket.create_server(("127.0.0.1", 0))
+    one.watch({"other": listener.getsockname()})
+    other, _ = listener.accept()
+    assert other.recv(64) == TOKEN + WATCH
+    other.sendall((7).to_bytes(8, "big") + b"\0\0")
+    until(lambda: one.view_of("other") == 7, "view 7")
+    assert one.why_lost("other") == ""
+    other.close()
+    until(lambda: one.why_lost("other"), "a loss")
+    assert one.why_lost("other") == "ended"
+
+
+def test_a_rank_that_answers_nothing_is_silent() -> None:
+    one, listener = links(silent_after_s=0.1), socket.create_server(("127.0.0.1", 0))
+    one.watch({"other": listener.getsockname()})
+    until(lambda: one.why_lost("other"), "a loss")
+    assert one.why_lost("other").startswith("silent for ")
+
+
+def test_two_ranks_tell_each_other_their_views_at_once() -> None:
+    one, other = links(), links()
+    one.watch({"other": other.address})
+    other.announce(3)
+    until(lambda: one.view_of("other") == 3, "view 3")
+    other.announce(-3)
+    until(lambda: one.view_of("other") == -3, "no view")
+
+
+@pytest.mark.parametrize(
+    "hello",
+    [b"x" * TOKEN_BYTES + WATCH, b"x" * TOKEN_BYTES + FEED, TOKEN[:8], b"GET / HTTP/1.1\r\n"],
+)
+def test_a_connection_without_the_token_of_the_run_is_closed(hello: bytes) -> None:
+    one = links()
+    with socket.create_connection(one.address) as connection:
+        connection.sendall(hello)
+        assert connection.recv(8) == b""
+    with pytest.raises(queue.Empty):
+        one.feeds.get_nowait()
+
+
+def test_the_first_to_create_a_view_decides(tmp_path: Path) -> None:
+    one, other = Views(tmp_path, 0.0), Views(tmp_path, 0.0)
+    assert one.newest() is None
+    assert one.create(VIEW) == VIEW
+    assert other.create(replace(VIEW, reason="another")) == VIEW
+    assert other.newest() == VIEW
+    assert one.token() == other.token()
+
+
+def test_a_damaged_view_is_named(tmp_path: Path) -> None:
+    views = Views(tmp_path, 0.0)
+    views.create(VIEW)
+    (tmp_path / "groups" / "view-00000001.json").write_text("{}")
+    with pytest.raises(
+        OSError, match=r"not a view .*; remove it while no group of the run is alive"
+    ):
+        views.newest()
+
+
+def test_a_group_asks_to_take_part_until_it_is_answered(tmp_path: Path) -> None:
+    views = Views(tmp_path, 0.0)
+    views.ask(MEMBER)
+    assert views.asking() == [MEMBER]
+    views.answer(MEMBER.id)
+    assert views.asking() == []
+
+
+def test_buffers_are_those_of_the_last_step_for_every_worker_and_change_by_the_mean() -> None:
+    norm = torch.nn.BatchNorm1d(1, momentum=1.0)
+    mask = torch.tensor([float("-inf"), 0.0])
+    norm.register_buffer("mask", mask)
+    mean, count = norm.running_mean, norm.num_batches_tracked
+    assert mean is not None
+    assert count is not None
+    leaves = Leaves(norm)
+    leaves.begin()
+    total = torch.zeros(leaves.length)
+    for value in (1.0, 3.0):
+        norm(torch.tensor([[value], [value + 2]])).sum().backward()
+        total += torch.cat([one.reshape(-1) for one in leaves.take(torch.tensor(value))])
+        assert mean.item() == 0.0
+        assert norm.weight.grad is None
+    leaves.give(total, 2)
+    assert (mean.item(), count.item()) == (3.0, 1)
+    assert norm.bias.grad is not None
+    assert norm.bias.grad.tolist() == [2.0]
+    assert mask.tolist() == [float("-inf"), 0.0]
+    assert total[-1] == 4.0
+
+
+def test_random_numbers_follow_from_run_step_and_worker() -> None:
+    def numbers(*seeds: int) -> list[float]:
+        seed_all(*seeds)
+        return torch.rand(2).tolist()
+
+    assert numbers(1, 2, 3) == numbers(1, 2, 3)
+    assert len({tuple(numbers(1, 2, 3)), tuple(numbers(1, 3, 2)), tuple(numbers(2, 2, 3))}) == 3
+
+
+def test_a_newcomer_gets_the_state_and_the_steps_that_follow() -> None:
+    def objects() -> dict[str, feed.Stateful]:
+        model = torch.nn.Linear(2, 2)
+        return {"model": model, "optimizer": torch.optim.AdamW(model.parameters())}
+
+    def step(state: dict[str, feed.Stateful]) -> None:
+        model, optimizer = state["model"], state["optimizer"]
+        assert isinstance(model, torch.nn.Linear)
+        assert isinstance(optimizer, torch.optim.AdamW)
+        model(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    newcomer, member, other = links(), objects(), objects()
+    step(member)
+    asking = replace(MEMBER, links=(newcomer.address,))
+    sent = feed.Feed(asking, 0, TOKEN, feed.snapshot(member), 5)
+    intake = feed.Intake(newcomer.feeds.get(timeout=30), 30.0)
+    assert intake.name() == MEMBER.id
+    state, number = intake.state()
+    assert number == 5
+    feed.restore(other, state)
+    for one in (member, other):
+        step(one)
+    for name in member:
+        assert str(feed.snapshot(member)[name]) == str(feed.snapshot(other)[name])
+    sent.add(6, torch.tensor([1.5, 2.5]))
+    assert intake.total(torch.float32)[0] == 6
+    intake.taken(6)
+    until(lambda: sent.applied == 6, "step 6")
+    sent.end(9)
+    assert intake.total(torch.float32) == (9, None)
+    sent.join(30)
+    with pytest.raises(Lost, match="has ended"):
+        intake.total(torch.float32)
+
+
+def test_what_the_bits_depend_on_must_be_the_same() -> None:
+    model = torch.nn.Linear(2, 2)
+    mine = describe(model, 8, 1, 1, {"data": "v1"})
+    assert differences(mine, describe(torch.nn.Linear(2, 2), 8, 1, 1, {"data": "v1"})) == []
+    other = describe(torch.nn.Linear(2, 3), 8, 2, 1, {"data": "v1"})
+    lines = differences(mine, other)
+    assert [line.partition(":")[0] for line in lines] == ["parameters of the model", "seed"]
+    assert lines[1] == (
+        "seed: 1 here, 2 in the groups that train; must be the same; start this group with theirs, or all "
+        "groups anew"
+    )
+
+
+def test_workers_must_be_a_power_of_two() -> None:
+    model = torch.nn.Linear(2, 2)
+    with pytest.raises(ValueError, match="workers: 6 is not valid; must be a power of two"):
+        elastic.join(model, torch.optim.SGD(model.parameters()), workers=6)

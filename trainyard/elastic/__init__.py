@@ -1,0 +1,89 @@
+"""Groups that leave and join a run while it trains, without changing a bit of any loss.
+
+    run = elastic.join(model, optimizer, schedule=schedule, workers=8, seed=1, save_every=100)
+    for step in run.steps(400):
+        with step:                                   # taken again when a group is lost
+            for worker in step.workers():            # this group's share of the logical workers
+                loss = loss_of(model, *batch(step.number, worker))
+                loss.backward()
+                step.add(loss)
+            loss = step.reduce()                     # gradients: the mean over all workers, the same in each group
+            optimizer.step()
+            schedule.step()
+            optimizer.zero_grad()
+
+A batch is a function of step and worker. `tree` fixes the order of every sum, `views` the order of memberships;
+`links` has the heartbeats, `exchange` the sums, `feed` the state for newcomers, and `run` the protocol.
+docs/elastic.md has the rules, and what cannot be exact.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Final
+
+import torch
+
+from trainyard.adapters import dcp
+from trainyard.elastic.feed import Stateful
+from trainyard.elastic.leaves import Leaves
+from trainyard.elastic.membership import Membership
+from trainyard.elastic.ranks import Ranks
+from trainyard.elastic.run import Checkpoints, Groups, Options, Run, Step
+from trainyard.elastic.same import describe
+from trainyard.run_info import run as facts
+
+__all__ = ["Run", "Step", "join"]
+
+GROUPS_ENV: Final = "TRAINYARD_GROUPS"
+"""How many groups a run has, in JSON: `min`, `max` and `spares`. The platform sets it; unset: any number."""
+
+
+def join(
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    *,
+    workers: int,
+    seed: int = 0,
+    save_every: int = 0,
+    checkpoints: Checkpoints | None = None,
+    settings: Mapping[str, str] | None = None,
+    silent_after_s: float = 2.0,
+    timeout_s: float = 60.0,
+    **others: Stateful,
+) -> Run:
+    """Take part, as one group, in the run whose folder this process is given; a call of all its ranks.
+
+    `workers`: logical workers of a step, a power of two; with `seed` it decides the bits. `others`: what else has
+    a state, such as schedules: a newcomer gets all of it. `save_every`: steps between checkpoints, 0 for none; the
+    leading group saves, with `checkpoints` (by default `adapters.dcp`). `settings`: what else has to be the same
+    in all groups, such as the version of the data. `silent_after_s`: seconds without a heartbeat after which a
+    group is lost. `timeout_s`: limit for a step's exchange. Raises ValueError.
+    """
+    if workers < 1 or workers & (workers - 1):
+        raise ValueError(f"workers: {workers} is not valid; must be a power of two")
+    if checkpoints is None and save_every:
+        checkpoints = dcp.Checkpointer(model, optimizer, every=save_every, **others)
+    groups = Groups(**json.loads(os.environ.get(GROUPS_ENV) or "{}"))
+    ranks = Ranks()
+    membership = Membership(
+        ranks,
+        facts.run_dir or facts.checkpoints,
+        describe(model, workers, seed, ranks.count, settings or {}),
+        minimum=groups.min,
+        silent_after_s=silent_after_s,
+        timeout_s=timeout_s,
+    )
+    options = Options(
+        workers=workers,
+        seed=seed,
+        groups=groups,
+        checkpoints=checkpoints,
+        save_every=save_every,
+        silent_after_s=silent_after_s,
+        timeout_s=timeout_s,
+    )
+    state: dict[str, Stateful] = {"model": model, "optimizer": optimizer, **others}
+    return Run(state, Leaves(model), membership, ranks, options)
