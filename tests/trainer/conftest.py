@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 import sys
@@ -11,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from bench.trainer.elastic_changes import sample_faults
+from sandbox import example_environment
+from sandbox.example_environment import ExampleEnvironmentError
 from tests.trainer import fault_table
 from tests.trainer.elastic_groups import SETTINGS, WORKERS, ElasticRun, start_run, stop_run
 from tests.trainer.fault_table import Trials
@@ -19,6 +22,17 @@ from tests.trainer.runs import CONFIG, Trainer
 
 STEP_S = 0.25
 """For each step of the undisturbed run that a test is compared with, at most."""
+
+
+@pytest.fixture(scope="session")
+def environment(full: bool) -> Path:
+    """The examples' environment. Offline without it, tests are skipped, but neither in CI nor with --full."""
+    try:
+        return example_environment.ensure(print)
+    except ExampleEnvironmentError as error:
+        if full or "CI" in os.environ:
+            raise
+        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="session")

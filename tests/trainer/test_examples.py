@@ -6,7 +6,6 @@ environment is installed when it is missing, which takes about ten seconds with 
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -15,8 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from sandbox import example_environment
-from sandbox.example_environment import ExampleEnvironmentError
 from tests.trainer.example_runs import EXAMPLES, ExampleRun
 from trainyard.contract import EXIT_DONE, EXIT_PREEMPTED
 
@@ -51,17 +48,6 @@ CASES = {
     "torchtitan-components": Example("torchtitan/components.yaml"),
 }
 StartRun = Callable[[Example, str], ExampleRun]
-
-
-@pytest.fixture(scope="session")
-def environment(full: bool) -> Path:
-    """The examples' environment. Offline without it, tests are skipped, but neither in CI nor with --full."""
-    try:
-        return example_environment.ensure(print)
-    except ExampleEnvironmentError as error:
-        if full or "CI" in os.environ:
-            raise
-        pytest.skip(str(error))
 
 
 @pytest.fixture
