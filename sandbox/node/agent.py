@@ -13,7 +13,7 @@ from sandbox.node import runtime
 from sandbox.node.api import ApiError, ApiUnavailable, Client, Json
 from sandbox.node.context import Addresses, AgentContext
 from sandbox.node.credentials import NodeClient
-from sandbox.node.egress import AggregatedApis, Egress
+from sandbox.node.egress import AggregatedApis, Egress, kubelet_endpoints
 from sandbox.node.events import Events
 from sandbox.node.heartbeat import Heartbeat, is_process_node, node_info
 from sandbox.node.host_table import HostTable
@@ -82,7 +82,9 @@ class Agent:
             client, "/apis/apiregistration.k8s.io/v1/apiservices", AggregatedApis(client).on_event
         )
         threads = [self.shared.events, self.shared.exits, server, nodes, apis]
-        threads += [Provisioner(self.state), Egress(self.state, self.shared.hosts, server.port)]
+        kubelets = functools.partial(kubelet_endpoints, client)
+        threads.append(Egress(self.state, self.shared.hosts, server.port, kubelets))
+        threads.append(Provisioner(self.state))
         for thread in threads:
             thread.start()
         nodes.synced.wait()

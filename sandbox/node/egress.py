@@ -1,7 +1,8 @@
 """Connections of the API server to Services and nodes: webhooks, aggregated APIs, `kubectl logs`.
 
 The API server asks for them by HTTP CONNECT on a Unix socket, as its egress configuration says. A Service's
-address leads to one of its ready pods; of nodes there is the agent's own endpoint. Any other address is refused.
+address leads to one of its ready pods; of nodes there are the agent's own endpoint and those of kubelets. Any
+other address is refused.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ import random
 import socket
 import threading
 from asyncio import StreamReader, StreamWriter
-from collections.abc import Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from typing import Any
 
 from sandbox import paths
-from sandbox.node.api import ApiError, ApiUnavailable, Client, Json, object_path
+from sandbox.node.api import ApiError, ApiUnavailable, Client, Json, node_path, object_path
 from sandbox.node.context import HOST_IP
 from sandbox.node.host_table import HostTable
 
@@ -36,9 +37,15 @@ _CONNECTED = b"HTTP/1.1 200 OK\r\n\r\n"
 class Egress(threading.Thread):
     """The proxy behind the socket."""
 
-    def __init__(self, state: paths.State, hosts: HostTable, node_port: int) -> None:
+    def __init__(
+        self,
+        state: paths.State,
+        hosts: HostTable,
+        node_port: int,
+        kubelets: Callable[[], Collection[tuple[str, int]]],
+    ) -> None:
         super().__init__(name="egress", daemon=True)
-        self._hosts = hosts
+        self._hosts, self._kubelets = hosts, kubelets
         self._node = (HOST_IP, node_port)
         self._listener = _listen(state)
 
@@ -55,7 +62,7 @@ class Egress(threading.Thread):
             host, _, port = request.split()[1].decode().rpartition(":")
             try:
                 far_reader, far_writer = await self._connect(host, int(port))
-            except OSError as error:
+            except (OSError, ApiError, ApiUnavailable) as error:
                 log.debug("%s:%s: %s", host, port, error)
                 writer.write(_REFUSED)
                 return
@@ -67,9 +74,23 @@ class Egress(threading.Thread):
         targets = self._hosts.backends(host, port)
         if (host, port) == self._node:
             targets = [self._node]
+        if not targets and (host, port) in await asyncio.to_thread(self._kubelets):
+            targets = [(host, port)]
         if not targets:
             raise OSError("no ready pod serves this port")
         return await asyncio.open_connection(*random.choice(targets))
+
+
+def kubelet_endpoints(client: Client) -> set[tuple[str, int]]:
+    """Return address and port of each node that is not of this machine's loopback."""
+    found = set()
+    for node in client.get(node_path())["items"]:
+        status = node.get("status") or {}
+        endpoint = (status.get("daemonEndpoints") or {}).get("kubeletEndpoint") or {}
+        for one in status.get("addresses") or []:
+            if one["type"] == "InternalIP" and not one["address"].startswith("127."):
+                found.add((one["address"], endpoint.get("Port", 0)))
+    return found
 
 
 class AggregatedApis:

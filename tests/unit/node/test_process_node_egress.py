@@ -6,15 +6,16 @@ import contextlib
 import os
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import create_autospec
 
 import pytest
 
 from sandbox import paths
-from sandbox.node.api import Json
-from sandbox.node.egress import SOCKET, Egress
+from sandbox.node.api import Client, Json
+from sandbox.node.egress import SOCKET, Egress, kubelet_endpoints
 from sandbox.node.host_table import HostTable
 from sandbox.node.hosts import Peer
 from sandbox.node.records import PodFolder
@@ -84,11 +85,17 @@ def _answer(home: Path, target: str) -> bytes:
         os.close(folder)
 
 
-def _proxy(home: Path, service: Json, peer: Peer, node_port: int = 1) -> None:
+def _proxy(
+    home: Path,
+    service: Json,
+    peer: Peer,
+    node_port: int = 1,
+    kubelets: Collection[tuple[str, int]] = (),
+) -> None:
     hosts = HostTable()
     hosts.service("ADDED", service)
     hosts.put("u", peer, PodFolder(home / "pod", home / "logs"), None)
-    Egress(paths.State(home), hosts, node_port).start()
+    Egress(paths.State(home), hosts, node_port, lambda: kubelets).start()
 
 
 def test_a_services_address_leads_to_its_ready_pod(tmp_path: Path, served: int) -> None:
@@ -126,3 +133,20 @@ def test_the_agents_own_endpoint_is_reached(tmp_path: Path) -> None:
     with _server("127.0.0.1") as port:
         _proxy(tmp_path, _service(1), POD, port)
         assert _answer(tmp_path, f"127.0.0.1:{port}") == b"hello webhook"
+
+
+def test_the_kubelet_of_a_node_beside_the_agent_is_reached(tmp_path: Path, served: int) -> None:
+    _proxy(tmp_path, _service(1), POD, kubelets={(POD_IP, served)})
+    assert _answer(tmp_path, f"{POD_IP}:{served}") == b"hello webhook"
+    assert _answer(tmp_path, f"{POD_IP}:{served + 1}") == b"503"
+
+
+def test_nodes_on_loopback_are_the_agents() -> None:
+    def node(address: str) -> Json:
+        addresses = [{"type": "InternalIP", "address": address}]
+        port = {"kubeletEndpoint": {"Port": 10250}}
+        return {"status": {"addresses": addresses, "daemonEndpoints": port}}
+
+    client = create_autospec(Client, instance=True)
+    client.get.return_value = {"items": [node("127.0.0.1"), node("192.0.2.7"), {}]}
+    assert kubelet_endpoints(client) == {("192.0.2.7", 10250)}
