@@ -53,6 +53,8 @@ def _lacks() -> str:
     """Return why this machine cannot run the nodes, empty if it can."""
     if os.geteuid():
         return "nodes with kubelets need root"
+    if not any(root.name == "memory" for root in kubelet_node.hierarchies()):
+        return "needs cgroups of version 1: nodes were never tried on version 2"
     path = f"{os.environ['PATH']}:/usr/sbin:/sbin"
     missing = [package for name, package in PROGRAMS.items() if not shutil.which(name, path=path)]
     return f"needs Debian's packages {', '.join(missing)}" if missing else ""
@@ -121,9 +123,8 @@ def busy(fleet: Fleet) -> Trained:
 
 def test_kubelets_report_ready_with_their_pools(fleet: Fleet) -> None:
     nodes = {one["metadata"]["name"]: one for one in fleet.get("nodes")["items"]}
-    assert set(nodes) == set(NODES)
-    for node in nodes.values():
-        info = node["status"]["nodeInfo"]
+    for name in NODES:
+        info = nodes[name]["status"]["nodeInfo"]
         assert info["kubeletVersion"] == "v1.36.3"
         assert info["containerRuntimeVersion"] == "containerd://2.2.9"
     assert nodes["spot-0"]["status"]["allocatable"][naming.GPU] == "1"
