@@ -19,7 +19,7 @@ from sandbox import paths
 from sandbox.node.api import Json
 from training import spec
 
-POLL_S: Final = 0.5
+POLL_S: Final = 1.0
 
 
 @dataclass(frozen=True)
