@@ -4,108 +4,23 @@ from __future__ import annotations
 
 import copy
 import json
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from infra.config import stack_values
-from sandbox.paths import PROJECT
 from sandbox.service_config import KEEPS_RUNNING
-from tests.sandbox import region_kit
 from tests.sandbox.conftest import Cluster
-from tests.sandbox.pulumi_project import link_project, wait_until
+from tests.sandbox.pulumi_project import wait_until
+from tests.sandbox.stack_kit import Json, Stack, base, opened, run, team
 
 pytestmark = [pytest.mark.sandbox, pytest.mark.full_only, pytest.mark.timeout(3600)]
 
-Json = dict[str, Any]
 Consequence = tuple[str, str, str]
 """What, name, what happens to it."""
-STACK = "reviewed"
 PLACED_S = 600.0
 SUBMITTED = "submitted-v1-0a0a0a0a"
-IMAGE = "registry.test/trainer@sha256:" + "1" * 64
-
-
-class Stack:
-    """A stack of KWOK pools whose runs wait or are simulated, in a copy of the project that links its files."""
-
-    def __init__(self, folder: Path, cluster: Cluster) -> None:
-        self.folder, self.cluster = folder, cluster
-        link_project(folder)
-        self.pulumi("stack", "init", STACK, "--no-select")
-
-    def write(self, values: Json, runs: list[Json]) -> None:
-        """Make these the stack file and its runs."""
-        file = self.folder / f"Pulumi.{STACK}.yaml"
-        kept = (yaml.safe_load(file.read_text()) or {}) if file.exists() else {}
-        listed = {**values, "runs": ["runs.yaml"]} if runs else values
-        config = {f"trainyard:{key}": value for key, value in listed.items()}
-        file.write_text(yaml.safe_dump({**kept, "config": config}))
-        (self.folder / "runs.yaml").write_text(yaml.safe_dump_all(runs))
-
-    def up(self) -> None:
-        self.pulumi("up", "--yes", "--skip-preview", "--stack", STACK)
-
-    def review(self) -> Json:
-        """What the command says of the stack file as it is."""
-        preview = self.pulumi("preview", "--json", "--show-sames", "--stack", STACK)
-        file = self.folder / "preview.json"
-        file.write_text(preview)
-        options = ["--stack", STACK, "--preview", str(file), "--live", "--json"]
-        done = subprocess.run(
-            [sys.executable, "-m", "ops", "stack", "review", *options],
-            cwd=PROJECT,
-            env=self.cluster.env,
-            capture_output=True,
-            text=True,
-            timeout=region_kit.COMMAND_S,
-            check=False,
-        )
-        assert done.returncode in (0, 1), done.stderr
-        found: Json = json.loads(done.stdout)
-        return found
-
-    def pulumi(self, *words: str) -> str:
-        command = ["pulumi", "--non-interactive", *words]
-        return region_kit.output_of(command, self.folder, self.cluster.env)
-
-
-def base() -> Json:
-    """The local stack with its two KWOK pools and one team."""
-    values = stack_values(PROJECT / "Pulumi.local.yaml")
-    values["nodePools"] = [p for p in values["nodePools"] if p["nodes"] == "kwok"]
-    values["teams"] = [team("research", {"fleet-spot": 2})]
-    values["images"] = {"trainer": IMAGE}
-    values.pop("validation", None)
-    values.pop("runs", None)
-    return values
-
-
-def team(name: str, guaranteed: Mapping[str, int], gpus: int = 32) -> Json:
-    quota = {"cpu": "512", "memory": "4Ti", "gpus": gpus}
-    return {"name": name, "tier": "research", "guaranteed": dict(guaranteed), "quota": quota}
-
-
-def run(name: str, version: int = 1, seed: int = 1) -> Json:
-    return {
-        "name": name,
-        "version": version,
-        "team": "research",
-        "jobKind": "jobset",
-        "nodes": 1,
-        "gpusPerNode": 8,
-        "image": "trainer",
-        "config": "hello",
-        "dataset": {"name": "stdlib"},
-        "resources": {"cpu": "2", "memory": "8Gi", "shm": "1Gi"},
-        "maxHours": 1,
-        "overrides": {"batch": {"micro_samples": 4}, "seed": seed},
-    }
 
 
 def submit(cluster: Cluster, stack: Stack, run_id: str) -> None:
@@ -265,10 +180,8 @@ CHANGES: list[Change] = [
 
 @pytest.fixture
 def stack(cluster: Cluster, tmp_path: Path) -> Iterator[Stack]:
-    made = Stack(tmp_path, cluster)
-    yield made
-    made.pulumi("destroy", "--yes", "--skip-preview", "--stack", STACK)
-    made.pulumi("stack", "rm", "--yes", STACK)
+    with opened(tmp_path, cluster) as made:
+        yield made
 
 
 def test_the_predicted_consequences_are_those_of_the_update(cluster: Cluster, stack: Stack) -> None:
