@@ -92,7 +92,8 @@ def _changed(path: Path, given: Any, before: Any, now: Any) -> Iterator[Path]:
     """Yield the paths of the inputs that differ from both the recorded object and the inputs."""
     if now in (before, given) or SECRET in (given, before) or before is _MISSING:
         return
-    if isinstance(given, Mapping) and isinstance(before, Mapping) and isinstance(now, Mapping):
+    # An empty field has what somebody added; of others, what the program does not give is not compared.
+    if given and all(isinstance(one, Mapping) for one in (given, before, now)):
         for key, value in given.items():
             if path or key not in _NOT_COMPARED:
                 sides = before.get(key, _MISSING), now.get(key, _MISSING)

@@ -24,6 +24,7 @@ GIVEN: Tree = {
     "metadata": {"name": "research", "labels": {"trainyard.dev/team": "research"}},
     "spec": {
         "stopPolicy": "None",
+        "selector": {},
         "groups": [{"name": "spot", "quota": "1000m"}, {"name": "ondemand", "quota": "0"}],
     },
 }
@@ -87,12 +88,13 @@ def test_defaults_spellings_and_the_status_are_no_drift() -> None:
     [
         ("spec.stopPolicy", "Hold", ("None", "Hold")),
         ("spec.stopPolicy", None, ("None", "-")),
+        ("spec.selector", {"a": "b"}, ("{}", '{"a": "b"}')),
         ("spec.groups[0].quota", "2", ("1000m", "2")),
         ('metadata.labels["trainyard.dev/team"]', "other", ("research", "other")),
     ],
 )
 def test_a_changed_input_is_drift_at_its_path(
-    path: str, value: str | None, expected: tuple[str, str]
+    path: str, value: Any, expected: tuple[str, str]
 ) -> None:
     assert fields(edited(path, value)) == [(path, *expected)]
 
