@@ -108,6 +108,19 @@ class Preview:
     """The stack file's pools as JSON; empty: not known."""
 
 
+_UNIDENTIFIED: Final = Finding(
+    fails=True,
+    text="cluster: its address changes in the update that records its identity, so that every object is replaced;"
+    " the address must stay in that update; deploy with the former kubeconfig first",
+)
+
+
+def _loses_its_cluster(step: Step) -> bool:
+    """Whether the Kubernetes provider is replaced because the state does not identify its cluster yet."""
+    replaced = step.kind == "pulumi:providers:kubernetes" and step.change is Change.REPLACE
+    return replaced and "clusterIdentifier" not in step.old and "clusterIdentifier" in step.new
+
+
 def parse(
     text: str, place: str, stack: str, violations: Sequence[Finding] | None = None
 ) -> Preview:
@@ -119,7 +132,10 @@ def parse(
         found = json.loads(text)
         listed = found.get("steps") or []
         steps = _steps(listed)
-        findings = _findings(found.get("diagnostics") or [], violations)
+        findings = [
+            *_findings(found.get("diagnostics") or [], violations),
+            *(_UNIDENTIFIED for one in steps if _loses_its_cluster(one)),
+        ]
     except (ValueError, KeyError, TypeError, IndexError, AttributeError):
         raise ClusterError(
             f"{place}: not a preview; expected what `pulumi preview --stack {stack} --json` writes"
