@@ -12,7 +12,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -62,12 +62,16 @@ class Health:
 
 
 def up(
-    tools: Toolchain, report: Report, operators: Collection[str] = (), *, queueing: bool = True
+    tools: Toolchain,
+    report: Report,
+    operators: Collection[str] = (),
+    *,
+    queueing: bool | None = None,
 ) -> ClusterSettings:
     """Start what does not run and wait until everything is ready; idempotent.
 
     `operators`: keys of `sandbox.operators.OPERATORS` that run, too; `tools` has their binaries. Others stop.
-    `queueing`: whether Kueue and JobSet run as services.
+    `queueing`: whether Kueue and JobSet run as services; None: as in this sandbox so far, and in a new one.
     A service whose port another program takes before it listens gets another port.
 
     Raises:
@@ -77,6 +81,9 @@ def up(
     state = paths.state()
     _check_requirements(state)
     monitored = monitoring.is_enabled() and tools.can_monitor
+    if queueing is None:
+        known = {spec["name"] for spec in _recorded_specs(state)}
+        queueing = not known or "kueue" in known
     taken: frozenset[str] = frozenset()
     for left in reversed(range(START_ATTEMPTS)):
         settings = _prepare(
@@ -121,6 +128,36 @@ def _start(settings: ClusterSettings, report: Report) -> None:
     elif not _supervisor_runs(state):
         _apply_services(state, first + rest)
     wait_ready(settings, first + rest, report)
+    if not everything:
+        _await_controllers(settings, report)
+
+
+def _await_controllers(settings: ClusterSettings, report: Report) -> None:
+    """Wait until the controllers that ran before are there again: the API server asks them about most objects.
+
+    One that does not come back is reported; the next deployment may repair it.
+    """
+    deadline = time.monotonic() + READY_TIMEOUT_S
+    while waiting := [name for name, probe in _controllers(settings) if not is_ready(probe)]:
+        if time.monotonic() > deadline:
+            report(f"{', '.join(waiting)}: not ready after {READY_TIMEOUT_S:.0f} s; see its log")
+            return
+        time.sleep(0.2)
+
+
+def _controllers(settings: ClusterSettings) -> Iterator[tuple[str, Probe]]:
+    """Yield name and readiness probe of the pods on the controllers' node, except those without an image."""
+    selector = f"--field-selector=spec.nodeName={simulated.NODE}"
+    for pod in json.loads(kubectl(settings, "get", "pods", "-A", selector, "-o", "json"))["items"]:
+        status, name = pod["status"], f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+        waiting = [one["state"].get("waiting", {}) for one in status.get("containerStatuses", [])]
+        if any("Image" in one.get("reason", "") for one in waiting):
+            continue
+        for container in pod["spec"]["containers"]:
+            if probe := container.get("readinessProbe", {}).get("httpGet"):
+                ports = {one["name"]: one["containerPort"] for one in container["ports"]}
+                port = ports.get(probe["port"], probe["port"])
+                yield name, Probe(f"http://{status.get('podIP')}:{port}{probe['path']}")
 
 
 def down(report: Report) -> int:

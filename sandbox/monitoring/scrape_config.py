@@ -31,8 +31,11 @@ class Files:
     rules: Path
 
 
-def prometheus_config(ports: Mapping[str, int], files: Files) -> Document:
-    """Return the content of prometheus.yaml."""
+def prometheus_config(
+    ports: Mapping[str, int], files: Files, *, queueing: bool = False
+) -> Document:
+    """Return the content of prometheus.yaml; `queueing`: whether Kueue is a service."""
+    kueue = _static_job(series.KUEUE_JOB, ports["kueue-metrics"], **_credentials(files))
     return {
         "global": {
             "scrape_interval": SCRAPE_INTERVAL,
@@ -50,7 +53,7 @@ def prometheus_config(ports: Mapping[str, int], files: Files) -> Document:
             },
             _gpus(ports),
             _logs(ports),
-            _static_job(series.KUEUE_JOB, ports["kueue-metrics"], **_credentials(files)),
+            kueue if queueing else _kueue(ports, files),
             _apiserver(ports, files),
             _static_job(series.STATE_JOB, ports["kube-state-metrics"], honor_labels=True),
             _loop(series.COSTS_JOB, naming.COSTS_NAMESPACE, naming.COSTS_ACCOUNT, ports, files),
@@ -138,6 +141,15 @@ def _loop(job: str, namespace: str, name: str, ports: Mapping[str, int], files: 
             _keep(f"{pod}_phase", "Running"),
             _keep(f"{pod}_ip", r"127\..+"),
         ],
+    }
+
+
+def _kueue(ports: Mapping[str, int], files: Files) -> Document:
+    """Job for Kueue's pod, which authenticates clients and serves a self-signed certificate."""
+    return {
+        **_loop(series.KUEUE_JOB, naming.KUEUE_NAMESPACE, "kueue", ports, files),
+        **_credentials(files),
+        "tls_config": {"insecure_skip_verify": True},
     }
 
 

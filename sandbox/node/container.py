@@ -69,10 +69,15 @@ class Container:
 
     def next_start(self) -> float:
         """Return the wall-clock time of the next restart according to the backoff."""
-        ended = [(a.run() or {}, a.exit()) for a in self.attempts]
-        runs = [e["finished_at"] - r.get("started_at", e["finished_at"]) for r, e in ended if e]
-        last = ended[-1][1] if ended else None
-        return (last["finished_at"] if last else 0.0) + restart_delay(runs)
+        runs: list[float] = []
+        finished = 0.0
+        for attempt in self.attempts:
+            if attempt.marked("stopped"):  # with the sandbox, as by a restart of the machine
+                runs, finished = [], 0.0
+            elif exit_ := attempt.exit():
+                finished = exit_["finished_at"]
+                runs.append(finished - (attempt.run() or {}).get("started_at", finished))
+        return finished + restart_delay(runs)
 
     def new_attempt(self) -> Attempt:
         """Create the folder of the next attempt."""

@@ -58,7 +58,10 @@ class HostTable:
             self._rewrite(service["metadata"]["namespace"])
 
     def backends(self, cluster_ip: str, port: int) -> list[tuple[str, int]]:
-        """Return address and port of the ready pods behind a port of the Service with this address."""
+        """Return address and port of the pods behind a port of the Service with this address.
+
+        Those that are ready, if one is: after a start others serve already, and no probe has told so.
+        """
         with self._lock:
             peers = [peer for peer, _, _ in self._pods.values()]
             for service in self._services.values():
@@ -70,6 +73,7 @@ class HostTable:
                     return [
                         (peer.ip, number)
                         for peer in selected_peers(service, peers)
+                        or selected_peers(service, peers, unready=True)
                         for target in targets
                         if isinstance(number := peer.ports.get(target, target), int)
                     ]

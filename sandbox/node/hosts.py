@@ -93,8 +93,8 @@ def render_hosts(
     return "\n".join(lines) + "\n"
 
 
-def selected_peers(service: Json, peers: Iterable[Peer]) -> list[Peer]:
-    """Return the pods that a Service leads to: those that its selector matches and that are ready."""
+def selected_peers(service: Json, peers: Iterable[Peer], *, unready: bool = False) -> list[Peer]:
+    """Return the pods that a Service selects and that are ready, or all with `unready`."""
     spec = service.get("spec") or {}
     selector = spec.get("selector") or {}
     return [
@@ -103,7 +103,7 @@ def selected_peers(service: Json, peers: Iterable[Peer]) -> list[Peer]:
         if selector
         and peer.namespace == service["metadata"]["namespace"]
         and selector.items() <= peer.labels.items()
-        and (peer.ready or spec.get("publishNotReadyAddresses"))
+        and (peer.ready or unready or spec.get("publishNotReadyAddresses"))
     ]
 
 

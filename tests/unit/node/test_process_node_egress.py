@@ -116,11 +116,17 @@ def test_other_addresses_are_refused(tmp_path: Path, served: int, target: str) -
     assert _answer(tmp_path, target.format(pod=POD_IP, port=served)) in (b"503", b"")
 
 
-def test_pods_that_are_not_ready_or_of_another_namespace_are_not_asked(
-    tmp_path: Path, served: int
-) -> None:
+def test_a_pod_that_is_not_ready_is_asked_only_if_no_other_is(tmp_path: Path, served: int) -> None:
+    hosts, folder = HostTable(), PodFolder(tmp_path / "pod", tmp_path / "logs")
+    hosts.service("ADDED", _service(served))
+    hosts.put("starting", replace(POD, ready=False, ip="127.1.254.252"), folder, None)
+    assert hosts.backends(CLUSTER_IP, 443) == [("127.1.254.252", served)]
+    hosts.put("ready", POD, folder, None)
+    assert hosts.backends(CLUSTER_IP, 443) == [(POD_IP, served)]
+
+
+def test_pods_of_another_namespace_or_service_are_not_asked(tmp_path: Path, served: int) -> None:
     for name, peer, service in (
-        ("unready", replace(POD, ready=False), _service(served)),
         ("foreign", POD, _service(served, "team-research")),
         ("other", replace(POD, labels={"app": "other"}), _service(served)),
     ):
