@@ -188,5 +188,6 @@ def test_only_these_tools_lack_parts_of_their_modules() -> None:
         ],
         "pulumi-kubernetes": ["github.com/pulumi/pulumi-kubernetes/provider/v4"],
         "external-secrets": ["github.com/external-secrets/external-secrets"],
+        "distribution": ["github.com/distribution/distribution/v3"],
         "coredns": ["github.com/coredns/coredns"],
     }
