@@ -190,7 +190,9 @@ class _Project:
         ]
         values["images"] = {"trainer": _IMAGE}
         values["runs"] = ["bench-runs.yaml"]
-        values.pop("validation", None)
+        values["operators"] = {name: {"provided": True} for name in values["operators"]}
+        for name in ("validation", "charts", "gangTimeouts"):
+            values.pop(name, None)
         config = {f"trainyard:{key}": value for key, value in values.items()}
         file = self._folder / f"Pulumi.{self._stack}.yaml"
         kept = yaml.safe_load(file.read_text()) if file.exists() else {}

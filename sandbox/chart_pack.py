@@ -6,12 +6,46 @@ import io
 import struct
 import tarfile
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
+
+from rich.console import Console
+
+from infra.addons.model import ChartSource
+from infra.addons.registry import CHART_SOURCES
+from infra.kubernetes import chart_archives
+from infra.kubernetes.helm import Chart
+from sandbox import paths, toolchain
+from sandbox.toolchain.tools import ON_DEMAND_TOOLS, Tool
 
 _TESTS: Final = "tests"
 """Folder of a chart that only its developers use; `helm package` leaves it out, too."""
 _BLOCK: Final = 0xFFFF
+
+
+def provide(charts: Mapping[str, Chart], console: Console) -> None:
+    """Put those of these charts that the toolchain has into the project's folder, so that they are not pulled.
+
+    `charts`: by name of the add-on. One with another digest is left to its registry, with a line that names both.
+
+    Raises:
+        ToolchainError: a chart's module cannot be had.
+    """
+    for name, chart in charts.items():
+        source = CHART_SOURCES.get(name)
+        tool = next((t.name for t in ON_DEMAND_TOOLS if source and _is_chart(t, source)), "")
+        if source and tool and chart.digest and not (paths.PROJECT / chart.archive).is_file():
+            content = pack(toolchain.ensure(console, tool).assets[tool] / source.path)
+            if (found := chart_archives.digest_of(content)) == chart.digest:
+                chart_archives.keep(chart, content, paths.PROJECT)
+                continue
+            line = f"charts.{name}.digest: {chart.digest}; the chart of {tool} has {found}; pulling the former"
+            console.print(f"  {line}", highlight=False)
+
+
+def _is_chart(tool: Tool, source: ChartSource) -> bool:
+    return not tool.binaries and (tool.module, source.path) == (source.module, tool.assets[0])
 
 
 def pack(folder: Path) -> bytes:

@@ -80,6 +80,11 @@ def up(
     """
     state = paths.state()
     _check_requirements(state)
+    if queueing is False and any(spec["name"] == "kueue" for spec in _recorded_specs(state)):
+        raise ClusterError(
+            f"{state.home}: its Kueue and JobSet are not Helm releases, as an older version made them;"
+            " the stack installs both in a new sandbox only; run `make clean`, then `make up`"
+        )
     monitored = monitoring.is_enabled() and tools.can_monitor
     if queueing is None:
         known = {spec["name"] for spec in _recorded_specs(state)}
@@ -417,8 +422,9 @@ def _add_ons_key(settings: ClusterSettings) -> str:
 def _install_add_ons(state: paths.State, settings: ClusterSettings, report: Report) -> None:
     if _installed(state, settings):
         return
-    names = ", ".join(["Kueue", "JobSet", *settings.operators])
-    report(f"installing CRDs and webhooks of {names}")
+    queueing = ["Kueue", "JobSet"] if settings.queueing else []
+    if names := [*queueing, *settings.operators]:
+        report(f"installing CRDs and webhooks of {', '.join(names)}")
     dump = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
     documents = _add_ons(settings)
     text = "---\n".join(yaml.dump(document, Dumper=dump) for document in documents)

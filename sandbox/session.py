@@ -10,8 +10,16 @@ from typing import Any
 
 from rich.console import Console
 
-from infra.config import ConfigError, stack_values
-from sandbox import cluster, environment, example_environment, operators, paths, toolchain
+from infra.config import ConfigError, add_ons, parse, stack_values
+from sandbox import (
+    chart_pack,
+    cluster,
+    environment,
+    example_environment,
+    operators,
+    paths,
+    toolchain,
+)
 from sandbox.engine import Engine
 from sandbox.node import images, reclaim
 from sandbox.runs import Runs
@@ -61,8 +69,9 @@ def open_cluster(console: Console) -> Session:
         origins.setdefault(origin, []).append(name)
     for origin, names in origins.items():
         report(f"from {origin}: {', '.join(sorted(names))}")
+    _provide_charts(console)
     console.print("[bold]Cluster[/bold]")
-    settings = cluster.up(tools, report, wanted)
+    settings = cluster.up(tools, report, wanted, queueing=operators.runs_queueing())
     environment.install(settings)
     report(f"ready; kubeconfig {settings.state.kubeconfig}")
     for node in reclaim.restore("all"):
@@ -72,6 +81,15 @@ def open_cluster(console: Console) -> Session:
     if example_environment.is_used(_listed_runs()):
         example_environment.ensure(report)
     return Session(settings, engine)
+
+
+def _provide_charts(console: Console) -> None:
+    """Have the charts that the local stack installs; the deployment reports an invalid file."""
+    try:
+        charts = add_ons.charts(parse(stack_values(paths.PROJECT / "Pulumi.local.yaml")))
+    except (ConfigError, OSError):
+        return
+    chart_pack.provide(charts, console)
 
 
 def _listed_runs() -> list[str]:

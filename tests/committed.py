@@ -23,6 +23,17 @@ EVERY_PURCHASE = "prod-every-purchase"
 """The production stack with pools that are bought in every way, and what was paid for its reservations."""
 
 
+def local_on_queueing_cluster() -> dict[str, Any]:
+    """The values of the local stack for a cluster that has Kueue and JobSet."""
+    from infra.config import stack_values
+
+    values = stack_values(ROOT / "Pulumi.local.yaml")
+    provided = {name: {"provided": True} for name in values["operators"]}
+    installed = ("charts", "gangTimeouts")
+    left = {key: value for key, value in values.items() if key not in installed}
+    return {**left, "operators": provided}
+
+
 def _reserved(kind: str, number: int, usd: float | None = None) -> dict[str, Any]:
     found: dict[str, Any] = {"kind": kind, "id": f"cr-{number:017x}"}
     return found if usd is None else found | {"usdPerNodeHour": usd}

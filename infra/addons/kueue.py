@@ -81,6 +81,8 @@ KUEUE: Final = AddOn(
     ),
     toolchain="0.19.2",
     chart_source=ChartSource(module="sigs.k8s.io/kueue", path="charts/kueue"),
+    # It looks for the kinds of jobs when it starts, then at intervals of up to two minutes.
+    needs=("jobset",),
     settings=KueueArgs,
     plan=plan,
 )

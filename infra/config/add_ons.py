@@ -57,7 +57,9 @@ SETTINGS: Final[Mapping[object, Callable[[StackConfig, str], Any]]] = {
     KubePrometheusStackArgs: lambda config, _: arguments.prometheus_release(config),
     RunPageArgs: lambda config, _: arguments.run_page(config),
     SteeringArgs: lambda config, _: arguments.steering_program(config),
-    KueueArgs: lambda config, _: KueueArgs(steered=config.steering is not None),
+    KueueArgs: lambda config, _: KueueArgs(
+        steered=config.steering is not None, timeouts=config.gang_timeouts.timeouts
+    ),
     Signer: lambda config, _: _signer(config),
 }
 """By type of settings: the function that returns their value for the named add-on of a stack."""
@@ -99,14 +101,14 @@ def chart(config: StackConfig, name: str) -> Chart:
     return found
 
 
-def charts(config: StackConfig) -> tuple[Chart, ...]:
-    """Return the charts of all add-ons that the stack installs."""
-    return tuple(chart(config, name) for name in installed(config) if ADD_ONS[name].chart)
+def charts(config: StackConfig) -> dict[str, Chart]:
+    """Return the charts of all add-ons that the stack installs, by name of the add-on."""
+    return {name: chart(config, name) for name in installed(config) if ADD_ONS[name].chart}
 
 
 def pull_charts(config: StackConfig, project: Path) -> None:
     """Pull the archives of charts with a digest that the project lacks. Raises ChartError."""
-    chart_archives.ensure(charts(config), project)
+    chart_archives.ensure(charts(config).values(), project)
 
 
 def installed(config: StackConfig) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from infra.config.sections.node_pools import PoolConfig
 from infra.config.sections.observability import ObservabilityConfig
 from infra.config.sections.operators import ChartConfig, Mirror, OperatorsConfig
 from infra.config.sections.run_page import RunPageConfig
+from infra.config.sections.scheduler import GangTimeoutsConfig
 from infra.config.sections.signatures import SignaturesConfig
 from infra.config.sections.steering import SteeringConfig
 from infra.config.sections.storage import BucketsConfig, StorageConfig
@@ -75,6 +76,8 @@ class StackConfig(StrictModel):
     """Shared volumes and buckets for checkpoints and datasets."""
     scheduler: Scheduler = DEFAULT_SCHEDULER
     """What queues runs and admits their gangs: kueue, volcano, yunikorn or native."""
+    gang_timeouts: GangTimeoutsConfig = GangTimeoutsConfig()
+    """When a gang that does not start is queued again, by the Kueue that the stack installs."""
     operators: OperatorsConfig = Field(description="that of the scheduler at least")
     """Add-ons that the stack installs or expects; at least that of the scheduler."""
     teams: tuple[TeamConfig, ...] = Field(min_length=1, description="a list of teams")

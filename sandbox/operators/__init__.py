@@ -47,6 +47,15 @@ def local_operators(stack_file: Path = paths.PROJECT / "Pulumi.local.yaml") -> t
     return tuple(name for name in OPERATORS if present.get(name) is not None)
 
 
+def runs_queueing(stack_file: Path = paths.PROJECT / "Pulumi.local.yaml") -> bool:
+    """Whether the local stack expects Kueue in the cluster, and does not install it."""
+    try:
+        kueue = stack_values(stack_file)["operators"]["kueue"]
+        return kueue["provided"] is not False
+    except (ConfigError, OSError, LookupError, TypeError):
+        return False
+
+
 def with_operators(tools: Toolchain, console: Console, operators: Collection[str]) -> Toolchain:
     """Return the tools and those of these operators; build what is missing.
 

@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from infra.cli.render import ROOT, render
-from infra.config import stack_values
 from infra.domain.scheduler import DEFAULT_SCHEDULER, Scheduler
 from infra.queueing.backends import backend
+from tests import committed
 from tests.golden.conftest import Compare
 from tests.golden.example_runs import platform, platform_of, run_of, scheduler_values
 from tests.golden.manifest_files import difference_of_run
@@ -77,7 +77,7 @@ def test_run_depends_on_its_queue(scheduler: Scheduler, tmp_path: Path) -> None:
     unlimited = {k: v for k, v in hello.items() if k not in ("maxHours", "costCapUsd")}
     file = tmp_path / "hello.yaml"
     file.write_text(yaml.safe_dump(unlimited))
-    values = stack_values(ROOT / "Pulumi.local.yaml") | {"runs": [str(file)]}
+    values = committed.local_on_queueing_cluster() | {"runs": [str(file)]}
     operators = {name: one for name, one in values["operators"].items() if name != "kueue"}
     values |= {"scheduler": scheduler.value, "operators": operators}
     values["operators"][backend(scheduler).operator] = {"provided": True}

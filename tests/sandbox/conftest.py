@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,22 +41,33 @@ class Cluster:
         return embedded.kubectl(self.settings, *args, stdin=stdin)
 
 
-@pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """The session's cluster: built, started and health-checked by the code behind `make up`."""
-    os.environ["SANDBOX_HOME"] = str(tmp_path_factory.mktemp("sandbox"))
-    # Three processes less; tests/sandbox/test_monitoring.py switches them on for itself.
-    os.environ["SANDBOX_MONITORING"] = "off"
+@contextmanager
+def started(folder: Path, *, queueing: bool = True) -> Iterator[Cluster]:
+    """A cluster in a folder, started by the code behind `make up`; by default Kueue and JobSet are services."""
+    # Monitoring is three processes more; tests/sandbox/test_monitoring.py switches them on for itself.
+    own = {"SANDBOX_HOME": str(folder), "SANDBOX_MONITORING": "off"}
+    before = {name: os.environ.get(name) for name in own}
+    os.environ.update(own)
     console = Console(force_terminal=False)
-    settings = embedded.up(toolchain.ensure(console), console.print)
+    settings = embedded.up(toolchain.ensure(console), console.print, queueing=queueing)
     environment.install(settings)
-    env = os.environ | environment.variables(settings)
     try:
-        yield Cluster(settings, env)
+        yield Cluster(settings, os.environ | environment.variables(settings))
     finally:
+        os.environ.update(own)
         embedded.down(lambda _: None)
         stop_all(settings.state)
-        del os.environ["SANDBOX_HOME"], os.environ["SANDBOX_MONITORING"]
+        for name, value in before.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """The session's cluster."""
+    with started(tmp_path_factory.mktemp("sandbox")) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ import yaml
 
 from bench.embedded import Embedded
 from sandbox import paths
+from tests import committed
 from tests.sandbox.pulumi_project import link_project
 
 COMMAND_S = 900.0
@@ -49,8 +50,8 @@ class Region:
 
     def up(self, *runs: Path) -> None:
         """Deploy the local stack with these runs."""
-        values = yaml.safe_load((paths.PROJECT / "Pulumi.local.yaml").read_text())
-        values["config"]["trainyard:runs"] = [str(run) for run in runs]
+        local = committed.local_on_queueing_cluster() | {"runs": [str(run) for run in runs]}
+        values = {"config": {f"trainyard:{key}": value for key, value in local.items()}}
         kept = yaml.safe_load(self.file.read_text()) if self.file.exists() else {}
         self.file.write_text(yaml.safe_dump({**(kept or {}), **values}))
         self.pulumi("up", "--yes", "--skip-preview", "--stack", self.stack)

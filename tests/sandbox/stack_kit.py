@@ -12,8 +12,8 @@ from typing import Any
 
 import yaml
 
-from infra.config import stack_values
 from sandbox.paths import PROJECT
+from tests import committed
 from tests.sandbox import region_kit
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.pulumi_project import link_project
@@ -88,7 +88,7 @@ def opened(folder: Path, cluster: Cluster) -> Iterator[Stack]:
 
 def base() -> Json:
     """The local stack with its two KWOK pools and one team."""
-    values = stack_values(PROJECT / "Pulumi.local.yaml")
+    values = committed.local_on_queueing_cluster()
     values["nodePools"] = [p for p in values["nodePools"] if p["nodes"] == "kwok"]
     values["teams"] = [team("research", {"fleet-spot": 2})]
     values["images"] = {"trainer": IMAGE}

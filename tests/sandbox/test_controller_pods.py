@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,9 @@ from rich.console import Console
 
 from infra.addons import simulated
 from infra.domain import naming
-from sandbox import charts, environment, toolchain
-from sandbox import cluster as embedded
+from sandbox import charts
 from sandbox.cluster import ClusterError
-from sandbox.node.runtime import stop_all
-from tests.sandbox.conftest import Cluster
+from tests.sandbox.conftest import Cluster, started
 from tests.sandbox.node_kit import HOST, node_manifest, until
 
 pytestmark = [pytest.mark.sandbox, pytest.mark.timeout(600), pytest.mark.long(90)]
@@ -31,22 +28,9 @@ PORTS = {8081, 8082, 8443, 9443}
 @pytest.fixture(scope="module")
 def charted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A cluster in which Helm has installed JobSet and Kueue."""
-    before = {name: os.environ.get(name) for name in ("SANDBOX_HOME", "SANDBOX_MONITORING")}
-    os.environ["SANDBOX_HOME"] = str(tmp_path_factory.mktemp("charted"))
-    os.environ["SANDBOX_MONITORING"] = "off"
-    console = Console(force_terminal=False)
-    settings = embedded.up(toolchain.ensure(console), console.print, queueing=False)
-    environment.install(settings)
-    try:
-        charts.install(settings, console)
-        yield Cluster(settings, os.environ | environment.variables(settings))
-    finally:
-        embedded.down(lambda _: None)
-        stop_all(settings.state)
-        for name, value in before.items():
-            os.environ.pop(name, None)
-            if value is not None:
-                os.environ[name] = value
+    with started(tmp_path_factory.mktemp("charted"), queueing=False) as found:
+        charts.install(found.settings, Console(force_terminal=False))
+        yield found
 
 
 def _objects() -> list[dict[str, Any]]:

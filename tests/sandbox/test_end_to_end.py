@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import yaml
@@ -25,11 +25,9 @@ from sandbox import paths
 from sandbox.node import reclaim
 from sandbox.node.api import Json
 from sandbox.runs import Runs
+from tests.sandbox.conftest import Cluster, started
 from tests.sandbox.node_kit import until
 from tests.unit.ops import github_server
-
-if TYPE_CHECKING:
-    from tests.sandbox.conftest import Cluster
 
 pytestmark = [
     pytest.mark.sandbox,
@@ -90,6 +88,13 @@ def _jobsets(cluster: Cluster) -> dict[str, str]:
     listed = json.loads(cluster.kubectl("get", "jobsets", "-A", "-o", "json"))
     found = [item["metadata"] for item in listed["items"]]
     return {meta["name"]: meta["uid"] for meta in found if "deletionTimestamp" not in meta}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster of this module, in which the stack installs Kueue and JobSet."""
+    with started(tmp_path_factory.mktemp("whole"), queueing=False) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")

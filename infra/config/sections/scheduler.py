@@ -3,14 +3,57 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
+from pydantic import Field
+
+from infra.addons.kueue_config import PRODUCTION_TIMEOUTS, Timeouts
 from infra.config.errors import ConfigIssue, shown
 from infra.config.partial import Check, PartialStack
 from infra.config.sections.operators import installed
 from infra.config.sections.teams.model import read_teams
+from infra.config.types import Int, StrictModel
 from infra.domain.scheduler import DEFAULT_SCHEDULER, Scheduler
 from infra.queueing.backends import backend
+
+_Seconds = Annotated[Int, Field(ge=1, le=86400)]
+
+
+class GangTimeoutsConfig(StrictModel):
+    """Timeouts of the Kueue that the stack installs."""
+
+    start_seconds: _Seconds = PRODUCTION_TIMEOUTS.start
+    """Seconds from a gang's admission until all of its pods are ready, new nodes and images included; then it is
+    evicted and queued again."""
+    recovery_seconds: _Seconds = PRODUCTION_TIMEOUTS.recovery
+    """The same after the loss of a ready pod, the save of the others included."""
+    backoff_seconds: _Seconds = PRODUCTION_TIMEOUTS.backoff_base
+    """Seconds before an evicted gang may be admitted again; doubles with every such eviction."""
+    max_backoff_seconds: _Seconds = PRODUCTION_TIMEOUTS.backoff_max
+    """Most of these seconds."""
+
+    @property
+    def timeouts(self) -> Timeouts:
+        """Return the timeouts for Kueue's configuration."""
+        return Timeouts(
+            start=self.start_seconds,
+            recovery=self.recovery_seconds,
+            backoff_base=self.backoff_seconds,
+            backoff_max=self.max_backoff_seconds,
+        )
+
+
+def check_timeouts_used(stack: PartialStack) -> Iterator[ConfigIssue]:
+    """Reject timeouts of a Kueue that the stack does not install."""
+    if stack.raw.get("gangTimeouts") is not None and "kueue" not in installed(stack):
+        yield ConfigIssue(
+            path="gangTimeouts",
+            code="timeouts-unused",
+            problem="the stack does not install Kueue",
+            valid="requires operators.kueue: {provided: false}",
+            action="remove it, and configure waitForPodsReady of the cluster's own Kueue",
+        )
+
 
 _PROVIDED: Final = "{provided: true} or {provided: false}"
 
@@ -131,4 +174,5 @@ CHECKS: Final[tuple[Check, ...]] = (
     check_scheduler_operator,
     check_native_version,
     check_team_options,
+    check_timeouts_used,
 )

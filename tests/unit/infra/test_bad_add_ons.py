@@ -6,9 +6,11 @@ import copy
 from typing import Any
 
 import pytest
+import yaml
 
 from infra.cli.render import ROOT
-from infra.config import parse, stack_values
+from infra.config import add_ons, parse, stack_values
+from tests import committed
 from tests.unit.infra import example_eks
 from tests.unit.infra.config_issues import check_issues
 
@@ -21,7 +23,7 @@ def on_aws(version: str, **changes: Any) -> dict[str, Any]:
 
 
 def local(**changes: Any) -> dict[str, Any]:
-    return stack_values(ROOT / "Pulumi.local.yaml") | {"runs": []} | changes
+    return committed.local_on_queueing_cluster() | {"runs": []} | changes
 
 
 def secrets(provided: bool) -> dict[str, Any]:
@@ -90,3 +92,17 @@ def test_mirror_must_be_a_registry_without_scheme(given: str) -> None:
 )
 def test_mirror_may_have_a_port_and_a_path(given: str) -> None:
     parse(on_aws("1.35", mirror=given))
+
+
+def test_timeouts_of_a_kueue_that_is_not_installed_are_rejected() -> None:
+    values = local(gangTimeouts={"startSeconds": 60})
+    check_issues("add-ons", "gang timeouts", values, "gangTimeouts: timeouts-unused")
+
+
+def test_the_installed_kueue_gets_the_timeouts_of_the_stack() -> None:
+    found = add_ons.args(parse(stack_values(ROOT / "Pulumi.local.yaml")))
+    (kueue,) = (plan for plan in found.plans if plan.add_on == "kueue")
+    settings = yaml.safe_load(kueue.values["managerConfig"]["controllerManagerConfigYaml"])
+    ready = settings["waitForPodsReady"]
+    assert (ready["timeout"], ready["recoveryTimeout"]) == ("45s", "25s")
+    assert ready["requeuingStrategy"]["backoffMaxSeconds"] == 30

@@ -228,7 +228,7 @@ def local(**charts: object) -> dict[str, Any]:
 
 def test_the_stack_file_pins_a_chart_and_sets_values_of_its_own() -> None:
     config = parse(local(kueue={"digest": DIGEST, "values": {"a": {"b": None}}}))
-    (chart,) = add_ons.charts(config)
+    chart = add_ons.charts(config)["kueue"]
     assert (chart.digest, chart.values) == (DIGEST, {"a": {"b": None}})
 
 

@@ -19,6 +19,7 @@ from infra.cli.mirror import main, required_copies
 from infra.cli.render import ROOT, Record, render
 from infra.config import parse, stack_values
 from infra.queueing.yunikorn import PLACEHOLDER
+from tests import committed
 from tests.unit.infra import example_eks
 
 MIRROR = "registry.example.com/mirror"
@@ -47,7 +48,8 @@ def on_aws(**changes: Any) -> dict[str, Any]:
 
 def with_scheduler(name: str) -> dict[str, Any]:
     operators = {name: {"provided": False}}
-    return of_file("Pulumi.local.yaml") | {"scheduler": name, "operators": operators, "runs": []}
+    changes = {"mirror": MIRROR, "scheduler": name, "operators": operators, "runs": []}
+    return committed.local_on_queueing_cluster() | changes
 
 
 def of_file(name: str) -> dict[str, Any]:
