@@ -26,6 +26,7 @@ DEADLINE_S: Final = 120.0
 """For all objects of a stack."""
 
 _KUBERNETES: Final = "kubernetes:"
+_RELEASE: Final = "kubernetes:helm.sh/v3:Release"
 _NO_SAMES: Final = "the preview lists only what changes; make it with `--show-sames`"
 _NOT_COMPARED: Final = frozenset({"apiVersion", "kind", "status"})
 _MISSING: Final = object()
@@ -51,16 +52,20 @@ def read(cluster: Cluster, preview: Preview) -> LiveDrift:
         return LiveDrift(gaps=(_NO_SAMES,))
     mine = [one for one in recorded if one.kind.startswith(_KUBERNETES)]
     others = len(recorded) - len(mine)
+    releases = [one for one in mine if one.kind == _RELEASE]
+    mine = [one for one in mine if one.kind != _RELEASE and not _is_file_of_run(one)]
     differences: list[Difference] = []
     compared = 0
     unread: Counter[tuple[str, str]] = Counter()
-    for one, live in _objects(cluster, [one for one in mine if not _is_file_of_run(one)]):
+    for one, live in _objects(cluster, mine):
         if isinstance(live, str):
             unread[_api_kind(one)[1], live] += 1
         else:
             compared += 1
             differences += compare(one, live)
     gaps = [f"{number} {kind}: {why}" for (kind, why), number in sorted(unread.items())]
+    if releases:
+        gaps.append(f"{len(releases)} Helm releases: `stack drift` compares them")
     if others:
         gaps.append(f"{others} resources outside of the cluster: `stack drift` compares them")
     return LiveDrift(differences=tuple(differences), compared=compared, gaps=tuple(gaps))

@@ -180,9 +180,15 @@ def test_what_may_not_be_read_is_a_gap_by_kind() -> None:
         change=Change.SAME,
         recorded={"bucket": "x"},
     )
+    release = Step(
+        urn="urn:pulumi:dev::trainyard::kubernetes:helm.sh/v3:Release::kueue",
+        change=Change.SAME,
+        recorded={"chart": "kueue"},
+    )
     found = read(
         world,
         step(),
+        release,
         named("Secret", "v1", "one"),
         named("Secret", "v1", "two"),
         named("ConfigMap", "v1", "gone"),
@@ -199,6 +205,7 @@ def test_what_may_not_be_read_is_a_gap_by_kind() -> None:
         "1 ConfigMap: HTTP 500",
         "1 Job: the cluster does not serve this kind",
         "2 Secret: your role may not read them",
+        "1 Helm releases: `stack drift` compares them",
         "1 resources outside of the cluster: `stack drift` compares them",
     ]
     live = Live(nodes={}, usd_per_hour=0.0, unsaved=(), drift=found)
