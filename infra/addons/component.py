@@ -27,10 +27,10 @@ def in_order(plans: Iterable[Installable]) -> tuple[Installable, ...]:
     graph = {
         name: [
             other
-            for other in (*ADD_ONS[name].needs, *ADD_ONS[name].objects_need)
+            for other in (*plan.needs, *ADD_ONS[name].needs, *ADD_ONS[name].objects_need)
             if other in by_name
         ]
-        for name in by_name
+        for name, plan in by_name.items()
     }
     return tuple(by_name[name] for name in graphlib.TopologicalSorter(graph).static_order())
 
@@ -73,7 +73,7 @@ class AddOns(pulumi.ComponentResource):
             add_on = ADD_ONS[plan.add_on]
             needs, late = (
                 [resource for other in names for resource in made.get(other, ())]
-                for names in (add_on.needs, add_on.objects_need)
+                for names in ((*plan.needs, *add_on.needs), add_on.objects_need)
             )
             made[plan.add_on] = self._install(plan, needs, late)
         self.register_outputs({"installed": list(made)})

@@ -24,6 +24,11 @@ class KueueArgs:
     """Whether a program moves runs between the flavors of their queue (infra/addons/steering.py)."""
     replicas: int = controllers.REPLICAS
     timeouts: kueue_config.Timeouts = kueue_config.PRODUCTION_TIMEOUTS
+    after_jobset: bool = False
+    """Whether it is installed after JobSet. It looks for kinds of jobs when it starts, then every two minutes.
+
+    A minute's wait, which pays where nodes are there already and runs start at once.
+    """
 
 
 def plan(args: KueueArgs) -> Installable:
@@ -33,6 +38,7 @@ def plan(args: KueueArgs) -> Installable:
     )
     return Installable(
         add_on="kueue",
+        needs=("jobset",) if args.after_jobset else (),
         values={
             "controllerManager": {
                 "replicas": args.replicas,
@@ -81,8 +87,6 @@ KUEUE: Final = AddOn(
     ),
     toolchain="0.19.2",
     chart_source=ChartSource(module="sigs.k8s.io/kueue", path="charts/kueue"),
-    # It looks for the kinds of jobs when it starts, then at intervals of up to two minutes.
-    needs=("jobset",),
     settings=KueueArgs,
     plan=plan,
 )

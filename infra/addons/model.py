@@ -84,6 +84,8 @@ class Installable:
 
     add_on: str
     """Name in `registry.ADD_ONS`."""
+    needs: tuple[str, ...] = ()
+    """Add-ons that precede it in this stack, beyond those of `AddOn.needs`."""
     values: Mapping[str, Any] = field(default_factory=dict)
     """Values of the chart, without image registries: `mirror` sets those."""
     before: tuple[Manifest, ...] = ()

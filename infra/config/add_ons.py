@@ -58,7 +58,9 @@ SETTINGS: Final[Mapping[object, Callable[[StackConfig, str], Any]]] = {
     RunPageArgs: lambda config, _: arguments.run_page(config),
     SteeringArgs: lambda config, _: arguments.steering_program(config),
     KueueArgs: lambda config, _: KueueArgs(
-        steered=config.steering is not None, timeouts=config.gang_timeouts.timeouts
+        steered=config.steering is not None,
+        timeouts=config.gang_timeouts.timeouts,
+        after_jobset=config.cluster.provider == "existing",
     ),
     Signer: lambda config, _: _signer(config),
 }

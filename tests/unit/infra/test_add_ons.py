@@ -101,8 +101,6 @@ def test_trainer_depends_on_jobset_and_nothing_depends_on_trainer(
     assert needs(records, "operators-kueue") == {
         "operators-kueue-namespace",
         "operators-kueue-networkpolicy-kueue",
-        *needs(records, "operators-jobset"),
-        "operators-jobset",
     }
 
 
