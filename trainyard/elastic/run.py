@@ -256,8 +256,8 @@ class Run:
             one.add(number, self.last[1])
         if self._membership.replaced():
             return self._change(_LOSS)
-        if every and (number % every == 0 or number == total):
-            self._save()
+        if every and (number % every == 0 or number == total) and not self._save():
+            return self._enter()
         return self._act(step.notes)
 
     def _act(self, notes: Notes) -> None:
@@ -284,15 +284,16 @@ class Run:
             return self._change(_LOSS)
         return self._act([found.tolist() for found in notes])
 
-    def _save(self) -> None:
-        """Save if this group leads."""
+    def _save(self) -> bool:
+        """Save if this group leads; return whether it still may."""
         checkpoints = self._options.checkpoints
         if self._membership.position == 0 and checkpoints is not None:
             try:
                 checkpoints.save(self.step)
             except StaleAttempt as error:
                 _print(str(error))
-                self._enter()
+                return False
+        return True
 
     def _stop(self) -> NoReturn:
         """End this group as all others: the run is to stop, and its leader saves."""
