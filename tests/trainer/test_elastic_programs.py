@@ -77,8 +77,9 @@ def test_a_run_that_has_lost_all_groups_goes_on_from_its_newest_checkpoint(make:
     run.compare()
 
 
-def test_a_group_that_was_stopped_and_replaced_joins_again(make: Make) -> None:
-    run = make()
+@pytest.mark.parametrize("save_every", [5, 0])
+def test_a_group_that_was_stopped_and_replaced_joins_again(make: Make, save_every: int) -> None:
+    run = make(str(PLAIN), f"--steps={ENDLESS}", f"--save-every={save_every}")
     first = run.start()
     run.until(lambda: first.last > 2, "steps", [first])
     first.send(signal.SIGSTOP)

@@ -63,7 +63,6 @@ class Links(threading.Thread):
         self._view, self._due = 0, 0.0
         self._watchers: set[socket.socket] = set()
         self._peers: dict[str, _Peer] = {}
-        self._wanted: Mapping[str, Address] = {}
         self._looked = time.monotonic()
         self.start()
 
@@ -80,8 +79,7 @@ class Links(threading.Thread):
 
     def watch(self, addresses: Mapping[str, Address]) -> None:
         """Watch these ranks, and no others."""
-        self._wanted = dict(addresses)
-        self._peers = {name: self._known(name, address) for name, address in self._wanted.items()}
+        self._peers = {name: self._known(name, address) for name, address in addresses.items()}
         self._wake.send(b"w")
 
     def _known(self, name: str, address: Address) -> _Peer:

@@ -52,7 +52,8 @@ class Membership:
         self.token = bytes.fromhex(ranks.share(lambda: self._views.token().hex()))
         self.links = Links(self.host, self.token, silent_after_s)
         self._member: Member | None = None
-        self._look_at = 0.0
+        self._newcomers_at = self._replaced_at = 0.0
+        """When it is time to look for newcomers, and for a view without this group."""
         ranks.why_alone = self._why_alone
 
     @property
@@ -127,9 +128,9 @@ class Membership:
 
     def newcomer(self, known: Collection[str]) -> Member | None:
         """Return a group that asks to take part, but none of `known` (rank 0 of the last member)."""
-        if time.monotonic() < self._look_at:
+        if time.monotonic() < self._newcomers_at:
             return None
-        self._look_at = time.monotonic() + _LOOK_S / 2
+        self._newcomers_at = time.monotonic() + _LOOK_S / 2
         asking = [one for one in self._views.asking() if one.id not in known]
         if asking:
             self._views.answer(asking[0].id)
@@ -222,9 +223,9 @@ class Membership:
         view = self.current
 
         def look() -> bool:
-            if time.monotonic() < self._look_at:
+            if time.monotonic() < self._replaced_at:
                 return False
-            self._look_at = time.monotonic() + _LOOK_S
+            self._replaced_at = time.monotonic() + _LOOK_S
             newest = self._views.newest()
             return newest is not None and newest.number > view.number
 

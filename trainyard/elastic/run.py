@@ -466,9 +466,8 @@ class Run:
         with contextlib.suppress(Lost):
             found = intake.total(self.leaves.dtype)
         if self._ranks.any(found is None):
-            view = (
-                self._membership.view_of()
-            )  # the sender is lost; its last view may have this group
+            # The sender is lost; its last view may have this group.
+            view = self._membership.view_of()
         elif found and found[1] is not None:
             return found[1]
         else:
