@@ -78,16 +78,17 @@ def add(commands: Group) -> None:
         "show what differs from the recorded state of a stack, and who changed it",
         [
             "stack drift --stack dev                           # runs pulumi refresh --preview-only",
-            "stack drift --stack dev --refresh refresh.json    # of pulumi refresh --preview-only --json",
+            "stack drift --stack dev --events events.json      # of a refresh that was made before",
             "stack drift --stack dev --issue                   # in a GitHub workflow",
         ],
     )
     drift.add_argument("--stack", required=True, metavar="STACK", help="such as dev")
     drift.add_argument(
-        "--refresh",
+        "--events",
         type=Path,
         metavar="FILE",
-        help="what `pulumi refresh --preview-only --json` wrote; default: run it",
+        help="what `PULUMI_DEBUG_COMMANDS=true pulumi refresh --preview-only --event-log FILE` wrote; "
+        "default: run it",
     )
     drift.add_argument(
         "--issue",
@@ -132,11 +133,11 @@ def _drift(args: argparse.Namespace, console: Console) -> int:
     from ops.review import drift, github, issue
 
     to = github.github(os.environ) if args.issue else None
-    if args.refresh:
-        place, text = str(args.refresh), _read(args.refresh, "--refresh")
+    if args.events:
+        place, text = str(args.events), _read(args.events, "--events")
     else:
         place = "pulumi refresh"
-        text = _pulumi(["refresh", "--stack", args.stack, "--preview-only"], "--refresh")
+        _, text = _logged(["refresh", "--stack", args.stack, "--preview-only"], "--events")
     found = drift.parse(text, place, args.stack)
     show = printer(console)
     show(json.dumps(drift.to_json(found)) if args.json else drift.text(found).rstrip("\n"))
@@ -177,9 +178,14 @@ def _run_preview(stack: str, plan: Path | None) -> tuple[str, str]:
         words += ["--policy-pack-config", str(settings)]
     if plan:
         words += ["--save-plan", str(plan.absolute())]
+    return _logged([*words, "--show-sames"], "--preview")
+
+
+def _logged(words: list[str], option: str) -> tuple[str, str]:
+    """Run the engine; return the JSON and the events that it wrote."""
     with tempfile.TemporaryDirectory() as folder:  # Only this user may read it.
         log = Path(folder) / "events.json"
-        text = _pulumi([*words, "--show-sames", "--event-log", str(log)], "--preview")
+        text = _pulumi([*words, "--event-log", str(log)], option)
         return text, log.read_text(encoding="utf-8") if log.exists() else ""
 
 

@@ -1,4 +1,4 @@
-"""What differs from the recorded state of a stack, and who changed it: `pulumi refresh --preview-only --json`."""
+"""What differs from the recorded state of a stack, and who changed it: the event log of a refresh."""
 
 from __future__ import annotations
 
@@ -9,7 +9,16 @@ from enum import StrEnum
 from typing import Any, Final
 
 from ops.cluster import ClusterError
-from ops.review.managers import Manager, Path, Writer, last_writer, parse_path, value_at
+from ops.review.managers import (
+    Manager,
+    Path,
+    Writer,
+    additions,
+    last_writer,
+    parse_path,
+    shown_path,
+    value_at,
+)
 
 _CHANGED: Final = {"update", "replace"}
 _CONFIDENTIAL: Final = "kubernetes:core/v1:Secret"
@@ -22,6 +31,8 @@ class Kind(StrEnum):
     """How a resource differs."""
 
     CHANGED = "changed"
+    ADDED = "added"
+    """A field, or an entry of a list, that the program does not give."""
     DELETED = "deleted"
 
 
@@ -56,23 +67,28 @@ class Drift:
 
 
 def parse(text: str, place: str, stack: str) -> Drift:
-    """Read what the engine wrote. Raises ClusterError for other text, or for another stack.
+    """Read the event log of a refresh. Raises ClusterError for other text, or for another stack.
 
     Differences of outputs alone (status, resource version) are not counted: no update would change them.
     """
     try:
-        read = json.loads(text)
-        steps = read.get("steps") or []
+        events = [json.loads(line) for line in text.splitlines() if line.strip()]
+        steps = [one["resOutputsEvent"]["metadata"] for one in events if "resOutputsEvent" in one]
         errors = [
             " ".join(str(one["message"]).split())
-            for one in read.get("diagnostics") or []
+            for one in (event.get("diagnosticEvent") or {} for event in events)
             if one.get("severity") == "error"
         ]
-        urns = {str(one["urn"]) for one in steps}
+        urns = {
+            str(one["resourcePreEvent"]["metadata"]["urn"])
+            for one in events
+            if "resourcePreEvent" in one
+        }
         found = tuple(found for one in steps for found in _differences(one))
     except (ValueError, KeyError, TypeError, IndexError, AttributeError):
         raise ClusterError(
-            f"{place}: not a refresh; expected what `pulumi refresh --stack {stack} --preview-only --json` writes"
+            f"{place}: not the event log of a refresh; expected what `PULUMI_DEBUG_COMMANDS=true pulumi refresh"
+            f" --stack {stack} --preview-only --event-log FILE` writes; refresh again"
         ) from None
     if errors:
         raise ClusterError("\n".join(f"{place}: failed: {one[:500]}" for one in errors))
@@ -82,7 +98,7 @@ def parse(text: str, place: str, stack: str) -> Drift:
             f"{place}: is a refresh of {', '.join(sorted(others))}; expected {stack}; pass its --stack"
         )
     if not urns:
-        raise ClusterError(f"{place}: has no steps; expected a whole refresh; run it again")
+        raise ClusterError(f"{place}: has no resources; expected a whole refresh; run it again")
     return Drift(stack=stack, resources=len(urns), differences=found)
 
 
@@ -92,35 +108,52 @@ def _differences(step: Mapping[str, Any]) -> Iterator[Difference]:
     resource = f"{kind.rsplit(':', 1)[-1]} {name}"
     if step["op"] == "delete":
         yield Difference(resource=resource, kind=Kind.DELETED)
-    elif step["op"] in _CHANGED:
-        old, new = step.get("oldState") or {}, step.get("newState") or {}
-        live = new.get("outputs") or {}
-        for field, path in _paths(step, old, new):
-            shown = (_value(one, path, secret=kind == _CONFIDENTIAL) for one in (old, new))
-            recorded, now = shown
+        return
+    old, new = step.get("old") or {}, step.get("new") or {}
+    live = new.get("outputs") or {}
+    changed = list(_paths(step, old, new)) if step["op"] in _CHANGED else []
+    for path in changed:
+        recorded, now = (_value(one, path, secret=kind == _CONFIDENTIAL) for one in (old, new))
+        yield Difference(
+            resource=resource,
+            kind=Kind.CHANGED,
+            field=shown_path(path),
+            recorded=recorded,
+            now=now,
+            by=last_writer(live, path),
+        )
+    hidden = {"data": HIDDEN, "stringData": HIDDEN} if kind == _CONFIDENTIAL else {}
+    yield from added(resource, old.get("inputs") or {}, {**live, **hidden}, changed)
+
+
+def added(
+    resource: str, given: Mapping[str, Any], live: Mapping[str, Any], known: Sequence[Path]
+) -> Iterator[Difference]:
+    """Yield what others added to an object, except below the paths in `known`."""
+    for path, what, by in additions(given, live):
+        if not any(path[: len(one)] == one for one in known):
             yield Difference(
                 resource=resource,
-                kind=Kind.CHANGED,
-                field=field,
-                recorded=recorded,
-                now=now,
-                by=last_writer(live, path),
+                kind=Kind.ADDED,
+                field=shown_path(path),
+                recorded=shown(value_at(given, path)),
+                now=shown(what),
+                by=by,
             )
 
 
 def _paths(
     step: Mapping[str, Any], old: Mapping[str, Any], new: Mapping[str, Any]
-) -> Iterator[tuple[str, Path]]:
-    """Return the fields that the provider compared; without its comparison, the inputs that differ."""
+) -> Iterator[Path]:
+    """Yield the fields that the provider compared; without its comparison, the inputs that differ."""
     compared = step.get("detailedDiff")
     if compared:
-        for field in sorted(compared):
-            yield field, parse_path(field)
+        yield from map(parse_path, sorted(compared))
         return
     before, after = old.get("inputs") or {}, new.get("inputs") or {}
     for name in sorted({*before, *after}):
         if not name.startswith("__") and before.get(name) != after.get(name):
-            yield name, (name,)
+            yield (name,)
 
 
 def _value(state: Mapping[str, Any], path: Path, *, secret: bool) -> str:
@@ -147,6 +180,7 @@ _ADVICE: Final[Mapping[Writer, str]] = {
     Writer.CONTROLLER: "an update and the controller would undo each other; let the program leave the field out",
     Writer.UNKNOWN: "the API server's audit log or CloudTrail names who it was; `pulumi up --refresh` undoes it",
 }
+_ADDED: Final = "- added: no update removes it; remove it with `kubectl edit`"
 _SHOWN: Final = 15
 """Rows of the table; --json has all."""
 
@@ -173,8 +207,10 @@ def text(drift: Drift) -> str:
     if len(found) > _SHOWN:
         lines.append(f"\n{len(found) - _SHOWN} more: `stack drift --json`")
     lines.append("")
-    writers = {one.writer for one in found}
+    writers = {one.writer for one in found if one.kind is not Kind.ADDED}
     lines += [f"- {writer}: {_ADVICE[writer]}" for writer in Writer if writer in writers]
+    if any(one.kind is Kind.ADDED for one in found):
+        lines.append(_ADDED)
     return "\n".join(lines) + "\n"
 
 
@@ -182,7 +218,7 @@ def _row(one: Difference) -> str:
     by = one.writer.value
     if one.by:
         by += f": {one.by.name}" + (f", {one.by.at}" if one.by.at else "")
-    now = "deleted" if one.kind is Kind.DELETED else one.now
+    now = {Kind.DELETED: "deleted", Kind.ADDED: f"added: {one.now}"}.get(one.kind, one.now)
     cells = (one.resource, one.field or "-", one.recorded or "-", now, by)
     return "| " + " | ".join(_cell(cell) for cell in cells) + " |"
 

@@ -80,8 +80,11 @@ def compare(step: Step, live: Json | None) -> Iterator[Difference]:
     if live is None:
         yield Difference(resource=resource, kind=drift.Kind.DELETED)
         return
+    extra = list(drift.added(resource, step.old, live, step.ignored))
+    yield from extra
+    known = {one.field for one in extra}
     for path in _changed((), step.old, step.recorded, live):
-        if any(path[: len(prefix)] == prefix for prefix in step.ignored):
+        if shown_path(path) in known or any(path[: len(one)] == one for one in step.ignored):
             continue
         yield Difference(
             resource=resource,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
@@ -150,3 +150,55 @@ def _below(fields: Mapping[str, Any], live: Any, part: str | int) -> Mapping[str
             if all(element.get(name) == value for name, value in keys.items()):
                 return dict(below)
     return None
+
+
+def additions(
+    given: Mapping[str, Any], live: Mapping[str, Any]
+) -> Iterator[tuple[Path, Any, Manager]]:
+    """Yield what others put into a live object beside its inputs, `given`: where, what and who.
+
+    Neither a refresh nor an update of the provider sees these: it compares the fields that the inputs have. What
+    controllers add is theirs, and so are labels, annotations and status. What the API server fills in has no
+    manager, except in an object that somebody else created.
+    """
+    meta = live.get("metadata") or {}
+    for entry in meta.get("managedFields") or []:
+        by = Manager(name=str(entry.get("manager") or ""), at=str(entry.get("time") or ""))
+        if by.writer in (Writer.PROGRAM, Writer.CONTROLLER) or entry.get("subresource"):
+            continue
+        if entry.get("operation") == "Update" and by.at == meta.get("creationTimestamp"):
+            continue
+        for path in _owned((), entry.get("fieldsV1") or {}, live):
+            what = _added(value_at(given, path), value_at(live, path))
+            if what is not None and path[0] not in ("metadata", "status"):
+                yield path, what, by
+
+
+def _owned(path: Path, fields: Mapping[str, Any], live: Any) -> Iterator[Path]:
+    """Yield the paths of the fields that an entry owns, each as a whole."""
+    parts = range(len(live)) if isinstance(live, list) else live
+    below = {
+        part: found
+        for part in (parts if isinstance(live, (list, Mapping)) else ())
+        if (found := _below(fields, live, part)) is not None
+    }
+    for part, found in below.items():
+        yield from _owned((*path, part), found, value_at(live, (part,)))
+    if not below and path and not fields:
+        yield path
+
+
+def _added(given: Any, now: Any) -> Any:
+    """Return the entries that only `now` has, None without any; defaults within an element of a list are none."""
+    if isinstance(given, Mapping) and isinstance(now, Mapping):
+        return {key: one for key, one in now.items() if key not in given} or None
+    if isinstance(given, list) and isinstance(now, list):
+        new = [one for one in now if not any(_has(one, each) for each in given)]
+        return new if len(now) > len(given) else None
+    return now if given is None else None
+
+
+def _has(one: Any, given: Any) -> bool:
+    if isinstance(one, Mapping) and isinstance(given, Mapping):
+        return all(one.get(key) == value for key, value in given.items())
+    return bool(one == given)

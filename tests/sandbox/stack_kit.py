@@ -49,8 +49,10 @@ class Stack:
 
     def drift(self) -> list[Json]:
         """What the command says that differs from the recorded state."""
-        found = self._ops("drift", "--refresh", self._saved("refresh", "--preview-only"))
-        return list(found["differences"])
+        events = self.folder / "events.json"
+        events.unlink(missing_ok=True)
+        self.pulumi("refresh", "--preview-only", "--event-log", str(events), "--stack", STACK)
+        return list(self._ops("drift", "--events", str(events))["differences"])
 
     def _saved(self, command: str, *words: str) -> str:
         """The path of what pulumi writes as JSON."""
@@ -74,7 +76,8 @@ class Stack:
 
     def pulumi(self, *words: str) -> str:
         command = ["pulumi", "--non-interactive", *words]
-        return region_kit.output_of(command, self.folder, self.cluster.env)
+        env = {**self.cluster.env, "PULUMI_DEBUG_COMMANDS": "true"}  # Has --event-log.
+        return region_kit.output_of(command, self.folder, env)
 
 
 @contextlib.contextmanager

@@ -179,6 +179,17 @@ def test_an_update_whose_credentials_expire_is_completed_with_new_ones(
     project.destroy()
 
 
+def patch(cluster: Cluster, resource: Json, how: str, change: Json | list[Json]) -> None:
+    """Edit an object of the stack's state by hand."""
+    live = resource["outputs"]
+    group, _, version = live["apiVersion"].rpartition("/")
+    kind, meta = live["kind"], live["metadata"]
+    named = f"{kind}.{version}.{group}" if group else kind
+    place = ["-n", meta["namespace"]] if "namespace" in meta else []
+    words = ["patch", named, meta["name"], *place, f"--type={how}", "-p", json.dumps(change)]
+    cluster.kubectl(*words)
+
+
 @pytest.mark.full_only
 def test_hand_edits_of_every_kind_are_reported_and_undone(cluster: Cluster, stack: Stack) -> None:
     stack.write(base(), [])
@@ -190,16 +201,10 @@ def test_hand_edits_of_every_kind_are_reported_and_undone(cluster: Cluster, stac
         if one["type"].startswith("kubernetes:") and kind not in edited:
             edited[kind] = one
     for kind, one in edited.items():
-        meta = one["outputs"]["metadata"]
-        group, _, version = one["outputs"]["apiVersion"].rpartition("/")
         change: Json = {"metadata": {"labels": {LABEL: "me"}}}
         if kind in SPEC_EDITS:
             change["spec"] = SPEC_EDITS[kind]
-        place = ["-n", meta["namespace"]] if "namespace" in meta else []
-        named = f"{kind}.{version}.{group}" if group else kind
-        cluster.kubectl(
-            "patch", named, meta["name"], *place, "--type=merge", "-p", json.dumps(change)
-        )
+        patch(cluster, one, "merge", change)
     found = stack.drift()
     print(f"edited and reported: {', '.join(sorted(edited))}")
     names = {f"{kind} {one['urn'].split('::')[3]}" for kind, one in edited.items()}
@@ -210,6 +215,23 @@ def test_hand_edits_of_every_kind_are_reported_and_undone(cluster: Cluster, stac
     stack.pulumi("up", "--yes", "--skip-preview", "--refresh", "--stack", STACK)
     assert stack.drift() == []
     stack.pulumi("preview", "--expect-no-changes", "--stack", STACK)
+
+    # Neither a refresh nor an update sees what is added, so it is named until it is removed.
+    subject = {"kind": "ServiceAccount", "name": "mine", "namespace": "default"}
+    binding, policy = edited["RoleBinding"], edited["NetworkPolicy"]
+    assert policy["inputs"]["spec"]["podSelector"] == {}
+    patch(cluster, binding, "json", [{"op": "add", "path": "/subjects/-", "value": subject}])
+    patch(cluster, policy, "merge", {"spec": {"podSelector": {"matchLabels": {"a": "b"}}}})
+    for _ in range(2):
+        assert sorted((one["kind"], one["field"]) for one in stack.drift()) == [
+            ("added", "spec.podSelector"),
+            ("added", "subjects"),
+        ]
+        stack.pulumi("up", "--yes", "--skip-preview", "--refresh", "--stack", STACK)
+    last = len(binding["inputs"]["subjects"])
+    patch(cluster, binding, "json", [{"op": "remove", "path": f"/subjects/{last}"}])
+    patch(cluster, policy, "merge", {"spec": {"podSelector": {"matchLabels": None}}})
+    assert stack.drift() == []
 
 
 @pytest.mark.full_only

@@ -32,9 +32,9 @@ def changed(kind: str, name: str, path: str, old: Any, new: Any, *managers: Json
     return {
         "op": "update",
         "urn": urn(kind, name),
-        "oldState": {"inputs": {first: {second: old}}},
-        "newState": {"inputs": {first: {second: new}}, "outputs": live},
-        "detailedDiff": {path: {"kind": "update", "inputDiff": True}},
+        "old": {"inputs": {first: {second: old}}},
+        "new": {"inputs": {first: {second: new}}, "outputs": live},
+        "detailedDiff": {path: {"diffKind": "update", "inputDiff": True}},
     }
 
 
@@ -44,12 +44,17 @@ OURS = written("pulumi-kubernetes-1", {"f:spec": {"f:cohortName": {}}}, "2026-11
 
 
 def refresh(*steps: Json) -> str:
-    same = {"op": "refresh", "urn": urn("kubernetes:core/v1:Namespace", "as-recorded")}
-    return json.dumps({"steps": [same, *steps], "changeSummary": {}})
+    """The event log: every resource is announced, and then has its outcome."""
+    same = {"op": "same", "urn": urn("kubernetes:core/v1:Namespace", "as-recorded")}
+    before = [
+        {"resourcePreEvent": {"metadata": {**one, "op": "refresh"}}} for one in (same, *steps)
+    ]
+    after = [{"resOutputsEvent": {"metadata": one}} for one in (same, *steps)]
+    return "\n".join(json.dumps(one) for one in [{"preludeEvent": {}}, *before, *after])
 
 
 def difference(step: Json) -> drift.Difference:
-    (found,) = drift.parse(refresh(step), "refresh.json", "dev").differences
+    (found,) = drift.parse(refresh(step), "events.json", "dev").differences
     return found
 
 
@@ -126,7 +131,7 @@ def test_a_write_of_the_status_is_not_one_of_the_field() -> None:
 def test_deleted_resources_are_named_and_values_of_secrets_are_not() -> None:
     gone = {"op": "delete", "urn": urn("kubernetes:networking.k8s.io/v1:NetworkPolicy", "dns")}
     secret = changed("kubernetes:core/v1:Secret", "key", "data.token", SECRET, SECRET + "2")
-    text = drift.text(drift.parse(refresh(gone, secret), "refresh.json", "dev"))
+    text = drift.text(drift.parse(refresh(gone, secret), "events.json", "dev"))
     assert "| NetworkPolicy dns | - | - | deleted | unknown |" in text
     assert SECRET not in text and f"| {drift.HIDDEN} | {drift.HIDDEN} |" in text
 
@@ -135,18 +140,74 @@ def test_what_only_the_server_writes_is_no_drift() -> None:
     step = {
         "op": "update",
         "urn": urn(QUEUE, "research"),
-        "oldState": {"inputs": {"spec": 1}, "outputs": {"spec": 1, "status": "a"}},
-        "newState": {"inputs": {"spec": 1}, "outputs": {"spec": 1, "status": "b"}},
+        "old": {"inputs": {"spec": 1}, "outputs": {"spec": 1, "status": "a"}},
+        "new": {"inputs": {"spec": 1}, "outputs": {"spec": 1, "status": "b"}},
         "detailedDiff": None,
     }
-    assert drift.parse(refresh(step), "refresh.json", "dev").differences == ()
+    assert drift.parse(refresh(step), "events.json", "dev").differences == ()
+
+
+SUBJECT: Json = {"kind": "Group", "name": "team"}
+BINDING: Json = {"subjects": [SUBJECT], "labels": {"a": "b"}, "selector": {}}
+"""The inputs of an object."""
+
+
+@pytest.mark.parametrize("recorded", [False, True], ids=["new", "recorded by a refresh"])
+@pytest.mark.parametrize(
+    ("manager", "fields", "now", "added"),
+    [
+        (
+            "kubectl-patch",
+            {"f:subjects": {}},
+            {"subjects": [SUBJECT, {"name": "me"}]},
+            'subjects: [{"kind": "Group", "name": "team"}] -> [{"name": "me"}]',
+        ),
+        ("edit.py", {"f:selector": {}}, {"selector": {"x": "y"}}, 'selector: {} -> {"x": "y"}'),
+        ("kubectl-edit", {"f:data": {"f:k": {}}}, {"data": {"k": "v"}}, "data.k: - -> v"),
+        (
+            "kubectl-edit",
+            {"f:ports": {'k:{"port":2}': {"f:port": {}}}},
+            {"ports": [{"port": 1}, {"port": 2}]},
+            "ports[1].port: - -> 2",
+        ),
+        ("kubectl-edit", {"f:labels": {"f:a": {}}}, {}, None),
+        ("kubectl-edit", {"f:subjects": {}}, {"subjects": [{**SUBJECT, "apiGroup": "x"}]}, None),
+        ("kubectl-label", {"f:metadata": {"f:labels": {"f:x": {}}}}, {}, None),
+        ("kueue", {"f:spec": {"f:suspend": {}}}, {"spec": {"suspend": True}}, None),
+    ],
+)
+def test_what_somebody_added_beside_the_inputs_is_named_until_it_is_removed(
+    manager: str, fields: Json, now: Json, added: str | None, recorded: bool
+) -> None:
+    live = {**BINDING, **now, "metadata": {"managedFields": [written(manager, fields)]}}
+    live["metadata"]["labels"] = {"x": "y"}
+    before = live if recorded else BINDING
+    step = {
+        "op": "same",
+        "urn": urn("kubernetes:rbac.authorization.k8s.io/v1:RoleBinding", "team"),
+        "old": {"inputs": BINDING, "outputs": before},
+        "new": {"inputs": BINDING, "outputs": live},
+        "detailedDiff": {},
+    }
+    found = drift.parse(refresh(step), "events.json", "dev")
+    said = [drift.line(one) for one in found.differences]
+    assert [one.split(" ", 2)[2].rpartition(" (")[0] for one in said] == [added] * bool(added)
+    assert ("no update removes it" in drift.text(found)) == bool(added)
+
+
+def test_what_the_creator_of_an_adopted_object_gave_it_is_not_an_addition() -> None:
+    entry = written("trainyard", {"f:spec": {"f:default": {}}}, operation="Update")
+    meta = {"managedFields": [entry], "creationTimestamp": entry["time"]}
+    live = {"spec": {"default": 1}, "metadata": meta}
+    step = {"op": "same", "urn": urn("kubernetes:batch/v1:Job", "run"), "new": {"outputs": live}}
+    assert drift.parse(refresh(step), "events.json", "dev").differences == ()
 
 
 def test_a_long_drift_is_at_most_30_lines_and_hides_no_markup() -> None:
     steps = [
         changed(QUEUE, f"q{n}", "spec.x", "a|b", f"<img src=x> @everyone {n}") for n in range(40)
     ]
-    text = drift.text(drift.parse(refresh(*steps), "refresh.json", "dev"))
+    text = drift.text(drift.parse(refresh(*steps), "events.json", "dev"))
     assert len(text.splitlines()) <= 30 and "25 more" in text
     assert "<img" not in text and "@everyone" not in text and "a\\|b" in text
 
@@ -156,11 +217,11 @@ def test_a_long_drift_is_at_most_30_lines_and_hides_no_markup() -> None:
     [
         ("not JSON", "FILE: "),
         ("[]", "FILE: "),
-        ('{"steps": []}', "FILE: "),
-        ('{"steps": [{"op": "same"}]}', "FILE: "),
+        ('{"preludeEvent": {}}', "FILE: has no resources"),
+        ('{"resOutputsEvent": {}}', "FILE: not the event log"),
         (refresh().replace("urn:pulumi:dev", "urn:pulumi:prod"), "FILE: is a refresh of prod"),
         (
-            json.dumps({"diagnostics": [{"severity": "error", "message": "no cluster"}]}),
+            json.dumps({"diagnosticEvent": {"severity": "error", "message": "no cluster"}}),
             "FILE: failed: no cluster",
         ),
     ],
@@ -168,9 +229,9 @@ def test_a_long_drift_is_at_most_30_lines_and_hides_no_markup() -> None:
 def test_another_file_is_refused_in_one_line(
     content: str, place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = tmp_path / "refresh.json"
+    file = tmp_path / "events.json"
     file.write_text(content)
-    assert front_door.main(["stack", "drift", "--stack", "dev", "--refresh", str(file)]) == 2
+    assert front_door.main(["stack", "drift", "--stack", "dev", "--events", str(file)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.removeprefix("error: ").replace(str(file), "FILE").startswith(place)
 
@@ -178,8 +239,8 @@ def test_another_file_is_refused_in_one_line(
 @pytest.fixture
 def command(tmp_path: Path) -> tuple[list[str], Path]:
     """The command of the workflow, and the file that it reads."""
-    file = tmp_path / "refresh.json"
-    return ["stack", "drift", "--stack", "dev", "--refresh", str(file), "--issue"], file
+    file = tmp_path / "events.json"
+    return ["stack", "drift", "--stack", "dev", "--events", str(file), "--issue"], file
 
 
 def test_one_issue_is_opened_edited_and_closed(
