@@ -23,12 +23,12 @@ from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
 from bench.trainer import SAVE_INTERVAL_S
 from bench.trainer.state import State
 from training.checkpoint.contents import Progress
-from training.checkpoint.factory import claim_attempt, open_store
-from training.checkpoint.writer import NICENESS
 from training.trainer.checkpointing import Checkpointer
 from training.trainer.parallel.world import World
 from trainyard.run_logs import EventLog
+from trainyard.store.factory import claim_attempt, open_store
 from trainyard.store.manifest import Content, Manifest
+from trainyard.tensors.writer import NICENESS
 
 _BLOCK: Final = 8 * 1024 * 1024
 _READ_BLOCK: Final = 2 * 1024 * 1024

@@ -15,8 +15,8 @@ from typing import Any, Final, Literal
 
 import pytest
 
-from training.objects import Objects, RetryPolicy
-from training.objects.connection import Connection
+from trainyard.objects import Objects, RetryPolicy
+from trainyard.objects.connection import Connection
 
 QUICK = RetryPolicy(total_s=30.0, first_s=0.001, longest_s=0.02, answer_s=5.0)
 """For tests: as patient as the real one, but with pauses of milliseconds."""

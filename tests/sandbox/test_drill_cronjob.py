@@ -37,9 +37,9 @@ from tests.sandbox.conftest import Cluster
 from tests.sandbox.escape_kit import Asker, create
 from tests.sandbox.node_kit import until
 from tests.trainer.tiny_checkpoints import damage, run_in
-from training.checkpoint.factory import find_checkpoints
-from training.objects import Objects
 from training.source import digest
+from trainyard.objects import Objects
+from trainyard.store.factory import find_checkpoints
 from trainyard.store.posix import PosixStore
 
 pytestmark = [pytest.mark.sandbox, pytest.mark.long(31)]

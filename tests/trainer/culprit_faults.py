@@ -295,8 +295,8 @@ def _slow(fault: Fault, due: Callable[[], bool]) -> None:
 
 def _flip(fault: Fault, due: Callable[[], bool]) -> None:
     """Flip one bit before the optimizer's step: of a gradient, a parameter or a moment."""
-    from training.checkpoint import local_tensors
     from training.trainer import eager
+    from trainyard.tensors import local_tensors
 
     happens = _at_one_step(due) if fault.again else _once(due)
     plain = eager.AdamW.step

@@ -9,11 +9,11 @@ from collections.abc import Callable
 
 from tests.s3.bucket import QUICK, Bucket
 from tests.unit.trainer.checkpoints import draft
-from training.checkpoint.s3 import S3Store
-from training.objects import Objects, RetryPolicy
-from training.objects.upload import Uploader
+from trainyard.objects import Objects, RetryPolicy
+from trainyard.objects.upload import Uploader
 from trainyard.store.interface import CheckpointStore, folder_name
 from trainyard.store.manifest import Manifest
+from trainyard.store.s3 import S3Store
 
 PART = 100_000
 """Small parts: moto takes any size, and is slow."""

@@ -419,7 +419,7 @@ def slow_staging(go: Path) -> Hook:
     """Have the memory for checkpoints be there only once the test lets it."""
 
     def hook(_: int) -> None:
-        from training.checkpoint import staging
+        from trainyard.tensors import staging
 
         plain = staging.allocate
 

@@ -18,8 +18,8 @@ from tests.trainer.elastic_groups import (
 )
 from tests.trainer.ranks import Hook, until
 from tests.trainer.runs import Trainer
-from training.checkpoint.s3 import S3Store
-from training.checkpoint.s3_fence import newest_attempt
+from trainyard.store.s3 import S3Store
+from trainyard.store.s3_fence import newest_attempt
 
 pytestmark = pytest.mark.long(66)
 
@@ -91,7 +91,7 @@ def late_to_publish(folder: Path) -> Hook:
     """Hold a leader between its upload and the check of its fence."""
 
     def hook(_: int) -> None:
-        from training.checkpoint.s3_fence import S3Fence
+        from trainyard.store.s3_fence import S3Fence
 
         held(S3Fence, "check", folder)
 

@@ -27,7 +27,7 @@ def at_boundary(action: Callable[[int, str], None], of_rank: int = 0) -> Hook:
 
     def hook(rank: int) -> None:
         if rank == of_rank:
-            from training.checkpoint import factory
+            from trainyard.store import factory
 
             crossed = [0]
 

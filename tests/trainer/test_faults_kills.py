@@ -70,7 +70,7 @@ def slow_once(flag: Path, seconds: float) -> Hook:
 
     def hook(rank: int) -> None:
         if rank == 0:
-            from training.checkpoint import factory
+            from trainyard.store import factory
             from trainyard.store.posix import PosixStore
 
             waited = [False]

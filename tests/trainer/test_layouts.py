@@ -11,12 +11,14 @@ import pytest
 import torch
 
 from tests.unit.trainer.checkpoints import draft
-from training.checkpoint import loading
-from training.checkpoint import staging as staging_module
-from training.checkpoint.layout import Box, layout_from_json, layout_to_json
-from training.checkpoint.loading import check_fit, load_tensors
-from training.checkpoint.local_tensors import LocalTensor
-from training.checkpoint.plan import (
+from trainyard.store.manifest import CorruptCheckpoint, FileRecord, Manifest
+from trainyard.store.posix import PosixStore
+from trainyard.tensors import loading
+from trainyard.tensors import staging as staging_module
+from trainyard.tensors.layout import Box, layout_from_json, layout_to_json
+from trainyard.tensors.loading import check_fit, load_tensors
+from trainyard.tensors.local_tensors import LocalTensor
+from trainyard.tensors.plan import (
     Plan,
     TensorShard,
     UnevenLayout,
@@ -24,9 +26,7 @@ from training.checkpoint.plan import (
     shards_from_bytes,
     shards_to_bytes,
 )
-from training.checkpoint.staging import Staging
-from trainyard.store.manifest import CorruptCheckpoint, FileRecord, Manifest
-from trainyard.store.posix import PosixStore
+from trainyard.tensors.staging import Staging
 
 STATE = {
     "weight": torch.arange(8 * 6, dtype=torch.float32).reshape(8, 6),

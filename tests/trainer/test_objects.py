@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.s3.bucket import Bucket, Fault
-from training.objects import (
+from trainyard.objects import (
     BadLocation,
     Location,
     ObjectExists,
@@ -18,7 +18,7 @@ from training.objects import (
     Objects,
     RetryPolicy,
 )
-from training.objects import client as client_module
+from trainyard.objects import client as client_module
 
 
 @pytest.fixture

@@ -16,12 +16,12 @@ import torch
 
 from tests.trainer.ranks import RunFiles
 from tests.trainer.runs import STEPS, Trainer
-from training.checkpoint.layout import layout_from_json
-from training.checkpoint.loading import load_tensors, whole_tensors
 from training.trainer.resume import attached_files
 from trainyard.store import hashes
 from trainyard.store.manifest import Manifest
 from trainyard.store.posix import PosixStore
+from trainyard.tensors.layout import layout_from_json
+from trainyard.tensors.loading import load_tensors, whole_tensors
 
 pytestmark = pytest.mark.long(12)
 

@@ -15,10 +15,10 @@ import pytest
 from tests.s3.bucket import Bucket, Fault
 from tests.trainer.s3_places import save
 from tests.unit.trainer.checkpoints import written_with
-from training.checkpoint.factory import find_checkpoints
-from training.objects import Objects
-from training.objects.upload import Uploader
 from training.results.copying import Copied, copy_run
+from trainyard.objects import Objects
+from trainyard.objects.upload import Uploader
+from trainyard.store.factory import find_checkpoints
 from trainyard.store.interface import folder_name
 from trainyard.store.manifest import MANIFEST_FILE
 from trainyard.store.posix import PosixStore

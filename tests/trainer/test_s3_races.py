@@ -15,9 +15,9 @@ from tests.s3.bucket import Bucket, Fault, Kind
 from tests.trainer.fault_table import Trials
 from tests.trainer.s3_places import MODEL, Place, assert_sound, content, no_fence, save
 from tests.unit.trainer.checkpoints import draft
-from training.checkpoint.s3_fence import S3Fence, newest_attempt
-from training.objects import ObjectError, Objects
+from trainyard.objects import ObjectError, Objects
 from trainyard.store.interface import StaleAttempt
+from trainyard.store.s3_fence import S3Fence, newest_attempt
 
 pytestmark = pytest.mark.long(29)
 WRITES = "^(PUT|POST|DELETE)"

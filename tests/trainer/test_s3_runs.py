@@ -12,7 +12,7 @@ import pytest
 from tests.s3.bucket import Bucket, Fault
 from tests.trainer.ranks import RunFiles, until
 from tests.trainer.runs import INTERVAL, STEPS, Trainer, assert_same
-from training.checkpoint.s3 import S3Store
+from trainyard.store.s3 import S3Store
 
 pytestmark = pytest.mark.long(76)
 

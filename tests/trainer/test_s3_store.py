@@ -18,11 +18,11 @@ from tests.trainer.s3_places import (
     assert_sound,
     save,
 )
-from training.checkpoint.s3_fence import S3Fence
-from training.objects import AccessDenied, ObjectError, ObjectsUnavailable, RetryPolicy
+from trainyard.objects import AccessDenied, ObjectError, ObjectsUnavailable, RetryPolicy
 from trainyard.store.interface import folder_name
 from trainyard.store.manifest import CorruptCheckpoint
 from trainyard.store.posix import PosixStore
+from trainyard.store.s3_fence import S3Fence
 
 pytestmark = pytest.mark.long(37)
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from tests.s3 import bucket as s3
-from training.objects.location import Location
 from training.prepare.progress import no_progress
 from training.weights import bucket as weights_bucket
 from training.weights.bucket import Bucket
@@ -17,6 +16,7 @@ from training.weights.checksums import MD5, SHA256, Checksum, RunningChecksum
 from training.weights.fetch import Fetch
 from training.weights.files import WeightsError
 from training.weights.reference import BucketModel
+from trainyard.objects.location import Location
 
 WEIGHTS = bytes(range(256)) * 64
 PREFIX = "research/models/"

@@ -10,11 +10,11 @@ from torch.distributed import HashStore  # type: ignore[attr-defined]  # public,
 
 from tests.trainer.ranks import Hook, RunFiles
 from tests.trainer.runs import STEPS, Trainer, assert_same
-from training.checkpoint.coordination import SaveCoordinator, SaveFailed
-from training.checkpoint.rank_save import RankSave
 from trainyard.store.interface import StaleAttempt
 from trainyard.store.manifest import FileRecord
 from trainyard.store.posix import PosixStore
+from trainyard.tensors.coordination import SaveCoordinator, SaveFailed
+from trainyard.tensors.rank_save import RankSave
 
 RECORD = FileRecord(bytes=3, hash="sha256:abc")
 
@@ -25,7 +25,7 @@ def full_disk_of(number: int, save: int) -> Hook:
     def hook(rank: int) -> None:
         if rank != number:
             return
-        from training.checkpoint import factory
+        from trainyard.store import factory
 
         def at(_: str) -> None:
             if saves[0] == save:

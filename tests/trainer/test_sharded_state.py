@@ -14,13 +14,13 @@ from sandbox.ports import free_port
 from tests.trainer.ranks import until
 from tests.unit.trainer.checkpoints import draft
 from training.checkpoint import contents
-from training.checkpoint.layout import Box, whole_box
-from training.checkpoint.loading import load_tensors
-from training.checkpoint.local_tensors import local_shards, local_tensor
-from training.checkpoint.plan import Plan, make_plan
-from training.checkpoint.staging import Staging, part_of
 from trainyard.store.manifest import FileRecord
 from trainyard.store.posix import PosixStore
+from trainyard.tensors.layout import Box, whole_box
+from trainyard.tensors.loading import load_tensors
+from trainyard.tensors.local_tensors import local_shards, local_tensor
+from trainyard.tensors.plan import Plan, make_plan
+from trainyard.tensors.staging import Staging, part_of
 
 RANKS = 4
 Made = tuple[torch.nn.Module, torch.optim.Optimizer]

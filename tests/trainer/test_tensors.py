@@ -11,11 +11,11 @@ import safetensors.torch
 import torch
 
 from training.checkpoint import contents, rng
-from training.checkpoint.loading import parse_safetensors
-from training.checkpoint.local_tensors import Tensors, local_shards
-from training.checkpoint.plan import make_plan
-from training.checkpoint.staging import Staging
+from training.checkpoint.contents import parse_safetensors
 from trainyard.store.manifest import CorruptCheckpoint
+from trainyard.tensors.local_tensors import Tensors, local_shards
+from trainyard.tensors.plan import make_plan
+from trainyard.tensors.staging import Staging
 
 TENSORS = {
     "f32": torch.arange(12, dtype=torch.float32).reshape(3, 4).t(),  # not contiguous

@@ -9,14 +9,14 @@ import torch
 
 from tests.unit.trainer.checkpoints import draft
 from training.checkpoint.contents import MODEL, OPTIMIZER, PROGRESS_FILE, Progress
-from training.checkpoint.layout import LAYOUT_FILE, layout_to_json, whole_box
-from training.checkpoint.local_tensors import DTYPES
-from training.checkpoint.plan import TensorShard, make_plan
-from training.checkpoint.staging import Staging
 from training.spec import CHECKPOINTS_DIR
 from trainyard.store.interface import CheckpointStore
 from trainyard.store.manifest import Manifest
 from trainyard.store.posix import PosixStore
+from trainyard.tensors.layout import LAYOUT_FILE, layout_to_json, whole_box
+from trainyard.tensors.local_tensors import DTYPES
+from trainyard.tensors.plan import TensorShard, make_plan
+from trainyard.tensors.staging import Staging
 
 
 def write(store: CheckpointStore, step: int, saved_at: float = 0.0, elements: int = 64) -> Manifest:

@@ -14,8 +14,8 @@ import sys
 import time
 from pathlib import Path
 
-from training.checkpoint.factory import find_checkpoints
-from training.objects.location import BadLocation
+from trainyard.objects.location import BadLocation
+from trainyard.store.factory import find_checkpoints
 from trainyard.store.interface import CheckpointStore, folder_name
 from trainyard.store.manifest import CorruptCheckpoint, Manifest, UnknownFormat
 

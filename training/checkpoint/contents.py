@@ -19,10 +19,12 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+import safetensors.torch
 import torch
+from safetensors import SafetensorError
 
-from training.checkpoint.local_tensors import Groups, local_data
 from trainyard.store.manifest import CorruptCheckpoint
+from trainyard.tensors.local_tensors import Groups, local_data
 
 MODEL: Final = "model"
 OPTIMIZER: Final = "optimizer"
@@ -114,3 +116,11 @@ def prepare_optimizer(model: torch.nn.Module, optimizer: torch.optim.Optimizer) 
         state["step"] = torch.zeros((), dtype=torch.float32, device=parameter.device)
         state["exp_avg"] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
         state["exp_avg_sq"] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
+
+
+def parse_safetensors(name: str, content: bytes) -> dict[str, torch.Tensor]:
+    """Return the tensors of a safetensors file. Raises CorruptCheckpoint; executes no stored code."""
+    try:
+        return safetensors.torch.load(content)
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise CorruptCheckpoint(f"{name}: not safetensors: {error}") from None

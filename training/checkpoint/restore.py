@@ -12,22 +12,22 @@ import safetensors.torch
 import torch
 
 from training.checkpoint.contents import MODEL, PROGRESS_FILE, Progress
-from training.checkpoint.layout import (
-    LAYOUT_FILE,
-    Layout,
-    layout_from_json,
-    layout_to_json,
-    whole_box,
-)
-from training.checkpoint.loading import load_tensors, whole_tensors
-from training.checkpoint.plan import TensorShard, make_plan
-from training.checkpoint.staging import Staging
 from training.checkpoint.tokenizer_export import CONFIG_FILE, TokenizerExportError, export_files
 from training.prepare.dataset import TOKENIZER_FILE
 from training.spec import CHECKPOINTS_DIR
 from trainyard.store.interface import CheckpointStore, Upload
 from trainyard.store.manifest import Content, FileRecord, Manifest
 from trainyard.store.posix import PosixStore
+from trainyard.tensors.layout import (
+    LAYOUT_FILE,
+    Layout,
+    layout_from_json,
+    layout_to_json,
+    whole_box,
+)
+from trainyard.tensors.loading import load_tensors, whole_tensors
+from trainyard.tensors.plan import TensorShard, make_plan
+from trainyard.tensors.staging import Staging
 
 _ATTEMPT: Final = 1
 

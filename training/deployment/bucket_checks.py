@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from infra.config.errors import ConfigIssue, one_of, shown
 from infra.domain.platform import Platform
-from training.objects.location import BadLocation, Location, is_location
 from training.spec import RunKeys
+from trainyard.objects.location import BadLocation, Location, is_location
 
 _CREDENTIALS: Final = "AWS_ACCESS_KEY_ID"
 """A secret with this variable has credentials of its own, whose permissions nobody here knows."""

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from training import spec
-from training.objects.location import is_location
 from training.spec import Dataset, PreparationResources, RunSpec
+from trainyard.objects.location import is_location
 
 _HASH_CHARS: Final = 8
 _REVISION: Final = 3

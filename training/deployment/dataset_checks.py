@@ -11,10 +11,10 @@ from infra.domain.platform import Platform
 from training import spec
 from training.deployment import bucket_checks
 from training.deployment.run_schema import PREPARATION_IMAGE, RunFile
-from training.objects.location import is_location
 from training.prepare.names import BYTES, BYTES_VOCAB_SIZE, MOST_VOCABULARY, STDLIB, TRAIN
 from training.spec import Dataset
 from training.trainer.config.model import ModelConfig
+from trainyard.objects.location import is_location
 
 _VERSION: Final = re.compile(r"[0-9a-f]{16}")
 

@@ -19,8 +19,8 @@ from training.cli import Parser
 from training.drills import results
 from training.drills.runs import newest_runs
 from training.drills.verify import Verdict, verify_run
-from training.objects.location import BadLocation
 from training.spec import EXIT_DONE
+from trainyard.objects.location import BadLocation
 
 _FAILED = 1
 

@@ -6,10 +6,10 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from training.checkpoint.factory import find_checkpoints
-from training.objects import Objects
-from training.objects.location import is_location
 from training.spec import CHECKPOINTS_DIR
+from trainyard.objects import Objects
+from trainyard.objects.location import is_location
+from trainyard.store.factory import find_checkpoints
 from trainyard.store.interface import CheckpointStore
 from trainyard.store.manifest import CorruptCheckpoint, UnknownFormat
 

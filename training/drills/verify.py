@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from training.checkpoint.factory import find_checkpoints
 from training.drills.runs import Run
+from trainyard.store.factory import find_checkpoints
 from trainyard.store.interface import CheckpointStore, folder_name
 from trainyard.store.manifest import CorruptCheckpoint, UnknownFormat
 

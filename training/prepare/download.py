@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from training.objects import BadLocation, ListedObject, ObjectError, Objects
 from training.prepare.dataset import DatasetError
 from training.prepare.formats import has_suffix, is_hidden
 from training.prepare.progress import ProgressCallback
 from training.spec import content_hash
+from trainyard.objects import BadLocation, ListedObject, ObjectError, Objects
 
 SCHEME: Final = "s3://"
 FETCHED_PREFIX: Final = ".fetched-"

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from training.cli import Parser
-from training.objects import AccessDenied, ObjectError, Objects, ObjectsUnavailable
-from training.objects.location import BadLocation
-from training.objects.upload import Uploader
 from training.results.copying import Copied, copy_run
 from training.spec import EXIT_DONE, RUN_ID_FORM
 from trainyard.contract import TERMINATION_LOG
+from trainyard.objects import AccessDenied, ObjectError, Objects, ObjectsUnavailable
+from trainyard.objects.location import BadLocation
+from trainyard.objects.upload import Uploader
 
 _FAILED: Final = 1
 _CAUSE_MAX: Final = 300

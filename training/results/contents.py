@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from training.objects import Objects
-from training.objects.upload import Observe, Uploader
 from training.spec import CHECKPOINTS_DIR
+from trainyard.objects import Objects
+from trainyard.objects.upload import Observe, Uploader
 from trainyard.store.interface import parse_step
 
 _READ_MAX: Final = 64 * 1024 * 1024

@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from training.objects import ListedObject, Objects
-from training.objects.upload import Uploader
 from training.results import contents
 from training.spec import CHECKPOINTS_DIR
+from trainyard.objects import ListedObject, Objects
+from trainyard.objects.upload import Uploader
 from trainyard.store.interface import folder_name, parse_step
 from trainyard.store.manifest import (
     MANIFEST_FILE,

@@ -6,7 +6,6 @@ from typing import Final
 
 from training.checkpoint import contents, rng
 from training.checkpoint.contents import Progress
-from training.checkpoint.factory import claim_attempt, join_attempt
 from training.spec import EVENTS_FILE, METRICS_FILE
 from training.trainer import lineage
 from training.trainer.config import TrainerConfig
@@ -30,6 +29,7 @@ from training.trainer.startup import log_start, make_step_meter
 from trainyard.notice import Notice
 from trainyard.profiling import StepProfiler
 from trainyard.run_logs import EventLog, MetricsLog
+from trainyard.store.factory import claim_attempt, join_attempt
 from trainyard.store.interface import Fence, StaleAttempt
 from trainyard.store.policy import SavePolicy
 

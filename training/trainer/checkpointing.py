@@ -17,22 +17,8 @@ from dataclasses import dataclass, field
 import safetensors.torch
 import torch
 
-from training.checkpoint import contents, rng, staging
-from training.checkpoint.contents import PROGRESS_FILE, Progress
-from training.checkpoint.coordination import SaveCoordinator
-from training.checkpoint.layout import LAYOUT_FILE, layout_from_json, layout_to_json
-from training.checkpoint.loading import check_fit, load_tensors, parse_safetensors
-from training.checkpoint.local_tensors import Groups, local_shards
-from training.checkpoint.plan import (
-    Plan,
-    PlannedFile,
-    make_plan,
-    shards_from_bytes,
-    shards_to_bytes,
-)
-from training.checkpoint.rank_save import RankSave
-from training.checkpoint.staging import Staging
-from training.checkpoint.writer import BackgroundWriter
+from training.checkpoint import contents, rng
+from training.checkpoint.contents import PROGRESS_FILE, Progress, parse_safetensors
 from training.config_errors import ConfigError
 from training.spec import EXIT_PREEMPTED
 from training.trainer.parallel.world import World
@@ -47,6 +33,21 @@ from trainyard.store.interface import (
 )
 from trainyard.store.manifest import CorruptCheckpoint, FileRecord, Manifest, UnknownFormat
 from trainyard.store.policy import apply_retention
+from trainyard.tensors import staging
+from trainyard.tensors.coordination import SaveCoordinator
+from trainyard.tensors.layout import LAYOUT_FILE, layout_from_json, layout_to_json
+from trainyard.tensors.loading import check_fit, load_tensors
+from trainyard.tensors.local_tensors import Groups, local_shards
+from trainyard.tensors.plan import (
+    Plan,
+    PlannedFile,
+    make_plan,
+    shards_from_bytes,
+    shards_to_bytes,
+)
+from trainyard.tensors.rank_save import RankSave
+from trainyard.tensors.staging import Staging
+from trainyard.tensors.writer import BackgroundWriter
 
 _OUTCOME_SLACK_S = 15.0
 """Extra time that other ranks wait for the leader's outcome."""

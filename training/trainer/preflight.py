@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from training.checkpoint.factory import open_store
 from training.config_errors import ConfigError, ConfigIssue, within
 from training.prepare.dataset import check_version, resolve_version
 from training.spec import LATEST
@@ -18,6 +17,7 @@ from training.trainer.data.dataset import Corpus, combine_datasets, open_version
 from training.trainer.data.local_cache import cache_version, latest_version, open_dataset_source
 from training.trainer.data.windows import DatasetVersion
 from training.trainer.lineage import read_run_record
+from trainyard.store.factory import open_store
 from trainyard.store.manifest import CorruptCheckpoint, UnknownFormat
 
 

@@ -9,12 +9,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from training.objects import ObjectError, Objects
-from training.objects.upload import Uploader
 from training.results import contents
 from training.trainer import export
 from training.trainer.loop import Run
 from training.trainer.preflight import RunRequest
+from trainyard.objects import ObjectError, Objects
+from trainyard.objects.upload import Uploader
 
 
 def publish(run: Run, request: RunRequest, leave: Callable[[int], None]) -> None:

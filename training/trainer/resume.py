@@ -11,7 +11,6 @@ from typing import Any, Final
 import torch
 
 from training.checkpoint.contents import Progress
-from training.checkpoint.factory import open_store
 from training.config_errors import ConfigError
 from training.trainer import lineage
 from training.trainer.checkpointing import Checkpointer
@@ -19,6 +18,7 @@ from training.trainer.data.sampler import Sampler
 from training.trainer.parallel.world import World, unwrap
 from training.trainer.preflight import RunRequest
 from trainyard.run_logs import EventLog
+from trainyard.store.factory import open_store
 from trainyard.store.interface import Fence
 from trainyard.store.manifest import Manifest
 

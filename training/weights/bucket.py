@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from training.objects import ListedObject, ObjectError, Objects, ObjectsUnavailable
-from training.objects.client import CHUNK_BYTES
 from training.weights.checksums import CRC32, MD5, SHA256, Checksum
 from training.weights.files import MOST_FILES, RemoteFile, TransientError, WeightsError, is_wanted
 from training.weights.reference import BucketModel
+from trainyard.objects import ListedObject, ObjectError, Objects, ObjectsUnavailable
+from trainyard.objects.client import CHUNK_BYTES
 
 _STATED: Final = (("ChecksumSHA256", SHA256), ("ChecksumCRC32", CRC32))
 _ETAG: Final = re.compile(r'"([0-9a-f]{32}(-\d+)?)"')

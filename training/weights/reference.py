@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from training.objects.location import BadLocation, Location, is_location
 from training.spec import DATA_MOUNT, content_hash
+from trainyard.objects.location import BadLocation, Location, is_location
 
 HUB: Final = "hub:"
 TOKEN_ENV: Final = "HF_TOKEN"

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from training.checkpoint.writer import BackgroundWriter, FileWork
 from trainyard.store.durable import write_file
 from trainyard.store.manifest import FileRecord, record_of
+from trainyard.tensors.writer import BackgroundWriter, FileWork
 
 PAGE = 4096
 

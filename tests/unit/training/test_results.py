@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import pytest
 
-from training.objects import ObjectError
 from training.results import contents
 from training.trainer import results
 from training.trainer.loop import Run
+from trainyard.objects import ObjectError
 
 
 class Recorded:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from training.config_errors import ConfigIssue
-from training.objects import BadLocation, Location
 from training.trainer.config.limits import Issues, positive
+from trainyard.objects import BadLocation, Location
 
 DEFAULT_INTERVAL_S: Final = 600.0
 """By time, because steps take from milliseconds to minutes and a loss costs time."""

@@ -76,7 +76,7 @@ class BucketSource:
 
     def __init__(self, url: str) -> None:
         """Parse the URL; connects lazily. Raises DatasetError for an invalid one."""
-        from training.objects import BadLocation, Objects
+        from trainyard.objects import BadLocation, Objects
 
         self._url = url.rstrip("/")
         try:
@@ -90,7 +90,7 @@ class BucketSource:
 
     def chunks(self, name: str) -> Iterator[bytes]:
         """An object's content in pieces."""
-        from training.objects import ObjectError, ObjectMissing
+        from trainyard.objects import ObjectError, ObjectMissing
 
         try:
             yield from self._objects.chunks(name)

@@ -18,7 +18,6 @@ import numpy as np
 import torch
 
 from training.checkpoint import contents, rng
-from training.checkpoint.local_tensors import local_data
 from training.trainer.data.prefetch import PrefetchLoader, PrefetchPlan
 from training.trainer.data.sampler import Sampler
 from training.trainer.data.windows import Int64s
@@ -32,6 +31,7 @@ from training.trainer.loop import Run, end_step, is_usable, not_finite, update
 from training.trainer.loss_scale import scale_of
 from trainyard.elastic.tree import SubtreeSums
 from trainyard.run_logs import MetricsLog, StepMetrics
+from trainyard.tensors.local_tensors import local_data
 
 _RECENT: Final = 64
 """Lines of metrics that every group keeps, for the case that the leader is lost before it wrote them."""

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from training.checkpoint.factory import newest_attempt
 from training.config_errors import ConfigError, ConfigIssue
 from training.trainer.elastic import readiness
 from training.trainer.elastic.computation import Computation
@@ -31,6 +30,7 @@ from training.trainer.elastic.views import Member, View, ViewLog
 from training.trainer.resume import check_same_run
 from trainyard.contract import POD_IP_ENV
 from trainyard.notice import Notice
+from trainyard.store.factory import newest_attempt
 
 _RETRY_S: Final = 0.1
 _LOOK_S: Final = 0.02

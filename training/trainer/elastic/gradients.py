@@ -12,8 +12,8 @@ from typing import Any, cast
 import torch
 import torch.distributed as dist
 
-from training.checkpoint.local_tensors import is_sharded, local_data
 from training.trainer.parallel.build import Network
+from trainyard.tensors.local_tensors import is_sharded, local_data
 
 
 class LocalGradients:

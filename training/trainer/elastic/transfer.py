@@ -24,10 +24,10 @@ from typing import Any, Final
 import torch
 
 from training.checkpoint.contents import Progress
-from training.checkpoint.local_tensors import local_data
 from training.config_errors import ConfigError, ConfigIssue
 from training.trainer.elastic.exchange import ADOPT, Note, buffer_of
 from training.trainer.elastic.links import read_exactly
+from trainyard.tensors.local_tensors import local_data
 
 _LENGTH: Final = struct.Struct("!Q")
 _PENDING_BYTES: Final = 256 << 20

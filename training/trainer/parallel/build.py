@@ -22,7 +22,6 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
-from training.checkpoint.local_tensors import is_sharded, local_data
 from training.config_errors import ConfigError, ConfigIssue
 from training.trainer import eager
 from training.trainer.config import TrainerConfig
@@ -38,6 +37,7 @@ from training.trainer.parallel.grad_norm import ShardedGradNorm
 from training.trainer.parallel.passes import FullModelPasses, Passes
 from training.trainer.parallel.pipeline_stages import Stage, keep_stage
 from training.trainer.parallel.world import World, limit_collectives, unwrap
+from trainyard.tensors.local_tensors import is_sharded, local_data
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from training.checkpoint.local_tensors import is_sharded
+from trainyard.tensors.local_tensors import is_sharded
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ from typing import Final
 
 import torch
 
-from training.checkpoint.local_tensors import Groups, local_data
 from training.trainer.flight import process
 from training.trainer.parallel.world import World
 from training.trainer.replicas import disputes, verdicts
@@ -26,6 +25,7 @@ from training.trainer.replicas.differences import Part, differing, differing_ele
 from training.trainer.replicas.disputes import REPEATS_MAX, Dispute, DisputeFile, Place
 from training.trainer.replicas.peers import Peers, gang_peers
 from trainyard.culprits import CORRUPT, Culprit
+from trainyard.tensors.local_tensors import Groups, local_data
 
 Announce = Callable[[str, Culprit], None]
 

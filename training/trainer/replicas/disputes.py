@@ -19,8 +19,8 @@ from typing import Final
 
 import torch
 
-from training.checkpoint.local_tensors import Groups, local_data
 from trainyard.culprits import FOLDER
+from trainyard.tensors.local_tensors import Groups, local_data
 
 REPEATS_MAX: Final = 3
 """Times that a step is computed again because of one dispute; if the replicas still differ, the run ends."""

@@ -14,7 +14,7 @@ import uuid
 from dataclasses import dataclass
 from typing import Final
 
-from training.objects import ObjectExists, ObjectMissing, Objects
+from trainyard.objects import ObjectExists, ObjectMissing, Objects
 from trainyard.store.interface import folder_name
 from trainyard.store.manifest import MANIFEST_FILE, CorruptCheckpoint, Manifest
 

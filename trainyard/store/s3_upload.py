@@ -7,9 +7,9 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from training.checkpoint import s3_manifests
-from training.objects import ObjectError, ObjectExists, ObjectMissing, Objects
-from training.objects.upload import Uploader
+from trainyard.objects import ObjectError, ObjectExists, ObjectMissing, Objects
+from trainyard.objects.upload import Uploader
+from trainyard.store import s3_manifests
 from trainyard.store.interface import CheckpointStore, Chunk, folder_name
 from trainyard.store.manifest import (
     Content,

@@ -13,15 +13,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
 
-import safetensors.torch
 import torch
-from safetensors import SafetensorError
 
-from training.checkpoint.layout import Box, Layout, Piece, StoredTensor
-from training.checkpoint.local_tensors import DTYPES, Groups, LocalTensor, local_tensor
-from training.checkpoint.staging import part_of
 from trainyard.store.interface import CheckpointStore, Source
 from trainyard.store.manifest import Content, CorruptCheckpoint, FileRecord, Manifest
+from trainyard.tensors.layout import Box, Layout, Piece, StoredTensor
+from trainyard.tensors.local_tensors import DTYPES, Groups, LocalTensor, local_tensor
+from trainyard.tensors.staging import part_of
 
 _BLOCK_BYTES: Final = 2 * 1024 * 1024
 """Block to read and hash: small enough to stay in the CPU cache in between."""
@@ -171,11 +169,3 @@ def whole_tensors(layout: Layout, group: str) -> Mapping[str, torch.Tensor]:
         name: torch.empty(tensor.shape, dtype=by_name[tensor.dtype])
         for name, tensor in layout[group].items()
     }
-
-
-def parse_safetensors(name: str, content: bytes) -> dict[str, torch.Tensor]:
-    """Return the tensors of a safetensors file. Raises CorruptCheckpoint; executes no stored code."""
-    try:
-        return safetensors.torch.load(content)
-    except (SafetensorError, ValueError, KeyError) as error:
-        raise CorruptCheckpoint(f"{name}: not safetensors: {error}") from None

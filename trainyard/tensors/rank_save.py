@@ -6,10 +6,10 @@ import functools
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
-from training.checkpoint.coordination import SaveCoordinator
-from training.checkpoint.writer import FileWork
 from trainyard.store.interface import CheckpointStore, Chunk, Upload
 from trainyard.store.manifest import FileRecord
+from trainyard.tensors.coordination import SaveCoordinator
+from trainyard.tensors.writer import FileWork
 
 Publish = Callable[[Upload, dict[str, FileRecord]], None]
 """Called with the files of all ranks; raises when publishing fails."""

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final
 
-from training.objects.client import Objects, crc32
-from training.objects.errors import ObjectError, ObjectMissing
+from trainyard.objects.client import Objects, crc32
+from trainyard.objects.errors import ObjectError, ObjectMissing
 
 PART_BYTES: Final = 16 * 1024 * 1024
 LANES: Final = 8

@@ -12,10 +12,10 @@ from typing import Any, Final
 
 import torch
 
-from training.checkpoint.layout import Box
-from training.checkpoint.local_tensors import Groups, LocalTensor, local_data, local_tensor
-from training.checkpoint.plan import PlannedFile, PlannedPiece
 from trainyard.store.interface import Chunk
+from trainyard.tensors.layout import Box
+from trainyard.tensors.local_tensors import Groups, LocalTensor, local_data, local_tensor
+from trainyard.tensors.plan import PlannedFile, PlannedPiece
 
 _PAGE_BYTES: Final = 4096
 

@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from training.checkpoint.layout import ELEMENT_BYTES, Box, Layout, Piece, Shape, StoredTensor
+from trainyard.tensors.layout import ELEMENT_BYTES, Box, Layout, Piece, Shape, StoredTensor
 
 FILE_BYTES: Final = 64 * 1024 * 1024
 """Maximum tensor data per file, unless one row of a tensor is larger."""

@@ -20,15 +20,15 @@ from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, TypeVar
 
-from training.objects.connection import Connection
-from training.objects.errors import (
+from trainyard.objects.connection import Connection
+from trainyard.objects.errors import (
     ObjectError,
     ObjectExists,
     ObjectMissing,
     RetryPolicy,
     classify_error,
 )
-from training.objects.location import Location
+from trainyard.objects.location import Location
 
 _Answer = TypeVar("_Answer")
 

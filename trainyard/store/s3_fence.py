@@ -12,7 +12,7 @@ import socket
 import time
 import uuid
 
-from training.objects import ObjectExists, Objects
+from trainyard.objects import ObjectExists, Objects
 from trainyard.store.fence import ATTEMPTS_DIR, already_claimed
 from trainyard.store.interface import StaleAttempt
 

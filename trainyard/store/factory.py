@@ -6,16 +6,15 @@ import functools
 import os
 from pathlib import Path
 
-from training.checkpoint import s3_fence
-from training.checkpoint.s3 import S3Store
-from training.checkpoint.s3_fence import S3Fence
-from training.objects import Objects
-from training.objects.location import is_location
-from training.spec import CHECKPOINTS_DIR
-from trainyard.store import fence
+from trainyard.contract import CHECKPOINTS_DIR
+from trainyard.objects import Objects
+from trainyard.objects.location import is_location
+from trainyard.store import fence, s3_fence
 from trainyard.store.fence import PosixFence
 from trainyard.store.interface import CheckpointStore, Fence, parse_step
 from trainyard.store.posix import PosixStore
+from trainyard.store.s3 import S3Store
+from trainyard.store.s3_fence import S3Fence
 
 
 def open_store(run_dir: Path, store: str | None) -> CheckpointStore:

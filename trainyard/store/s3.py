@@ -20,13 +20,11 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Final, Self
 
-from training.checkpoint import s3_manifests
-from training.checkpoint.s3_fence import newest_attempt
-from training.checkpoint.s3_upload import S3Upload, attempt_folder
-from training.objects import AccessDenied, ObjectMissing, Objects
-from training.objects.client import CHUNK_BYTES, READERS
-from training.objects.upload import Uploader
-from training.spec import CHECKPOINTS_DIR
+from trainyard.contract import CHECKPOINTS_DIR
+from trainyard.objects import AccessDenied, ObjectMissing, Objects
+from trainyard.objects.client import CHUNK_BYTES, READERS
+from trainyard.objects.upload import Uploader
+from trainyard.store import s3_manifests
 from trainyard.store.interface import folder_name, parse_step
 from trainyard.store.manifest import (
     MANIFEST_FILE,
@@ -37,6 +35,8 @@ from trainyard.store.manifest import (
     UnknownFormat,
     record_of,
 )
+from trainyard.store.s3_fence import newest_attempt
+from trainyard.store.s3_upload import S3Upload, attempt_folder
 
 _KNOWN_GOOD: Final = "last-known-good.json"
 _SET_ASIDE: Final = "manifest-set-aside.json"

@@ -8,8 +8,8 @@
 Keys are relative to the location's prefix. botocore is loaded with the first request.
 """
 
-from training.objects.client import ListedObject, Objects
-from training.objects.errors import (
+from trainyard.objects.client import ListedObject, Objects
+from trainyard.objects.errors import (
     AccessDenied,
     ObjectError,
     ObjectExists,
@@ -17,7 +17,7 @@ from training.objects.errors import (
     ObjectsUnavailable,
     RetryPolicy,
 )
-from training.objects.location import BadLocation, Location
+from trainyard.objects.location import BadLocation, Location
 
 __all__ = [
     "AccessDenied",

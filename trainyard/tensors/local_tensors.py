@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeGuard, cast
 
 import torch
 
-from training.checkpoint.layout import Box, whole_box
-from training.checkpoint.plan import RankShards, TensorShard
+from trainyard.tensors.layout import Box, whole_box
+from trainyard.tensors.plan import RankShards, TensorShard
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
