@@ -32,7 +32,6 @@ MODULES: dict[str, str] = {
     "restart": "bench.trainer.restart",
     "stall": "bench.trainer.stall",
     "host": "bench.trainer.host",
-    "culprit": "bench.trainer.culprit",
     "loader": "bench.trainer.loader",
     "gpu": "bench.trainer.gpu",
     "elastic": "bench.trainer.elastic",
