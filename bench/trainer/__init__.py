@@ -33,7 +33,6 @@ MODULES: dict[str, str] = {
     "stall": "bench.trainer.stall",
     "host": "bench.trainer.host",
     "loader": "bench.trainer.loader",
-    "gpu": "bench.trainer.gpu",
     "elastic": "bench.trainer.elastic",
     "page": "bench.page",
 }
