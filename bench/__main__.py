@@ -15,7 +15,6 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from bench import (
-    ablation,
     admission,
     critical_path,
     deploy,
@@ -43,10 +42,6 @@ ADMISSION: Final = {
 BACKLOG: Final = {
     "small": {"nodes": 40, "workloads": 80, "pairs": 1},
     "full": {"nodes": 1000, "workloads": 10_000, "pairs": 2},
-}
-ABLATION: Final = {
-    "small": {"nodes": 40, "workloads": 40, "pairs": 1},
-    "full": {"nodes": 200, "workloads": 150, "pairs": 1},
 }
 STORM: Final = {
     "small": {"nodes": 24, "low": 20, "high": 20, "kills": 4, "kill_every_s": 2.0, "seconds": 2.0},
@@ -205,12 +200,6 @@ def _backlog(cluster: embedded.Embedded, args: argparse.Namespace, notify: Notif
     return report.admission(outcome), not outcome.violations
 
 
-def _ablation(cluster: embedded.Embedded, args: argparse.Namespace, notify: Notify) -> Section:
-    size = admission.Size(**_sizes(ABLATION, args), pods=not args.without_pods)
-    outcome = ablation.run(cluster, size, notify)
-    return report.ablation(outcome), not outcome.violations
-
-
 def _storm(cluster: embedded.Embedded, args: argparse.Namespace, notify: Notify) -> Section:
     outcome = storm.run(cluster, storm.Size(**_sizes(STORM, args)), notify)
     return report.storm(outcome), outcome.good
@@ -232,7 +221,6 @@ CLUSTER_BENCHMARKS: Final[
 ] = {
     "admission": _admission,
     "backlog": _backlog,
-    "ablation": _ablation,
     "storm": _storm,
     "submit": _submit,
     "deploy": _deploy,
@@ -263,9 +251,6 @@ def _parser() -> argparse.ArgumentParser:
         "--traces", type=Path, help="elastic, spot, economy: folder with recorded traces (JSON)"
     )
     parser.add_argument("--changes", type=int, help="elastic: changes of the membership to play")
-    parser.add_argument(
-        "--without-pods", action="store_true", help="ablation: gangs as Workloads, as in backlog"
-    )
     parser.add_argument(
         "--json", action="store_true", help="elastic, spot: print the result as JSON"
     )

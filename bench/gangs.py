@@ -92,17 +92,3 @@ def for_minimal(made: Json) -> Json:
     labels.pop(naming.WORKLOAD_PRIORITY, None)
     made["metadata"]["namespace"] = fleet.MINIMAL
     return made
-
-
-def without_topology(made: Json) -> Json:
-    """Return the gang without topology annotations; a Workload without its request."""
-    if made["kind"] == "Workload":
-        for pod_set in made["spec"]["podSets"]:
-            pod_set.pop("topologyRequest", None)
-        return made
-    replicated = made["spec"].get("replicatedJobs")
-    spec = replicated[0]["template"]["spec"] if replicated else made["spec"]
-    annotations = spec["template"]["metadata"]["annotations"]
-    for key in (naming.PREFERRED_TOPOLOGY, naming.REQUIRED_TOPOLOGY):
-        annotations.pop(key, None)
-    return made

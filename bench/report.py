@@ -14,7 +14,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
-from bench.ablation import Outcome as PartsOutcome
 from bench.admission import GOAL, WRITES_GOAL
 from bench.admission import Outcome as AdmissionOutcome
 from bench.embedded import ROOT
@@ -122,33 +121,6 @@ def _costs(outcome: AdmissionOutcome) -> list[str]:
             for name, (ours, least) in used.items()
         ),
     ]
-
-
-def ablation(outcome: PartsOutcome) -> str:
-    """Return the section on the cost of each part of the configuration."""
-    size = outcome.size
-    lines = [
-        f"{size.nodes} nodes; the same {size.workloads} gangs in every round (seed {size.seed});"
-        f" {_environment()}",
-        "",
-        "| configuration | admitted/s | CPU ms per gang | of Kueue | of the API server"
-        " | API writes per gang | evictions |",
-        "|---|---|---|---|---|---|---|",
-        *(
-            f"| {r.arm} | {r.admitted_per_s:.2f} | {1000 * r.cpu_s_per_gang:.1f}"
-            f" | {_milliseconds(r, 'kueue')} | {_milliseconds(r, 'apiserver')}"
-            f" | {r.writes_per_gang:.2f} | {r.evictions} |"
-            for r in outcome.rounds
-        ),
-        "",
-        "One round each: differences of a few percent are noise. The CPU time says more than the rate where other"
-        " programs run.",
-    ]
-    return "\n".join(lines)
-
-
-def _milliseconds(found: RoundResult, service: str) -> str:
-    return f"{1000 * found.cpu_s.get(service, 0.0):.1f}"
 
 
 OVER_SHOWN: Final = 3
