@@ -26,8 +26,7 @@ from bench import (
 )
 from bench.spot import economy, synthetic
 from bench.spot import measure as spot
-from bench.trainer import elastic
-from bench.trainer.schedules import TRACES
+from bench.trainer import TRACES, elastic
 from training.spot.traces import Trace, TraceError
 from training.spot.traces import load as load_traces
 

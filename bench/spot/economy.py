@@ -3,8 +3,9 @@
 Jobs are replayed tick by tick (replay.py) and must end within the time that `training.spot` plans for without a
 deadline. An arm is a trainer and a policy. Ours is the trainer with `training.spot`; torchrun takes spot whenever
 it is there, on-demand when nothing else ends in time, and saves synchronously at the trace's Young/Daly interval.
-What a restart and a save cost each trainer was measured by `python -m bench goodput`. The optimum knows the whole
-trace and restarts and saves in no time: it takes all spot time that it needs, and on-demand for the rest.
+What a restart and a save cost each trainer was measured on 2026-11-21, by interrupting both on the same schedule;
+`bench restart` and `bench stall` measure them apart. The optimum knows the whole trace and restarts and
+saves in no time: it takes all spot time that it needs, and on-demand for the rest.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ HOURS: Final = (6, 24)
 COST_GOAL: Final = 1.10
 LOST_GOAL: Final = 5.0
 STEP_S: Final = 0.083
-"""Of the model of `bench goodput`, both arms."""
+"""Of the model for which restarts and saves were measured, both arms."""
 PROVISIONING_S: Final = (0.0, 180.0)
 """Seconds until new nodes can start a process, in addition to what was measured; 180 as in "Can't Be Late"."""
 V100_USD_HOUR: Final = 3.06
@@ -57,7 +58,7 @@ class Trainer:
 
 OURS: Final = Trainer(name="ours", restart_s=3.3, save_s=0.007, saves_on_notice=True)
 TORCHRUN: Final = Trainer(name="torchrun", restart_s=8.6, save_s=0.074, saves_on_notice=False)
-"""By `python -m bench goodput --scale full` of 2026-11-21; what it measures now is in bench/RESULTS.md."""
+"""Measured on 2026-11-21, two ranks of a small Llama on two cores."""
 
 
 class _SpotThenOnDemand:
@@ -87,7 +88,7 @@ class Earned:
     ours: float
     torchrun: float
     lost_ratio: float
-    """Time that torchrun loses at each loss, saves before it included, over what ours does."""
+    """Seconds that torchrun loses per node loss, with its saves since the one before, over ours."""
 
     def steps_per_usd(self, cost: float) -> float:
         """Return useful steps for a dollar at a cost per second of useful work."""
@@ -196,7 +197,7 @@ def section(found: Sequence[Earned]) -> str:
     """Return the Markdown: per time of provisioning, per trace, and the goals."""
     lines = [
         f"P1: useful steps per dollar, {len(found)} replayed jobs of {', '.join(map(str, HOURS))} h within"
-        f" {PATIENCE:g} times that. A restart and a save as measured by `bench goodput`: ours"
+        f" {PATIENCE:g} times that. A restart and a save as measured on 2026-11-21: ours"
         f" {OURS.restart_s:g} s and {OURS.save_s * 1000:g} ms, torchrun {TORCHRUN.restart_s:g} s and"
         f" {TORCHRUN.save_s * 1000:g} ms; steps of {STEP_S * 1000:g} ms; spot costs {SPOT_SHARE:g} of on-demand;"
         f" {V100_USD_HOUR:g} USD per GPU and hour on demand.",

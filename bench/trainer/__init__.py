@@ -9,10 +9,13 @@ Each module measures one thing against its peers in one run:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Final, Protocol
 
 SAVE_INTERVAL_S: Final = 120.0
 """Time between checkpoints that the trainer's saver is told: how long it may pause depends on it."""
+TRACES: Final = Path(__file__).parents[1] / "traces"
+"""Synthetic traces of capacity, for a run without recorded ones."""
 Progress = Callable[[str, int, int], None]
 """Receives the activity, the total and the number done."""
 
@@ -28,7 +31,6 @@ class Benchmark(Protocol):
 
 MODULES: dict[str, str] = {
     "durable": "bench.trainer.durable",
-    "goodput": "bench.trainer.goodput",
     "restart": "bench.trainer.restart",
     "stall": "bench.trainer.stall",
     "host": "bench.trainer.host",

@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from bench.trainer import Progress, elastic_peer, elastic_spares, elastic_traces
+from bench.trainer import TRACES, Progress, elastic_peer, elastic_spares, elastic_traces
 from bench.trainer.elastic_changes import (
     CONFIG,
     GLOBAL_SAMPLES,
@@ -29,7 +29,6 @@ from bench.trainer.elastic_groups import GroupRun, free_port
 from bench.trainer.elastic_traces import Stalls
 from bench.trainer.live_runs import prepare_dataset
 from bench.trainer.peers import PeersError
-from bench.trainer.schedules import TRACES
 from training.trainer.config.groups import GroupsConfig
 
 SIZES: dict[str, dict[str, int]] = {
