@@ -208,11 +208,9 @@ def _monitor(_args: argparse.Namespace, console: Console) -> int:
 
 def _down(_args: argparse.Namespace, console: Console) -> int:
     from sandbox import cluster
-    from sandbox.node.runtime import stop_all
 
     with sandbox_lock("sandbox down", console.print):
         ended = cluster.down(lambda text: console.print(f"  {text}", highlight=False))
-        ended += stop_all(paths.state())
     what = f"stopped {ended} processes" if ended else "nothing was running"
     console.print(f"Down: {what}. Data is kept in {paths.state().home}; `make up` resumes from it.")
     return 0

@@ -24,6 +24,7 @@ from sandbox import monitoring, paths, ports, process, service_config, services,
 from sandbox.certificates import CertificateAuthority, write_private
 from sandbox.monitoring import late_start, rbac, setup
 from sandbox.node import rbac as node_rbac
+from sandbox.node.runtime import stop_all
 from sandbox.operators import setup as operator_setup
 from sandbox.reporting import Report
 from sandbox.services import ClusterSettings, Probe, Service
@@ -175,7 +176,10 @@ def down(report: Report) -> int:
             running.end(STOP_GRACE_S)
             ended += 1
     names = [spec["name"] for spec in _recorded_specs(state)]
-    for name in ["node", *reversed([n for n in names if n != "node"])]:
+    ended += _end_service(state, "node", report)
+    # Before the API server, which waits for the end of their watches.
+    ended += stop_all(state)
+    for name in reversed([n for n in names if n != "node"]):
         ended += _end_service(state, name, report)
     return ended
 
