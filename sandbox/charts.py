@@ -17,12 +17,12 @@ from sandbox import toolchain
 from sandbox.cluster import ClusterError, kubectl
 from sandbox.services import ClusterSettings
 
-CHARTS = ("jobset", "kueue")
+QUEUEING = ("jobset", "kueue")
 """Kueue after the kinds of jobs that it queues: it looks for them when it starts, then every two minutes."""
 READY_S = 180
 
 
-def install(settings: ClusterSettings, console: Console, add_ons: Iterable[str] = CHARTS) -> None:
+def install(settings: ClusterSettings, console: Console, add_ons: Iterable[str] = QUEUEING) -> None:
     """Install or upgrade the charts of these add-ons and wait until their controllers are ready.
 
     Raises:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.console import Console
 
+from sandbox import charts, environment, paths, toolchain
 from sandbox import cluster as embedded
-from sandbox import environment, paths, toolchain
-from sandbox.node.runtime import stop_all
 from sandbox.services import ClusterSettings
 
 if TYPE_CHECKING:
@@ -42,21 +41,21 @@ class Cluster:
 
 
 @contextmanager
-def started(folder: Path, *, queueing: bool = True) -> Iterator[Cluster]:
-    """A cluster in a folder, started by the code behind `make up`; by default Kueue and JobSet are services."""
+def started(folder: Path, add_ons: Sequence[str] = charts.QUEUEING) -> Iterator[Cluster]:
+    """A cluster in a folder, started by the code behind `make up`, with these add-ons of the local stack."""
     # Monitoring is three processes more; tests/sandbox/test_monitoring.py switches them on for itself.
     own = {"SANDBOX_HOME": str(folder), "SANDBOX_MONITORING": "off"}
     before = {name: os.environ.get(name) for name in own}
     os.environ.update(own)
     console = Console(force_terminal=False)
-    settings = embedded.up(toolchain.ensure(console), console.print, queueing=queueing)
-    environment.install(settings)
     try:
+        settings = embedded.up(toolchain.ensure(console), console.print, queueing=False)
+        environment.install(settings)
+        charts.install(settings, console, add_ons)
         yield Cluster(settings, os.environ | environment.variables(settings))
     finally:
         os.environ.update(own)
         embedded.down(lambda _: None)
-        stop_all(settings.state)
         for name, value in before.items():
             os.environ.pop(name)
             if value is not None:

@@ -55,6 +55,8 @@ def values() -> Json:
 KINDS = {
     "TrainJob": ("trainer.kubeflow.org", "v1alpha1", "trainjobs"),
     "TrainingRuntime": ("trainer.kubeflow.org", "v1alpha1", "trainingruntimes"),
+    # Kueue does not start without it where there are TrainJobs.
+    "ClusterTrainingRuntime": ("trainer.kubeflow.org", "v1alpha1", "clustertrainingruntimes"),
     "PyTorchJob": ("kubeflow.org", "v1", "pytorchjobs"),
     "MPIJob": ("kubeflow.org", "v2beta1", "mpijobs"),
 }

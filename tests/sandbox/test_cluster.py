@@ -51,7 +51,7 @@ def test_second_start_keeps_every_process(cluster: Cluster) -> None:
     assert _pids(cluster) == before
 
 
-@pytest.mark.parametrize("name", ["apiserver", "etcd", "kueue", "node"])
+@pytest.mark.parametrize("name", ["apiserver", "etcd", "kwok", "node"])
 def test_killed_service_is_restarted_without_data_loss(cluster: Cluster, name: str) -> None:
     cluster.kubectl("create", "configmap", f"kept-{name}", "-n", "default")
     before = _pids(cluster)[name]
@@ -115,7 +115,7 @@ def test_a_service_whose_port_was_taken_before_it_listened_starts_on_another(
 ) -> None:
     monkeypatch.setenv("SANDBOX_HOME", str(tmp_path / "late"))
     choose, lines = ports.choose_ports, list[str]()
-    victims = ["etcd-peer", "kueue-webhook"]
+    victims = ["etcd-peer", "kwok"]
     with contextlib.ExitStack() as others:
 
         def choose_and_lose(file: Path, in_use: frozenset[str]) -> tuple[dict[str, int], list[str]]:

@@ -3,39 +3,34 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from infra.addons import simulated
 from infra.domain import naming
-from sandbox import charts
 from sandbox.cluster import ClusterError
-from tests.sandbox.conftest import Cluster, started
-from tests.sandbox.node_kit import HOST, node_manifest, until
+from sandbox.node.records import Attempt, pod_folder
+from tests.sandbox.conftest import Cluster
+from tests.sandbox.node_kit import HOST, node_manifest, platform_in, until
 
-pytestmark = [pytest.mark.sandbox, pytest.mark.timeout(600), pytest.mark.long(90)]
+pytestmark = [pytest.mark.sandbox, pytest.mark.timeout(600), pytest.mark.long(30)]
 
-NODE = "worker-0"
+NODE = "controlled-0"
+POOL = "controlled"
 QUEUE = "research"
 PORTS = {8081, 8082, 8443, 9443}
 """Ports on which Kueue listens; JobSet on three of them."""
 
 
-@pytest.fixture(scope="module")
-def charted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A cluster in which Helm has installed JobSet and Kueue."""
-    with started(tmp_path_factory.mktemp("charted"), queueing=False) as found:
-        charts.install(found.settings, Console(force_terminal=False))
-        yield found
-
-
 def _objects() -> list[dict[str, Any]]:
+    node = node_manifest(NODE)
+    node["metadata"]["labels"][naming.POOL] = POOL
     return [
-        node_manifest(NODE),
+        node,
         _queueing("ResourceFlavor", "worker", {"nodeLabels": {naming.HOSTNAME: NODE}}),
         _queueing("ClusterQueue", QUEUE, _quota()),
         _queueing("LocalQueue", QUEUE, {"clusterQueue": QUEUE}, namespace="default"),
@@ -67,12 +62,11 @@ def _jobset(name: str, script: str) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def queued(charted: Cluster) -> Cluster:
-    listed = {"apiVersion": "v1", "kind": "List", "items": _objects()}
-    charted.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(listed))
-    charted.kubectl("wait", "node", NODE, "--for=condition=Ready", "--timeout=180s")
-    charted.kubectl("wait", f"clusterqueue/{QUEUE}", "--for=condition=Active", "--timeout=180s")
-    return charted
+def queued(cluster: Cluster) -> Iterator[Cluster]:
+    """The cluster with a queue and its node; deleted at the end."""
+    made = {"default": "jobsets"}
+    with platform_in(cluster, _objects(), (POOL,), (QUEUE,), made) as ready:
+        yield ready
 
 
 def test_a_jobset_is_admitted_and_runs(queued: Cluster) -> None:
@@ -103,11 +97,36 @@ def _answers(cluster: Cluster, path: str) -> bool | None:
         return None
 
 
-def test_controllers_listen_on_the_address_of_their_pod_only(charted: Cluster) -> None:
-    listed = charted.kubectl("get", "pods", "-A", "-o", "json")
-    pods = [
-        one for one in json.loads(listed)["items"] if one["spec"].get("nodeName") == simulated.NODE
-    ]
+def _controllers(cluster: Cluster) -> list[dict[str, Any]]:
+    listed = cluster.kubectl("get", "pods", "-A", "-o", "json")
+    found: list[dict[str, Any]] = json.loads(listed)["items"]
+    return [one for one in found if one["spec"].get("nodeName") == simulated.NODE]
+
+
+def test_killed_controllers_come_back_and_answer(queued: Cluster) -> None:
+    killed = [_newest_attempt(queued, pod) for pod in _controllers(queued)]
+    assert len(killed) == 2 and all(attempt.signal(signal.SIGKILL) for attempt in killed)
+    until(lambda: all(attempt.exit() for attempt in killed) or None, "both have ended")
+    until(lambda: _accepts(queued), "both webhooks answer again")
+
+
+def _newest_attempt(cluster: Cluster, pod: dict[str, Any]) -> Attempt:
+    (container,) = pod["spec"]["containers"]
+    return pod_folder(cluster.state, pod).attempts(container["name"])[-1]
+
+
+def _accepts(cluster: Cluster) -> bool | None:
+    queue = _queueing("ClusterQueue", "again", _quota())
+    listed = {"apiVersion": "v1", "kind": "List", "items": [_jobset("again", "true"), queue]}
+    try:
+        cluster.kubectl("create", "--dry-run=server", "-f", "-", stdin=json.dumps(listed))
+    except ClusterError:
+        return None
+    return True
+
+
+def test_controllers_listen_on_the_address_of_their_pod_only(cluster: Cluster) -> None:
+    pods = _controllers(cluster)
     own = {one["status"]["podIP"] for one in pods}
     assert len(own) == len(pods) == 2
     found = [
@@ -125,8 +144,8 @@ def _address(text: str) -> str:
     return ".".join(str(byte) for byte in reversed(bytes.fromhex(text[-8:])))
 
 
-def test_accounts_of_controllers_have_no_other_rights_than_their_charts(charted: Cluster) -> None:
-    for namespace, name in (("kueue-system", "kueue"), ("jobset-system", "jobset")):
-        account = f"--as=system:serviceaccount:{namespace}:{name}-controller-manager"
+def test_accounts_of_controllers_have_no_other_rights_than_their_charts(cluster: Cluster) -> None:
+    for account in ("kueue-system:kueue-controller-manager", "jobset-system:jobset-controller"):
+        account = f"--as=system:serviceaccount:{account}"
         with pytest.raises(ClusterError):
-            charted.kubectl("auth", "can-i", "delete", "nodes", account)
+            cluster.kubectl("auth", "can-i", "delete", "nodes", account)

@@ -93,7 +93,7 @@ def _jobsets(cluster: Cluster) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A cluster of this module, in which the stack installs Kueue and JobSet."""
-    with started(tmp_path_factory.mktemp("whole"), queueing=False) as found:
+    with started(tmp_path_factory.mktemp("whole"), ()) as found:
         yield found
 
 

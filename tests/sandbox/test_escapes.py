@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -12,7 +10,6 @@ from typing import Any
 import pytest
 
 from infra.domain import naming
-from sandbox import process
 from tests.sandbox import (
     escape_attempts,
     escape_dev,
@@ -43,7 +40,6 @@ from tests.sandbox.escape_objects import (
     queued,
 )
 from tests.sandbox.node_kit import until
-from tests.sandbox.pulumi_project import children_of
 from training.deployment.launchers import LAUNCHERS
 from training.spec import Groups
 
@@ -250,23 +246,25 @@ def test_no_team_may_lock_memory_by_a_capability(guarded: GuardedCluster) -> Non
 
 @pytest.fixture(scope="module")
 def kueueless(guarded: GuardedCluster) -> Iterator[GuardedCluster]:
-    """The same, with Kueue's process stopped and its webhooks taken away."""
+    """The same, without Kueue's pod, and its webhooks taken away."""
+    kubectl = guarded.cluster.kubectl
     kinds = "mutatingwebhookconfigurations,validatingwebhookconfigurations"
-    hooks = json.loads(guarded.cluster.kubectl("get", kinds, "-o", "json"))["items"]
+    hooks = json.loads(kubectl("get", kinds, "-o", "json"))["items"]
     kueue = [hook for hook in hooks if hook["metadata"]["name"].startswith("kueue-")]
     kept = json.dumps({"apiVersion": "v1", "kind": "List", "items": [_plain(h) for h in kueue]})
-    service = process.load(guarded.cluster.state.pids / "kueue.json")
-    assert kueue and service
-    pids = [service.pid, *children_of(service.pid)]
-    guarded.cluster.kubectl("delete", "-f", "-", stdin=kept)
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
+    assert kueue
+    manager = ("deployment/kueue-controller-manager", "-n", naming.KUEUE_NAMESPACE)
+    kubectl("delete", "-f", "-", stdin=kept)
+    kubectl("scale", *manager, "--replicas=0")
+    pods = ("pods", "-n", naming.KUEUE_NAMESPACE, "--all")
+    kubectl("wait", *pods, "--for=delete", "--timeout=180s")
     try:
         yield guarded
     finally:
-        for pid in pids:
-            os.kill(pid, signal.SIGCONT)
-        guarded.cluster.kubectl("apply", "--server-side", "-f", "-", stdin=kept)
+        # It gets ready once it has written its certificate into them.
+        kubectl("apply", "--server-side", "-f", "-", stdin=kept)
+        kubectl("scale", *manager, "--replicas=1")
+        kubectl("rollout", "status", *manager, "--timeout=180s")
 
 
 def _plain(hook: dict[str, Any]) -> dict[str, Any]:

@@ -48,6 +48,10 @@ def launchers(cluster: Cluster) -> Iterator[Cluster]:
     console = Console(force_terminal=False)
     tools = operators.with_operators(cluster.settings.tools, console, operators.OPERATORS)
     embedded.up(tools, console.print, operators.OPERATORS)
+    # Kueue looks for kinds of jobs when it starts, then every two minutes.
+    manager = ("deployment", "kueue-controller-manager", "-n", naming.KUEUE_NAMESPACE)
+    cluster.kubectl("rollout", "restart", *manager)
+    cluster.kubectl("rollout", "status", *manager, "--timeout=180s")
     queues = (naming.cluster_queue(TEAM),)
     made = {NAMESPACE: "trainjobs,trainingruntimes,pytorchjobs,mpijobs,jobs,services,configmaps"}
     with platform_in(cluster, platform_objects(), (SPOT,), queues, made) as ready:
