@@ -9,7 +9,7 @@ its result in a folder that the launcher of the node names in the environment:
     config-errors-N   what is wrong with the configuration, printed once per node
     notice            when the launcher asked all ranks to stop
     finished          the program has done all its work: 0 after a notice is not a request to resume
-    alive-N           signs of life of rank N of an elastic run (training/trainer/processes/silence.py)
+    alive-N           signs of life of rank N of an elastic run (trainyard/silence.py)
 
 docs/program-outcomes.md has the table of outcomes.
 """

@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-_FILE: Final = ".gang-notice.json"
+_FILE: Final = ".gang-notice-{}.json"
+"""By the host at which the nodes meet: replica groups of one run share its folder."""
 _POLL_S: Final = 1.0
 """Limits requests to the shared file system."""
 
@@ -36,7 +37,8 @@ class GangNotice:
     def of_run(cls, facts: Mapping[str, str]) -> GangNotice:
         """Return that of the run that the placeholders' values describe."""
         several = int(facts["nodes"]) > 1 and "run_dir" in facts
-        file = Path(facts["run_dir"], _FILE) if several else None
+        name = _FILE.format(facts["rendezvous_host"])
+        file = Path(facts["run_dir"], name) if several else None
         return cls(file, facts["attempt"])
 
     def send(self) -> None:
@@ -46,7 +48,7 @@ class GangNotice:
         text = json.dumps(
             {"attempt": self.attempt, "time": time.time(), "host": os.uname().nodename}
         )
-        temporary = self.file.with_name(f"{_FILE}-{os.uname().nodename}-{os.getpid()}")
+        temporary = self.file.with_name(f"{self.file.name}-{os.uname().nodename}-{os.getpid()}")
         try:
             self.file.parent.mkdir(parents=True, exist_ok=True)
             temporary.write_text(text + "\n", encoding="utf-8")

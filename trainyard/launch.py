@@ -3,6 +3,8 @@
 It reads program.json and the TRAINYARD_* variables, unpacks the program's source, starts the ranks of
 this node by the launcher that the run file names, tells them all of a notice, ends them at its
 deadline, and ends with one exit code for the node (trainyard/exit_codes.py).
+
+Outside a run: `python -m trainyard.launch --ranks 2 -- train.py --lr 0.1` starts a script on this machine.
 """
 
 from __future__ import annotations
@@ -39,10 +41,10 @@ def main(arguments: Sequence[str]) -> int:
     """Run the ranks of this node; return the node's exit code."""
     processes.block_signals()
     processes.adopt_orphans()
-    file = _parse(arguments).program
+    options = _parse(arguments)
     try:
-        facts = read_facts(os.environ)
-        program = read_program(file)
+        facts = read_facts(os.environ | _ranks(options))
+        program = _program(options)
         with tempfile.TemporaryDirectory(prefix="trainyard-") as scratch:
             facts.setdefault("scratch", scratch)
             return _run(program, facts)
@@ -50,6 +52,18 @@ def main(arguments: Sequence[str]) -> int:
         for line in str(error).splitlines():
             print(f"launch: {line}", file=sys.stderr)
         return contract.EXIT_BAD_CONFIG
+
+
+def _program(options: argparse.Namespace) -> Program:
+    """Return the program of the command line, or of program.json. Raises ProgramError."""
+    if options.command:
+        settings = {"join_timeout_s": options.join_seconds}
+        return Program(options.launcher, tuple(options.command), settings=settings)
+    return read_program(options.program)
+
+
+def _ranks(options: argparse.Namespace) -> dict[str, str]:
+    return {contract.GPUS_PER_NODE_ENV: str(options.ranks)} if options.ranks else {}
 
 
 def read_facts(environment: Mapping[str, str]) -> dict[str, str]:
@@ -87,6 +101,7 @@ def _run(program: Program, facts: dict[str, str]) -> int:
             expected_ranks=start.expected_ranks,
             deadline_s=stop_deadline_s(env),
             gang=gang,
+            nodes=ranks.nodes,
             checkpoints=_checkpoints(facts),
             progress=Progress.of_run(facts, program.settings),
             poll_s=1.0 if start.shared else 0.1,
@@ -96,7 +111,7 @@ def _run(program: Program, facts: dict[str, str]) -> int:
             "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(int(node.deadline_s)),
         }
         # Not in the folder, which Python would search before its own library for the modules of the launcher.
-        return node.run(start.command, env, Path(facts["scratch"]) if folder else None)
+        return node.run(start, env, Path(facts["scratch"]) if folder else None)
 
 
 def _checkpoints(facts: Mapping[str, str]) -> Path | None:
@@ -126,6 +141,26 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         default=Path(contract.CONFIG_MOUNT, contract.PROGRAM_FILE),
         metavar="FILE",
         help="launcher, command, environment and source, in JSON (default: %(default)s)",
+    )
+    parser.add_argument("--ranks", type=int, metavar="N", help="ranks on this node (default: 1)")
+    parser.add_argument(
+        "--launcher",
+        choices=contract.LAUNCHERS,
+        default="python",
+        help="what starts the ranks of COMMAND (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--join-seconds",
+        type=int,
+        default=contract.START_TIMEOUT_S,
+        metavar="SECONDS",
+        help="for how long torchrun waits for other nodes (default: %(default)s)",
+    )
+    parser.add_argument(
+        "command",
+        nargs="*",
+        metavar="COMMAND",
+        help="after --: a script, -m MODULE or a program, instead of --program",
     )
     return parser.parse_args(arguments)
 

@@ -6,9 +6,12 @@ gang.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import re
+import secrets
 import shutil
+import socket
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -33,6 +36,7 @@ _MODULES: Final = {
     "deepspeed": ("torch", "deepspeed"),
 }
 _DISTRIBUTED_TYPE: Final = re.compile(r"^distributed_type:\s*['\"]?(\w+)", re.MULTILINE)
+_PORTS: Final = range(20_000, 29_000)
 MPI_HOSTFILES: Final = ("OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile")
 """Variables by which an MPI operator names the hosts of a job in its launcher pod."""
 
@@ -68,6 +72,8 @@ class Start:
     """Ranks that leave a result for this launcher."""
     shared: bool = False
     """Whether it starts ranks on other hosts, too."""
+    ranks: tuple[Mapping[str, str], ...] = ({},)
+    """Variables of each process that runs the command: one launcher, or each rank."""
 
 
 def start_of(
@@ -89,14 +95,15 @@ def start_of(
             )
     rank = [*RANK_PARENT, *rank_command(command)]
     if launcher == "python":
-        return _python(ranks, rank)
+        return _python(ranks, rank, env)
     if launcher == "mpirun":
         return _mpirun(ranks, rank, env, settings.get("env", {}))
     if launcher == "accelerate":
         return _accelerate(ranks, rank, settings.get("accelerate"))
     # DeepSpeed reads torchrun's variables; its own launcher needs ssh or pdsh, which pods do not have.
     if launcher in ("torchrun", "deepspeed"):
-        return Start(_torchrun(ranks, rank), ranks.per_node)
+        join_s = settings.get("join_timeout_s", START_TIMEOUT_S)
+        return Start(_torchrun(ranks, rank, join_s), ranks.per_node)
     raise LaunchError(
         f"program.launcher: {launcher!r} is not a launcher; use one of {', '.join(LAUNCHERS)}"
     )
@@ -109,16 +116,39 @@ def rank_command(words: Sequence[str]) -> list[str]:
     return list(words)
 
 
-def _python(ranks: Ranks, rank: list[str]) -> Start:
-    if ranks.world_size > 1:
+def _python(ranks: Ranks, rank: list[str], env: Mapping[str, str]) -> Start:
+    """Start the ranks without a launcher of their own, which would load torch first."""
+    if ranks.nodes > 1:
         raise LaunchError(
-            f"program.launcher: python starts 1 rank, and the run has {ranks.world_size}; "
-            "use torchrun, or nodes: 1 and gpusPerNode: 1"
+            f"program.launcher: python starts the ranks of one node, and the run has {ranks.nodes} nodes; "
+            "use torchrun, or nodes: 1"
         )
-    return Start(rank, 1)
+    if ranks.per_node == 1:
+        return Start(rank, 1)
+    size = str(ranks.per_node)
+    everyone = {
+        "WORLD_SIZE": size,
+        "LOCAL_WORLD_SIZE": size,
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(_free_port()),
+        # As torchrun does: otherwise each rank would take all cores.
+        "OMP_NUM_THREADS": env.get("OMP_NUM_THREADS", "1"),
+    }
+    numbers = map(str, range(ranks.per_node))
+    variables = tuple({**everyone, "RANK": number, "LOCAL_RANK": number} for number in numbers)
+    return Start(rank, ranks.per_node, ranks=variables)
 
 
-def _torchrun(ranks: Ranks, rank: list[str]) -> list[str]:
+def _free_port() -> int:
+    """Return a port on which nobody listens, outside of the range that the kernel gives to clients."""
+    while True:
+        port = _PORTS.start + secrets.randbelow(len(_PORTS))
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+
+
+def _torchrun(ranks: Ranks, rank: list[str], join_s: int) -> list[str]:
     command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={ranks.per_node}"]
     if ranks.nodes == 1:
         command.append("--standalone")
@@ -128,7 +158,7 @@ def _torchrun(ranks: Ranks, rank: list[str]) -> list[str]:
             f"--rdzv-id={ranks.run_id}",
             "--rdzv-backend=c10d",
             f"--rdzv-endpoint={ranks.host}:{ranks.port}",
-            f"--rdzv-conf=join_timeout={START_TIMEOUT_S}",
+            f"--rdzv-conf=join_timeout={join_s}",
         ]
     return [*command, "--max-restarts=0", "--no-python", *rank]
 

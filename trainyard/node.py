@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -21,9 +21,11 @@ from trainyard.contract import (
     NO_CHECKPOINT_LINE,
     STEP_ALLOWANCE_S,
 )
-from trainyard.exit_codes import ExitDir, node_exit_code
+from trainyard.exit_codes import ExitDir, RankResult, node_exit_code
 from trainyard.gang_notice import GangNotice
+from trainyard.launchers import Start
 from trainyard.progress import Progress
+from trainyard.silence import SilentRanks
 
 _LAUNCHER_END_S: Final = 3.0
 """Time for the launcher to end after the last rank, where its ranks were stopped."""
@@ -43,33 +45,53 @@ class Node:
     """From a request to stop to the SIGKILL of what still runs."""
     gang: GangNotice
     progress: Progress
+    nodes: int = 1
+    """Of the run."""
     checkpoints: Path | None = None
     """The program's `{checkpoints}`; None: another node reports whether it is empty."""
     poll_s: float = 0.1
     """Interval between two looks at the results."""
     notice: float | None = None
     """When this node was asked to stop, in Unix seconds."""
-    _launcher: int = 0
-    _code: int | None = None
-    """The launcher's; None while it runs."""
+    _launchers: dict[int, int | None] = field(default_factory=dict)
+    """Exit codes by process id: of the launcher, or of the parents of all ranks; None while it runs."""
+    _parents: dict[int, int] = field(default_factory=dict)
+    """Ranks by the process id of their parent, where this process starts them itself."""
+    _told: set[int] = field(default_factory=set)
+    """Ranks that were asked to stop."""
     _stopping: float | None = None
     """Since when the ranks are being stopped, for whatever reason, in monotonic seconds."""
     _all_ended: float | None = None
+    _silent: SilentRanks = field(init=False)
     _expects_save: float = field(default_factory=lambda: time.monotonic() + UNSAVED_AFTER_S)
 
-    def run(self, command: Sequence[str], env: Mapping[str, str], folder: Path | None) -> int:
-        """Start the launcher, wait for it and return the node's exit code."""
+    def __post_init__(self) -> None:
+        self._silent = SilentRanks(self.results)
+
+    def run(self, start: Start, env: Mapping[str, str], folder: Path | None) -> int:
+        """Start the launcher or the ranks, wait for them and return the node's exit code."""
         try:
-            self._launcher = processes.start(command, env, folder)
+            for variables in start.ranks:
+                pid = processes.start(start.command, {**env, **variables}, folder)
+                self._launchers[pid] = None
+                if "RANK" in variables:
+                    self._parents[pid] = int(variables["RANK"])
         except OSError as error:
-            print(f"launch: {command[0]}: {error.strerror}", file=sys.stderr)
+            print(f"launch: {start.command[0]}: {error.strerror}", file=sys.stderr)
             return EXIT_BAD_CONFIG
-        while self._code is None:
+        while None in self._launchers.values():
             self._on_signal(processes.wait_for_signal(self.poll_s))
-            self._code = processes.reap().get(self._launcher, self._code)
+            self._reap()
             self._check()
         self._end_ranks()
         return self._conclude()
+
+    def _reap(self) -> None:
+        for pid, code in processes.reap().items():
+            if pid in self._launchers:
+                self._launchers[pid] = code
+            if pid in self._parents and code:  # one that was killed has recorded nothing
+                self.results.add_result(RankResult(self._parents[pid], code, time.time()))
 
     def _on_signal(self, number: signal.Signals | None) -> None:
         if number not in processes.FORWARDED or self.notice is not None:
@@ -87,14 +109,15 @@ class Node:
         self.gang.send()  # first: the ranks of other nodes may fail as soon as those here end
         self.results.write_notice(self.notice)
         if not self.results.processes():
-            processes.send(signal.SIGKILL, [self._launcher], groups=True)
+            processes.send(signal.SIGKILL, self._launchers, groups=True)
         self._signal_ranks()
 
     def _signal_ranks(self) -> None:
         self._stopping = self._stopping or time.monotonic()
-        ended = {result.rank for result in self.results.results()}
-        parents = [pids[0] for rank, pids in self.results.processes().items() if rank not in ended]
-        processes.send(signal.SIGTERM, parents)
+        known = self._told | {result.rank for result in self.results.results()}
+        parents = {rank: p[0] for rank, p in self.results.processes().items() if rank not in known}
+        self._told |= parents.keys()
+        processes.send(signal.SIGTERM, parents.values())
 
     def _check(self) -> None:
         """Stop the ranks once one has failed; kill what is left at the deadline."""
@@ -105,6 +128,7 @@ class Node:
             self._expects_save = math.inf
             self._report_unsaved(f"after {UNSAVED_AFTER_S / 60:.0f} min")
         results = self.results.results()
+        self._silent.end(time.monotonic())
         if self._stopping is None:
             if any(result.code not in (EXIT_DONE, EXIT_PREEMPTED) for result in results):
                 self._signal_ranks()
@@ -113,6 +137,7 @@ class Node:
             elif (seconds := self.progress.stalled_s()) is not None:
                 self._end_hung_ranks(seconds)
             return
+        self._signal_ranks()  # those that have started meanwhile
         now = time.monotonic()
         if len(results) >= self.expected_ranks:
             self._all_ended = self._all_ended or now
@@ -138,7 +163,7 @@ class Node:
         for rank, pids in self.results.processes().items():
             if rank not in ended:
                 processes.send(signal.SIGKILL, pids[1:], groups=True)
-        processes.send(signal.SIGKILL, [self._launcher], groups=True)
+        processes.send(signal.SIGKILL, self._launchers, groups=True)
 
     def _end_ranks(self) -> None:
         """Wait for ranks that outlive their launcher; they have been asked to stop by its end."""
@@ -157,7 +182,7 @@ class Node:
             self.notice = self.gang.started
         for text in self.results.config_errors():
             print(text, file=sys.stderr)
-        code = self._code or 0
+        code = next((code for code in self._launchers.values() if code), 0)
         code = code if code >= 0 else 128 - code
         requests = [t for t in (self.notice, self.results.first_request()) if t is not None]
         done = self.results.is_done()
@@ -165,6 +190,9 @@ class Node:
         verdict = node_exit_code(results, self.expected_ranks, code, request, done=done)
         if self.results.hang() and verdict != EXIT_BAD_CONFIG:
             verdict = EXIT_FAILED  # not 75, which would repeat it without end
+        if self.nodes > 1 and verdict == EXIT_FAILED and not self.results.processes():
+            why = "the launcher ended before it started a rank; its own lines are above"
+            print(f"launch: the nodes did not meet: {why}", file=sys.stderr)
         first = min((r for r in results if r.code != 0), key=lambda r: r.ended, default=None)
         if first and verdict:
             print(f"launch: rank {first.rank} ended first, with {first.exit_code}", file=sys.stderr)

@@ -166,40 +166,30 @@ def test_the_notice_of_one_node_stops_the_others_as_preempted(gang: Gang) -> Non
     assert "got a notice" in gang.log
 
 
-RESTARTS = [
-    ("exit=0,exit=0", 1, 0, 1),
-    ("once=1,exit=0", 1, 0, 2),
-    ("exit=75,exit=75", 1, 75, 1),
-    ("exit=78,waits", 3, 78, 1),
-    ("exit=3,waits", 1, 3, 2),
-]
-
-
-@pytest.mark.parametrize(("behaviour", "restarts", "code", "starts"), RESTARTS)
-def test_the_agent_restarts_crashes_only(
-    behaviour: str, restarts: int, code: int, starts: int, gang: Gang
-) -> None:
-    gang.torchrun(behaviour, size(behaviour), restarts)
+@pytest.mark.parametrize(
+    ("behaviour", "code"),
+    [
+        ("exit=0,exit=0", 0),
+        ("exit=78,waits", 78),
+        ("exit=1,handles=75", 1),
+        ("killed,stopped", 137),
+        ("exit=75,handles=1", 75),
+    ],
+)
+def test_ranks_without_a_launcher_end_by_themselves(behaviour: str, code: int, gang: Gang) -> None:
+    gang.launch(behaviour, 2, DEADLINE_NOTICE_S, launcher="python")
     assert gang.wait() == code, gang.log
-    assert gang.starts(0) == starts
 
 
 @pytest.mark.parametrize(
-    ("behaviour", "code"), [("handles=75", 75), ("handles=0", 75), ("handles=1", 75), ("done=0", 0)]
+    ("behaviour", "code"),
+    [("handles=75,slowly=75", 75), ("handles=0,done=0", 0), ("handles=75,ignores", 75)],
 )
-def test_sigterm_under_the_agent(behaviour: str, code: int, gang: Gang) -> None:
-    gang.torchrun(behaviour, 1, 1)
-    gang.pids(1)
+def test_ranks_without_a_launcher_get_sigterm(behaviour: str, code: int, gang: Gang) -> None:
+    gang.launch(behaviour, 2, DEADLINE_NOTICE_S, launcher="python")
+    gang.pids(2)
     gang.nodes[0].send_signal(signal.SIGTERM)
     assert gang.wait() == code, gang.log
-    assert gang.starts(0) == 1
-
-
-def test_a_rank_that_is_told_to_stop_under_the_agent_is_not_a_crash(gang: Gang) -> None:
-    gang.torchrun("waits,waits", 2, 1)
-    os.kill(gang.pids(2)[0], signal.SIGTERM)
-    assert gang.wait() == 75, gang.log
-    assert gang.starts(0) == 1
 
 
 def test_a_notice_before_any_rank_started_is_preempted(gang: Gang) -> None:

@@ -136,14 +136,13 @@ def check_on_platform(file: RunFile, run: RunSpec, platform: Platform) -> Iterat
 
 def _launcher(section: ProgramSection, file: RunFile) -> Iterator[ConfigIssue]:
     """The launcher against the number of ranks, and the object that runs the gang."""
-    ranks = file.nodes * file.processes_per_node
-    if section.launcher == "python" and ranks > 1:
+    if section.launcher == "python" and file.nodes > 1:
         yield ConfigIssue(
             path="program.launcher",
-            code="single-rank-launcher",
-            problem=f"python starts one process, and the run has {ranks} ranks",
-            valid="requires nodes: 1 and gpusPerNode: 1",
-            action="use torchrun, or request one GPU",
+            code="one-node-launcher",
+            problem=f"python starts the ranks of one node, and the run has {file.nodes} nodes",
+            valid="requires nodes: 1",
+            action="use torchrun, or one node",
         )
     if section.launcher == "mpirun" and file.job_kind != "mpijob" and file.nodes > 1:
         yield ConfigIssue(

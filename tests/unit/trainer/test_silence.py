@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from training.trainer.processes.silence import SilentRanks, signs_of_life
 from trainyard.contract import EXIT_DIR_ENV
 from trainyard.exit_codes import ExitDir
+from trainyard.silence import SilentRanks, signs_of_life
 
 LIMIT_S = 5.0
 Process = subprocess.Popen[bytes]

@@ -388,9 +388,9 @@ WRONG: dict[str, tuple[Callable[[Path], dict[str, Any]], str]] = {
         lambda _: {"program": {"command": ["train.py", "{deepspeed_config}"]}},
         "program.command[1]: empty-placeholder",
     ),
-    "python with several ranks": (
+    "python with several nodes": (
         lambda _: {"program": {"launcher": "python"}},
-        "program.launcher: single-rank-launcher",
+        "program.launcher: one-node-launcher",
     ),
     "mpirun without ssh": (
         lambda _: {"program": {"launcher": "mpirun"}},
