@@ -54,7 +54,7 @@ NODES_MAX: Final = 100_000
 LATEST: Final = "latest"
 """Dataset version: the newest one when the run first starts."""
 
-JOB_SPEC_REVISION: Final = 4
+JOB_SPEC_REVISION: Final = 5
 """Incremented when launchers render a run differently; recorded with the run, not part of its id."""
 
 GROUPS_MAX: Final = 64

@@ -126,9 +126,7 @@ class LiveRun:
             self.launcher.wait()
 
 
-def trainer_run(
-    folder: Path, data: Path, shape: Shape, steps: int, every: int, restarts: int
-) -> LiveRun:
+def trainer_run(folder: Path, data: Path, shape: Shape, steps: int, every: int) -> LiveRun:
     """Our trainer under our launcher."""
     folder.mkdir()
     config, run = folder / "config.yaml", folder / "run"
@@ -143,20 +141,17 @@ def trainer_run(
         )
     )
     program = ["-m", "training.trainer", "--config", str(config), "--run-dir", str(run)]
-    launch = ["-m", "training.trainer.launch", "--standalone", "--nproc-per-node=2"]
-    command = [sys.executable, *launch, f"--max-restarts={restarts}", *program]
+    command = [sys.executable, "-m", "trainyard.launch", "--ranks=2", "--", *program]
     return LiveRun(folder, command, lambda: _trainer_mark(run))
 
 
-def baseline_run(folder: Path, model: str, steps: int, every: int, restarts: int) -> LiveRun:
-    """The plain script under torchrun; its restarts are those that reach their next incarnation."""
+def baseline_run(folder: Path, model: str, steps: int, every: int) -> LiveRun:
+    """The plain script under torchrun."""
     folder.mkdir()
     script = Path(__file__).with_name("baseline.py")
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     program = [str(script), str(folder), str(steps), str(every), model]
-    command = [sys.executable, *launch, f"--max-restarts={restarts}", *program]
-    environment = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-    return LiveRun(folder, command, lambda: _baseline_mark(folder), environment)
+    return LiveRun(folder, [sys.executable, *launch, *program], lambda: _baseline_mark(folder))
 
 
 def prepare_dataset(folder: Path) -> Path:

@@ -21,7 +21,14 @@ from .model import (
     dig,
     elements,
 )
-from .names import QUEUE_LABEL, RUN_RECORD_FILE, SPOT_NOTICE_S, SPOT_TAINT, TRAINER_LAUNCH_MODULE
+from .names import (
+    LAUNCH_MODULE,
+    NOTICE_SECONDS_ENV,
+    QUEUE_LABEL,
+    RUN_RECORD_FILE,
+    SPOT_NOTICE_S,
+    SPOT_TAINT,
+)
 from .stack import Stack
 from .taints import Taint, taint_schema, tolerating
 from .workloads import DAEMON_SET, Container, PodTemplate, pod_templates, split_words
@@ -31,8 +38,10 @@ _TORCHRUN_DEFAULT_S: Final = 30
 """torchrun's default time from SIGTERM to SIGKILL of its workers."""
 _TIMEOUT_ENV: Final = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
 _TIMEOUT_FLAGS: Final = ("--shutdown-timeout", "--shutdown_timeout")
-_LAUNCHERS: Final = frozenset({"torchrun", "torch.distributed.run", TRAINER_LAUNCH_MODULE})
+_LAUNCHERS: Final = frozenset({"torchrun", "torch.distributed.run"})
 _RAISE: Final = "raise terminationGracePeriodSeconds or lower --shutdown-timeout"
+_OWN_LAUNCHER_END_S: Final = 5
+"""Seconds that the project's launcher keeps of its notice for its own end."""
 
 
 def grace_period(template: PodTemplate) -> int | None:
@@ -44,8 +53,12 @@ def grace_period(template: PodTemplate) -> int | None:
 
 
 def shutdown_timeout(container: Container) -> int | None:
-    """Return torchrun's shutdown timeout in seconds; None if unknown or not torchrun."""
+    """Return the launcher's shutdown timeout in seconds; None if unknown or no launcher."""
     words = split_words(container.command)
+    if LAUNCH_MODULE in words:
+        notice = container.env.get(NOTICE_SECONDS_ENV)
+        seconds = _seconds(notice) if isinstance(notice, str) else None
+        return None if seconds is None else seconds - _OWN_LAUNCHER_END_S
     if not any(PurePosixPath(word).name in _LAUNCHERS for word in words):
         return None
     for index, word in enumerate(words):
@@ -121,7 +134,7 @@ def _check_deadline(template: PodTemplate, record: Mapping[str, Any]) -> Iterato
             path=f"{container.path}.command",
             got=f"a shutdown timeout of {timeout} s",
             expected=f"more than the run's checkpoint deadline of {deadline} s",
-            remedy="raise --shutdown-timeout: otherwise torchrun kills the ranks during a save",
+            remedy="raise --shutdown-timeout: otherwise the launcher kills the ranks during a save",
         )
 
 

@@ -28,8 +28,8 @@ _GPU_POD: dict[str, Any] = {
         {
             "name": "trainer",
             "image": IMAGE,
-            "command": ["python", "-m", "training.trainer.launch", "--shutdown-timeout=45"],
-            "args": ["-m", "training.trainer"],
+            "command": ["python3", "-m", "trainyard.launch"],
+            "env": [{"name": "TRAINYARD_NOTICE_SECONDS", "value": "50"}],
             "resources": {"limits": {"nvidia.com/gpu": 1}, "requests": {"nvidia.com/gpu": 1}},
         }
     ],

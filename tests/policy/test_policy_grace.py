@@ -64,7 +64,6 @@ def test_a_grace_period_equal_to_the_notice_passes() -> None:
         ["torchrun", "--shutdown-timeout=50", "train.py"],
         ["/opt/venv/bin/torchrun", "--shutdown_timeout", "60", "train.py"],
         ["python", "-m", "torch.distributed.run", "--shutdown-timeout=50"],
-        ["python", "-m", "training.trainer.launch", "--shutdown-timeout=50"],
         ["sh", "-c", "exec torchrun --shutdown-timeout=50 train.py"],
         ["sh", "-c", "echo it's; torchrun --shutdown-timeout 50 train.py"],
     ],
@@ -92,6 +91,14 @@ def test_the_default_shutdown_timeout_of_torchrun_is_30_seconds(text: Text) -> N
     text(str(found[0]))
     timeout = [{"name": "TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "value": "20"}]
     assert violations(GRACE_BUDGET, with_command("torchrun", "a.py", grace=30, env=timeout)) == []
+
+
+def test_the_launcher_of_runs_must_end_before_its_pod_is_killed() -> None:
+    words = ("python3", "-m", "trainyard.launch")
+    notice = [{"name": "TRAINYARD_NOTICE_SECONDS", "value": "55"}]
+    assert paths(violations(GRACE_BUDGET, with_command(*words, env=notice, grace=50))) == [COMMAND]
+    assert violations(GRACE_BUDGET, with_command(*words, env=notice, grace=55)) == []
+    assert violations(GRACE_BUDGET, with_command(*words, grace=50)) == []
 
 
 def test_the_default_grace_period_is_30_seconds() -> None:

@@ -12,14 +12,15 @@ import pytest
 from infra.domain.platform import Platform, TeamOutputs
 from infra.domain.pools import Capacity, Network, Nodes
 from policies.rules.model import Resource
-from policies.rules.names import TRAINER_LAUNCH_MODULE
+from policies.rules.names import LAUNCH_MODULE, NOTICE_SECONDS_ENV
 from policies.rules.workloads import pod_templates
 from tests.policy.policy_stacks import configured, findings, rendered
 from tests.unit.infra.gpu_pools import gpu_pool
 from tests.unit.snapshots import Text
 from training.deployment.job import manifests
-from training.deployment.launchers import LAUNCHERS, pod
+from training.deployment.launchers import LAUNCHERS, program
 from training.spec import Dataset, Resources, RunSpec
+from trainyard import contract
 
 IMAGE = "sandbox.trainyard.dev/trainer@sha256:" + "0123456789abcdef" * 4
 
@@ -53,10 +54,9 @@ def spoil_tolerations(spec: Any) -> None:
 
 
 def spoil_timeout(spec: Any) -> None:
-    words = spec["containers"][0]["command"]
-    spec["containers"][0]["command"] = [
-        "--shutdown-timeout=1" if word.startswith("--shutdown-timeout") else word for word in words
-    ]
+    for variable in spec["containers"][0]["env"]:
+        if variable["name"] == NOTICE_SECONDS_ENV:
+            variable["value"] = "6"
 
 
 @pytest.mark.parametrize(
@@ -181,5 +181,6 @@ def _group(api_version: str) -> str:
     return api_version if "/" in api_version else f"core/{api_version}"
 
 
-def test_the_policies_know_the_module_that_starts_the_trainer() -> None:
-    assert TRAINER_LAUNCH_MODULE in pod.command(run_with("jobset"), "demo-worker-0-0.demo")
+def test_the_policies_know_how_pods_start_their_ranks() -> None:
+    assert LAUNCH_MODULE in program.COMMAND
+    assert contract.NOTICE_SECONDS_ENV == NOTICE_SECONDS_ENV

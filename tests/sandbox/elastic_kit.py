@@ -262,7 +262,7 @@ def undisturbed(
     given |= {"groups": given["groups"] | {"min": 1, "max": 1}}
     given["data"] |= {"path": str(prepare_data(cluster, stage))}
     file.write_text(yaml.safe_dump(given))
-    gang = ["training.trainer.launch", "--standalone", f"--nproc-per-node={ranks}", "-m"]
+    gang = ["trainyard.launch", f"--ranks={ranks}", "--", "-m"]
     words = [
         "-m",
         *(gang if ranks > 1 else ()),

@@ -23,8 +23,9 @@ from tests.sandbox.conftest import Cluster
 from tests.sandbox.node_kit import trainer_image, until
 from training import spec as contract
 from training.deployment.launchers import LAUNCHERS
-from training.deployment.launchers.restarts import counted
+from training.deployment.launchers import program as program_of_pods
 from training.spec import Resources, RunSpec
+from trainyard.contract import PROGRAM_FILE
 
 TEAM: Final = "launch"
 NAMESPACE: Final = naming.namespace(TEAM)
@@ -35,8 +36,7 @@ END_S: Final = 300.0
 """For a run of small processes, on a machine that may be busy with other tests."""
 
 _PROGRAMS: Final = Path(__file__).parent / "launcher_programs"
-_TRAINER: Final = ("-m", "training.trainer")
-_LAUNCH: Final = ("-m", "training.trainer.launch")
+_LAUNCH: Final = program_of_pods.COMMAND[1:]
 ALONE: Final = "alone.py"
 _ENDED: Final = {"Complete": "done", "Succeeded": "done", "Completed": "done", "Failed": "failed"}
 
@@ -216,15 +216,14 @@ def start(
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": spec.run_id, "namespace": NAMESPACE},
-        "data": scripts | {"plan": plan},
+        "data": scripts | {"plan": plan, PROGRAM_FILE: _program(spec, program)},
     }
     rendered = copy.deepcopy(LAUNCHERS[kind].render(spec, platform()))
     for manifest in [config, *(_renamed(one) for one in rendered)]:
         for body in _pod_specs(manifest):
             body["terminationGracePeriodSeconds"] = 30
             for container in body["containers"]:
-                command = _with_program(container["command"], program)
-                container["command"] = counted(spec, command) if program == ALONE else command
+                container["command"] = _with_program(spec, container["command"], program)
         cluster.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(manifest))
     return LiveRun(cluster, kind, spec)
 
@@ -241,15 +240,21 @@ def _pod_specs(value: Any) -> Iterator[Json]:
             yield from _pod_specs(one)
 
 
-def _with_program(command: list[str], program: str) -> list[str]:
-    """Return the rendered command with a program in the trainer's place; rank.py also replaces torchrun."""
-    replaced = command
-    if program == ALONE:
-        trainer = command.index(_TRAINER[1]) + 1
-        return ["python3", f"{contract.CONFIG_MOUNT}/{program}", *command[trainer:]]
-    if program == "rank.py":
-        replaced = _replace(replaced, _LAUNCH, [f"{contract.CONFIG_MOUNT}/{program}"])
-    return _replace(replaced, _TRAINER, [f"{contract.CONFIG_MOUNT}/{program}"])
+def _program(spec: RunSpec, name: str) -> str:
+    """Return program.json with a program in the trainer's place."""
+    command = [f"{contract.CONFIG_MOUNT}/{name}", "--run-dir", spec.run_dir]
+    return json.dumps(
+        {"launcher": program_of_pods.started(spec).launcher, "command": command, "env": {}}
+    )
+
+
+def _with_program(spec: RunSpec, command: list[str], name: str) -> list[str]:
+    """Return the rendered command; a program without torch is started in the launcher's place, but by mpirun."""
+    if name == "gloo.py" or spec.job_kind == "mpijob":
+        return command
+    return _replace(
+        command, _LAUNCH, [f"{contract.CONFIG_MOUNT}/{name}", "--run-dir", spec.run_dir]
+    )
 
 
 def _replace(words: list[str], old: tuple[str, ...], new: list[str]) -> list[str]:

@@ -59,7 +59,7 @@ cat > /tmp/config.yaml <<'END'{SETTINGS}END
 mkdir /tmp/source
 for i in $(seq 40); do echo "text = '$i: some text that a model can learn'" > /tmp/source/$i.py; done
 python -m training.prepare --source /tmp/source --out /tmp/data --eval-fraction 0.2
-exec python -m training.trainer.launch --standalone --nproc-per-node=1 -m training.trainer \
+exec python -m trainyard.launch -- -m training.trainer \
     --config /tmp/config.yaml --run-dir /tmp/run --set data.path=/tmp/data \
     --run-record /tmp/record.json
 """

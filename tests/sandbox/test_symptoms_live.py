@@ -82,14 +82,14 @@ runpy.run_module("training.trainer", run_name="__main__")
 HUNG = f"""{TRAIN}
 cat > /work/hangs.py <<'END'{HANGS}END
 export PYTHONPATH=/work:$PYTHONPATH
-exec python -m training.trainer.launch --standalone --nproc-per-node=2 -m hangs \\
+exec python -m trainyard.launch --ranks=2 -- -m hangs \\
     --config /work/config.yaml --run-dir /work/hung --set collective_timeout_s=10 \\
     --set start_timeout_s=10 --set batch.micro_samples=4
 """
 
 LONELY = r"""
-exec python -m training.trainer.launch --nnodes=2 --nproc-per-node=1 --rdzv-id=lonely \
-    --rdzv-backend=c10d --rdzv-endpoint=127.0.0.1:29499 --rdzv-conf=join_timeout=1 -m this
+export TRAINYARD_NODES=2 TRAINYARD_RENDEZVOUS_PORT=29499
+exec python -m trainyard.launch --launcher=torchrun --join-seconds=1 -- -m this
 """
 """The first of two pods; the second is missing."""
 

@@ -117,13 +117,6 @@ class Gang:
         words = ["-m", "trainyard.launch", "--program", str(file)]
         self.start(words, {**os.environ, **facts, **env})
 
-    def torchrun(self, behaviour: str, ranks: int, restarts: int) -> None:
-        """Start a node by `training.trainer.launch`, as a user's program."""
-        words = ["-m", "training.trainer.launch", "--standalone", f"--nproc-per-node={ranks}"]
-        words += [f"--max-restarts={restarts}", "--shutdown-timeout=20", "--monitor-interval=0.1"]
-        words += [str(self.folder / "program.py"), str(self.folder), behaviour]
-        self.start(words, {**os.environ, "PYTHONPATH": str(ROOT)})
-
     def start(self, words: Sequence[str], env: dict[str, str]) -> None:
         with (self.folder / "log").open("ab") as log:
             self.nodes.append(

@@ -154,10 +154,10 @@ def _load() -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     import torch._dynamo
 
-    from training.trainer import assembly, launch, loop, preflight
+    from training.trainer import assembly, loop, preflight
     from training.trainer.elastic import start as groups
 
-    assert assembly and groups and launch and loop and preflight and torch
+    assert assembly and groups and loop and preflight and torch
 
 
 def _fork(

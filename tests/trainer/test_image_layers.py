@@ -29,7 +29,7 @@ pytestmark = pytest.mark.timeout(3600)
 INSTALL_S = 2400
 PROGRAM_S = 300
 PROGRAMS = (
-    *("training.trainer", "training.trainer.launch", "training.prepare", "training.prepare.wait"),
+    *("training.trainer", "trainyard.launch", "training.prepare", "training.prepare.wait"),
     *("training.validation", "training.drills", "training.weights", "training.tracking"),
     "training.results",
     *("training.checkpoint", "trainyard.tracking"),

@@ -1,4 +1,4 @@
-"""The launcher, as pods run it: real torchrun agents, real commands, honest exit codes."""
+"""The launcher, as pods run it: real processes, real commands, honest exit codes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,12 +36,14 @@ def launch(tmp_path: Path) -> Iterator[Launch]:
     """Starts launchers with the given arguments; what they say goes to `log` in tmp_path."""
     started: list[Launcher] = []
 
-    def start(*arguments: str) -> Launcher:
-        command = [sys.executable, "-m", "training.trainer.launch", *arguments]
-        # The launcher decides on threads itself.
-        inherited = {k: v for k, v in os.environ.items() if not k.endswith("_NUM_THREADS")}
+    def start(*arguments: str, under: Sequence[str] = (), **facts: Any) -> Launcher:
+        """`under`: the words of a parent process. `facts`: variables of the platform."""
+        command = [sys.executable, *under, "-m", "trainyard.launch", *arguments]
+        env = {f"TRAINYARD_{name.upper()}": str(value) for name, value in facts.items()}
         with (tmp_path / "log").open("ab") as stream:
-            started.append(subprocess.Popen(command, stdout=stream, stderr=stream, env=inherited))
+            started.append(
+                subprocess.Popen(command, stdout=stream, stderr=stream, env={**os.environ, **env})
+            )
         return started[-1]
 
     yield start
@@ -50,13 +53,14 @@ def launch(tmp_path: Path) -> Iterator[Launch]:
             launcher.wait()
 
 
+def restarted(file: Path, times: int) -> list[str]:
+    """The parent process of a run of one pod, for `launch`."""
+    words = ["-m", "trainyard.restarts", "--job-kind=job", f"--max-restarts={times}"]
+    return [*words, f"--state={file}", "--", sys.executable]
+
+
 def read_log(tmp_path: Path) -> str:
     return (tmp_path / "log").read_text()
-
-
-def node_of_two(port: int) -> list[str]:
-    shape = ["--nnodes=2", "--nproc-per-node=1", "--max-restarts=0", "--rdzv-id=run"]
-    return [*shape, "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}"]
 
 
 SLOW = ("batch.global_samples=96", "batch.micro_samples=1")
@@ -72,7 +76,8 @@ def slow_control(make_trainer: Callable[[], Trainer]) -> RunFiles:
 
 
 def trainer_command(trainer: Trainer, run: Path) -> list[str]:
-    command = ["-m", "training.trainer", "--config", str(trainer.config), "--run-dir", str(run)]
+    command = ["--", "-m", "training.trainer", "--config", str(trainer.config)]
+    command += ["--run-dir", str(run)]
     settings = [f"data.path={trainer.dataset}", *SLOW]
     return [*command, *(word for setting in settings for word in ("--set", setting))]
 
@@ -83,16 +88,18 @@ def leader(files: RunFiles) -> Path:
     return Path("/proc", str(json.loads(newest.read_text())["pid"]))
 
 
-def parent(process: Path) -> int:
-    return int((process / "stat").read_text().rpartition(")")[2].split()[1])
+def nodes_of_two(port: int, run_dir: Path) -> list[dict[str, Any]]:
+    """The facts of each of two nodes."""
+    facts = {"nodes": 2, "run_id": "two", "run_dir": run_dir, "rendezvous_port": port}
+    return [{**facts, "node_rank": number} for number in range(2)]
 
 
 def test_two_nodes_one_reclaimed_both_end_with_75_and_the_next_attempt_is_exact(
     trainer: Trainer, slow_control: RunFiles, launch: Launch
 ) -> None:
-    files, port = trainer.files("run"), free_port()
-    program = trainer_command(trainer, files.path)
-    nodes = [launch(*node_of_two(port), *program) for _ in range(2)]
+    files = trainer.files("run")
+    program = ["--launcher=torchrun", *trainer_command(trainer, files.path)]
+    nodes = [launch(*program, **facts) for facts in nodes_of_two(free_port(), files.path)]
     files.until_step(3)
     nodes[1].send_signal(signal.SIGTERM)
     assert [node.wait(DEADLINE_S) for node in nodes] == [75, 75]
@@ -100,26 +107,7 @@ def test_two_nodes_one_reclaimed_both_end_with_75_and_the_next_attempt_is_exact(
     assert 3 <= stopped < STEPS
     assert trainer.run("run", *SLOW) == [0, 0]
     assert files.events("resumed")[-1]["from_step"] == stopped
-    assert_same(files, slow_control)
-
-
-@pytest.mark.long(20)
-def test_a_killed_rank_is_replaced_under_a_live_launcher_and_a_notice_still_ends_it(
-    trainer: Trainer, slow_control: RunFiles, launch: Launch, tmp_path: Path
-) -> None:
-    files = trainer.files("run")
-    shape = ["--standalone", "--nproc-per-node=2", "--max-restarts=2"]
-    node = launch(*shape, *trainer_command(trainer, files.path))
-    files.until_step(3)
-    warm_process = parent(leader(files))
-    assert parent(Path("/proc", str(warm_process))) == node.pid
-    os.kill(int(leader(files).name), signal.SIGKILL)
-    until_step_of(files, 2)
-    assert parent(leader(files)) == warm_process
-    os.kill(int(leader(files).name), signal.SIGTERM)
-    assert node.wait(DEADLINE_S) == 75, read_log(tmp_path)
-    assert [e["attempt"] for e in files.events("started")] == [1, 2]
-    assert trainer.run("run", *SLOW) == [0, 0]
+    assert [e["reason"] for e in files.events("finished")] == ["preempted", "done"]
     assert_same(files, slow_control)
 
 
@@ -130,14 +118,13 @@ def test_a_group_of_an_elastic_run_that_is_stopped_for_good_is_ended_by_its_laun
     files = trainer.files("run")
     settings = ("steps=1000000", "schedule.kind=constant", "groups.max=2", "collective_timeout_s=4")
     words = [word for setting in settings for word in ("--set", setting)]
-    shape = ["--standalone", "--nproc-per-node=1", "--max-restarts=0"]
-    pod = launch(*shape, *trainer_command(trainer, files.path), *words)
+    pod = launch(*trainer_command(trainer, files.path), *words)
     files.until_step(3)
     pid = int(leader(files).name)
     os.kill(pid, signal.SIGSTOP)
     assert pod.wait(DEADLINE_S) == 128 + signal.SIGKILL, read_log(tmp_path)
     assert f"no sign of life for 4 s (pid {pid})" in read_log(tmp_path)
-    again = launch(*shape, *trainer_command(trainer, files.path), *words)
+    again = launch(*trainer_command(trainer, files.path), *words)
     until_step_of(files, 2)
     again.send_signal(signal.SIGTERM)
     assert again.wait(DEADLINE_S) == 75, read_log(tmp_path)
@@ -153,31 +140,31 @@ def test_a_gang_of_one_pod_restarts_its_ranks_there_and_counts_over_all_its_pods
 ) -> None:
     files = trainer.files("run")
     budget = files.path / "restarts.json"
-    shape = ["--standalone", "--nproc-per-node=2", "--max-restarts=2", f"--restarts-file={budget}"]
-    words = [*shape, *trainer_command(trainer, files.path), "--set", "steps=1000000"]
+    words = ["--ranks=2", *trainer_command(trainer, files.path), "--set", "steps=1000000"]
 
     def killed_after_a_step(attempt: int) -> None:
         until_step_of(files, attempt)
         os.kill(int(leader(files).name), signal.SIGKILL)
 
-    pod = launch(*words)
+    pod = launch(*words, under=restarted(budget, 2), run_dir=files.path)
     killed_after_a_step(1)
     killed_after_a_step(2)
     until_step_of(files, 3)
     pod.send_signal(signal.SIGTERM)
     assert pod.wait(DEADLINE_S) == 75, read_log(tmp_path)
-    assert "launch: stopped by SIGTERM; ends with 75" in read_log(tmp_path)
+    assert "launch: stopped by a notice (75)" in read_log(tmp_path)
     assert json.loads(budget.read_text())["failures"] == 2
     assert [e["restarts_in_pod"] for e in files.events("started")] == [0, 1, 2]
+    assert "rank 0 ended with 137" in [e["error"] for e in files.events("failed")]
 
-    replaced = launch(*words)
+    replaced = launch(*words, under=restarted(budget, 2), run_dir=files.path)
     killed_after_a_step(4)
     assert replaced.wait(DEADLINE_S) == 1, "137 would get the pod replaced once more"
     assert "2 restarts are used up" in read_log(tmp_path)
     assert files.events("resumed")[-1]["from_step"] > 0
 
 
-@pytest.mark.long(11)
+@pytest.mark.long(5)
 def test_ranks_that_fail_before_their_first_step_get_a_new_pod(
     launch: Launch, tmp_path: Path
 ) -> None:
@@ -187,25 +174,11 @@ def test_ranks_that_fail_before_their_first_step_get_a_new_pod(
         "import os, time\nif os.environ['RANK'] == '0':\n    time.sleep(600)\nraise SystemExit(3)\n"
     )
     budget = tmp_path / "run" / "restarts.json"
-    shape = ["--standalone", "--nproc-per-node=2", "--max-restarts=1", f"--restarts-file={budget}"]
-    assert launch(*shape, str(script)).wait(DEADLINE_S) == 71
+    words = ["--ranks=2", "--", str(script)]
+    assert launch(*words, under=restarted(budget, 1)).wait(DEADLINE_S) == 71
     assert "ended with 3 before their first step; the pod is to be replaced" in read_log(tmp_path)
-    assert launch(*shape, str(script)).wait(DEADLINE_S) == 3
+    assert launch(*words, under=restarted(budget, 1)).wait(DEADLINE_S) == 3
     assert json.loads(budget.read_text())["failures"] == 2
-
-
-@pytest.mark.long(25)
-def test_when_the_fork_server_is_killed_the_ranks_restart_without_it(
-    trainer: Trainer, launch: Launch, tmp_path: Path
-) -> None:
-    files = trainer.files("run")
-    shape = ["--standalone", "--nproc-per-node=1", "--max-restarts=1"]
-    node = launch(*shape, *trainer_command(trainer, files.path))
-    files.until_step(3)
-    os.kill(parent(leader(files)), signal.SIGKILL)
-    assert node.wait(DEADLINE_S) == 0, read_log(tmp_path)
-    assert [e["attempt"] for e in files.events("started")] == [1, 2]
-    assert "without the fork server" in read_log(tmp_path)
 
 
 @pytest.mark.long(11)
@@ -213,9 +186,9 @@ def test_a_rank_stopped_for_ever_does_not_make_a_notice_a_failure(
     trainer: Trainer, launch: Launch, tmp_path: Path
 ) -> None:
     files = trainer.files("run")
-    shape = ["--standalone", "--nproc-per-node=2", "--max-restarts=0", "--shutdown-timeout=5"]
     endless = ["--set", "steps=1000000"]
-    node = launch(*shape, *trainer_command(trainer, files.path), *endless)
+    words = [*trainer_command(trainer, files.path), *endless]
+    node = launch("--ranks=2", *words, notice_seconds=10)
     until(lambda: files.events("checkpoint_commit"), "a checkpoint")
     os.kill(int(leader(files).name), signal.SIGSTOP)
     node.send_signal(signal.SIGTERM)
@@ -226,7 +199,7 @@ def test_a_bad_configuration_ends_with_78_and_its_line_once(launch: Launch, tmp_
     bad = tmp_path / "bad.yaml"
     bad.write_text("stepz: 3\n")
     program = ["-m", "training.trainer", "--config", str(bad), "--run-dir", str(tmp_path / "run")]
-    assert launch("--standalone", "--nproc-per-node=2", *program).wait(DEADLINE_S) == 78
+    assert launch("--ranks=2", "--", *program).wait(DEADLINE_S) == 78
     [line] = [line for line in read_log(tmp_path).splitlines() if "stepz: " in line]
     assert "did you mean steps?" in line
     assert "Traceback" not in read_log(tmp_path)
@@ -235,50 +208,50 @@ def test_a_bad_configuration_ends_with_78_and_its_line_once(launch: Launch, tmp_
 def test_a_killed_rank_is_a_failure_and_no_process_is_left(launch: Launch, tmp_path: Path) -> None:
     script = tmp_path / "rank.py"
     script.write_text(PAUSING_RANK)
-    node = launch("--standalone", "--nproc-per-node=2", str(script), str(tmp_path))
+    node = launch("--ranks=2", "--", str(script), str(tmp_path))
     pids = [tmp_path / "pid-0", tmp_path / "pid-1"]
     until(lambda: all(file.exists() and file.read_text() for file in pids), "both ranks")
     processes = [Path("/proc") / file.read_text() for file in pids]
-    subprocess.run(["kill", "-9", processes[1].name], check=True)
+    os.kill(int(processes[1].name), signal.SIGKILL)
     assert node.wait(DEADLINE_S) == 128 + signal.SIGKILL
     assert "rank 1 ended first" in read_log(tmp_path)
     assert not any(process.exists() for process in processes)
 
 
+def test_a_rank_whose_parent_process_is_killed_is_a_failure(launch: Launch, tmp_path: Path) -> None:
+    script = tmp_path / "rank.py"
+    script.write_text(PAUSING_RANK)
+    node = launch("--ranks=2", "--", str(script), str(tmp_path))
+    pids = [tmp_path / "pid-0", tmp_path / "pid-1"]
+    until(lambda: all(file.exists() and file.read_text() for file in pids), "both ranks")
+    status = Path("/proc", pids[1].read_text(), "stat").read_text()
+    os.kill(int(status.rpartition(")")[2].split()[1]), signal.SIGKILL)
+    assert node.wait(DEADLINE_S) == 128 + signal.SIGKILL
+    assert not any(Path("/proc", file.read_text()).exists() for file in pids)
+
+
 def test_sigterm_while_waiting_for_a_node_exits_at_once_and_leaves_no_files(
-    launch: Launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    launch: Launch, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    port = free_port()
-    node = launch(*node_of_two(port), str(tmp_path / "never-run.py"))
+    port, scratch = free_port(), tmp_path / "scratch"
+    [first, _] = nodes_of_two(port, tmp_path / "run")
+    node = launch("--launcher=torchrun", "--", "true", **first, scratch=scratch)
 
     def is_waiting() -> bool:  # it keeps the store that the others are to meet at
         with socket.socket() as probe:
             return probe.connect_ex(("127.0.0.1", port)) == 0
 
     until(is_waiting, "the rendezvous to open")
-    assert list(tmp_path.glob("trainyard-*"))
+    assert list(scratch.glob("exit-*")) or list((tmp_path / "run").glob("exit-*"))
     node.send_signal(signal.SIGTERM)
     assert node.wait(60) == 75
-    assert not list(tmp_path.glob("trainyard-*"))
-
-
-def test_sigterm_while_connecting_to_an_absent_leader_exits_at_once(
-    launch: Launch,
-) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        silent.settimeout(DEADLINE_S)
-        arguments = node_of_two(silent.getsockname()[1])
-        node = launch(*arguments, "--rdzv-conf=is_host=0", "never-run.py")
-        with silent.accept()[0]:
-            node.send_signal(signal.SIGTERM)
-            assert node.wait(60) == 75
+    assert not list(tmp_path.glob("*/exit-*"))
 
 
 def test_nodes_that_never_meet_give_up_at_the_deadline_with_a_line(
     launch: Launch, tmp_path: Path
 ) -> None:
-    arguments = [*node_of_two(free_port()), "--rdzv-conf=join_timeout=1", "never-run.py"]
-    assert launch(*arguments).wait(DEADLINE_S) == 1
+    [first, _] = nodes_of_two(free_port(), tmp_path / "run")
+    node = launch("--launcher=torchrun", "--join-seconds=1", "--", "true", **first)
+    assert node.wait(DEADLINE_S) == 1
     assert "launch: the nodes did not meet" in read_log(tmp_path)
-    assert "Traceback" not in read_log(tmp_path)

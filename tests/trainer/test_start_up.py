@@ -13,7 +13,6 @@ import pytest
 from sandbox.paths import PROJECT
 from tests.trainer.ranks import DEADLINE_S
 from tests.trainer.runs import Trainer
-from training.trainer.processes.preload import more_modules
 
 pytestmark = pytest.mark.long(13)
 
@@ -61,33 +60,6 @@ def test_a_run_without_shards_loads_neither_transformers_nor_a_compiler(
         code, found = json.loads((tmp_path / rank).read_text())
         assert code == 0
         assert HEAVY & set(found) == set()
-
-
-@pytest.mark.parametrize(
-    ("settings", "modules"),
-    [
-        ([], []),
-        (["blocks.compile=true"], ["torch._dynamo"]),
-        (["parallel.shard=2"], ["torch.distributed.fsdp", "torch._dynamo"]),
-        (["groups={min: 1, max: 2}"], ["training.trainer.elastic.start"]),
-        (["no_such.key=1"], []),
-    ],
-)
-def test_the_fork_server_loads_what_the_configuration_needs(
-    trainer: Trainer, settings: list[str], modules: list[str]
-) -> None:
-    words = [w for one in [f"data.path={trainer.dataset}", *settings] for w in ("--set", one)]
-    assert more_modules(["--config", str(trainer.config), *words]) == modules
-
-
-def test_the_fork_server_loads_the_model_that_a_folder_names(
-    trainer: Trainer, tmp_path: Path
-) -> None:
-    (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
-    arguments = ["--config", str(trainer.config), "--set", f"data.path={trainer.dataset}"]
-    model = ["--set", f"model={{path: {tmp_path}}}"]
-    assert more_modules([*arguments, *model]) == ["transformers.models.gpt2.modeling_gpt2"]
-    assert more_modules(["--no-config"]) == []
 
 
 def test_ranks_wait_for_each_other_longer_until_the_first_step_is_done(

@@ -69,12 +69,15 @@ def last_line(node: Node) -> dict[str, Any]:
     return result | {"log": err[-2000:]}
 
 
+_LAUNCHERS = {"trainyard.launch", "torch.distributed.run", "trainyard.rank"}
+
+
 def ranks_of(process: int) -> list[int]:
     """Ranks among the descendants of a process."""
     found: list[int] = []
     for child in _children(process):
         words = _words(child)
-        if "training.validation.ranks" in words and "training.trainer.launch" not in words:
+        if "training.validation.ranks" in words and not set(words) & _LAUNCHERS:
             found.append(child)
         found += ranks_of(child)
     return found

@@ -29,8 +29,8 @@ TO_BE_MADE = {
     "policies/.venv",
 }
 """Files that the reader of a page or a command creates."""
-OF_OTHERS = ("pytest", "training.trainer.launch")
-"""Commands with options of other programs: the launcher takes those of torchrun."""
+OF_OTHERS = ("pytest", "trainyard.launch")
+"""Commands with options of other programs: the launcher takes those of the program that it starts."""
 
 
 def blocks(text: str, language: str = r"\w*") -> list[str]:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import pulumi
-import yaml
 
 from infra.domain import naming
 from infra.domain.platform import Platform
@@ -23,9 +21,6 @@ _IMMUTABLE: Final = ["metadata", "spec", "data", "immutable"]
 """A run stays as it was launched: a newer launcher, a newer commit or a changed platform does not update it.
 A change of its spec creates a new run."""
 
-_DUMPER: Final = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-"""The same text, ten times as fast where PyYAML has its C library."""
-
 
 def _immutable(manifest: Manifest) -> list[str]:
     return [*_IMMUTABLE, *(["binaryData"] if "binaryData" in manifest else [])]
@@ -33,17 +28,7 @@ def _immutable(manifest: Manifest) -> list[str]:
 
 def config_map(run: RunSpec, platform: Platform, record: RunRecord) -> Manifest:
     """Return the run's record with its hyperparameters or its program, mounted into every pod."""
-    own = (
-        program.config_data(run.program)
-        if run.program
-        else {
-            "data": {
-                spec.TRAINER_CONFIG_FILE: yaml.dump(
-                    _plain(run.config), Dumper=_DUMPER, sort_keys=True
-                )
-            }
-        }
-    )
+    own = program.config_data(run)
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -54,14 +39,6 @@ def config_map(run: RunSpec, platform: Platform, record: RunRecord) -> Manifest:
         **own,
         "data": {spec.RUN_RECORD_FILE: record.to_json(), **own["data"]},
     }
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _plain(inner) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(inner) for inner in value]
-    return value
 
 
 def manifests(

@@ -121,7 +121,7 @@ def describe_error(error: Exception, *, raw: bool = False) -> str | None:
 def _parse() -> argparse.Namespace:
     parser = Parser(
         prog="python -m training.trainer",
-        description="Train a language model; use training.trainer.launch for several ranks.",
+        description="Train a language model; use trainyard.launch for several ranks.",
         epilog="example:\n  python -m training.trainer --config config.yaml --run-dir runs/hello "
         "--set data.path=/data/stdlib",
     )

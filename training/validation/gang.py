@@ -1,6 +1,6 @@
 """This node's part of a check by ranks of several nodes.
 
-It starts the ranks with `training.trainer.launch`, as runs do, waits for them with a timeout, and reports
+It starts the ranks with `trainyard.launch`, as runs do, waits for them with a timeout, and reports
 the result. A rank that dies or never joins is reported as a cause.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -23,13 +24,14 @@ from typing import IO, Any, Final
 from training.spec import EXIT_PREEMPTED
 from training.validation import host, transport
 from training.validation.verdict import Finding, Verdict
+from trainyard import contract
 
 _LAST_LINES: Final = 20
 """Lines of the launcher's output kept to find the cause."""
 _GRACE_S: Final = 10
 """Time for the ranks to end after SIGTERM."""
-_NOT_MET: Final = "the nodes did not meet"
-"""The launcher's message for a failed rendezvous."""
+_NOT_MET: Final = re.compile(r"Rendezvous\w*Error:?(.*)")
+"""torchrun's line for a failed rendezvous, with its reason."""
 
 INTERRUPTED: Final = Finding(cause="told to stop before it was done", remedy="start it again")
 
@@ -71,27 +73,26 @@ class Gang:
 
     def command(self, check: str, expect: str) -> list[str]:
         """Return the command that starts this node's ranks."""
-        meet = (
-            [
-                f"--nnodes={self.nodes}",
-                f"--rdzv-id={self.job}",
-                "--rdzv-backend=c10d",
-                f"--rdzv-endpoint={self.leader}:{self.port}",
-                f"--rdzv-conf=join_timeout={self.join_s}",
-            ]
-            if self.leader
-            else ["--standalone"]
-        )
         return [
-            *(sys.executable, "-m", "training.trainer.launch", *meet),
-            f"--nproc-per-node={self.processes}",
-            "--max-restarts=0",
-            f"--shutdown-timeout={_GRACE_S}",
-            *("-m", "training.validation.ranks", check),
+            *(sys.executable, "-m", "trainyard.launch", f"--ranks={self.processes}"),
+            *(["--launcher=torchrun", f"--join-seconds={self.join_s}"] if self.leader else []),
+            *("--", "-m", "training.validation.ranks", check),
             f"--device={self.device}",
             f"--timeout={self.collective_s}",
             f"--expect={expect}",
         ]
+
+    def environment(self) -> dict[str, str]:
+        """Return the launcher's environment: where the nodes meet, and nothing else of the pod's own run."""
+        ours = {place.variable for place in contract.PLACEHOLDERS.values()}
+        others = {name: value for name, value in os.environ.items() if name not in ours}
+        return others | {
+            contract.NODES_ENV: str(self.nodes),
+            contract.RUN_ID_ENV: self.job,
+            contract.RENDEZVOUS_HOST_ENV: self.leader or "127.0.0.1",
+            contract.RENDEZVOUS_PORT_ENV: str(self.port),
+            contract.NOTICE_SECONDS_ENV: str(_GRACE_S + contract.LAUNCHER_EXIT_S),
+        }
 
 
 @dataclass(kw_only=True)
@@ -124,7 +125,7 @@ def judge(gang: Gang, validation: str, ended: LaunchResult, folder: Path) -> Ver
 
 def _why(gang: Gang, ended: LaunchResult, failures: list[str]) -> Finding:
     """Return the cause of an unfinished check, the most certain first."""
-    meeting = [line for line in ended.output if _NOT_MET in line]
+    meeting = [found[1].strip() for line in ended.output if (found := _NOT_MET.search(line))]
     if ended.interrupted:
         return INTERRUPTED
     if ended.code in (128 + signal.SIGKILL, 128 + signal.SIGSEGV, 128 + signal.SIGBUS):
@@ -151,12 +152,12 @@ def _why(gang: Gang, ended: LaunchResult, failures: list[str]) -> Finding:
     )
 
 
-def _of_meeting(gang: Gang, said: str) -> Finding:
-    place, reason = f"{gang.leader}:{gang.port}", said.partition(_NOT_MET)[2].lstrip(": ")
+def _of_meeting(gang: Gang, reason: str) -> Finding:
+    place = f"{gang.leader}:{gang.port}"
     # torch's RendezvousConnectionError; a timeout does not mention the connection.
     if "connection" in reason.lower():
         return Finding(
-            cause=f"the place to meet, {place}, cannot be reached: {reason.strip()}",
+            cause=f"the place to meet, {place}, cannot be reached: {reason}",
             remedy="look at the log of the gang's first pod: it ended before the others, or network "
             "policies, security groups or name resolution keep them apart",
         )
@@ -185,7 +186,9 @@ def _lost(said: str) -> Finding:
 
 
 def _launch(gang: Gang, command: list[str], results: Path) -> LaunchResult:
-    environment = os.environ | {RESULTS_ENV: str(results)} | transport.log_environment(results)
+    environment = (
+        gang.environment() | {RESULTS_ENV: str(results)} | transport.log_environment(results)
+    )
     lines: collections.deque[str] = collections.deque(maxlen=_LAST_LINES)
     ended, children = LaunchResult(code=1), list[subprocess.Popen[str]]()
     # Before there is a child: as PID 1 of a container this process ignores SIGTERM by default.

@@ -1,4 +1,4 @@
-"""A rank without torch: meets the other one at the rendezvous of its command, then does as the plan says.
+"""A rank without torch: meets the other one at the rendezvous of its run, then does as the plan says.
 
 The plan has a word per attempt: an exit code, or `work`, which ends with 0 once the file `finish` exists, with 75
 after SIGTERM of either rank, and with 1 when the other rank is lost.
@@ -13,13 +13,12 @@ import sys
 import time
 
 words = sys.argv[1:]
-rank = int(os.environ.get("RANK") or os.environ["JOB_COMPLETION_INDEX"])
+index = os.environ.get("TRAINYARD_WORKER_INDEX")
+node = int(index) + 1 if index else int(os.environ["TRAINYARD_NODE_RANK"])
+rank = int(os.environ.get("RANK", node))
 folder = pathlib.Path(words[words.index("--run-dir") + 1])
 folder.mkdir(parents=True, exist_ok=True)
-endpoint = [word.partition("=")[2] for word in words if word.startswith("--rdzv-endpoint=")]
-host, port = (
-    endpoint[0].split(":") if endpoint else (os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"])
-)
+host, port = (os.environ[f"TRAINYARD_RENDEZVOUS_{part}"] for part in ("HOST", "PORT"))
 stopped = False
 
 

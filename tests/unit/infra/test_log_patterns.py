@@ -86,7 +86,7 @@ def test_expressions_use_only_syntax_that_re2_and_onigmo_support() -> None:
 @pytest.mark.parametrize(
     ("file", "text"),
     [
-        ("training/trainer/launch.py", "the nodes did not meet: "),
+        ("trainyard/node.py", "the nodes did not meet: "),
         ("training/trainer/checkpointing.py", "checkpoint not written: "),
         ("training/trainer/checkpointing.py", "checkpoints can be loaded; "),
         ("training/trainer/__main__.py", "another rank is gone or hangs"),

@@ -78,11 +78,11 @@ def test_each_group_is_a_gang_with_a_rendezvous_of_its_own() -> None:
         assert pod["metadata"]["labels"][naming.GROUP] == str(number)
         # Nodes of a group are not shared within it, but another group may use the rest of one.
         assert pod["metadata"]["labels"][naming.WORKER_OF] == names[number]
-        command = pod["spec"]["containers"][0]["command"]
-        [endpoint] = [word for word in command if word.startswith("--rdzv-endpoint=")]
-        assert endpoint.startswith(f"--rdzv-endpoint={names[number]}-worker-0-0.{names[number]}:")
-        ports.add(endpoint.rpartition(":")[2])
-        mounts.add(command[command.index("--run-dir") + 1])
+        env = {e["name"]: e.get("value") for e in pod["spec"]["containers"][0]["env"]}
+        host = env["TRAINYARD_RENDEZVOUS_HOST"]
+        assert host == f"{names[number]}-worker-0-0.{names[number]}"
+        ports.add(env["TRAINYARD_RENDEZVOUS_PORT"])
+        mounts.add(env["TRAINYARD_RUN_DIR"])
     assert len(ports) == 3
     assert mounts == {run.run_dir}
 

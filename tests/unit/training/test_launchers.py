@@ -22,6 +22,7 @@ from training.deployment.job import manifests, outputs
 from training.deployment.launchers import LAUNCHERS as KNOWN
 from training.deployment.launchers import jobset, pytorchjob
 from training.deployment.launchers import pod as pods_of_runs
+from training.deployment.launchers.program import started
 from training.deployment.preparation import job as preparation_job
 from training.program import Program
 from training.spec import RunSpec
@@ -157,27 +158,23 @@ def test_one_budget_sets_every_timeout_of_a_shutdown(launcher: str) -> None:
     example = run_of(launcher)
     for pod in workers(launcher):
         assert pod["spec"]["terminationGracePeriodSeconds"] == example.grace.termination_grace_s
-        command = pod["spec"]["containers"][0]["command"]
-        if "training.trainer.launch" in command:
-            assert f"--shutdown-timeout={example.grace.shutdown_timeout_s}" in command
-            alone = launcher == "job"
-            assert f"--max-restarts={example.max_restarts if alone else 0}" in command
-            file = f"--restarts-file={example.run_dir}/restarts.json"
-            assert (file in command) == alone
+        [notice] = variables(pod, "TRAINYARD_NOTICE_SECONDS")
+        assert notice == str(example.grace.termination_grace_s)
 
 
 @pytest.mark.parametrize("launcher", ["indexed-job", "jobset", "trainjob", "pytorchjob"])
 def test_pods_meet_at_the_first_one_on_the_runs_own_port(launcher: str) -> None:
     example = run_of(launcher)
     port = spec.rendezvous_port(example.run_id)
-    [endpoint] = {
-        argument
-        for pod in workers(launcher)
-        for argument in pod["spec"]["containers"][0]["command"]
-        if argument.startswith("--rdzv-endpoint=")
-    }
-    assert endpoint.startswith(f"--rdzv-endpoint={example.run_id}-")
-    assert endpoint.endswith(f":{port}")
+    for pod in workers(launcher):
+        assert variables(pod, "TRAINYARD_RENDEZVOUS_PORT") == [str(port)]
+        [host] = variables(pod, "TRAINYARD_RENDEZVOUS_HOST")
+        assert host.startswith(f"{example.run_id}-")
+
+
+def variables(pod: dict[str, Any], name: str) -> list[str]:
+    """Values of a variable in the first container."""
+    return [e["value"] for e in pod["spec"]["containers"][0]["env"] if e["name"] == name]
 
 
 def failure_rules(launcher: str) -> list[dict[str, Any]]:
@@ -240,12 +237,8 @@ def test_a_jobset_of_one_node_restarts_its_ranks_in_their_pod(program: Program |
     job = queued["replicatedJobs"][0]["template"]["spec"]
     assert job["podFailurePolicy"]["rules"][-1] == GAVE_UP
     command = job["template"]["spec"]["containers"][0]["command"]
-    if program:
-        words = ["python3", "-m", "trainyard.restarts", "--job-kind=jobset"]
-    else:
-        words = ["python", "-m", "training.trainer.launch", "--standalone"]
-    assert command[:4] == words
-    assert not [word for word in command if word.startswith("--rdzv")]
+    assert command[:4] == ["python3", "-m", "trainyard.restarts", "--job-kind=jobset"]
+    assert command[-3:] == ["python3", "-m", "trainyard.launch"]
     gang = manifests(run_of("jobset"), platform(), "c")[-1]["spec"]
     assert GAVE_UP not in gang["replicatedJobs"][0]["template"]["spec"]["podFailurePolicy"]["rules"]
     assert len(gang["failurePolicy"]["rules"]) == 2
@@ -371,8 +364,8 @@ def test_a_dataset_is_prepared_as_its_run_file_says() -> None:
 
 def test_a_version_that_a_run_names_is_the_one_it_reads() -> None:
     pinned = run(dataset=spec.Dataset(name="web", version="0123456789abcdef"))
-    assert "data.version=0123456789abcdef" in pods_of_runs.trainer_args(pinned)
-    assert not any("data.version" in word for word in pods_of_runs.trainer_args(run()))
+    assert "data.version=0123456789abcdef" in started(pinned).command
+    assert not any("data.version" in word for word in started(run()).command)
 
 
 def test_a_preparation_is_named_by_its_content() -> None:

@@ -255,13 +255,13 @@ def test_what_the_ranks_found_is_the_verdict(tmp_path: Path) -> None:
         (128 + signal.SIGKILL, {}, "a rank of this node was ended by SIGKILL"),
         (
             1,
-            {"said": "launch: the nodes did not meet: \n"},
+            {"said": "torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError\n"},
             "the 2 nodes did not meet at try-0.validation:29410 within 300 s",
         ),
         (
             1,
             {
-                "said": "launch: the nodes did not meet: The connection to the C10d store has failed."
+                "said": "x.api.RendezvousConnectionError: The connection to the C10d store has failed."
             },
             "the place to meet, try-0.validation:29410, cannot be reached: The c",
         ),
@@ -284,10 +284,13 @@ def test_a_check_that_did_not_end_says_why(
 
 def test_the_ranks_are_started_by_the_launcher_of_runs() -> None:
     command = PAIR.command("collective", "{}")
-    assert command[1:3] == ["-m", "training.trainer.launch"]
-    assert "--rdzv-endpoint=try-0.validation:29410" in command
-    assert "--nproc-per-node=8" in command
-    assert "--standalone" in Gang(nodes=1, processes=8, job="try").command("collective", "{}")
+    assert command[1:4] == ["-m", "trainyard.launch", "--ranks=8"]
+    assert "--launcher=torchrun" in command
+    facts = PAIR.environment()
+    assert facts["TRAINYARD_RENDEZVOUS_HOST"] == "try-0.validation"
+    assert facts["TRAINYARD_RENDEZVOUS_PORT"] == "29410"
+    alone = Gang(nodes=1, processes=8, job="try").command("collective", "{}")
+    assert "--launcher=torchrun" not in alone
 
 
 def test_the_gate_does_not_meet_where_the_run_will() -> None:

@@ -15,7 +15,7 @@ def render(run: RunSpec, platform: Platform) -> list[Manifest]:
     It is replaced where that may help, or when it is killed; see pod_failure_policy.
     """
     main = pod.worker(run, platform, None)
-    main["command"] = restarts.within_pod(run, main["command"])
+    main["command"] = restarts.counted(run, main["command"])
     return [
         {
             **JOB.header,

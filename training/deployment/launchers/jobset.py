@@ -89,7 +89,7 @@ def _jobset(run: RunSpec, platform: Platform) -> Manifest:
         run, platform, first, more_env=[attempt_env()], node_rank=pod.COMPLETION_INDEX
     )
     if alone:
-        main["command"] = restarts.within_pod(run, main["command"])
+        main["command"] = restarts.counted(run, main["command"])
     job = worker_job(run, pod.template(run, platform, main))
     return {
         **JOBSET.header,

@@ -14,55 +14,15 @@ from training.deployment.launchers import pod, program, restarts
 from training.spec import RunSpec
 from trainyard import contract
 
-# The trainer reads torchrun's variables, Open MPI sets its own.
-_RANK_SHELL: Final = (
-    "export RANK=$OMPI_COMM_WORLD_RANK WORLD_SIZE=$OMPI_COMM_WORLD_SIZE "
-    "LOCAL_RANK=$OMPI_COMM_WORLD_LOCAL_RANK LOCAL_WORLD_SIZE=$OMPI_COMM_WORLD_LOCAL_SIZE; "
-    'exec "$0" "$@"'
-)
-
 _KILL_TIMEOUT: Final = "OMPI_MCA_odls_base_sigkill_timeout"
-
-
-def _mpirun(run: RunSpec, exported: list[str]) -> list[str]:
-    command = [
-        "mpirun",
-        "-np",
-        str(run.world_size),
-        "--map-by",
-        f"ppr:{run.processes_per_node}:node",
-        "--bind-to",
-        "none",
-        "-x",
-        f"MASTER_ADDR={_first(run)}",
-        "-x",
-        f"MASTER_PORT={spec.rendezvous_port(run.run_id)}",
-    ]
-    for name in exported:
-        command += ["-x", name]
-    return [
-        *command,
-        "sh",
-        "-c",
-        _RANK_SHELL,
-        "python",
-        "-m",
-        "training.trainer",
-        *pod.trainer_args(run),
-    ]
 
 
 def _launcher(run: RunSpec, platform: Platform) -> dict[str, Any]:
     """mpirun's container."""
     variables = [*pod.environment(run, platform), *pod.secret_environment(run, platform)]
-    if run.program:
-        names = ",".join(one["name"] for one in variables)
-        more = [{"name": contract.EXPORTED_ENV, "value": names}]
-        return pod.worker(run, platform, _first(run), name="launcher", more_env=more)
-    # Not the metrics address: the leading rank is in another pod and reads its own.
-    # Sessions of sshd have another PATH than the image.
-    exported = [*(one["name"] for one in variables), spec.METRICS_PORT_ENV, "PATH"]
-    return pod.container(run, platform, _mpirun(run, exported), name="launcher")
+    names = ",".join(one["name"] for one in variables)
+    more = [{"name": contract.EXPORTED_ENV, "value": names}]
+    return pod.worker(run, platform, _first(run), name="launcher", more_env=more)
 
 
 def _first(run: RunSpec) -> str:

@@ -1,4 +1,4 @@
-"""What the pods of every launcher have in common: the trainer's container, its volumes, its securityContext."""
+"""What the pods of every job kind have in common: the container of the ranks, its volumes, its securityContext."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from infra.kubernetes.objects import Manifest, metadata
 from training import spec
 from training.deployment import needs, placement
 from training.deployment.gangs import gang_backend
-from training.deployment.launchers import gate, group, program, restarts
+from training.deployment.launchers import gate, group, program
 from training.spec import RunSpec
 from trainyard import contract
 
@@ -47,66 +47,6 @@ def run_metadata(run: RunSpec, platform: Platform) -> Manifest:
         | gang_backend(platform.scheduler).run_labels(run, platform),
         annotations={naming.SKIP_AWAIT: "true"},
     )
-
-
-def trainer_args(run: RunSpec) -> list[str]:
-    """Return the arguments of `python -m training.trainer`."""
-    return [
-        "--config",
-        f"{spec.CONFIG_MOUNT}/{spec.TRAINER_CONFIG_FILE}",
-        "--run-record",
-        f"{spec.CONFIG_MOUNT}/{spec.RUN_RECORD_FILE}",
-        "--run-dir",
-        run.run_dir,
-        "--set",
-        f"data.path={run.dataset.path}",
-        *_pinned_version(run),
-        *_continued(run),
-    ]
-
-
-def _pinned_version(run: RunSpec) -> list[str]:
-    version = run.dataset.version
-    return [] if version == spec.LATEST else ["--set", f"data.version={version}"]
-
-
-def _continued(run: RunSpec) -> list[str]:
-    place = f"{spec.CHECKPOINT_MOUNT}/{run.continues}"
-    return ["--continue-from", place] if run.continues else []
-
-
-def command(run: RunSpec, rendezvous_host: str | None) -> list[str]:
-    """Return the pod's command: the launcher of the run's program, or torchrun with the built-in trainer.
-
-    `rendezvous_host` is the first pod's DNS name; None for a gang of one pod, where the launcher may restart the
-    ranks. Otherwise the Job around the pods restarts them.
-    """
-    if run.program:
-        return [*program.COMMAND]
-    words = ["python", "-m", "training.trainer.launch"]
-    again = ["--max-restarts=0"]
-    if rendezvous_host is None:
-        words.append("--standalone")
-        again = [
-            f"--max-restarts={run.max_restarts}",
-            f"--restarts-file={restarts.state_file(run)}",
-        ]
-    else:
-        words += [
-            f"--nnodes={run.nodes}",
-            f"--rdzv-id={run.gang_id}",
-            "--rdzv-backend=c10d",
-            f"--rdzv-endpoint={rendezvous_host}:{spec.rendezvous_port(run.gang_id)}",
-        ]
-    words += [
-        f"--nproc-per-node={run.processes_per_node}",
-        *again,
-        f"--shutdown-timeout={run.grace.shutdown_timeout_s}",
-        "-m",
-        "training.trainer",
-        *trainer_args(run),
-    ]
-    return gate.before(run, rendezvous_host, words)
 
 
 def environment(run: RunSpec, platform: Platform) -> list[dict[str, Any]]:
@@ -293,13 +233,13 @@ def worker(
     `rendezvous_host`: the first pod's DNS name; None: a run of one node. `node_rank`: field of the pod with the
     node's index; default: it is the first.
     """
-    own: list[Mapping[str, Any]] = [*more_env]
-    if run.program:
-        own += [
-            *program.environment(run, platform, rendezvous_host),
-            *program.node_rank_env(node_rank),
-        ]
-    return container(run, platform, command(run, rendezvous_host), name=name, more_env=own)
+    own: list[Mapping[str, Any]] = [
+        *more_env,
+        *program.environment(run, platform, rendezvous_host),
+        *program.node_rank_env(node_rank),
+    ]
+    words = gate.before(run, rendezvous_host, program.COMMAND)
+    return container(run, platform, words, name=name, more_env=own)
 
 
 def pod_spec(

@@ -1,10 +1,13 @@
-"""What pods of a run gain for a program of its own: command, variables, files and scratch space."""
+"""How pods start a run's program: the user's, or the built-in trainer. Command, variables and files."""
 
 from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Mapping
 from typing import Any, Final
+
+import yaml
 
 from infra.domain.platform import Platform
 from infra.domain.pools import Nodes
@@ -16,7 +19,7 @@ from training.program import (
     SOURCE_MOUNT,
     Program,
 )
-from training.spec import NO_DATASET, RunSpec, rendezvous_port
+from training.spec import LATEST, NO_DATASET, RunSpec, rendezvous_port
 from trainyard import contract
 from trainyard.source import PART
 
@@ -29,6 +32,8 @@ UNPACK: Final = ("python3", "-m", "trainyard.source")
 _PART_MAX: Final = 700 * 2**10
 """Bytes of the archive per ConfigMap, which can have 1 MiB; base64 adds a third to a request."""
 _LOOPBACK: Final = "127.0.0.1"
+_DUMPER: Final = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+"""The same text, ten times as fast where PyYAML has its C library."""
 
 
 def source_config_maps(run: RunSpec, platform: Platform, labels: dict[str, str]) -> list[Manifest]:
@@ -55,8 +60,35 @@ def _source_names(run: RunSpec) -> list[str]:
     return [f"{run.run_id}-source-{index}" for index in range(count)]
 
 
-def config_data(program: Program) -> dict[str, dict[str, str]]:
+def started(run: RunSpec) -> Program:
+    """Return what the pods start: the run's program, or the built-in trainer."""
+    if run.program:
+        return run.program
+    launcher = "torchrun" if run.nodes > 1 else "python"
+    return Program(
+        launcher="mpirun" if run.job_kind == "mpijob" else launcher,
+        command=("-m", "training.trainer", *_trainer_arguments(run)),
+        progress_timeout_s=0,  # it ends hung ranks itself
+    )
+
+
+def _trainer_arguments(run: RunSpec) -> list[str]:
+    settings = [f"data.path={run.dataset.path}"]
+    if run.dataset.version != LATEST:
+        settings.append(f"data.version={run.dataset.version}")
+    continued = f"{contract.CHECKPOINT_MOUNT}/{run.continues}"
+    return [
+        *("--config", f"{contract.CONFIG_MOUNT}/{contract.TRAINER_CONFIG_FILE}"),
+        *("--run-record", f"{contract.CONFIG_MOUNT}/{contract.RUN_RECORD_FILE}"),
+        *("--run-dir", run.run_dir),
+        *(word for setting in settings for word in ("--set", setting)),
+        *(["--continue-from", continued] if run.continues else []),
+    ]
+
+
+def config_data(run: RunSpec) -> dict[str, dict[str, str]]:
     """Return `data` and `binaryData` of the run's ConfigMap besides the run record."""
+    program = started(run)
     source = program.source
     settings: dict[str, Any] = {
         "launcher": program.launcher,
@@ -70,10 +102,25 @@ def config_data(program: Program) -> dict[str, dict[str, str]]:
         if name in program.files:
             settings[key] = f"{contract.CONFIG_MOUNT}/{name}"
     text = json.dumps(settings, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
-    return {
-        "data": {contract.PROGRAM_FILE: text, **program.files},
-        "binaryData": {runtime_archive.ZIP_FILE: _base64(runtime_archive.package())},
-    }
+    files = {"data": {contract.PROGRAM_FILE: text, **program.files}}
+    if run.program:  # the trainer's image has the library
+        files["binaryData"] = {runtime_archive.ZIP_FILE: _base64(runtime_archive.package())}
+    else:
+        files["data"][contract.TRAINER_CONFIG_FILE] = _yaml(run.config)
+    return files
+
+
+def _yaml(config: Mapping[str, Any]) -> str:
+    text: str = yaml.dump(_plain(config), Dumper=_DUMPER, sort_keys=True)
+    return text
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(inner) for inner in value]
+    return value
 
 
 def _base64(content: bytes) -> str:
@@ -93,14 +140,14 @@ def environment(
 
     `rendezvous_host`: DNS name of the first pod; None: a run of one node.
     """
-    program = run.program
-    if program is None:
-        return []
-    host, port = rendezvous_host or _LOOPBACK, rendezvous_port(run.run_id)
+    program = started(run)
+    host, port = rendezvous_host or _LOOPBACK, rendezvous_port(run.gang_id)
     facts = {
         "run_id": run.run_id,
         "run_dir": run.run_dir,
-        "checkpoints": f"{run.run_dir}/{contract.CHECKPOINTS_DIR}",
+        "checkpoints": ""
+        if _stores_elsewhere(run)
+        else f"{run.run_dir}/{contract.CHECKPOINTS_DIR}",
         "data": contract.DATA_MOUNT if run.dataset == NO_DATASET else run.dataset.path,
         "scratch": contract.SCRATCH_MOUNT,
         "source": f"{contract.SCRATCH_MOUNT}/source" if program.source else "",
@@ -123,6 +170,11 @@ def environment(
     variables |= _node_facts(run, platform)
     variables |= {one["name"]: one["value"] for one in library_env(run)}
     return [{"name": name, "value": value} for name, value in sorted(variables.items()) if value]
+
+
+def _stores_elsewhere(run: RunSpec) -> bool:
+    """Return whether the built-in trainer saves to a bucket: nothing is missing in the run's folder then."""
+    return bool(run.config.get("checkpoint", {}).get("store"))
 
 
 _EC2: Final = (Nodes.MANAGED, Nodes.KARPENTER)
@@ -155,10 +207,8 @@ def node_rank_env(path: str = "") -> list[dict[str, Any]]:
     return [{"name": contract.NODE_RANK_ENV, **index}]
 
 
-def worker_index_env(run: RunSpec, path: str) -> list[dict[str, Any]]:
+def worker_index_env(path: str) -> list[dict[str, Any]]:
     """Return the variable with a node's index among those after the first, from a field of the pod."""
-    if run.program is None:
-        return []
     return [{"name": contract.WORKER_INDEX_ENV, "valueFrom": {"fieldRef": {"fieldPath": path}}}]
 
 

@@ -62,7 +62,7 @@ def render(run: RunSpec, platform: Platform) -> list[Manifest]:
 
     specs = {"Master": replicas(1, leader=True)}
     if run.nodes > 1:
-        index = program.worker_index_env(run, _REPLICA_INDEX)
+        index = program.worker_index_env(_REPLICA_INDEX)
         specs["Worker"] = replicas(run.nodes - 1, leader=False, more_env=index)
     return [
         {

@@ -25,11 +25,6 @@ def has_one_pod(run: RunSpec) -> bool:
     return run.nodes == 1 and run.groups is None and run.job_kind in ("job", "jobset")
 
 
-def within_pod(run: RunSpec, command: Sequence[str]) -> list[str]:
-    """Return the command of a gang of one pod; the launcher of the built-in trainer restarts its ranks."""
-    return counted(run, command) if run.program else list(command)
-
-
 def counted(run: RunSpec, command: Sequence[str], *, leader: bool = False) -> list[str]:
     """Return the command under its parent process; the leader's pod is the one that counts failures.
 

@@ -40,7 +40,6 @@ from training.trainer.optimizer import adamw
 from training.trainer.parallel.build import Network, build_network
 from training.trainer.parallel.world import World
 from training.trainer.preflight import RunRequest
-from training.trainer.processes.silence import signs_of_life
 from training.trainer.replicas.comparison import ReplicasDiffer
 from training.trainer.resume import initial_progress, make_checkpointer
 from training.trainer.startup import make_step_meter
@@ -48,6 +47,7 @@ from trainyard.contract import POD_IP_ENV
 from trainyard.notice import Notice
 from trainyard.profiling import StepProfiler
 from trainyard.run_logs import EventLog
+from trainyard.silence import signs_of_life
 from trainyard.store.fence import PosixFence
 from trainyard.store.policy import SavePolicy
 
