@@ -1,1 +1,0 @@
-"""The processes of a node: fork server, elastic agent, exit codes, and notices to stop."""
