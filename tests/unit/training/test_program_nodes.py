@@ -41,7 +41,6 @@ def test_the_nodes_name_comes_from_the_pod() -> None:
     for one in (of_program(), run()):
         variables = pod.worker(one, platform(), None)["env"]
         assert variables.count(NODE) == 1
-    assert program.environment(run(), platform(), None) == []
 
 
 def test_a_single_pool_is_named_and_of_several_none() -> None:

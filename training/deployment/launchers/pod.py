@@ -238,7 +238,9 @@ def worker(
         *program.environment(run, platform, rendezvous_host),
         *program.node_rank_env(node_rank),
     ]
-    words = gate.before(run, rendezvous_host, program.COMMAND)
+    words = [*program.COMMAND]
+    if not run.program:  # whose image has no measurement
+        words = gate.before(run, rendezvous_host, words)
     return container(run, platform, words, name=name, more_env=own)
 
 
