@@ -69,7 +69,7 @@ def last_line(node: Node) -> dict[str, Any]:
     return result | {"log": err[-2000:]}
 
 
-_LAUNCHERS = {"trainyard.launch", "torch.distributed.run", "trainyard.rank"}
+_LAUNCHERS = {"trainyard.launch", "trainyard.rank", "--no-python"}
 
 
 def ranks_of(process: int) -> list[int]:
