@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -17,10 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from trainyard import contract, processes
+from trainyard import contract, processes, tracking
 from trainyard.exit_codes import ExitDir, RankResult, rank_of_environment
 from trainyard.run_events import record_end
-from trainyard.tracking.process import TrackingProcess
 
 _POLL_S: Final = 0.5
 """Interval between two looks at the launcher's notice, which reaches ranks on other hosts, too."""
@@ -67,7 +67,7 @@ class _RankParent:
     """When the program ended, in Unix seconds."""
     asked: float | None = None
     """When it was asked to stop, in monotonic seconds."""
-    tracking: TrackingProcess | None = None
+    tracker: subprocess.Popen[bytes] | None = None
     """Here and not in the program: only its parent sees how it ended."""
 
     def run(self, command: Sequence[str]) -> RankResult:
@@ -80,7 +80,7 @@ class _RankParent:
             print(f"rank {self.rank}: {command[0]}: {error.strerror}", file=sys.stderr)
             return self._record(contract.EXIT_BAD_CONFIG)
         if self.rank == 0:
-            self.tracking = TrackingProcess.of_program(os.environ)
+            self.tracker = tracking.start(os.environ)
         if self.folder:
             self.folder.write_process(self.rank, [os.getpid(), self.pid])
         while self.code is None:
@@ -95,9 +95,9 @@ class _RankParent:
             hang = self.folder.hang() if self.folder else ""
             record_end(result, hang, preempted=self._is_preempted(result))
         self._wait_for_other_ranks()
-        if self.tracking:
+        if self.tracker:
             left = self.deadline_s - (time.monotonic() - self.asked) if self.asked else math.inf
-            self.tracking.close(max(0.1, left / 2))
+            tracking.close(self.tracker, max(0.1, left / 2))
         return result
 
     def _wait(self) -> None:
@@ -138,7 +138,7 @@ class _RankParent:
             self._wait()
 
     def _leftovers(self) -> list[int]:
-        own = self.tracking and self.tracking.pid
+        own = self.tracker and self.tracker.pid
         return [pid for pid in processes.children() if pid != own]
 
     def _record(self, code: int) -> RankResult:

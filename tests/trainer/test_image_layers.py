@@ -30,7 +30,7 @@ INSTALL_S = 2400
 PROGRAM_S = 300
 PROGRAMS = (
     *("training.trainer", "trainyard.launch", "training.prepare", "training.prepare.wait"),
-    *("training.validation", "training.drills", "training.weights", "training.tracking"),
+    *("training.validation", "training.drills", "training.weights"),
     "training.results",
     *("training.checkpoint", "trainyard.tracking"),
 )

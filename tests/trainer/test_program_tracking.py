@@ -16,7 +16,6 @@ import pytest
 from sandbox.ports import free_port
 from tests.trainer.outcome_programs import ROOT
 from tests.trainer.ranks import DEADLINE_S, until
-from trainyard.tracking.rest_server import RestServer
 
 pytestmark = pytest.mark.long(25)
 RUN_ID = "sft-v1-0a1b2c3d"
@@ -84,15 +83,17 @@ def start(folder: Path, uri: str, *words: str, notice_s: int = 90) -> subprocess
 
 def sent(server: str, folder: Path) -> dict[str, object]:
     """What the server has of the run: status, tags and the history of its loss by step."""
-    api = RestServer(server)
+    from mlflow import MlflowClient
+
+    api = MlflowClient(tracking_uri=server)
     run_id = json.loads((folder / "mlflow.json").read_text())["run_id"]
-    run = api._call("GET", "runs/get", {"run_id": run_id})["run"]
-    history = api._call("GET", "metrics/get-history", {"run_id": run_id, "metric_key": "loss"})
+    run = api.get_run(run_id)
     return {
-        "status": run["info"]["status"],
-        "name": run["info"]["run_name"],
-        "tags": {one["key"]: one["value"] for one in run["data"]["tags"]},
-        "loss": {int(one.get("step", 0)): one["value"] for one in history["metrics"]},
+        "status": run.info.status,
+        "name": run.info.run_name,
+        "tags": run.data.tags,
+        "parameters": run.data.params,
+        "loss": {one.step: one.value for one in api.get_metric_history(run_id, "loss")},
     }
 
 

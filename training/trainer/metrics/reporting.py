@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,14 +12,14 @@ from training import spec
 from training.trainer.config import ReportConfig
 from training.trainer.loop import Run
 from training.trainer.preflight import RunRequest
-from trainyard.tracking.process import TrackingProcess
+from trainyard import contract, tracking
 
 
 class Reports:
     """Reporters of one attempt; none on ranks other than the leader."""
 
     def __init__(self, run: Run, request: RunRequest) -> None:
-        self._tracker: TrackingProcess | None = None
+        self._tracker: subprocess.Popen[bytes] | None = None
         self._close_endpoint: Callable[[], None] | None = None
         report = run.config.report
         if run.world.is_leader and (port := metrics_port(report)):
@@ -33,10 +34,7 @@ class Reports:
         if self._close_endpoint:
             self._close_endpoint()
         if self._tracker:
-            if patient:
-                self._tracker.close()
-            else:
-                self._tracker.close(0)
+            tracking.close(self._tracker, tracking.CLOSE_S if patient else 0)
 
 
 def labels(record: dict[str, object], run_dir: Path) -> dict[str, str]:
@@ -84,20 +82,14 @@ def _endpoint(run: Run, request: RunRequest, port: int) -> Callable[[], None] | 
     return close
 
 
-def _tracker(run: Run, request: RunRequest) -> TrackingProcess | None:
-    report = run.config.report
+def _tracker(run: Run, request: RunRequest) -> subprocess.Popen[bytes] | None:
+    report, named = run.config.report, labels(request.record, request.run_dir)
     assert report.mlflow is not None
-    named = labels(request.record, request.run_dir)
-    tags = {f"trainyard.{key}": value for key, value in named.items() if value}
-    try:
-        return TrackingProcess(
-            request.run_dir,
-            report.mlflow,
-            named["run_id"],
-            tags,
-            module="training.tracking",
-            experiment=report.mlflow_experiment,
-        )
-    except OSError as error:
-        run.display.log(f"cannot start MLflow tracking: {error}")
-        return None
+    own = {
+        contract.TRACKING_URI_ENV: report.mlflow,
+        contract.RUN_DIR_ENV: str(request.run_dir),
+        contract.RUN_ID_ENV: named["run_id"],
+        contract.TEAM_ENV: named["team"],
+        tracking.EXPERIMENT_ENV: report.mlflow_experiment,
+    }
+    return tracking.start(os.environ | own)
