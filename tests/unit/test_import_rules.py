@@ -65,6 +65,7 @@ LIBRARIES: Final = {
     ("store/hashes.py", "blake3"),
     ("objects/connection.py", "botocore"),
     ("objects/errors.py", "botocore"),
+    ("tracking.py", "mlflow"),
 }
 """Imported when they are used first; what works without them, the hash and a run's folder, stays usable."""
 
