@@ -10,12 +10,15 @@ import contextlib
 import json
 import os
 import secrets
+import socket
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from trainyard.contract import CULPRIT_LINE
+from trainyard.contract import CULPRIT_LINE, EVENTS_FILE, NODE_NAME_ENV, POD_NAME_ENV
+from trainyard.run_logs import EventLog
 
 FOLDER: Final = "flight"
 """In the run directory: what ranks record for each other, and whom they have named."""
@@ -67,6 +70,16 @@ class Culprit:
         return f"{CULPRIT_LINE}{json.dumps(asdict(self))}"
 
 
+def node_name() -> str:
+    """Return the name of the node; the host's where the platform names none."""
+    return os.environ.get(NODE_NAME_ENV) or socket.gethostname()
+
+
+def pod_name() -> str:
+    """Return the name of the pod; empty where the platform names none."""
+    return os.environ.get(POD_NAME_ENV, "")
+
+
 def parse_line(text: str) -> Culprit | None:
     """Return the culprit that a line of a log names; None for other lines. Logs are not trusted."""
     _, found, content = text.partition(CULPRIT_LINE)
@@ -104,6 +117,17 @@ class Verdicts:
 
     def __init__(self, run_dir: Path) -> None:
         self.folder = run_dir / FOLDER / _VERDICTS
+        self._events = run_dir / EVENTS_FILE
+
+    def announce(self, name: str, culprit: Culprit) -> None:
+        """Record a verdict as a file, a line and an event, unless any rank has done so. Raises OSError."""
+        if not self.claim(name, culprit):
+            return
+        print(culprit.line(), file=sys.stderr, flush=True)
+        shown = ("symptom", "rank", "node", "pod", "what", "evidence", "frame")
+        events = EventLog(self._events, culprit.attempt, enabled=True)
+        events.write("culprit", culprit.step, **{key: getattr(culprit, key) for key in shown})
+        events.close()
 
     def claim(self, name: str, culprit: Culprit) -> bool:
         """Record a verdict under a name; return whether no rank has recorded one under it before.

@@ -176,8 +176,20 @@ def _poll_files(own: Notice) -> None:
         time.sleep(_POLL_SECONDS)
 
 
-@functools.cache
+def use(own: Notice) -> None:
+    """Have the functions of this module speak of a notice that the program has made itself."""
+    _given.append(own)
+
+
+_given: list[Notice] = []
+
+
 def _own() -> Notice:
+    return _given[-1] if _given else _listening()
+
+
+@functools.cache
+def _listening() -> Notice:
     """Return the notice of this process, listening from the first call on."""
     notice = Notice(run.run_dir or Path())
     if run.rank == 0 and run.run_dir is not None:

@@ -34,26 +34,28 @@ class Session:
 
 _claims = 1
 """How often this start of the program has claimed a number; equal on all ranks."""
+_number: int | None = None
+"""The number to claim; None: the next one."""
 
 
-def renew() -> None:
-    """Have `current` claim a new attempt number, which fences out whoever claimed before. On all ranks."""
-    global _claims
-    if current.cache_info().currsize:
-        _claims += 1
-        current.cache_clear()
+def renew(number: int) -> None:
+    """Have `current` claim this attempt number, which fences out whoever claimed before. On all ranks."""
+    global _claims, _number
+    _claims, _number = _claims + 1, number
+    current.cache_clear()
 
 
 @functools.cache
 def current() -> Session:
     """Return the session; rank 0 claims the attempt number, which stops older starts from publishing.
 
-    A call of all ranks, whenever each first needs it. Raises OSError, shared_files.RankMissing.
+    A call of all ranks, whenever each first needs it. Raises OSError, shared_files.RankMissing; on rank 0 of
+    an elastic group StaleAttempt, before the other ranks call it.
     """
     folder = run.run_dir or run.checkpoints
     message = folder / ATTEMPTS_DIR / f".start-{shared_files.start_id()}" / f"attempt-{_claims}"
     if run.rank == 0:
-        fence = PosixFence.claim(folder)
+        fence = PosixFence.claim(folder, _number)
         store().sweep()
         for older in (folder / ATTEMPTS_DIR).glob(".start-*"):
             shutil.rmtree(older, ignore_errors=True)

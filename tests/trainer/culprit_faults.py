@@ -253,6 +253,7 @@ def _skip(fault: Fault, due: Callable[[], bool]) -> None:
 def _skip_inside(first_time: Callable[[], bool]) -> None:
     """Leave out the sum of the losses, once, in the update of a step of an elastic run."""
     from training.trainer.elastic.computation import Computation
+
     from training.trainer.parallel.world import World
 
     plain, plain_step, in_step = World.sum, Computation.step, False

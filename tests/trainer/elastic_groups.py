@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import signal
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +24,6 @@ ENDLESS = (
 """Settings of a run that is stopped by its test. A group that only waits for a processor is not lost."""
 SETTINGS = {1: ENDLESS, 2: (*ENDLESS, "parallel.shard=2", "groups.workers=4")}
 """By ranks of a group; those of a group of two hold one model together."""
-WORKERS = {1: 8, 2: 4}
 groups_of_two = pytest.mark.parametrize("elastic", [pytest.param(2, id="2 ranks")], indirect=True)
 groups_of_one_or_two = pytest.mark.parametrize(
     "elastic",
@@ -56,20 +53,9 @@ class ElasticRun:
         """What the run has written."""
         return self.trainer.files(self.name)
 
-    @property
-    def observed(self) -> Path:
-        """`PID RANK EVENT STEP VIEW FIRST STOP` of every rank of every group."""
-        return self.trainer.root / f"{self.name}.observed"
-
     def add(self, hook: Hook | None = None) -> Ranks:
         """Start one more group."""
-
-        def prepare(rank: int) -> None:
-            observe_to(self.observed, rank)
-            if hook:
-                hook(rank)
-
-        started = self.trainer.start(self.name, *self.settings, world=self.ranks, hook=prepare)
+        started = self.trainer.start(self.name, *self.settings, world=self.ranks, hook=hook)
         self.groups.append(started)
         return started
 
@@ -120,20 +106,6 @@ def stop_run(run: ElasticRun) -> None:
     for group in run.groups:
         codes = group.wait()
         assert codes == [75] * len(codes) or -signal.SIGKILL in codes, run.output()
-
-
-def observe_to(file: Path, rank: int) -> None:
-    """Have this rank append what it sums and applies."""
-    from training.trainer.elastic import start
-
-    def observe(event: str, step: int, view: int, leaves: range) -> None:
-        with file.open("a") as stream:
-            stream.write(
-                f"{os.getpid()} {rank} {event} {step} {view} {leaves.start} {leaves.stop}\n"
-            )
-
-    plain = start.run_group
-    pytest.MonkeyPatch().setattr(start, "run_group", partial(plain, observe=observe))
 
 
 def final_weights(run_dir: Path) -> str:

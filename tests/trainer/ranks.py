@@ -154,8 +154,7 @@ def _load() -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     import torch._dynamo
 
-    from training.trainer import assembly, loop, preflight
-    from training.trainer.elastic import start as groups
+    from training.trainer import assembly, groups, loop, preflight
 
     assert assembly and groups and loop and preflight and torch
 

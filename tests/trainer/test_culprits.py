@@ -11,13 +11,13 @@ from itertools import count
 from typing import Any
 
 import pytest
+from training.trainer.replicas.disputes import REPEATS_MAX
 
 from tests.trainer import culprit_faults
 from tests.trainer.culprit_faults import Fault
 from tests.trainer.fault_table import Trials
 from tests.trainer.ranks import Ranks, RunFiles, until
 from tests.trainer.runs import Trainer, assert_same
-from training.trainer.replicas.disputes import REPEATS_MAX
 from trainyard.contract import CULPRIT_LINE
 from trainyard.culprits import CORRUPT, HUNG, NO_RANK, Verdicts, parse_line
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from bench.trainer.elastic_changes import sample_faults
 from tests.trainer.elastic_groups import final_weights, start_run
 from tests.trainer.ranks import RunFiles
 from tests.trainer.runs import Trainer, assert_same
@@ -22,10 +21,6 @@ def test_losses_and_weights_do_not_depend_on_the_number_of_groups(
         assert run.wait() == [0] * groups, run.output()
         assert_same(run.files, alone)
         assert final_weights(run.files.path) == final_weights(alone.path)
-        summed = [
-            line.split() for line in run.observed.read_text().splitlines() if "summed" in line
-        ]
-        assert len({pid for pid, *_ in summed}) == groups
 
 
 LAYOUTS = {
@@ -52,6 +47,5 @@ def test_a_group_may_have_several_ranks(trainer: Trainer, full: bool, layout: st
     ]
     for run in runs:
         assert set(run.wait()) == {0}, run.output()
-        assert sample_faults(run.observed.read_text().splitlines(), workers) == []
     assert_same(runs[1].files, runs[0].files)
     assert final_weights(runs[1].files.path) == final_weights(runs[0].files.path)

@@ -58,7 +58,7 @@ def _train(arguments: argparse.Namespace, notice: Notice) -> int:
     with join_world(request.config) as world:
         notice.work_started()
         if request.config.groups.enabled:
-            from training.trainer.elastic.start import run_group
+            from training.trainer.groups import run_group
 
             return run_group(request, world, notice, describe=describe_error, leave=_exit)
         run = assembly.assemble(request, world, notice)
@@ -105,7 +105,6 @@ def describe_error(error: Exception, *, raw: bool = False) -> str | None:
         "CorruptCheckpoint",
         "UnknownFormat",
         "RestoreError",
-        "RankLost",
         "ReplicasDiffer",
     }
     text = " ".join(str(error).split())

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
 
-from training.checkpoint import contents, rng
-from training.checkpoint.contents import Progress
+from training.checkpoint import rng
 from training.spec import EVENTS_FILE, METRICS_FILE
 from training.trainer import lineage
 from training.trainer.config import TrainerConfig
@@ -23,7 +23,6 @@ from training.trainer.optimizer import adamw
 from training.trainer.parallel import build
 from training.trainer.parallel.world import World
 from training.trainer.preflight import RunRequest
-from training.trainer.replicas.comparison import Replicas
 from training.trainer.resume import check_same_run, initial_progress, make_checkpointer
 from training.trainer.startup import log_start, make_step_meter
 from trainyard.notice import Notice
@@ -47,6 +46,35 @@ def assemble(request: RunRequest, world: World, notice: Notice) -> Run:
     flight = Recording(config, request.run_dir, world)
     flight.watch_gang(fence.attempt)
     events = EventLog(request.run_dir / EVENTS_FILE, fence.attempt, enabled=world.is_leader)
+    run = make_run(request, world, notice, flight, fence, events)
+    resumed = load(run)
+    saver = run.checkpointer
+    step = run.progress.step
+    run.metrics = saver.metrics = run.meter.log = MetricsLog(
+        request.run_dir / METRICS_FILE, step, enabled=world.is_leader
+    )
+    run.display = run.meter.display = make_display(config, step, enabled=world.is_leader)
+    saver.allocate()
+    log_start(run, request, resumed_from=saver.store.place if resumed else None)
+    _settle_gradient_buckets(run)
+    if world.is_leader:
+        notice.watch_run_dir()
+    return run
+
+
+def make_run(
+    request: RunRequest,
+    world: World,
+    notice: Notice,
+    flight: Recording,
+    fence: Fence,
+    events: EventLog,
+) -> Run:
+    """Build the model without weights, and what is around it without metrics and display.
+
+    Raises ConfigError, DatasetError.
+    """
+    config = request.config
     order, evaluator = open_data(request)
     rng.seed_all(config.seed)
     network = build.build_network(config, world, request.corpus.index.vocab_size)
@@ -55,33 +83,16 @@ def assemble(request: RunRequest, world: World, notice: Notice) -> Run:
     progress = initial_progress(request, order)
     rng.seed_all(config.seed + 1_000_003 * (world.rank // world.layout.tensor))
     saver = make_checkpointer(request, world, fence, network.unwrapped, optimizer, events)
-    if world.is_leader:
-        saver.store.sweep()
     if config.checkpoint.export:
         check_export(saver.attachments, progress.tokens)
-
-    def check(found: Progress) -> None:
-        check_same_run(found, progress)
-
-    loaded = saver.load_newest(check)
-    if loaded is None:
-        network.init_weights()
-    progress = loaded or progress
-    metrics = MetricsLog(request.run_dir / METRICS_FILE, progress.step, enabled=world.is_leader)
-    saver.metrics = metrics
-    display = ProgressDisplay(
-        config.steps,
-        progress.step,
-        config.report.every_seconds,
-        enabled=world.is_leader,
-        metric_lines_every=config.report.metric_lines_every,
-    )
-    saver.allocate()
-    run = Run(
+    metrics = MetricsLog(Path(), 0, enabled=False)
+    display = make_display(config, 0, enabled=False)
+    return Run(
         config=config,
         world=world,
         network=network,
         optimizer=optimizer,
+        order=order,
         loader=make_loader(config, world, order),
         evaluator=evaluator,
         checkpointer=saver,
@@ -100,22 +111,31 @@ def assemble(request: RunRequest, world: World, notice: Notice) -> Run:
         attempt=fence.attempt,
         flight=flight,
         recorder=flight.recorder,
-        replicas=Replicas.of_run(
-            world,
-            request.run_dir,
-            lambda: contents.tensors(network.unwrapped, optimizer),
-            config.report.compare_replicas_every_steps,
-            flight.watchdog.announce,
-            fence.attempt,
+        clock=make_clock(
+            network, world.device, waits_inside=config.groups.enabled and world.size > 1
         ),
-        clock=make_clock(network, world.device),
         profiler=StepProfiler(request.run_dir) if world.is_leader else None,
     )
-    log_start(run, request, resumed_from=saver.store.place if loaded else None)
-    _settle_gradient_buckets(run)
-    if world.is_leader:
-        notice.watch_run_dir()
-    return run
+
+
+def load(run: Run) -> bool:
+    """Load the newest checkpoint, or initial weights; return whether there was one. Raises NoUsableCheckpoint."""
+    saver, initial = run.checkpointer, run.progress
+    if run.world.is_leader:
+        saver.store.sweep()
+    loaded = saver.load_newest(lambda found: check_same_run(found, initial))
+    if loaded is None:
+        run.network.init_weights()
+    run.progress = loaded or initial
+    return loaded is not None
+
+
+def make_display(config: TrainerConfig, step: int, *, enabled: bool) -> ProgressDisplay:
+    """Return the display of a run that goes on after this step."""
+    every = config.report.metric_lines_every
+    return ProgressDisplay(
+        config.steps, step, config.report.every_seconds, enabled=enabled, metric_lines_every=every
+    )
 
 
 def open_data(request: RunRequest) -> tuple[Sampler, Evaluator]:
@@ -136,11 +156,13 @@ def open_data(request: RunRequest) -> tuple[Sampler, Evaluator]:
     return order, evaluator
 
 
-def make_loader(config: TrainerConfig, world: World, order: Sampler) -> PrefetchLoader:
-    """Return the loader of this rank's share of each step."""
+def make_loader(
+    config: TrainerConfig, world: World, order: Sampler, share: range | None = None
+) -> PrefetchLoader:
+    """Return the loader of this rank's share of each step; by default that of a gang."""
     step_samples = config.batch.global_samples
     plan = PrefetchPlan(
-        share=world.data_share(step_samples),
+        share=world.data_share(step_samples) if share is None else share,
         step_samples=step_samples,
         end=config.steps * step_samples,
         steps_ahead=config.data.steps_ahead(gpu=world.device.type == "cuda"),

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import safetensors.torch
 import torch
@@ -22,6 +23,7 @@ from training.checkpoint.contents import PROGRESS_FILE, Progress, parse_safetens
 from training.config_errors import ConfigError
 from training.spec import EXIT_PREEMPTED
 from training.trainer.parallel.world import World
+from trainyard.replicas import Replica, require_same
 from trainyard.run_logs import EventLog, MetricsLog
 from trainyard.store.interface import (
     CheckpointStore,
@@ -69,6 +71,8 @@ class Checkpointer:
     """Saves and loads one run; all ranks call the same methods in the same order."""
 
     world: World
+    run_dir: Path
+    """Where verdicts are recorded."""
     store: CheckpointStore
     fence: Fence
     model: torch.nn.Module
@@ -135,8 +139,9 @@ class Checkpointer:
         """Start a checkpoint of this step; return once the state is copied.
 
         Waits for a save in flight and records that as an event. `give_up`, called with the seconds
-        waited, may end the wait: then no rank writes this checkpoint.
+        waited, may end the wait: then no rank writes this checkpoint. Raises ReplicasDiffer on every rank.
         """
+        self.check_replicas(progress.step)
         small = self._small_files(progress)
         waited = self._wait_for_writer(progress.step, give_up)
         if self.world.sum([float(self.writing)])[0]:
@@ -158,6 +163,16 @@ class Checkpointer:
         self._saves += 1
         commit = functools.partial(self._commit, save, self.describe(progress, reason))
         self._writer.start(commit, save.work)
+
+    def check_replicas(self, step: int) -> None:
+        """Check that ranks with the same part of the model agree in its state. Raises ReplicasDiffer on all."""
+        sets = self.world.layout.replicas()
+        if all(len(ranks) == 1 for ranks in sets):
+            return
+        own = Replica.of(self.tensors(), self.world.rank)
+        found = [Replica.from_json(one) for one in self.world.gather_bytes(own.to_json())]
+        for ranks in sets:
+            require_same([found[rank] for rank in ranks], step, self.run_dir, self.fence.attempt)
 
     @property
     def _own_files(self) -> Sequence[PlannedFile]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import torch
 
@@ -18,6 +19,7 @@ from training.spec import EXIT_DONE, EXIT_PREEMPTED
 from training.trainer.checkpointing import Checkpointer
 from training.trainer.config import TrainerConfig
 from training.trainer.data.prefetch import PrefetchLoader
+from training.trainer.data.sampler import Sampler
 from training.trainer.evaluation import Evaluator, to_device
 from training.trainer.flight.recorder import Recorder, StepTimes
 from training.trainer.flight.recording import Recording
@@ -28,7 +30,6 @@ from training.trainer.metrics.progress import ProgressDisplay
 from training.trainer.metrics.step_metrics import StepMeter
 from training.trainer.parallel.build import Network
 from training.trainer.parallel.world import World, limit_collectives
-from training.trainer.replicas.comparison import Replicas
 from training.trainer.schedule import learning_rate
 from trainyard.notice import Notice
 from trainyard.profiling import StepProfiler
@@ -48,6 +49,7 @@ class Run:
     world: World
     network: Network
     optimizer: torch.optim.Optimizer
+    order: Sampler
     loader: PrefetchLoader
     evaluator: Evaluator
     checkpointer: Checkpointer
@@ -63,14 +65,34 @@ class Run:
     flight: Recording | None = None
     recorder: Recorder = field(default_factory=Recorder)
     """Knows the phase that this rank is in."""
-    replicas: Replicas | None = None
-    """None where no rank has a replica, and in an elastic run."""
     clock: WorkClock | None = None
     """Knows how much of a step is this rank's own work."""
     profiler: StepProfiler | None = None
     """On the leader."""
     saved_at: float = 0.0
     """Monotonic seconds of the last save."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """What a rank has done for a step, apart from its update."""
+
+    losses: torch.Tensor
+    """Parts of this rank's mean loss; on the device, so that reading them waits for the passes."""
+    loaded_at: float
+    """When its samples were there, by the performance counter."""
+    parts: int = 1
+    """Logical workers of an elastic run that it computed."""
+    exchanged_s: float = 0.0
+    """Seconds in which gradients were exchanged with other groups."""
+
+
+class Computation(Protocol):
+    """Sets the gradients of the next step to the mean over all samples that this rank has to reduce."""
+
+    def __call__(self, run: Run, loss_scale: float | None) -> Work:
+        """Take the samples, and pass over them."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -90,13 +112,11 @@ def train(run: Run) -> int:
     run.saved_at = time.monotonic()
     notice = agree(run).notice
     run.recorder.enter(Phase.BETWEEN)
-    compare_replicas(run, run.progress.step)
     if notice is None and evaluation_is_due(run):
         notice = evaluate(run)
     while notice is None and run.progress.step < run.config.steps:
-        agreed = train_step(run)
-        if run.replicas and run.replicas.is_due(run.progress.step):
-            compare_replicas(run, run.progress.step)
+        agreed = train_step(run, compute)
+        run.checkpointer.raise_if_replaced()
         notice = agreed.notice
         if notice is None and evaluation_is_due(run):
             notice = evaluate(run)
@@ -105,7 +125,7 @@ def train(run: Run) -> int:
     return finish(run) if notice is None else stop_on_notice(run, notice)
 
 
-def train_step(run: Run) -> StepAgreement:
+def train_step(run: Run, compute: Computation) -> StepAgreement:
     """Run one optimizer step over the global batch and log its metrics."""
     begun = time.perf_counter()
     config, step, recorder = run.config, run.progress.step + 1, run.recorder
@@ -113,23 +133,20 @@ def train_step(run: Run) -> StepAgreement:
     recorder.enter(Phase.LOADER, step)
     if run.clock:
         run.clock.begin()
-    share = run.world.data_share(config.batch.global_samples)
-    rows = run.loader.take(run.progress.samples + share.start, len(share))
-    loaded = time.perf_counter()
-    recorder.enter(Phase.PASSES)
-    losses_M = _passes(run, rows, scale)
+    work = compute(run, scale)
     grad_norm_on_device = run.network.clip(config.optimizer.clip_norm, scale)
     # Read only here: the device has all passes queued before the host waits for it.
-    loss, grad_norm = float(sum(losses_M.tolist())), float(grad_norm_on_device)
-    if run.clock:
-        run.clock.computed()
+    loss, grad_norm = float(sum(work.losses.tolist())), float(grad_norm_on_device)
+    if not work.exchanged_s:
+        if run.clock:
+            run.clock.computed()
+        recorder.enter(Phase.AGREE)
     computed = time.perf_counter()
-    recorder.enter(Phase.AGREE)
     agreed = agree(run, loss, grad_norm)
     exchanged = time.perf_counter()
     finite = agreed.finite_gradients
     if not is_usable(agreed.loss, scale, finite=finite):
-        compare_replicas(run, run.progress.step, again=True)
+        run.checkpointer.check_replicas(run.progress.step)  # one of them may be the cause
         raise not_finite(step, agreed.loss, grad_norm)
     recorder.enter(Phase.UPDATE)
     lr = update(run, scale, finite=finite)
@@ -140,13 +157,13 @@ def train_step(run: Run) -> StepAgreement:
         lr=lr,
         grad_norm=grad_norm if finite else None,
         step_time_s=time.perf_counter() - begun,
-        loader_time_s=loaded - begun,
-        collective_time_s=exchanged - computed,
+        loader_time_s=work.loaded_at - begun,
+        collective_time_s=exchanged - computed + work.exchanged_s,
     )
-    if run.clock and (own := run.clock.seconds()):
-        recorder.add_step(StepTimes(step, exchanged - begun, *own))
+    if run.clock and work.parts and (own := run.clock.seconds()):
+        times = [seconds / work.parts for seconds in (exchanged - begun, *own)]
+        recorder.add_step(StepTimes(step, *times))
     end_step(run)
-    run.checkpointer.raise_if_replaced()
     return agreed
 
 
@@ -195,27 +212,19 @@ def not_finite(step: int, loss: float, grad_norm: float) -> LossNotFinite:
     return LossNotFinite(f"step {step}: {what} is {value}; lower optimizer.learning_rate")
 
 
-def compare_replicas(run: Run, step: int, *, again: bool = False) -> None:
-    """Check that all replicas have the same state after this step. Raises ReplicasDiffer.
-
-    `again`: also when they had it the last time.
-    """
-    if run.replicas:
-        before = run.recorder.phase
-        run.recorder.enter(Phase.COMPARE)
-        run.replicas.compare(step, again=again)
-        run.recorder.enter(before)
-
-
-def _passes(run: Run, rows: torch.Tensor, scale: float | None) -> torch.Tensor:
-    """Run the forward and backward passes of a step; return the losses of its micro-batches."""
+def compute(run: Run, loss_scale: float | None) -> Work:
+    """Pass over this rank's share of a step; see Computation."""
+    share = run.world.data_share(run.config.batch.global_samples)
+    rows = run.loader.take(run.progress.samples + share.start, len(share))
+    loaded_at = time.perf_counter()
+    run.recorder.enter(Phase.PASSES)
     rows = to_device(rows, run.world.device)
-    if not run.clock:
-        return run.network.passes.forward_backward(rows, scale)
-    run.clock.start()
-    losses_M = run.network.passes.forward_backward(rows, scale)
-    run.clock.reduced()
-    return losses_M
+    if run.clock:
+        run.clock.start()
+    losses_M = run.network.passes.forward_backward(rows, loss_scale)
+    if run.clock:
+        run.clock.reduced()
+    return Work(losses=losses_M, loaded_at=loaded_at)
 
 
 def agree(run: Run, loss: float = 0.0, grad_norm: float = 0.0) -> StepAgreement:
@@ -276,7 +285,6 @@ def save_if_due(run: Run, time_due: bool) -> None:
             return waited_s > limit or run.notice.is_set()
 
         begun = time.perf_counter()
-        compare_replicas(run, step)
         run.recorder.enter(Phase.SAVE)
         run.checkpointer.save(run.progress, reason, give_up)
         run.recorder.enter(Phase.BETWEEN)
@@ -290,7 +298,6 @@ def finish(run: Run) -> int:
     begun, step = time.perf_counter(), run.progress.step
     patience = run.config.collective_timeout_s
     if run.checkpointer.saved_step != step:
-        compare_replicas(run, step)
         run.checkpointer.save(run.progress, policy.END, lambda waited_s: waited_s > patience)
     code = run.checkpointer.conclude(step, EXIT_DONE, patience)
     reason, seconds = "done" if code == EXIT_DONE else "not saved", time.perf_counter() - begun
@@ -312,7 +319,6 @@ def stop_on_notice(run: Run, notice: str) -> int:
     )
     run.display.log(f"notice received: saving step {step}, {left:.0f} s left")
     if run.checkpointer.saved_step != step and step > 0:
-        compare_replicas(run, step)
         run.checkpointer.save(run.progress, policy.NOTICE, lambda waited_s: waited_s > left)
     left = run.notice.seconds_left(run.deadline_s)
     code = run.checkpointer.conclude(step, EXIT_PREEMPTED, left)

@@ -93,6 +93,7 @@ def make_checkpointer(
 
     return Checkpointer(
         world=world,
+        run_dir=request.run_dir,
         store=open_store(request.run_dir, config.checkpoint.store),
         fence=fence,
         model=unwrap(network),

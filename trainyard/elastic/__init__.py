@@ -22,20 +22,22 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 import torch
 
 from trainyard.adapters import dcp
 from trainyard.elastic.feed import Stateful
+from trainyard.elastic.leader import Checkpoints, Leader, ProgramLeader
 from trainyard.elastic.leaves import Leaves
 from trainyard.elastic.membership import Membership
 from trainyard.elastic.ranks import Ranks
-from trainyard.elastic.run import Checkpoints, Groups, Options, Run, Step
+from trainyard.elastic.run import Groups, Options, Run, Step
 from trainyard.elastic.same import describe
 from trainyard.run_info import run as facts
 
-__all__ = ["Run", "Step", "join"]
+__all__ = ["Groups", "Leader", "Run", "Step", "join"]
 
 GROUPS_ENV: Final = "TRAINYARD_GROUPS"
 """How many groups a run has, in JSON: `min`, `max` and `spares`. The platform sets it; unset: any number."""
@@ -49,6 +51,9 @@ def join(
     seed: int = 0,
     save_every: int = 0,
     checkpoints: Checkpoints | None = None,
+    leader: Leader | None = None,
+    groups: Groups | None = None,
+    run_dir: Path | None = None,
     settings: Mapping[str, str] | None = None,
     silent_after_s: float = 2.0,
     timeout_s: float = 60.0,
@@ -59,31 +64,29 @@ def join(
     `workers`: logical workers of a step, a power of two; with `seed` it decides the bits. `others`: what else has
     a state, such as schedules: a newcomer gets all of it. `save_every`: steps between checkpoints, 0 for none; the
     leading group saves, with `checkpoints` (by default `adapters.dcp`). `settings`: what else has to be the same
-    in all groups, such as the version of the data. `silent_after_s`: seconds without a heartbeat after which a
-    group is lost. `timeout_s`: limit for a step's exchange. Raises ValueError.
+    in all groups, such as the version of the data. `leader`: for programs with logs and
+    checkpoints of their own. `groups`, `run_dir`: by default those of the platform. `silent_after_s`: seconds
+    without a heartbeat after which a group is lost. `timeout_s`: limit for a step's exchange. Raises ValueError.
     """
     if workers < 1 or workers & (workers - 1):
         raise ValueError(f"workers: {workers} is not valid; must be a power of two")
-    if checkpoints is None and save_every:
-        checkpoints = dcp.Checkpointer(model, optimizer, every=save_every, **others)
-    groups = Groups(**json.loads(os.environ.get(GROUPS_ENV) or "{}"))
     ranks = Ranks()
+    if leader is None:
+        if checkpoints is None and save_every:
+            checkpoints = dcp.Checkpointer(model, optimizer, every=save_every, **others)
+        leader = ProgramLeader(ranks, checkpoints, save_every)
+    if groups is None:
+        groups = Groups(**json.loads(os.environ.get(GROUPS_ENV) or "{}"))
     membership = Membership(
         ranks,
-        facts.run_dir or facts.checkpoints,
+        run_dir or facts.run_dir or facts.checkpoints,
         describe(model, workers, seed, ranks.count, settings or {}),
         minimum=groups.min,
-        silent_after_s=silent_after_s,
-        timeout_s=timeout_s,
-    )
-    options = Options(
-        workers=workers,
-        seed=seed,
-        groups=groups,
-        checkpoints=checkpoints,
-        save_every=save_every,
+        most=groups.max,
+        newest_attempt=leader.newest_attempt,
         silent_after_s=silent_after_s,
         timeout_s=timeout_s,
     )
     state: dict[str, Stateful] = {"model": model, "optimizer": optimizer, **others}
-    return Run(state, Leaves(model), membership, ranks, options)
+    options = Options(workers, seed, groups, silent_after_s, timeout_s)
+    return Run(state, Leaves(model), membership, ranks, leader, options)

@@ -23,47 +23,38 @@ import queue
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Final, NamedTuple, NoReturn, Protocol, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import torch
 import torch.distributed as dist
 
-import trainyard
-from trainyard import notice, session
-from trainyard.contract import READY_FILE_ENV
+from trainyard import notice
+from trainyard.contract import EXIT_DONE, EXIT_PREEMPTED, READY_FILE_ENV
 from trainyard.elastic import feed
 from trainyard.elastic.exchange import Exchange, Lost, Meeting, Transport
 from trainyard.elastic.feed import Stateful
+from trainyard.elastic.leader import Leader
 from trainyard.elastic.leaves import Leaves, seed_all
 from trainyard.elastic.membership import Membership
 from trainyard.elastic.ranks import Ranks, interruptible
 from trainyard.elastic.tree import SubtreeSums
 from trainyard.elastic.views import Member, View
-from trainyard.run_info import run as facts
+from trainyard.replicas import Replica, ReplicasDiffer, require_same
 from trainyard.store.interface import StaleAttempt
 
 Notes = list[list[int]]
 """Of each member, by position."""
-_LEAVES, _STOPS, _READY = range(3)
+_LEAVES, _STOPS, _READY, _SAVES = range(4)
 """Numbers of a member's notes."""
 _ROUND_S: Final = 0.05
 _LOSS: Final = "a group was lost"
+STOPPED: Final = "stopped"
+_REPLICA_BYTES: Final = 512
+"""More than a checksum has, with the names of node and pod."""
 
 T = TypeVar("T")
-
-
-class Checkpoints(Protocol):
-    """Where the leading group saves, and from where a run goes on that has lost all its groups."""
-
-    def resume(self) -> int:
-        """Restore the newest checkpoint; return its step, 0 without one. A call of all ranks of a group."""
-        ...
-
-    def save(self, step: int) -> None:
-        """Save. A call of all ranks of a group."""
-        ...
 
 
 class Groups(NamedTuple):
@@ -77,15 +68,12 @@ class Groups(NamedTuple):
     """Groups beyond `max` that follow every step and replace one that is lost at once."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(NamedTuple):
     """Settings of an elastic run; see `trainyard.elastic.join`."""
 
     workers: int
     seed: int
     groups: Groups
-    checkpoints: Checkpoints | None
-    save_every: int
     silent_after_s: float
     timeout_s: float
 
@@ -101,6 +89,10 @@ class Step:
         self.void = False
         """Whether it has to be taken again."""
         self.notes: Notes = []
+        self.missed = missed is not None
+        """Whether the other groups have taken it: its gradients are theirs, and there is nothing to compute."""
+        self.share = range(1) if warm_up else range(0) if self.missed else run.share
+        """Logical workers of this group."""
         self._run, self._missed, self._warm_up = run, missed, warm_up
         self._loss: torch.Tensor | None = None
         self._sums = SubtreeSums()
@@ -109,8 +101,7 @@ class Step:
         """Yield this group's logical workers; between them, gradients are taken from the model."""
         run = self._run
         run.leaves.begin()
-        share = range(1) if self._warm_up else run.share
-        for worker in share if self._missed is None else ():
+        for worker in self.share:
             seed_all(run.seed, self.number, worker)
             self._loss = None
             yield worker
@@ -152,6 +143,7 @@ class Run:
         leaves: Leaves,
         membership: Membership,
         ranks: Ranks,
+        leader: Leader,
         options: Options,
     ) -> None:
         self.workers, self.seed = options.workers, options.seed
@@ -161,7 +153,7 @@ class Run:
         self.last: tuple[int, torch.Tensor] | None = None
         """The last step that is taken and its total; None at the beginning."""
         self._state, self._options = state, options
-        self._membership, self._ranks = membership, ranks
+        self._membership, self._ranks, self._leader = membership, ranks, leader
         self._meeting = Meeting(membership.host)
         self._transport: Transport | None = None
         self._exchange: Exchange | None = None
@@ -170,7 +162,9 @@ class Run:
         self._late: set[int] = set()
         self._intake: feed.Intake | None = None
         self._feeds: list[feed.Feed] = []
-        self._led = False
+        self._led = self._stopping = self._timed_out = False
+        self._code: int | None = None
+        """Exit code of the run, once it has ended."""
         notice.requested()  # from now on a signal does not end this process
 
     # ---- What a program sees ------------------------------------------------------------------------------------
@@ -186,22 +180,38 @@ class Run:
         view = self._membership.view
         return len(view.members) if view else 0
 
+    @property
+    def takes_part(self) -> bool:
+        """Whether this group is in a view; before that it follows the steps of the others."""
+        return self._exchange is not None
+
+    def lose(self, group: str, why: str) -> None:
+        """Go on without a group, which the program knows to be lost though it answers; in any thread."""
+        self._membership.lose(group, why)
+
+    def superseded(self) -> bool | None:
+        """Return whether this group is in the newest view; None if it is at that one. In any thread."""
+        return self._membership.superseded()
+
     def steps(self, total: int, *, warm_up: bool = True) -> Iterator[Step]:
         """Yield the steps up to `total` that this group has to take.
 
         `warm_up`: the first step that is yielded is dropped after its gradients, so that what is compiled or
-        allocated there delays nobody. Ends the process with 75 after a notice.
+        allocated there delays nobody. Ends the process with 75 after a notice. Raises ReplicasDiffer.
         """
         if warm_up:
             yield Step(self, self.step + 1, warm_up=True)
         self._enter()
-        while self.step < total:
+        while self._code is None:
             if self._intake:
                 missed = self._take_in(self._intake)
                 if missed is None:
                     continue
             else:
                 missed, self._missed = self._missed, None
+                if missed is None and (self._stopping or self.step >= total):
+                    self._finish()
+                    continue
                 if missed is None and not self._membership.current.formed:
                     self._wait_for_groups()
                     continue
@@ -212,8 +222,8 @@ class Run:
             elif self._intake:
                 self._intake.taken(step.number)
             else:
-                self._after(step, total)
-        _show_ready(False)
+                self._after(step)
+        self._leave(self._code)
 
     # ---- A step -------------------------------------------------------------------------------------------------
 
@@ -236,29 +246,62 @@ class Run:
         found = torch.tensor([value], dtype=torch.float64)
         return float(self._ranks.all_reduce(found, dist.ReduceOp.SUM)) / self._ranks.count
 
-    def _note(self, number: int) -> torch.Tensor:
-        """Return this group's notes of a step; begins to feed a newcomer, on all ranks before the same step."""
-        asked = notice.requested()
-        stops = asked and notice.for_run()
-        ready = self._ranks.rank == 0 and bool(self._ready_newcomers(number - 2))
-        newcomer = self._find_newcomer() if self._ranks.rank == 0 else None
-        wishes = [int(asked and not stops), int(stops), int(ready), int(newcomer is not None)]
-        found = self._ranks.all_reduce(torch.tensor(wishes), dist.ReduceOp.MAX)
-        if found[-1]:
-            self._begin_feed(newcomer)
-        return found[:-1].clone()
+    def _note(self, number: int, *, steps: bool = True) -> torch.Tensor:
+        """Return this group's notes of a step; begins to feed a newcomer, on all ranks before the same step.
 
-    def _after(self, step: Step, total: int) -> None:
+        `steps`: a step is taken with them. Raises Lost on all ranks.
+        """
+        asked, first, membership = notice.requested(), self._ranks.rank == 0, self._membership
+        stops = asked and notice.for_run()
+        ready = first and bool(self._ready_newcomers(number - 2))
+        saves = steps and first and membership.position == 0 and self._leader.is_due(number)
+        newcomer = self._find_newcomer() if first else None
+        wishes = [asked and not stops, stops, ready, saves]
+        wishes += [newcomer is not None, first and membership.replaced()]
+        found = self._ranks.all_reduce(torch.tensor(wishes, dtype=torch.int64), dist.ReduceOp.MAX)
+        if found[-1]:
+            raise Lost("others have taken over")
+        if found[-2]:
+            self._begin_feed(newcomer)
+        return found[:-2].clone()
+
+    def _after(self, step: Step) -> None:
         """Feed newcomers, save if it is due, and do what the notes of the step ask for."""
-        number, every = step.number, self._options.save_every
         assert self.last is not None
         for one in self._feeds:
-            one.add(number, self.last[1])
-        if self._membership.replaced():
-            return self._change(_LOSS)
-        if every and (number % every == 0 or number == total) and not self._save():
-            return self._enter()
+            one.add(step.number, self.last[1])
+        if any(note[_SAVES] for note in step.notes):
+            try:
+                self._compare()
+                if self._membership.position == 0:
+                    self._leader.save(self.step)
+            except StaleAttempt as error:
+                _print(str(error))
+                return self._enter()
+            except Lost:
+                return self._change(_LOSS)
         return self._act(step.notes)
+
+    def _compare(self) -> None:
+        """Compare the state with that of the other groups. Raises ReplicasDiffer and Lost on all ranks."""
+        transport, rank = self._transport, self._ranks.rank
+        assert transport is not None
+        own = Replica.of(
+            {name: one.state_dict() for name, one in self._state.items()},
+            self._membership.position * self._ranks.count + rank,
+        ).to_json()
+        packed = torch.frombuffer(bytearray(own.ljust(_REPLICA_BYTES)), dtype=torch.uint8)
+        found = self._or_lost(lambda: transport.gather(packed))
+        replicas = [Replica.from_json(one.numpy().tobytes()) for one in found]
+        differ: ReplicasDiffer | None = None
+        attempt = self._membership.current.attempt
+        try:
+            require_same(replicas, self.step, self._membership.run_dir, attempt)
+        except ReplicasDiffer as error:
+            differ = error
+        texts = [text for text in self._ranks.gather(str(differ or "")) if text]
+        if texts:
+            raise differ or ReplicasDiffer(texts[0])
 
     def _act(self, notes: Notes) -> None:
         """Go to the next view if a member leaves or a newcomer is ready; stop if the run is to stop."""
@@ -266,39 +309,51 @@ class Run:
         leaving = frozenset(i for i, note in enumerate(notes) if note[_LEAVES])
         too_few = len(view.members) - len(leaving) < self._options.groups.min
         if any(note[_STOPS] for note in notes) or (leaving and view.formed and too_few):
-            self._stop()
+            self._stopping = True
+            return
         if self._membership.position in leaving:
-            _leave()
+            self._leave(EXIT_PREEMPTED)
         ready = any(note[_READY] for note in notes)
         if leaving or ready:
             self._change("a group left" if leaving else "a group joined", leaving, ready=ready)
 
     def _wait_for_groups(self) -> None:
         """Have a round of notes without a step: fewer groups are there than the run needs."""
-        transport, note = self._transport, self._note(self.step + 1)
+        transport = self._transport
         assert transport is not None
         time.sleep(_ROUND_S)
         try:
+            note = self._note(self.step + 1, steps=False)
             notes = self._or_lost(lambda: transport.gather(note))
         except Lost:
             return self._change(_LOSS)
         return self._act([found.tolist() for found in notes])
 
-    def _save(self) -> bool:
-        """Save if this group leads; return whether it still may."""
-        checkpoints = self._options.checkpoints
-        if self._membership.position == 0 and checkpoints is not None:
-            try:
-                checkpoints.save(self.step)
-            except StaleAttempt as error:
-                _print(str(error))
-                return False
-        return True
+    def _finish(self) -> None:
+        """Have the first group save, and wait for that, so that another one can if it is lost."""
+        transport, code = self._transport, -1
+        assert transport is not None
+        try:
+            self._compare()
+            if self._membership.position == 0:
+                code = self._leader.finish(self.step, stopped=self._stopping)
+            codes = self._or_lost(lambda: transport.gather(torch.tensor([code])))
+        except StaleAttempt as error:
+            _print(str(error))
+            return self._enter()
+        except Lost:
+            return self._change(_LOSS)
+        if self._membership.position == 0:
+            self._membership.end_run(STOPPED if code else "done")
+        self._code = int(codes[0])
+        return None
 
-    def _stop(self) -> NoReturn:
-        """End this group as all others: the run is to stop, and its leader saves."""
-        self._save()
-        _leave()
+    def _leave(self, code: int) -> None:
+        """End this group's part in the run; with a code that is not 0 the group itself."""
+        _show_ready(False)
+        self._membership.close()
+        if code:
+            self._leader.leave(code)
 
     # ---- Views --------------------------------------------------------------------------------------------------
 
@@ -311,7 +366,8 @@ class Run:
             self._disconnect()
             fed = [one.member for one in self._ready_newcomers(self.step - 2)] if ready else []
             wait = not fed and (ready or not leaving)
-            view = self._membership.next_view(reason, leaving, fed, wait=wait)
+            late, self._timed_out = self._timed_out, False
+            view = self._membership.next_view(reason, leaving, fed, wait=wait, late=late)
             if view.position(self._membership.id) is None:
                 _print(f"view {view.number} is without this group")
                 return self._enter()
@@ -349,8 +405,10 @@ class Run:
 
     def _same_step(self, transport: Transport) -> torch.Tensor | None:
         """Return the last step's total if this group has missed it. Raises Lost."""
-        note = torch.tensor([self.step, int(self.last is not None)])
-        notes = [found.tolist() for found in transport.gather(note)]
+        note = torch.tensor([self.step, int(self.last is not None), int(self._stopping)])
+        found = [one.tolist() for one in transport.gather(note)]
+        self._stopping = any(stopping for _, _, stopping in found)
+        notes = [(step, has) for step, has, _ in found]
         newest = max(step for step, _ in notes)
         behind = [i for i, (step, _) in enumerate(notes) if step == newest - 1]
         donor = next((i for i, (step, has) in enumerate(notes) if step == newest and has), None)
@@ -368,23 +426,27 @@ class Run:
         transport.swap([], [(total, donor)])
         return total
 
-    def _formed(self, begun: float) -> None:
-        """Tell about a new view, and stop if too few groups are left."""
-        view, leads = self._membership.current, self._membership.position == 0
-        groups, seconds = len(view.members), round(time.monotonic() - begun, 3)
-        if leads and not self._led:
-            session.renew()  # a former leader can publish nothing from here on
-        self._led = leads
-        if leads and (facts.in_run or self._options.checkpoints is not None):
-            session.current().events.write(
-                "membership", self.step, groups=groups, reason=view.reason, seconds=seconds
-            )
+    def _formed(self, begun: float, *, load: bool = False) -> None:
+        """Lead or follow in a new view; stop if too few groups are left. `load`: from the newest checkpoint."""
+        view, position, leader = self._membership.current, self._membership.position, self._leader
+        if position == 0 and not self._led:
+            try:
+                leader.lead(view.attempt, self.step)
+            except StaleAttempt as error:
+                _print(str(error))
+                return self._enter()
+            self._led = True
+        if load and (step := leader.resume(self.step)) != self.step:
+            self.step, self.last = step, None
+        seconds = time.monotonic() - begun
+        leader.formed(view, position, self.step, seconds)
         if self.leads:
-            about = f"{groups} groups after step {self.step}: {view.reason} ({seconds} s)"
-            _print(f"view {view.number} of {about}")
+            about = f"{len(view.members)} groups after step {self.step}: {view.reason}"
+            _print(f"view {view.number} of {about} ({seconds:.3f} s)")
         _show_ready(view.formed)
-        if view.formed and groups < self._options.groups.min:
-            self._stop()
+        if view.formed and len(view.members) < self._options.groups.min:
+            self._stopping = True
+        return None
 
     def _disconnect(self) -> None:
         """Give up the view. Totals get new memory: a thread that still waits may write to the former."""
@@ -399,13 +461,14 @@ class Run:
     def _or_lost(self, work: Callable[[], T]) -> T:
         """Return the result of what waits for other groups. Raises Lost on all ranks of the group."""
         found: list[T] = []
-        problem = ""
+        problem, begun = "", time.monotonic()
         try:
             found.append(interruptible(work, self._membership.why_not_wait))
         except Lost as error:
             problem = str(error)
             self._membership.give_up()
         if self._ranks.any(bool(problem)):
+            self._timed_out = time.monotonic() - begun >= self._options.timeout_s
             if problem:
                 _print(problem)
             raise Lost(problem or "another rank of this group has lost its counterpart")
@@ -418,27 +481,24 @@ class Run:
         begun = time.monotonic()
         _show_ready(False)
         self._disconnect()
-        self._intake, self._feeds = None, []
+        self._intake, self._feeds, self._led = None, [], False
+        self._leader.step_down()
         self._membership.begin(self._meeting.address)
         while self._intake is None:
             alone = self._membership.ask()
+            if alone is not None and not alone.members:
+                self._code = EXIT_PREEMPTED if alone.reason == STOPPED else EXIT_DONE
+                return None
             if alone is not None:
                 if self._form(alone):
-                    self._resume()
-                    return self._formed(begun)
+                    return self._formed(begun, load=True)
                 return self._change(_LOSS)
             if self._ranks.any(notice.requested()):
-                _leave()
+                return self._leave(EXIT_PREEMPTED)
             intake = self._receive()
             if not self._ranks.any(intake is None):
                 self._intake = intake
         return None
-
-    def _resume(self) -> None:
-        """Go on from the newest checkpoint, unless this group has a state already."""
-        if self._options.checkpoints is not None and self.step == 0:
-            self.step = self._options.checkpoints.resume()
-            self.last = None
 
     def _receive(self) -> feed.Intake | None:
         """Load the state that a member sends to this rank; None if it does not come."""
@@ -509,11 +569,6 @@ class Run:
             if view.position(one.member.id) is not None:
                 one.end(view.number)
         self._feeds = [one for one in self._feeds if view.position(one.member.id) is None]
-
-
-def _leave() -> NoReturn:
-    _show_ready(False)
-    trainyard.exit_preempted()
 
 
 def _show_ready(takes_part: bool) -> None:

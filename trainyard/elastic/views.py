@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from trainyard import shared_files
-from trainyard.disk import fsync_folder, write_durably
+from trainyard.disk import fsync_folder, replace_text, write_durably
 from trainyard.elastic.links import TOKEN_BYTES, Address
 
 FOLDER: Final = "groups"
 _TOKEN: Final = "token"
+_LEASE: Final = "lease"
 _RETRY_S: Final = 0.2
 
 
@@ -62,11 +63,26 @@ class View:
     """What has to be the same in every group (same.py)."""
     formed: bool
     """Whether as many groups as the run needs were there, in this view or before."""
+    attempt: int = 0
+    """The attempt number of the group that leads: another leader has a higher one."""
+    active: int = 0
+    """Members that compute; those after them are spares. 0: all."""
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> View:
         """Return the view of these values, as `asdict` gives them."""
         return cls(**{**values, "members": tuple(map(Member.from_json, values["members"]))})
+
+    @property
+    def groups(self) -> int:
+        """Members that compute."""
+        return min(self.active or len(self.members), len(self.members))
+
+    def details(self, seconds: float) -> dict[str, Any]:
+        """Return what the event about this view says; `seconds`: until its members were connected."""
+        spares = len(self.members) - self.groups
+        found = {"view": self.number, "groups": self.groups, "reason": self.reason}
+        return {**found, **({"spares": spares} if spares else {}), "seconds": round(seconds, 3)}
 
     def position(self, member_id: str) -> int | None:
         """Return the index of a member; None when it is not in this view."""
@@ -132,6 +148,16 @@ class Views:
         shared_files.refresh(self.folder)
         numbers = [name[5:13] for name in os.listdir(self.folder) if name.startswith("view-")]
         return self.read(max(map(int, numbers))) if numbers else None
+
+    def renew_lease(self) -> None:
+        """Show that the run is alive, also to groups that cannot reach its members. Raises OSError."""
+        replace_text(self.folder / _LEASE, secrets.token_hex(8))
+
+    def lease(self) -> str:
+        """Return what changes while the run is alive."""
+        with contextlib.suppress(OSError):
+            return (self.folder / _LEASE).read_text(encoding="utf-8")
+        return ""
 
     def ask(self, member: Member) -> None:
         """Ask to take part: publish how to reach this group."""

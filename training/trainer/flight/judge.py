@@ -15,14 +15,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from training.spec import EVENTS_FILE
 from training.trainer.flight import hangs, process, shares
 from training.trainer.flight.hangs import Suspect
 from training.trainer.flight.reports import RUNNING, Board, Report, Team
 from training.trainer.flight.ring import STACK, Identity, Phase, process_state, read_ring
 from training.trainer.flight.shares import Slowness, Window
 from trainyard.culprits import HUNG, MISMATCHED, NO_RANK, Culprit, Verdicts
-from trainyard.run_logs import EventLog
 
 _REPEAT_S: Final = 300.0
 """Between two lines in the log about the same slow rank."""
@@ -210,18 +208,8 @@ class Judge:
         """Record a verdict, unless any rank has recorded it already. Raises OSError."""
         if name in self._named:
             return
-        claimed = self.verdicts.claim(self._full(name), culprit)
         self._named[name] = time.monotonic()
-        if not claimed:
-            return
-        print(culprit.line(), file=sys.stderr, flush=True)
-        details = {
-            key: getattr(culprit, key)
-            for key in ("symptom", "rank", "node", "pod", "what", "evidence", "frame")
-        }
-        events = EventLog(self._run_dir / EVENTS_FILE, culprit.attempt, enabled=True)
-        events.write("culprit", culprit.step, **details)
-        events.close()
+        self.verdicts.announce(self._full(name), culprit)
 
     def pass_on(self, receive: Callable[[Culprit], None]) -> None:
         """Hand over the verdicts of the run that are new, the oldest first."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import sys
 import threading
@@ -14,7 +13,6 @@ from types import FrameType, TracebackType
 from typing import Final
 
 from training.trainer.flight.ring import Identity, Mark, Phase, process_state, read_ring
-from trainyard.contract import NODE_NAME_ENV, POD_NAME_ENV
 
 _FRAMES: Final = 6
 _PARTS: Final = 3
@@ -34,16 +32,6 @@ _STATES: Final = {
 def host_name() -> str:
     """Return the name of this host: in a pod, the pod's."""
     return socket.gethostname()
-
-
-def node_name() -> str:
-    """Return the name of the node; the host's where the platform names none."""
-    return os.environ.get(NODE_NAME_ENV) or host_name()
-
-
-def pod_name() -> str:
-    """Return the name of the pod; empty where the platform names none."""
-    return os.environ.get(POD_NAME_ENV, "")
 
 
 def main_thread_frames() -> tuple[str, ...]:

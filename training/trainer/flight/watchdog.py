@@ -23,7 +23,7 @@ from training.trainer.flight.judge import Judge, seen_of
 from training.trainer.flight.recorder import Recorder, StepTimes
 from training.trainer.flight.reports import FAILED, FINISHED, RUNNING, Report, Team
 from training.trainer.flight.ring import STACK, Phase, read_ring
-from trainyard.culprits import Culprit
+from trainyard.culprits import Culprit, node_name, pod_name
 
 _LIMIT: Final = 0.75
 """Part of the timeout of a collective after which a phase of unknown duration counts as a hang: before ranks give
@@ -197,8 +197,8 @@ class Watchdog:
             rank=team.rank,
             group=team.group,
             host=process.host_name(),
-            node=process.node_name(),
-            pod=process.pod_name(),
+            node=node_name(),
+            pod=pod_name(),
             beat=self._beat,
             ring=str(self._ring),
         )

@@ -16,8 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
-from torch.distributed import ProcessGroup
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
@@ -58,8 +56,6 @@ class Network:
     ConfigError for weights that do not fit."""
     norm: ShardedGradNorm | None
     """Gradient norm for sharded gradients; None when every rank holds all of them."""
-    copies: ProcessGroup | None
-    """In an elastic run, the ranks of this group that hold the same shards; None if there is one copy."""
 
     @property
     def unwrapped(self) -> torch.nn.Module:
@@ -137,10 +133,8 @@ def build_network(config: TrainerConfig, world: World, vocabulary: int) -> Netwo
         _shard(model, mesh, config, world)
     _make_memory(model, world.device, tie=mesh is None)
     module = model
-    if (
-        not mesh and not config.groups.enabled
-    ):  # elastic groups reduce each logical worker's gradients
-        module = _replicate(model, world, compiled=config.blocks.compile)
+    if not mesh:
+        module = _replicate(model, world, config)
     return Network(
         module=module,
         passes=_passes(module, stage, mesh, config, world, settings),
@@ -150,7 +144,6 @@ def build_network(config: TrainerConfig, world: World, vocabulary: int) -> Netwo
         norm=ShardedGradNorm(model.parameters(), layout.data * layout.tensor, world.device)
         if mesh
         else None,
-        copies=_copies(world, mesh) if config.groups.enabled else None,
     )
 
 
@@ -187,13 +180,6 @@ def _mesh(world: World) -> DeviceMesh:
     return init_device_mesh(world.device.type, sizes, mesh_dim_names=names)
 
 
-def _copies(world: World, mesh: DeviceMesh | None) -> ProcessGroup | None:
-    """Return the process group of the ranks that hold the same shards; None for one copy."""
-    if world.layout.replicate == 1:
-        return None
-    return mesh.get_group("replicate") if mesh else dist.group.WORLD
-
-
 def _prepare_blocks(model: torch.nn.Module, config: TrainerConfig) -> None:
     """Apply activation checkpointing and compilation in place, which keeps parameter names."""
     for block in decoder_blocks(model):
@@ -218,18 +204,19 @@ def _shard(model: torch.nn.Module, mesh: DeviceMesh, config: TrainerConfig, worl
         fully_shard(module, mesh=mesh[over], mp_policy=policy)
 
 
-def _replicate(model: torch.nn.Module, world: World, *, compiled: bool) -> torch.nn.Module:
+def _replicate(model: torch.nn.Module, world: World, config: TrainerConfig) -> torch.nn.Module:
     if world.size == 1:  # DDP's hooks would only cost time
         return model
     device_ids = [world.device.index] if world.device.type == "cuda" else None
-    with nullcontext() if compiled else eager.without_compiler():
+    with nullcontext() if config.blocks.compile else eager.without_compiler():
         return DistributedDataParallel(
             model,
             device_ids=device_ids,
             # Every rank draws, reads or loads the same weights; buffers are constants.
             init_sync=False,
             forward_sync_buffers=False,
-            gradient_as_bucket_view=True,
+            # Groups of an elastic run keep the gradients of several backward passes.
+            gradient_as_bucket_view=not config.groups.enabled,
         )
 
 

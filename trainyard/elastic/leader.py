@@ -1,0 +1,129 @@
+"""What the leading group of a run does besides training: it fences out the one before, logs and saves."""
+
+from __future__ import annotations
+
+from typing import NoReturn, Protocol
+
+import trainyard
+from trainyard import session
+from trainyard.contract import EXIT_DONE, EXIT_PREEMPTED
+from trainyard.elastic.ranks import Ranks
+from trainyard.elastic.views import View
+from trainyard.run_info import run as facts
+from trainyard.store import fence
+from trainyard.store.interface import StaleAttempt
+
+
+class Checkpoints(Protocol):
+    """Where the leading group saves, and from where a run goes on that has lost all its groups."""
+
+    def resume(self) -> int:
+        """Restore the newest checkpoint; return its step, 0 without one. A call of all ranks of a group."""
+        ...
+
+    def save(self, step: int) -> None:
+        """Save. A call of all ranks of a group."""
+        ...
+
+
+class Leader(Protocol):
+    """A program's part. All calls but `newest_attempt` and `is_due` are those of all ranks of a group."""
+
+    def newest_attempt(self) -> int:
+        """Return the highest attempt number that is claimed; 0 for none. On rank 0."""
+        ...
+
+    def is_due(self, step: int) -> bool:
+        """Return whether to save after this step. On the leading rank."""
+        ...
+
+    def lead(self, attempt: int, step: int) -> None:
+        """Claim an attempt number: former leaders publish nothing more. Raises StaleAttempt on all ranks."""
+        ...
+
+    def resume(self, step: int) -> int:
+        """Restore the newest checkpoint if it is later than this group's step; return the step to go on from."""
+        ...
+
+    def formed(self, view: View, position: int, step: int, seconds: float) -> None:
+        """Take notice of a view that this group is in; the first one records it."""
+        ...
+
+    def save(self, step: int) -> None:
+        """Save. Raises StaleAttempt on all ranks."""
+        ...
+
+    def finish(self, step: int, *, stopped: bool) -> int:
+        """Save the last step, or the one at which the run stops; return the exit code of all groups."""
+        ...
+
+    def step_down(self) -> None:
+        """Write nothing more: this group is in no view."""
+        ...
+
+    def leave(self, code: int) -> NoReturn:
+        """End this group with a code that is not 0."""
+        ...
+
+
+class ProgramLeader:
+    """The leader of a program, with the library's event log and checkpoints."""
+
+    def __init__(self, ranks: Ranks, checkpoints: Checkpoints | None, save_every: int) -> None:
+        self._ranks, self._checkpoints, self._every = ranks, checkpoints, save_every
+        self._writes = facts.in_run or checkpoints is not None
+
+    def newest_attempt(self) -> int:
+        """See Leader."""
+        return fence.newest_attempt(facts.run_dir or facts.checkpoints)
+
+    def is_due(self, step: int) -> bool:
+        """See Leader."""
+        return self._every > 0 and step % self._every == 0
+
+    def lead(self, attempt: int, step: int) -> None:
+        """See Leader."""
+
+        def claim() -> str:
+            try:
+                session.current()
+            except StaleAttempt as error:
+                return str(error)
+            return ""
+
+        if self._writes:
+            session.renew(attempt)
+            if refused := self._ranks.share(claim):
+                raise StaleAttempt(refused)
+            session.current()
+
+    def resume(self, step: int) -> int:
+        """See Leader."""
+        if self._checkpoints is None:
+            return step
+        saved = self._ranks.share(lambda: max(session.store().steps(), default=0))
+        return self._checkpoints.resume() if saved > step else step
+
+    def formed(self, view: View, position: int, step: int, seconds: float) -> None:
+        """See Leader."""
+        if position == 0 and self._writes:
+            details = view.details(seconds)
+            session.current().events.write("membership", step, **details)
+
+    def save(self, step: int) -> None:
+        """See Leader."""
+        if self._checkpoints:
+            self._checkpoints.save(step)
+
+    def finish(self, step: int, *, stopped: bool) -> int:
+        """See Leader."""
+        if self._every or stopped:
+            self.save(step)
+        return EXIT_PREEMPTED if stopped else EXIT_DONE
+
+    def step_down(self) -> None:
+        """See Leader."""
+
+    def leave(self, code: int) -> NoReturn:
+        """See Leader."""
+        trainyard.exit_preempted()
