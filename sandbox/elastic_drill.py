@@ -138,7 +138,7 @@ def changes(progress: Progress) -> list[Change]:
         number = int(event["groups"])
         if most == 2 and number != before:
             what = f"{before} -> {number} groups"
-            step = int(event["at_step"])
+            step = int(event["step"])
             found.append(Change(what, step, stall(progress.metrics, step)))
         before, most = number, max(most, number)
     return found

@@ -66,6 +66,7 @@ class TrainyardBackend:
         self._store = open_store(folder, None)
         fence = claim_attempt(folder, None)
         self._saver = Checkpointer(
+            run_dir=Path(),
             world=world,
             store=self._store,
             fence=fence,

@@ -1,4 +1,4 @@
-"""Elastic groups (P14): seeded changes, losses with spares, steady state against plain DDP, torchft, traces.
+"""Elastic groups (P14): seeded changes, steady state against plain DDP, torchft, traces.
 
 `python -m bench elastic --traces FOLDER --changes N --seed S [--json]`
 """
@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from bench.trainer import TRACES, Progress, elastic_peer, elastic_spares, elastic_traces
+from bench.trainer import TRACES, Progress, elastic_peer, elastic_traces
 from bench.trainer.elastic_changes import (
     CONFIG,
     GLOBAL_SAMPLES,
@@ -29,11 +29,10 @@ from bench.trainer.elastic_groups import GroupRun, free_port
 from bench.trainer.elastic_traces import Stalls
 from bench.trainer.live_runs import prepare_dataset
 from bench.trainer.peers import PeersError
-from training.trainer.config.groups import GroupsConfig
 
 SIZES: dict[str, dict[str, int]] = {
-    "small": {"changes": 10, "spare_losses": 3, "pairs": 1, "steps": 30, "kills": 1},
-    "full": {"changes": 200, "spare_losses": 60, "pairs": 5, "steps": 60, "kills": 4},
+    "small": {"changes": 10, "pairs": 1, "steps": 30, "kills": 1},
+    "full": {"changes": 200, "pairs": 5, "steps": 60, "kills": 4},
 }
 STALL_GOALS_S: Final = {"announced": 0.2, "killed": 0.5, "silent": 3.0}
 OVERHEAD_GOAL: Final = 1.03
@@ -52,16 +51,13 @@ def run(sizes: Mapping[str, int], seed: int, notify: Progress) -> tuple[str, boo
 
 
 def measure(sizes: Mapping[str, int], seed: int, traces: Path, notify: Progress) -> dict[str, Any]:
-    """Measure everything; `exact` says whether no loss differed and each sample was used once."""
+    """Measure everything; `exact` says whether no loss differed and no step is missing."""
     files = sorted(traces.glob("*.json"))
     with tempfile.TemporaryDirectory(prefix="trainyard-elastic-") as text:
         root = Path(text)
         data = prepare_dataset(root)
         plan = plan_changes(sizes["changes"], seed, files)
         changes = play_changes(root / "changes", data, plan, seed, notify)
-        spares = elastic_spares.play_losses(
-            root / "spares", data, sizes["spare_losses"], seed, notify
-        )
         notify("steady state", 0, 0)
         steady = {
             str(count): _steady_state(root / f"steady{count}", data, count, sizes, seed)
@@ -73,22 +69,11 @@ def measure(sizes: Mapping[str, int], seed: int, traces: Path, notify: Progress)
         kills, not_compared = _compare_with_torchft(root / "kills", data, sizes, seed)
     return {
         "seed": seed,
-        "exact": not (
-            changes.different_losses
-            or changes.sample_faults
-            or spares.different_losses
-            or spares.sample_faults
-        ),
+        "exact": not (changes.different_losses or changes.missing_steps),
         "load": os.getloadavg()[0],
         "cores": len(os.sched_getaffinity(0)),
         **_about(changes),
         "stall_seconds": _stalls(changes.stalls),
-        "spares": {
-            "stall_seconds": _stalls(spares.stalls),
-            "not_replaced": spares.not_replaced,
-            "different_losses": spares.different_losses,
-            "sample_faults": spares.sample_faults[:10],
-        },
         "steady": steady,
         "restart_seconds": restart_s,
         "kills": kills,
@@ -146,7 +131,7 @@ def section(found: Mapping[str, Any]) -> str:
         f"{found['changes']} changes (seed {found['seed']}) in {found['steps']} steps of "
         f"{1000 * found['step_seconds']:.0f} ms, 1 to {MOST_GROUPS} processes on {found['cores']} cores, load "
         f"{found['load']:.1f}: {found['different_losses']} losses differ from the undisturbed run, "
-        f"{len(found['sample_faults'])} steps did not use each sample once, {found['false_losses']} groups were "
+        f"{found['false_losses']} groups were "
         f"excluded though alive. With a change every {found['seconds'] / max(1, found['changes']):.1f} s all took "
         f"{found['time_ratio']:.3f} times as long as undisturbed steps with the same groups.",
         "",
@@ -159,7 +144,6 @@ def section(found: Mapping[str, Any]) -> str:
             f"| {kind} | {values['count']} | {values['p50']:.3f} | {values['p95']:.3f} | "
             f"{_verdict(values['p95'], goal, ' s') if goal else ''} |"
         )
-    lines += ["", *_spare_lines(found["spares"])]
     lines += [
         "",
         "A step without changes, plain DDP with as many processes / elastic: time, and processor time of all "
@@ -182,25 +166,6 @@ def section(found: Mapping[str, Any]) -> str:
         lines += ["", *elastic_peer.lines(found["kills"])]
     lines += ["", *elastic_traces.lines(found["traces"], _starts(found["restart_seconds"]))]
     return "\n".join(lines) + "\n"
-
-
-def _spare_lines(found: Mapping[str, Any]) -> list[str]:
-    members, spares = elastic_spares.MEMBERS, elastic_spares.SPARES
-    lines = [
-        f"Groups lost by a run of {members} with {spares} spares that follow it, from the kill to the next "
-        f"committed step. A silent one is noticed after {GroupsConfig.silent_after_s:g} s, the default. "
-        f"{found['not_replaced']} were not replaced at once, {found['different_losses']} losses differ from the "
-        f"undisturbed run, {len(found['sample_faults'])} steps did not use each sample once:",
-        "",
-        "| lost | times | p50, s | p95, s | |",
-        "|---|---|---|---|---|",
-    ]
-    for kind, values in found["stall_seconds"].items():
-        lines.append(
-            f"| {kind} | {values['count']} | {values['p50']:.3f} | {values['p95']:.3f} | "
-            f"{_verdict(values['p95'], elastic_spares.GOAL_S, ' s')} |"
-        )
-    return lines
 
 
 def _steady_state(
@@ -295,7 +260,7 @@ def _about(changes: Changes) -> dict[str, Any]:
         "seconds": changes.seconds,
         "time_ratio": changes.time_ratio,
         "different_losses": changes.different_losses,
-        "sample_faults": changes.sample_faults[:10],
+        "missing_steps": changes.missing_steps,
         "false_losses": changes.false_losses,
     }
 

@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +19,7 @@ WAIT_S: Final = 240.0
 _POLL_S: Final = 0.004
 _PRELOADED: Final = (
     "training.trainer.assembly",
-    "training.trainer.elastic.start",
+    "training.trainer.groups",
     "training.trainer.preflight",
 )
 
@@ -30,7 +29,7 @@ class GroupRun:
     """One run directory and the processes that were started for it."""
 
     folder: Path
-    """Holds the run directory, the configuration, the log and what the groups observed."""
+    """Holds the run directory, the configuration and the log."""
     settings: list[str]
     processes: list[BaseProcess] = field(default_factory=list)
 
@@ -38,11 +37,6 @@ class GroupRun:
     def run_dir(self) -> Path:
         """The run directory."""
         return self.folder / "run"
-
-    @property
-    def observed(self) -> Path:
-        """`PID RANK EVENT STEP VIEW FIRST STOP`, one line for each step that a process summed or applied."""
-        return self.folder / "observed"
 
     def start(self, environment: dict[str, str] | None = None) -> BaseProcess:
         """Start one more process."""
@@ -54,7 +48,7 @@ class GroupRun:
         arguments += [word for setting in self.settings for word in ("--set", setting)]
         process = context.Process(
             target=_run_trainer,
-            args=(arguments, self.folder / "log", self.observed, environment or {}),
+            args=(arguments, self.folder / "log", environment or {}),
             daemon=True,
         )
         process.start()
@@ -133,9 +127,7 @@ def _lines(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().split("\n")[:-1]]
 
 
-def _run_trainer(
-    arguments: list[str], log: Path, observed: Path, environment: dict[str, str]
-) -> None:
+def _run_trainer(arguments: list[str], log: Path, environment: dict[str, str]) -> None:
     """Be one process of the trainer; its standard streams go to the log."""
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     for standard in (1, 2):
@@ -143,18 +135,8 @@ def _run_trainer(
     os.environ.update(environment)
     sys.argv = ["training.trainer", *arguments]
     from training.trainer.__main__ import main
-    from training.trainer.elastic import start
 
-    with observed.open("a", buffering=1) as stream:
-
-        def observe(event: str, step: int, view: int, leaves: range) -> None:
-            rank = os.environ.get("RANK", "0")
-            first, stop = leaves.start, leaves.stop
-            stream.write(f"{os.getpid()} {rank} {event} {step} {view} {first} {stop}\n")
-
-        plain: Any = start.run_group
-        start.run_group = partial(plain, observe=observe)
-        code = main()
+    code = main()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

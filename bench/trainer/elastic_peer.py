@@ -6,6 +6,7 @@ import os
 import signal
 import statistics
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -148,7 +149,7 @@ def _kill_ours(run: GroupRun, victim: int) -> tuple[Attempts, float]:
         os.kill(pid, signal.SIGKILL)
         _await_groups(run, 1)
         run.reach(run.last_step() + _KILL_AFTER)
-        return _attempts(run, {pid}), killed
+        return _attempts(run), killed
     finally:
         run.kill()
 
@@ -161,21 +162,21 @@ def _run_undisturbed(run: GroupRun, last: int) -> Attempts:
     try:
         run.start()
         run.reach(last)
-        return _attempts(run, set())
+        return _attempts(run)
     finally:
         run.kill()
 
 
-def _attempts(run: GroupRun, killed: set[int]) -> Attempts:
-    """Return the steps, each after what was summed for it in vain by a group that was not killed."""
-    views: dict[int, set[str]] = {}
-    for line in run.observed.read_text().splitlines():
-        pid, _, event, number, view, *_ = line.split()
-        if event == "summed" and int(pid) not in killed:
-            views.setdefault(int(number), set()).add(view)
+def _attempts(run: GroupRun) -> Attempts:
+    """Return the steps, each after those that were taken in vain because a group was lost."""
+    lost = Counter(
+        event["step"] + 1
+        for event in run.events()
+        if event["event"] == "membership" and "lost" in event["reason"]
+    )
     found: list[Mapping[str, Any]] = []
     for step in run.steps():
         made = {name: step[name] for name in ("step", "time", "loss")}
-        found += [{**made, "kept": False}] * (len(views.get(step["step"], ())) - 1)
+        found += [{**made, "kept": False}] * lost[step["step"]]
         found.append({**made, "kept": True})
     return found

@@ -239,7 +239,7 @@ def _skip(fault: Fault, due: Callable[[], bool]) -> None:
 
         pytest.MonkeyPatch().setattr(World, "sum", summed)
         return
-    plain_passes = loop._passes
+    plain_passes = loop.compute
 
     def alone(*arguments: Any) -> Any:
         if step() != fault.step:
@@ -247,16 +247,15 @@ def _skip(fault: Fault, due: Callable[[], bool]) -> None:
         with arguments[0].network.module.no_sync():
             return plain_passes(*arguments)
 
-    pytest.MonkeyPatch().setattr(loop, "_passes", alone)
+    pytest.MonkeyPatch().setattr(loop, "compute", alone)
 
 
 def _skip_inside(first_time: Callable[[], bool]) -> None:
     """Leave out the sum of the losses, once, in the update of a step of an elastic run."""
-    from training.trainer.elastic.computation import Computation
-
+    from training.trainer import loop
     from training.trainer.parallel.world import World
 
-    plain, plain_step, in_step = World.sum, Computation.step, False
+    plain, plain_step, in_step = World.sum, loop.agree, False
 
     def summed(world: World, values: list[float]) -> list[float]:
         return list(values) if in_step and first_time() else plain(world, values)
@@ -270,7 +269,7 @@ def _skip_inside(first_time: Callable[[], bool]) -> None:
             in_step = False
 
     pytest.MonkeyPatch().setattr(World, "sum", summed)
-    pytest.MonkeyPatch().setattr(Computation, "step", step)
+    pytest.MonkeyPatch().setattr(loop, "agree", step)
 
 
 def _slow(fault: Fault, due: Callable[[], bool]) -> None:

@@ -20,5 +20,5 @@ def test_changes_of_the_membership_change_no_bit(
     found = play_changes(tmp_path / "run", dataset, plan, trials.seed, lambda *_: None)
     assert found.count == count
     assert found.different_losses == 0
-    assert found.sample_faults == []
+    assert found.missing_steps == []
     trials.passed = True

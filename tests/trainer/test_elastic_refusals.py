@@ -15,9 +15,9 @@ def test_a_group_with_other_settings_is_refused_with_a_line_for_each(elastic: El
     other = elastic.trainer.start(elastic.name, *elastic.settings, *OTHERS, world=1)
     assert other.wait() == [78], other.output()
     lines = other.output().splitlines()
-    assert [line.partition(":")[0] for line in lines] == [
+    assert [line.split(":")[1].strip() for line in lines] == [
         "data.documents",
         "evaluation.every_steps",
     ]
-    assert "7 in this group, 40 in the others; must be the same in all groups" in lines[1]
+    assert "7 here, 40 in the groups that train; must be the same" in lines[1]
     advance(elastic)

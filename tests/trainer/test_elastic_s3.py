@@ -102,10 +102,10 @@ def late_to_claim(folder: Path) -> Hook:
     """Hold a new leader before it claims its attempt."""
 
     def hook(rank: int) -> None:
-        from training.trainer.elastic import leader
+        from training.trainer import assembly
 
         if rank == 0:
-            held(leader, "claim_for_all", folder)
+            held(assembly, "claim_for_all", folder)
 
     return hook
 
@@ -128,7 +128,7 @@ def test_a_leader_that_lost_its_place_does_not_publish(stored: ElasticRun, tmp_p
     grown(stored, 2, late_to_publish(tmp_path))
     (tmp_path / "hold").touch()
     replace_and_wake(stored, 0, tmp_path, attempt=2)
-    assert "joins again" in stored.groups[0].output()
+    assert "without this group" in stored.groups[0].output()
     until((tmp_path / "error").exists, f"its refused publication: {stored.output()}")
     until(
         lambda: (tmp_path / "error").read_text().startswith("attempt 1 was replaced"),
@@ -148,7 +148,7 @@ def test_a_leader_that_claims_late_does_not_stop_its_successor(
     (tmp_path / "hold").touch()
     stored.groups[0].signal(signal.SIGKILL)
     replace_and_wake(stored, 1, tmp_path, attempt=3)
-    assert "joins again" in stored.groups[1].output()
+    assert "without this group" in stored.groups[1].output()
     assert not stored.groups[2].all_ended()
     assert set(commits(stored)) == {1, 3}
 

@@ -19,8 +19,6 @@ import torch
 from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
 from training.checkpoint.contents import Progress
-from training.checkpoint.factory import newest_attempt
-from training.checkpoint.local_tensors import local_data
 from training.spec import EVENTS_FILE, EXIT_DONE, METRICS_FILE
 from training.trainer import assembly, loop, results
 from training.trainer.config import TrainerConfig
@@ -39,8 +37,10 @@ from trainyard import elastic, notice
 from trainyard.elastic.leaves import seed_all
 from trainyard.elastic.views import View
 from trainyard.run_logs import EventLog, Totals, entries_from_end
+from trainyard.store.factory import newest_attempt
 from trainyard.store.fence import PosixFence
 from trainyard.store.interface import StaleAttempt
+from trainyard.tensors.local_tensors import local_data
 
 MAY_DIFFER: Final = (
     "device",
@@ -114,14 +114,14 @@ def run_group(
         timeout_s=config.collective_timeout_s,
     )
     flight.follow_groups(_Membership(members, leave))
-    computation = _GroupComputation(run)
+    run.compute = computation = _GroupComputation(run)
     with leader.recording_failures(describe):
         code = EXIT_DONE
         try:
             for step in members.steps(config.steps):
                 computation.step = step
                 with step:
-                    loop.train_step(run, computation)
+                    loop.train_step(run)
                 if members.takes_part and not step.void and loop.evaluation_is_due(run):
                     loop.evaluate(run)
             if members.leads:

@@ -65,6 +65,8 @@ class Run:
     flight: Recording | None = None
     recorder: Recorder = field(default_factory=Recorder)
     """Knows the phase that this rank is in."""
+    compute: Computation | None = None
+    """Of an elastic run; None: `compute`."""
     clock: WorkClock | None = None
     """Knows how much of a step is this rank's own work."""
     profiler: StepProfiler | None = None
@@ -115,7 +117,7 @@ def train(run: Run) -> int:
     if notice is None and evaluation_is_due(run):
         notice = evaluate(run)
     while notice is None and run.progress.step < run.config.steps:
-        agreed = train_step(run, compute)
+        agreed = train_step(run)
         run.checkpointer.raise_if_replaced()
         notice = agreed.notice
         if notice is None and evaluation_is_due(run):
@@ -125,7 +127,7 @@ def train(run: Run) -> int:
     return finish(run) if notice is None else stop_on_notice(run, notice)
 
 
-def train_step(run: Run, compute: Computation) -> StepAgreement:
+def train_step(run: Run) -> StepAgreement:
     """Run one optimizer step over the global batch and log its metrics."""
     begun = time.perf_counter()
     config, step, recorder = run.config, run.progress.step + 1, run.recorder
@@ -133,7 +135,7 @@ def train_step(run: Run, compute: Computation) -> StepAgreement:
     recorder.enter(Phase.LOADER, step)
     if run.clock:
         run.clock.begin()
-    work = compute(run, scale)
+    work = (run.compute or compute)(run, scale)
     grad_norm_on_device = run.network.clip(config.optimizer.clip_norm, scale)
     # Read only here: the device has all passes queued before the host waits for it.
     loss, grad_norm = float(sum(work.losses.tolist())), float(grad_norm_on_device)

@@ -64,7 +64,7 @@ class Transport:
             prefixed = PrefixStore(key, store)
             self._group = gloo(prefixed, position, members, options)
         except RuntimeError as error:
-            raise Lost(_line(error)) from None
+            raise Lost(reason_of(error)) from None
 
     def swap(self, outgoing: Iterable[Message], incoming: Iterable[Message]) -> None:
         """Send and receive; messages between two members keep their order. Raises Lost."""
@@ -79,7 +79,7 @@ class Transport:
             for work in works:
                 work.wait()
         except RuntimeError as error:
-            raise Lost(_line(error)) from None
+            raise Lost(reason_of(error)) from None
         finally:
             works.clear()  # they keep connections open, which tell the others of a loss
 
@@ -154,7 +154,7 @@ class Exchange:
         return notes
 
 
-def _line(error: BaseException) -> str:
+def reason_of(error: BaseException) -> str:
     """Return gloo's reason, without its source file and its advice."""
     text = str(error).strip() or type(error).__name__
     return (

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from trainyard.contract import EXIT_FAILED
-from trainyard.elastic.exchange import Lost
+from trainyard.elastic.exchange import Lost, reason_of
 from trainyard.exit_codes import report_exit_code
 
 _POLL_S: Final = 0.02
@@ -67,7 +67,7 @@ class Ranks:
         try:
             interruptible(work, self.why_alone)
         except (Lost, RuntimeError) as error:
-            print(f"elastic: {error}; this group ends", file=sys.stderr, flush=True)
+            print(f"elastic: {reason_of(error)}; this group ends", file=sys.stderr, flush=True)
             end(EXIT_FAILED)
 
 

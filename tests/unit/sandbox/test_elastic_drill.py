@@ -25,7 +25,7 @@ def membership(*pairs: tuple[int, int]) -> list[dict[str, Any]]:
     """Events of views, as (at step, groups), among others."""
     found: list[dict[str, Any]] = [{"event": "started", "total_steps": 20}]
     for step, groups in pairs:
-        found += [{"event": "membership", "at_step": step, "groups": groups}, {"event": "saved"}]
+        found += [{"event": "membership", "step": step, "groups": groups}, {"event": "saved"}]
     return found
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from training.trainer.elastic.computation import RecentMetrics
+from training.trainer.recent_metrics import RecentMetrics
 from trainyard.run_logs import MetricsLog, StepMetrics
 
 
@@ -32,12 +32,10 @@ def test_steps_made_while_the_file_is_opened_follow_those_that_it_lacked(tmp_pat
     recent = RecentMetrics()
     for step in (3, 4, 5):
         recent.append(line(step))
-    recent.hold()
     for step in range(6, 200):
         recent.append(line(step, attempt=2))
-    opened = MetricsLog(file, 5, enabled=True)
-    assert opened.missing == 2
-    recent.write_to(opened, 5, attempt=2)
+    recent.open(file, 5, attempt=2)
+    assert recent.missing == 0
     former.append(line(4))
     recent.append(line(200, attempt=2))
     recent.sync()
@@ -46,10 +44,10 @@ def test_steps_made_while_the_file_is_opened_follow_those_that_it_lacked(tmp_pat
     assert written(file) == expected
 
 
-def test_a_save_fails_if_the_file_cannot_be_opened() -> None:
+def test_a_save_fails_if_the_file_cannot_be_opened(tmp_path: Path) -> None:
     recent = RecentMetrics()
-    recent.hold()
-    recent.give_up()
+    with pytest.raises(OSError, match="No such file"):
+        recent.open(tmp_path / "gone" / "metrics.jsonl", 1, attempt=1)
     recent.append(line(1))
     with pytest.raises(OSError, match="could not be opened"):
         recent.sync()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import torch
@@ -20,7 +20,6 @@ from training.spec import EXIT_DONE, EXIT_PREEMPTED
 from training.trainer import loop
 from training.trainer.checkpointing import Checkpointer
 from training.trainer.config.parallel import Layout
-from training.trainer.elastic import leader
 from training.trainer.flight.recorder import Recorder
 from training.trainer.flight.ring import Phase
 from training.trainer.parallel.world import World
@@ -74,6 +73,7 @@ def saver(tmp_path: Path, disk: Disk) -> Checkpointer:
             device=torch.device("cpu"),
             store=HashStore(),
         ),
+        run_dir=tmp_path,
         store=PosixStore(tmp_path / "checkpoints", disk.at),
         fence=PosixFence.claim(tmp_path),
         model=model,
@@ -149,7 +149,6 @@ def test_a_rank_that_waits_for_the_save_before_makes_progress(
         progress=progress_of(2),
         save_policy=SimpleNamespace(reason=lambda step, *, time_due: "test"),
         notice=threading.Event(),
-        replicas=None,
         recorder=Recorder(),
         checkpointer=saver,
         meter=SimpleNamespace(add_stall=lambda seconds: None),
@@ -165,37 +164,3 @@ def test_a_rank_that_waits_for_the_save_before_makes_progress(
             disk.free.set()
         saved.result(DEADLINE_S)
     assert saver.conclude(2, EXIT_DONE, DEADLINE_S) == EXIT_DONE
-
-
-def test_a_leader_that_waits_for_its_claim_makes_progress(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    answered, request = threading.Event(), object()
-    run: Any = SimpleNamespace(
-        world=object(),
-        config=SimpleNamespace(collective_timeout_s=2 * DEADLINE_S),
-        recorder=Recorder(),
-    )
-    run.recorder.enter(Phase.BETWEEN)
-
-    def claim(*arguments: object) -> PosixFence:
-        assert arguments == (request, run.world, 7) and answered.wait(2 * DEADLINE_S)
-        return PosixFence(tmp_path, 7)
-
-    monkeypatch.setattr(leader, "claim_for_all", claim)
-    leadership = leader.Leadership(request=cast(Any, request), recent=cast(Any, None))
-    with ThreadPoolExecutor(1) as pool:
-        claimed = pool.submit(leadership._claim, run, 7)
-        try:
-            marked(run.recorder, Phase.BETWEEN, 3)
-        finally:
-            answered.set()
-        assert claimed.result(DEADLINE_S).attempt == 7
-
-
-def test_a_phase_that_goes_on_leaves_room_in_the_ring_for_steps() -> None:
-    recorder = Recorder()
-    recorder.enter(Phase.SAVE)
-    for _ in range(100):
-        recorder.renew()
-    assert recorder.marks < 10
