@@ -113,6 +113,7 @@ def run_group(
         silent_after_s=config.groups.silent_after_s,
         timeout_s=config.collective_timeout_s,
     )
+    leader.members = members
     flight.follow_groups(_Membership(members, leave))
     run.compute = computation = _GroupComputation(run)
     with leader.recording_failures(describe):
@@ -218,7 +219,8 @@ class GroupLeader:
         self._writer = ThreadPoolExecutor(1, "logs")
         """So that a slow disk does not stall all groups."""
         self._opening: Future[None] | None = None
-        self._resumed: bool | None = None
+        self._resumed = False
+        self.members: elastic.Run | None = None
 
     @contextmanager
     def recording_failures(self, describe: Callable[[Exception], str | None]) -> Iterator[None]:
@@ -286,7 +288,9 @@ class GroupLeader:
         run = self._run
         size = run.world.size
         run.meter.devices = view.groups * size
-        assert run.flight
+        assert run.flight and self.members
+        leads = position == 0 and run.world.is_leader
+        name_silent = run.flight.name_silent(self.members.silent if leads else [])
         run.flight.watch_groups(
             Team(
                 label=view_label(view.number),
@@ -296,6 +300,7 @@ class GroupLeader:
                 group=view.members[position].id,
             )
         )
+        name_silent()
         if position == 0 and self._opening is None:
             self._open_logs()
         if position == 0:

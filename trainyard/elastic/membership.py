@@ -311,6 +311,17 @@ class Membership:
                 return f"rank {rank} of group {member.id} {why}"
         return ""
 
+    def silent_ranks(self, after: View) -> list[int]:
+        """Return the silent ranks of groups that are not in the view `after` this one; on rank 0."""
+        count = self._ranks.count
+        return [
+            position * count + rank
+            for position, member in enumerate(self.current.members)
+            if after.position(member.id) is None
+            for rank in range(count)
+            if "silent" in self.links.why_lost(f"{member.id}/{rank}")
+        ]
+
     def lose(self, member_id: str, why: str) -> None:
         """Count a group of this view as lost, whether it answers or not; in any thread."""
         self._reported[member_id] = why

@@ -152,6 +152,8 @@ class Run:
         self.leaves = leaves
         self.last: tuple[int, torch.Tensor] | None = None
         """The last step that is taken and its total; None at the beginning."""
+        self.silent: list[int] = []
+        """On rank 0, the ranks that were silent when the last view ended, counted over all of its groups."""
         self._state, self._options = state, options
         self._membership, self._ranks, self._leader = membership, ranks, leader
         self._meeting = Meeting(membership.host)
@@ -368,6 +370,7 @@ class Run:
             wait = not fed and (ready or not leaving)
             late, self._timed_out = self._timed_out, False
             view = self._membership.next_view(reason, leaving, fed, wait=wait, late=late)
+            self.silent = self._membership.silent_ranks(view)
             if view.position(self._membership.id) is None:
                 _print(f"view {view.number} is without this group")
                 return self._enter()
