@@ -336,6 +336,10 @@ class GroupLeader:
                 return bool(entry["step"] == step)
         return False
 
+    def compares(self) -> None:
+        """See Leader."""
+        self._run.recorder.enter(Phase.COMPARE)
+
     def save(self, step: int) -> None:
         """See Leader."""
         run = self._run

@@ -278,7 +278,7 @@ class Run:
                 if self._membership.position == 0:
                     self._leader.save(self.step)
             except StaleAttempt as error:
-                _print(str(error))
+                _print(f"{error}; this group joins again")
                 return self._enter()
             except Lost:
                 return self._change(_LOSS)
@@ -293,6 +293,7 @@ class Run:
             self._membership.position * self._ranks.count + rank,
         ).to_json()
         packed = torch.frombuffer(bytearray(own.ljust(_REPLICA_BYTES)), dtype=torch.uint8)
+        self._leader.compares()
         found = self._or_lost(lambda: transport.gather(packed))
         replicas = [Replica.from_json(one.numpy().tobytes()) for one in found]
         differ: ReplicasDiffer | None = None
@@ -341,7 +342,7 @@ class Run:
                 code = self._leader.finish(self.step, stopped=self._stopping)
             codes = self._or_lost(lambda: transport.gather(torch.tensor([code])))
         except StaleAttempt as error:
-            _print(str(error))
+            _print(f"{error}; this group joins again")
             return self._enter()
         except Lost:
             return self._change(_LOSS)
@@ -372,7 +373,7 @@ class Run:
             view = self._membership.next_view(reason, leaving, fed, wait=wait, late=late)
             self.silent = self._membership.silent_ranks(view)
             if view.position(self._membership.id) is None:
-                _print(f"view {view.number} is without this group")
+                _print(f"view {view.number} is without this group, which joins again")
                 return self._enter()
             self._end_feeds(view)
             if self._form(view):
@@ -436,7 +437,7 @@ class Run:
             try:
                 leader.lead(view.attempt, self.step)
             except StaleAttempt as error:
-                _print(str(error))
+                _print(f"{error}; this group joins again")
                 return self._enter()
             self._led = True
         if load and (step := leader.resume(self.step)) != self.step:

@@ -35,9 +35,6 @@ class ReportConfig:
     end_hung_rank: bool = False
     """Whether a rank that is named for a hang is killed, so that the gang restarts at once; else it restarts after
     `collective_timeout_s`."""
-    compare_replicas_every_steps: int | None = 100
-    """Steps between comparisons of all replicas of the model, bit for bit; also before each save. null: only
-    there."""
     share_window_s: float = 4.0
     """Seconds of training over which the ranks' parts in a step are compared. A slow rank or loader is named
     when it stands out in four of five windows."""
@@ -61,8 +58,7 @@ class ReportConfig:
         """Yield what cannot work."""
         for name in ("hang_after_s", "share_window_s", "every_seconds"):
             yield from positive(f"report.{name}", getattr(self, name))
-        for name in ("metric_lines_every", "compare_replicas_every_steps"):
-            yield from positive(f"report.{name}", getattr(self, name))
+        yield from positive("report.metric_lines_every", self.metric_lines_every)
         port = self.prometheus_port
         if port is not None and not 0 < port < 65536:
             yield out_of_range(
