@@ -294,9 +294,13 @@ class Membership:
         newest = self._views.newest()
         return newest is not None and newest.number > self.current.number
 
+    def release(self) -> None:
+        """Miss no rank of this group any more: this one ends."""
+        self._closed = True
+
     def close(self) -> None:
         """Miss no rank of this group any more: all of them end. A call of all ranks."""
-        self._closed = True
+        self.release()
         self._ranks.any(False)
 
     # ---- Losses -------------------------------------------------------------------------------------------------

@@ -129,6 +129,8 @@ class Step:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
         self.void = isinstance(error, Lost)
+        if error is not None and not self.void:
+            self._run.abandon()
         if error is None:
             self._run.step = self.number
         return self.void
@@ -186,6 +188,10 @@ class Run:
     def takes_part(self) -> bool:
         """Whether this group is in a view; before that it follows the steps of the others."""
         return self._exchange is not None
+
+    def abandon(self) -> None:
+        """Let this rank end with an error of its own, whatever becomes of the others of its group."""
+        self._membership.release()
 
     def lose(self, group: str, why: str) -> None:
         """Go on without a group, which the program knows to be lost though it answers; in any thread."""
@@ -304,6 +310,7 @@ class Run:
             differ = error
         texts = [text for text in self._ranks.gather(str(differ or "")) if text]
         if texts:
+            self.abandon()
             raise differ or ReplicasDiffer(texts[0])
 
     def _act(self, notes: Notes) -> None:
