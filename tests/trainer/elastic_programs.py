@@ -49,12 +49,19 @@ class Group:
     def kill(self) -> None:
         """End the launcher and the ranks."""
         if self.process.poll() is None:
+            for rank in children(self.process.pid):  # they have sessions of their own
+                os.kill(rank, signal.SIGKILL)
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
 
     def end(self) -> int:
         """Wait for the end; return the exit code."""
         return self.process.wait(DEADLINE_S)
+
+
+def children(pid: int) -> list[int]:
+    """Return the processes that a process has started."""
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 @dataclass

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.elastic_programs import ENDLESS, PLAIN, Group, Programs
+from tests.trainer.elastic_programs import ENDLESS, PLAIN, Group, Programs, children
 from trainyard.contract import EXIT_BAD_CONFIG, EXIT_PREEMPTED
 
 Make = Callable[..., Programs]
@@ -151,7 +151,7 @@ def test_groups_whose_ranks_hold_one_model_together(make: Make) -> None:
     first = run.start(ranks=2)
     run.settle([first])
     second = run.join([first], ranks=2)
-    ranks = _children(second.process.pid)
+    ranks = children(second.process.pid)
     assert len(ranks) == 2
     os.kill(ranks[1], signal.SIGKILL)
     run.settle([first])
@@ -173,7 +173,3 @@ def test_the_trainer_of_hugging_face(make: Make, environment: Path) -> None:
     run.settle([second])
     run.stop()
     run.compare()
-
-
-def _children(pid: int) -> list[int]:
-    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
