@@ -42,6 +42,7 @@ from trainyard.elastic.ranks import Ranks, interruptible
 from trainyard.elastic.tree import SubtreeSums
 from trainyard.elastic.views import Member, View
 from trainyard.replicas import Replica, ReplicasDiffer, require_same
+from trainyard.silence import signs_of_life
 from trainyard.store.interface import StaleAttempt
 
 Notes = list[list[int]]
@@ -207,6 +208,10 @@ class Run:
         `warm_up`: the first step that is yielded is dropped after its gradients, so that what is compiled or
         allocated there delays nobody. Ends the process with 75 after a notice. Raises ReplicasDiffer.
         """
+        with signs_of_life(self._options.timeout_s):
+            yield from self._steps(total, warm_up=warm_up)
+
+    def _steps(self, total: int, *, warm_up: bool) -> Iterator[Step]:
         if warm_up:
             yield Step(self, self.step + 1, warm_up=True)
         self._enter()

@@ -208,8 +208,8 @@ class Judge:
         """Record a verdict, unless any rank has recorded it already. Raises OSError."""
         if name in self._named:
             return
-        self._named[name] = time.monotonic()
         self.verdicts.announce(self._full(name), culprit)
+        self._named[name] = time.monotonic()
 
     def pass_on(self, receive: Callable[[Culprit], None]) -> None:
         """Hand over the verdicts of the run that are new, the oldest first."""
