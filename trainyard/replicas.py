@@ -19,11 +19,11 @@ from typing import Any, Final
 
 import torch
 import torch.distributed as dist
-from torch.distributed.tensor import DTensor
 from torch.utils._pytree import tree_leaves
 
 from trainyard import session
 from trainyard.culprits import CORRUPT, NO_RANK, Culprit, Verdicts, node_name, pod_name
+from trainyard.tensors.local_tensors import local_data
 
 _WORDS: Final = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.uint8}
 
@@ -67,8 +67,7 @@ def checksum(values: Iterable[Any]) -> str:
 
 
 def _sum(tensor: torch.Tensor) -> torch.Tensor:
-    local = tensor.to_local() if isinstance(tensor, DTensor) else tensor
-    flat = local.detach().reshape(-1)
+    flat = local_data(tensor).detach().reshape(-1)
     size = flat.element_size()
     if flat.numel() * size % 8 or not flat.numel():
         return flat.view(_WORDS[size]).sum(dtype=torch.int64)
