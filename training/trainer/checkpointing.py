@@ -23,7 +23,6 @@ from training.checkpoint.contents import PROGRESS_FILE, Progress, parse_safetens
 from training.config_errors import ConfigError
 from training.spec import EXIT_PREEMPTED
 from training.trainer.parallel.world import World
-from trainyard.replicas import Replica, require_same
 from trainyard.run_logs import EventLog, MetricsLog
 from trainyard.store.interface import (
     CheckpointStore,
@@ -48,6 +47,7 @@ from trainyard.tensors.plan import (
     shards_to_bytes,
 )
 from trainyard.tensors.rank_save import RankSave
+from trainyard.tensors.replicas import Replica, require_same
 from trainyard.tensors.staging import Staging
 from trainyard.tensors.writer import BackgroundWriter
 

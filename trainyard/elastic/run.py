@@ -41,9 +41,9 @@ from trainyard.elastic.membership import Membership
 from trainyard.elastic.ranks import Ranks, interruptible
 from trainyard.elastic.tree import SubtreeSums
 from trainyard.elastic.views import Member, View
-from trainyard.replicas import Replica, ReplicasDiffer, require_same
 from trainyard.silence import signs_of_life
 from trainyard.store.interface import StaleAttempt
+from trainyard.tensors.replicas import Replica, ReplicasDiffer, require_same
 
 Notes = list[list[int]]
 """Of each member, by position."""

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from trainyard.culprits import CORRUPT, NO_RANK, Verdicts, parse_line
-from trainyard.replicas import Replica, ReplicasDiffer, checksum, require_same
+from trainyard.tensors.replicas import Replica, ReplicasDiffer, checksum, require_same
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64, torch.uint8])
