@@ -1,6 +1,6 @@
 """One checksum of the state over its replicas, before a save: where they differ, nothing is saved.
 
-    trainyard.tensors.replicas.check([model.state_dict(), optimizer.state_dict()], step)     # in a DDP program, on all ranks
+    replicas.check([model.state_dict(), optimizer.state_dict()], step)     # of trainyard.tensors, on all ranks
 
 Ranks that hold the same part of the model must agree in every bit: they add the same sums of gradients to the same
 numbers. So the newest checkpoint is always from before a difference, and its steps can be taken again.
