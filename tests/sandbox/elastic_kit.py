@@ -93,7 +93,7 @@ class ElasticRun:
         """Return the address of rank 0 of each member of the newest view, the leader first."""
         views = sorted((self.folder / "groups").glob("view-*.json"))
         found = json.loads(views[-1].read_text()) if views else {"members": []}
-        return [member["addresses"][0][0] for member in found["members"]]
+        return [member["links"][0][0] for member in found["members"]]
 
     def pods(self) -> list[Json]:
         """Return its pods that have not ended and are not being deleted."""
