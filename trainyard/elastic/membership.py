@@ -24,6 +24,7 @@ from trainyard.elastic.views import Member, View, Views
 
 _LOOPBACK: Final = "127.0.0.1"
 _POLL_S: Final = 0.02
+_ASK_S: Final = 0.1
 _GRACE_S: Final = 0.15
 """What a member that has ended or gone on sent before may still arrive for so long."""
 _CAUSE_S: Final = 0.4
@@ -137,7 +138,7 @@ class Membership:
             if time.monotonic() > again:
                 again = time.monotonic() + 2 * self._silent_after_s
                 self._views.ask(self._member)
-            time.sleep(_POLL_S)
+            time.sleep(_ASK_S)
         self._views.answer(self.id)
         return None
 
