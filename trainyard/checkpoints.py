@@ -30,6 +30,7 @@ from trainyard.store.interface import StaleAttempt, folder_name
 from trainyard.store.manifest import Content, FileRecord, Manifest, UnknownFormat
 from trainyard.store.policy import NOTICE, apply_retention
 from trainyard.store.posix import WRITING, PosixStore
+from trainyard.watchdog import SAVE, watchdog
 
 KEEP_LATEST: Final = 3
 TIMEOUT_S: Final = 1800.0
@@ -125,7 +126,7 @@ def save(
     is kept. `keep_latest`: how many others to keep. Raises SaveFailed on every rank if any rank
     failed, StaleAttempt if a newer start of this run exists, OSError.
     """
-    begun = time.monotonic()
+    begun, before = time.monotonic(), watchdog.enter(SAVE)
     step = int(step)  # it and the loss may be tensors, which do not fit into JSON
     evaluation_loss = None if evaluation_loss is None else float(evaluation_loss)
     current = session.current()
@@ -149,6 +150,7 @@ def save(
         stalls.append(time.monotonic() - begun)
     if run.rank != 0:
         exchange.follow()
+        watchdog.enter(before)
         return
     manifest = Manifest(
         step=step,
@@ -191,6 +193,7 @@ def save(
         shutil.rmtree(hidden, ignore_errors=True)
         raise
     _remove_older(hidden)
+    watchdog.enter(before)
 
 
 Publish = Callable[[dict[str, FileRecord], list[dict[str, str]]], None]

@@ -80,16 +80,16 @@ def children() -> list[int]:
     return found
 
 
-def handles_sigterm(pid: int) -> bool:
-    """Return whether a process has a handler for SIGTERM; False once it has ended."""
+def handles(pid: int, number: int) -> bool:
+    """Return whether a process has a handler for a signal; False once it has ended."""
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
             if line.startswith("SigCgt:"):
-                return bool(int(line.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
+                return bool(int(line.split()[1], 16) >> (number - 1) & 1)
     return False
 
 
-def send(number: signal.Signals, pids: Iterable[int], *, groups: bool = False) -> None:
+def send(number: int, pids: Iterable[int], *, groups: bool = False) -> None:
     """Send a signal to processes, or to their process groups; those that have ended are skipped."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -20,6 +20,7 @@ from typing import Final
 
 from trainyard import contract, processes, tracking
 from trainyard.exit_codes import ExitDir, RankResult, rank_of_environment
+from trainyard.hangs import RankWatch
 from trainyard.run_events import record_end
 
 _POLL_S: Final = 0.5
@@ -44,7 +45,13 @@ def main(arguments: Sequence[str]) -> int:
     processes.die_with_parent(signal.SIGTERM)
     processes.adopt_orphans()
     rank = rank_of_environment()
-    parent = _RankParent(rank, ExitDir.from_environment(), deadline_s=stop_deadline_s(os.environ))
+    world = int(_environment().get("WORLD_SIZE", "1"))
+    parent = _RankParent(
+        rank,
+        ExitDir.from_environment(),
+        deadline_s=stop_deadline_s(os.environ),
+        watch=RankWatch.of_rank(rank, world),
+    )
     result = parent.run(arguments[1:])
     return result.exit_code
 
@@ -69,12 +76,15 @@ class _RankParent:
     """When it was asked to stop, in monotonic seconds."""
     tracker: subprocess.Popen[bytes] | None = None
     """Here and not in the program: only its parent sees how it ended."""
+    watch: RankWatch | None = None
 
     def run(self, command: Sequence[str]) -> RankResult:
         if self.folder and self.folder.has_notice():
             return self._record(contract.EXIT_PREEMPTED)  # asked to stop before it began
         try:
             environment = _environment() | _import_path(command)
+            if self.watch:
+                environment |= self.watch.environment(environment)
             self.pid = processes.start(command, environment, _folder())
         except OSError as error:
             print(f"rank {self.rank}: {command[0]}: {error.strerror}", file=sys.stderr)
@@ -85,6 +95,8 @@ class _RankParent:
             self.folder.write_process(self.rank, [os.getpid(), self.pid])
         while self.code is None:
             self._wait()
+            if self.watch and self.asked is None:
+                self.watch.look(self.pid)
             if self.asked is None and self.folder and self.folder.has_notice():
                 self._forward(signal.SIGTERM)
             if self._late():
@@ -128,7 +140,8 @@ class _RankParent:
         begun, told = time.monotonic(), False
         while left := self._leftovers():
             seconds = time.monotonic() - begun
-            saving = self.code == -signal.SIGTERM and any(map(processes.handles_sigterm, left))
+            handlers = (processes.handles(pid, signal.SIGTERM) for pid in left)
+            saving = self.code == -signal.SIGTERM and any(handlers)
             if self._late() or (seconds > 2 * _LEFTOVER_S and not saving):
                 processes.send(signal.SIGKILL, [self.pid], groups=True)
                 processes.send(signal.SIGKILL, left)

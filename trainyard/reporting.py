@@ -16,6 +16,7 @@ from trainyard.profiling import StepProfiler
 from trainyard.prometheus import RunCollector, start_server
 from trainyard.run_info import run
 from trainyard.run_logs import MetricsLog, StepMetrics, Totals
+from trainyard.watchdog import watchdog
 
 _REQUIRED: Final = ("step", "loss")
 _WHOLE: Final = ("step", "tokens", "samples")
@@ -43,9 +44,11 @@ def log(
     line; without `step` and `loss` nothing is reported. Rank 0 reports; on other ranks, and outside a run,
     nothing happens. A failure is printed once and never stops the program.
     """
+    at = _number("step", step)
+    watchdog.describe(number=at)
     if run.rank != 0 or run.run_dir is None:
         return
-    at, value = _number("step", step), _number("loss", loss)
+    value = _number("loss", loss)
     if at is None or value is None:
         return
     reporter = _reporter(run.run_dir, at)
@@ -204,4 +207,5 @@ def _serve(folder: Path, totals: Totals, current: session.Session) -> Callable[[
         print(f"cannot serve Prometheus metrics at port {port}: {why}", file=sys.stderr, flush=True)
         return None
     current.events.listen(collector.observe)
+    watchdog.on_culprit(collector.add_culprit)
     return stop

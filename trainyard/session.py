@@ -14,6 +14,7 @@ from trainyard.run_info import run
 from trainyard.run_logs import EventLog
 from trainyard.store.fence import ATTEMPTS_DIR, PosixFence
 from trainyard.store.posix import PosixStore
+from trainyard.watchdog import watchdog
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ def current() -> Session:
     else:
         number = shared_files.wait(message, START_TIMEOUT_S, "rank 0's attempt number")
         fence = PosixFence(folder, int(number))
+    watchdog.describe(attempt=fence.attempt)
     events = EventLog(folder / EVENTS_FILE, fence.attempt, enabled=run.rank == 0 and run.in_run)
     if run.in_run:
         events.write(

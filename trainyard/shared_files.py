@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from trainyard.contract import ATTEMPT_ENV, EXIT_DIR_ENV, NODES_ENV
 from trainyard.disk import replace_text
+from trainyard.watchdog import watchdog
 
 _REFRESH_S: Final = 2.0
 """An NFS client may remember for half a minute that a file does not exist, unless the folder changes."""
@@ -51,6 +52,11 @@ def write(file: Path, values: Any) -> None:
 
 def wait(file: Path, timeout_s: float, what: str) -> Any:
     """Return a message of another rank once it is there. Raises RankMissing with `what`."""
+    with watchdog.waiting():
+        return _wait(file, timeout_s, what)
+
+
+def _wait(file: Path, timeout_s: float, what: str) -> Any:
     limit, refreshed, pause = time.monotonic() + timeout_s, time.monotonic(), 0.01
     while True:
         with contextlib.suppress(FileNotFoundError):

@@ -33,7 +33,8 @@ _REMEDY: Final = {
     culprits.HUNG: (
         "the frame shows what it waits for: storage, a lock, a device; if that is not in the program,"
         " cordon NODE and let the gang restart",
-        "report.end_hung_rank restarts a hung gang at once, report.hang_after_s says when it is hung",
+        "flight/ of the run's folder has the stacks and collectives of all ranks of a program; the trainer's"
+        " report.end_hung_rank restarts a hung gang at once",
     ),
     culprits.MISMATCHED: (
         "ranks must call the same collectives in the same order: look for a condition that only this rank"

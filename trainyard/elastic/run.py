@@ -44,6 +44,7 @@ from trainyard.elastic.views import Member, View
 from trainyard.silence import signs_of_life
 from trainyard.store.interface import StaleAttempt
 from trainyard.tensors.replicas import Replica, ReplicasDiffer, require_same
+from trainyard.watchdog import IDLE, STEP, watchdog
 
 Notes = list[list[int]]
 """Of each member, by position."""
@@ -589,6 +590,7 @@ class Run:
 
 def _show_ready(takes_part: bool) -> None:
     """Show it to the readiness probe: the queue takes nodes back from a group that cannot take part."""
+    watchdog.enter(STEP if takes_part else IDLE)
     if name := os.environ.get(READY_FILE_ENV):
         if takes_part:
             Path(name).touch()
