@@ -22,6 +22,7 @@ from typing import Any, Final
 from trainyard import processes, shared_files
 from trainyard.contract import EVENTS_FILE, EXIT_DIR_ENV, RUN_DIR_ENV
 from trainyard.culprits import FOLDER, HUNG, NO_RANK, Culprit, Verdicts
+from trainyard.exit_codes import ExitDir
 from trainyard.run_logs import EventLog
 from trainyard.slowness import SlowRanks
 from trainyard.watchdog import (
@@ -114,6 +115,8 @@ class RankWatch:
         now = time.monotonic()
         if now - self._looked < self._every_s:
             return
+        if now - self._looked > 10 * self._every_s:  # the machine was suspended
+            self._beats.clear()
         self._looked = now
         try:
             self._look(pid, now)
@@ -139,7 +142,9 @@ class RankWatch:
         known = {rank: report for rank, report in reports.items() if report}
         if len(known) < self._world or not any(one.together for one in known.values()):
             return
-        self._judge_standstill(known, now)
+        if any(one.phase == IDLE for one in known.values()):
+            return
+        self._judge_standstill(known, pid, now)
         for culprit in self._slow.judge(known) if self._rank == 0 else ():
             self._announce(f"{culprit.symptom}-{self._folder.name}-rank-{culprit.rank}", culprit)
 
@@ -162,7 +167,8 @@ class RankWatch:
         file = self._folder / f"rank-{self._rank:05d}.process.json"
         values = {"text": text, "busy": busy, "frame": frame}
         file.write_text(json.dumps(values), encoding="utf-8")
-        if letter == "T" and own.together and silent_s > own.limit_s + 5 * self._every_s:
+        allowed_s = self._allowed_s(own, long=not own.steps)
+        if letter == "T" and own.together and silent_s > allowed_s + 5 * self._every_s:
             print(
                 f"watchdog: rank {self._rank} has been stopped for {silent_s:.0f} s (pid {pid}): it is ended",
                 file=sys.stderr,
@@ -175,6 +181,10 @@ class RankWatch:
             self._dumped = True
             processes.send(DUMP_SIGNAL, [pid])
 
+    def _allowed_s(self, report: Report, *, long: bool) -> float:
+        """Return for how many seconds a rank may stay where it is."""
+        return max(self._start_s, report.limit_s) if long else report.limit_s
+
     def _process_of(self, rank: int) -> dict[str, Any]:
         try:
             file = self._folder / f"rank-{rank:05d}.process.json"
@@ -185,7 +195,12 @@ class RankWatch:
 
     # A standstill
 
-    def _judge_standstill(self, reports: Mapping[int, Report], now: float) -> None:
+    def _is_elastic(self) -> bool:
+        """Return whether this rank is one of a replica group: those give signs of life."""
+        folder = ExitDir.from_environment()
+        return folder is not None and self._rank in folder.signs_of_life()
+
+    def _judge_standstill(self, reports: Mapping[int, Report], pid: int, now: float) -> None:
         silent = {
             rank: now - self._beats[rank].seen
             for rank in reports
@@ -196,7 +211,7 @@ class RankWatch:
             if rank in silent:
                 waited = silent[rank]
                 long = not report.steps or self._process_of(rank)["busy"]
-            if waited <= (max(self._start_s, report.limit_s) if long else report.limit_s):
+            if waited <= self._allowed_s(report, long=long):
                 return
         ranks = sorted(silent) or behind(reports)
         steps = min(report.steps for report in reports.values())
@@ -204,6 +219,9 @@ class RankWatch:
         if name not in self._named:
             (self._folder / DUMP_REQUEST).touch()
             self._announce(name, self._culprit(reports, ranks, silent))
+            if ranks[:1] == [self._rank] and self._is_elastic():
+                print(f"watchdog: rank {self._rank} is ended: other groups go on", file=sys.stderr)
+                processes.send(signal.SIGKILL, [pid])
 
     def _culprit(
         self, reports: Mapping[int, Report], ranks: Sequence[int], silent: Mapping[int, float]

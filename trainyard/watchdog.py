@@ -221,11 +221,14 @@ class Watchdog:
 
     def _run(self) -> None:
         written, poll_s = 0.0, min(1.0, self._limits[1] / 10)
+        looked = time.monotonic()
         while True:
             time.sleep(poll_s)
-            now = time.monotonic()
-            place = _place()
-            if place != self._place[0]:
+            now, before = time.monotonic(), looked
+            looked, place = now, _place()
+            if now - before > 10 * poll_s:  # the machine was suspended, or this process
+                self._since = now
+            if place != self._place[0] or now - before > 10 * poll_s:
                 self._place = (place, now)
             if now - written >= min(self._beat_s, self._limits[1] / 5):
                 written = now

@@ -33,8 +33,7 @@ _REMEDY: Final = {
     culprits.HUNG: (
         "the frame shows what it waits for: storage, a lock, a device; if that is not in the program,"
         " cordon NODE and let the gang restart",
-        "flight/ of the run's folder has the stacks and collectives of all ranks of a program; the trainer's"
-        " report.end_hung_rank restarts a hung gang at once",
+        "flight/ of the run's folder has the stacks and collectives of all ranks",
     ),
     culprits.MISMATCHED: (
         "ranks must call the same collectives in the same order: look for a condition that only this rank"

@@ -69,11 +69,7 @@ def _train(arguments: argparse.Namespace, notice: Notice) -> int:
         except Exception as error:
             text = describe_error(error) or f"{type(error).__name__}: {error}"
             run.events.write("failed", run.progress.step, error=" ".join(text.split())[:300])
-            if run.flight:
-                run.flight.fail(error)
             raise
-        if run.flight:
-            run.flight.close()
         run.loader.close()
         run.metrics.close()
     if code == EXIT_DONE and run.world.is_leader:

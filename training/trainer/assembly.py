@@ -14,9 +14,6 @@ from training.trainer.data.sampler import Sampler, baseline_loss, evaluation_win
 from training.trainer.data.windows import TokenWindows
 from training.trainer.evaluation import Evaluator, to_device
 from training.trainer.export import check_export
-from training.trainer.flight.recording import Recording
-from training.trainer.flight.reports import Board, attempt_label
-from training.trainer.flight.work_clock import make_clock
 from training.trainer.loop import Run
 from training.trainer.metrics.progress import ProgressDisplay
 from training.trainer.optimizer import adamw
@@ -31,6 +28,7 @@ from trainyard.run_logs import EventLog, MetricsLog
 from trainyard.store.factory import claim_attempt, join_attempt
 from trainyard.store.interface import Fence, StaleAttempt
 from trainyard.store.policy import SavePolicy
+from trainyard.watchdog import watchdog
 
 _REPLACED: Final = -1
 """Broadcast instead of an attempt number."""
@@ -43,10 +41,9 @@ def assemble(request: RunRequest, world: World, notice: Notice) -> Run:
     """
     config = request.config
     fence = claim_for_all(request, world)
-    flight = Recording(config, request.run_dir, world)
-    flight.watch_gang(fence.attempt)
+    watchdog.describe(attempt=fence.attempt)
     events = EventLog(request.run_dir / EVENTS_FILE, fence.attempt, enabled=world.is_leader)
-    run = make_run(request, world, notice, flight, fence, events)
+    run = make_run(request, world, notice, fence, events)
     resumed = load(run)
     saver = run.checkpointer
     step = run.progress.step
@@ -66,7 +63,6 @@ def make_run(
     request: RunRequest,
     world: World,
     notice: Notice,
-    flight: Recording,
     fence: Fence,
     events: EventLog,
 ) -> Run:
@@ -78,7 +74,6 @@ def make_run(
     order, evaluator = open_data(request)
     rng.seed_all(config.seed)
     network = build.build_network(config, world, request.corpus.index.vocab_size)
-    flight.count_collectives()
     optimizer = adamw(network.unwrapped, config)
     progress = initial_progress(request, order)
     rng.seed_all(config.seed + 1_000_003 * (world.rank // world.layout.tensor))
@@ -109,11 +104,6 @@ def make_run(
         display=display,
         progress=progress,
         attempt=fence.attempt,
-        flight=flight,
-        recorder=flight.recorder,
-        clock=make_clock(
-            network, world.device, waits_inside=config.groups.enabled and world.size > 1
-        ),
         profiler=StepProfiler(request.run_dir) if world.is_leader else None,
     )
 
@@ -186,7 +176,6 @@ def claim_for_all(request: RunRequest, world: World, number: int | None = None) 
     except StaleAttempt:
         world.broadcast_from_leader(_REPLACED)
         raise
-    Board(run_dir, attempt_label(fence.attempt)).prepare()
     world.broadcast_from_leader(fence.attempt)
     return fence
 

@@ -26,7 +26,7 @@ class Evaluator:
 
     @torch.no_grad()
     def loss(
-        self, network: Network, world: World, notice: Notice, progress: Callable[[], None]
+        self, network: Network, world: World, notice: Notice, progress: Callable[[], object]
     ) -> float | None:
         """Return the mean loss in nats per token; None when a notice ended the evaluation.
 

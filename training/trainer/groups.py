@@ -7,7 +7,6 @@ its logical workers, and what the leading group does besides: logs, checkpoints,
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -23,9 +22,6 @@ from training.spec import EVENTS_FILE, EXIT_DONE, METRICS_FILE
 from training.trainer import assembly, loop, results
 from training.trainer.config import TrainerConfig
 from training.trainer.evaluation import to_device
-from training.trainer.flight.recording import Recording
-from training.trainer.flight.reports import Team, view_label
-from training.trainer.flight.ring import Phase
 from training.trainer.loop import Run, Work
 from training.trainer.metrics.reporting import Reports
 from training.trainer.parallel.world import World
@@ -41,6 +37,7 @@ from trainyard.store.factory import newest_attempt
 from trainyard.store.fence import PosixFence
 from trainyard.store.interface import StaleAttempt
 from trainyard.tensors.local_tensors import local_data
+from trainyard.watchdog import LOAD, SAVE, STEP, watchdog
 
 MAY_DIFFER: Final = (
     "device",
@@ -91,9 +88,8 @@ def run_group(
     notice.use(asked)
     if world.is_leader:
         asked.watch_run_dir()
-    flight = Recording(config, run_dir, world)
     nothing = EventLog(run_dir / EVENTS_FILE, 0, enabled=False)
-    run = assembly.make_run(request, world, asked, flight, PosixFence(run_dir, 0), nothing)
+    run = assembly.make_run(request, world, asked, PosixFence(run_dir, 0), nothing)
     run.metrics = run.meter.log = recent = RecentMetrics()
     with torch.no_grad():
         for parameter in run.network.unwrapped.parameters():
@@ -114,7 +110,6 @@ def run_group(
         timeout_s=config.collective_timeout_s,
     )
     leader.members = members
-    flight.follow_groups(_Membership(members, leave))
     run.compute = computation = _GroupComputation(run)
     with leader.recording_failures(describe):
         code = EXIT_DONE
@@ -130,7 +125,6 @@ def run_group(
         except _Left as left:
             code = left.code
     run.loader.close()
-    flight.close()
     return code
 
 
@@ -148,28 +142,18 @@ class _GroupComputation:
 
     def __call__(self, run: Run, loss_scale: float | None) -> Work:
         """See loop.Computation. Raises elastic's Lost, which its `with step` catches."""
-        step, clock = self.step, run.clock
+        step = self.step
         rows = self._rows(run)
         loaded_at = time.perf_counter()
-        run.recorder.enter(Phase.PASSES)
-        if clock:
-            clock.start()
+        watchdog.enter(STEP)
         for worker, part in zip(step.workers(), rows, strict=True):
             seed_all(run.config.seed, step.number, worker, self._stream)
             losses = run.network.passes.forward_backward(part, loss_scale)
             step.add(losses.sum() * self._counted)
-        if clock:
-            clock.reduced()
-            clock.computed()
-        if not step.missed:
-            run.recorder.enter(Phase.AGREE)
         begun = time.perf_counter()
         loss = torch.tensor([step.reduce()], dtype=torch.float64)
-        run.recorder.enter(Phase.UPDATE)
         exchanged_s = time.perf_counter() - begun
-        return Work(
-            losses=loss, loaded_at=loaded_at, parts=len(step.share), exchanged_s=exchanged_s
-        )
+        return Work(losses=loss, loaded_at=loaded_at, exchanged_s=exchanged_s)
 
     def _rows(self, run: Run) -> tuple[torch.Tensor, ...]:
         """Return this rank's samples for each of the group's logical workers in this step.
@@ -232,8 +216,6 @@ class GroupLeader:
             with suppress(OSError):  # it must not hide the failure
                 step, line = self._run.progress.step, " ".join(text.split())[:300]
                 self._run.events.write("failed", step, error=line)
-            if self._run.flight:
-                self._run.flight.fail(error)
             raise
         finally:
             self._close()
@@ -252,9 +234,9 @@ class GroupLeader:
     def lead(self, attempt: int, step: int) -> None:
         """See Leader."""
         run, request = self._run, self._request
-        run.recorder.enter(Phase.FINISH)  # a bucket that does not answer is no hang of this rank
-        fence = assembly.claim_for_all(request, run.world, attempt)
-        run.recorder.enter(Phase.BETWEEN)
+        with watchdog.during(LOAD):  # a bucket that does not answer is no hang of this rank
+            fence = assembly.claim_for_all(request, run.world, attempt)
+        watchdog.describe(attempt=attempt)
         run.attempt = run.meter.attempt = attempt
         run.meter.totals = Totals()  # counters are of an attempt
         leads = run.world.is_leader
@@ -288,19 +270,6 @@ class GroupLeader:
         run = self._run
         size = run.world.size
         run.meter.devices = view.groups * size
-        assert run.flight and self.members
-        leads = position == 0 and run.world.is_leader
-        name_silent = run.flight.name_silent(self.members.silent if leads else [])
-        run.flight.watch_groups(
-            Team(
-                label=view_label(view.number),
-                rank=position * size + run.world.rank,
-                world=len(view.members) * size,
-                attempt=view.attempt,
-                group=view.members[position].id,
-            )
-        )
-        name_silent()
         if position == 0 and self._opening is None:
             self._open_logs()
         if position == 0:
@@ -338,7 +307,7 @@ class GroupLeader:
 
     def compares(self) -> None:
         """See Leader."""
-        self._run.recorder.enter(Phase.COMPARE)
+        watchdog.enter(SAVE)
 
     def save(self, step: int) -> None:
         """See Leader."""
@@ -359,8 +328,6 @@ class GroupLeader:
     def step_down(self) -> None:
         """See Leader."""
         run = self._run
-        if run.flight:
-            run.flight.watch_none()
         self._close()
         run.checkpointer, run.events, run.display = self._idle
         run.meter.display = run.display
@@ -376,26 +343,6 @@ class GroupLeader:
         self._recent.close()
         if not self._run.checkpointer.writing:  # it may have yet to record that it was refused
             self._run.events.close()
-
-
-class _Membership:
-    """What the watchdog of this rank knows of the membership, and does; see flight.watchdog.Groups."""
-
-    def __init__(self, members: elastic.Run, leave: Callable[[int], NoReturn]) -> None:
-        self._members, self._leave = members, leave
-
-    def lose(self, group: str) -> None:
-        """Go on without a group, a rank of which is named for hanging."""
-        self._members.lose(group, "hangs, though it answers")
-
-    def newer_view(self) -> bool | None:
-        """Return whether this group is in the newest view; None if that is the one that it is at."""
-        return self._members.superseded()
-
-    def end(self, reason: str) -> None:
-        """End this process, so that its group starts again."""
-        print(f"{reason}: the group ends", file=sys.stderr, flush=True)
-        self._leave(1)
 
 
 def describe_settings(config: TrainerConfig, version: str) -> dict[str, str]:

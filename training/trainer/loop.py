@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -21,10 +21,6 @@ from training.trainer.config import TrainerConfig
 from training.trainer.data.prefetch import PrefetchLoader
 from training.trainer.data.sampler import Sampler
 from training.trainer.evaluation import Evaluator, to_device
-from training.trainer.flight.recorder import Recorder, StepTimes
-from training.trainer.flight.recording import Recording
-from training.trainer.flight.ring import Phase
-from training.trainer.flight.work_clock import WorkClock
 from training.trainer.loss_scale import may_overflow, scale_after, scale_of
 from training.trainer.metrics.progress import ProgressDisplay
 from training.trainer.metrics.step_metrics import StepMeter
@@ -35,6 +31,7 @@ from trainyard.notice import Notice
 from trainyard.profiling import StepProfiler
 from trainyard.run_logs import EventLog, MetricsLog
 from trainyard.store import policy
+from trainyard.watchdog import DATA, EVAL, SAVE, STEP, watchdog
 
 
 class LossNotFinite(Exception):
@@ -62,13 +59,10 @@ class Run:
     display: ProgressDisplay
     progress: Progress
     attempt: int
-    flight: Recording | None = None
-    recorder: Recorder = field(default_factory=Recorder)
-    """Knows the phase that this rank is in."""
+    starting: bool = True
+    """Until the first step is done: ranks load and compile."""
     compute: Computation | None = None
     """Of an elastic run; None: `compute`."""
-    clock: WorkClock | None = None
-    """Knows how much of a step is this rank's own work."""
     profiler: StepProfiler | None = None
     """On the leader."""
     saved_at: float = 0.0
@@ -83,8 +77,6 @@ class Work:
     """Parts of this rank's mean loss; on the device, so that reading them waits for the passes."""
     loaded_at: float
     """When its samples were there, by the performance counter."""
-    parts: int = 1
-    """Logical workers of an elastic run that it computed."""
     exchanged_s: float = 0.0
     """Seconds in which gradients were exchanged with other groups."""
 
@@ -113,7 +105,6 @@ def train(run: Run) -> int:
     """Train to the last step or a notice; return the exit code, the same on every rank."""
     run.saved_at = time.monotonic()
     notice = agree(run).notice
-    run.recorder.enter(Phase.BETWEEN)
     if notice is None and evaluation_is_due(run):
         notice = evaluate(run)
     while notice is None and run.progress.step < run.config.steps:
@@ -130,19 +121,13 @@ def train(run: Run) -> int:
 def train_step(run: Run) -> StepAgreement:
     """Run one optimizer step over the global batch and log its metrics."""
     begun = time.perf_counter()
-    config, step, recorder = run.config, run.progress.step + 1, run.recorder
+    config, step = run.config, run.progress.step + 1
     scale = scale_of(config, run.progress)
-    recorder.enter(Phase.LOADER, step)
-    if run.clock:
-        run.clock.begin()
+    watchdog.enter(DATA)
     work = (run.compute or compute)(run, scale)
     grad_norm_on_device = run.network.clip(config.optimizer.clip_norm, scale)
     # Read only here: the device has all passes queued before the host waits for it.
     loss, grad_norm = float(sum(work.losses.tolist())), float(grad_norm_on_device)
-    if not work.exchanged_s:
-        if run.clock:
-            run.clock.computed()
-        recorder.enter(Phase.AGREE)
     computed = time.perf_counter()
     agreed = agree(run, loss, grad_norm)
     exchanged = time.perf_counter()
@@ -150,9 +135,8 @@ def train_step(run: Run) -> StepAgreement:
     if not is_usable(agreed.loss, scale, finite=finite):
         run.checkpointer.check_replicas(run.progress.step)  # one of them may be the cause
         raise not_finite(step, agreed.loss, grad_norm)
-    recorder.enter(Phase.UPDATE)
     lr = update(run, scale, finite=finite)
-    recorder.enter(Phase.BETWEEN)
+    watchdog.describe(number=step)
     run.meter.step(
         step=step,
         loss=agreed.loss,
@@ -162,17 +146,14 @@ def train_step(run: Run) -> StepAgreement:
         loader_time_s=work.loaded_at - begun,
         collective_time_s=exchanged - computed + work.exchanged_s,
     )
-    if run.clock and work.parts and (own := run.clock.seconds()):
-        times = [seconds / work.parts for seconds in (exchanged - begun, *own)]
-        recorder.add_step(StepTimes(step, *times))
     end_step(run)
     return agreed
 
 
 def end_step(run: Run) -> None:
     """End or begin a profile; once the first step is done, limit what follows by the time of a step."""
-    if run.recorder.starting:
-        run.recorder.starting = False
+    if run.starting:
+        run.starting = False
         limit_collectives(run.config.collective_timeout_s)
     if run.profiler:
         run.profiler.step_done(run.progress.step)
@@ -219,13 +200,9 @@ def compute(run: Run, loss_scale: float | None) -> Work:
     share = run.world.data_share(run.config.batch.global_samples)
     rows = run.loader.take(run.progress.samples + share.start, len(share))
     loaded_at = time.perf_counter()
-    run.recorder.enter(Phase.PASSES)
+    watchdog.enter(STEP)
     rows = to_device(rows, run.world.device)
-    if run.clock:
-        run.clock.start()
     losses_M = run.network.passes.forward_backward(rows, loss_scale)
-    if run.clock:
-        run.clock.reduced()
     return Work(losses=losses_M, loaded_at=loaded_at)
 
 
@@ -250,11 +227,8 @@ def agree(run: Run, loss: float = 0.0, grad_norm: float = 0.0) -> StepAgreement:
 def evaluate(run: Run) -> str | None:
     """Evaluate on the held-out windows; return a notice that ended it early."""
     begun = time.perf_counter()
-    recorder = run.recorder
-    loss = run.evaluator.loss(
-        run.network, run.world, run.notice, lambda: recorder.enter(Phase.EVALUATION)
-    )
-    recorder.enter(Phase.BETWEEN)
+    loss = run.evaluator.loss(run.network, run.world, run.notice, lambda: watchdog.enter(EVAL))
+    watchdog.enter(STEP)
     if loss is None:
         return agree(run).notice
     record_evaluation(run, run.progress.step, loss, time.perf_counter() - begun)
@@ -283,20 +257,19 @@ def save_if_due(run: Run, time_due: bool) -> None:
         limit = run.config.collective_timeout_s / 2  # the other ranks wait in a collective
 
         def give_up(waited_s: float) -> bool:
-            run.recorder.renew()  # storage is slow, not this rank
+            watchdog.still_working()  # storage is slow, not this rank
             return waited_s > limit or run.notice.is_set()
 
         begun = time.perf_counter()
-        run.recorder.enter(Phase.SAVE)
-        run.checkpointer.save(run.progress, reason, give_up)
-        run.recorder.enter(Phase.BETWEEN)
+        with watchdog.during(SAVE):
+            run.checkpointer.save(run.progress, reason, give_up)
         run.meter.add_stall(time.perf_counter() - begun)
         run.saved_at = time.monotonic()
 
 
 def finish(run: Run) -> int:
     """Save the last step and wait until it is committed; return the exit code."""
-    run.recorder.enter(Phase.FINISH)
+    watchdog.enter(SAVE)
     begun, step = time.perf_counter(), run.progress.step
     patience = run.config.collective_timeout_s
     if run.checkpointer.saved_step != step:
@@ -309,7 +282,7 @@ def finish(run: Run) -> int:
 
 def stop_on_notice(run: Run, notice: str) -> int:
     """Save the current step within the deadline; return the exit code."""
-    run.recorder.enter(Phase.FINISH)
+    watchdog.enter(SAVE)
     begun, step = time.perf_counter(), run.progress.step
     left = run.notice.seconds_left(run.deadline_s)
     run.events.write(

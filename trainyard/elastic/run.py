@@ -480,7 +480,8 @@ class Run:
         found: list[T] = []
         problem, begun = "", time.monotonic()
         try:
-            found.append(interruptible(work, self._membership.why_not_wait))
+            with watchdog.during(IDLE):  # another group may hang, not this one
+                found.append(interruptible(work, self._membership.why_not_wait))
         except Lost as error:
             problem = str(error)
             self._membership.give_up()

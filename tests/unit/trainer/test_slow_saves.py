@@ -20,12 +20,11 @@ from training.spec import EXIT_DONE, EXIT_PREEMPTED
 from training.trainer import loop
 from training.trainer.checkpointing import Checkpointer
 from training.trainer.config.parallel import Layout
-from training.trainer.flight.recorder import Recorder
-from training.trainer.flight.ring import Phase
 from training.trainer.parallel.world import World
 from trainyard.run_logs import EventLog
 from trainyard.store.fence import PosixFence
 from trainyard.store.posix import PosixStore
+from trainyard.watchdog import SAVE, watchdog
 
 DEADLINE_S = 60.0
 
@@ -134,22 +133,16 @@ def test_a_checkpoint_of_an_earlier_step_does_not_make_a_run_done(
     assert saver.conclude(2, intended, DEADLINE_S) == intended
 
 
-def marked(recorder: Recorder, phase: Phase, times: int) -> None:
-    """Wait until a rank has marked this phase so often again."""
-    before = recorder.marks
-    until(lambda: recorder.marks >= before + times, "marks", DEADLINE_S)
-    assert recorder.phase == phase
-
-
 def test_a_rank_that_waits_for_the_save_before_makes_progress(
-    saver: Checkpointer, disk: Disk
+    saver: Checkpointer, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    marks: list[str] = []
+    monkeypatch.setattr(watchdog, "still_working", lambda: marks.append(watchdog.phase))
     run: Any = SimpleNamespace(
         config=SimpleNamespace(steps=10, collective_timeout_s=4 * DEADLINE_S),
         progress=progress_of(2),
         save_policy=SimpleNamespace(reason=lambda step, *, time_due: "test"),
         notice=threading.Event(),
-        recorder=Recorder(),
         checkpointer=saver,
         meter=SimpleNamespace(add_stall=lambda seconds: None),
     )
@@ -158,8 +151,7 @@ def test_a_rank_that_waits_for_the_save_before_makes_progress(
     with ThreadPoolExecutor(1) as pool:
         saved = pool.submit(loop.save_if_due, run, False)
         try:
-            until(lambda: run.recorder.phase == Phase.SAVE, "the save", DEADLINE_S)
-            marked(run.recorder, Phase.SAVE, 3)
+            until(lambda: marks[:3] == [SAVE] * 3, "marks", DEADLINE_S)
         finally:
             disk.free.set()
         saved.result(DEADLINE_S)

@@ -8,7 +8,7 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 from infra.observability import series
-from tests.unit.trainer.test_flight_files import CULPRIT
+from tests.unit.trainyard.test_culprits import CULPRIT
 from trainyard import prometheus
 from trainyard.prometheus import RunCollector
 from trainyard.run_logs import StepMetrics, Totals

@@ -29,15 +29,6 @@ class EvaluationConfig:
 class ReportConfig:
     """Progress lines, Prometheus and MLflow; metrics.jsonl always has every step."""
 
-    hang_after_s: float = 15.0
-    """Seconds without progress after which ranks compare what they do and name the one that the others wait for. A
-    phase that usually takes longer gets three times as long."""
-    end_hung_rank: bool = False
-    """Whether a rank that is named for a hang is killed, so that the gang restarts at once; else it restarts after
-    `collective_timeout_s`."""
-    share_window_s: float = 4.0
-    """Seconds of training over which the ranks' parts in a step are compared. A slow rank or loader is named
-    when it stands out in four of five windows."""
     every_seconds: float = 5.0
     """Seconds between progress lines."""
     metric_lines_every: int | None = None
@@ -56,8 +47,7 @@ class ReportConfig:
 
     def validate(self) -> Issues:
         """Yield what cannot work."""
-        for name in ("hang_after_s", "share_window_s", "every_seconds"):
-            yield from positive(f"report.{name}", getattr(self, name))
+        yield from positive("report.every_seconds", self.every_seconds)
         yield from positive("report.metric_lines_every", self.metric_lines_every)
         port = self.prometheus_port
         if port is not None and not 0 < port < 65536:

@@ -13,6 +13,7 @@ from training.trainer.config import ReportConfig
 from training.trainer.loop import Run
 from training.trainer.preflight import RunRequest
 from trainyard import contract, tracking
+from trainyard.watchdog import watchdog
 
 
 class Reports:
@@ -77,8 +78,7 @@ def _endpoint(run: Run, request: RunRequest, port: int) -> Callable[[], None] | 
         run.display.log(f"cannot serve Prometheus metrics at {address}:{port}: {why}")
         return None
     run.events.listen(collector.observe)
-    if run.flight:
-        run.flight.report_culprits_to(collector.add_culprit)
+    watchdog.on_culprit(collector.add_culprit)
     return close
 
 
