@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import itertools
+import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from bench import fleet, gangs, rounds, workloads
 from bench.api import Api, Json
 from bench.embedded import Embedded
 from bench.fleet import Arm, Fleet
+from bench.report import bullets
+from bench.request import Notify, Request, Result
 from bench.rounds import RoundResult
+from bench.statistics import median_and_bound
 
+SIZES: dict[str, dict[str, Any]] = {
+    "small": {"nodes": 40, "workloads": 40, "pairs": 1},
+    "full": {"nodes": 1000, "workloads": 1000, "pairs": 10},
+}
 GOAL: Final = 0.95
 """Minimum ratio of the platform's admission rate to the minimal configuration's (P9)."""
 
 WRITES_GOAL: Final = 1.1
 """Most writes to the API per gang, as a multiple of the minimal configuration's."""
-
-Progress = Callable[[str, int, int], None]
-"""Receives the activity, the number of gangs, and how many have finished."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +78,20 @@ class Outcome:
         return sum(r.violations for r in self.rounds)
 
 
-def run(cluster: Embedded, size: Size, notify: Progress) -> Outcome:
+def run(request: Request) -> Result:
+    """Compare gangs of Jobs and JobSets with pods."""
+    return compare(request, pods=True)
+
+
+def compare(request: Request, *, pods: bool) -> Result:
+    """Compare on a cluster of its own; good without violations."""
+    size = Size(**request.sizes, seed=request.seed, pods=pods)
+    with request.cluster() as cluster:
+        outcome = measure(cluster, size, request.notify)
+    return Result(text=section(outcome), good=not outcome.violations, versions="cluster")
+
+
+def measure(cluster: Embedded, size: Size, notify: Notify) -> Outcome:
     """Run all rounds on a cluster that nothing else uses."""
     api = connect(cluster, size)
     notify("rendering the fleet", 0, 0)
@@ -139,3 +157,90 @@ def load(made: Fleet, arm: Arm, size: Size, pair: int) -> list[Json]:
     if size.pods:
         return manifests
     return [workloads.render_workload(m, made.priorities) for m in manifests]
+
+
+def section(outcome: Outcome) -> str:
+    """Return the section of an admission benchmark."""
+    size = outcome.size
+    middle, low, high = median_and_bound(outcome.ratios)
+    lines = [
+        f"{size.nodes} nodes; {size.workloads} gangs{'' if size.pods else ', as Workloads without pods,'}"
+        f" queued, then released at once, in each of {2 * size.pairs} rounds (seed {size.seed}).",
+        "",
+        "| configuration | admitted/s, median (range) | finished/s, median | API writes per gang"
+        " | CPU s per gang | API server write p99, worst | evictions | late pods | violations |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for arm in (fleet.TRAINYARD_ARM, fleet.MINIMAL_ARM):
+        rounds = outcome.rounds_of(arm)
+        speeds = [r.admitted_per_s for r in rounds]
+        lines.append(
+            f"| {arm} | {statistics.median(speeds):.2f} ({min(speeds):.2f} to {max(speeds):.2f})"
+            f" | {statistics.median(r.finished_per_s for r in rounds):.2f}"
+            f" | {statistics.median(r.writes_per_gang for r in rounds):.1f}"
+            f" | {statistics.median(r.cpu_s_per_gang for r in rounds):.2f}"
+            f" | {max(r.write_p99_s for r in rounds) * 1000:.0f} ms"
+            f" | {sum(r.evictions for r in rounds)} | {sum(r.late_pods for r in rounds)}"
+            f" | {sum(r.violations for r in rounds)} |"
+        )
+    met = "met" if middle >= GOAL else "not met"
+    lines += [
+        "",
+        f"Ratio ours / minimal: **{middle:.3f}** ({low:.3f} to {high:.3f}, {size.pairs} pairs);"
+        f" the goal of {GOAL} is {met}. API writes per gang: **{outcome.writes_ratio:.2f}** times minimal's;"
+        f" the goal of at most {WRITES_GOAL} is {'met' if outcome.writes_ratio <= WRITES_GOAL else 'not met'}.",
+        "",
+        *_waits(outcome),
+        "",
+        *_costs(outcome),
+        *bullets("First violations:", [line for r in outcome.rounds for line in r.messages]),
+    ]
+    return "\n".join(lines)
+
+
+def _waits(outcome: Outcome) -> list[str]:
+    """Return a table of when parts of the gangs were admitted: the last ones may wait for others to end."""
+    parts = {"half of the gangs": 0.5, "nine tenths": 0.9, "all": 1.0}
+
+    def after(arm: str, part: float) -> float:
+        rounds = [r.admitted_after_s for r in outcome.rounds_of(arm)]
+        return statistics.median(times[math.ceil(part * len(times)) - 1] for times in rounds)
+
+    rows = (
+        f"| {name} | {after(fleet.TRAINYARD_ARM, part):.1f} s | {after(fleet.MINIMAL_ARM, part):.1f} s |"
+        for name, part in parts.items()
+    )
+    return [
+        f"| admitted after | {fleet.TRAINYARD_ARM} | {fleet.MINIMAL_ARM} |",
+        "|---|---|---|",
+        *rows,
+    ]
+
+
+def _costs(outcome: Outcome) -> list[str]:
+    """Return a table of the writes by resource and of the CPU time by service; medians over the rounds."""
+    arms = (fleet.TRAINYARD_ARM, fleet.MINIMAL_ARM)
+
+    def medians(of: Callable[[RoundResult], Mapping[str, float]]) -> dict[str, list[float]]:
+        names = sorted({name for r in outcome.rounds for name in of(r)})
+        return {
+            name: [
+                statistics.median(of(r).get(name, 0.0) for r in outcome.rounds_of(a)) for a in arms
+            ]
+            for name in names
+        }
+
+    written = medians(lambda r: r.writes)
+    used = medians(lambda r: r.cpu_s)
+    return [
+        f"| per gang | {' | '.join(arms)} |",
+        "|---|---|---|",
+        *(
+            f"| writes of `{name}` | {ours:.3f} | {least:.3f} |"
+            for name, (ours, least) in written.items()
+        ),
+        *(
+            f"| CPU ms of {name} | {1000 * ours:.1f} | {1000 * least:.1f} |"
+            for name, (ours, least) in used.items()
+        ),
+    ]

@@ -16,15 +16,16 @@ import json
 import math
 import random
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
+from bench.request import Request, Result
 from infra.cli.render import ROOT, Record, render
 from infra.config import stack_values
 
-SIZES: Final[dict[str, dict[str, int]]] = {"small": {"draws": 20}, "full": {"draws": 500}}
+SIZES: dict[str, dict[str, Any]] = {"small": {"draws": 20}, "full": {"draws": 500}}
 STACKS: Final = ("dev", "prod")
 GOAL: Final = 1.03
 CONTROL_PLANE_S: Final = 900.0
@@ -72,7 +73,6 @@ _CRDS: Final = {
 """Release that brings the kinds of an API group."""
 
 Edges = Mapping[str, frozenset[str]]
-Notify = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,19 +181,20 @@ def _draw(chance: random.Random) -> dict[str, float]:
     }
 
 
-def run(sizes: Mapping[str, int], seed: int, notify: Notify) -> tuple[str, bool]:
-    """Return the section, and whether the goal is met on all stacks."""
+def run(request: Request) -> Result:
+    """Simulate; good if the goal is met on all stacks."""
+    draws, seed = request.sizes["draws"], request.seed
     rows, chains, good = list[str](), list[str](), True
     for number, stack in enumerate(STACKS):
-        notify(f"rendering {stack}", len(STACKS), number)
+        request.notify(f"rendering {stack}", len(STACKS), number)
         values: dict[str, Any] = stack_values(ROOT / f"Pulumi.{stack}.yaml")
         found = graph(render(stack, values))
-        row, met = _row(stack, found, sizes["draws"], seed)
+        row, met = _row(stack, found, draws, seed)
         rows.append(row)
         chains += _chain(stack, found)
         good = good and met
     head = (
-        f"P10: critical path of the first `up`, simulated; {sizes['draws']} draws (seed {seed}). Control plane"
+        f"P10: critical path of the first `up`, simulated; {draws} draws (seed {seed}). Control plane"
         f" {CONTROL_PLANE_S:.0f} s (published); all other delays are assumptions, drawn from half to twice."
         " Nothing was measured on AWS."
     )
@@ -201,7 +202,7 @@ def run(sizes: Mapping[str, int], seed: int, notify: Notify) -> tuple[str, bool]
         "| stack | resources | ours | forced by the APIs | ours / forced | the same, worst draw | shape of"
         " terraform-aws-eks | |\n|---|---|---|---|---|---|---|---|"
     )
-    return "\n".join([head, "", table, *rows, "", *chains]) + "\n", good
+    return Result(text="\n".join([head, "", table, *rows, "", *chains]), good=good)
 
 
 def _row(stack: str, found: Graph, draws: int, seed: int) -> tuple[str, bool]:

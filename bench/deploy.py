@@ -14,7 +14,7 @@ import os
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -25,9 +25,10 @@ import yaml
 from bench import deployer
 from bench.api import Api
 from bench.embedded import ROOT, Embedded
+from bench.request import Notify, Request, Result
 from infra.config import stack_values
 
-SIZES: Final[dict[str, dict[str, Any]]] = {
+SIZES: dict[str, dict[str, Any]] = {
     "small": {"file": (1, 5, 15), "S3": (1, 5, 15)},
     "full": {"file": (1, 10, 100, 1000), "S3": (1, 10, 100)},
 }
@@ -70,8 +71,6 @@ for one in json.loads(pathlib.Path("resources.json").read_text()):
         new = pulumi.ComponentResource(one["type"], one["name"], None, opts)
     made[one["urn"]] = new
 """
-
-Notify = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +117,14 @@ class Outcome:
         return self.of("file")[-1].cpu_s / self.bare_cpu_s
 
 
-def run(cluster: Embedded, sizes: Mapping[str, Any], notify: Notify) -> Outcome:
+def run(request: Request) -> Result:
+    """Measure on a cluster of its own, with the sandbox's S3."""
+    with request.cluster(tuned=False) as cluster:
+        outcome = measure(cluster, request.sizes, request.notify)
+    return Result(text=section(outcome), versions="cluster")
+
+
+def measure(cluster: Embedded, sizes: Mapping[str, Any], notify: Notify) -> Outcome:
     """Measure on a cluster that nothing else uses."""
     load = os.getloadavg()[0]
     found: list[Deployed] = []

@@ -28,11 +28,11 @@ from urllib.parse import parse_qsl, urlsplit
 
 import yaml
 
-from bench.trainer import Progress
+from bench.request import Request, Result
 from infra.domain import naming
 from ops import collect
 
-SIZES: dict[str, dict[str, int]] = {
+SIZES: dict[str, dict[str, Any]] = {
     "small": {"runs": 200, "pages": 60},
     "full": {"runs": 1000, "pages": 400},
 }
@@ -46,9 +46,9 @@ _RUNNING: Final = 0.2
 Json = dict[str, Any]
 
 
-def run(sizes: Mapping[str, int], seed: int, notify: Progress) -> tuple[str, bool]:
-    """Measure. Return the section of RESULTS.md, and whether the 95th percentile is within the goal."""
-    pick = random.Random(seed)
+def run(request: Request) -> Result:
+    """Measure; good if the 95th percentile is within the goal."""
+    sizes, pick = request.sizes, random.Random(request.seed)
     items = fleet(sizes["runs"], pick)
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -62,14 +62,14 @@ def run(sizes: Mapping[str, int], seed: int, notify: Progress) -> tuple[str, boo
         names = [one["metadata"]["name"] for one in items["jobsets"]]
         times: dict[str, list[float]] = {}
         for number in range(sizes["pages"]):
-            notify("open pages", sizes["pages"], number)
+            request.notify("open pages", sizes["pages"], number)
             kind, path = _choose(pick, names)
             begun = time.monotonic()
             with opener.open(f"{root}{path}", timeout=_START_S) as answer:
                 answer.read()
             times.setdefault(kind, []).append(1000 * (time.monotonic() - begun))
             time.sleep(_PAUSE_S)
-    return _section(sizes, first, times)
+    return _section(sizes["runs"], first, times)
 
 
 def _choose(pick: random.Random, names: list[str]) -> tuple[str, str]:
@@ -81,15 +81,12 @@ def _choose(pick: random.Random, names: list[str]) -> tuple[str, str]:
     return kind, {"runs": f"/{states}", "queues": "/queues", "nodes": "/nodes"}[kind]
 
 
-def _section(
-    sizes: Mapping[str, int], first: float, times: Mapping[str, list[float]]
-) -> tuple[str, bool]:
+def _section(runs: int, first: float, times: Mapping[str, list[float]]) -> Result:
     every = sorted(one for found in times.values() for one in found)
     whole = _percentile(every, 95)
     lines = [
-        f"## Run page, {sizes['runs']} runs",
-        "",
-        f"First page {1000 * first:.0f} ms. p95 of {len(every)} pages: {whole:.0f} ms; goal {GOAL_MS:.0f} ms.",
+        f"P13: the run page over {runs} runs. First page {1000 * first:.0f} ms. p95 of {len(every)} pages:"
+        f" {whole:.0f} ms; goal {GOAL_MS:.0f} ms.",
         "",
         "| page | number | median ms | p95 ms | longest ms |",
         "|---|---|---|---|---|",
@@ -97,7 +94,7 @@ def _section(
     for kind, found in sorted(times.items()):
         middle, slow = statistics.median(found), _percentile(sorted(found), 95)
         lines.append(f"| {kind} | {len(found)} | {middle:.0f} | {slow:.0f} | {max(found):.0f} |")
-    return "\n".join(lines), whole <= GOAL_MS
+    return Result(text="\n".join(lines), good=whole <= GOAL_MS)
 
 
 def _percentile(ordered: list[float], percent: int) -> float:

@@ -7,16 +7,29 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from time import monotonic
-from typing import Final
+from typing import Any, Final
 
 from bench import fleet, gangs, rounds
 from bench.api import Api, run_parallel, wait_until
 from bench.embedded import Embedded
 from bench.gangs import Gang
 from bench.observer import Observer
+from bench.report import bullets
+from bench.request import Notify, Request, Result
 from infra.addons import kueue_config
 from infra.domain.tier import RESEARCH
 
+SIZES: dict[str, dict[str, Any]] = {
+    "small": {"nodes": 24, "low": 20, "high": 20, "kills": 4, "kill_every_s": 2.0, "seconds": 2.0},
+    "full": {
+        "nodes": 200,
+        "low": 500,
+        "high": 500,
+        "kills": 16,
+        "kill_every_s": 10.0,
+        "seconds": 15.0,
+    },
+}
 KILLED: Final = ("kueue", "controller-manager", "scheduler", "jobset")
 EVICTIONS_MAX: Final = 8
 """Of one gang. Preempted once by each wave it meets, and put back when a dead controller kept it from starting."""
@@ -38,8 +51,6 @@ STALL_S: Final = kueue_config.PRODUCTION_TIMEOUTS.start + rounds.STALL_S
 Kueue may admit a preempted gang again before the Job controller has seen it suspended. Its pods are then those of
 the previous admission and fit on no node. They are replaced when Kueue evicts the gang for not starting.
 """
-
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +147,15 @@ def storm_load(size: Size, fitting: tuple[int, ...]) -> tuple[list[Gang], list[G
     return low, high
 
 
-def run(cluster: Embedded, size: Size, notify: Progress) -> Outcome:
+def run(request: Request) -> Result:
+    """Let the storm pass over a cluster of its own."""
+    size = Size(**request.sizes, seed=request.seed)
+    with request.cluster() as cluster:
+        outcome = measure(cluster, size, request.notify)
+    return Result(text=section(outcome), good=outcome.good, versions="cluster")
+
+
+def measure(cluster: Embedded, size: Size, notify: Notify) -> Outcome:
     """Let the storm pass over a cluster that nothing else uses."""
     api = Api(cluster.kubeconfig)
     made = fleet.render_fleet(size.nodes)
@@ -239,3 +258,40 @@ def _outcome(size: Size, observer: Observer, seconds: float, kills: tuple[Kill, 
             violations=checker.violations,
             messages=tuple(checker.messages),
         )
+
+
+OVER_SHOWN: Final = 3
+"""Admissions over quota that the section lists: each names every run of the flavor."""
+
+
+def section(outcome: Outcome) -> str:
+    """Return the section of a preemption storm."""
+    size = outcome.size
+    kills = ", ".join(f"{k.service} at {k.at:g} s" for k in outcome.kills) or "none"
+    reasons = ", ".join(f"{n} {reason}" for reason, n in sorted(outcome.evictions.items()))
+    lines = [
+        f"{size.nodes} nodes; {size.low} gangs of low priority, then {size.high} of high (seed"
+        f" {size.seed}).",
+        "",
+        "| quantity | measured | required |",
+        "|---|---|---|",
+        f"| low-priority gangs finished once | {outcome.finished[LOW]} | {size.low} |",
+        f"| high-priority gangs finished once | {outcome.finished[HIGH]} | {size.high} |",
+        f"| most evictions of one gang | {outcome.most_evictions} | at most {EVICTIONS_MAX} |",
+        f"| violations (quota exceeded, partial gangs) | {outcome.violations} | 0 |",
+        f"| pods bound just after the eviction of their gang | {outcome.late_pods} |"
+        " unbounded: the Job controller deletes them |",
+        f"| admitted over quota within {RESTART_S:.0f} s after a restart of Kueue |"
+        f" {len(outcome.over_after_restart)} | unbounded: Kueue admits while it still loads its queues |",
+        f"| most GPUs admitted at once | {outcome.peak_part:.0%} | at most 100%, those aside |",
+        f"| controllers killed | {len(outcome.kills)} | {size.kills} |",
+        "",
+        f"{outcome.seconds:.0f} s from the first high-priority gang to the last completion. Evictions:"
+        f" {reasons or 'none'}; of high-priority gangs: {outcome.evictions_of_high.total()}. Killed: {kills}.",
+        *bullets("First violations:", outcome.messages),
+        *bullets(
+            "First admitted over quota after a restart of Kueue:",
+            outcome.over_after_restart[:OVER_SHOWN],
+        ),
+    ]
+    return "\n".join(lines)

@@ -12,7 +12,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic, sleep
@@ -23,13 +23,14 @@ import yaml
 from bench import fleet, rounds
 from bench.api import Api, Json, run_parallel, wait_until
 from bench.embedded import ROOT, RUN_DURATION, Embedded
+from bench.request import Notify, Request, Result
 from infra.domain import naming
 from infra.domain.published_record import from_text, to_text
 from infra.tenancy import team
 from ops.cluster import Cluster
 from ops.submission import create, queue_place, record, render
 
-SIZES: Final[dict[str, dict[str, int]]] = {
+SIZES: dict[str, dict[str, Any]] = {
     "small": {"nodes": 16, "runs": 40, "samples": 4},
     "full": {"nodes": 200, "runs": 1000, "samples": 20},
 }
@@ -40,8 +41,6 @@ _ADMITTED_S: Final = 120.0
 _SETTLE_S: Final = 1800.0
 _POLL_S: Final = 0.02
 _COMMAND_S: Final = 180.0
-
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +76,14 @@ class Counting(Cluster):
         return super()._send(method, *arguments, **more)
 
 
-def run(cluster: Embedded, sizes: Mapping[str, int], notify: Progress) -> Outcome:
+def run(request: Request) -> Result:
+    """Measure on a cluster of its own."""
+    with request.cluster() as cluster:
+        outcome = measure(cluster, request.sizes, request.notify)
+    return Result(text=section(outcome), good=outcome.good, versions="cluster")
+
+
+def measure(cluster: Embedded, sizes: Mapping[str, int], notify: Notify) -> Outcome:
     """Measure on a cluster that nothing else uses."""
     load = os.getloadavg()[0]
     api = Api(cluster.kubeconfig)
@@ -144,7 +150,7 @@ class _Bench:
         found = render.render(document, from_text(self.text), user)
         return found.run_id, found.manifests, document
 
-    def fill(self, number: int, notify: Progress) -> None:
+    def fill(self, number: int, notify: Notify) -> None:
         """Create runs that go on for ever, and wait until all are admitted."""
         _, [*_, one], _ = self._render("present", "bench")
         template = one["spec"]["template"]

@@ -13,16 +13,18 @@ from __future__ import annotations
 import math
 import re
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from bench.spot.measure import STARTS
-from bench.spot.replay import SPOT_SHARE, AlwaysSpot, Choice, Job, Ours, Policy, Result, replay
+from bench.request import Notify, Request, Result
+from bench.spot import measure as spot
+from bench.spot.replay import SPOT_SHARE, AlwaysSpot, Choice, Job, JobResult, Ours, Policy, replay
 from training.spot.decide import PATIENCE, Now, Place
 from training.spot.traces import Trace
 
+SIZES = spot.SIZES
 HOURS: Final = (6, 24)
 COST_GOAL: Final = 1.10
 LOST_GOAL: Final = 5.0
@@ -95,9 +97,13 @@ class Earned:
         return 1 / STEP_S / (cost * self.usd_per_unit)
 
 
-def measure(
-    traces: Sequence[Trace], scale: str, notify: Callable[[str, int, int], None]
-) -> list[Earned]:
+def run(request: Request) -> Result:
+    """Replay; good if any job fits."""
+    found = measure(spot.traces(request), request.sizes["starts"], request.notify)
+    return Result(text=section(found), good=bool(found))
+
+
+def measure(traces: Sequence[Trace], starts: Sequence[float], notify: Notify) -> list[Earned]:
     """Replay all jobs that fit each trace."""
     found = []
     for number, trace in enumerate(traces):
@@ -106,17 +112,17 @@ def measure(
             found += [
                 one
                 for hours in HOURS
-                for start in _starts(trace, hours, scale)
+                for start in _starts(trace, hours, starts)
                 if (one := _earned(trace, hours * 3600, start, provisioning_s))
             ]
     return found
 
 
-def _starts(trace: Trace, hours: int, scale: str) -> Iterator[int]:
+def _starts(trace: Trace, hours: int, starts: Sequence[float]) -> Iterator[int]:
     """Yield starts after which the window fits."""
     room = trace.ticks - math.ceil(_window_s(hours * 3600) / trace.gap_s)
     if room >= 0:
-        yield from sorted({int(room * share) for share in STARTS[scale]})
+        yield from sorted({int(room * share) for share in starts})
 
 
 def _window_s(work_s: int) -> int:
@@ -126,7 +132,7 @@ def _window_s(work_s: int) -> int:
 def _earned(trace: Trace, work_s: int, start: int, provisioning_s: float) -> Earned | None:
     """Return what a job earns; None where an arm does no work at all."""
     between = _between_losses_s(trace)
-    runs: dict[str, tuple[Result, float]] = {}
+    runs: dict[str, tuple[JobResult, float]] = {}
     for name, trainer, on in (("ours", OURS, "policy"), ("torchrun", TORCHRUN, "spot")):
         restart = trainer.restart_s + trainer.replayed_s(between) + provisioning_s
         stretch = 1 + trainer.save_s / trainer.interval_s(between)

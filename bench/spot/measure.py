@@ -5,32 +5,37 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from bench.request import Notify, Request, RequestError, Result
+from bench.spot import synthetic
 from bench.spot.optimum import cheapest
 from bench.spot.replay import (
     SPOT_SHARE,
     AlwaysOnDemand,
     AlwaysSpot,
     Job,
+    JobResult,
     Ours,
     Policy,
-    Result,
     UniformProgress,
     replay,
 )
 from training.spot.decide import PATIENCE
-from training.spot.traces import Trace
+from training.spot.traces import Trace, TraceError, load
 
 HOURS: Final = (6, 24, 48)
 RATIOS: Final = (1.15, 1.5, 2.0)
 """Deadline by length of the job."""
 RESTARTS_S: Final = (180, 720)
 """As in "Can't Be Late"."""
-STARTS: Final = {"small": (0.2, 0.6), "full": (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)}
-"""Starts as shares of the part of a trace at which a job still fits."""
+SIZES: dict[str, dict[str, Any]] = {
+    "small": {"starts": (0.2, 0.6), "nodes": 0},
+    "full": {"starts": (0.0, 0.2, 0.4, 0.6, 0.8, 1.0), "nodes": 0},
+}
+"""`starts`: as shares of the part of a trace at which a job still fits; `nodes`: 0 for those of the trace."""
 GOAL: Final = 1.10
 HOW: Final = (
     "exact dynamic programming backwards over the ticks of the trace, over work left and capacity held, with "
@@ -46,7 +51,7 @@ class Replayed:
     trace: Trace
     job: Job
     optimum: float
-    results: dict[str, Result]
+    results: dict[str, JobResult]
 
     def ratio(self, policy: str) -> float | None:
         """Cost over the optimum's; None: the job did not end in time."""
@@ -54,14 +59,28 @@ class Replayed:
         return None if found.finished_s is None else found.cost / self.optimum
 
 
-def measure(
-    traces: Sequence[Trace], scale: str, notify: Callable[[str, int, int], None]
-) -> list[Replayed]:
+def run(request: Request) -> Result:
+    """Replay; good if our policy missed no deadline."""
+    found = measure(traces(request), request.sizes["starts"], request.notify)
+    return Result(text=section(found), good=in_time(found), values=as_json(found))
+
+
+def traces(request: Request) -> list[Trace]:
+    """Return the recorded traces, or synthetic ones where none are named. Raises RequestError."""
+    if not request.traces:
+        return synthetic.traces(request.seed)
+    try:
+        return load(request.traces, request.sizes["nodes"] or None)
+    except (TraceError, OSError) as error:
+        raise RequestError(f"--traces: {error}") from None
+
+
+def measure(traces: Sequence[Trace], starts: Sequence[float], notify: Notify) -> list[Replayed]:
     """Replay all jobs that fit each trace."""
     found = []
     for number, trace in enumerate(traces):
         notify("replay", len(traces), number)
-        found += [_replayed(trace, job) for job in jobs(trace, STARTS[scale])]
+        found += [_replayed(trace, job) for job in jobs(trace, starts)]
     return found
 
 
@@ -172,14 +191,6 @@ def section(found: Sequence[Replayed]) -> str:
         "|---|---|---|---|---|---|---|",
         *(_row(name, group, "ours") for name, group in _groups(found)),
     ]
-    lines += [
-        "",
-        "Mean cost in on-demand hours of the gang, and late jobs in brackets:",
-        "",
-        f"| trace and job | optimum | {' | '.join(POLICIES)} |",
-        f"|---|---|{'---|' * len(POLICIES)}",
-        *(_costs(name, group) for name, group in _by_job(found)),
-    ]
     if ours["mean"] is not None and uniform["mean"] is not None and uniform["mean"] > 1:
         closed = (uniform["mean"] - ours["mean"]) / (uniform["mean"] - 1)
         lines += [
@@ -200,27 +211,6 @@ def _groups(found: Sequence[Replayed]) -> Iterator[tuple[str, list[Replayed]]]:
             [o for o in found if o.job.deadline and o.job.end_s == round(o.job.work_s * ratio)],
         )
     yield "batch", [one for one in found if not one.job.deadline]
-
-
-def _by_job(found: Sequence[Replayed]) -> Iterator[tuple[str, list[Replayed]]]:
-    """Group by trace, length and deadline; restarts and starts are taken together."""
-    groups: dict[str, list[Replayed]] = {}
-    for one in found:
-        job = one.job
-        kind = f"within {job.end_s / 3600:g} h" if job.deadline else "batch"
-        name = f"{one.trace.name}: {job.work_s // 3600} h {kind}"
-        groups.setdefault(name, []).append(one)
-    yield from groups.items()
-
-
-def _costs(name: str, group: Sequence[Replayed]) -> str:
-    cells = [f"{statistics.mean(one.optimum for one in group) / 3600:.1f}"]
-    for policy in POLICIES:
-        results = [one.results[policy] for one in group]
-        late = sum(r.finished_s is None for r in results)
-        mean = statistics.mean(r.cost for r in results) / 3600
-        cells.append(f"{mean:.1f}" + (f" ({late})" if late else ""))
-    return f"| {name} | {' | '.join(cells)} |"
 
 
 def _row(name: str, found: Sequence[Replayed], policy: str) -> str:

@@ -41,7 +41,7 @@ class Job:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Result:
+class JobResult:
     """A replayed job."""
 
     cost: float
@@ -135,7 +135,7 @@ def _kept_or_any(now: Now) -> str:
     return now.pool if now.pool in now.available else min(now.available, default="")
 
 
-def replay(trace: Trace, job: Job, policy: Policy, share: float = SPOT_SHARE) -> Result:
+def replay(trace: Trace, job: Job, policy: Policy, share: float = SPOT_SHARE) -> JobResult:
     """Return what the job costs with this policy."""
     left, pending, cost, losses = float(job.work_s), 0.0, 0.0, 0
     held: Choice = (Place.WAIT, "")
@@ -164,8 +164,8 @@ def replay(trace: Trace, job: Job, policy: Policy, share: float = SPOT_SHARE) ->
         restarting = min(pending, paid)
         pending, left, cost = pending - restarting, left - (paid - restarting), cost + price * paid
         if left <= 0:
-            return Result(cost=cost, finished_s=elapsed + paid, losses=losses, work_s=job.work_s)
-    return Result(cost=cost, finished_s=None, losses=losses, work_s=job.work_s - left)
+            return JobResult(cost=cost, finished_s=elapsed + paid, losses=losses, work_s=job.work_s)
+    return JobResult(cost=cost, finished_s=None, losses=losses, work_s=job.work_s - left)
 
 
 def _ticks(trace: Trace, job: Job) -> Iterable[frozenset[str]]:

@@ -10,13 +10,14 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from bench.request import Request, Result
 from bench.statistics import median_and_bound
-from bench.trainer import Progress, isolated
+from bench.trainer import isolated
 from trainyard.store import hashes
 
-SIZES: dict[str, dict[str, int]] = {
+SIZES: dict[str, dict[str, Any]] = {
     "small": {"megabytes": 48, "rounds": 2},
     "full": {"megabytes": 1000, "rounds": 12},
 }
@@ -51,8 +52,9 @@ class SaveLoadResult:
     """Whether every tensor was restored unchanged."""
 
 
-def run(sizes: Mapping[str, int], seed: int, notify: Progress) -> tuple[str, bool]:
+def run(request: Request) -> Result:
     """Rounds of one save and one load of each arm, forwards and backwards in turn."""
+    sizes, seed, notify = request.sizes, request.seed, request.notify
     results: dict[str, list[SaveLoadResult]] = {name: [] for name in TITLES}
     hash_s: dict[str, list[float]] = {name: [] for name in hashes.ALGORITHMS}
     with tempfile.TemporaryDirectory() as folder:
@@ -67,7 +69,7 @@ def run(sizes: Mapping[str, int], seed: int, notify: Progress) -> tuple[str, boo
     wrong = [name for name, found in results.items() if not all(one.right for one in found)]
     text = table(results, sizes, seed, hash_s)
     text += "".join(f"\n- NOT restored as it was: {TITLES[name]}." for name in wrong)
-    return text, not wrong
+    return Result(text=text, good=not wrong, versions="libraries")
 
 
 def measure(name: str) -> SaveLoadResult:

@@ -8,12 +8,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, cast
+from typing import Any, Final, cast
 
+from bench.request import Request, Result
 from bench.statistics import median_and_bound
-from bench.trainer import SAVE_INTERVAL_S, Progress, isolated
+from bench.trainer import SAVE_INTERVAL_S, isolated
 
-SIZES: dict[str, dict[str, int]] = {
+SIZES: dict[str, dict[str, Any]] = {
     "small": {"megabytes": 48, "rounds": 2, "steps": 3},
     "full": {"megabytes": 480, "rounds": 10, "steps": 6},
 }
@@ -51,8 +52,9 @@ class SaveResult:
     """From the end of the call to the end of the save, per gigabyte."""
 
 
-def run(sizes: Mapping[str, int], seed: int, notify: Progress) -> tuple[str, bool]:
+def run(request: Request) -> Result:
     """Rounds of one save of each arm among steps of each kind, forwards and backwards in turn."""
+    sizes, seed, notify = request.sizes, request.seed, request.notify
     turns = [
         (name, kind)
         for kind in STEP_KINDS
@@ -72,7 +74,7 @@ def run(sizes: Mapping[str, int], seed: int, notify: Progress) -> tuple[str, boo
                 copies.append(worker.submit(copy_s).result())
                 for turn in turns if number % 2 == 0 else reversed(turns):
                     results[turn].append(worker.submit(measure, *turn, sizes["steps"]).result())
-    return table(results, copies, sizes, seed), True
+    return Result(text=table(results, copies, sizes, seed), versions="libraries")
 
 
 def _saves_in_background(name: str) -> bool:

@@ -16,7 +16,7 @@ def trace(*there: bool, gpus: int = 1) -> Trace:
 
 
 def earned(one: Trace) -> list[economy.Earned]:
-    return economy.measure([one], "small", lambda *_: None)
+    return economy.measure([one], (0.2, 0.6), lambda *_: None)
 
 
 def test_where_spot_never_ends_all_cost_what_spot_costs() -> None:

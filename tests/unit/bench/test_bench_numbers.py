@@ -12,7 +12,7 @@ import pytest
 from bench import admission, fleet, gangs, latency, report, storm
 from bench.fleet import Fleet
 from bench.rounds import RoundResult
-from bench.statistics import median_and_bound
+from bench.statistics import interleaved, median_and_bound, ratios
 from infra.addons import kueue_config
 from infra.domain import naming
 from sandbox import service_config
@@ -77,6 +77,17 @@ def test_the_bound_of_a_median_has_95_percent_confidence(count: int, dropped: in
 def test_the_bound_of_thousands_of_values_is_close_to_their_median() -> None:
     middle, low, high = median_and_bound(range(3001))
     assert (middle, low, high) == (1500, 1446, 1554)
+
+
+def test_arms_take_turns_and_ratios_are_those_of_a_round() -> None:
+    calls: list[str] = []
+    arms = {name: lambda name=name: calls.append(name) for name in ("a", "b")}
+    assert interleaved(arms, 3, lambda *_: None) == {"a": [None] * 3, "b": [None] * 3}
+    assert "".join(calls) == "abbaab"
+    found = ratios([2.0, 6.0], [1.0, 2.0])
+    assert str(found) == "2.50 (2.00 to 3.00)"
+    assert found.goal(2.0) == "goal at most 2: missed by 25%"
+    assert found.goal(2.0, most=False) == "goal at least 2: met"
 
 
 def test_rounds_of_a_pair_alternate(made: Fleet) -> None:
@@ -174,7 +185,7 @@ def test_the_section_says_when_parts_of_the_gangs_were_admitted() -> None:
 
     size = admission.Size(nodes=1, workloads=4, pairs=1, seed=1)
     ours, least = made(fleet.TRAINYARD_ARM, 1, 2, 3, 40), made(fleet.MINIMAL_ARM, 2, 4, 6, 8)
-    text = report.admission(admission.Outcome(size=size, rounds=(ours, least)))
+    text = admission.section(admission.Outcome(size=size, rounds=(ours, least)))
     assert "| half of the gangs | 2.0 s | 4.0 s |" in text
     assert "| all | 40.0 s | 8.0 s |" in text
 

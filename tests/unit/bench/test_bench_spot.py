@@ -68,7 +68,7 @@ def test_the_optimum_is_the_cheapest_of_all_sequences(seed: int) -> None:
 
 @cache
 def replayed() -> list[Replayed]:
-    return measure(synthetic.traces(7, 2), "small", lambda *_: None)
+    return measure(synthetic.traces(7, 2), (0.2, 0.6), lambda *_: None)
 
 
 def test_no_deadline_is_missed_and_uniform_progress_is_not_cheaper() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bench.trainer import TRACES
+from bench.request import TRACES
 from training import advise as command
 from training.deployment.advice import Market, Work, advise
 
