@@ -12,11 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.elastic_programs import ENDLESS, PLAIN, Group, Programs, children
+from bench import elastic
+from bench.groups import Programs, children
+from bench.request import ROOT
 from trainyard.contract import EXIT_BAD_CONFIG, EXIT_PREEMPTED
 
 Make = Callable[..., Programs]
-SIGNALS = {"killed": signal.SIGKILL, "leaves": signal.SIGTERM, "silent": signal.SIGSTOP}
+PLAIN = ROOT / "examples" / "elastic" / "train.py"
+ENDLESS = "1000000"
 
 
 @pytest.fixture
@@ -33,34 +36,23 @@ def make(tmp_path: Path) -> Iterator[Make]:
         one.stop()
 
 
+def assert_undisturbed(run: Programs, ranks: int = 1) -> None:
+    """Every loss is that of a run of one group, and no step is missing."""
+    assert run.compare(ranks) == ([], [])
+
+
 @pytest.mark.long(120)
 def test_any_order_of_changes_leaves_every_loss_as_it_was(
     make: Make, request: pytest.FixtureRequest
 ) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
-    changes = 200 if request.config.getoption("--full") else 8
-    run, chosen = make(), random.Random(seed)
-    alive = [run.start()]
-    run.settle(alive)
-    for _ in range(changes):
-        if len(alive) < 2 or (len(alive) < 3 and chosen.random() < 0.5):
-            alive.append(run.join(alive))
-            continue
-        change(run, alive, chosen.choice(sorted(SIGNALS)), chosen)
+    run = make()
+    plan = elastic.plan_changes(200 if request.config.getoption("--full") else 8, seed)
+    moments = elastic.play(run, plan, random.Random(seed), lambda *_: None)
+    assert [kind for kind, _, _ in moments] == plan
     run.stop()
-    assert run.compare() > changes
-
-
-def change(run: Programs, alive: list[Group], kind: str, chosen: random.Random) -> None:
-    """Take one group away."""
-    victim = alive.pop(chosen.randrange(len(alive)))
-    victim.send(SIGNALS[kind])
-    if kind == "leaves":
-        assert victim.end() == EXIT_PREEMPTED
-    run.settle(alive)
-    if kind == "silent":
-        victim.send(signal.SIGKILL)
+    assert_undisturbed(run)
 
 
 def test_a_run_that_has_lost_all_groups_goes_on_from_its_newest_checkpoint(make: Make) -> None:
@@ -72,9 +64,9 @@ def test_a_run_that_has_lost_all_groups_goes_on_from_its_newest_checkpoint(make:
     again = run.start()
     run.until(lambda: again.last > first.last + 2, "more steps", [again])
     run.stop()
-    assert again.steps[0][0] % 5 == 1
-    assert again.steps[0][0] > 1
-    run.compare()
+    assert again.steps[0].number % 5 == 1
+    assert again.steps[0].number > 1
+    assert_undisturbed(run)
 
 
 @pytest.mark.parametrize("save_every", [5, 0])
@@ -88,7 +80,7 @@ def test_a_group_that_was_stopped_and_replaced_joins_again(make: Make, save_ever
     first.send(signal.SIGCONT)
     run.settle([first, second])
     run.stop()
-    run.compare()
+    assert_undisturbed(run)
 
 
 def test_an_operator_s_notice_stops_all_groups_with_a_checkpoint(make: Make) -> None:
@@ -112,7 +104,7 @@ def test_a_run_with_too_few_groups_waits_and_a_loss_stops_it(make: Make) -> None
     second = run.join([first])
     second.send(signal.SIGKILL)
     assert first.end() == EXIT_PREEMPTED
-    run.compare()
+    assert_undisturbed(run)
 
 
 def test_a_spare_computes_nothing_and_replaces_a_lost_group(make: Make) -> None:
@@ -123,7 +115,7 @@ def test_a_spare_computes_nothing_and_replaces_a_lost_group(make: Make) -> None:
     first.send(signal.SIGKILL)
     run.settle([spare])
     run.stop()
-    run.compare()
+    assert_undisturbed(run)
 
 
 def test_a_group_with_another_program_is_refused(make: Make, tmp_path: Path) -> None:
@@ -159,7 +151,7 @@ def test_groups_whose_ranks_hold_one_model_together(make: Make) -> None:
     third.send(signal.SIGTERM)
     run.settle([first])
     run.stop()
-    run.compare(ranks=2)
+    assert_undisturbed(run, ranks=2)
 
 
 @pytest.mark.long(60)
@@ -172,4 +164,4 @@ def test_the_trainer_of_hugging_face(make: Make, environment: Path) -> None:
     first.send(signal.SIGKILL)
     run.settle([second])
     run.stop()
-    run.compare()
+    assert_undisturbed(run)
