@@ -1,4 +1,4 @@
-"""Random changes of the membership, as `python -m bench elastic` plays them: no loss differs in any bit."""
+"""Random changes of the membership of the trainer: no loss differs in any bit."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from typing import Final
 
 TAKE_OVER_S: Final = 2.5
 """From the loss of a group that falls silent, as with its node, to the first step with a spare: p95 of 20, 2.16 s
-by `python -m bench elastic --scale full`, rounded up. Of it 2 s are `groups.silent_after_s`."""
+on 2026-11-27, rounded up. Of it 2 s are `groups.silent_after_s`."""
 _MOST: Final = 4
 
 

@@ -11,8 +11,6 @@ import pytest
 import torch
 
 from bench.trainer.elastic_changes import calm_seconds, plan_changes, stall_seconds
-from bench.trainer.elastic_peer import judge
-from bench.trainer.elastic_traces import Stalls, replay, useful_share
 from training.config_errors import ConfigError
 from training.trainer.config import parse, world_issues
 from trainyard.elastic.tree import (
@@ -109,15 +107,6 @@ def test_plans_are_seeded_and_stay_within_the_limits(tmp_path: Path) -> None:
     assert plan[:3] == ["joined"] * 3
 
 
-def test_an_elastic_change_costs_a_stall_and_a_restart_costs_all_groups() -> None:
-    groups = [4, 4, 3, 4]
-    # Four groups start, three stay at each of two changes, one comes.
-    elastic = useful_share(groups, 100.0, 20.0, Stalls(lost_s=1.0, joined_s=2.0))
-    assert elastic == pytest.approx(1 - (4 * 20 + 3 * 1 + 3 * 2 + 20) / 1500)
-    restarted = useful_share(groups, 100.0, 20.0, None)
-    assert restarted == pytest.approx(1 - (4 + 3 + 4) * 20 / 1500)
-
-
 def test_a_stall_is_not_part_of_the_time_of_calm_steps() -> None:
     two, one = [(step, 1.0) for step in range(2, 12)], [(step, 2.0) for step in range(12, 22)]
     two[3], one[0] = (5, 4.0), (12, 9.0)
@@ -131,33 +120,3 @@ def test_the_stall_of_a_change_is_not_that_of_the_next() -> None:
     gaps = [(at, at - before) for before, at in pairwise(ends)]
     assert stall_seconds(gaps, 20.5, 22.4, 25.7) == 1.5
     assert stall_seconds(gaps, 25.7, 30.9, math.inf) == 4.5
-
-
-def test_a_kill_is_judged_by_the_survivors_attempts() -> None:
-    def attempt(step: int, time: float, loss: float = 0.5, kept: bool = True) -> dict[str, object]:
-        return {"step": step, "time": time, "loss": loss, "kept": kept}
-
-    calm = [attempt(step, float(step)) for step in range(1, 21)]
-    before = calm[:10]
-    after = [attempt(step, step + 5.0, 0.4) for step in range(11, 21)]
-    found = judge([*before, attempt(11, 12.0, kept=False), *after], 10.5, calm)
-    assert found == {
-        "stall_s": 5.0,
-        "step_s": 1.0,
-        "discarded": 1,
-        "different_before": 0,
-        "different_after": 10,
-        "steps_after": 10,
-    }
-
-
-def test_traces_are_paid_by_what_changes_cost(tmp_path: Path) -> None:
-    file = tmp_path / "busy.json"
-    file.write_text(json.dumps({"metadata": {"gap_seconds": 100.0}, "data": [2, 1, 2]}))
-    arms = {"elastic": Stalls(lost_s=1.0, joined_s=1.0), "restart": None}
-    row = replay(file, arms, {"soon": 10.0}, step_s=0.5)
-    shares = {"elastic": 1 - (2 * 10 + 1 + 1 + 10) / 500, "restart": 1 - (2 + 1 + 2) * 10 / 500}
-    assert row["changes"] == 2
-    for arm, share in shares.items():
-        assert row["soon"][arm]["time_ratio"] == pytest.approx(1 / share)
-        assert row["soon"][arm]["steps_per_usd"] == pytest.approx(share * 3600 / 3.06 / 0.5)
