@@ -1,167 +1,236 @@
-"""P7: the trainer's overhead per step, compared with a bare loop and two peers."""
+"""P7: the trainer's overhead per step: its steps and those of a bare loop with the same model, by turns.
+
+Each arm runs in a process of its own, `python -m bench.trainer.host ARM FOLDER PAIRS`, on one thread.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import random
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from bench.statistics import median_and_bound
-from bench.trainer import Progress, host_arms, peers
+import numpy as np
+import torch
 
-SIZES: dict[str, dict[str, int]] = {"small": {"pairs": 100}, "full": {"pairs": 1000}}
+from bench.request import ROOT, Request, Result
+from bench.statistics import Bound, median_and_bound
+
+SIZES: dict[str, dict[str, Any]] = {"small": {"pairs": 100}, "full": {"pairs": 1000}}
 GOAL_MS: Final = 0.1
-"""Maximum cost of the trainer above the bare loop, from `performance.md` P7."""
-_MODULE: Final = "bench.trainer.host_arms"
-_TIMEOUT_S: Final = 900.0
-_BREAKDOWN: Final = (
-    "by section, two fifths are writing metrics.jsonl, a quarter is taking the prefetched samples, a tenth"
-    " each their conversion and the exchange between ranks; all of it Python code that the arithmetic evicted"
-    " from the caches (run back to back, these sections take a fifth of that)"
-)
-
+"""Maximum cost of the trainer above the bare loop, milliseconds (P7)."""
 TITLES: Final = {
     "control": "a second bare loop",
-    "ours": "trainer, default settings",
-    "ours_with_all": "trainer, with Prometheus and MLflow",
-    "accelerate": "accelerate",
-    "trainer": "transformers Trainer",
+    "trainer": "trainer, default settings",
+    "reporting": "trainer, with Prometheus and MLflow",
+}
+_TIMEOUT_S: Final = 900.0
+_WARM_UP: Final = 20
+_SEQUENCE: Final = 32
+_SAMPLES: Final = 4
+_SHAPE: Final[dict[str, Any]] = {
+    "vocab_size": 264,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 16,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "tie_word_embeddings": True,
+    "max_position_embeddings": _SEQUENCE,
+    "initializer_range": 0.02,
+}
+"""146 tensors: nine in each block, the final norm, and the tied embedding."""
+_CONFIG: Final = {
+    "steps": 10**7,
+    "deterministic": False,
+    "model": {
+        "vocab_size": 264,
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "layers": 16,
+        "heads": 2,
+        "kv_heads": 2,
+        "tie_embeddings": True,
+    },
+    "batch": {"global_samples": _SAMPLES, "micro_samples": _SAMPLES},
+    "schedule": {"warmup_steps": 10},
+    "evaluation": {"every_steps": None, "samples": 1},
+    "checkpoint": {"every_steps": 10**6},
 }
 
-
-@dataclass(frozen=True, kw_only=True)
-class Cost:
-    """An arm above the bare loop, milliseconds per step: median and bound."""
-
-    bare_ms: float
-    """The bare loop's own step, by the clock."""
-    clock: tuple[float, float, float]
-    cpu: tuple[float, float, float]
-    """Of the thread that trains."""
-    other_threads_ms: float
-    """CPU of the process's other threads, per step."""
+Step = Callable[[], None]
+Taken = Mapping[str, Sequence[tuple[float, float]]]
+"""Seconds of each step of `arm` and of `bare`, which has one more: by the clock, and of the thread's processor."""
 
 
-def run(sizes: Mapping[str, int], seed: int, notify: Progress) -> tuple[str, bool]:
-    """One arm after the other, each with the bare loop's steps between its own."""
-    costs: dict[str, Cost] = {}
+def run(request: Request) -> Result:
+    """Measure one arm after the other."""
+    found: dict[str, Taken] = {}
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        notify("preparing", 0, 0)
-        prepare(folder, seed)
+        prepare(folder, request.seed)
         for number, name in enumerate(TITLES):
-            notify(TITLES[name], len(TITLES), number)
-            costs[name] = arm_cost(measure(name, folder, sizes["pairs"]))
-    return table(costs, sizes["pairs"], seed), True
-
-
-def measure(name: str, folder: Path, pairs: int) -> dict[str, Any]:
-    """Return the results of the arm's process. Raises PeersError."""
-    asked = {"arm": name, "folder": str(folder), "pairs": pairs}
-    threads = {"OMP_NUM_THREADS": "1"}
-    if name in ("accelerate", "trainer"):
-        found: dict[str, Any] = peers.measure(_MODULE, asked, _TIMEOUT_S, environment=threads)
-        return found
-    done = subprocess.run(
-        [sys.executable, "-m", _MODULE],
-        cwd=peers.ROOT,
-        input=json.dumps(asked),
-        capture_output=True,
-        text=True,
-        timeout=_TIMEOUT_S,
-        env={**os.environ, **threads},
-        check=False,
-    )
-    if done.returncode or not done.stdout:
-        raise peers.PeersError(f"{name}: {' '.join(done.stderr.split())[-300:]}")
-    answer: dict[str, Any] = json.loads(done.stdout)
-    return answer
-
-
-def arm_cost(answer: Mapping[str, Any]) -> Cost:
-    """From all steps of an arm, and of the bare loop before and after each."""
-    return Cost(
-        bare_ms=1000 * statistics.median(clock for clock, _ in answer["bare"]),
-        clock=difference_ms(
-            [step[0] for step in answer["arm"]], [step[0] for step in answer["bare"]]
-        ),
-        cpu=difference_ms(
-            [step[1] for step in answer["arm"]], [step[1] for step in answer["bare"]]
-        ),
-        other_threads_ms=1000 * answer["other_threads_s"],
-    )
-
-
-def difference_ms(arm: Sequence[float], bare: Sequence[float]) -> tuple[float, float, float]:
-    """Milliseconds of each step above the mean of its two neighbours: the median and its bound.
-
-    `bare` has one more, the last.
-    """
-    neighbours = [(a + b) / 2 for a, b in pairwise(bare)]
-    return median_and_bound([1000 * (x - y) for x, y in zip(arm, neighbours, strict=True)])
+            request.notify(TITLES[name], len(TITLES), number)
+            done = subprocess.run(
+                [sys.executable, "-m", __name__, name, place, str(request.sizes["pairs"])],
+                cwd=ROOT,
+                capture_output=True,
+                text=True,
+                timeout=_TIMEOUT_S,
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
+                check=False,
+            )
+            if done.returncode:
+                raise RuntimeError(f"{name}: {' '.join(done.stderr.split())[-300:]}")
+            found[name] = json.loads(done.stdout)
+    return Result(text=section(found), versions="libraries")
 
 
 def prepare(folder: Path, seed: int) -> None:
-    """Write a token file for all arms, and a dataset and a configuration for the trainer."""
-    generator = random.Random(seed)
-    texts = folder / "texts"
+    """Write texts, the trainer's dataset of them, and its configuration."""
+    generator, texts, data = random.Random(seed), folder / "texts", folder / "data"
     texts.mkdir()
     for number in range(24):
         (texts / f"{number}.txt").write_text("".join(generator.choices("abcdefgh \n", k=4000)))
-    command = [sys.executable, "-m", "training.prepare", "--source", str(texts)]
-    prepared = folder / "data"
-    subprocess.run(
-        [*command, "--out", str(prepared)], check=True, capture_output=True, cwd=peers.ROOT
-    )
-    (folder / "tokens").mkdir()
-    content = b"".join(
-        bytes([byte, 0]) for byte in b"".join(p.read_bytes() for p in texts.iterdir())
-    )
-    (folder / "tokens" / "tokens.bin").write_bytes(content)
-    (folder / "config.yaml").write_text(host_arms.trainer_config(str(prepared)))
+    command = [sys.executable, "-m", "training.prepare", "--source", str(texts), "--out", str(data)]
+    subprocess.run(command, check=True, capture_output=True, cwd=ROOT)
+    config = {**_CONFIG, "data": {"path": str(data), "sequence_length": _SEQUENCE}}
+    (folder / "config.yaml").write_text(json.dumps(config))
 
 
-def table(costs: Mapping[str, Cost], pairs: int, seed: int) -> str:
-    """The section for RESULTS.md."""
+def above_ms(taken: Taken, clock: int) -> Bound:
+    """Return milliseconds of each step above the mean of the bare steps before and after it."""
+    neighbours = [(a[clock] + b[clock]) / 2 for a, b in pairwise(taken["bare"])]
+    return median_and_bound(
+        [1000 * (step[clock] - bare) for step, bare in zip(taken["arm"], neighbours, strict=True)]
+    )
+
+
+def section(found: Mapping[str, Taken]) -> str:
+    """Return the section of RESULTS.md."""
+    bare = 1000 * statistics.median(clock for clock, _ in found["control"]["bare"])
     lines = [
-        f"A Llama-shaped model of 146 tensors, float32, one thread: a bare loop's step takes"
-        f" {costs['control'].bare_ms:.1f} ms. Each loop runs in its own process, with a step of the"
-        f" bare loop before and after each of its {pairs} steps; the table shows the time of a step above the"
-        f" mean of these two (seed {seed}). {peers.versions('accelerate')}; all loops use the same torch and"
-        " transformers. The trainer logs every step, the peers log nothing; MLflow runs in a separate process.",
+        f"P7: the trainer's Llama with 146 tensors, float32, one thread: a bare loop's step takes {bare:.1f} ms. A"
+        f" step of the bare loop precedes and follows each of {len(found['control']['arm'])} steps; the table has"
+        " the time above the mean of these two. The trainer logs every step; MLflow runs in a separate process.",
         "",
-        "| loop | wall time above bare, ms (bound) | CPU of the training thread above bare, ms (bound)"
-        " | CPU of other threads, ms per step |",
-        "|---|---|---|---|",
+        "| loop | wall time above bare, ms (bound) | processor time of its thread above bare, ms (bound) |",
+        "|---|---|---|",
     ]
     for name, title in TITLES.items():
-        found = costs[name]
-        spans = " | ".join(
-            f"{middle:+.3f} ({low:+.3f} to {high:+.3f})"
-            for middle, low, high in (found.clock, found.cpu)
+        lines.append(f"| {title} | {above_ms(found[name], 0)} | {above_ms(found[name], 1)} |")
+    worst = max(above_ms(found["reporting"], clock) for clock in (0, 1))
+    return "\n".join([*lines, "", f"With all reporters: {worst.goal(GOAL_MS)} (ms)."])
+
+
+def bare_step(folder: Path) -> Step:
+    """Return a step that is the arithmetic, and nothing around it."""
+    from training.trainer.loss import mean_loss
+    from training.trainer.parallel.llama import Llama, LlamaSettings
+
+    torch.manual_seed(0)
+    model = Llama(LlamaSettings(**_SHAPE))
+    groups = [
+        {"params": [p for p in model.parameters() if p.ndim >= 2], "weight_decay": 0.1},
+        {"params": [p for p in model.parameters() if p.ndim < 2], "weight_decay": 0.0},
+    ]
+    optimizer = torch.optim.AdamW(groups, lr=1e-3, betas=(0.9, 0.95), fused=True)
+    batches = token_batches(folder)
+
+    def step() -> None:
+        loss = mean_loss(model, torch.from_numpy(next(batches)))
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        loss.item()
+
+    return step
+
+
+def token_batches(folder: Path) -> Iterator[Any]:
+    """Yield batches [samples, sequence + 1] of bytes, over and over."""
+    text = b"".join(path.read_bytes() for path in sorted((folder / "texts").iterdir()))
+    tokens, size = np.frombuffer(text, dtype=np.uint8).astype(np.int64), _SAMPLES * (_SEQUENCE + 1)
+    while True:
+        for first in range(0, len(tokens) - size, size):
+            yield tokens[first : first + size].reshape(_SAMPLES, _SEQUENCE + 1)
+
+
+@contextmanager
+def trainer_step(folder: Path, *settings: str) -> Iterator[Step]:
+    """Yield a step of the trainer."""
+    from training.trainer import assembly, loop
+    from training.trainer.metrics import reporting
+    from training.trainer.parallel.world import fix_numerics, join_world
+    from training.trainer.preflight import check_request
+    from trainyard.notice import Notice
+
+    run_dir = folder / f"run-{os.getpid()}"
+    request = check_request(folder / "config.yaml", list(settings), run_dir, None)
+    notice = Notice(run_dir)
+    fix_numerics(request.config)
+    with ExitStack() as stack:
+        world = stack.enter_context(join_world(request.config))
+        notice.listen(leave=lambda: None)
+        run = assembly.assemble(request, world, notice)
+        reports = reporting.Reports(run, request)
+        stack.callback(lambda: reports.close(patient=False))
+        stack.enter_context(run.display)
+
+        def step() -> None:
+            result = loop.train_step(run)
+            loop.save_if_due(run, result.time_due)
+
+        yield step
+
+
+def alternate(bare: Step, arm: Step, pairs: int) -> dict[str, list[tuple[float, float]]]:
+    """Return what the steps took, without those to warm up."""
+    taken: dict[str, list[tuple[float, float]]] = {"bare": [], "arm": []}
+
+    def timed(name: str, step: Step) -> None:
+        clock, cpu = time.perf_counter(), time.thread_time()
+        step()
+        taken[name].append((time.perf_counter() - clock, time.thread_time() - cpu))
+
+    for _ in range(_WARM_UP + pairs):
+        timed("bare", bare)
+        timed("arm", arm)
+    timed("bare", bare)
+    return {name: steps[_WARM_UP:] for name, steps in taken.items()}
+
+
+def main(name: str, folder: Path, pairs: int) -> None:
+    """Measure one arm in this process, and print the times of its steps."""
+    torch.set_num_threads(1)
+    answers = os.dup(1)
+    os.dup2(2, 1)  # keep what libraries print out of the results
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    reports = (f"report.prometheus_port={port}", f"report.mlflow=sqlite:///{folder}/mlflow.db")
+    bare = bare_step(folder)
+    with ExitStack() as stack:
+        arm = (
+            bare_step(folder)
+            if name == "control"
+            else stack.enter_context(
+                trainer_step(folder, *(reports if name == "reporting" else ()))
+            )
         )
-        lines.append(f"| {title} | {spans} | {found.other_threads_ms:.3f} |")
-    ours = costs["ours_with_all"]
-    return "\n".join([*lines, "", verdict(max(ours.clock, ours.cpu))])
+        os.write(answers, json.dumps(alternate(bare, arm, pairs)).encode())
 
 
-def verdict(more: tuple[float, float, float]) -> str:
-    """Whether the goal was met, by the worse of clock and CPU, and how sure that is."""
-    middle, low, high = more
-    if middle <= GOAL_MS:
-        result = "met" if high <= GOAL_MS else "met by the median, its bound reaches beyond"
-    else:
-        sure = "" if low > GOAL_MS else ", though its bound reaches below"
-        result = f"missed by {middle - GOAL_MS:.3f} ms{sure}: {_BREAKDOWN}"
-    return (
-        f"Goal: at most {GOAL_MS} ms per step above the bare loop, all reporters enabled; {result}."
-    )
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))

@@ -1,283 +1,228 @@
-"""P4 and P5: CPU cost of reading tokens and time to resume, compared with a numpy gather and peers."""
+"""P4 and P5: CPU cost of reading tokens, compared with a numpy gather, and time to resume at any depth."""
 
 from __future__ import annotations
 
 import json
 import math
-import os
 import statistics
-import subprocess
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
+import torch
 
-from bench.statistics import median_and_bound
-from bench.trainer import Progress, loader_files, peers
+from bench.request import Request, Result
+from bench.statistics import interleaved, median_and_bound, ratios
+from training.prepare.dataset import FORMAT, INDEX_FILE, TOKEN_BYTES, Index, Shard, token_dtype
+from training.prepare.shards import ShardWriter
 from training.trainer.data.dataset import open_version
+from training.trainer.data.prefetch import PrefetchLoader, PrefetchPlan
 from training.trainer.data.sampler import Sampler
 from training.trainer.data.windows import TokenWindows
 
-SIZES: dict[str, dict[str, int]] = {
+SIZES: dict[str, dict[str, Any]] = {
     "small": {"tokens": 12_000_000, "length": 2048, "batch": 64, "rounds": 2, "ms": 300},
     "full": {"tokens": 128_000_000, "length": 2048, "batch": 64, "rounds": 10, "ms": 1000},
 }
 """`ms`: milliseconds of CPU time of each measurement."""
-
-TITLES: Final = {
-    "gather": "numpy gather (limit)",
-    "ours": "trainer (default on CPUs)",
-    "ours_ahead": "trainer, prefetching (default with a GPU)",
-    "torchdata": "torchdata StatefulDataLoader",
-    "litdata": "litdata StreamingDataLoader",
-    "nanogpt": "nanoGPT's get_batch",
-    "mosaic": "mosaicml-streaming",
-}
-PEER_GOALS: Final = {"torchdata": 8.0, "litdata": 14.0, "nanogpt": 20.0, "mosaic": 200.0}
-"""Required speed-up of the trainer's loader, from `performance.md` P5."""
-RESUMABLE: Final = ("ours", "torchdata", "litdata", "mosaic")
 GATHER_GOAL: Final = 0.9
 RESUME_GOAL_MS: Final = 2.0
 STATE_GOAL: Final = 1024
 EXPONENT_GOAL: Final = 0.05
 DEPTHS: Final = tuple(10**power for power in range(3, 10))
 """Tokens, into a dataset of 10^9."""
-RESUME_POINTS: Final = (0.1, 0.9)
-"""Of an epoch, where peers go on."""
-PREPARE_S: Final = 900.0
-Speeds = dict[str, list[float]]
-Resumes = dict[tuple[str, float], list[tuple[float, int]]]
+VOCABULARY: Final = 50_304
+SHARD_TOKENS: Final = 4 * 1024 * 1024
+SPARSE_SHARD_TOKENS: Final = 1 << 28
 
 
-class Worker:
-    """One way to read, in a process of its own that waits between measurements."""
-
-    def __init__(self, arm: str, folder: Path, sizes: Mapping[str, int], seed: int) -> None:
-        self._arm = arm
-        words = [arm, str(folder), str(sizes["length"]), str(sizes["batch"]), str(seed)]
-        self._log = folder / f"{arm}.log"
-        with self._log.open("w") as log:
-            self._process = subprocess.Popen(
-                [str(peers.python()), "-m", "bench.trainer.loader_arms", *words],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                cwd=peers.ROOT,
-                env={**os.environ, "OMP_NUM_THREADS": "1"},
-            )
-        self._answer()
-
-    def ask(self, what: str, amount: float) -> Any:
-        """Return its answer. Raises PeersError if the process has ended."""
-        assert self._process.stdin
-        print(json.dumps([what, amount]), file=self._process.stdin, flush=True)
-        return json.loads(self._answer())
-
-    def end(self) -> None:
-        """Stop it."""
-        self._process.kill()
-        self._process.wait()
-
-    def _answer(self) -> str:
-        assert self._process.stdout
-        line = self._process.stdout.readline()
-        if not line:
-            raise peers.PeersError(f"{self._arm}: {self._log.read_text()[-300:]}")
-        return line
-
-
-def run(sizes: Mapping[str, int], seed: int, notify: Progress) -> tuple[str, bool]:
-    """Rounds of every arm, forwards and backwards in turn; one arm runs at a time."""
+def run(request: Request) -> Result:
+    """Read by turns with both loaders, then resume at each depth."""
+    sizes, seed = request.sizes, request.seed
     with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
-        prepare(folder, sizes, seed, notify)
-        workers: dict[str, Worker] = {}
-        try:
-            for arm in TITLES:
-                notify(f"starting {arm}", 0, 0)
-                workers[arm] = Worker(arm, folder, sizes, seed)
-            speeds, resumes = run_rounds(workers, sizes, notify)
-        finally:
-            for worker in workers.values():
-                worker.end()
-        notify("resuming at depth", 0, 0)
-        depths = resume_times_by_depth(folder / "sparse", sizes, seed)
-        exact = identical_across_world_sizes(folder, sizes, seed)
-    return table(speeds, resumes, depths, sizes, seed, exact=exact), exact
-
-
-def prepare(folder: Path, sizes: Mapping[str, int], seed: int, notify: Progress) -> None:
-    """The same tokens in every format."""
-    notify("writing tokens", 0, 0)
-    loader_files.write_tokens(folder, sizes["tokens"], seed)
-    loader_files.write_sparse(folder, DEPTHS[-1] + 2 * sizes["length"] * sizes["batch"])
-    notify("writing the peers' files", 0, 0)
-    command = ["-m", "bench.trainer.loader_files", str(folder), str(sizes["length"])]
-    done = subprocess.run(
-        [str(peers.python()), *command],
-        cwd=peers.ROOT,
-        capture_output=True,
-        text=True,
-        timeout=PREPARE_S,
-        check=False,
+        request.notify("writing tokens", 0, 0)
+        tokens = write_tokens(Path(place), sizes["tokens"], seed)
+        version = write_dataset(Path(place), tokens)
+        loaders = {"gather": gather(tokens, sizes, seed), "trainer": trainer(version, sizes, seed)}
+        arms = {
+            name: lambda rows=rows: _speed(rows, sizes["ms"] / 1000)
+            for name, rows in loaders.items()
+        }
+        speeds = interleaved(arms, sizes["rounds"], request.notify)
+        request.notify("resuming", 0, 0)
+        depths = resume_seconds(write_sparse(Path(place)), sizes, seed)
+        exact = identical_across_world_sizes(version, sizes, seed)
+    return Result(
+        text=section(speeds, depths, sizes, seed, exact=exact), good=exact, versions="libraries"
     )
-    if done.returncode:
-        raise peers.PeersError(f"loader_files: {done.stderr[-300:]}")
 
 
-def run_rounds(
-    workers: Mapping[str, Worker], sizes: Mapping[str, int], notify: Progress
-) -> tuple[Speeds, Resumes]:
-    """Million tokens per CPU-second, and seconds to resume with the state's bytes."""
-    speeds: Speeds = {arm: [] for arm in workers}
-    resumes: Resumes = {(arm, part): [] for arm in RESUMABLE for part in RESUME_POINTS}
-    for arm, part in resumes:  # a state that first has to be reached, and caches that are cold
-        workers[arm].ask("resume", part)
-    for number in range(sizes["rounds"]):
-        notify("rounds", sizes["rounds"], number)
-        for arm in list(workers) if number % 2 == 0 else reversed(list(workers)):
-            tokens, seconds = workers[arm].ask("speed", sizes["ms"] / 1000)
-            speeds[arm].append(tokens / seconds / 1e6)
-        for arm, part in resumes if number % 2 == 0 else reversed(list(resumes)):
-            resumes[arm, part].append(tuple(workers[arm].ask("resume", part)))
-    return speeds, resumes
+def write_tokens(folder: Path, count: int, seed: int) -> Any:
+    """Return tokens, mapped from a file."""
+    found = np.random.default_rng(seed).integers(0, VOCABULARY, size=count, dtype=np.uint16)
+    found.tofile(folder / "tokens.bin")
+    return np.memmap(folder / "tokens.bin", dtype="<u2", mode="r").view(np.ndarray)
 
 
-def resume_times_by_depth(
-    folder: Path, sizes: Mapping[str, int], seed: int
-) -> dict[int, list[float]]:
-    """Seconds from a number of samples to their successors in hand, by tokens into 10^9."""
-    (version,) = (path for path in (folder / "ours").iterdir() if path.is_dir())
+def write_dataset(folder: Path, tokens: Any) -> Path:
+    """Return the folder of the trainer's dataset with these tokens, in default shards."""
+    place = folder / "dense" / "new"
+    place.mkdir(parents=True)
+    shards = list[Shard]()
+    parts: tuple[tuple[Literal["train", "eval"], Any], ...] = (
+        ("train", tokens),
+        ("eval", tokens[:SHARD_TOKENS]),
+    )
+    for split, part in parts:
+        writer = ShardWriter(folder=place, split=split, limit=SHARD_TOKENS, vocab_size=VOCABULARY)
+        writer.add(part, begins=True)
+        writer.close()
+        shards += writer.shards
+    return _published(place, shards)
+
+
+def write_sparse(folder: Path) -> Path:
+    """Return the folder of a dataset of 10^9 tokens in sparse files, which occupy almost no disk."""
+    place = folder / "sparse" / "new"
+    place.mkdir(parents=True)
+    shards = []
+    for number in range(-(-2 * DEPTHS[-1] // SPARSE_SHARD_TOKENS)):
+        shard = Shard(
+            name=f"shard-train-{number:05d}.bin",
+            split="train",
+            tokens=SPARSE_SHARD_TOKENS,
+            sha256="",
+            documents=1,
+            starts_sha256="",
+        )
+        with (place / shard.name).open("wb") as stream:
+            stream.truncate(shard.tokens * TOKEN_BYTES["<u2"])
+        np.zeros(1, dtype="<u8").tofile(place / shard.starts_name)
+        shards.append(shard)
+    return _published(place, shards)
+
+
+def _published(place: Path, shards: list[Shard]) -> Path:
+    index = Index(
+        format=FORMAT,
+        dtype=token_dtype(VOCABULARY),
+        vocab_size=VOCABULARY,
+        boundary=0,
+        tokenizer={"kind": "bytes"},
+        source={},
+        shards=tuple(shards),
+        unigram_counts=(),
+    )
+    (place / INDEX_FILE).write_text(index.to_json())
+    return place.rename(place.parent / index.version)
+
+
+def gather(tokens: Any, sizes: Mapping[str, int], seed: int) -> Iterator[int]:
+    """Yield the tokens of each batch; the limit: one numpy gather, by a permutation that is there already."""
+    length, size = sizes["length"], sizes["batch"]
+    count = (len(tokens) - 1) // length
+    rows = np.lib.stride_tricks.sliding_window_view(tokens, length + 1)[::length][:count]
+    order = np.random.default_rng(seed).permutation(count)
+    while True:
+        for start in range(0, count - size, size):
+            yield len(rows[order[start : start + size]]) * length
+
+
+def trainer(version: Path, sizes: Mapping[str, int], seed: int) -> Iterator[int]:
+    """Yield the tokens of each step, as the trainer reads them by default on CPUs."""
+    size = sizes["batch"]
+    plan = PrefetchPlan(share=range(size), step_samples=size, end=1 << 60, steps_ahead=0)
+    feed = PrefetchLoader(_sampler(version, sizes, seed), plan, torch.device("cpu"))
+    for first in range(0, 1 << 60, size):
+        yield len(feed.take(first, size)) * sizes["length"]
+
+
+def _sampler(version: Path, sizes: Mapping[str, int], seed: int) -> Sampler:
+    opened = open_version(version, full_check=False)
+    return Sampler(TokenWindows([opened], "train", sizes["length"]), seed)
+
+
+def _speed(batches: Iterator[int], seconds: float) -> float:
+    """Return million tokens per CPU-second."""
+    tokens, begun = 0, time.process_time()
+    while (taken := time.process_time() - begun) < seconds:
+        tokens += next(batches)
+    return tokens / taken / 1e6
+
+
+def resume_seconds(version: Path, sizes: Mapping[str, int], seed: int) -> dict[int, list[float]]:
+    """Return seconds from a number of samples to their successors in hand, by tokens into 10^9."""
     taken: dict[int, list[float]] = {depth: [] for depth in DEPTHS}
     for number in range(2 * sizes["rounds"] + 1):
         for depth in DEPTHS if number % 2 == 0 else reversed(DEPTHS):
             begun = time.perf_counter()
-            opened = open_version(version, full_check=False)
-            order = Sampler(TokenWindows([opened], "train", sizes["length"]), seed)
-            rows = order.take(depth // sizes["length"], sizes["batch"])
+            rows = _sampler(version, sizes, seed).take(depth // sizes["length"], sizes["batch"])
             if number:  # the first is for the caches
                 taken[depth].append(time.perf_counter() - begun)
             assert len(rows) == sizes["batch"]
     return taken
 
 
+def identical_across_world_sizes(version: Path, sizes: Mapping[str, int], seed: int) -> bool:
+    """Whether 1, 2 and 4 ranks read the same samples for steps deep in the run, in order."""
+    order, size = _sampler(version, sizes, seed), sizes["batch"]
+    found = [
+        np.concatenate(
+            [
+                order.take(step * size + rank * (size // world), size // world)
+                for step in (0, 7, 100_003)
+                for rank in range(world)
+            ]
+        )
+        for world in (1, 2, 4)
+    ]
+    return all(np.array_equal(found[0], other) for other in found[1:])
+
+
 def depth_exponent(taken: Mapping[int, Sequence[float]]) -> float:
-    """Of depth, in the time that a resume takes: the slope of the logarithms of medians."""
+    """Return the exponent of depth in the time to resume: the slope of the logarithms of medians."""
     depths = [math.log(depth) for depth in taken]
     times = [math.log(statistics.median(times)) for times in taken.values()]
     return float(np.polyfit(depths, times, 1)[0])
 
 
-def identical_across_world_sizes(folder: Path, sizes: Mapping[str, int], seed: int) -> bool:
-    """Whether 1, 2 and 4 ranks read the same samples for steps deep in the run, in order."""
-    (version,) = (path for path in (folder / "ours").iterdir() if path.is_dir())
-    windows = TokenWindows([open_version(version, full_check=False)], "train", sizes["length"])
-    size = sizes["batch"]
-    found = []
-    for world in (1, 2, 4):
-        order, share = Sampler(windows, seed), size // world
-        steps = [
-            order.take(step * size + rank * share, share)
-            for step in (0, 7, 100_003)
-            for rank in range(world)
-        ]
-        found.append(np.concatenate(steps))
-    return all(np.array_equal(found[0], other) for other in found[1:])
-
-
-def table(
-    speeds: Speeds,
-    resumes: Resumes,
+def section(
+    speeds: Mapping[str, Sequence[float]],
     depths: Mapping[int, Sequence[float]],
     sizes: Mapping[str, int],
     seed: int,
     *,
     exact: bool,
 ) -> str:
-    """The section for RESULTS.md."""
-    named = peers.versions("torchdata", "litdata", "mosaicml-streaming")
+    """Return the section of RESULTS.md."""
+    part = ratios(speeds["trainer"], speeds["gather"])
+    slope, deepest = depth_exponent(depths), 1000 * statistics.median(depths[DEPTHS[-1]])
+    state = len(json.dumps({"samples": 10**6, "seed": seed}))
+    middle = {name: statistics.median(found) for name, found in speeds.items()}
     lines = [
-        f"{sizes['tokens'] / 1e6:.0f} M tokens of 2 bytes, {sizes['batch']} samples of"
-        f" {sizes['length']} a step; {sizes['rounds']} rounds of {sizes['ms']} ms of CPU time per"
-        f" loader, one at a time, without worker processes (seed {seed}); {named}.",
+        f"P4, P5: {sizes['tokens'] / 1e6:.0f} M tokens of 2 bytes, {sizes['batch']} samples of {sizes['length']} a"
+        f" step; {sizes['rounds']} rounds of {sizes['ms']} ms of CPU time per loader (seed {seed}).",
         "",
-        "| loader | M tokens per CPU-second, median | trainer / this (bound) | goal | |",
-        "|---|---|---|---|---|",
-    ]
-    for arm, title in TITLES.items():
-        lines.append(f"| {' | '.join(speed_cells(arm, title, speeds))} |")
-    lines += [
+        f"- Trainer's default on CPUs: {middle['trainer']:,.0f} M tokens per CPU-second; a numpy gather, the"
+        f" limit, {middle['gather']:,.0f}: {part} of it; {part.goal(GATHER_GOAL, most=False)}.",
+        f"- Resume after 10^9 tokens, in shards of {SPARSE_SHARD_TOKENS}: {deepest:.2f} ms"
+        f" (goal <= {RESUME_GOAL_MS:g}: {_met(deepest <= RESUME_GOAL_MS)}); exponent of depth {slope:+.3f}"
+        f" (goal <= {EXPONENT_GOAL}: {_met(slope <= EXPONENT_GOAL)}); state {state} bytes"
+        f" (goal <= {STATE_GOAL}: {_met(state <= STATE_GOAL)}).",
+        f"- 1, 2 and 4 ranks read {'the same' if exact else 'NOT the same'} samples for a step.",
         "",
-        "Ratios are of the trainer's default on CPUs. The difference to the gather is a fixed cost per step:"
-        " computing the order, and Python overhead. Prefetching costs more CPU time (thread wake-ups, samples"
-        " evicted from the cache before their step) but moves it off the step.",
-        "",
-        "| loader | resume at 10 % of an epoch, ms (bound) | at 90 %, ms (bound) | state, bytes |",
-        "|---|---|---|---|",
-    ]
-    for arm in RESUMABLE:
-        cells = [
-            _milliseconds([taken for taken, _ in resumes[arm, part]]) for part in RESUME_POINTS
-        ]
-        lines.append(
-            f"| {TITLES[arm]} | {' | '.join(cells)} | {resumes[arm, RESUME_POINTS[0]][0][1]} |"
-        )
-    return "\n".join([*lines, "", *depth_lines(depths, resumes), "", _order_line(exact=exact)])
-
-
-def speed_cells(arm: str, title: str, speeds: Speeds) -> list[str]:
-    """Return one row: median, ratio of the trainer's loader to this one, goal and verdict."""
-    cells = [title, f"{statistics.median(speeds[arm]):,.0f}", "", "", ""]
-    if arm in ("ours", "ours_ahead"):
-        return cells
-    ratios = [ours / other for ours, other in zip(speeds["ours"], speeds[arm], strict=True)]
-    middle, low, high = median_and_bound(ratios)
-    goal = PEER_GOALS.get(arm, GATHER_GOAL)
-    digits = 2 if middle < 10 else 0
-    cells[2] = f"{middle:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
-    cells[3] = f">= {goal:g}"
-    cells[4] = "met" if middle >= goal else f"missed by {100 * (1 - middle / goal):.0f} %"
-    return cells
-
-
-def depth_lines(depths: Mapping[int, Sequence[float]], resumes: Resumes) -> list[str]:
-    """How the time to resume depends on where: it should not."""
-    slope, deepest = depth_exponent(depths), depths[DEPTHS[-1]]
-    state = resumes["ours", RESUME_POINTS[0]][0][1]
-    middle = 1000 * statistics.median(deepest)
-    verdicts = [
-        f"exponent {slope:+.3f} (goal <= {EXPONENT_GOAL}): {_verdict(slope <= EXPONENT_GOAL)}",
-        f"{middle:.2f} ms at 10^9 tokens (goal <= {RESUME_GOAL_MS:g}): {_verdict(middle <= RESUME_GOAL_MS)}",
-        f"state {state} bytes (goal <= {STATE_GOAL}): {_verdict(state <= STATE_GOAL)}",
-    ]
-    return [
-        "Resume time of the trainer in a dataset of 10^9 tokens in 4 shards (about 0.1 ms each), from opening the"
-        " files to having the first step's samples:",
-        "",
-        "| tokens before | ms (bound) |",
+        "| tokens before | resume, ms (bound) |",
         "|---|---|",
-        *(
-            f"| 10^{round(math.log10(depth))} | {_milliseconds(depths[depth])} |"
-            for depth in depths
-        ),
-        "",
-        "; ".join(verdicts) + ".",
     ]
+    for depth, taken in depths.items():
+        lines.append(
+            f"| 10^{round(math.log10(depth))} | {median_and_bound([1000 * t for t in taken])} |"
+        )
+    return "\n".join(lines)
 
 
-def _milliseconds(taken: Sequence[float]) -> str:
-    middle, low, high = median_and_bound([1000 * seconds for seconds in taken])
-    return f"{middle:.2f} ({low:.2f} to {high:.2f})"
-
-
-def _verdict(good: bool) -> str:
+def _met(good: bool) -> str:
     return "met" if good else "missed"
-
-
-def _order_line(*, exact: bool) -> str:
-    same = "the same" if exact else "NOT the same"
-    return f"1, 2 and 4 ranks read {same} samples for a step."
