@@ -131,7 +131,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--seed", type=int, default=1, help="random seed")
     parser.add_argument("--results", type=Path, help="Markdown file whose sections are replaced")
-    for name in _SIZES:
+    parser.add_argument("--changes", type=int, help="elastic: changes of the membership to play")
+    for name in _SIZES[1:]:
         parser.add_argument(f"--{name}", type=int, help="override the scale")
     parser.add_argument(
         "--traces", type=Path, help="elastic, spot, economy: folder with recorded traces (JSON)"
