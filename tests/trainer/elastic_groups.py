@@ -24,6 +24,7 @@ ENDLESS = (
 """Settings of a run that is stopped by its test. A group that only waits for a processor is not lost."""
 SETTINGS = {1: ENDLESS, 2: (*ENDLESS, "parallel.shard=2", "groups.workers=4")}
 """By ranks of a group; those of a group of two hold one model together."""
+groups_of_one = pytest.mark.parametrize("elastic", [pytest.param(1, id="1 rank")], indirect=True)
 groups_of_two = pytest.mark.parametrize("elastic", [pytest.param(2, id="2 ranks")], indirect=True)
 groups_of_one_or_two = pytest.mark.parametrize(
     "elastic",

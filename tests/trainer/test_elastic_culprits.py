@@ -12,6 +12,7 @@ from tests.trainer.culprit_faults import Fault
 from tests.trainer.elastic_groups import (
     ElasticRun,
     advance,
+    groups_of_one,
     grown,
 )
 from tests.trainer.fault_table import Trials
@@ -20,7 +21,6 @@ from trainyard.culprits import CORRUPT, Verdicts
 
 pytestmark = pytest.mark.long(131)
 
-groups_of_one = pytest.mark.parametrize("elastic", [pytest.param(1, id="1 rank")], indirect=True)
 STEPS = 20
 """After so many, wrong values have been compared or are not there any more."""
 

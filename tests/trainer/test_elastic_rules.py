@@ -15,6 +15,7 @@ from tests.trainer.elastic_groups import (
     SILENT,
     ElasticRun,
     advance,
+    groups_of_one,
     groups_of_one_or_two,
     groups_of_two,
     grown,
@@ -190,7 +191,7 @@ def out_of_reach(_: int) -> None:
     patch.setattr(Links, "_welcome", Links._drop)
 
 
-@groups_of_one_or_two
+@groups_of_one
 def test_a_run_is_not_taken_over_while_its_lease_is_renewed(elastic: ElasticRun) -> None:
     grown(elastic, 1)
     elastic.add(out_of_reach)
