@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from functools import cache
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sandbox import paths
 from tests.trainer import culprit_faults
 from tests.trainer.culprit_faults import Fault
 from tests.trainer.fault_table import Trials
@@ -119,6 +124,35 @@ def test_of_three_replicas_the_one_that_differs_is_named_each_time(trainer: Trai
     found = files.events("culprit")
     assert [(one["symptom"], one["rank"]) for one in found] == [(CORRUPT, REPEATED.rank)] * 2
     assert "2 of 3 replicas agree" in found[0]["evidence"][0]
+
+
+PROGRAM = """
+import torch, torch.distributed as dist
+from trainyard.tensors import replicas
+
+dist.init_process_group("gloo")
+state = {"weight": torch.ones(100), "step": 1}
+replicas.check(state, 1)
+if dist.get_rank() == 1:
+    state["weight"][3] = -1.0
+replicas.check(state, 2)
+"""
+
+
+def test_a_program_compares_its_replicas_by_a_call(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=3"]
+    ended = subprocess.run(
+        [sys.executable, *torchrun, str(program)],
+        env=os.environ | {"TRAINYARD_RUN_DIR": str(tmp_path), "PYTHONPATH": str(paths.PROJECT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "step 2: rank 1 on " in ended.stderr and "nothing is saved" in ended.stderr
+    (named,) = Verdicts(tmp_path).all()
+    assert (ended.returncode, named.symptom, named.rank) == (1, CORRUPT, 1)
 
 
 def test_a_shard_is_compared_with_its_replica_only(trainer: Trainer) -> None:
