@@ -20,7 +20,7 @@ from tests.trainer.culprit_faults import Fault
 from tests.trainer.fault_table import Trials
 from tests.trainer.ranks import Ranks, RunFiles, until
 from tests.trainer.runs import Trainer, assert_same
-from trainyard.culprits import CORRUPT, NO_RANK
+from trainyard.culprits import CORRUPT, NO_RANK, Verdicts
 
 pytestmark = pytest.mark.long(89)
 

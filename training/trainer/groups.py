@@ -37,7 +37,7 @@ from trainyard.store.factory import newest_attempt
 from trainyard.store.fence import PosixFence
 from trainyard.store.interface import StaleAttempt
 from trainyard.tensors.local_tensors import local_data
-from trainyard.watchdog import LOAD, SAVE, STEP, watchdog
+from trainyard.watchdog import LOAD, STEP, watchdog
 
 MAY_DIFFER: Final = (
     "device",
@@ -109,7 +109,6 @@ def run_group(
         silent_after_s=config.groups.silent_after_s,
         timeout_s=config.collective_timeout_s,
     )
-    leader.members = members
     run.compute = computation = _GroupComputation(run)
     with leader.recording_failures(describe):
         code = EXIT_DONE
@@ -204,7 +203,6 @@ class GroupLeader:
         """So that a slow disk does not stall all groups."""
         self._opening: Future[None] | None = None
         self._resumed = False
-        self.members: elastic.Run | None = None
 
     @contextmanager
     def recording_failures(self, describe: Callable[[Exception], str | None]) -> Iterator[None]:
@@ -268,8 +266,7 @@ class GroupLeader:
     def formed(self, view: View, position: int, step: int, seconds: float) -> None:
         """See Leader."""
         run = self._run
-        size = run.world.size
-        run.meter.devices = view.groups * size
+        run.meter.devices = view.groups * run.world.size
         if position == 0 and self._opening is None:
             self._open_logs()
         if position == 0:
@@ -304,10 +301,6 @@ class GroupLeader:
             if entry.get("event") == "evaluated" and entry["step"] <= step:
                 return bool(entry["step"] == step)
         return False
-
-    def compares(self) -> None:
-        """See Leader."""
-        watchdog.enter(SAVE)
 
     def save(self, step: int) -> None:
         """See Leader."""

@@ -49,10 +49,6 @@ class Leader(Protocol):
         """Take notice of a view that this group is in; the first one records it."""
         ...
 
-    def compares(self) -> None:
-        """Take notice that this rank waits for the others, to compare states, in every group."""
-        ...
-
     def save(self, step: int) -> None:
         """Save. Raises StaleAttempt on all ranks."""
         ...
@@ -113,9 +109,6 @@ class ProgramLeader:
         if position == 0 and self._writes:
             details = view.details(seconds)
             session.current().events.write("membership", step, **details)
-
-    def compares(self) -> None:
-        """See Leader."""
 
     def save(self, step: int) -> None:
         """See Leader."""

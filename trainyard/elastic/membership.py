@@ -64,7 +64,6 @@ class Membership:
         self.run_dir = run_dir
         self._ranks, self._settings, self._minimum = ranks, settings, minimum
         self._most, self._newest_attempt = most, newest_attempt
-        self._reported: dict[str, str] = {}
         self._seen_alive = self._closed = False
         self._lease, self._unreachable = ("", 0.0), time.monotonic()
         self._silent_after_s = silent_after_s
@@ -270,7 +269,7 @@ class Membership:
 
     def adopt(self, view: View) -> None:
         """Be in this view, and watch its members: rank 0 every rank, others their counterparts and their group."""
-        self.view, self._seen_alive, self._reported = view, True, {}
+        self.view, self._seen_alive = view, True
         self.links.announce(view.number)
         own = self._ranks.rank
         self.links.watch(
@@ -308,35 +307,11 @@ class Membership:
 
     def why_lost(self, member: Member) -> str:
         """Return which rank of another group counts as lost, of those that this rank watches."""
-        if member.id in self._reported:
-            return f"group {member.id} {self._reported[member.id]}"
         for rank in range(self._ranks.count):
             why = "" if member.id == self.id else self.links.why_lost(f"{member.id}/{rank}")
             if why:
                 return f"rank {rank} of group {member.id} {why}"
         return ""
-
-    def silent_ranks(self, after: View) -> list[int]:
-        """Return the silent ranks of groups that are not in the view `after` this one; on rank 0."""
-        count = self._ranks.count
-        return [
-            position * count + rank
-            for position, member in enumerate(self.current.members)
-            if after.position(member.id) is None
-            for rank in range(count)
-            if "silent" in self.links.why_lost(f"{member.id}/{rank}")
-        ]
-
-    def lose(self, member_id: str, why: str) -> None:
-        """Count a group of this view as lost, whether it answers or not; in any thread."""
-        self._reported[member_id] = why
-
-    def superseded(self) -> bool | None:
-        """Return whether this group is in the newest view; None if it is at that one. In any thread."""
-        newest = self._views.newest()
-        if self.view is None or newest is None or newest.number <= self.view.number:
-            return None
-        return newest.position(self.id) is not None
 
     def why_not_wait(self) -> tuple[str, float]:
         """Return why it is in vain to wait for the other groups, and after which grace."""

@@ -44,7 +44,7 @@ from trainyard.elastic.views import Member, View
 from trainyard.silence import signs_of_life
 from trainyard.store.interface import StaleAttempt
 from trainyard.tensors.replicas import Replica, ReplicasDiffer, require_same
-from trainyard.watchdog import IDLE, STEP, watchdog
+from trainyard.watchdog import IDLE, SAVE, STEP, watchdog
 
 Notes = list[list[int]]
 """Of each member, by position."""
@@ -91,9 +91,7 @@ class Step:
         self.void = False
         """Whether it has to be taken again."""
         self.notes: Notes = []
-        self.missed = missed is not None
-        """Whether the other groups have taken it: its gradients are theirs, and there is nothing to compute."""
-        self.share = range(1) if warm_up else range(0) if self.missed else run.share
+        self.share = range(1) if warm_up else run.share if missed is None else range(0)
         """Logical workers of this group."""
         self._run, self._missed, self._warm_up = run, missed, warm_up
         self._loss: torch.Tensor | None = None
@@ -156,8 +154,6 @@ class Run:
         self.leaves = leaves
         self.last: tuple[int, torch.Tensor] | None = None
         """The last step that is taken and its total; None at the beginning."""
-        self.silent: list[int] = []
-        """On rank 0, the ranks that were silent when the last view ended, counted over all of its groups."""
         self._state, self._options = state, options
         self._membership, self._ranks, self._leader = membership, ranks, leader
         self._meeting = Meeting(membership.host)
@@ -194,14 +190,6 @@ class Run:
     def abandon(self) -> None:
         """Let this rank end with an error of its own, whatever becomes of the others of its group."""
         self._membership.release()
-
-    def lose(self, group: str, why: str) -> None:
-        """Go on without a group, which the program knows to be lost though it answers; in any thread."""
-        self._membership.lose(group, why)
-
-    def superseded(self) -> bool | None:
-        """Return whether this group is in the newest view; None if it is at that one. In any thread."""
-        return self._membership.superseded()
 
     def steps(self, total: int, *, warm_up: bool = True) -> Iterator[Step]:
         """Yield the steps up to `total` that this group has to take.
@@ -305,7 +293,7 @@ class Run:
             self._membership.position * self._ranks.count + rank,
         ).to_json()
         packed = torch.frombuffer(bytearray(own.ljust(_REPLICA_BYTES)), dtype=torch.uint8)
-        self._leader.compares()
+        watchdog.enter(SAVE)
         found = self._or_lost(lambda: transport.gather(packed))
         replicas = [Replica.from_json(one.numpy().tobytes()) for one in found]
         differ: ReplicasDiffer | None = None
@@ -384,7 +372,6 @@ class Run:
             wait = not fed and (ready or not leaving)
             late, self._timed_out = self._timed_out, False
             view = self._membership.next_view(reason, leaving, fed, wait=wait, late=late)
-            self.silent = self._membership.silent_ranks(view)
             if view.position(self._membership.id) is None:
                 _print(f"view {view.number} is without this group, which joins again")
                 return self._enter()
