@@ -17,7 +17,7 @@ from tests.trainer.runs import Trainer
 from trainyard.contract import CULPRIT_LINE
 from trainyard.culprits import HUNG, SLOW_RANK, Culprit, Verdicts, parse_line
 
-pytestmark = pytest.mark.long(120)
+pytestmark = pytest.mark.long(200)
 
 PROGRAM = str(Path(__file__).with_name("watched_program.py"))
 SHORT = "15,4"
