@@ -113,7 +113,7 @@ def broken(staged_team: Cluster) -> None:
 def test_rendezvous_failure_is_diagnosed_from_the_log(live: Live, broken: None) -> None:
     answer = live.await_symptom("lonely", "rendezvous-failed", deadline_s=TORCH_S)
     assert answer["headline"].endswith(": the rendezvous of its pods failed")
-    assert "launch: the nodes did not meet" in answer["evidence"][0]
+    assert "RendezvousTimeoutError" in answer["evidence"][0]
     live.stop("lonely")
 
 
