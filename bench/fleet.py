@@ -186,10 +186,6 @@ def _signals_deferred() -> Iterator[None]:
         signal.raise_signal(came[0])
 
 
-_OF_THE_SANDBOX: Final = {"VisibilityOnDemand": False}
-"""Gates without which the sandbox's Kueue does not start: it serves no aggregated API."""
-
-
 def with_production_settings(kueue: Json) -> Json:
     """Return the sandbox's Kueue configuration with all that decides on admission as on a cluster.
 
@@ -197,10 +193,9 @@ def with_production_settings(kueue: Json) -> Json:
     back that only wait for their turn. Its gates are those of a stack that steers runs; the benchmark's does not.
     """
     frameworks = kueue["integrations"]["frameworks"]
-    ours = kueue_config.scheduling_config(
+    return kueue | kueue_config.scheduling_config(
         kueue_config.PRODUCTION_TIMEOUTS, frameworks, steered=False
     )
-    return kueue | ours | {"featureGates": ours["featureGates"] | _OF_THE_SANDBOX}
 
 
 def trainyard_arm(made: Fleet, kueue: Json) -> Arm:
@@ -215,7 +210,7 @@ def minimal_arm(made: Fleet, kueue: Json) -> Arm:
     client limits, workers and frameworks stay: without them the arms would differ in what is not meant.
     """
     plain = {k: v for k, v in kueue.items() if k not in ("waitForPodsReady", "fairSharing")}
-    plain["featureGates"] = dict(_OF_THE_SANDBOX)
+    plain["featureGates"] = {}
     return Arm(
         name=MINIMAL_ARM,
         objects=tuple(minimal_objects(made)),

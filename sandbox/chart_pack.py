@@ -1,4 +1,4 @@
-"""Charts of the toolchain as archives: the same bytes on every machine, so that their digest can be pinned."""
+"""What add-ons need of the toolchain: controllers, and charts as archives, whose digest is the same everywhere."""
 
 from __future__ import annotations
 
@@ -10,28 +10,35 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+import yaml
 from rich.console import Console
 
 from infra.addons.model import ChartSource
-from infra.addons.registry import CHART_SOURCES
+from infra.addons.registry import ADD_ONS, CHART_SOURCES
 from infra.kubernetes import chart_archives
 from infra.kubernetes.helm import Chart
 from sandbox import paths, toolchain
+from sandbox.node.images import CONTROLLERS
 from sandbox.toolchain.tools import ON_DEMAND_TOOLS, Tool
 
 _TESTS: Final = "tests"
 """Folder of a chart that only its developers use; `helm package` leaves it out, too."""
+_ABOUT: Final = Path("Chart.yaml")
 _BLOCK: Final = 0xFFFF
 
 
 def provide(charts: Mapping[str, Chart], console: Console) -> None:
     """Put those of these charts that the toolchain has into the project's folder, so that they are not pulled.
 
-    `charts`: by name of the add-on. One with another digest is left to its registry, with a line that names both.
+    It also builds their controllers. `charts`: by name of the add-on. One with another digest is left to its
+    registry, with a line that names both.
 
     Raises:
-        ToolchainError: a chart's module cannot be had.
+        ToolchainError: a controller or a chart's module cannot be had.
     """
+    images = [f"{i.registry}/{i.repository}" for name in charts for i in ADD_ONS[name].images]
+    if tools := [CONTROLLERS[one].tool for one in images if one in CONTROLLERS]:
+        toolchain.ensure(console, *tools)
     for name, chart in charts.items():
         source = CHART_SOURCES.get(name)
         tool = next((t.name for t in ON_DEMAND_TOOLS if source and _is_chart(t, source)), "")
@@ -57,10 +64,19 @@ def pack(folder: Path) -> bytes:
             if path.is_file() and inside.parts[0] != _TESTS:
                 # Owner, mode and time are tarfile's defaults: those of no user, 0644 and 1970.
                 entry = tarfile.TarInfo(f"{folder.name}/{inside.as_posix()}")
-                entry.size = path.stat().st_size
-                with path.open("rb") as file:
-                    tar.addfile(entry, file)
+                content = path.read_bytes() if inside != _ABOUT else _about(path)
+                entry.size = len(content)
+                tar.addfile(entry, io.BytesIO(content))
     return _gzip(packed.getvalue())
+
+
+def _about(path: Path) -> bytes:
+    """Return Chart.yaml without the charts that lie in the published archive only: stacks turn those off."""
+    content = path.read_bytes()
+    about = yaml.safe_load(content)
+    needs = about.get("dependencies", [])
+    kept = [one for one in needs if [*path.parent.glob(f"charts/{one['name']}*")]]
+    return content if kept == needs else yaml.safe_dump(about | {"dependencies": kept}).encode()
 
 
 def _gzip(content: bytes) -> bytes:

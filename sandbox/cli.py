@@ -190,18 +190,17 @@ def _start_monitoring_later(tools: Toolchain, console: Console) -> None:
 
 
 def _monitor(_args: argparse.Namespace, console: Console) -> int:
-    from sandbox import cluster, operators, toolchain
+    from sandbox import cluster, toolchain
     from sandbox.monitoring import late_start
 
     _require_cluster()
     os.nice(late_start.NICENESS)
-    wanted = operators.local_operators()
-    tools = operators.with_operators(toolchain.ensure(console), console, wanted)
+    tools = toolchain.ensure(console)
     with sandbox_lock("sandbox monitor", console.print):
         if not cluster.is_up():
             console.print("The sandbox is down; the next `make up` starts monitoring.")
             return 0
-        cluster.up(tools, lambda text: console.print(f"  {text}", highlight=False), wanted)
+        cluster.up(tools, lambda text: console.print(f"  {text}", highlight=False))
     console.print("Monitoring runs; `make status` shows firing alerts.")
     return 0
 

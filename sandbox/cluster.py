@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 import signal
@@ -12,22 +11,21 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from infra.addons import simulated
 from sandbox import monitoring, paths, ports, process, service_config, services, supervisor
 from sandbox.certificates import CertificateAuthority, write_private
 from sandbox.monitoring import late_start, rbac, setup
 from sandbox.node import rbac as node_rbac
 from sandbox.node.runtime import stop_all
-from sandbox.operators import setup as operator_setup
 from sandbox.reporting import Report
 from sandbox.services import ClusterSettings, Probe, Service
+from sandbox.system_node import NODE, system_node
 from sandbox.toolchain import Toolchain
 
 READY_TIMEOUT_S = 120.0
@@ -62,17 +60,9 @@ class Health:
     pid: int | None
 
 
-def up(
-    tools: Toolchain,
-    report: Report,
-    operators: Collection[str] = (),
-    *,
-    queueing: bool | None = None,
-) -> ClusterSettings:
+def up(tools: Toolchain, report: Report) -> ClusterSettings:
     """Start what does not run and wait until everything is ready; idempotent.
 
-    `operators`: keys of `sandbox.operators.OPERATORS` that run, too; `tools` has their binaries. Others stop.
-    `queueing`: whether Kueue and JobSet run as services; None: as in this sandbox so far, and in a new one.
     A service whose port another program takes before it listens gets another port.
 
     Raises:
@@ -81,26 +71,15 @@ def up(
     """
     state = paths.state()
     _check_requirements(state)
-    if queueing is False and any(spec["name"] == "kueue" for spec in _recorded_specs(state)):
+    if any(spec["name"] == "kueue" for spec in _recorded_specs(state)):
         raise ClusterError(
             f"{state.home}: its Kueue and JobSet are not Helm releases, as an older version made them;"
             " the stack installs both in a new sandbox only; run `make clean`, then `make up`"
         )
     monitored = monitoring.is_enabled() and tools.can_monitor
-    if queueing is None:
-        known = {spec["name"] for spec in _recorded_specs(state)}
-        queueing = not known or "kueue" in known
     taken: frozenset[str] = frozenset()
     for left in reversed(range(START_ATTEMPTS)):
-        settings = _prepare(
-            state,
-            tools,
-            report,
-            monitored=monitored,
-            taken=taken,
-            operators=tuple(operators),
-            queueing=queueing,
-        )
+        settings = _prepare(state, tools, report, monitored=monitored, taken=taken)
         try:
             _start(settings, report)
             break
@@ -117,18 +96,13 @@ def _start(settings: ClusterSettings, report: Report) -> None:
     first, rest = services.storage_services(settings), services.controller_services(settings)
     if settings.monitored:
         rest += setup.monitoring_services(settings)
-    rest += operator_setup.operator_services(settings)
     installed, running = _installed(state, settings), _running_check(state)
     everything = _same_services(state, first + rest) and all(map(running, first + rest))
     if not (installed and everything):
         kept = [one for one in rest if installed or running(one)]
-        if _adds_operators(state, settings):
-            # Kueue looks for the kinds of jobs when it starts, then at intervals of up to two minutes: so it
-            # starts after new ones are served.
-            kept = [one for one in kept if one.name != "kueue"]
         _apply_services(state, first + kept)
         wait_ready(settings, first, report)
-        _install_add_ons(state, settings, report)
+        _create_objects(state, settings)
         _create_prometheus_token(settings)
         _apply_services(state, first + rest)
     elif not _supervisor_runs(state):
@@ -153,7 +127,7 @@ def _await_controllers(settings: ClusterSettings, report: Report) -> None:
 
 def _controllers(settings: ClusterSettings) -> Iterator[tuple[str, Probe]]:
     """Yield name and readiness probe of the pods on the controllers' node, except those without an image."""
-    selector = f"--field-selector=spec.nodeName={simulated.NODE}"
+    selector = f"--field-selector=spec.nodeName={NODE}"
     for pod in json.loads(kubectl(settings, "get", "pods", "-A", selector, "-o", "json"))["items"]:
         status, name = pod["status"], f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
         waiting = [one["state"].get("waiting", {}) for one in status.get("containerStatuses", [])]
@@ -302,8 +276,6 @@ def _prepare(
     *,
     monitored: bool,
     taken: frozenset[str] = frozenset(),
-    operators: tuple[str, ...] = (),
-    queueing: bool = True,
 ) -> ClusterSettings:
     """Ensure certificates, ports and configuration files; valid ones are kept, but no port in `taken`."""
     for folder in (state.logs, state.pids, state.volumes, state.images, state.node, state.bin):
@@ -322,8 +294,6 @@ def _prepare(
         | {front.name: CertificateAuthority(state.pki / front.name).issue(front)},
         service_account=authority.service_account_key(),
         monitored=monitored,
-        operators=operators,
-        queueing=queueing,
     )
     _write_configuration(settings)
     return settings
@@ -352,26 +322,18 @@ def _keep_namespace(path: Path, document: service_config.Document) -> None:
 def _write_configuration(settings: ClusterSettings) -> None:
     for client in service_config.CLIENTS:
         document = service_config.kubeconfig(
-            settings.ports["apiserver"], settings.ca, settings.pairs[client], client
+            settings.ports["apiserver"], settings.ca, settings.pairs[client]
         )
         path = Path(settings.kubeconfig(client))
         _keep_namespace(path, document)
         _write(path, yaml.safe_dump(document))
-    certificates = Path(settings.config("webhook"))
-    certificates.mkdir(parents=True, exist_ok=True)
-    pair = settings.pairs["webhook"]
-    _write(certificates / "tls.crt", pair.certificate.read_text())
-    _write(certificates / "tls.key", pair.key.read_text())
     for name, document in {
         "audit.yaml": service_config.audit_policy(),
         "egress.yaml": service_config.egress_selection(),
-        "kueue.yaml": service_config.kueue_config_file(settings.ports, certificates),
-        "jobset.yaml": service_config.jobset_config_file(settings.ports, certificates),
         services.KWOK_POD_COMPLETE: service_config.kwok_pod_complete(
             settings.tools.assets["kwok"] / services.KWOK_STAGES / "pod/fast/pod-complete.yaml"
         ),
         **(setup.config_files(settings) if settings.monitored else {}),
-        **operator_setup.config_files(settings),
     }.items():
         _write(Path(settings.config(name)), yaml.safe_dump(document))
 
@@ -384,20 +346,9 @@ def _write(path: Path, text: str) -> None:
     write_private(path, text.encode())
 
 
-def _add_ons(settings: ClusterSettings) -> list[dict[str, Any]]:
-    documents: list[dict[str, Any]] = []
-    for name in ("kueue", "jobset") if settings.queueing else ():
-        port = settings.ports[f"{name}-webhook"]
-        documents += service_config.add_on_documents(
-            settings.tools.assets[name], name, port, settings.ca
-        )
-    return documents + _more_objects(settings)
-
-
-def _more_objects(settings: ClusterSettings) -> list[dict[str, Any]]:
+def _objects(settings: ClusterSettings) -> list[dict[str, Any]]:
     monitored = rbac.rbac_objects() if settings.monitored else []
-    own = [*node_rbac.rbac_objects(), simulated.system_node()]
-    return [*own, *monitored, *operator_setup.operator_objects(settings)]
+    return [*node_rbac.rbac_objects(), system_node(), *monitored]
 
 
 def _create_prometheus_token(settings: ClusterSettings) -> None:
@@ -409,67 +360,18 @@ def _create_prometheus_token(settings: ClusterSettings) -> None:
 
 
 def _installed(state: paths.State, settings: ClusterSettings) -> bool:
-    """Whether the add-ons' manifests were applied for these ports, certificates and versions."""
-    marker = state.home / "add-ons.json"
-    return marker.exists() and marker.read_text() == _add_ons_key(settings)
+    """Whether the objects of the sandbox's own programs were applied."""
+    marker = state.home / "objects.json"
+    return marker.exists() and marker.read_text() == json.dumps(_objects(settings))
 
 
-def _add_ons_key(settings: ClusterSettings) -> str:
-    assets = {name: str(settings.tools.assets[name]) for name in ("kueue", "jobset")}
-    hooks: dict[str, Any] = {"queueing": settings.queueing}
-    hooks |= {name: settings.ports[f"{name}-webhook"] for name in ("kueue", "jobset")}
-    rendering = Path(service_config.__file__).read_text()
-    text = json.dumps([assets, hooks, settings.ca.read_text(), rendering, _more_objects(settings)])
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _install_add_ons(state: paths.State, settings: ClusterSettings, report: Report) -> None:
+def _create_objects(state: paths.State, settings: ClusterSettings) -> None:
     if _installed(state, settings):
         return
-    queueing = ["Kueue", "JobSet"] if settings.queueing else []
-    if names := [*queueing, *settings.operators]:
-        report(f"installing CRDs and webhooks of {', '.join(names)}")
-    dump = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-    documents = _add_ons(settings)
-    text = "---\n".join(yaml.dump(document, Dumper=dump) for document in documents)
-    kubectl(settings, "apply", "--server-side", "--force-conflicts", "-f", "-", stdin=text)
-    _wait_served(settings, documents)
-    (state.home / "add-ons.json").write_text(_add_ons_key(settings))
-
-
-def _adds_operators(state: paths.State, settings: ClusterSettings) -> bool:
-    """Whether an operator did not run before."""
-    before = {spec["name"] for spec in _recorded_specs(state)}
-    return bool({one.name for one in operator_setup.operator_services(settings)} - before)
-
-
-def _wait_served(settings: ClusterSettings, documents: Iterable[dict[str, Any]]) -> None:
-    """Wait until clients find the kinds of the CRDs among these documents.
-
-    Raises:
-        ClusterError: the API server does not serve one in time.
-    """
-    wanted: dict[str, set[str]] = {}
-    for document in documents:
-        if document["kind"] == "CustomResourceDefinition":
-            spec = document["spec"]
-            for version in (one["name"] for one in spec["versions"] if one["served"]):
-                path = f"/apis/{spec['group']}/{version}"
-                wanted.setdefault(path, set()).add(spec["names"]["kind"])
-    deadline = time.monotonic() + READY_TIMEOUT_S
-    for path, kinds in wanted.items():
-        while missing := kinds - _served_kinds(settings, path):
-            if time.monotonic() > deadline:
-                raise ClusterError(f"the API server does not serve {', '.join(sorted(missing))}")
-            time.sleep(0.1)
-
-
-def _served_kinds(settings: ClusterSettings, path: str) -> set[str]:
-    try:
-        found = json.loads(kubectl(settings, "get", "--raw", path))
-    except ClusterError:
-        return set()
-    return {one["kind"] for one in found["resources"]}
+    objects = _objects(settings)
+    listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
+    kubectl(settings, "apply", "--server-side", "--force-conflicts", "-f", "-", stdin=listed)
+    (state.home / "objects.json").write_text(json.dumps(objects))
 
 
 def _spec(service: Service) -> dict[str, Any]:

@@ -66,10 +66,6 @@ class ClusterSettings:
     service_account: KeyPair
     monitored: bool = False
     """Whether Prometheus and its exporters run."""
-    queueing: bool = True
-    """Whether Kueue and JobSet run as services; else their charts are installed as on other clusters."""
-    operators: tuple[str, ...] = ()
-    """Controllers of more job kinds that run, by key in the stack file's `operators`."""
 
     def binary(self, name: str) -> str:
         """Return the path of a tool's executable."""
@@ -106,7 +102,6 @@ def controller_services(settings: ClusterSettings) -> list[Service]:
     return [
         _controller_manager(settings),
         _scheduler(settings),
-        *((_kueue(settings), _jobset(settings)) if settings.queueing else ()),
         _kwok(settings),
         _node(settings),
         _s3(settings),
@@ -240,38 +235,6 @@ def _scheduler(settings: ClusterSettings) -> Service:
     ]
     env = {CODE_ENV: digest([Path(config)])}
     return Service("scheduler", argv, settings.https("scheduler", "/healthz"), env)
-
-
-def _kueue(settings: ClusterSettings) -> Service:
-    """Kueue reads its metrics certificate from a fixed folder; bubblewrap mounts ours there."""
-    webhook = settings.config("webhook")
-    argv = [
-        "bwrap",
-        *("--ro-bind", "/", "/"),
-        *("--dev", "/dev"),
-        *("--proc", "/proc"),
-        *("--tmpfs", "/etc"),
-        *("--ro-bind", webhook, "/etc/kueue/metrics/certs"),
-        *("--ro-bind", str(settings.state.home), str(settings.state.home)),
-        "--",
-        settings.binary("kueue-manager"),
-        f"--config={settings.config('kueue.yaml')}",
-        "--zap-log-level=info",
-    ]
-    env = {"KUBECONFIG": settings.kubeconfig("kueue"), "POD_NAMESPACE": "kueue-system"}
-    files = [Path(settings.config("kueue.yaml")), Path(settings.kubeconfig("kueue"))]
-    # Started anew it finds the CRDs of new operators at once, else within two minutes.
-    env[CODE_ENV] = "-".join([digest(files), *settings.operators])
-    return Service("kueue", argv, settings.http("kueue-health", "/readyz"), env)
-
-
-def _jobset(settings: ClusterSettings) -> Service:
-    argv = [settings.binary("jobset-manager"), f"--config={settings.config('jobset.yaml')}"]
-    env = {"KUBECONFIG": settings.kubeconfig("jobset"), "POD_NAMESPACE": "jobset-system"}
-    env[CODE_ENV] = digest(
-        [Path(settings.config("jobset.yaml")), Path(settings.kubeconfig("jobset"))]
-    )
-    return Service("jobset", argv, settings.http("jobset-health", "/readyz"), env)
 
 
 def _kwok(settings: ClusterSettings) -> Service:

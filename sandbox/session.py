@@ -16,7 +16,6 @@ from sandbox import (
     cluster,
     environment,
     example_environment,
-    operators,
     paths,
     toolchain,
 )
@@ -62,16 +61,15 @@ def open_cluster(console: Console) -> Session:
         console.print(f"  {text}", highlight=False)
 
     console.print("[bold]Toolchain[/bold]")
-    wanted = operators.local_operators()
-    tools = operators.with_operators(toolchain.ensure_for_runs(console), console, wanted)
+    tools = toolchain.ensure_for_runs(console)
     origins: dict[str, list[str]] = {}
     for name, origin in tools.sources.items():
         origins.setdefault(origin, []).append(name)
     for origin, names in origins.items():
         report(f"from {origin}: {', '.join(sorted(names))}")
-    _provide_charts(console)
+    _provide_add_ons(console)
     console.print("[bold]Cluster[/bold]")
-    settings = cluster.up(tools, report, wanted, queueing=operators.runs_queueing())
+    settings = cluster.up(tools, report)
     environment.install(settings)
     report(f"ready; kubeconfig {settings.state.kubeconfig}")
     for node in reclaim.restore("all"):
@@ -83,10 +81,10 @@ def open_cluster(console: Console) -> Session:
     return Session(settings, engine)
 
 
-def _provide_charts(console: Console) -> None:
-    """Have the charts that the local stack installs; the deployment reports an invalid file."""
+def _provide_add_ons(console: Console) -> None:
+    """Have what the local stack installs; the deployment reports an invalid file."""
     try:
-        charts = add_ons.charts(parse(stack_values(paths.PROJECT / "Pulumi.local.yaml")))
+        charts = add_ons.args(parse(stack_values(paths.PROJECT / "Pulumi.local.yaml"))).charts
     except (ConfigError, OSError):
         return
     chart_pack.provide(charts, console)

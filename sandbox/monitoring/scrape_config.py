@@ -31,11 +31,8 @@ class Files:
     rules: Path
 
 
-def prometheus_config(
-    ports: Mapping[str, int], files: Files, *, queueing: bool = False
-) -> Document:
-    """Return the content of prometheus.yaml; `queueing`: whether Kueue is a service."""
-    kueue = _static_job(series.KUEUE_JOB, ports["kueue-metrics"], **_credentials(files))
+def prometheus_config(ports: Mapping[str, int], files: Files) -> Document:
+    """Return the content of prometheus.yaml."""
     return {
         "global": {
             "scrape_interval": SCRAPE_INTERVAL,
@@ -53,7 +50,7 @@ def prometheus_config(
             },
             _gpus(ports),
             _logs(ports),
-            kueue if queueing else _kueue(ports, files),
+            _kueue(ports, files),
             _apiserver(ports, files),
             _static_job(series.STATE_JOB, ports["kube-state-metrics"], honor_labels=True),
             _loop(series.COSTS_JOB, naming.COSTS_NAMESPACE, naming.COSTS_ACCOUNT, ports, files),

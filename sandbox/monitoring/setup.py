@@ -82,9 +82,7 @@ def config_files(settings: ClusterSettings) -> dict[str, dict[str, Any]]:
         ca=settings.ca, token=token_file(settings), rules=Path(settings.config(RULES))
     )
     return {
-        CONFIGURATION: scrape_config.prometheus_config(
-            settings.ports, read, queueing=settings.queueing
-        ),
+        CONFIGURATION: scrape_config.prometheus_config(settings.ports, read),
         RULES: _with_fast_evaluation(rule_file(scrape_config.rule_facts())),
     }
 

@@ -5,7 +5,8 @@ project's virtual environment; `sandbox.trainyard.dev/examples@sha256:D` is the 
 examples/requirements.txt, which are installed when the first container needs them;
 `sandbox.trainyard.dev/ops@sha256:D` is a snapshot of the commands (ops/) and what they import;
 `sandbox.trainyard.dev/host@sha256:...` is the bare system. Images of controllers that the toolchain builds,
-`CONTROLLERS`, have the name and tag that upstream gives them. Other images cannot be pulled.
+`CONTROLLERS`, have the name and tag that upstream gives them; one by digest is the same program, whatever the
+digest. Other images cannot be pulled.
 """
 
 from __future__ import annotations
@@ -91,9 +92,11 @@ CONTROLLERS: Final[Mapping[str, Controller]] = {
 
 def resolve_image(reference: str, state: paths.State, project: Path = paths.PROJECT) -> Image:
     """Return the image that `reference` names; create it at first use. Raises ImageError."""
-    repository, _, tag = reference.rpartition(":")
+    repository, _, version = reference.partition("@")
+    if repository not in CONTROLLERS:
+        repository, _, version = reference.rpartition(":")
     if controller := CONTROLLERS.get(repository):
-        return _controller_image(reference, tag, controller)
+        return _controller_image(reference, version, controller)
     match = _REFERENCE.match(reference)
     if not match:
         raise ImageError(
@@ -211,10 +214,10 @@ def _digest(project: Path, root: Path, image: str) -> str:
     return str(module.digest(root, image))
 
 
-def _controller_image(reference: str, tag: str, controller: Controller) -> Image:
+def _controller_image(reference: str, version: str, controller: Controller) -> Image:
     tool = next(one for one in (*TOOLS, *ON_DEMAND_TOOLS) if one.name == controller.tool)
     valid = controller.tag.format(version=tool.version)
-    if tag != valid:
+    if version != valid and not version.startswith("sha256:"):
         raise ImageError(
             f"image {reference!r}: process nodes run the version that the toolchain has; valid: {valid}; use it"
         )

@@ -49,7 +49,7 @@ def started(folder: Path, add_ons: Sequence[str] = charts.QUEUEING) -> Iterator[
     os.environ.update(own)
     console = Console(force_terminal=False)
     try:
-        settings = embedded.up(toolchain.ensure(console), console.print, queueing=False)
+        settings = embedded.up(toolchain.ensure(console), console.print)
         environment.install(settings)
         charts.install(settings, console, add_ons)
         yield Cluster(settings, os.environ | environment.variables(settings))

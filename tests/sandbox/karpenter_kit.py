@@ -239,7 +239,7 @@ def _process(cluster: Cluster, binary: Path, folder: Path, types: Path) -> Itera
     port, metrics = free_port(), free_port()
     log = folder / "karpenter.log"
     argv = [
-        *(sys.executable, "-m", "sandbox.operators.isolated"),
+        *(sys.executable, "-m", "tests.sandbox.isolated"),
         f"--sockets={folder / 'sockets'}",
         *(f"--visible={path}" for path in (cluster.state.home, types)),
         *(f"--publish={port}=8081", f"--publish={metrics}=8080"),

@@ -17,7 +17,6 @@ from infra.domain.storage import Volume
 from infra.queueing import kueue, priorities
 from infra.sites.simulated import node_pools, storage
 from infra.tenancy import access, team, volumes
-from sandbox.operators import OPERATORS
 from tests.golden.example_runs import PREPARED, run
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.node_kit import trainer_image, until
@@ -30,6 +29,7 @@ from trainyard.contract import PROGRAM_FILE
 TEAM: Final = "launch"
 NAMESPACE: Final = naming.namespace(TEAM)
 SPOT: Final = "launch-spot"
+OPERATORS: Final = ("kubeflowTrainer", "trainingOperator", "mpiOperator")
 NODES: Final = 10
 """Two more than four gangs need, so that a replaced pod finds a node."""
 END_S: Final = 300.0

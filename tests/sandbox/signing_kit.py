@@ -201,7 +201,7 @@ def controller(
     config.write_text(json.dumps(_kubeconfig(cluster)))
     config.chmod(0o600)
     argv = [
-        *(sys.executable, "-m", "sandbox.operators.isolated", f"--sockets={home / 'sockets'}"),
+        *(sys.executable, "-m", "tests.sandbox.isolated", f"--sockets={home / 'sockets'}"),
         *(f"--visible={home}", f"--publish={port}=8443"),
         *(f"--reach={one}" for one in (ports["apiserver"], ports["s3"], images.port)),
         *("--", str(tools.binaries["policy-controller"])),

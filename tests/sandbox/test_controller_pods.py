@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from infra.addons import simulated
 from infra.domain import naming
 from sandbox.cluster import ClusterError
 from sandbox.node.records import Attempt, pod_folder
+from sandbox.system_node import NODE as NODE_OF_CONTROLLERS
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.node_kit import HOST, node_manifest, platform_in, until
 
@@ -100,7 +100,7 @@ def _answers(cluster: Cluster, path: str) -> bool | None:
 def _controllers(cluster: Cluster) -> list[dict[str, Any]]:
     listed = cluster.kubectl("get", "pods", "-A", "-o", "json")
     found: list[dict[str, Any]] = json.loads(listed)["items"]
-    return [one for one in found if one["spec"].get("nodeName") == simulated.NODE]
+    return [one for one in found if one["spec"].get("nodeName") == NODE_OF_CONTROLLERS]
 
 
 def test_killed_controllers_come_back_and_answer(queued: Cluster) -> None:

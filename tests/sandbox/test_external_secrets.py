@@ -162,7 +162,7 @@ def _controller(cluster: Cluster, binary: Path, folder: Path, aws_port: int) -> 
     health = free_port()
     url = f"http://{LOOPBACK}:{aws_port}"
     argv = [
-        *(sys.executable, "-m", "sandbox.operators.isolated"),
+        *(sys.executable, "-m", "tests.sandbox.isolated"),
         *(f"--sockets={folder / 'sockets'}", f"--visible={cluster.state.home}"),
         f"--publish={health}=8082",
         *(f"--reach={port}" for port in (cluster.settings.ports["apiserver"], aws_port)),

@@ -9,17 +9,27 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
+import yaml
 from rich.console import Console
 
+from infra.addons.registry import ADD_ONS
 from infra.domain import naming
-from sandbox import cluster as embedded
-from sandbox import operators
+from sandbox import charts, paths
 from sandbox.node.reclaim import reclaim, restore
 from tests.sandbox.conftest import Cluster
-from tests.sandbox.launcher_kit import NAMESPACE, SPOT, TEAM, LiveRun, platform_objects, start
-from tests.sandbox.node_kit import platform_in
+from tests.sandbox.launcher_kit import (
+    NAMESPACE,
+    OPERATORS,
+    SPOT,
+    TEAM,
+    LiveRun,
+    platform_objects,
+    start,
+)
+from tests.sandbox.node_kit import platform_in, trainer_image
 from training.deployment.launchers.restarts import STATE_FILE
 
 pytestmark = [pytest.mark.sandbox, pytest.mark.long(129)]
@@ -45,9 +55,8 @@ def _missing_programs() -> list[str]:
 @pytest.fixture(scope="module")
 def launchers(cluster: Cluster) -> Iterator[Cluster]:
     """The cluster with the three operators, built at first use, and a team; without them again at the end."""
-    console = Console(force_terminal=False)
-    tools = operators.with_operators(cluster.settings.tools, console, operators.OPERATORS)
-    embedded.up(tools, console.print, operators.OPERATORS)
+    more = _documented() | {"images": {"trainer": trainer_image()}}
+    charts.install(cluster.settings, Console(force_terminal=False), OPERATORS, more)
     # Kueue looks for kinds of jobs when it starts, then every two minutes.
     manager = ("deployment", "kueue-controller-manager", "-n", naming.KUEUE_NAMESPACE)
     cluster.kubectl("rollout", "restart", *manager)
@@ -56,7 +65,15 @@ def launchers(cluster: Cluster) -> Iterator[Cluster]:
     made = {NAMESPACE: "trainjobs,trainingruntimes,pytorchjobs,mpijobs,jobs,services,configmaps"}
     with platform_in(cluster, platform_objects(), (SPOT,), queues, made) as ready:
         yield ready
-    embedded.up(cluster.settings.tools, lambda _: None)
+    for name in OPERATORS:
+        cluster.kubectl("delete", "namespace", ADD_ONS[name].namespace, "--timeout=180s")
+
+
+def _documented() -> dict[str, Any]:
+    """What docs/sandbox.md says to add to the local stack's file."""
+    text = (paths.PROJECT / "docs" / "sandbox.md").read_text().partition("## More job kinds\n")[2]
+    found = yaml.safe_load(text.partition("```yaml\n")[2].partition("```")[0])
+    return {name.removeprefix("trainyard:"): value for name, value in found.items()}
 
 
 def _start_all(

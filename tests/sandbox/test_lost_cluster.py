@@ -28,7 +28,7 @@ def lose(cluster: Embedded) -> None:
     """Replace the control plane by an empty one; volumes and Pulumi's state stay."""
     sandbox(cluster, "down")
     shutil.rmtree(cluster.home / "etcd")
-    (cluster.home / "add-ons.json").unlink()
+    (cluster.home / "objects.json").unlink()
     sandbox(cluster, "up", "--cluster-only")
 
 

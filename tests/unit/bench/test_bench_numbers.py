@@ -15,8 +15,6 @@ from bench.rounds import RoundResult
 from bench.statistics import interleaved, median_and_bound, ratios
 from infra.addons import kueue_config
 from infra.domain import naming
-from sandbox import service_config
-from sandbox.ports import NAMES
 
 METRICS = """
 apiserver_request_duration_seconds_bucket{verb="POST",resource="jobs",le="0.1"} 90
@@ -32,7 +30,7 @@ apiserver_request_duration_seconds_bucket{verb="WATCH",resource="pods",le="+Inf"
 """
 
 
-KUEUE = service_config.kueue_config_file(dict.fromkeys(NAMES, 1), Path("/certificates"))
+KUEUE = kueue_config.chart_config()
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,6 @@ from infra.queueing.backends import backend
 from infra.tenancy import admission, team
 from infra.tenancy.admission import images
 from infra.tenancy.admission import priorities as ranks
-from sandbox.service_config import IDENTITIES
 from tests.golden.example_runs import IMAGE, platform, run_of
 from tests.golden.example_runs import stack_values as example
 from training.deployment.launchers import LAUNCHERS
@@ -176,12 +175,6 @@ def test_team_namespace_has_the_labels_that_policies_read() -> None:
     assert labels[naming.TEAM] == "models"
     assert labels[naming.TIER] == "production"
     assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
-
-
-def test_policies_exempt_the_controllers_of_the_sandbox() -> None:
-    names = {identity.name: identity.common_name for identity in IDENTITIES}
-    assert names["kueue"] in controller_accounts.KUEUE
-    assert names["jobset"] in launcher_support.JOBSET.controllers
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Kueue has the same settings in its chart and in the sandbox."""
+"""Kueue has the same settings on the sandbox as elsewhere, except its timeouts."""
 
 from __future__ import annotations
 
@@ -9,21 +9,27 @@ import pytest
 import yaml
 
 from infra.addons import kueue, kueue_config
+from infra.addons.model import Installable
+from infra.config import add_ons, parse, stack_values
 from infra.domain.scheduler import MAX_GRACE_S
-from sandbox import service_config
-from sandbox.ports import NAMES
 
 
 def chart() -> dict[str, Any]:
     """The configuration in the chart's values."""
-    values = kueue.plan(kueue.KueueArgs()).values["managerConfig"]["controllerManagerConfigYaml"]
-    parsed: dict[str, Any] = yaml.safe_load(values)
-    return parsed
+    return _configuration(kueue.plan(kueue.KueueArgs()))
 
 
 def sandbox() -> dict[str, Any]:
     """The configuration of the sandbox's Kueue."""
-    return service_config.kueue_config_file(dict.fromkeys(NAMES, 1), Path("/certificates"))
+    config = parse(stack_values(Path(__file__).resolve().parents[3] / "Pulumi.local.yaml"))
+    return _configuration(add_ons.plan(kueue.KUEUE, config))
+
+
+def _configuration(plan: Installable) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load(
+        plan.values["managerConfig"]["controllerManagerConfigYaml"]
+    )
+    return found
 
 
 @pytest.mark.parametrize(
@@ -59,10 +65,7 @@ def test_real_nodes_get_a_longer_timeout_than_process_nodes() -> None:
 
 def test_kueue_replaces_failed_nodes_as_by_default_and_keeps_topology_trees() -> None:
     gates = {kueue_config.RECLAIM_GATE: False, kueue_config.TOPOLOGY_CACHE_GATE: True}
-    assert chart()["featureGates"] == gates
-    # The sandbox is that of a stack that steers its runs.
-    more = {"VisibilityOnDemand": False, kueue_config.STEERING_GATE: True}
-    assert sandbox()["featureGates"] == chart()["featureGates"] | more
+    assert chart()["featureGates"] == sandbox()["featureGates"] == gates
 
 
 def test_chart_enables_every_run_kind() -> None:

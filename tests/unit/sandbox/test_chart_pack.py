@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import yaml
 from rich.console import Console
 
 from infra.kubernetes.chart_archives import digest_of
@@ -24,10 +25,10 @@ def packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> bytes:
     folder = tmp_path / "assets" / "charts" / "jobset"
     for name in ("Chart.yaml", "templates/a.yaml", "tests/a.yaml"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(name)
+        (folder / name).write_text("{}")
     (folder / "crds.yaml").write_bytes(bytes(200_000))
     found = SimpleNamespace(assets={"jobset-chart": tmp_path / "assets"})
-    monkeypatch.setattr(toolchain, "ensure", lambda _console, _name: found)
+    monkeypatch.setattr(toolchain, "ensure", lambda _console, *_names: found)
     monkeypatch.setattr(paths, "PROJECT", tmp_path)
     return chart_pack.pack(folder)
 
@@ -39,6 +40,17 @@ def test_an_archive_has_the_files_of_a_chart_without_its_tests(packed: bytes) ->
         ]
         crds = tar.extractfile("jobset/crds.yaml")
         assert crds and crds.read() == bytes(200_000)
+
+
+def test_charts_that_only_the_published_archive_has_are_no_dependencies(tmp_path: Path) -> None:
+    chart = tmp_path / "trainer"
+    (chart / "charts" / "there").mkdir(parents=True)
+    needs = [{"name": "there"}, {"name": "published"}]
+    (chart / "Chart.yaml").write_text(yaml.safe_dump({"name": "trainer", "dependencies": needs}))
+    with tarfile.open(fileobj=io.BytesIO(chart_pack.pack(chart)), mode="r:gz") as tar:
+        about = tar.extractfile("trainer/Chart.yaml")
+        assert about
+        assert yaml.safe_load(about) == {"name": "trainer", "dependencies": [{"name": "there"}]}
 
 
 def test_pinned_charts_are_put_into_the_project(packed: bytes, tmp_path: Path) -> None:
@@ -64,4 +76,4 @@ def test_a_sandbox_with_kueue_as_a_service_is_not_used_for_releases(
     monkeypatch.setenv("SANDBOX_HOME", str(tmp_path))
     supervisor.services_file(paths.state()).write_text('[{"name": "kueue"}]')
     with pytest.raises(cluster.ClusterError, match="run `make clean`, then `make up`"):
-        cluster.up(toolchain.Toolchain({}, {}, {}), print, queueing=False)
+        cluster.up(toolchain.Toolchain({}, {}, {}), print)

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from sandbox import paths
-from sandbox.operators.isolated import private_tmp
 from sandbox.ports import LOOPBACK, free_port
+from tests.sandbox.isolated import private_tmp
 
 DEADLINE_S = 60
 INNER = 9443
@@ -50,7 +50,7 @@ def published(tmp_path: Path, outside: socket.socket) -> Iterator[int]:
     (tmp_path / "file").write_text("x")
     port, reach = free_port(), outside.getsockname()[1]
     command = [
-        *(sys.executable, "-m", "sandbox.operators.isolated"),
+        *(sys.executable, "-m", "tests.sandbox.isolated"),
         *(f"--sockets={tmp_path / 'sockets'}", f"--bind={tmp_path / 'file'}=/tmp/bound"),
         *(f"--publish={port}={INNER}", f"--reach={reach}"),
         *("--", sys.executable, "-c", SERVER, str(reach)),

@@ -1,4 +1,4 @@
-"""Run a server in a network namespace of its own: `python -m sandbox.operators.isolated OPTIONS -- COMMAND`.
+"""Run a server in a network namespace of its own: `python -m tests.sandbox.isolated OPTIONS -- COMMAND`.
 
 MPI Operator and Training Operator listen on fixed ports of every interface, which cannot be configured. Here
 they see an own loopback interface only. `--publish PORT=INNER` forwards 127.0.0.1:PORT to INNER inside;
@@ -43,7 +43,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m sandbox.operators.isolated")
+    parser = argparse.ArgumentParser(prog="python -m tests.sandbox.isolated")
     parser.add_argument("--sockets", type=Path, required=True)
     parser.add_argument("--publish", action="append", default=[])
     parser.add_argument("--reach", type=int, action="append", default=[])
@@ -57,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
 def _enter_namespace(options: argparse.Namespace, argv: Sequence[str]) -> None:
     command = private_tmp(options.bind, [*options.visible, Path(options.command[0])])
     command += ["--bind", str(options.sockets), str(options.sockets), "--unshare-net"]
-    again = [sys.executable, "-m", "sandbox.operators.isolated", "--inside", *argv]
+    again = [sys.executable, "-m", "tests.sandbox.isolated", "--inside", *argv]
     os.execvp("bwrap", [*command, "--", *again])
 
 
