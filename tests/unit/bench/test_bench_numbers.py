@@ -126,14 +126,14 @@ def test_the_minimal_configuration_has_the_same_quota_in_one_queue(made: Fleet) 
     assert quotas[naming.GPU] == str(40 * fleet.GPUS_PER_NODE) == str(sum(made.gpus.values()))
     assert arm.kueue["clientConnection"] == KUEUE["clientConnection"]
     assert not {"waitForPodsReady", "fairSharing"} & set(arm.kueue)
-    assert arm.kueue["featureGates"] == {"VisibilityOnDemand": False}
+    assert arm.kueue["featureGates"] == {}
 
 
 def test_our_configuration_is_that_of_a_cluster_not_of_the_sandbox() -> None:
     settings = fleet.with_production_settings(KUEUE)
     assert settings["waitForPodsReady"]["timeout"] == "1200s"
     cluster = kueue_config.chart_config()
-    assert settings["featureGates"] == cluster["featureGates"] | {"VisibilityOnDemand": False}
+    assert settings["featureGates"] == cluster["featureGates"]
     assert settings["clientConnection"] == cluster["clientConnection"]
     assert settings["controller"] == cluster["controller"]
 
