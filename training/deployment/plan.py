@@ -56,12 +56,12 @@ def make(values: Mapping[str, Any], stack: str, root: Path, *, preview: bool) ->
 
 
 def _pinned(config: StackConfig, root: Path) -> StackConfig:
-    """Return the configuration with the image of the commands by digest, where it is that of this checkout."""
-    section = config.elastic_runs
-    if section is None:
-        return config
-    [image] = run_files.images({"": section.image}, root).values()
-    return config.model_copy(update={"elastic_runs": section.model_copy(update={"image": image})})
+    """Return the configuration with images of this checkout, which add-ons run, too, by digest."""
+    found: dict[str, Any] = {"images": run_files.images(config.images, root)}
+    if section := config.elastic_runs:
+        [image] = run_files.images({"": section.image}, root).values()
+        found["elastic_runs"] = section.model_copy(update={"image": image})
+    return config.model_copy(update=found)
 
 
 def _run_issues(listed: Any, root: Path) -> tuple[ConfigIssue | str, ...]:
