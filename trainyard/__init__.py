@@ -35,9 +35,12 @@ __all__ = ["RunInfo", "checkpoints", "exit_preempted", "finished", "log", "notic
 def finished() -> None:
     """Say that the program has done all its steps and has only to end; any rank, or all of them.
 
+    Waits for the checkpoint in flight.
+
     After a notice an end with 0 then finishes the run. Without this call it restarts, since many
     programs save on SIGTERM and end with 0.
     """
+    checkpoints.settle()
     report_finished()
 
 
@@ -47,6 +50,7 @@ def exit_preempted() -> NoReturn:
     Immediately, without the interpreter's teardown, which can hang when other ranks are gone.
     """
     notice.acknowledge()
+    checkpoints.settle()
     reporting.close()
     report_exit_code(EXIT_PREEMPTED)
     sys.stdout.flush()

@@ -1,52 +1,74 @@
-"""Checkpoints of arbitrary files: written by all ranks, published by rank 0, verified when read.
+"""Checkpoints that all ranks write and rank 0 publishes, verified when read. All calls are made by every rank.
 
-    found = trainyard.checkpoints.latest()                     # on every rank
+Of state, written in the background while training goes on, and loaded by ranks of any layout (torch only):
+
+    found = trainyard.checkpoints.load(state)                  # fills its tensors; None without a checkpoint
+    trainyard.checkpoints.save_async(state, step)              # nested dicts, lists, tensors, DTensors, numbers
+
+Of files, for frameworks that write their own:
+
+    found = trainyard.checkpoints.latest()
     with trainyard.checkpoints.save(step, metadata={"epoch": 3}) as folder:
-        torch.save(state, folder / f"rank-{rank}.pt")          # on every rank
+        torch.save(state, folder / f"rank-{rank}.pt")
 
 A checkpoint is visible complete or not at all: files are flushed and hashed by all ranks, then rank 0
-writes the manifest and renames the folder. `python -m training.checkpoint list|verify|explain` reads it.
+writes the manifest and publishes it. `python -m training.checkpoint list|verify|explain` reads it.
 Outside a run checkpoints go to ./checkpoints.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from trainyard import notice, session, shared_files
+from trainyard import contract, notice, session, shared_files
 from trainyard.disk import fsync_folder
 from trainyard.lineage import describe_node, describe_process
 from trainyard.run_info import run
 from trainyard.store.durable import BLOCK_BYTES
-from trainyard.store.interface import StaleAttempt, folder_name
-from trainyard.store.manifest import Content, FileRecord, Manifest, UnknownFormat
+from trainyard.store.interface import (
+    CheckpointStore,
+    SaveFailed,
+    StaleAttempt,
+    Upload,
+    folder_name,
+)
+from trainyard.store.manifest import (
+    Content,
+    CorruptCheckpoint,
+    FileRecord,
+    Manifest,
+    UnknownFormat,
+)
 from trainyard.store.policy import NOTICE, apply_retention
 from trainyard.store.posix import WRITING, PosixStore
 from trainyard.watchdog import SAVE, watchdog
+
+if TYPE_CHECKING:
+    from trainyard.tensors.saver import Saver
 
 KEEP_LATEST: Final = 3
 TIMEOUT_S: Final = 1800.0
 """Limit for the slowest rank of a save or of a verification."""
 stalls: list[float] = []
 """Seconds of each save since the last call of `trainyard.log`, which reports them."""
+_last = [0.0]
+"""Seconds of this rank's last `save`."""
 _calls = {"latest": 0, "save": 0}
 """Calls so far; equal on all ranks."""
 _SAVE: Final = "-save-"
 """Precedes the number of the call: a rank may start the next save while others end this one."""
 _MESSAGES: Final = "-ranks"
 """Suffix of the folder for the messages of a save."""
-
-
-class SaveFailed(OSError):
-    """A checkpoint was not published because a rank failed; the one before it stays."""
 
 
 class NoUsableCheckpoint(Exception):
@@ -61,6 +83,8 @@ class Checkpoint:
     path: Path
     metadata: Mapping[str, Any]
     """What `save` was given."""
+    state: Any = None
+    """What `load` returns: the state that `save_async` was given."""
 
 
 def latest() -> Checkpoint | None:
@@ -86,7 +110,7 @@ def latest() -> Checkpoint | None:
     return Checkpoint(step, run.checkpoints / folder_name(step), answer["metadata"])
 
 
-def _newest_good(store: PosixStore, current: session.Session) -> dict[str, Any]:
+def _newest_good(store: CheckpointStore, current: session.Session) -> dict[str, Any]:
     bad: list[int] = []
     for step in reversed(store.steps()):
         try:
@@ -94,20 +118,32 @@ def _newest_good(store: PosixStore, current: session.Session) -> dict[str, Any]:
         except UnknownFormat as error:
             return {"error": f"{store.place}/{folder_name(step)}: {error}"}
         if not defects:
-            for other in bad:
-                store.set_aside(other)
-            store.mark_known_good(step)
-            current.events.write("resumed", step, from_step=step)
+            _resumed(store, current, step, bad)
             return {"step": step, "metadata": store.manifest(step).trainer.get("metadata", {})}
         bad.append(step)
-        print(f"checkpoint {folder_name(step)} skipped: {defects[0]}", file=sys.stderr, flush=True)
-        current.events.write("checkpoint_corrupt", step, error=defects[0], rank=run.rank)
-    if bad:
-        return {
-            "error": f"{store.place}: none of the {len(bad)} checkpoints is intact; "
-            "move the folder away to restart from step 0"
-        }
-    return {"step": None}
+        _report_corrupt(current, step, defects[0])
+    return {"error": _all_corrupt(store, bad)} if bad else {"step": None}
+
+
+def _resumed(
+    store: CheckpointStore, current: session.Session, step: int, bad: Sequence[int]
+) -> None:
+    for other in bad:
+        store.set_aside(other)
+    store.mark_known_good(step)
+    current.events.write("resumed", step, from_step=step)
+
+
+def _report_corrupt(current: session.Session, step: int, defect: str) -> None:
+    print(f"checkpoint {folder_name(step)} skipped: {defect}", file=sys.stderr, flush=True)
+    current.events.write("checkpoint_corrupt", step, error=defect, rank=run.rank)
+
+
+def _all_corrupt(store: CheckpointStore, bad: Sequence[int]) -> str:
+    return (
+        f"{store.place}: none of the {len(bad)} checkpoints is intact; "
+        "move the folder away to restart from step 0"
+    )
 
 
 @contextlib.contextmanager
@@ -126,6 +162,10 @@ def save(
     is kept. `keep_latest`: how many others to keep. Raises SaveFailed on every rank if any rank
     failed, StaleAttempt if a newer start of this run exists, OSError.
     """
+    if run.checkpoint_store:
+        raise SaveFailed(
+            f"{contract.CHECKPOINT_STORE_ENV}: `save` writes files into a folder; use `save_async`, or unset it"
+        )
     begun, before = time.monotonic(), watchdog.enter(SAVE)
     step = int(step)  # it and the loss may be tensors, which do not fit into JSON
     evaluation_loss = None if evaluation_loss is None else float(evaluation_loss)
@@ -151,13 +191,132 @@ def save(
     if run.rank != 0:
         exchange.follow()
         watchdog.enter(before)
+        _last[0] = time.monotonic() - begun
         return
-    manifest = Manifest(
+    record = _record(step, reason, milestone, evaluation_loss, metadata)
+
+    def publish(files: dict[str, FileRecord], nodes: list[dict[str, str]]) -> None:
+        store = PosixStore(run.checkpoints)
+        _publish(store, store.adopt(hidden), record, files, nodes, begun, keep_latest)
+
+    try:
+        exchange.lead(publish)
+    except Exception as error:
+        _failed(step, error)
+        shutil.rmtree(hidden, ignore_errors=True)
+        raise
+    _last[0] = time.monotonic() - begun
+    _remove_older(hidden)
+    watchdog.enter(before)
+
+
+def save_async(
+    state: Any,
+    step: int,
+    metadata: Mapping[str, Any] | None = None,
+    *,
+    milestone: bool = False,
+    evaluation_loss: float | None = None,
+    keep_latest: int = KEEP_LATEST,
+) -> None:
+    """Start a checkpoint of `state`; return once it is copied. A call of all ranks, with their own state.
+
+    `state`: nested dicts, lists and tuples of tensors, DTensors, numbers and text. A tensor that several ranks
+    hold is written by one of them; values that are not tensors are rank 0's. The random generators of every
+    rank are saved, too. The other arguments are those of `save`. Waits for a save in flight. A save that
+    failed is printed by the next call, and training goes on; `wait` raises it. Raises TypeError for other
+    values, StaleAttempt if a newer start of this run exists, RuntimeError for ranks without torch.distributed.
+    """
+    begun, before = time.monotonic(), watchdog.enter(SAVE)
+    step = int(step)
+    saver = _saver()
+    reason = NOTICE if notice.requested() else "program"
+    if run.rank == 0:
+        session.current().events.write("checkpoint_begin", step, reason=reason)
+    loss = None if evaluation_loss is None else float(evaluation_loss)
+    record = _record(step, reason, milestone, loss, metadata)
+
+    def publish(upload: Upload, files: dict[str, FileRecord], nodes: list[dict[str, str]]) -> None:
+        _publish(saver.store, upload, record, files, nodes, begun, keep_latest)
+
+    try:
+        saver.save(state, step, publish, lambda error: _failed(step, error))
+    finally:
+        stalls.append(time.monotonic() - begun)
+        watchdog.enter(before)
+
+
+def wait(timeout_s: float | None = None) -> None:
+    """Wait until the save in flight is complete. Raises SaveFailed, StaleAttempt or OSError if it failed."""
+    if _saver.cache_info().currsize:
+        _saver().wait(timeout_s)
+
+
+def settle() -> None:
+    """Wait for the save in flight, at most until a notice ends this process, and print why it failed."""
+    if _saver.cache_info().currsize:
+        _saver().report(_timeout_s())
+
+
+def load(state: Any = None) -> Checkpoint | None:
+    """Return the newest checkpoint of `save_async` with its state; None if there is no checkpoint.
+
+    A call of all ranks. Tensors and DTensors of `state` are filled in place, whatever the layout of the ranks
+    that saved them; others are returned whole, on the processor: load these into a model or an optimizer by
+    their `load_state_dict`. Random generators continue where this rank's were, if the number of ranks is the
+    same. A corrupt checkpoint is reported and set aside, and the one before it loaded. Raises
+    NoUsableCheckpoint when all are corrupt or cannot be read here, StateMismatch (`trainyard.tensors.state`)
+    if the state has other tensors.
+    """
+    current, saver = session.current(), _saver()
+    bad: list[int] = []
+    for step in reversed(saver.steps()):
+        try:
+            found = saver.load(step, state)
+        except UnknownFormat as error:
+            raise NoUsableCheckpoint(f"{saver.store.place}/{folder_name(step)}: {error}") from None
+        except CorruptCheckpoint as error:
+            bad.append(step)
+            if run.rank == 0:
+                _report_corrupt(current, step, str(error))
+            continue
+        if run.rank == 0:
+            _resumed(saver.store, current, step, bad)
+        metadata = found.manifest.trainer.get("metadata", {})
+        return Checkpoint(step, run.checkpoints / folder_name(step), metadata, found.state)
+    if bad:
+        raise NoUsableCheckpoint(_all_corrupt(saver.store, bad))
+    return None
+
+
+@functools.cache
+def _saver() -> Saver:
+    from trainyard.tensors.saver import Saver  # Loads torch.
+
+    session.current()
+    saver = Saver(session.store())
+    atexit.register(saver.report)
+    return saver
+
+
+def last_save_s() -> float:
+    """Return how many seconds this rank's last save took until it was complete; 0 without one."""
+    return max(_last[0], _saver().last_save_s if _saver.cache_info().currsize else 0.0)
+
+
+def _record(
+    step: int,
+    reason: str,
+    milestone: bool,
+    evaluation_loss: float | None,
+    metadata: Mapping[str, Any] | None,
+) -> Manifest:
+    return Manifest(
         step=step,
         reason=reason,
         milestone=milestone,
         evaluation_loss=evaluation_loss,
-        attempt=current.fence.attempt,
+        attempt=session.current().fence.attempt,
         saved_at=time.time(),
         world_size=run.world_size,
         parallelism={"data": run.world_size},
@@ -166,34 +325,37 @@ def save(
         trainer={**describe_process(), "metadata": dict(metadata or {})},
     )
 
-    def publish(files: dict[str, FileRecord], nodes: list[dict[str, str]]) -> None:
-        manifest.trainer["nodes"] = nodes
-        store = session.store()
-        upload = store.adopt(hidden)
-        written = upload.commit(manifest.with_files(files), current.fence.check)
-        seconds = time.monotonic() - begun
-        place = f"{store.place}/{folder_name(step)}"
-        current.events.write(
-            "checkpoint_commit",
-            step,
-            seconds=seconds,
-            path=place,
-            bytes=written.bytes,
-            reason=reason,
-        )
-        try:
-            apply_retention(store, keep_latest)
-        except OSError as error:  # the new checkpoint is there already
-            print(f"old checkpoints not removed: {error}", file=sys.stderr, flush=True)
 
+def _publish(
+    store: CheckpointStore,
+    upload: Upload,
+    record: Manifest,
+    files: dict[str, FileRecord],
+    nodes: list[dict[str, str]],
+    begun: float,
+    keep_latest: int,
+) -> None:
+    record.trainer["nodes"] = nodes
+    current = session.current()
+    written = upload.commit(record.with_files(files), current.fence.check)
+    current.events.write(
+        "checkpoint_commit",
+        record.step,
+        seconds=time.monotonic() - begun,
+        path=f"{store.place}/{folder_name(record.step)}",
+        bytes=written.bytes,
+        reason=record.reason,
+    )
     try:
-        exchange.lead(publish)
-    except Exception as error:
-        current.events.write("checkpoint_failed", step, error=" ".join(str(error).split()))
-        shutil.rmtree(hidden, ignore_errors=True)
-        raise
-    _remove_older(hidden)
-    watchdog.enter(before)
+        apply_retention(store, keep_latest)
+    except OSError as error:  # the new checkpoint is there already
+        print(f"old checkpoints not removed: {error}", file=sys.stderr, flush=True)
+
+
+def _failed(step: int, error: BaseException) -> None:
+    if run.rank == 0:
+        text = " ".join(str(error).split())
+        session.current().events.write("checkpoint_failed", step, error=text)
 
 
 Publish = Callable[[dict[str, FileRecord], list[dict[str, str]]], None]

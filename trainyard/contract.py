@@ -116,6 +116,8 @@ PLACEHOLDERS: Final = _placeholders(
 RUN_ID_ENV: Final = PLACEHOLDERS["run_id"].variable
 RUN_DIR_ENV: Final = PLACEHOLDERS["run_dir"].variable
 CHECKPOINTS_ENV: Final = PLACEHOLDERS["checkpoints"].variable
+CHECKPOINT_STORE_ENV: Final = "TRAINYARD_CHECKPOINT_STORE"
+"""s3://BUCKET/PREFIX that holds the checkpoints of `save_async` in place of the run's folder."""
 DATA_ENV: Final = PLACEHOLDERS["data"].variable
 SCRATCH_ENV: Final = PLACEHOLDERS["scratch"].variable
 SOURCE_ENV: Final = PLACEHOLDERS["source"].variable

@@ -37,6 +37,11 @@ class RunInfo:
         return Path(_value(contract.CHECKPOINTS_ENV) or contract.CHECKPOINTS_DIR)
 
     @property
+    def checkpoint_store(self) -> str | None:
+        """s3://BUCKET/PREFIX where `save_async` puts checkpoints in place of the folder; None without."""
+        return _value(contract.CHECKPOINT_STORE_ENV) or None
+
+    @property
     def data(self) -> Path | None:
         """Folder of the dataset; None outside a run."""
         folder = _value(contract.DATA_ENV)

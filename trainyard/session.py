@@ -12,8 +12,9 @@ from trainyard.contract import EVENTS_FILE, START_TIMEOUT_S
 from trainyard.restart_budget import restarts_in_pod
 from trainyard.run_info import run
 from trainyard.run_logs import EventLog
-from trainyard.store.fence import ATTEMPTS_DIR, PosixFence
-from trainyard.store.posix import PosixStore
+from trainyard.store import factory
+from trainyard.store.fence import ATTEMPTS_DIR
+from trainyard.store.interface import CheckpointStore, Fence
 from trainyard.watchdog import watchdog
 
 
@@ -23,7 +24,7 @@ class Session:
 
     folder: Path
     """The run's folder; outside a run that of the checkpoints."""
-    fence: PosixFence
+    fence: Fence
     events: EventLog
     """Written by rank 0."""
 
@@ -56,7 +57,7 @@ def current() -> Session:
     folder = run.run_dir or run.checkpoints
     message = folder / ATTEMPTS_DIR / f".start-{shared_files.start_id()}" / f"attempt-{_claims}"
     if run.rank == 0:
-        fence = PosixFence.claim(folder, _number)
+        fence = factory.claim_attempt(folder, run.checkpoint_store, _number)
         store().sweep()
         for older in (folder / ATTEMPTS_DIR).glob(".start-*"):
             shutil.rmtree(older, ignore_errors=True)
@@ -64,7 +65,7 @@ def current() -> Session:
         shared_files.write(message, fence.attempt)
     else:
         number = shared_files.wait(message, START_TIMEOUT_S, "rank 0's attempt number")
-        fence = PosixFence(folder, int(number))
+        fence = factory.join_attempt(folder, run.checkpoint_store, int(number))
     watchdog.describe(attempt=fence.attempt)
     events = EventLog(folder / EVENTS_FILE, fence.attempt, enabled=run.rank == 0 and run.in_run)
     if run.in_run:
@@ -79,6 +80,6 @@ def current() -> Session:
     return Session(folder, fence, events)
 
 
-def store() -> PosixStore:
+def store() -> CheckpointStore:
     """Return the store of the run's checkpoints."""
-    return PosixStore(run.checkpoints)
+    return factory.open_store(run.checkpoints, run.checkpoint_store)

@@ -25,6 +25,7 @@ from bench.trainer.state import State
 from training.checkpoint.contents import Progress
 from training.trainer.checkpointing import Checkpointer
 from training.trainer.parallel.world import World
+from trainyard.contract import CHECKPOINTS_DIR
 from trainyard.run_logs import EventLog
 from trainyard.store.factory import claim_attempt, open_store
 from trainyard.store.manifest import Content, Manifest
@@ -63,7 +64,7 @@ class TrainyardBackend:
     """The trainer's own checkpointer, with its events, hashes, manifest, fence and rename."""
 
     def __init__(self, folder: Path, state: State, world: World) -> None:
-        self._store = open_store(folder, None)
+        self._store = open_store(folder / CHECKPOINTS_DIR, None)
         fence = claim_attempt(folder, None)
         self._saver = Checkpointer(
             run_dir=Path(),

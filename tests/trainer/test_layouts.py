@@ -15,7 +15,7 @@ from trainyard.store.manifest import CorruptCheckpoint, FileRecord, Manifest
 from trainyard.store.posix import PosixStore
 from trainyard.tensors import loading
 from trainyard.tensors import staging as staging_module
-from trainyard.tensors.layout import Box, layout_from_json, layout_to_json
+from trainyard.tensors.layout import Box, layout_from_json, layout_to_json, whole_box
 from trainyard.tensors.loading import check_fit, load_tensors
 from trainyard.tensors.local_tensors import LocalTensor
 from trainyard.tensors.plan import (
@@ -208,3 +208,13 @@ def test_tensors_that_do_not_fit_the_run_are_refused_by_name(fault: str) -> None
     check_fit(own, own)
     with pytest.raises(CorruptCheckpoint, match=r"model: .*(weight|wait)"):
         check_fit({"model": {**tensors, **other}}, own)
+
+
+def test_ranks_share_the_writing_of_large_tensors_and_the_first_writes_small_ones() -> None:
+    def shard(*shape: int) -> TensorShard:
+        return TensorShard("F32", shape, whole_box(shape))
+
+    held = {"model": {"a": shard(1024, 512), "b": shard(1024, 256), "c": shard(1024, 256)}}
+    plan = make_plan([{"model": {**held["model"], "buffer": shard(7)}}] * 3)
+    written = [{one.name for file in own for one in file.pieces} for own in plan.files]
+    assert "buffer" in written[0] and [len(own - {"buffer"}) for own in written] == [1, 1, 1]

@@ -10,10 +10,10 @@ from torch.distributed import HashStore  # type: ignore[attr-defined]  # public,
 
 from tests.trainer.ranks import Hook, RunFiles
 from tests.trainer.runs import STEPS, Trainer, assert_same
-from trainyard.store.interface import StaleAttempt
+from trainyard.store.interface import SaveFailed, StaleAttempt
 from trainyard.store.manifest import FileRecord
 from trainyard.store.posix import PosixStore
-from trainyard.tensors.coordination import SaveCoordinator, SaveFailed
+from trainyard.tensors.coordination import SaveCoordinator
 from trainyard.tensors.rank_save import RankSave
 
 RECORD = FileRecord(bytes=3, hash="sha256:abc")

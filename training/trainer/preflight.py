@@ -17,6 +17,7 @@ from training.trainer.data.dataset import Corpus, combine_datasets, open_version
 from training.trainer.data.local_cache import cache_version, latest_version, open_dataset_source
 from training.trainer.data.windows import DatasetVersion
 from training.trainer.lineage import read_run_record
+from trainyard.contract import CHECKPOINTS_DIR
 from trainyard.store.factory import open_store
 from trainyard.store.manifest import CorruptCheckpoint, UnknownFormat
 
@@ -122,7 +123,7 @@ def _version_to_open(asked: str, path: str, begun_with: dict[str, str]) -> str:
 
 def _checkpoint_versions(run_dir: Path, place: str | None) -> dict[str, str]:
     """Return dataset versions by path from the newest readable checkpoint; empty for a new run."""
-    store = open_store(run_dir, place)
+    store = open_store(run_dir / CHECKPOINTS_DIR, place)
     for step in reversed(store.steps()):
         try:
             sources = store.manifest(step).data_cursor["sources"]

@@ -17,6 +17,7 @@ from training.trainer.checkpointing import Checkpointer
 from training.trainer.data.sampler import Sampler
 from training.trainer.parallel.world import World, unwrap
 from training.trainer.preflight import RunRequest
+from trainyard.contract import CHECKPOINTS_DIR
 from trainyard.run_logs import EventLog
 from trainyard.store.factory import open_store
 from trainyard.store.interface import Fence
@@ -94,7 +95,7 @@ def make_checkpointer(
     return Checkpointer(
         world=world,
         run_dir=request.run_dir,
-        store=open_store(request.run_dir, config.checkpoint.store),
+        store=open_store(request.run_dir / CHECKPOINTS_DIR, config.checkpoint.store),
         fence=fence,
         model=unwrap(network),
         optimizer=optimizer,

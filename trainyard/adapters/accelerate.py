@@ -20,12 +20,14 @@ start. The framework reads some of its files with pickle: resume only from the c
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 from accelerate import Accelerator
 
 import trainyard
-from trainyard.adapters import agreement, random_state
+from trainyard.adapters import agreement
+from trainyard.tensors import random_state
 
 
 class Checkpointer:
@@ -47,7 +49,8 @@ class Checkpointer:
 
     def finish_step(self, step: int, *, last: bool = False) -> None:
         """Save if due; after a notice save and end with 75. A collective call after each step."""
-        agreement.finish_step(step, self._write, every=self._every, last=last)
+        save = functools.partial(agreement.save, write=self._write)
+        agreement.finish_step(step, save, every=self._every, last=last)
 
     def _write(self, folder: Path) -> None:
         self._accelerator.save_state(str(folder))

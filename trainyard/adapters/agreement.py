@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,6 @@ import torch
 import torch.distributed as dist
 
 import trainyard
-
-_last_save_s = 0.0
-"""Duration of this process's last save: the best estimate of the next one."""
 
 
 def notice_agreed() -> bool:
@@ -29,32 +25,22 @@ def save(
     step: int, write: Callable[[Path], None], metadata: Mapping[str, Any] | None = None
 ) -> None:
     """Publish a checkpoint whose files `write` puts into the folder; a collective call."""
-    global _last_save_s
-    begin = time.monotonic()
     with trainyard.checkpoints.save(step, metadata=dict(metadata or {})) as folder:
         write(folder)
-    _last_save_s = time.monotonic() - begin
 
 
-def finish_step(
-    step: int,
-    write: Callable[[Path], None],
-    *,
-    every: int,
-    metadata: Mapping[str, Any] | None = None,
-    last: bool = False,
-) -> None:
+def finish_step(step: int, save: Callable[[int], None], *, every: int, last: bool = False) -> None:
     """Save when a checkpoint is due; after a notice save once more and end with exit code 75.
 
-    A collective call after each step. `every`: steps between checkpoints, 0 for none but the last;
-    `last`: the program is complete after this step, so a notice changes nothing. When the time left after
-    a notice is shorter than the last save took, nothing is saved and the next attempt resumes from the
-    previous checkpoint.
+    A collective call after each step. `save`: writes a checkpoint of the step. `every`: steps between
+    checkpoints, 0 for none but the last; `last`: the program is complete after this step, so a notice changes
+    nothing. When the time left after a notice is shorter than the last save took, nothing is saved and the
+    next attempt resumes from the previous checkpoint.
     """
     notice = notice_agreed()
     due = last or (every > 0 and step % every == 0)
     if due or (notice and not too_late_to_save()):
-        save(step, write, metadata)
+        save(step)
     if last:
         trainyard.finished()
     elif notice:
@@ -64,7 +50,7 @@ def finish_step(
 def too_late_to_save() -> bool:
     """Return whether, on any rank, less time is left after a notice than its last save took; a collective call."""
     left = trainyard.notice.seconds_left()
-    return _any_rank(left is not None and left < _last_save_s)
+    return _any_rank(left is not None and left < trainyard.checkpoints.last_save_s())
 
 
 def _any_rank(flag: bool) -> bool:

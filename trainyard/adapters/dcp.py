@@ -1,4 +1,4 @@
-"""Checkpoints of a plain PyTorch program (DDP, FSDP2, tensor parallel) by torch.distributed.checkpoint.
+"""Checkpoints of a plain PyTorch program (DDP, FSDP2, tensor parallel): model, optimizer and more, by one object.
 
     checkpointer = dcp.Checkpointer(model, optimizer, every=100, scheduler=scheduler)
     step = checkpointer.resume()
@@ -10,23 +10,18 @@
 Exact: parameters, buffers, optimizer, schedulers and other objects with a state of numbers and tensors, and the
 random generators of each rank. Not exact: the position in the data is not saved: choose batches by `step`, or
 pass a loader with a `state_dict` that is the same on all ranks. After a change of the world size tensors are
-resharded, but random generators keep the state they had at start. The framework reads its own index with pickle:
-resume only from the checkpoint folder of the run.
+resharded, but random generators keep the state they had at start.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-import torch.distributed as dist
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
-from torch.distributed.checkpoint.state_dict_loader import load as load_sharded
-from torch.distributed.checkpoint.state_dict_saver import save as save_sharded
 
 import trainyard
-from trainyard.adapters import agreement, random_state
+from trainyard.adapters import agreement
 
 
 class Stateful(Protocol):
@@ -59,34 +54,26 @@ class Checkpointer:
 
     def resume(self) -> int:
         """Restore the newest checkpoint; return its step, 0 without one. A collective call."""
-        found = trainyard.checkpoints.latest()
+        found = trainyard.checkpoints.load(self._state())
         if found is None:
             return 0
-        state = self._state()
-        load_sharded(state, checkpoint_id=found.path, no_dist=not dist.is_initialized())
         set_state_dict(
             self._model,
             self._optimizer,
-            model_state_dict=state["model"],
-            optim_state_dict=state["optimizer"],
+            model_state_dict=found.state["model"],
+            optim_state_dict=found.state["optimizer"],
         )
         for name, other in self._others.items():
-            other.load_state_dict(state[name])
-        random_state.load(found.path)
+            other.load_state_dict(found.state[name])
         return found.step
 
     def finish_step(self, step: int, *, last: bool = False) -> None:
         """Save if due; after a notice save and end with 75. A collective call after each step."""
-        agreement.finish_step(step, self._write, every=self._every, last=last)
+        agreement.finish_step(step, self.save, every=self._every, last=last)
 
     def save(self, step: int) -> None:
-        """Save now. A collective call."""
-        with trainyard.checkpoints.save(step) as folder:
-            self._write(folder)
-
-    def _write(self, folder: Path) -> None:
-        save_sharded(self._state(), checkpoint_id=folder, no_dist=not dist.is_initialized())
-        random_state.save(folder)
+        """Save now, in the background. A collective call."""
+        trainyard.checkpoints.save_async(self._state(), step)
 
     def _state(self) -> dict[str, Any]:
         model, optimizer = get_state_dict(self._model, self._optimizer)

@@ -17,13 +17,15 @@ checkpoint. The framework reads its files with pickle: resume only from the chec
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Final
 
 from deepspeed import DeepSpeedEngine
 
 import trainyard
-from trainyard.adapters import agreement, random_state
+from trainyard.adapters import agreement
+from trainyard.tensors import random_state
 
 _TAG: Final = "engine"
 
@@ -52,7 +54,8 @@ class Checkpointer:
 
     def finish_step(self, step: int, *, last: bool = False) -> None:
         """Save if due; after a notice save and end with 75. A collective call after each step."""
-        agreement.finish_step(step, self._write, every=self._every, last=last)
+        save = functools.partial(agreement.save, write=self._write)
+        agreement.finish_step(step, save, every=self._every, last=last)
 
     def _write(self, folder: Path) -> None:
         self._engine.save_checkpoint(str(folder), tag=_TAG, save_latest=False)

@@ -13,6 +13,7 @@ file with torch.load: resume only from the checkpoint folder of the run.
 
 from __future__ import annotations
 
+import functools
 import signal
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,7 +23,8 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 import trainyard
-from trainyard.adapters import agreement, random_state
+from trainyard.adapters import agreement
+from trainyard.tensors import random_state
 
 _FILE: Final = "lightning.ckpt"
 
@@ -72,7 +74,8 @@ class NoticeCallback(Callback):  # type: ignore[misc]
             trainer.save_checkpoint(folder / _FILE)
             random_state.save(folder)
 
-        agreement.finish_step(step, write, every=self._every, last=step == trainer.max_steps)
+        save = functools.partial(agreement.save, write=write)
+        agreement.finish_step(step, save, every=self._every, last=step == trainer.max_steps)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Say that training is done, also where it ends by epochs or stops early."""

@@ -15,6 +15,7 @@ state of the loader with pickle: resume only from the checkpoint folder of the r
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +24,8 @@ from torch.distributed.checkpoint.state_dict_saver import save as save_sharded
 from torchtitan.components.checkpointer import CheckpointManager
 
 import trainyard
-from trainyard.adapters import agreement, random_state
+from trainyard.adapters import agreement
+from trainyard.tensors import random_state
 
 
 class NoticeCheckpointManager(CheckpointManager):  # type: ignore[misc]
@@ -35,7 +37,8 @@ class NoticeCheckpointManager(CheckpointManager):  # type: ignore[misc]
 
     def _save(self, curr_step: int, last_step: bool = False) -> bool:
         due = self._should_save(curr_step, last_step)
-        agreement.finish_step(curr_step, self._write, every=int(due), last=last_step)
+        save = functools.partial(agreement.save, write=self._write)
+        agreement.finish_step(curr_step, save, every=int(due), last=last_step)
         return bool(due)
 
     @torch.no_grad()

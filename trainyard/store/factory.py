@@ -17,11 +17,9 @@ from trainyard.store.s3 import S3Store
 from trainyard.store.s3_fence import S3Fence
 
 
-def open_store(run_dir: Path, store: str | None) -> CheckpointStore:
-    """Return the store of a run; `store` is checkpoint.store, None for the run directory."""
-    if store is not None:
-        return S3Store(_objects(store, os.getpid()))
-    return PosixStore(run_dir / CHECKPOINTS_DIR)
+def open_store(folder: Path, store: str | None) -> CheckpointStore:
+    """Return the store of a run: `store`, a location on S3, or the folder of its checkpoints."""
+    return PosixStore(folder) if store is None else S3Store(_objects(store, os.getpid()))
 
 
 def claim_attempt(run_dir: Path, store: str | None, number: int | None = None) -> Fence:

@@ -44,6 +44,10 @@ class StaleAttempt(Exception):
     """A newer attempt of this run exists: this one must not publish any more."""
 
 
+class SaveFailed(OSError):
+    """A checkpoint was not published because a rank failed; the one before it stays."""
+
+
 class Fence(Protocol):
     """One attempt's right to publish, which only the newest attempt of a run has."""
 

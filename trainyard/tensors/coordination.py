@@ -14,7 +14,7 @@ from typing import Final
 
 from torch.distributed import Store  # type: ignore[attr-defined]
 
-from trainyard.store.interface import StaleAttempt
+from trainyard.store.interface import SaveFailed, StaleAttempt
 from trainyard.store.manifest import FileRecord
 
 _TIMEOUT: Final = timedelta(hours=1)
@@ -22,10 +22,6 @@ _TIMEOUT: Final = timedelta(hours=1)
 _DONE: Final = "done"
 _STALE: Final = "stale: "
 _FAILED: Final = "failed: "
-
-
-class SaveFailed(OSError):
-    """A checkpoint was not written because another rank failed."""
 
 
 class SaveCoordinator:

@@ -22,7 +22,11 @@ ELEMENT_BYTES: Final[Mapping[str, int]] = {
     "F16": 2,
     "I64": 8,
     "I32": 4,
+    "I16": 2,
+    "I8": 1,
     "U8": 1,
+    "F8_E4M3": 1,
+    "F8_E5M2": 1,
     "BOOL": 1,
 }
 """Bytes per element by safetensors type name."""

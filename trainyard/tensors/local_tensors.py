@@ -22,6 +22,10 @@ DTYPES: Final = {
     torch.float16: "F16",
     torch.int64: "I64",
     torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.float8_e4m3fn: "F8_E4M3",
+    torch.float8_e5m2: "F8_E5M2",
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }

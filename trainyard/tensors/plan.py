@@ -1,6 +1,7 @@
 """Plan which rank writes which file, from the boxes that all ranks hold. Needs no torch.
 
-Every rank computes the same plan. A box that several ranks hold is written by the lowest of them.
+Every rank computes the same plan. Of the ranks that hold a large box, the one that writes least so far writes it;
+the lowest writes a small one, such as a buffer of BatchNorm, which may differ between ranks.
 Files are bounded in size, so that they can be hashed and read in parallel; larger boxes are split
 along their first dimension.
 """
@@ -22,6 +23,7 @@ from trainyard.tensors.layout import ELEMENT_BYTES, Box, Layout, Piece, Shape, S
 FILE_BYTES: Final = 64 * 1024 * 1024
 """Maximum tensor data per file, unless one row of a tensor is larger."""
 _ALIGNMENT: Final = 64
+_LARGE_BYTES: Final = 1024 * 1024
 
 
 class UnevenLayout(Exception):
@@ -122,10 +124,8 @@ Keyed = dict[tuple[str, str], TensorShard]
 def _assign(everyone: Sequence[RankShards]) -> tuple[Keyed, list[tuple[int, Keyed]]]:
     """Return one shard of each tensor, for type and shape, and the shards each rank writes."""
     known: Keyed = {}
-    taken: set[tuple[str, str, Box]] = set()
-    written_by: list[tuple[int, Keyed]] = []
+    holders: dict[tuple[str, str, Box], list[int]] = {}
     for rank, shares in enumerate(everyone):
-        mine: Keyed = {}
         for group, tensors in shares.items():
             for name, share in tensors.items():
                 first = known.setdefault((group, name), share)
@@ -134,11 +134,30 @@ def _assign(everyone: Sequence[RankShards]) -> tuple[Keyed, list[tuple[int, Keye
                         f"{group} tensor {name}: is {first.dtype} {first.shape} on one rank "
                         f"and {share.dtype} {share.shape} on rank {rank}"
                     )
-                if (group, name, share.box) not in taken and share.box.elements:
-                    taken.add((group, name, share.box))
-                    mine[group, name] = share
-        written_by.append((rank, mine))
-    return known, written_by
+                if share.box.elements:
+                    holders.setdefault((group, name, share.box), []).append(rank)
+    loads = [0] * len(everyone)
+    written_by: list[Keyed] = [{} for _ in everyone]
+
+    def order(one: tuple[str, str, Box]) -> tuple[bool, int, str, str]:
+        """What is no choice first, then the largest."""
+        return _is_choice(one), -_bytes(known, one), one[0], one[1]
+
+    def _is_choice(one: tuple[str, str, Box]) -> bool:
+        return len(holders[one]) > 1 and _bytes(known, one) >= _LARGE_BYTES
+
+    for one in sorted(holders, key=order):
+        ranks = holders[one] if _is_choice(one) else holders[one][:1]
+        least = min(ranks, key=lambda rank: (loads[rank], rank))
+        loads[least] += _bytes(known, one)
+        group, name, _ = one
+        written_by[least][group, name] = everyone[least][group][name]
+    return known, list(enumerate(written_by))
+
+
+def _bytes(known: Keyed, one: tuple[str, str, Box]) -> int:
+    group, name, box = one
+    return box.elements * ELEMENT_BYTES[known[group, name].dtype]
 
 
 def _files_of(rank: int, known: Keyed, mine: Keyed, file_bytes: int) -> Iterator[PlannedFile]:

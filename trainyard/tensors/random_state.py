@@ -16,6 +16,27 @@ import torch.distributed as dist
 
 def save(folder: Path) -> None:
     """Write this rank's states to `random-RANK.json`."""
+    rank = dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
+    (folder / file_name(rank)).write_bytes(capture())
+
+
+def load(folder: Path) -> bool:
+    """Restore this rank's states; False if the checkpoint has none, as after a change of the world size."""
+    rank = dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
+    file = folder / file_name(rank)
+    if not file.exists():
+        return False
+    restore(file.read_bytes())
+    return True
+
+
+def file_name(rank: int) -> str:
+    """Return `random-RANK.json`."""
+    return f"random-{rank:05d}.json"
+
+
+def capture() -> bytes:
+    """Return the states of this process as JSON."""
     version, words, gauss = random.getstate()
     states: dict[str, object] = {
         "torch": _hex(torch.get_rng_state()),
@@ -25,14 +46,12 @@ def save(folder: Path) -> None:
     if numpy := sys.modules.get("numpy"):
         name, keys, position, has_gauss, cached = numpy.random.get_state()
         states["numpy"] = [name, keys.tolist(), position, has_gauss, cached]
-    _file(folder).write_text(json.dumps(states))
+    return json.dumps(states).encode()
 
 
-def load(folder: Path) -> bool:
-    """Restore this rank's states; False if the checkpoint has none, as after a change of the world size."""
-    if not _file(folder).exists():
-        return False
-    states = json.loads(_file(folder).read_text())
+def restore(content: bytes) -> None:
+    """Restore captured states."""
+    states = json.loads(content)
     torch.set_rng_state(_tensor(states["torch"]))
     if states["cuda"] and torch.cuda.is_available():
         torch.cuda.set_rng_state(_tensor(states["cuda"]))
@@ -42,16 +61,10 @@ def load(folder: Path) -> bool:
         import numpy
 
         numpy.random.set_state(states["numpy"])
-    return True
-
-
-def _file(folder: Path) -> Path:
-    rank = dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
-    return folder / f"random-{rank:05d}.json"
 
 
 def _hex(state: torch.Tensor) -> str:
-    return bytes(state.tolist()).hex()
+    return bytes(state.numpy()).hex()
 
 
 def _tensor(state: str) -> torch.Tensor:

@@ -1,0 +1,215 @@
+"""`save_async` and `load` as a script uses them: real ranks with DDP and FSDP2, other layouts, corruption, S3."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sandbox.ports import free_port
+from tests.s3.bucket import Bucket
+from tests.unit.trainyard.test_runtime import events, finish, run, start
+
+pytestmark = pytest.mark.long(60)
+
+TRAIN = """
+import hashlib, torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.distributed.fsdp import fully_shard
+from trainyard.adapters import dcp
+
+kind, steps, fault = {kind!r}, {steps}, {fault!r}
+torch.set_num_threads(1)
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+torch.manual_seed(1)
+parts = torch.nn.Linear(33, 64), torch.nn.BatchNorm1d(64), torch.nn.Dropout(), torch.nn.Linear(64, 6)
+model = torch.nn.Sequential(*parts)
+if kind == "ddp":
+    model = DDP(model)
+else:
+    fully_shard(model)
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2)
+checkpointer = dcp.Checkpointer(model, optimizer, every=1, schedule=schedule)
+torch.manual_seed(7 + rank)
+step = checkpointer.resume()
+
+def digest():
+    whole = hashlib.sha256()
+    state = checkpointer._state()
+    for group in state["model"], *state["optimizer"]["state"].values():
+        for name in sorted(group):
+            value = group[name]
+            value = value.full_tensor() if hasattr(value, "full_tensor") else value
+            whole.update(name.encode() + value.detach().numpy().tobytes())
+    return whole.hexdigest()[:8], schedule.get_last_lr()
+
+if step:
+    print("resumed", step, digest())
+if fault:
+    exec(fault)
+while step < steps:
+    data = torch.Generator().manual_seed(100 * step + rank)
+    loss = model(torch.randn(8, 33, generator=data)).square().mean()
+    loss.backward()
+    optimizer.step(); schedule.step(); optimizer.zero_grad()
+    step += 1
+    print(step, loss.item().hex())
+    checkpointer.finish_step(step, last=step == steps)
+print("ended", step, digest())
+dist.destroy_process_group()
+"""
+
+
+def train(
+    folder: Path, kind: str = "ddp", steps: int = 4, world: int = 2, fault: str = ""
+) -> list[str]:
+    program = TRAIN.format(kind=kind, steps=steps, fault=fault)
+    return run(program, folder, world, gang=str(free_port()))
+
+
+def losses(*outputs: str) -> list[str]:
+    return [line for one in outputs for line in one.splitlines() if line[0].isdigit()]
+
+
+def state_of(output: str, what: str) -> str:
+    (line,) = [line for line in output.splitlines() if line.startswith(what)]
+    return line.removeprefix(what)
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_a_run_resumes_with_the_bits_of_an_undisturbed_one(kind: str, tmp_path: Path) -> None:
+    for name in ("whole", "parts"):
+        (tmp_path / name).mkdir()
+    whole = train(tmp_path / "whole", kind, 4)
+    first, second = (train(tmp_path / "parts", kind, steps) for steps in (2, 4))
+    for rank in range(2):
+        assert losses(first[rank], second[rank]) == losses(whole[rank])
+    checkpoints = tmp_path / "whole/checkpoints"
+    assert sorted(one.name for one in checkpoints.glob("step-*")) == [
+        f"step-{step:08d}" for step in (2, 3, 4)
+    ]
+
+
+def test_ranks_of_any_number_and_layout_load_what_others_saved(tmp_path: Path) -> None:
+    saved = state_of(train(tmp_path, "fsdp", 2, world=2)[0], "ended")
+    for kind, world in (("ddp", 3), ("fsdp", 1), ("fsdp", 3)):
+        for output in train(tmp_path, kind, 2, world):
+            assert state_of(output, "resumed") == saved
+
+
+def test_a_corrupt_checkpoint_is_set_aside_by_all_ranks(tmp_path: Path) -> None:
+    train(tmp_path, "fsdp", 3)
+    broken = tmp_path / "checkpoints/step-00000003/model-00001-0000.safetensors"
+    content = bytearray(broken.read_bytes())
+    content[-1] ^= 1
+    broken.write_bytes(content)
+    outputs = train(tmp_path, "fsdp", 2)
+    assert all(" 2 " in state_of(output, "resumed") for output in outputs)
+    assert "checkpoint step-00000003 skipped: model-00001-0000.safetensors" in outputs[0]
+    assert not (tmp_path / "checkpoints/step-00000003").exists()
+    (corrupt,) = [one for one in events(tmp_path) if one["event"] == "checkpoint_corrupt"]
+    assert "content differs" in str(corrupt["error"])
+
+
+FULL_DISK = """
+from trainyard.store import posix
+def put(self, name, chunks):
+    raise OSError(28, "No space left on device")
+if rank == 1:
+    posix.PosixUpload.put = put
+"""
+
+
+def test_a_rank_that_cannot_write_costs_the_checkpoint_and_not_the_run(tmp_path: Path) -> None:
+    train(tmp_path, steps=1)
+    outputs = train(tmp_path, steps=3, fault=FULL_DISK)
+    assert outputs[0].count("not written: rank 1: [Errno 28] No space left on device") == 2
+    assert [one.name for one in (tmp_path / "checkpoints").glob("*step-*")] == ["step-00000001"]
+    failed = [one["step"] for one in events(tmp_path) if one["event"] == "checkpoint_failed"]
+    assert failed == [2, 3]
+
+
+STALE = """
+import torch
+trainyard.checkpoints.save_async({"x": torch.ones(3)}, 1)
+trainyard.checkpoints.wait()
+print("ready", flush=True)
+while not os.path.exists("go"):
+    pass
+trainyard.checkpoints.save_async({"x": torch.ones(3)}, 2)
+try:
+    trainyard.checkpoints.wait()
+except Exception as error:
+    print(type(error).__name__)
+"""
+
+
+def test_a_start_that_was_replaced_publishes_nothing(tmp_path: Path) -> None:
+    old = start(STALE, tmp_path)
+    assert old.stdout and old.stdout.readline() == "ready\n"
+    run("trainyard.checkpoints.load()", tmp_path, gang="2")
+    (tmp_path / "go").touch()
+    (output,) = finish(old)
+    assert output.splitlines()[-1] == "StaleAttempt"
+    assert [one.name for one in (tmp_path / "checkpoints").glob("step-*")] == ["step-00000001"]
+
+
+SAVE = """
+import torch
+model = torch.nn.Linear(3, 2)
+optimizer = torch.optim.AdamW(model.parameters())
+model(torch.ones(3)).sum().backward()
+optimizer.step()
+trainyard.checkpoints.save_async({
+    "model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 3,
+    "history": [(1, 0.5), None, {"best": "a"}], 5: torch.tensor(7, dtype=torch.int8),
+}, step=9, metadata={"note": "x"})
+trainyard.finished()
+"""
+LOAD = """
+import torch
+model = torch.nn.Linear(3, 2)
+optimizer = torch.optim.AdamW(model.parameters())
+found = trainyard.checkpoints.load({"model": model.state_dict(), "optimizer": {}})
+optimizer.load_state_dict(found.state["optimizer"])
+print(found.step, found.metadata, found.state.get("epoch"), int(optimizer.state_dict()["state"][0]["step"]))
+print(torch.equal(found.state["model"]["weight"], model.weight))
+whole = trainyard.checkpoints.load().state
+print(whole["history"], whole[5], torch.equal(whole["model"]["weight"], model.weight))
+try:
+    trainyard.checkpoints.load({"model": torch.nn.Linear(3, 1).state_dict()})
+except ValueError as error:
+    print(str(error).split(": ", 1)[1])
+try:
+    trainyard.checkpoints.save_async({"model": {"a": {1, 2}}}, 10)
+except TypeError as error:
+    print(error)
+"""
+
+
+def check_plain(output: str) -> None:
+    assert output.splitlines() == [
+        "9 {'note': 'x'} None 1",
+        "True",
+        "[(1, 0.5), None, {'best': 'a'}] tensor(7, dtype=torch.int8) True",
+        "model/bias: is F32 [2] in the checkpoint, F32 [1] in the state;"
+        " model/weight: is F32 [2, 3] in the checkpoint, F32 [1, 3] in the state",
+        "model/a: is a set; valid are tensors, numbers, text, None, and dicts, lists and tuples of them;"
+        " convert it",
+    ]
+
+
+def test_any_tree_of_one_process_comes_back_and_what_does_not_fit_is_said(tmp_path: Path) -> None:
+    run(SAVE, tmp_path)
+    (output,) = run(LOAD, tmp_path, gang="2")
+    check_plain(output)
+
+
+def test_checkpoints_lie_in_a_bucket_if_the_run_says_so(bucket: Bucket, tmp_path: Path) -> None:
+    at_bucket = f"os.environ['TRAINYARD_CHECKPOINT_STORE'] = {bucket.url('team/state')!r}\n"
+    run(at_bucket + SAVE, tmp_path)
+    assert not (tmp_path / "checkpoints").exists()
+    (output,) = run(at_bucket + LOAD, tmp_path, gang="2")
+    check_plain(output)
