@@ -295,8 +295,14 @@ def _saver() -> Saver:
 
     session.current()
     saver = Saver(session.store())
-    atexit.register(saver.report)
+    atexit.register(_end)
     return saver
+
+
+def _end() -> None:
+    """Complete the save in flight, and drop the process group, whose threads must end before the process does."""
+    settle()
+    _saver.cache_clear()
 
 
 def last_save_s() -> float:
