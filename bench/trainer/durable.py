@@ -56,8 +56,8 @@ def run(request: Request) -> Result:
         good = good and all(one.right for own in found.values() for one in own)
     about = (
         f"P6: {sizes['megabytes']} MB of parameters and AdamW state, one process on the CPU, {sizes['rounds']}"
-        f" rounds (seed {request.seed}). A save ends when it is durable; loads are from the page cache into existing"
-        " tensors. The first two hash every byte, the others none."
+        f" rounds (seed {request.seed}). A save ends when it is durable; loads are from the page cache into"
+        " existing tensors. The first two hash every byte, the others none."
     )
     return Result(text="\n\n".join([about, *parts]), good=good, versions="libraries")
 
