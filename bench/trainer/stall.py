@@ -123,8 +123,8 @@ def _about(sizes: Mapping[str, int], seed: int) -> str:
     return (
         f"P3: {sizes['megabytes']} MB of parameters and AdamW state, one process and one training thread on the"
         f" CPU, {sizes['rounds']} rounds (seed {seed}). Slowdown: steps during a save, relative to the same"
-        f" steps before and after it. A save of ours pauses between files, as with checkpoints {saves.SAVE_INTERVAL_S:.0f} s"
-        " apart: the same work, spread over more steps."
+        f" steps before and after it. A save of ours pauses between files, as with checkpoints"
+        f" {saves.SAVE_INTERVAL_S:.0f} s apart: the same work, spread over more steps."
     )
 
 
