@@ -16,8 +16,8 @@ NAMED = re.compile(rf'"({MODULE})"(?:,\s*"([A-Za-z_][\w.]*)")?')
 """A module alone, or followed by a name in it."""
 PROGRAM = re.compile(r'"""(.*?)"""|"([^"\n]*)"', re.DOTALL)
 IMPORT = re.compile(rf"\bfrom ({MODULE}) import (\w+(?:, \w+)*)")
-NO_MODULE = re.compile(r".*\.(?:dev|json|md|py|yaml)")
-"""Files, and the sandbox's registry of images."""
+NO_MODULE = re.compile(r".*\.(?:dev|json|md|py|yaml)|trainyard\.(?:run_id|status|team)")
+"""Files, the sandbox's registry of images, and tags of runs in MLflow."""
 
 
 @cache
