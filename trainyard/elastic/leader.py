@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NoReturn, Protocol
 
 import trainyard
-from trainyard import session
+from trainyard import checkpoints, session
 from trainyard.contract import EXIT_DONE, EXIT_PREEMPTED
 from trainyard.elastic.ranks import Ranks
 from trainyard.elastic.views import View
@@ -114,6 +114,7 @@ class ProgramLeader:
         """See Leader."""
         if self._checkpoints:
             self._checkpoints.save(step)
+            checkpoints.wait()  # Another group takes the lead if this one is lost before.
 
     def finish(self, step: int, *, stopped: bool) -> int:
         """See Leader."""
