@@ -167,8 +167,7 @@ def save(
             f"{contract.CHECKPOINT_STORE_ENV}: `save` writes files into a folder; use `save_async`, or unset it"
         )
     begun, before = time.monotonic(), watchdog.enter(SAVE)
-    step = int(step)  # it and the loss may be tensors, which do not fit into JSON
-    evaluation_loss = None if evaluation_loss is None else float(evaluation_loss)
+    step = int(step)
     current = session.current()
     _calls["save"] += 1
     call = f"-attempt-{current.fence.attempt:08d}{_SAVE}{_calls['save']}"
@@ -177,9 +176,7 @@ def save(
     hidden.mkdir(parents=True, exist_ok=True)
     messages.mkdir(parents=True, exist_ok=True)
     exchange = _Exchange(hidden, messages, step)
-    if run.rank == 0:
-        reason = NOTICE if notice.requested() else "program"
-        current.events.write("checkpoint_begin", step, reason=reason)
+    saving = _Saving.begin(step, metadata, milestone, evaluation_loss, keep_latest, begun)
     try:
         yield hidden
         _flush(hidden)
@@ -193,16 +190,11 @@ def save(
         watchdog.enter(before)
         _last[0] = time.monotonic() - begun
         return
-    record = _record(step, reason, milestone, evaluation_loss, metadata)
-
-    def publish(files: dict[str, FileRecord], nodes: list[dict[str, str]]) -> None:
-        store = PosixStore(run.checkpoints)
-        _publish(store, store.adopt(hidden), record, files, nodes, begun, keep_latest)
-
+    store = PosixStore(run.checkpoints)
     try:
-        exchange.lead(publish)
+        exchange.lead(lambda *made: saving.publish(store, store.adopt(hidden), *made))
     except Exception as error:
-        _failed(step, error)
+        saving.failed(error)
         shutil.rmtree(hidden, ignore_errors=True)
         raise
     _last[0] = time.monotonic() - begun
@@ -228,19 +220,11 @@ def save_async(
     values, StaleAttempt if a newer start of this run exists, RuntimeError for ranks without torch.distributed.
     """
     begun, before = time.monotonic(), watchdog.enter(SAVE)
-    step = int(step)
     saver = _saver()
-    reason = NOTICE if notice.requested() else "program"
-    if run.rank == 0:
-        session.current().events.write("checkpoint_begin", step, reason=reason)
-    loss = None if evaluation_loss is None else float(evaluation_loss)
-    record = _record(step, reason, milestone, loss, metadata)
-
-    def publish(upload: Upload, files: dict[str, FileRecord], nodes: list[dict[str, str]]) -> None:
-        _publish(saver.store, upload, record, files, nodes, begun, keep_latest)
-
+    saving = _Saving.begin(int(step), metadata, milestone, evaluation_loss, keep_latest, begun)
     try:
-        saver.save(state, step, publish, lambda error: _failed(step, error))
+        publish = functools.partial(saving.publish, saver.store)
+        saver.save(state, int(step), publish, saving.failed)
     finally:
         stalls.append(time.monotonic() - begun)
         watchdog.enter(before)
@@ -255,7 +239,10 @@ def wait(timeout_s: float | None = None) -> None:
 def settle() -> None:
     """Wait for the save in flight, at most until a notice ends this process, and print why it failed."""
     if _saver.cache_info().currsize:
-        _saver().report(_timeout_s())
+        try:
+            _saver().report(_timeout_s())
+        except StaleAttempt as error:
+            print(error, file=sys.stderr, flush=True)
 
 
 def load(state: Any = None) -> Checkpoint | None:
@@ -310,58 +297,73 @@ def last_save_s() -> float:
     return max(_last[0], _saver().last_save_s if _saver.cache_info().currsize else 0.0)
 
 
-def _record(
-    step: int,
-    reason: str,
-    milestone: bool,
-    evaluation_loss: float | None,
-    metadata: Mapping[str, Any] | None,
-) -> Manifest:
-    return Manifest(
-        step=step,
-        reason=reason,
-        milestone=milestone,
-        evaluation_loss=evaluation_loss,
-        attempt=session.current().fence.attempt,
-        saved_at=time.time(),
-        world_size=run.world_size,
-        parallelism={"data": run.world_size},
-        data_cursor={},
-        run=run.record(),
-        trainer={**describe_process(), "metadata": dict(metadata or {})},
-    )
+@dataclass(frozen=True)
+class _Saving:
+    """One checkpoint of this start, as rank 0 announces, publishes or gives it up; in any thread."""
 
+    current: session.Session
+    record: Manifest
+    keep_latest: int
+    begun: float
 
-def _publish(
-    store: CheckpointStore,
-    upload: Upload,
-    record: Manifest,
-    files: dict[str, FileRecord],
-    nodes: list[dict[str, str]],
-    begun: float,
-    keep_latest: int,
-) -> None:
-    record.trainer["nodes"] = nodes
-    current = session.current()
-    written = upload.commit(record.with_files(files), current.fence.check)
-    current.events.write(
-        "checkpoint_commit",
-        record.step,
-        seconds=time.monotonic() - begun,
-        path=f"{store.place}/{folder_name(record.step)}",
-        bytes=written.bytes,
-        reason=record.reason,
-    )
-    try:
-        apply_retention(store, keep_latest)
-    except OSError as error:  # the new checkpoint is there already
-        print(f"old checkpoints not removed: {error}", file=sys.stderr, flush=True)
+    @classmethod
+    def begin(
+        cls,
+        step: int,
+        metadata: Mapping[str, Any] | None,
+        milestone: bool,
+        evaluation_loss: float | None,
+        keep_latest: int,
+        begun: float,
+    ) -> _Saving:
+        """Announce it. The loss may be a tensor, which does not fit into JSON."""
+        current = session.current()
+        reason = NOTICE if notice.requested() else "program"
+        if run.rank == 0:
+            current.events.write("checkpoint_begin", step, reason=reason)
+        record = Manifest(
+            step=step,
+            reason=reason,
+            milestone=milestone,
+            evaluation_loss=None if evaluation_loss is None else float(evaluation_loss),
+            attempt=current.fence.attempt,
+            saved_at=time.time(),
+            world_size=run.world_size,
+            parallelism={"data": run.world_size},
+            data_cursor={},
+            run=run.record(),
+            trainer={**describe_process(), "metadata": dict(metadata or {})},
+        )
+        return cls(current, record, keep_latest, begun)
 
+    def publish(
+        self,
+        store: CheckpointStore,
+        upload: Upload,
+        files: dict[str, FileRecord],
+        nodes: list[dict[str, str]],
+    ) -> None:
+        """Publish it and delete what is not kept. Raises StaleAttempt, OSError."""
+        self.record.trainer["nodes"] = nodes
+        written = upload.commit(self.record.with_files(files), self.current.fence.check)
+        self.current.events.write(
+            "checkpoint_commit",
+            self.record.step,
+            seconds=time.monotonic() - self.begun,
+            path=f"{store.place}/{folder_name(self.record.step)}",
+            bytes=written.bytes,
+            reason=self.record.reason,
+        )
+        try:
+            apply_retention(store, self.keep_latest)
+        except OSError as error:  # the new checkpoint is there already
+            print(f"old checkpoints not removed: {error}", file=sys.stderr, flush=True)
 
-def _failed(step: int, error: BaseException) -> None:
-    if run.rank == 0:
-        text = " ".join(str(error).split())
-        session.current().events.write("checkpoint_failed", step, error=text)
+    def failed(self, error: BaseException) -> None:
+        """Record why it was given up."""
+        if run.rank == 0:
+            text = " ".join(str(error).split())
+            self.current.events.write("checkpoint_failed", self.record.step, error=text)
 
 
 Publish = Callable[[dict[str, FileRecord], list[dict[str, str]]], None]

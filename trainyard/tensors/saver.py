@@ -24,7 +24,6 @@ from trainyard.store.interface import (
     CheckpointStore,
     Chunk,
     SaveFailed,
-    StaleAttempt,
     Upload,
     folder_name,
 )
@@ -34,7 +33,7 @@ from trainyard.tensors.coordination import SaveCoordinator
 from trainyard.tensors.layout import LAYOUT_FILE, layout_from_json, layout_to_json
 from trainyard.tensors.loading import load_tensors
 from trainyard.tensors.local_tensors import DTYPES, local_shards
-from trainyard.tensors.plan import Plan, RankShards, make_plan, shards_from_bytes, shards_to_bytes
+from trainyard.tensors.plan import RankShards, make_plan, shards_from_bytes, shards_to_bytes
 from trainyard.tensors.rank_save import RankSave
 from trainyard.tensors.staging import Staging
 from trainyard.tensors.writer import BackgroundWriter
@@ -63,9 +62,9 @@ class Saver:
         self.store = store
         self._ranks = Ranks()
         self._writer = BackgroundWriter()
-        self._coordinator: SaveCoordinator | None = None
+        self._coordinator = self._ranks.coordinator()
         self._shards: RankShards | None = None
-        self._plan: Plan
+        self._layout: bytes
         self._staging: Staging
         self._odd_names = False
         """Whether this rank has tensors that rank 0 does not have."""
@@ -97,28 +96,26 @@ class Saver:
         if run.rank == 0 or self._odd_names:
             files[_state_file(run.rank)] = [json.dumps(encoded).encode()]
         if run.rank == 0:
-            files[LAYOUT_FILE] = [layout_to_json(self._plan.layout)]
+            files[LAYOUT_FILE] = [self._layout]
         now = time.monotonic()
         pauses_s = _PAUSES_SHARE * (now - self._begun)
         self._begun, self._step = now, step
         attempt = session.current().fence.attempt
         part = RankSave(self.store, step, attempt, files, self._staging.wait, pauses_s=pauses_s)
-        coordinator = self._coordinator or self._ranks.coordinator()
-        number, self._coordinator = self._saves, coordinator
+        number, nodes = self._saves, self._nodes
         self._saves += 1
-        nodes = self._nodes
 
         def commit() -> None:
             try:
                 if run.rank == 0:
                     part.lead(
-                        coordinator,
+                        self._coordinator,
                         number,
                         lambda: None,
                         lambda upload, records: publish(upload, records, nodes),
                     )
                 else:
-                    part.follow(coordinator, number)
+                    part.follow(self._coordinator, number)
             except BaseException as error:
                 failed(error)
                 raise
@@ -138,8 +135,6 @@ class Saver:
         """Wait for the save in flight; print why it failed. Raises StaleAttempt."""
         try:
             self.wait(timeout_s)
-        except StaleAttempt:
-            raise
         except OSError as error:
             if run.rank == 0:
                 where = f"checkpoint {folder_name(self._step)} not written"
@@ -223,12 +218,13 @@ class Saver:
         self._odd_names = not names[run.rank] <= names[0]
         nodes = [one["node"] for one in everyone if one["node"]]
         self._nodes = [node for i, node in enumerate(nodes) if node not in nodes[:i]]
-        self._shards, self._plan = shards, make_plan(ranks)
+        plan = make_plan(ranks)
+        self._shards, self._layout = shards, layout_to_json(plan.layout)
         device = next(
             (one.device for group in groups.values() for one in group.values() if one.is_cuda),
             torch.device("cpu"),
         )
-        self._staging = Staging(self._plan.files[run.rank], groups, device)
+        self._staging = Staging(plan.files[run.rank], groups, device)
 
 
 class Ranks:
