@@ -24,7 +24,7 @@ import torch
 from safetensors import SafetensorError
 
 from trainyard.store.manifest import CorruptCheckpoint
-from trainyard.tensors.local_tensors import Groups, local_data
+from trainyard.tensors.local_tensors import Groups
 
 MODEL: Final = "model"
 OPTIMIZER: Final = "optimizer"
@@ -101,12 +101,6 @@ def optimizer_tensors(
         for name, parameter in model.named_parameters()
         for part in _PARTS
     }
-
-
-def reset_optimizer(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Set this rank's part of the state to that before the first step, in place."""
-    for tensor in optimizer_tensors(model, optimizer).values():
-        local_data(tensor).zero_()
 
 
 def prepare_optimizer(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
