@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from bench.trainer.elastic_changes import calm_seconds, plan_changes, stall_seconds
+from bench.elastic import plan_changes, stall_seconds
 from training.config_errors import ConfigError
 from training.trainer.config import parse, world_issues
 from trainyard.elastic.tree import (
@@ -105,12 +105,6 @@ def test_plans_are_seeded_and_stay_within_the_limits(tmp_path: Path) -> None:
         groups += 1 if kind == "joined" else -1
         assert 1 <= groups <= 4
     assert plan[:3] == ["joined"] * 3
-
-
-def test_a_stall_is_not_part_of_the_time_of_calm_steps() -> None:
-    two, one = [(step, 1.0) for step in range(2, 12)], [(step, 2.0) for step in range(12, 22)]
-    two[3], one[0] = (5, 4.0), (12, 9.0)
-    assert calm_seconds([*two, *one], [(0, 2), (11, 1)]) == 10 * 1.0 + 10 * 2.0
 
 
 def test_the_stall_of_a_change_is_not_that_of_the_next() -> None:
