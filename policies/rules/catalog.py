@@ -7,18 +7,14 @@ from collections.abc import Iterable
 from typing import Final
 
 from .budget import HOURLY_BUDGET
-from .cluster import EKS_ACCESS_ENTRIES, EKS_VERSION, INSTANCE_METADATA
+from .cluster import INSTANCE_METADATA
 from .efa import EFA_INTERFACES, EFA_ONE_ZONE
 from .encryption import ENCRYPTION_AT_REST
 from .exposure import NO_PUBLIC_ENDPOINTS
-from .flavors import FLAVOR_TAINTS
 from .gpu_pools import GPU_POOL_TAINTS, SPOT_INSTANCE_TYPES
 from .gpu_sharing import TIME_SLICING
-from .grace import GRACE_BUDGET, GRACE_OF_RUNS
 from .images import IMAGES_BY_DIGEST
-from .karpenter import KARPENTER_DISRUPTION
 from .model import Config, Rule, Violation
-from .placement import GPU_PLACEMENT
 from .production_spot import SPOT_FOR_PRODUCTION
 from .quota import QUOTA_FITS_POOLS
 from .run_documents import RUN_DOCUMENTS
@@ -27,21 +23,14 @@ from .tags import AWS_TAGS
 
 RULES: Final[tuple[Rule, ...]] = (
     IMAGES_BY_DIGEST,
-    GPU_PLACEMENT,
     GPU_POOL_TAINTS,
     SPOT_INSTANCE_TYPES,
-    GRACE_BUDGET,
-    GRACE_OF_RUNS,
     QUOTA_FITS_POOLS,
-    FLAVOR_TAINTS,
     TIME_SLICING,
     SPOT_FOR_PRODUCTION,
     RUN_DOCUMENTS,
-    KARPENTER_DISRUPTION,
     EFA_INTERFACES,
     EFA_ONE_ZONE,
-    EKS_ACCESS_ENTRIES,
-    EKS_VERSION,
     INSTANCE_METADATA,
     NO_PUBLIC_ENDPOINTS,
     ENCRYPTION_AT_REST,

@@ -33,17 +33,12 @@ GPU_RESOURCE: Final = "nvidia.com/gpu"
 SANDBOX_REGISTRY: Final = "sandbox.trainyard.dev"
 """Images of the sandbox: content digests of the checkout, not pulled from any registry."""
 
-LAUNCH_MODULE: Final = "trainyard.launch"
-"""Main process of a run's pods; it kills the ranks 5 s before the time in NOTICE_SECONDS_ENV is over."""
-NOTICE_SECONDS_ENV: Final = "TRAINYARD_NOTICE_SECONDS"
 RUN_RECORD_FILE: Final = "run.json"
 """Key of the run record in the run's ConfigMap."""
 PLATFORM_RECORD: Final = "trainyard-platform"
 PLATFORM_RECORD_FILE: Final = "platform.json"
 """ConfigMap of each team, and the key in it, with the stack's node pools."""
 
-SPOT_NOTICE_S: Final = 120
-"""Seconds from the notice of a spot reclaim to the termination of the node."""
 POOL_LABEL: Final = "trainyard.dev/pool"
 TIER_LABEL: Final = "trainyard.dev/tier"
 TIER_PRODUCTION: Final = "production"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from .grace import run_record
 from .model import UNKNOWN, Config, Resource, StackRule, Violation, dig, elements
 from .names import (
     CAPACITY_LABEL,
@@ -14,6 +14,7 @@ from .names import (
     KARPENTER_CAPACITY_LABEL,
     POOL_LABEL,
     QUEUE_LABEL,
+    RUN_RECORD_FILE,
     SPOT_TAINT,
     TIER_LABEL,
     TIER_PRODUCTION,
@@ -75,13 +76,27 @@ def _may_use_spot(template: PodTemplate, stack: Stack, spot: Taint) -> bool:
     return bool(stack.flavors_of_queue(template.namespace, queue) & stack.spot_flavors(spot))
 
 
+def _run_record(template: PodTemplate, stack: Stack) -> Mapping[str, Any]:
+    """Return the run record that the pod mounts; empty if none can be read."""
+    for volume in elements(template.spec.get("volumes")):
+        name = dig(volume, "configMap", "name")
+        text = stack.config_map(template.namespace, str(name)).get(RUN_RECORD_FILE)
+        if isinstance(text, str):
+            try:
+                record = json.loads(text)
+            except json.JSONDecodeError:
+                return {}
+            return record if isinstance(record, Mapping) else {}
+    return {}
+
+
 def _opted_in(template: PodTemplate, stack: Stack) -> bool:
     """Whether the run record opts in to spot, or is not known yet."""
     for volume in elements(template.spec.get("volumes")):
         name = dig(volume, "configMap", "name")
         if name is UNKNOWN or UNKNOWN in stack.config_map(template.namespace, str(name)).values():
             return True
-    return CAPACITY_SPOT in elements(run_record(template, stack).get("capacity_types"))
+    return CAPACITY_SPOT in elements(_run_record(template, stack).get("capacity_types"))
 
 
 def _check(resources: Sequence[Resource], config: Config) -> Iterable[Violation]:

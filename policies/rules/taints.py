@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from .model import UNKNOWN, dig, elements, mapping
+from .model import dig, elements, mapping
 
 _TAINT_PATTERN: Final = r"^[^=:\s]+=[^=:\s]*:(NoSchedule|NoExecute|PreferNoSchedule)$"
 
@@ -16,10 +16,6 @@ EKS_EFFECTS: Final = {
     "PREFER_NO_SCHEDULE": "PreferNoSchedule",
 }
 """Kubernetes effect by its name in the EKS API."""
-
-
-_NODE_CONDITION_KEYS: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
-"""Prefixes of the taints that report a node's condition, which are temporary."""
 
 
 @dataclass(frozen=True)
@@ -44,11 +40,6 @@ class Taint:
         value = str(dig(entry, "value") or "")
         return cls(str(dig(entry, "key")), value, EKS_EFFECTS.get(effect, effect))
 
-    @property
-    def is_temporary(self) -> bool:
-        """Whether Kubernetes sets and removes it, as on a node that is not ready yet."""
-        return self.key.startswith(_NODE_CONDITION_KEYS)
-
     def __str__(self) -> str:
         return f"{self.key}={self.value}:{self.effect}"
 
@@ -61,14 +52,6 @@ class Taint:
         if not key:
             return exists
         return key == self.key and (exists or (toleration.get("value") or "") == self.value)
-
-
-def read_taints(value: Any) -> frozenset[Taint] | None:
-    """Return the permanent taints of a list; None if it is not fully known yet."""
-    entries = elements(value)
-    if value is UNKNOWN or any(e is UNKNOWN or UNKNOWN in mapping(e).values() for e in entries):
-        return None
-    return frozenset(taint for taint in map(Taint.read, entries) if not taint.is_temporary)
 
 
 def taint_schema(default: str, description: str) -> dict[str, str]:
@@ -87,14 +70,3 @@ def tolerating(spec: Mapping[str, Any], taint: Taint) -> int | None:
         if taint.tolerated_by(mapping(toleration)):
             return index
     return None
-
-
-def tolerations_known(spec: Mapping[str, Any]) -> bool:
-    """Whether all tolerations are known, without outputs of other resources."""
-    tolerations = spec.get("tolerations")
-    if tolerations is UNKNOWN:
-        return False
-    return not any(
-        toleration is UNKNOWN or UNKNOWN in mapping(toleration).values()
-        for toleration in elements(tolerations)
-    )

@@ -7,11 +7,8 @@ unknown kinds cannot bypass the rules.
 from __future__ import annotations
 
 import re
-import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
-from pathlib import PurePosixPath
 from typing import Any, Final
 
 from .model import Resource, dig, elements, mapping
@@ -28,20 +25,13 @@ _SECONDS: Final = re.compile(r"[0-9]+s?;?")
 _CONTAINER_LISTS: Final = ("initContainers", "containers", "ephemeralContainers")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Container:
     """One container of a pod template."""
 
     path: str
     image: Any
     """The reference; None if absent, UNKNOWN if not known yet."""
-    resources: Mapping[str, Any]
-    command: tuple[Any, ...]
-    """Command and arguments as one list."""
-    env: Mapping[str, Any]
-    """Literal values by name."""
-    pre_stop_sleep_s: int
-    """Seconds that a `preStop` hook sleeps, which count towards the pod's grace period."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +46,6 @@ class PodTemplate:
     containers: tuple[Container, ...]
     owner_labels: Any
     """Labels of the object that a queue admits."""
-    owner_labels_path: str
     namespace: str
     complete: bool
     """False for patches and overlays: absent fields may be set elsewhere."""
@@ -87,10 +76,10 @@ def namespace_of(props: Mapping[str, Any]) -> str:
 def _templates_of(
     kind: str, props: Mapping[str, Any], prefix: str, complete: bool
 ) -> Iterator[PodTemplate]:
-    owner, owner_path = props, prefix
+    owner = props
     if kind == "CronJob":
         # Queues admit the CronJob's Jobs, which get their labels from the template.
-        owner, owner_path = mapping(dig(props, "spec", "jobTemplate")), f"{prefix}spec.jobTemplate."
+        owner = mapping(dig(props, "spec", "jobTemplate"))
     found = [*_pod_specs(props, prefix)]
     if kind == TRAIN_JOB:
         found += [*_trainer(props, prefix)]
@@ -101,7 +90,6 @@ def _templates_of(
             spec=spec,
             containers=containers,
             owner_labels=dig(owner, "metadata", "labels"),
-            owner_labels_path=f"{owner_path}metadata.labels",
             namespace=namespace_of(props),
             complete=complete and kind not in _OVERLAYS,
         )
@@ -128,52 +116,12 @@ def _trainer(props: Mapping[str, Any], prefix: str) -> Iterator[_Found]:
     """Yield the trainer of a Kubeflow TrainJob, which has the fields of one container."""
     trainer = mapping(dig(props, "spec", "trainer"))
     path = f"{prefix}spec.trainer"
-    as_container = {**trainer, "resources": trainer.get("resourcesPerNode")}
-    yield path, {}, (_container(as_container, path),)
+    yield path, {}, (Container(path, trainer.get("image")),)
 
 
 def _containers(spec: Mapping[str, Any], path: str) -> tuple[Container, ...]:
     return tuple(
-        _container(mapping(value), f"{path}{name}[{index}]")
+        Container(f"{path}{name}[{index}]", dig(value, "image"))
         for name in _CONTAINER_LISTS
         for index, value in enumerate(elements(spec.get(name)))
     )
-
-
-def _container(value: Mapping[str, Any], path: str) -> Container:
-    return Container(
-        path=path,
-        image=value.get("image"),
-        resources=mapping(value.get("resources")),
-        command=(*elements(value.get("command")), *elements(value.get("args"))),
-        env={
-            str(mapping(entry).get("name")): mapping(entry).get("value")
-            for entry in elements(value.get("env"))
-        },
-        pre_stop_sleep_s=_sleep_s(dig(value, "lifecycle", "preStop")),
-    )
-
-
-def _sleep_s(hook: Any) -> int:
-    """Return the seconds that a lifecycle hook certainly sleeps."""
-    seconds = dig(hook, "sleep", "seconds")
-    if isinstance(seconds, int):
-        return seconds
-    words = split_words(elements(dig(hook, "exec", "command")))
-    return sum(
-        int(after.rstrip(";").removesuffix("s"))
-        for word, after in pairwise(words)
-        if PurePosixPath(word).name == "sleep" and _SECONDS.fullmatch(after)
-    )
-
-
-def split_words(command: Sequence[Any]) -> list[str]:
-    """Split a command line into words, including the script of a `sh -c`."""
-    words: list[str] = []
-    for part in command:
-        text = part if isinstance(part, str) else ""
-        try:
-            words += shlex.split(text) if " " in text.strip() else [text]
-        except ValueError:
-            words += text.split()
-    return words

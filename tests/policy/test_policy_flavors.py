@@ -1,4 +1,4 @@
-"""The rules between queues and pools: taints that agree, and slices of one team."""
+"""The rule that slices of GPUs belong to one team."""
 
 from __future__ import annotations
 
@@ -7,30 +7,22 @@ from typing import Any
 
 import pytest
 
-from policies.rules.flavors import FLAVOR_TAINTS
 from policies.rules.gpu_sharing import TIME_SLICING
 from policies.rules.model import UNKNOWN, Resource
 from tests.policy.policy_examples import (
     GPU_TOLERATION,
-    SPOT_TOLERATION,
     kubernetes,
     paths,
     stack_violations,
 )
 from tests.policy.policy_pools import (
-    GPU,
-    SPOT,
     cluster_queue,
     flavor,
     karpenter_pool,
     kueue,
     namespace,
-    node_group,
 )
 from tests.unit.snapshots import Text
-
-EVERYTHING = {"operator": "Exists"}
-NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 
 
 def node(pool: str, taints: Any) -> Resource:
@@ -38,69 +30,6 @@ def node(pool: str, taints: Any) -> Resource:
     return Resource(
         type="kubernetes:core/v1:Node", props={"metadata": metadata, "spec": {"taints": taints}}
     )
-
-
-@pytest.mark.parametrize(
-    "resources",
-    [
-        [node_group("a"), flavor("a", [GPU_TOLERATION], [GPU])],
-        [node_group("a"), flavor("a", [{"key": "dedicated", "operator": "Exists"}])],
-        [karpenter_pool("a", taints=[GPU, SPOT]), flavor("a", [GPU_TOLERATION, SPOT_TOLERATION])],
-        [node("a", [GPU]), flavor("a", [GPU_TOLERATION])],
-        [node("a", None), flavor("a", None)],
-        [node("a", [GPU | {"effect": "PreferNoSchedule"}]), flavor("a", [])],
-        [node("a", [GPU | {"value": UNKNOWN}]), flavor("a", [])],
-        [node("a", [GPU]), flavor("a", UNKNOWN)],
-        [node("a", UNKNOWN), flavor("a", [GPU_TOLERATION])],
-        [node("a", [UNKNOWN]), flavor("a", [GPU_TOLERATION])],
-        [node("other", [GPU]), flavor("a", [])],
-        [node("a", [GPU]), kueue("ResourceFlavor", "a", {"tolerations": []})],
-        [node("a", [GPU]), flavor("a", [GPU_TOLERATION], UNKNOWN)],
-        # A live node that has just come up, as a preview of a running cluster sees it.
-        [node("a", [GPU, NOT_READY]), flavor("a", [GPU_TOLERATION], [GPU])],
-    ],
-)
-def test_a_flavor_that_tolerates_the_taints_of_its_pool_passes(resources: list[Resource]) -> None:
-    assert stack_violations(FLAVOR_TAINTS, resources) == []
-
-
-@pytest.mark.parametrize(
-    ("resources", "where"),
-    [
-        ([node_group("a"), flavor("a", [])], ["spec.tolerations"]),
-        ([node_group("a"), flavor("a", None)], ["spec.tolerations"]),
-        (
-            [karpenter_pool("a", taints=[GPU, SPOT]), flavor("a", [GPU_TOLERATION])],
-            ["spec.tolerations"],
-        ),
-        (
-            [node_group("a"), flavor("a", [GPU_TOLERATION, SPOT_TOLERATION])],
-            ["spec.tolerations[1]"],
-        ),
-        ([node_group("a"), flavor("a", [EVERYTHING])], ["spec.tolerations[0]"]),
-        ([node("a", []), node("a", []), flavor("a", [GPU_TOLERATION])], ["spec.tolerations[0]"]),
-        (
-            [node_group("a"), flavor("a", [GPU_TOLERATION], [GPU, SPOT])],
-            ["spec.nodeTaints"],
-        ),
-    ],
-)
-def test_a_flavor_with_other_tolerations_is_rejected(
-    resources: list[Resource], where: list[str]
-) -> None:
-    found = stack_violations(FLAVOR_TAINTS, resources)
-    assert paths(found) == where
-    assert {violation.urn for violation in found} == {"urn:ResourceFlavor-a"}
-
-
-def test_the_message_names_pool_and_taints(text: Text) -> None:
-    (found,) = stack_violations(FLAVOR_TAINTS, [node_group("a"), flavor("a", [])])
-    text(str(found))
-
-
-def test_the_message_covers_pools_without_taints(text: Text) -> None:
-    (found,) = stack_violations(FLAVOR_TAINTS, [node("a", []), flavor("a", [EVERYTHING])])
-    text(str(found))
 
 
 def plugin(replicas: int = 4) -> str:

@@ -101,8 +101,6 @@ SLICED = "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 4
             set_at("aws-network-endpoints-https", "cidrIpv4", to="0.0.0.0/0"),
             "no-public-endpoints",
         ),
-        (set_at(CLUSTER, "authenticationMode", to="CONFIG_MAP"), "eks-access-entries"),
-        (set_at(CLUSTER, "version", to="1.32"), "eks-version"),
         (
             set_at(BLOCK, "metadataOptions", "httpPutResponseHopLimit", to=2.0),
             "instance-metadata",
@@ -117,12 +115,6 @@ SLICED = "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 4
             set_at("Subnet::aws-network-private-us-east-1a", "availabilityZone", to="us-east-1f"),
             "efa-one-zone",
         ),
-        (
-            set_at(POOL, "spec", "disruption", "consolidationPolicy", to="WhenUnderutilized"),
-            "karpenter-disruption",
-        ),
-        (set_at(POOL, "spec", "template", "spec", "expireAfter", to="1h"), "karpenter-disruption"),
-        (set_at("queues-flavor-block", "spec", "tolerations", to=[]), "flavor-taints"),
         (set_at(POOL, "spec", "limits", "nodes", to="49"), "quota-fits-pools"),
         (set_at("aws-pools-block", "scalingConfig", "maxSize", to=7), "quota-fits-pools"),
         (set_at("aws-pools-block", "launchTemplate", to=None), "instance-metadata"),

@@ -46,11 +46,6 @@ def test_names_equal_those_of_the_program() -> None:
     )
 
 
-def test_the_longest_save_fits_the_notice_exactly() -> None:
-    longest = spec.max_save_seconds(names.SPOT_NOTICE_S)
-    assert spec.GraceBudget.for_save(longest).termination_grace_s == names.SPOT_NOTICE_S
-
-
 def test_rule_names_are_unique() -> None:
     rule_names = [rule.name for rule in RULES]
     assert len(set(rule_names)) == len(rule_names)

@@ -17,19 +17,14 @@ pytestmark = [pytest.mark.sandbox, pytest.mark.long(65)]
 IMAGE = "sandbox.trainyard.dev/trainer@sha256:" + "0123456789abcdef" * 4
 GOOD_POD: dict[str, Any] = {
     "restartPolicy": "Never",
-    "nodeSelector": {"workload-type": "gpu-training"},
     "tolerations": [
         {"key": "dedicated", "value": "gpu-training", "effect": "NoSchedule"},
         {"key": "spot", "value": "true", "effect": "NoSchedule"},
     ],
-    "terminationGracePeriodSeconds": 50,
-    "volumes": [{"name": "config", "configMap": {"name": "policy-examples"}}],
     "containers": [
         {
             "name": "trainer",
             "image": IMAGE,
-            "command": ["torchrun", "--shutdown-timeout=45", "train.py"],
-            "resources": {"limits": {"nvidia.com/gpu": "1"}},
         }
     ],
 }
@@ -39,18 +34,13 @@ import pathlib
 
 import pulumi_kubernetes as kubernetes
 
-kubernetes.core.v1.ConfigMap(
-    "record",
-    metadata={"name": "policy-examples", "namespace": "default"},
-    data={"run.json": json.dumps({"grace": {"checkpoint_deadline_s": 40}})},
-)
 for name, pod in json.loads(pathlib.Path("pods.json").read_text()).items():
     kubernetes.batch.v1.Job(
         name,
         metadata={
             "name": name,
             "namespace": "default",
-            "labels": {"kueue.x-k8s.io/queue-name": "research"},
+            "labels": {"trainyard.dev/tier": pod.pop("tier", "research")},
             "annotations": {"pulumi.com/skipAwait": "true"},
         },
         spec={"suspend": True, "template": {"spec": pod}},
@@ -136,21 +126,15 @@ def test_compliant_program_has_no_violations_in_preview(project: Project) -> Non
 def test_each_violation_blocks_the_preview_with_its_message(project: Project) -> None:
     project.pods(
         tagged=TAGGED,
-        unplaced=GOOD_POD | {"tolerations": []},
-        slow=GOOD_POD | {"terminationGracePeriodSeconds": 180},
-        cut=with_container(command=["torchrun", "--shutdown-timeout=40", "train.py"]),
+        production=GOOD_POD | {"tier": "production"},
     )
     done = project.with_policies("preview")
     assert done.returncode != 0
     for line in (
         "[mandatory]  images-by-digest  (kubernetes:batch/v1:Job: tagged)",
         "spec.template.spec.containers[0].image: got sandbox.trainyard.dev/trainer:v1; expected",
-        "[mandatory]  gpu-placement  (kubernetes:batch/v1:Job: unplaced)",
-        "spec.template.spec.tolerations: got no toleration of the GPU taint; expected",
-        "[mandatory]  grace-budget  (kubernetes:batch/v1:Job: slow)",
-        "spec.template.spec.terminationGracePeriodSeconds: got 180 s on a pod that may run on spot",
-        "[mandatory]  grace-of-runs  (kubernetes:batch/v1:Job: cut)",
-        "spec.template.spec.containers[0].command: got a shutdown timeout of 40 s; expected more",
+        "[mandatory]  spot-for-production  (kubernetes:batch/v1:Job: production)",
+        "spec.template.spec: got a run of tier production that may be placed on spot; expected",
     ):
         assert line in done.stdout
     assert "Traceback" not in done.stdout + done.stderr
@@ -193,8 +177,11 @@ def test_a_configured_registry_is_allowed(project: Project) -> None:
             "images-by-digest.registrys: got an unknown property; expected enforcementLevel,"
             " registries; did you mean registries?",
         ),
-        ({"gpu-placement": {"gpuTaint": "dedicated"}}, "gpu-placement: gpuTaint: Does not match"),
-        ({"grace-budget": "loud"}, '"loud" is not a valid enforcement level'),
+        (
+            {"gpu-pool-taints": {"gpuTaint": "dedicated"}},
+            "gpu-pool-taints: gpuTaint: Does not match",
+        ),
+        ({"aws-tags": "loud"}, '"loud" is not a valid enforcement level'),
     ],
 )
 def test_invalid_policy_configuration_is_a_one_line_error(
@@ -210,8 +197,7 @@ def test_values_known_only_at_update_cause_no_preview_violations(project: Projec
     program = PROGRAM + (
         "\nclaim = kubernetes.core.v1.ConfigMap('made', data={'a': 'b'})\n"
         "kubernetes.core.v1.Pod('late', metadata={'annotations': {'pulumi.com/skipAwait': 'true'}},\n"
-        "    spec={'nodeName': claim.metadata.uid,\n"
-        f"          'containers': [{{'name': 'a', 'image': '{IMAGE}'}}]}})\n"
+        "    spec={'containers': [{'name': 'a', 'image': claim.id}]})\n"
     )
     project.program(program)
     done = project.with_policies("preview")
