@@ -18,7 +18,7 @@ from infra.tenancy.shared_view import SharedView
 from infra.tenancy.team import Team
 from infra.validation.component import Validation
 from ops.reachability import warn_if_unreachable
-from training.deployment import plan, runs
+from training import plan, runs
 
 ROOT = Path(__file__).resolve().parent
 

@@ -12,7 +12,7 @@ from bench.api import Json
 from bench.embedded import RUN_DURATION
 from infra.domain import naming
 from infra.domain.platform import Platform
-from training.deployment.launchers import LAUNCHERS
+from training.launchers import LAUNCHERS
 from training.spec import Dataset, Resources, RunSpec
 
 SIZES: Final = (1, 1, 1, 2, 2, 4, 8)

@@ -12,7 +12,7 @@ from ops import groups, objects
 from ops.logs import Log
 from ops.metrics import Vitals
 from ops.objects import Json
-from training import spec
+from trainyard import contract
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +133,7 @@ class Snapshot:
     def has_program(self) -> bool:
         """Whether it runs the user's `program:`, not the built-in trainer."""
         variables = (v for one in self._containers("containers") for v in one.get("env") or [])
-        return any(v["name"] == spec.RUN_ID_ENV for v in variables)
+        return any(v["name"] == contract.RUN_ID_ENV for v in variables)
 
     def _containers(self, field: str) -> Iterator[Json]:
         """Yield these containers of its pods and of the run itself."""

@@ -13,7 +13,7 @@ from rich.table import Table
 from ops.runs.one_run import OneRun
 from sandbox import paths
 from sandbox.runs import Progress, Runs
-from training import spec
+from trainyard import contract
 
 
 def print_summary(runs: Runs, ended: OneRun, console: Console) -> bool:
@@ -42,19 +42,19 @@ def print_summary(runs: Runs, ended: OneRun, console: Console) -> bool:
     picture = runs.state.home / "runs" / f"{ended.run_id}.png"
     draw_loss_curves({ended.run_id: progress}, picture)
     table.add_row("loss curve", str(picture))
-    table.add_row("metrics", str(folder / spec.METRICS_FILE))
+    table.add_row("metrics", str(folder / contract.METRICS_FILE))
     console.print(table)
     return good
 
 
 def verify_newest(folder: Path) -> tuple[bool, str]:
     """Verify every hash of the newest checkpoint of a run; return (valid, path and result)."""
-    checkpoints = sorted((folder / spec.CHECKPOINTS_DIR).glob("step-*"))
+    checkpoints = sorted((folder / contract.CHECKPOINTS_DIR).glob("step-*"))
     if not checkpoints:
         return False, "none written"
     newest = checkpoints[-1]
     done = subprocess.run(
-        [sys.executable, "-m", "training.checkpoint", "verify", str(newest)],
+        [sys.executable, "-m", "trainer.checkpoint", "verify", str(newest)],
         cwd=paths.PROJECT,
         capture_output=True,
         text=True,

@@ -17,7 +17,7 @@ from ops.runs import one_run, wait_command
 from ops.runs.one_run import OneRun
 from sandbox import paths
 from sandbox.node.api import Json
-from training import spec
+from trainyard import contract
 
 POLL_S: Final = 1.0
 
@@ -76,8 +76,8 @@ class Runs:
         """Read the trainer's metrics and events, as far as they are written."""
         folder = self.folder(run)
         return Progress(
-            metrics=read_lines(folder / spec.METRICS_FILE),
-            events=read_lines(folder / spec.EVENTS_FILE),
+            metrics=read_lines(folder / contract.METRICS_FILE),
+            events=read_lines(folder / contract.EVENTS_FILE),
         )
 
 

@@ -1,7 +1,7 @@
 """Which tests a change can break: those whose file uses a changed file, directly or through others.
 
 A file uses what it imports. Tests, the sandbox and benchmarks also use the modules and files that they name in
-strings (`-m training.trainer`, `Pulumi.dev.yaml`); modules use the data in their folder; a test uses the
+strings (`-m trainer`, `Pulumi.dev.yaml`); modules use the data in their folder; a test uses the
 `conftest.py` of its folders, and on a cluster the program that is deployed there. What is only found at run
 time is not seen.
 """
@@ -21,7 +21,7 @@ from tools.imports import imports, module_imports, module_paths, syntax_tree
 
 ROOMS: Final = (
     *("__main__.py", "bench", "bootstrap", "examples", "infra", "ops", "policies", "sandbox"),
-    *("tests", "tools", "training", "trainyard"),
+    *("tests", "tools", "trainer", "training", "trainyard"),
 )
 STARTERS: Final = ("tests", "sandbox", "bench")
 """Rooms that start programs and read files by name. In others, a name in a string is part of a message."""

@@ -1,1 +1,1 @@
-"""Runs: the contract between a deployed job and the trainer inside it, and both sides of it."""
+"""From run files to deployed runs. No trainer imports this, and no image needs it."""

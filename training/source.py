@@ -6,14 +6,11 @@ import hashlib
 from pathlib import Path
 from typing import Final
 
-PACKAGES: Final = ("training", "trainyard")
+PACKAGES: Final = ("trainer", "trainyard")
 """Folders that the image contains."""
 OPS: Final = "ops"
 """Image of the commands that run in the cluster; it contains more folders."""
-OPS_PACKAGES: Final = ("infra", "ops", *PACKAGES)
-NOT_IN_AN_IMAGE: Final = frozenset({"runs", "configs", "deployment", "advise.py"})
-"""Parts of `training/` that deploy runs."""
-_EXCLUDED: Final = NOT_IN_AN_IMAGE | {"__pycache__"}
+OPS_PACKAGES: Final = ("infra", "ops", "training", *PACKAGES)
 _REQUIREMENTS: Final = "requirements.txt"
 TRAINER: Final = "trainer"
 LAYERS: Final = {TRAINER: (), "examples": ("examples/requirements.txt",)}
@@ -23,15 +20,14 @@ LAYERS: Final = {TRAINER: (), "examples": ("examples/requirements.txt",)}
 def files(root: Path, image: str = TRAINER) -> list[Path]:
     """Return the files under `root` (the project) that an image of it contains, sorted.
 
-    These are Python files of `training/` and `trainyard/` and the pinned requirements. Runs and hyperparameters
-    reach a container in its ConfigMap. What deploys runs is left out: a change there must not replace
-    all runs. `image`: a key of LAYERS; others are taken for the trainer's.
+    These are Python files of PACKAGES and the pinned requirements. `image`: a key of LAYERS; others are taken for
+    the trainer's.
     """
     found = [
         path
         for package in (root / name for name in PACKAGES)
         for path in package.rglob("*.py")
-        if path.is_file() and not _EXCLUDED.intersection(path.relative_to(package).parts)
+        if path.is_file() and "__pycache__" not in path.parts
     ]
     pins = (root / name for name in (_REQUIREMENTS, *LAYERS.get(image, ())))
     found += [path for path in pins if path.is_file()]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
 import itertools
 import json
 import math
@@ -18,41 +17,23 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from training.program import Program
-from trainyard.contract import ATTEMPT_ENV as ATTEMPT_ENV
-from trainyard.contract import CHECKPOINT_MOUNT as CHECKPOINT_MOUNT
-from trainyard.contract import CHECKPOINTS_DIR as CHECKPOINTS_DIR
-from trainyard.contract import CONFIG_MOUNT as CONFIG_MOUNT
-from trainyard.contract import DATA_MOUNT as DATA_MOUNT
-from trainyard.contract import EVENTS_FILE as EVENTS_FILE
-from trainyard.contract import EXIT_BAD_CONFIG as EXIT_BAD_CONFIG
-from trainyard.contract import EXIT_DONE as EXIT_DONE
-from trainyard.contract import EXIT_PREEMPTED as EXIT_PREEMPTED
-from trainyard.contract import LAUNCHER_EXIT_S as LAUNCHER_EXIT_S
-from trainyard.contract import METRIC_LINE as METRIC_LINE
-from trainyard.contract import METRICS_ADDRESS_ENV as METRICS_ADDRESS_ENV
-from trainyard.contract import METRICS_FILE as METRICS_FILE
-from trainyard.contract import METRICS_PORT_ENV as METRICS_PORT_ENV
-from trainyard.contract import RUN_ID_ENV as RUN_ID_ENV
-from trainyard.contract import RUN_RECORD_FILE as RUN_RECORD_FILE
-from trainyard.contract import SCRATCH_MOUNT as SCRATCH_MOUNT
-from trainyard.contract import STEP_ALLOWANCE_S as STEP_ALLOWANCE_S
-from trainyard.contract import TRAINER_CONFIG_FILE as TRAINER_CONFIG_FILE
-from trainyard.contract import WORKER_EXIT_S as WORKER_EXIT_S
-from trainyard.contract import WORKSPACE as WORKSPACE
-from trainyard.hashing import canonical_json as canonical_json
-from trainyard.hashing import content_hash as content_hash
-
-RENDEZVOUS_PORT_BASE: Final = 29400
-RENDEZVOUS_PORT_COUNT: Final = 100
+from trainyard.contract import (
+    CHECKPOINT_MOUNT,
+    CHECKPOINTS_DIR,
+    DATA_MOUNT,
+    LATEST,
+    LAUNCHER_EXIT_S,
+    RUN_ID_HASH_CHARS,
+    STEP_ALLOWANCE_S,
+    WORKER_EXIT_S,
+)
+from trainyard.hashing import content_hash
 
 SPOT: Final = "spot"
 """Capacity type; infra.domain.pools.Capacity has all of them."""
 
 NODES_MAX: Final = 100_000
 """Nodes of a run; more cannot be in a Kubernetes cluster."""
-
-LATEST: Final = "latest"
-"""Dataset version: the newest one when the run first starts."""
 
 JOB_SPEC_REVISION: Final = 5
 """Incremented when launchers render a run differently; recorded with the run, not part of its id."""
@@ -63,8 +44,6 @@ GROUPS_MAX: Final = 64
 RUN_ID_MAX: Final = 44
 """Characters of a gang's name: a JobSet pod is named GANG-worker-0-INDEX-xxxxx, which must be a DNS label (63)."""
 
-_HASH_CHARS: Final = 8
-RUN_ID_FORM: Final = re.compile(rf"[a-z][-a-z0-9]*-v[0-9]+-[0-9a-f]{{{_HASH_CHARS}}}")
 _NAME: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 
 
@@ -80,17 +59,7 @@ def gang_ids(run_id: str, groups: Groups | None) -> list[str]:
 
 def ids_of_runs(name: str) -> str:
     """A regular expression for the ids of all versions of a run."""
-    return rf"{re.escape(name)}-v[0-9]+-[0-9a-f]{{{_HASH_CHARS}}}"
-
-
-def rendezvous_port(gang_id: str) -> int:
-    """The gang's port, 29400 to 29499.
-
-    Pods that share a host's network, as on the sandbox's process nodes, would collide on one port. All pods of a
-    gang compute the same port.
-    """
-    digest = hashlib.sha256(gang_id.encode()).digest()
-    return RENDEZVOUS_PORT_BASE + int.from_bytes(digest[:4], "big") % RENDEZVOUS_PORT_COUNT
+    return rf"{re.escape(name)}-v[0-9]+-[0-9a-f]{{{RUN_ID_HASH_CHARS}}}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +115,7 @@ def key(
 ) -> dict[str, Any]:
     """Return field metadata that makes the field a key of run files.
 
-    `kind`: a type of training/deployment/run_schema.py that is narrower than the field's; `alias`: the key,
+    `kind`: a type of training/run_schema.py that is narrower than the field's; `alias`: the key,
     if it is not the field's name in camelCase; `added_later`: the default is left out of the spec's hash, so
     that runs which do not set the key keep their ids; `hashed_as`: the name that the spec's hash keeps for a
     renamed field; `bounds`: ge, gt and le, as in pydantic.
@@ -232,7 +201,7 @@ class Dataset:
 class Resources:
     """Requests and limits of one node's pod besides GPUs, as Kubernetes quantities.
 
-    Absent ones are the run's share of the smallest node that it may get (training/deployment/placement.py).
+    Absent ones are the run's share of the smallest node that it may get (training/placement.py).
     """
 
     cpu: str = field(
@@ -317,7 +286,7 @@ class Groups:
 class RunKeys:
     """Keys that a RunSpec keeps as its run file states them; each is declared here and nowhere else.
 
-    training/deployment/run_schema.py derives the run file's model from them.
+    training/run_schema.py derives the run file's model from them.
     """
 
     name: str = field(metadata=key("a DNS label that begins with a letter", kind="RunName"))
@@ -371,7 +340,7 @@ class RunKeys:
         default="",
         metadata=key(
             'time by which the run must have ended, in UTC, in quotes, such as "2027-03-01T09:00:00Z"; '
-            "`training.advise` counts with it",
+            "`ops.advise` counts with it",
             kind="Instant",
             added_later=True,
         ),
@@ -464,7 +433,7 @@ class RunSpec(RunKeys):
     @functools.cached_property
     def run_id(self) -> str:
         """NAME-vVERSION-HASH8: a DNS label that names every object of the run."""
-        return f"{self.name}-v{self.version}-{self.spec_hash[:_HASH_CHARS]}"
+        return f"{self.name}-v{self.version}-{self.spec_hash[:RUN_ID_HASH_CHARS]}"
 
     @property
     def gang_id(self) -> str:

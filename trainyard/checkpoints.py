@@ -12,7 +12,7 @@ Of files, for frameworks that write their own:
         torch.save(state, folder / f"rank-{rank}.pt")
 
 A checkpoint is visible complete or not at all: files are flushed and hashed by all ranks, then rank 0
-writes the manifest and publishes it. `python -m training.checkpoint list|verify|explain` reads it.
+writes the manifest and publishes it. `python -m trainer.checkpoint list|verify|explain` reads it.
 Outside a run checkpoints go to ./checkpoints.
 """
 

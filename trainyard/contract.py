@@ -6,6 +6,8 @@ launcher, this library and programs read them. Standard library only.
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -24,6 +26,25 @@ REPLACED_CODES: Final = (EXIT_REPLACE_POD, 137, 143)
 
 LAUNCHERS: Final = ("torchrun", "accelerate", "deepspeed", "mpirun", "python")
 """What can start the ranks of a program."""
+
+RUN_ID_HASH_CHARS: Final = 8
+RUN_ID_FORM: Final = re.compile(rf"[a-z][-a-z0-9]*-v[0-9]+-[0-9a-f]{{{RUN_ID_HASH_CHARS}}}")
+LATEST: Final = "latest"
+"""Dataset version: the newest one when the run first starts."""
+
+RENDEZVOUS_PORT_BASE: Final = 29400
+RENDEZVOUS_PORT_COUNT: Final = 100
+
+
+def rendezvous_port(gang_id: str) -> int:
+    """The port of a gang's rendezvous on its first pod.
+
+    Pods that share a host's network, as on the sandbox's process nodes, would collide on one port. All pods of a
+    gang compute the same port.
+    """
+    digest = hashlib.sha256(gang_id.encode()).digest()
+    return RENDEZVOUS_PORT_BASE + int.from_bytes(digest[:4], "big") % RENDEZVOUS_PORT_COUNT
+
 
 # Paths inside the container of a run.
 CONFIG_MOUNT: Final = "/etc/trainyard"

@@ -1,6 +1,6 @@
 """Unpack the source of a program: an archive in parts, verified before anything of it is written.
 
-The platform packs a folder of the repository (training/deployment/source_archive.py) and mounts the archive;
+The platform packs a folder of the repository (training/source_archive.py) and mounts the archive;
 `unpack` is its other half, in the container. Standard library only.
 """
 

@@ -102,7 +102,7 @@ def prepare(folder: Path, seed: int) -> None:
     texts.mkdir()
     for number in range(24):
         (texts / f"{number}.txt").write_text("".join(generator.choices("abcdefgh \n", k=4000)))
-    command = [sys.executable, "-m", "training.prepare", "--source", str(texts), "--out", str(data)]
+    command = [sys.executable, "-m", "trainer.prepare", "--source", str(texts), "--out", str(data)]
     subprocess.run(command, check=True, capture_output=True, cwd=ROOT)
     config = {**_CONFIG, "data": {"path": str(data), "sequence_length": _SEQUENCE}}
     (folder / "config.yaml").write_text(json.dumps(config))
@@ -135,8 +135,8 @@ def section(found: Mapping[str, Taken]) -> str:
 
 def bare_step(folder: Path) -> Step:
     """Return a step that is the arithmetic, and nothing around it."""
-    from training.trainer.loss import mean_loss
-    from training.trainer.parallel.llama import Llama, LlamaSettings
+    from trainer.loss import mean_loss
+    from trainer.parallel.llama import Llama, LlamaSettings
 
     torch.manual_seed(0)
     model = Llama(LlamaSettings(**_SHAPE))
@@ -170,10 +170,10 @@ def token_batches(folder: Path) -> Iterator[Any]:
 @contextmanager
 def trainer_step(folder: Path, *settings: str) -> Iterator[Step]:
     """Yield a step of the trainer."""
-    from training.trainer import assembly, loop
-    from training.trainer.metrics import reporting
-    from training.trainer.parallel.world import fix_numerics, join_world
-    from training.trainer.preflight import check_request
+    from trainer import assembly, loop
+    from trainer.metrics import reporting
+    from trainer.parallel.world import fix_numerics, join_world
+    from trainer.preflight import check_request
     from trainyard.notice import Notice
 
     run_dir = folder / f"run-{os.getpid()}"

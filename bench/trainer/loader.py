@@ -16,12 +16,12 @@ import torch
 
 from bench.request import Request, Result
 from bench.statistics import interleaved, median_and_bound, ratios
-from training.prepare.dataset import FORMAT, INDEX_FILE, TOKEN_BYTES, Index, Shard, token_dtype
-from training.prepare.shards import ShardWriter
-from training.trainer.data.dataset import open_version
-from training.trainer.data.prefetch import PrefetchLoader, PrefetchPlan
-from training.trainer.data.sampler import Sampler
-from training.trainer.data.windows import TokenWindows
+from trainer.data.dataset import open_version
+from trainer.data.prefetch import PrefetchLoader, PrefetchPlan
+from trainer.data.sampler import Sampler
+from trainer.data.windows import TokenWindows
+from trainer.prepare.dataset import FORMAT, INDEX_FILE, TOKEN_BYTES, Index, Shard, token_dtype
+from trainer.prepare.shards import ShardWriter
 
 SIZES: dict[str, dict[str, Any]] = {
     "small": {"tokens": 12_000_000, "length": 2048, "batch": 64, "rounds": 2, "ms": 300},

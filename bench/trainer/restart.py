@@ -125,7 +125,7 @@ def run(request: Request) -> Result:
 
 def _prepare(root: Path) -> dict[str, Relaunched]:
     config, data = root / "config.yaml", root / "data"
-    prepare = ["-m", "training.prepare", "--source", str(ROOT / "docs"), "--suffix", ".md"]
+    prepare = ["-m", "trainer.prepare", "--source", str(ROOT / "docs"), "--suffix", ".md"]
     subprocess.run(
         [sys.executable, *prepare, "--out", str(data)], cwd=ROOT, check=True, capture_output=True
     )
@@ -134,7 +134,7 @@ def _prepare(root: Path) -> dict[str, Relaunched]:
     plain = [str(_EXAMPLE / "plain.py"), *_STEPS, "--output", str(root / "torchrun")]
     trainer = [
         "-m",
-        "training.trainer",
+        "trainer",
         "--config",
         str(config),
         "--run-dir",

@@ -24,7 +24,7 @@ NAME: Final = "mpi-operator"
 """Name of its objects; admission policies identify its service account by it."""
 
 REQUEUE: Final = "mpi-requeue"
-"""Name of the objects of training/requeue.py."""
+"""Name of the objects of trainer/requeue.py."""
 
 _HEALTH_PORT: Final = 8080
 _GROUP: Final = "kubeflow.org"
@@ -50,7 +50,7 @@ _REQUEUES: Final = (
     rule(_KUEUE, ["workloads"], ["list", "patch"]),
 )
 REQUEUED: Final = f"{naming.DOMAIN}/requeued"
-"""Annotation of a Workload that waits to be activated again, written by training/requeue.py."""
+"""Annotation of a Workload that waits to be activated again, written by trainer/requeue.py."""
 
 _DEFAULTS: Final[dict[str, tuple[str, Any]]] = {
     "slotsPerWorker": ("integer", 1),
@@ -69,7 +69,7 @@ class MpiOperatorArgs:
     image: ControllerImage
     """The operator's, by digest."""
     trainer: str = ""
-    """The trainer's, by digest, which has training/requeue.py. Empty: nothing requeues, as without Kueue."""
+    """The trainer's, by digest, which has trainer/requeue.py. Empty: nothing requeues, as without Kueue."""
 
 
 def plan(args: MpiOperatorArgs) -> Installable:
@@ -145,7 +145,7 @@ def _requeue(image: str) -> tuple[Manifest, ...]:
     """Return its Deployment. Two replicas do the same twice, which changes nothing; a hanging one ends itself."""
     container = {
         "image": image,
-        "command": ["python", "-m", "training.requeue"],
+        "command": ["python", "-m", "trainer.requeue"],
         "workingDir": "/workspace",
         "env": [
             {"name": "PYTHONUNBUFFERED", "value": "1"},

@@ -4,7 +4,7 @@ Settings follow from the pool's network; what does not is left to NCCL. A pool s
 "Debugging" section, buffer sizes, thread counts, algorithms or protocols: NVIDIA advises against the former in
 production (NCCL user guide, Environment Variables), AWS against changing NCCL_BUFFSIZE and the number of
 channels (EFA cheatsheet of its distributed training samples), and its plugin chooses NCCL_PROTO by the version
-of libfabric. A run's `network` may set them (`network_settings` in training/deployment/placement.py), and a
+of libfabric. A run's `network` may set them (`network_settings` in training/placement.py), and a
 program's `env` the protocol.
 """
 

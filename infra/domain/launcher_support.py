@@ -1,7 +1,7 @@
 """Launchers and the Kubernetes objects that they create: one table, from which everything else derives.
 
 RBAC, admission policies, Kueue's frameworks and `ops` follow from the kinds; which launchers a stack offers
-follows from the operators. How a launcher renders a run is in training/deployment/launchers.
+follows from the operators. How a launcher renders a run is in training/launchers.
 """
 
 from __future__ import annotations

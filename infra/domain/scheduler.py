@@ -1,7 +1,7 @@
 """The schedulers that a stack can choose from.
 
 What depends on the choice is in two modules that are named after the value: `infra.queueing.kueue` and
-`training.deployment.gangs.kueue`, for example.
+`training.gangs.kueue`, for example.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ def cron_job(team: str, drill: RestoreDrill) -> Manifest:
         image=drill.image,
         schedule=drill.schedule,
         command=[
-            *("python", "-m", "training.drills", scheduled.CHECKPOINTS_MOUNT, *drill.stores),
+            *("python", "-m", "trainer.drills", scheduled.CHECKPOINTS_MOUNT, *drill.stores),
             *("--scratch", _SCRATCH_MOUNT),
             *("--newest", str(drill.runs), "--largest", str(drill.largest)),
         ],

@@ -45,7 +45,7 @@ def cron_job(team: str, copy: ResultsCopy) -> Manifest:
         container=CONTAINER,
         image=copy.image,
         schedule=copy.schedule,
-        command=["python", "-m", "training.results", scheduled.CHECKPOINTS_MOUNT, copy.store],
+        command=["python", "-m", "trainer.results", scheduled.CHECKPOINTS_MOUNT, copy.store],
         resources=_RESOURCES,
         env=[
             {"name": key, "valueFrom": {"secretKeyRef": {"name": copy.secret, "key": key}}}

@@ -43,7 +43,7 @@ _CPU_PER_GPU: Final = 2000
 """Millicores, for a rank and NCCL's polling threads."""
 
 _TRANSPORTS = {Network.EFA: "efa", Network.ROCE: "ib"}
-"""What NCCL must report to use, as training/validation/transport.py names it: RoCE is `ib` to NCCL."""
+"""What NCCL must report to use, as trainer/validation/transport.py names it: RoCE is `ib` to NCCL."""
 _MEMORY_PER_GPU: Final = 6 * quantity.GIB
 """Bytes, for torch, the CUDA context and /dev/shm."""
 
@@ -117,7 +117,7 @@ def templates(pools: Sequence[NodePool], around: TemplateContext) -> list[Manife
 
 
 def expected(kind: Kind, pool: NodePool, around: TemplateContext) -> dict[str, Any]:
-    """Return the expected results of the check; see training/validation/expected.py."""
+    """Return the expected results of the check; see trainer/validation/expected.py."""
     found: dict[str, Any] = {}
     if not pool.nodes.simulated:
         found |= {"models": list(pool.gpu_models), "zone": pool.zone}
@@ -174,7 +174,7 @@ def queueing(image: str, cpu_pool: NodePool | None) -> list[Manifest]:
 
 def _queueing(name: str, image: str, cpu_pool: NodePool | None) -> Manifest:
     labels = naming.object_labels(COMPONENT) | {naming.VALIDATION: name}
-    command = [*("python", "-m", "training.validation", name), f"--seconds={_HOLDS_S[name]}"]
+    command = [*("python", "-m", "trainer.validation", name), f"--seconds={_HOLDS_S[name]}"]
     pod = pods.pod(command, pods.pod_environment(), image)
     if cpu_pool:
         pod["nodeSelector"] = {naming.POOL: cpu_pool.name}
@@ -215,7 +215,7 @@ def _cron_job(
 def _command(kind: Kind, pool: NodePool, around: TemplateContext) -> list[str]:
     """Return the command line; the kubelet substitutes `$(NAME)`."""
     command = [
-        *("python", "-m", "training.validation", kind.name),
+        *("python", "-m", "trainer.validation", kind.name),
         f"--processes={gpus(pool)}",
         f"--device={'cpu' if pool.nodes.simulated else 'cuda'}",
         f"--expect={json.dumps(expected(kind, pool, around), sort_keys=True)}",

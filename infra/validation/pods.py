@@ -13,7 +13,7 @@ NAME: Final = "validation"
 
 
 def pod_environment() -> list[dict[str, Any]]:
-    """Return the environment that training/validation/host.py reads: zone, node and address."""
+    """Return the environment that trainer/validation/host.py reads: zone, node and address."""
     return [
         {"name": "HOME", "value": "/tmp"},
         {"name": "OMP_NUM_THREADS", "value": "1"},

@@ -14,6 +14,7 @@ from ops.ready.outcome import Row
 from ops.ready.stack_facts import CONFIG_MAPS
 from ops.snapshot import pluralize
 from training import spec
+from trainyard import contract
 
 RECORDS_MAX = 20
 """Number of newest runs whose records are read."""
@@ -136,7 +137,7 @@ def _describe_record(run_id: str, records: dict[str, Json]) -> str:
     found = records.get(run_id)
     if found is None:
         raise ValueError(f"its record configmap/{run_id} is not found")
-    record = spec.RunRecord.from_json((found.get("data") or {}).get(spec.RUN_RECORD_FILE, ""))
+    record = spec.RunRecord.from_json((found.get("data") or {}).get(contract.RUN_RECORD_FILE, ""))
     empty = [
         name
         for name, value in (

@@ -1,4 +1,4 @@
-"""The client of training/transfer.py: requests to a transfer pod over `kubectl exec`."""
+"""The client of ops/data/transfer.py: requests to a transfer pod over `kubectl exec`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from ops.cluster import ClusterError
-from training import transfer
+from ops.data import transfer
 
 BLOCK: Final = transfer.BLOCK
 _END_S: Final = 10.0

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from ops.cluster import ClusterError
 from ops.data.channel import BLOCK, Channel
-from training.transfer import PART
+from ops.data.transfer import PART
 
 Progress = Callable[[int, int], None]
 """Receives the bytes that are there, and all."""

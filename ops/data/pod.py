@@ -35,7 +35,7 @@ def connected(
 
 def _running(cluster: Cluster, team: str, show: Callable[[str], None]) -> DevSession:
     # Rendering imports Pulumi, which the other commands do without.
-    from training.deployment import dev_pod
+    from ops.dev import pod as dev_pod
 
     known = record.read_record(cluster, team)
     user = record.caller(cluster)

@@ -84,7 +84,7 @@ def _add_name(parser: argparse.ArgumentParser, default: str | None = "main") -> 
 
 def _start(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
     # Rendering imports Pulumi, which the other commands do without.
-    from training.deployment import dev_pod
+    from ops.dev import pod as dev_pod
 
     if args.name == dev_pods.TRANSFER:
         raise ClusterError(

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from ops.cluster import ClusterError
+from ops.dev.session import ACTIVITY
 from ops.dev.sessions import DevSession
-from training.dev_session import ACTIVITY
 
 SHELL: Final = (
     "sh",

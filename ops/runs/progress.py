@@ -17,7 +17,7 @@ from ops.cluster import ClusterError
 from ops.logs import Line
 from ops.metrics import DEADLINE_S, MetricsUnknownError, PrometheusClient, Sample
 from ops.promql import Expression, select
-from training.spec import METRIC_LINE
+from trainyard.contract import METRIC_LINE
 
 _STEP_LINE: Final = re.compile(r"\bstep (\d+)(?:/(\d+))?\b")
 """A line of progress of the trainer: `step 120/1000  loss 5.4 ...`."""

@@ -13,7 +13,7 @@ from ops import objects
 from ops.cluster import Cluster, ForbiddenError
 from ops.collect import CONFIG_MAPS
 from ops.objects import Json
-from training.spec import RUN_RECORD_FILE, TRAINER_CONFIG_FILE
+from trainyard.contract import RUN_RECORD_FILE, TRAINER_CONFIG_FILE
 
 _LINEAGE: Final = (
     *("git_commit", "dirty", "launched_by", "launched_at", "stack", "image_digest", "config_hash"),

@@ -27,7 +27,7 @@ from ops.runs.progress import NO_PROGRESS
 from ops.runs.scope import read_in_scope
 from ops.runs.show_command import add_run
 from ops.snapshot import format_duration
-from training.spec import EXIT_PREEMPTED
+from trainyard.contract import EXIT_PREEMPTED
 
 PROGRESS_EVERY_S: Final = 10.0
 """At most one line of progress in so many seconds."""

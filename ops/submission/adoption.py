@@ -34,7 +34,7 @@ def _type(part: Json) -> str:
 
 
 def import_file(parts: Sequence[Json], provider: str) -> str:
-    """Return the import file, with the names of training/deployment/job.py; the last part is of the run's kind."""
+    """Return the import file, with the names of training/job.py; the last part is of the run's kind."""
     run_id = objects.run_id_of(parts[-1])
     resources: list[dict[str, Any]] = [
         {"type": naming.training_type("TrainingJob"), "name": run_id, "component": True}

@@ -10,11 +10,11 @@ import yaml
 
 from ops.cluster import ClusterError
 from ops.runs.record import RunRecordView
-from training.config_errors import ConfigError
-from training.spec import TRAINER_CONFIG_FILE
-from training.trainer import config as trainer_config
-from training.trainer.config import TrainerConfig
-from training.trainer.schedule import learning_rate
+from trainer import config as trainer_config
+from trainer.config import TrainerConfig
+from trainer.config_errors import ConfigError
+from trainer.schedule import learning_rate
+from trainyard.contract import TRAINER_CONFIG_FILE
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,15 +16,8 @@ from infra.config.errors import shown, within
 from infra.config.loader import read_yaml
 from infra.domain.published_record import PublishedRecord
 from ops.objects import Json
-from training.deployment import (
-    lineage,
-    placement,
-    run_files,
-    scheduler_checks,
-    submission,
-    trainer_settings,
-)
-from training.deployment.run_schema import RunFile
+from training import lineage, placement, run_files, scheduler_checks, submission, trainer_settings
+from training.run_schema import RunFile
 from training.spec import Launch
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from training.sweep import state as states
-from training.sweep.state import SweepState, Trial
+from ops.sweep import state as states
+from ops.sweep.state import SweepState, Trial
 
 COLUMNS: Final = 3
 PARAMETERS_MAX: Final = 8

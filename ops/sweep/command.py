@@ -16,10 +16,10 @@ from ops.commands import Group, add_cluster, add_yes, confirm, printer
 from ops.runs.scope import read_in_scope
 from ops.submission import record
 from ops.sweep import chart, driver, observe, report, store
+from ops.sweep import state as states
 from ops.sweep.driver import Driver
+from ops.sweep.state import SweepState
 from ops.sweep.store import StoredSweep
-from training.sweep import state as states
-from training.sweep.state import SweepState
 
 if TYPE_CHECKING:
     from ops.sweep.submission import Submission

@@ -20,13 +20,12 @@ from ops import objects
 from ops.cluster import Cluster, ClusterError, ConflictError, Kind, UnreachableError
 from ops.collect import CONFIG_MAPS, JOBS, PODS, RUN_KINDS, WORKLOADS
 from ops.objects import Json
-from ops.sweep import observe, store
+from ops.sweep import asha, observe, store
+from ops.sweep import state as states
+from ops.sweep.asha import Asha
 from ops.sweep.observe import ReadValues
+from ops.sweep.state import SweepState, Trial
 from ops.sweep.store import StoredSweep
-from training.sweep import asha
-from training.sweep import state as states
-from training.sweep.asha import Asha
-from training.sweep.state import SweepState, Trial
 
 POLL_S: Final = 5.0
 UNREACHABLE_S: Final = 300.0

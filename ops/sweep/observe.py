@@ -14,9 +14,9 @@ from ops.cluster import Cluster, ClusterError
 from ops.collect import PODS
 from ops.objects import Json
 from ops.runs import states as run_states
-from training.spec import METRIC_LINE
-from training.sweep import state as states
-from training.sweep.state import Trial
+from ops.sweep import state as states
+from ops.sweep.state import Trial
+from trainyard.contract import METRIC_LINE
 
 LOG_LINES: Final = 3000
 LOG_BYTES: Final = 1024 * 1024

@@ -8,8 +8,8 @@ import math
 
 from rich.table import Table
 
-from training.sweep.space import Scalar
-from training.sweep.state import SweepState, Trial
+from ops.sweep.space import Scalar
+from ops.sweep.state import SweepState, Trial
 
 
 def ranked(state: SweepState) -> list[Trial]:

@@ -14,7 +14,7 @@ from ops.cluster import Cluster, ClusterError, ConflictError
 from ops.collect import CONFIG_MAPS
 from ops.names import Named
 from ops.objects import Json
-from training.sweep.state import WAITING, SweepState
+from ops.sweep.state import WAITING, SweepState
 
 _KEY: Final = "sweep.json"
 _VERSION: Final = re.compile(r"-v(\d+)$")

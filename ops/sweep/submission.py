@@ -14,11 +14,12 @@ from infra.domain.platform import Platform
 from infra.domain.published_record import PublishedRecord
 from ops.objects import Json
 from ops.submission.create import as_user
-from training.deployment import lineage, plan, submission, sweep_files
-from training.deployment.sweep_files import Sweep
+from ops.sweep import files as sweep_files
+from ops.sweep.asha import Asha
+from ops.sweep.files import Sweep
+from ops.sweep.state import SweepState
+from training import lineage, plan, submission
 from training.spec import Launch
-from training.sweep.asha import Asha
-from training.sweep.state import SweepState
 
 ROOT = Path(__file__).resolve().parents[2]
 

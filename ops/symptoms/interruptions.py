@@ -11,7 +11,7 @@ from ops.objects import Json
 from ops.snapshot import Snapshot, pluralize
 from ops.steer import memory
 from ops.symptoms import terminal_states
-from training import spec
+from trainyard import contract
 from trainyard.contract import NO_CHECKPOINT_LINE
 
 _PREEMPTOR: Final = re.compile(r"workload \(UID: ([^,)]*), JobUID: ([^)]*)\) due to ([^;]*)")
@@ -107,7 +107,7 @@ def restarted(snapshot: Snapshot) -> list[str]:
     failed = int(objects.status(snapshot.run).get("restartsCountTowardsMax") or 0)
     most = ((snapshot.run.get("spec") or {}).get("failurePolicy") or {}).get("maxRestarts")
     kept = total - failed
-    noticed = f"{kept} after a notice (exit code {spec.EXIT_PREEMPTED})"
+    noticed = f"{kept} after a notice (exit code {contract.EXIT_PREEMPTED})"
     failures = f"{failed} of {most} allowed after failures"
     parts = [text for text, n in ((noticed, kept), (failures, failed)) if n]
     return [f"restarted {pluralize(total, 'time')}: {', '.join(parts)}"]

@@ -12,7 +12,7 @@ from ops.snapshot import Snapshot, pluralize
 from ops.symptoms import terminal_states
 from ops.symptoms.health import zone_lines
 from ops.verdict import Verdict
-from training import spec
+from trainyard import contract
 
 _SHOWN: Final = 3
 """Matching lines shown, of at most as many pods."""
@@ -76,7 +76,7 @@ CAUSES: Final = (
         patterns=("restore-failed",),
         what="none of its checkpoints can be restored",
         remedy=(
-            "python -m training.checkpoint verify RUN_DIR shows which file differs",
+            "python -m trainer.checkpoint verify RUN_DIR shows which file differs",
             "restore an older version of the bucket's object, or move the folder away to start at"
             " step 0",
             "docs/runbooks/CheckpointFailed.md; restore drills detect this early: docs/restore-drill.md",
@@ -139,7 +139,7 @@ def matching_cause(snapshot: Snapshot) -> Verdict | None:
 
 
 def _remedy_steps(snapshot: Snapshot, cause: Cause) -> list[str]:
-    run_dir = f"{spec.CHECKPOINT_MOUNT}/{snapshot.run_id}"
+    run_dir = f"{contract.CHECKPOINT_MOUNT}/{snapshot.run_id}"
     return [
         step.replace("RUN_DIR", run_dir).replace("NAMESPACE", snapshot.namespace)
         for step in cause.remedy

@@ -10,7 +10,7 @@ from ops import gang, logs, objects
 from ops.snapshot import Preparation, Snapshot
 from ops.symptoms import terminal_states
 from ops.verdict import Verdict
-from training import spec
+from trainyard import contract
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,7 @@ def _failed(snapshot: Snapshot, awaited: Preparation) -> Verdict | None:
         (
             one
             for one in terminal_states.container_exits(snapshot)
-            if one.container == awaited.container and one.code == spec.EXIT_BAD_CONFIG
+            if one.container == awaited.container and one.code == contract.EXIT_BAD_CONFIG
         ),
         None,
     )

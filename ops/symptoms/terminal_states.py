@@ -13,7 +13,7 @@ from ops.objects import Json
 from ops.runs import states
 from ops.snapshot import Snapshot, pluralize
 from ops.verdict import Verdict
-from training import spec
+from trainyard import contract
 from trainyard.restart_budget import USED_UP
 
 _EXIT_CODE: Final = re.compile(r"exit code (\d+)")
@@ -63,7 +63,7 @@ def container_exits(snapshot: Snapshot) -> Iterator[Exit]:
 
 def first_exit(snapshot: Snapshot) -> Exit | None:
     """Return the earliest failed container: later failures usually follow from it."""
-    known = [e for e in container_exits(snapshot) if e.pod and e.code != spec.EXIT_PREEMPTED]
+    known = [e for e in container_exits(snapshot) if e.pod and e.code != contract.EXIT_PREEMPTED]
     return min(known, key=lambda e: e.finished or "9", default=None)
 
 
@@ -97,7 +97,7 @@ def finished(snapshot: Snapshot) -> Verdict | None:
                 headline=f"finished {when} ago{steps}",
                 evidence=(_condition_line(snapshot.run, condition),),
                 remedy=(
-                    f"nothing to do; its files are in {spec.CHECKPOINT_MOUNT}/{snapshot.run_id}"
+                    f"nothing to do; its files are in {contract.CHECKPOINT_MOUNT}/{snapshot.run_id}"
                     " on the team's volume",
                 ),
             )
@@ -106,12 +106,12 @@ def finished(snapshot: Snapshot) -> Verdict | None:
 
 def bad_configuration(snapshot: Snapshot) -> Verdict | None:
     """The trainer rejected its configuration."""
-    found = next((e for e in container_exits(snapshot) if e.code == spec.EXIT_BAD_CONFIG), None)
+    found = next((e for e in container_exits(snapshot) if e.code == contract.EXIT_BAD_CONFIG), None)
     if found is None or not _failed_condition(snapshot):
         return None
     return Verdict(
         symptom="bad-configuration",
-        headline=f"failed: the trainer rejected its configuration (exit code {spec.EXIT_BAD_CONFIG})",
+        headline=f"failed: the trainer rejected its configuration (exit code {contract.EXIT_BAD_CONFIG})",
         evidence=(
             *log_tail(snapshot, found),
             *_exit_line(found),
@@ -150,7 +150,9 @@ def failed(snapshot: Snapshot) -> Verdict | None:
     if not condition:
         return None
     known = list(container_exits(snapshot))
-    first = next((e for e in known if e.code != spec.EXIT_PREEMPTED), known[0] if known else None)
+    first = next(
+        (e for e in known if e.code != contract.EXIT_PREEMPTED), known[0] if known else None
+    )
     code = f" with exit code {first.code}" if first else ""
     used_up = any(USED_UP in line.text for log in snapshot.logs for line in log.lines)
     limit = (
@@ -252,7 +254,7 @@ def log_commands(snapshot: Snapshot, ended: Exit | None) -> list[str]:
     if pods:
         return [f"kubectl logs -n {snapshot.namespace} {objects.name(pods[0])}"]
     return [
-        f"its pods are gone; {spec.CHECKPOINT_MOUNT}/{snapshot.run_id}/{spec.EVENTS_FILE} on the team's"
+        f"its pods are gone; {contract.CHECKPOINT_MOUNT}/{snapshot.run_id}/{contract.EVENTS_FILE} on the team's"
         " volume lists its last events"
     ]
 

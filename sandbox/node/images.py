@@ -34,8 +34,8 @@ REGISTRY = "sandbox.trainyard.dev"
 WORKSPACE = "/workspace"
 EXAMPLES = "examples"
 OPS = "ops"
-_OPS_PACKAGES = ("infra", "ops")
-_PACKAGES = ("training", "trainyard")
+_OPS_PACKAGES = ("infra", "ops", "training")
+_PACKAGES = ("trainer", "trainyard")
 _REFERENCE = re.compile(r"^(?P<repository>[^@]+)@sha256:(?P<digest>[0-9a-f]{64})$")
 _SSH_FILES = {
     "sshd_config": "/home/trainer/.sshd_config",

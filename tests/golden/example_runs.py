@@ -14,7 +14,7 @@ from infra.domain import launcher_support
 from infra.domain.platform import Platform
 from infra.domain.scheduler import Scheduler
 from infra.queueing.backends import backend
-from training.deployment import image_capabilities
+from training import image_capabilities
 from training.spec import Dataset, Resources, RunSpec
 
 IMAGE = "registry.example.com/trainer@sha256:" + "5" * 64

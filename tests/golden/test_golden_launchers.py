@@ -9,8 +9,8 @@ import pytest
 from tests.golden.conftest import as_text, assert_same, read_folder, write_folder
 from tests.golden.example_runs import LAUNCHERS, platform, run_of
 from tests.golden.manifest_files import expanded, folded
-from training.deployment import runtime_archive
-from training.deployment.job import manifests
+from training import runtime_archive
+from training.job import manifests
 from training.program import DEEPSPEED_FILE, Program, Source
 from training.spec import Groups
 

@@ -15,7 +15,7 @@ from tests import committed
 from tests.golden.conftest import Compare
 from tests.golden.example_runs import platform, platform_of, run_of, scheduler_values
 from tests.golden.manifest_files import difference_of_run
-from training.deployment.job import manifests
+from training.job import manifests
 
 _RUNS = {
     **{one: "indexed-job" for one in Scheduler if one is not DEFAULT_SCHEDULER},

@@ -13,8 +13,7 @@ from infra.observability import dashboards
 from tests.golden.conftest import FOLDER, as_text, assert_same, read_folder, write_folder
 from tests.golden.stack_files import expanded, folded
 from tests.unit.infra.network_model import Peer, admits
-from training import source
-from training.deployment import lineage, trainer_settings
+from training import lineage, source, trainer_settings
 from training.spec import NOT_KNOWN
 
 STACKS = {

@@ -18,6 +18,7 @@ from policies.rules.model import Resource, ResourceRule, Rule, StackRule, defaul
 from policies.rules.taints import Taint
 from sandbox.node import images
 from training import spec
+from trainyard import contract
 
 TABLE = Path(__file__).resolve().parents[2] / "docs" / "policies.md"
 
@@ -39,7 +40,7 @@ def test_names_equal_those_of_the_program() -> None:
     assert names.VALIDATION_NAMESPACE == naming.VALIDATION_NAMESPACE
     assert {naming.PART_OF, naming.MANAGED_BY} < set(names.PLATFORM_TAGS)
     assert names.SANDBOX_REGISTRY == images.REGISTRY
-    assert names.RUN_RECORD_FILE == spec.RUN_RECORD_FILE
+    assert names.RUN_RECORD_FILE == contract.RUN_RECORD_FILE
     assert (names.PLATFORM_RECORD, names.PLATFORM_RECORD_FILE) == (
         naming.PLATFORM_RECORD,
         RECORD_KEY,

@@ -15,8 +15,8 @@ from policies.rules.workloads import pod_templates
 from tests.policy.policy_stacks import configured, findings, rendered
 from tests.unit.infra.gpu_pools import gpu_pool
 from tests.unit.snapshots import Text
-from training.deployment.job import manifests
-from training.deployment.launchers import LAUNCHERS
+from training.job import manifests
+from training.launchers import LAUNCHERS
 from training.spec import Dataset, Resources, RunSpec
 
 IMAGE = "sandbox.trainyard.dev/trainer@sha256:" + "0123456789abcdef" * 4

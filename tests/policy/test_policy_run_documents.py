@@ -10,7 +10,7 @@ from policies.rules import run_documents
 from policies.rules.model import UNKNOWN, Resource
 from policies.rules.run_documents import RUN_DOCUMENTS
 from tests.policy.policy_examples import stack_violations
-from training.deployment import runs
+from training import runs
 
 LAUNCHED, EDITED = "1" * 64, "2" * 64
 

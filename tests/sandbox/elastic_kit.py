@@ -26,8 +26,9 @@ from tests.sandbox.node_kit import trainer_image, until
 from tests.sandbox.team_kit import TeamStage, process_pool
 from tests.trainer.runs import CONFIG
 from tests.unit.trainer.datasets import BOUNDARY, dataset
-from training.deployment import job
-from training.spec import EVENTS_FILE, METRICS_FILE, Dataset, Groups, Resources, RunSpec
+from training import job
+from training.spec import Dataset, Groups, Resources, RunSpec
+from trainyard.contract import EVENTS_FILE, METRICS_FILE
 
 Json = dict[str, Any]
 
@@ -266,7 +267,7 @@ def undisturbed(
     words = [
         "-m",
         *(gang if ranks > 1 else ()),
-        "training.trainer",
+        "trainer",
         "--config",
         str(file),
         "--run-dir",

@@ -10,8 +10,8 @@ from infra.config import parse, platform_record
 from infra.domain import naming
 from infra.domain.platform import Platform
 from tests.golden.example_runs import PREPARED, run
-from training.deployment import job as job_objects
-from training.deployment.launchers import LAUNCHERS
+from training import job as job_objects
+from training.launchers import LAUNCHERS
 from training.spec import Groups, Launch, Resources
 
 Json = dict[str, Any]

@@ -20,10 +20,10 @@ from infra.tenancy import access, team, volumes
 from tests.golden.example_runs import PREPARED, run
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.node_kit import trainer_image, until
-from training import spec as contract
-from training.deployment.launchers import LAUNCHERS
-from training.deployment.launchers import program as program_of_pods
+from training.launchers import LAUNCHERS
+from training.launchers import program as program_of_pods
 from training.spec import Resources, RunSpec
+from trainyard import contract
 from trainyard.contract import PROGRAM_FILE
 
 TEAM: Final = "launch"

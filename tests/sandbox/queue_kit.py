@@ -20,7 +20,7 @@ from sandbox.service_config import KEEPS_RUNNING
 from tests.golden.example_runs import PREPARED, run
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.node_kit import until, wake_topologies
-from training.deployment.launchers import LAUNCHERS
+from training.launchers import LAUNCHERS
 from training.spec import Resources
 
 Json = dict[str, Any]

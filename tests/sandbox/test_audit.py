@@ -14,7 +14,7 @@ from sandbox.cluster import ClusterError
 from tests.golden.example_runs import platform, run
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.node_kit import until
-from training.deployment import job
+from training import job
 from training.spec import RunSpec
 
 pytestmark = pytest.mark.sandbox

@@ -22,6 +22,7 @@ from infra.queueing import kueue, priorities
 from infra.sites.simulated import storage
 from infra.tenancy import team, volumes
 from ops import __main__ as ops
+from ops.dev.session import ACTIVITY
 from sandbox.certificates import CertificateAuthority, Identity
 from sandbox.paths import PROJECT
 from sandbox.ports import free_port
@@ -29,7 +30,6 @@ from tests.sandbox.conftest import Cluster
 from tests.sandbox.escape_kit import GuardedCluster, queue_of, standing
 from tests.sandbox.escape_objects import IMAGE, RESEARCH, platform, values
 from tests.sandbox.node_kit import until
-from training.dev_session import ACTIVITY
 
 pytestmark = [pytest.mark.sandbox, pytest.mark.long(16)]
 

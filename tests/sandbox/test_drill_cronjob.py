@@ -200,7 +200,7 @@ def test_drill_passes_for_a_valid_checkpoint_and_fails_for_a_corrupt_one(drills:
     passed, [line, summary] = drills.run("by-hand-2")
     assert not passed
     assert f"step-00000020 is corrupt: {name}" in summary["cause"]
-    assert "training.checkpoint verify" in summary["remedy"]
+    assert "trainer.checkpoint verify" in summary["remedy"]
     # The drill only reads: what it found is as it was.
     assert store.steps() == [10, 20]
 

@@ -35,7 +35,8 @@ from tests.sandbox.node_kit import HOST, until
 from tests.sandbox.queue_kit import holds_quota
 from tests.sandbox.steering_kit import Named
 from tests.sandbox.test_in_cluster import may
-from training.spec import CHECKPOINT_MOUNT, Groups
+from training.spec import Groups
+from trainyard.contract import CHECKPOINT_MOUNT
 
 pytestmark = [pytest.mark.sandbox, pytest.mark.long(11)]
 

@@ -40,7 +40,7 @@ from tests.sandbox.escape_objects import (
     queued,
 )
 from tests.sandbox.node_kit import until
-from training.deployment.launchers import LAUNCHERS
+from training.launchers import LAUNCHERS
 from training.spec import Groups
 
 pytestmark = [pytest.mark.sandbox, pytest.mark.core, pytest.mark.long(80)]

@@ -18,7 +18,7 @@ from infra.tenancy import access, team
 from tests.golden.example_runs import PREPARED, run
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.node_kit import HOST, delete, platform_in, until
-from training.deployment.launchers import LAUNCHERS
+from training.launchers import LAUNCHERS
 from training.spec import Resources, RunSpec
 
 pytestmark = [pytest.mark.sandbox, pytest.mark.long(78)]

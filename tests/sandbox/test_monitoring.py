@@ -31,7 +31,7 @@ from tests.sandbox import costs_kit
 from tests.sandbox.node_kit import until
 from tests.sandbox.queue_kit import Fleet, pool, team_of
 from training import source
-from training.deployment.launchers import LAUNCHERS
+from training.launchers import LAUNCHERS
 from training.spec import Resources
 
 if TYPE_CHECKING:
@@ -58,8 +58,8 @@ SCRIPT = f"""
 cat > /tmp/config.yaml <<'END'{SETTINGS}END
 mkdir /tmp/source
 for i in $(seq 40); do echo "text = '$i: some text that a model can learn'" > /tmp/source/$i.py; done
-python -m training.prepare --source /tmp/source --out /tmp/data --eval-fraction 0.2
-exec python -m trainyard.launch -- -m training.trainer \
+python -m trainer.prepare --source /tmp/source --out /tmp/data --eval-fraction 0.2
+exec python -m trainyard.launch -- -m trainer \
     --config /tmp/config.yaml --run-dir /tmp/run --set data.path=/tmp/data \
     --run-record /tmp/record.json
 """

@@ -22,7 +22,7 @@ from tests.sandbox.launcher_kit import (
     start,
 )
 from tests.sandbox.node_kit import platform_in
-from training.deployment.launchers.restarts import STATE_FILE
+from training.launchers.restarts import STATE_FILE
 
 pytestmark = [pytest.mark.sandbox, pytest.mark.long(35)]
 

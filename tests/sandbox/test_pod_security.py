@@ -14,7 +14,7 @@ from infra.tenancy import access, team
 from sandbox.cluster import ClusterError
 from tests.golden.example_runs import PREPARED, platform, run_of
 from tests.sandbox.conftest import Cluster
-from training.deployment.launchers import LAUNCHERS
+from training.launchers import LAUNCHERS
 
 pytestmark = [pytest.mark.sandbox, pytest.mark.core, pytest.mark.long(26)]
 

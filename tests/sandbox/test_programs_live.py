@@ -22,7 +22,7 @@ from infra.tenancy import access, team, volumes
 from sandbox.node.reclaim import reclaim
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.node_kit import platform_in, trainer_image, until
-from training.deployment import job, run_files
+from training import job, run_files
 from training.spec import RunSpec
 
 pytestmark = [pytest.mark.sandbox, pytest.mark.timeout(600), pytest.mark.long(64)]

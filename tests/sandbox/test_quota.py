@@ -15,7 +15,7 @@ from infra.tenancy import access, limits, team
 from sandbox.cluster import ClusterError
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.node_kit import HOST, until
-from training.deployment.launchers import pod as pods
+from training.launchers import pod as pods
 
 pytestmark = [pytest.mark.sandbox, pytest.mark.core, pytest.mark.long(14)]
 

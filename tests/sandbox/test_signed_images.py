@@ -26,7 +26,7 @@ from tests.golden.example_runs import PREPARED, platform, run_of
 from tests.sandbox import signing_kit
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.node_kit import until
-from training.deployment.launchers import LAUNCHERS
+from training.launchers import LAUNCHERS
 
 # They build policy-controller, and cosign with the clients of all clouds.
 pytestmark = [pytest.mark.sandbox, pytest.mark.full_only, pytest.mark.timeout(1800)]

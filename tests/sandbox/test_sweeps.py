@@ -16,17 +16,17 @@ from infra.domain import naming
 from ops.cluster import Cluster as OpsCluster
 from ops.cluster import ClusterError
 from ops.sweep import driver, observe, report, store
+from ops.sweep import state as states
+from ops.sweep.asha import Asha
 from ops.sweep.driver import Driver
+from ops.sweep.state import SweepState, Trial
 from sandbox import paths
 from tests.golden.example_runs import PREPARED, run
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.node_kit import until
 from tests.sandbox.queue_kit import HOLD, Fleet, pool, team_of
-from training.deployment.job import manifests
+from training.job import manifests
 from training.spec import Resources
-from training.sweep import state as states
-from training.sweep.asha import Asha
-from training.sweep.state import SweepState, Trial
 
 pytestmark = [pytest.mark.sandbox, pytest.mark.long(23)]
 

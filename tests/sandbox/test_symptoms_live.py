@@ -27,7 +27,7 @@ TORCH_S = 240.0
 
 DATASET = r"""
 mkdir /work/text && for i in 1 2 3 4 5 6; do seq $i 2000 > /work/text/$i.txt; done
-python -m training.prepare --source /work/text --suffix .txt --eval-fraction 0.5 --out /work/data \
+python -m trainer.prepare --source /work/text --suffix .txt --eval-fraction 0.5 --out /work/data \
     > /dev/null || exit 9
 """
 CONFIG = {
@@ -63,7 +63,7 @@ def test_scheduling_causes_are_distinguished_without_a_queue(live: Live) -> None
 
 HANGS = """
 import os, runpy, signal, time
-from training.trainer.data import windows
+from trainer.data import windows
 
 read, calls = windows.TokenWindows.rows_at, []
 
@@ -75,7 +75,7 @@ def hang(self, places):
     return read(self, places)
 
 windows.TokenWindows.rows_at = hang
-runpy.run_module("training.trainer", run_name="__main__")
+runpy.run_module("trainer", run_name="__main__")
 """
 """The trainer, whose second rank does nothing more after some batches."""
 
@@ -96,7 +96,7 @@ exec python -m trainyard.launch --launcher=torchrun --join-seconds=1 -- -m this
 TORN = f"""{TRAIN}
 mkdir -p /work/torn/checkpoints/step-00000005
 echo '{{}}' > /work/torn/checkpoints/step-00000005/manifest.json
-exec python -m training.trainer --config /work/config.yaml --run-dir /work/torn
+exec python -m trainer --config /work/config.yaml --run-dir /work/torn
 """
 
 
@@ -120,7 +120,7 @@ def test_rendezvous_failure_is_diagnosed_from_the_log(live: Live, broken: None) 
 def test_failed_restore_is_diagnosed_from_the_log(live: Live, broken: None) -> None:
     answer = live.await_symptom("torn", "restore-failed", deadline_s=TORCH_S)
     assert "none of the 1 checkpoints can be loaded" in answer["evidence"][0]
-    assert "python -m training.checkpoint verify /checkpoints/torn" in answer["remedy"][0]
+    assert "python -m trainer.checkpoint verify /checkpoints/torn" in answer["remedy"][0]
     live.stop("torn")
 
 
@@ -178,7 +178,7 @@ def _running(live: Live, run: str) -> list[Json]:
 
 SLOW = """
 import os, runpy, sys, time
-from training.trainer.data import windows
+from trainer.data import windows
 
 read, sync = windows.TokenWindows.rows_at, os.fsync
 
@@ -191,8 +191,8 @@ def slow_sync(descriptor):
     sync(descriptor)
 
 windows.TokenWindows.rows_at, os.fsync = slow_read, slow_sync
-sys.argv[0] = "training.trainer"
-runpy.run_module("training.trainer", run_name="__main__")
+sys.argv[0] = "trainer"
+runpy.run_module("trainer", run_name="__main__")
 """
 """The trainer on storage that takes 10 ms to find a sample, and 0.3 s to make a file durable."""
 

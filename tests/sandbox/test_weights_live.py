@@ -21,7 +21,7 @@ from ops import __main__ as ops
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.node_kit import platform_in, trainer_image, until
 from tests.unit.weights.hub_server import COMMIT, MODEL, HubServer, serve
-from training.deployment import run_files, submission
+from training import run_files, submission
 from training.spec import RunSpec
 
 pytestmark = [pytest.mark.sandbox, pytest.mark.timeout(600), pytest.mark.long(37)]
@@ -184,10 +184,10 @@ def _tiny_model(folder: Path) -> dict[str, bytes]:
 @pytest.fixture(scope="module")
 def stage(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     """The team with its volumes, its queue, nodes, a secret and a dataset; deleted at the end."""
-    from training.prepare.progress import no_progress
-    from training.prepare.source import open_source
-    from training.prepare.tokenizer_choice import parse_tokenizer_choice
-    from training.prepare.writer import Settings, prepare
+    from trainer.prepare.progress import no_progress
+    from trainer.prepare.source import open_source
+    from trainer.prepare.tokenizer_choice import parse_tokenizer_choice
+    from trainer.prepare.writer import Settings, prepare
 
     files = _tiny_model(tmp_path_factory.mktemp("model"))
     texts = tmp_path_factory.mktemp("texts")

@@ -45,7 +45,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for number in range(60):
         text = " ".join(generator.choice(words) for _ in range(generator.randint(20, 120)))
         (texts / f"{number}.txt").write_text(text)
-    command = [sys.executable, "-m", "training.prepare", "--source", str(texts), "--out", str(out)]
+    command = [sys.executable, "-m", "trainer.prepare", "--source", str(texts), "--out", str(out)]
     subprocess.run([*command, "--shard-tokens", "5000"], check=True, capture_output=True)
     return out
 

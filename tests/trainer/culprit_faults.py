@@ -54,7 +54,7 @@ def draw(chance: random.Random, world: int, lowest_bit: int = 0) -> Fault:
 
 def _current_step() -> Callable[[], int]:
     """Return a function that tells which step the loop is in."""
-    from training.trainer import loop
+    from trainer import loop
 
     step, plain = 0, loop.train_step
 
@@ -101,7 +101,7 @@ def _at_one_step(due: Callable[[], bool]) -> Callable[[], bool]:
 
 def _flip(fault: Fault, due: Callable[[], bool]) -> None:
     """Flip one bit before the optimizer's step: of a gradient, a parameter or a moment."""
-    from training.trainer import eager
+    from trainer import eager
     from trainyard.tensors import local_tensors
 
     happens = _at_one_step(due) if fault.again else _once(due)

@@ -1,7 +1,7 @@
 """Real ranks of the trainer as forked processes: loaded once, started in a moment.
 
 A rank is a fork of the test process, which has the trainer's modules loaded but has never computed
-anything. Each runs `training.trainer.__main__` with the environment that torchrun would give it; a
+anything. Each runs `trainer.__main__` with the environment that torchrun would give it; a
 hook may first break something in it. `launch` itself is tested apart, as a real command.
 """
 
@@ -154,7 +154,7 @@ def _load() -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     import torch._dynamo
 
-    from training.trainer import assembly, groups, loop, preflight
+    from trainer import assembly, groups, loop, preflight
 
     assert assembly and groups and loop and preflight and torch
 
@@ -168,8 +168,8 @@ def _fork(
     code = 99
     try:
         _become_rank(rank, world, port, log)
-        sys.argv = ["training.trainer", *arguments]
-        from training.trainer.__main__ import main
+        sys.argv = ["trainer", *arguments]
+        from trainer.__main__ import main
         from trainyard.exit_codes import report_exit_code
 
         if hook:
@@ -209,7 +209,7 @@ def held_before(step: int, acted: Path, then: Hook | None = None, told: Sequence
     """
 
     def hook(rank: int) -> None:
-        loop: Any = importlib.import_module("training.trainer.loop")
+        loop: Any = importlib.import_module("trainer.loop")
         from trainyard.notice import Notice
 
         plain = loop.learning_rate
@@ -236,7 +236,7 @@ def noting_samples(file: Path, attempt: int) -> Hook:
     """Have every rank append `attempt first count` for the samples that it takes."""
 
     def hook(_: int) -> None:
-        from training.trainer.data.prefetch import PrefetchLoader
+        from trainer.data.prefetch import PrefetchLoader
 
         plain = PrefetchLoader.take
 

@@ -1,4 +1,4 @@
-"""`python -m training.checkpoint` says the same of a folder and of a bucket."""
+"""`python -m trainer.checkpoint` says the same of a folder and of a bucket."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from tests.s3.bucket import Bucket, Fault
 from tests.trainer.s3_places import MODEL, Place, save
 from tests.unit.trainer.checkpoints import written_with
-from training.checkpoint import __main__ as command
+from trainer.checkpoint import __main__ as command
 from trainyard.store.interface import CheckpointStore
 from trainyard.store.posix import PosixStore
 

@@ -28,7 +28,7 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (root / "texts" / f"{number}.txt").write_text(
             "".join(generator.choices("0123456789", k=90))
         )
-    command = [sys.executable, "-m", "training.prepare", "--source", str(root / "texts")]
+    command = [sys.executable, "-m", "trainer.prepare", "--source", str(root / "texts")]
     subprocess.run([*command, "--out", str(root / "made")], check=True, capture_output=True)
     return root / "made"
 

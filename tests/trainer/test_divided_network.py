@@ -13,18 +13,14 @@ import torch
 from safetensors.torch import save_file
 from torch.distributed import HashStore  # type: ignore[attr-defined]  # public, yet not in its types
 
-from training.config_errors import ConfigError
-from training.trainer.config import ModelConfig, TrainerConfig, parse
-from training.trainer.loss import mean_loss
-from training.trainer.parallel import build, initialization
-from training.trainer.parallel.architecture import (
-    build_on_meta,
-    decoder_blocks,
-    model_settings,
-)
-from training.trainer.parallel.pipeline_stages import Stage, keep_stage
-from training.trainer.parallel.sharding import Region
-from training.trainer.parallel.world import World
+from trainer.config import ModelConfig, TrainerConfig, parse
+from trainer.config_errors import ConfigError
+from trainer.loss import mean_loss
+from trainer.parallel import build, initialization
+from trainer.parallel.architecture import build_on_meta, decoder_blocks, model_settings
+from trainer.parallel.pipeline_stages import Stage, keep_stage
+from trainer.parallel.sharding import Region
+from trainer.parallel.world import World
 
 SMALL = ModelConfig(hidden_size=16, intermediate_size=24, layers=3, heads=2, kv_heads=1)
 VOCABULARY = 257

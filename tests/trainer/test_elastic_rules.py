@@ -280,7 +280,7 @@ def stuck_once(file: Path) -> Hook:
     """Have a group not compute while `file` exists, though it answers."""
 
     def hook(_: int) -> None:
-        from training.trainer.data.prefetch import PrefetchLoader
+        from trainer.data.prefetch import PrefetchLoader
 
         plain = PrefetchLoader.take
 
@@ -349,7 +349,7 @@ def watched_warm_up(file: Path) -> Hook:
     """Have a joining group write down how many passes it has made before it gets the state."""
 
     def hook(_: int) -> None:
-        from training.trainer.parallel.passes import FullModelPasses
+        from trainer.parallel.passes import FullModelPasses
         from trainyard.elastic.feed import Intake
 
         patch, passes = pytest.MonkeyPatch(), list[int]()

@@ -102,7 +102,7 @@ def late_to_claim(folder: Path) -> Hook:
     """Hold a new leader before it claims its attempt."""
 
     def hook(rank: int) -> None:
-        from training.trainer import assembly
+        from trainer import assembly
 
         if rank == 0:
             held(assembly, "claim_for_all", folder)

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.trainer.runs import Trainer
-from training.config_errors import ConfigError
-from training.trainer.export import EXPORT_DIR, check_export, write_export
+from trainer.config_errors import ConfigError
+from trainer.export import EXPORT_DIR, check_export, write_export
 from trainyard.notice import Notice
 
 pytestmark = pytest.mark.long(12)
@@ -36,7 +36,7 @@ def test_a_run_ends_with_the_model_that_the_command_exports(
     written = {one.name: one.read_bytes() for one in (run / EXPORT_DIR).iterdir()}
     assert written.keys() == EXPORTED
     assert not (run / ".export-unfinished").exists()
-    words = f"-m training.checkpoint export {run} {tmp_path / 'out'}".split()
+    words = f"-m trainer.checkpoint export {run} {tmp_path / 'out'}".split()
     subprocess.run([sys.executable, *words], check=True)
     assert {one.name: one.read_bytes() for one in (tmp_path / "out").iterdir()} == written
     assert '"exported"' in (run / "events.jsonl").read_text()

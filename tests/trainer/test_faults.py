@@ -120,7 +120,7 @@ def stopped(make_trainer: Callable[[], Trainer]) -> RunFiles:
     def told(number: int) -> Hook:
         from tests.trainer.test_interruptions import before, request_stop
 
-        return before("training.trainer.loop", "learning_rate", number, 0, request_stop)
+        return before("trainer.loop", "learning_rate", number, 0, request_stop)
 
     assert trainer.run("stopped", hook=told(12)) == [75, 75]
     return trainer.files("stopped")
@@ -218,7 +218,7 @@ def test_a_paused_attempt_that_was_replaced_publishes_nothing_and_fails(
         os.kill(os.getpid(), signal.SIGSTOP)
 
     files = trainer.files("run")
-    old = trainer.start("run", hook=before("training.trainer.loop", "train_step", 8, 0, pause))
+    old = trainer.start("run", hook=before("trainer.loop", "train_step", 8, 0, pause))
     pid = old.pids[0]
     os.waitpid(pid, os.WUNTRACED)
     assert trainer.run("run") == [0, 0]

@@ -15,7 +15,7 @@ import torch
 from tests.trainer.fault_table import Trials
 from tests.trainer.ranks import Hook, RunFiles, held_before, until
 from tests.trainer.runs import STEPS, Trainer, assert_same
-from training.checkpoint.contents import Progress
+from trainer.checkpoint.contents import Progress
 
 pytestmark = pytest.mark.long(25)
 
@@ -61,8 +61,8 @@ def noting_tensors(file: Path) -> Hook:
     """Have the leader note `step hash` of all tensors, whole, after each load and at each save."""
 
     def hook(_: int) -> None:
-        from training.checkpoint import contents
-        from training.trainer.checkpointing import Checkpointer
+        from trainer.checkpoint import contents
+        from trainer.checkpointing import Checkpointer
 
         def note(saver: Checkpointer, step: int) -> None:
             tensors = contents.tensors(saver.model, saver.optimizer)

@@ -13,7 +13,7 @@ FLOAT16 = "precision.compute=float16"
 
 def large_scale(_: int) -> None:
     """A hook: the first scale is too large, and later ones grow every three steps, until gradients overflow."""
-    from training.trainer import loss_scale
+    from trainer import loss_scale
 
     patch = pytest.MonkeyPatch()
     patch.setattr(loss_scale, "FIRST", 2.0**26)
@@ -70,7 +70,7 @@ def test_gradients_that_overflow_at_every_scale_end_the_run(trainer: Trainer) ->
     def diverged(_: int) -> None:
         import torch
 
-        from training.trainer.parallel.build import Network
+        from trainer.parallel.build import Network
 
         pytest.MonkeyPatch().setattr(Network, "clip", lambda *_: torch.tensor(torch.inf))
 

@@ -22,17 +22,17 @@ import pytest
 from tests.trainer import dockerfiles
 from tests.trainer.dockerfiles import ROOT, Stage
 from tools import record_image
-from training.deployment import image_capabilities
+from training import image_capabilities
 
 pytestmark = pytest.mark.timeout(3600)
 
 INSTALL_S = 2400
 PROGRAM_S = 300
 PROGRAMS = (
-    *("training.trainer", "trainyard.launch", "training.prepare", "training.prepare.wait"),
-    *("training.validation", "training.drills", "training.weights"),
-    "training.results",
-    *("training.checkpoint", "trainyard.tracking"),
+    *("trainer", "trainyard.launch", "trainer.prepare", "trainer.prepare.wait"),
+    *("trainer.validation", "trainer.drills", "trainer.weights"),
+    "trainer.results",
+    *("trainer.checkpoint", "trainyard.tracking"),
 )
 """Modules that pods run, or that a page names for a shell in one."""
 _INDEX = ("HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy", "SSL_CERT_FILE")
@@ -158,17 +158,19 @@ def test_the_builder_gets_what_the_stages_copy_and_nothing_that_deploys_runs() -
         if not copy.stage
         for target in dockerfiles.copied(copy, files).values()
     }
-    assert "/workspace/training/trainer/__main__.py" in sent
+    assert "/workspace/trainer/__main__.py" in sent
     assert "/workspace/trainyard/launch.py" in sent
-    assert not [path for path in sent if "/deployment/" in path or path.endswith(".pyc")]
-    assert not [path for path in files if not path.startswith(("training/", "trainyard/"))]
+    assert not [path for path in sent if path.endswith(".pyc")]
+    assert not [
+        path for path in files if not path.startswith(("trainer/", "trainyard/", "training/image/"))
+    ]
 
 
 def test_every_module_of_the_image_imports_there(built: Built) -> None:
     program = """
 import importlib, json, pkgutil, sys
 failed = {}
-for package in ("training", "trainyard"):
+for package in ("trainer", "trainyard"):
     for one in pkgutil.walk_packages([package], package + "."):
         if not one.name.startswith("trainyard.adapters.") and not one.name.endswith("__main__"):
             try:

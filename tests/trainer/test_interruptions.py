@@ -52,13 +52,13 @@ def request_stop() -> None:
 
 
 MOMENTS = {
-    "while the model is built": ("training.trainer.parallel.build", "build_network", 1, 1, 0),
-    "while resuming": ("training.trainer.checkpointing", "Checkpointer.load_newest", 1, 0, 0),
-    "in the first forward pass": ("training.trainer.parallel.passes", "mean_loss", 1, 1, 1),
+    "while the model is built": ("trainer.parallel.build", "build_network", 1, 1, 0),
+    "while resuming": ("trainer.checkpointing", "Checkpointer.load_newest", 1, 0, 0),
+    "in the first forward pass": ("trainer.parallel.passes", "mean_loss", 1, 1, 1),
     # The ranks have agreed on step 5 by then, so that they stop after the next one.
-    "in the optimizer's step": ("training.trainer.loop", "learning_rate", 5, 0, 6),
-    "in an evaluation": ("training.trainer.evaluation", "to_device", 2, 1, 8),
-    "while a checkpoint is staged": ("training.checkpoint.rng", "capture", 1, 1, 6),
+    "in the optimizer's step": ("trainer.loop", "learning_rate", 5, 0, 6),
+    "in an evaluation": ("trainer.evaluation", "to_device", 2, 1, 8),
+    "while a checkpoint is staged": ("trainer.checkpoint.rng", "capture", 1, 1, 6),
     "while a checkpoint is written": (
         "trainyard.store.posix",
         "PosixUpload.commit",
@@ -66,8 +66,8 @@ MOMENTS = {
         0,
         None,
     ),
-    "in the last step": ("training.trainer.loop", "learning_rate", STEPS, 1, STEPS),
-    "in the last evaluation": ("training.trainer.evaluation", "to_device", 10, 1, STEPS),
+    "in the last step": ("trainer.loop", "learning_rate", STEPS, 1, STEPS),
+    "in the last evaluation": ("trainer.evaluation", "to_device", 10, 1, STEPS),
 }
 
 
@@ -99,7 +99,7 @@ def test_a_notice_is_acknowledged_while_waiting_in_a_collective(
         os.kill(int(waiting.read_text()), signal.SIGTERM)
         until(noted.exists, "the leader's notice")
 
-    late = before("training.trainer.loop", "agree", 7, 1, come_late)
+    late = before("trainer.loop", "agree", 7, 1, come_late)
 
     def hook(rank: int) -> None:
         if rank == 0:
@@ -123,7 +123,7 @@ def test_a_notice_is_acknowledged_while_waiting_in_a_collective(
 
 
 def test_a_notice_before_the_ranks_have_met_ends_at_once(trainer: Trainer) -> None:
-    hook = before("training.trainer.parallel.world", "fix_numerics", 1, 1, request_stop)
+    hook = before("trainer.parallel.world", "fix_numerics", 1, 1, request_stop)
     ranks = trainer.start("run", hook=hook)
     until(lambda: ranks.all_ended() or 1 in ranks.codes, "rank 1 to leave")
     assert ranks.codes[1] == 75
@@ -140,7 +140,7 @@ def test_a_notice_file_in_the_run_directory_stops_it_once(
         (files.path / "notice").touch()
         time.sleep(1.05)  # the file is looked for once a second: let that second pass
 
-    ranks = trainer.start("run", hook=before("training.trainer.loop", "train_step", 4, 0, put_down))
+    ranks = trainer.start("run", hook=before("trainer.loop", "train_step", 4, 0, put_down))
     assert ranks.wait() == [75, 75]
     (notice,) = files.events("notice")
     assert notice["source"] == str(files.path / "notice")
@@ -198,7 +198,7 @@ def test_a_rank_that_hangs_ends_the_others_with_a_cause(trainer: Trainer) -> Non
     def freeze() -> None:
         os.kill(os.getpid(), signal.SIGSTOP)
 
-    hook = before("training.trainer.loop", "train_step", 4, 1, freeze)
+    hook = before("trainer.loop", "train_step", 4, 1, freeze)
     ranks = trainer.start("run", "collective_timeout_s=2", hook=hook)
     until(lambda: ranks.all_ended() or 0 in ranks.codes, "rank 0 to give up")
     assert ranks.codes[0] == 1
@@ -218,8 +218,8 @@ def test_back_pressure_is_logged_and_keeps_results_bit_identical(
 
 
 def test_a_late_rank_still_receives_the_save_outcome(trainer: Trainer) -> None:
-    told = before("training.trainer.loop", "learning_rate", 6, 0, request_stop)
-    world = ("training.trainer.parallel.world", "World.receive_from_leader")
+    told = before("trainer.loop", "learning_rate", 6, 0, request_stop)
+    world = ("trainer.parallel.world", "World.receive_from_leader")
     late = before(*world, 1, 1, lambda: time.sleep(3))
 
     def both(rank: int) -> None:

@@ -76,7 +76,7 @@ def slow_control(make_trainer: Callable[[], Trainer]) -> RunFiles:
 
 
 def trainer_command(trainer: Trainer, run: Path) -> list[str]:
-    command = ["--", "-m", "training.trainer", "--config", str(trainer.config)]
+    command = ["--", "-m", "trainer", "--config", str(trainer.config)]
     command += ["--run-dir", str(run)]
     settings = [f"data.path={trainer.dataset}", *SLOW]
     return [*command, *(word for setting in settings for word in ("--set", setting))]
@@ -198,7 +198,7 @@ def test_a_rank_stopped_for_ever_does_not_make_a_notice_a_failure(
 def test_a_bad_configuration_ends_with_78_and_its_line_once(launch: Launch, tmp_path: Path) -> None:
     bad = tmp_path / "bad.yaml"
     bad.write_text("stepz: 3\n")
-    program = ["-m", "training.trainer", "--config", str(bad), "--run-dir", str(tmp_path / "run")]
+    program = ["-m", "trainer", "--config", str(bad), "--run-dir", str(tmp_path / "run")]
     assert launch("--ranks=2", "--", *program).wait(DEADLINE_S) == 78
     [line] = [line for line in read_log(tmp_path).splitlines() if "stepz: " in line]
     assert "did you mean steps?" in line

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from training.trainer.config import ModelConfig
-from training.trainer.loss import compute_logits, mean_loss
-from training.trainer.parallel.architecture import model_settings
-from training.trainer.parallel.llama import Llama
+from trainer.config import ModelConfig
+from trainer.loss import compute_logits, mean_loss
+from trainer.parallel.architecture import model_settings
+from trainer.parallel.llama import Llama
 
 pytestmark = pytest.mark.long(11)
 

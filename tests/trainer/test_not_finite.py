@@ -19,7 +19,7 @@ def nan_gradient(*ranks: int, step: int = STEP) -> Hook:
     """A hook: in one step these ranks have a gradient with NaN, and every rank a finite loss."""
 
     def hook(rank: int) -> None:
-        from training.trainer.parallel.build import Network
+        from trainer.parallel.build import Network
 
         plain, calls = Network.clip, 0
 

@@ -47,7 +47,7 @@ def stopping_at(step: int) -> Callable[[int], None]:
     """A hook: the first rank is told to stop right after a step."""
 
     def hook(rank: int) -> None:
-        from training.trainer import loop
+        from trainer import loop
 
         plain = loop.train_step
 
@@ -66,7 +66,7 @@ def only_shards_after_evaluation(_: int) -> None:
     """A hook: what an evaluation gathered must be given up before anything else happens."""
     from torch.distributed.tensor import DTensor
 
-    from training.trainer import loop
+    from trainer import loop
 
     plain = loop.evaluate
 
@@ -141,8 +141,8 @@ def test_other_divisions_and_ways_to_compute_agree_too(
 
 def model_folder(root: Path) -> Path:
     """A model with weights that no seed draws."""
-    from training.trainer.config import ModelConfig
-    from training.trainer.parallel.architecture import build_on_meta, model_settings
+    from trainer.config import ModelConfig
+    from trainer.parallel.architecture import build_on_meta, model_settings
 
     shape = ModelConfig(hidden_size=16, intermediate_size=32, layers=2, heads=2, kv_heads=1)
     settings = model_settings(shape, 16)
@@ -205,7 +205,7 @@ def noting_tensors(file: Path) -> Callable[[int], None]:
     def hook(rank: int) -> None:
         from torch.distributed.tensor import DTensor
 
-        from training.trainer.checkpointing import Checkpointer
+        from trainer.checkpointing import Checkpointer
 
         def note(of: Checkpointer) -> None:
             digest = hashlib.sha256()

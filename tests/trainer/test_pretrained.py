@@ -11,10 +11,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch.distributed import HashStore  # type: ignore[attr-defined]  # public, yet not in its types
 
-from training.config_errors import ConfigError
-from training.trainer.config import parse
-from training.trainer.parallel import build
-from training.trainer.parallel.world import World
+from trainer.config import parse
+from trainer.config_errors import ConfigError
+from trainer.parallel import build
+from trainer.parallel.world import World
 
 SHAPE: dict[str, Any] = {
     "vocab_size": 260,
@@ -231,8 +231,8 @@ def test_infinite_numbers_of_a_configuration_are_read(tmp_path: Path) -> None:
     values = json.loads((tmp_path / "config.json").read_text())
     values["classifier_dropout"] = {"__float__": "Infinity"}
     (tmp_path / "config.json").write_text(json.dumps(values))
-    from training.trainer.config import ModelConfig
-    from training.trainer.parallel.architecture import model_settings
+    from trainer.config import ModelConfig
+    from trainer.parallel.architecture import model_settings
 
     settings = model_settings(ModelConfig(path=str(tmp_path)), 8)
     assert settings.classifier_dropout == float("inf")

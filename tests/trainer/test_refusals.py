@@ -38,7 +38,7 @@ def test_a_missing_dataset_is_reported_with_the_prepare_command(
     trainer: Trainer, tmp_path: Path
 ) -> None:
     (line,) = refused(trainer, "run", f"data.path={tmp_path}/nothing")
-    assert "python -m training.prepare" in line
+    assert "python -m trainer.prepare" in line
 
 
 @pytest.mark.parametrize("damage", ["missing", "corrupt"])

@@ -16,7 +16,7 @@ import torch
 
 from tests.trainer.ranks import RunFiles
 from tests.trainer.runs import STEPS, Trainer
-from training.trainer.resume import attached_files
+from trainer.resume import attached_files
 from trainyard.store import hashes
 from trainyard.store.manifest import Manifest
 from trainyard.store.posix import PosixStore
@@ -30,12 +30,12 @@ NEWEST = f"step-{STEPS:08d}"
 
 @pytest.fixture
 def ask(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Ask:
-    """`python -m training.checkpoint` in this process: exit code, output, errors."""
+    """`python -m trainer.checkpoint` in this process: exit code, output, errors."""
 
     def run(*words: object) -> tuple[int, str, str]:
-        from training.checkpoint.__main__ import main
+        from trainer.checkpoint.__main__ import main
 
-        monkeypatch.setattr(sys, "argv", ["training.checkpoint", *map(str, words)])
+        monkeypatch.setattr(sys, "argv", ["trainer.checkpoint", *map(str, words)])
         code = main()
         said = capsys.readouterr()
         return code, said.out, said.err
@@ -126,7 +126,7 @@ def test_listing_verifying_and_explaining_load_no_torch(control: RunFiles) -> No
     for command in ("list", "verify", "explain"):
         program = (
             f"import sys; sys.argv = ['x', '{command}', {str(control.path)!r}];"
-            "from training.checkpoint.__main__ import main; code = main();"
+            "from trainer.checkpoint.__main__ import main; code = main();"
             "sys.exit(code or 'torch' in sys.modules)"
         )
         done = subprocess.run(

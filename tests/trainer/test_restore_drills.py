@@ -1,4 +1,4 @@
-"""`python -m training.drills`: restorable checkpoints pass, others fail with a cause."""
+"""`python -m trainer.drills`: restorable checkpoints pass, others fail with a cause."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import pytest
 from tests.s3.bucket import Bucket, Fault
 from tests.trainer.s3_places import Place
 from tests.trainer.tiny_checkpoints import damage, run_in, write
-from training.checkpoint import restore
-from training.drills.__main__ import main
-from training.drills.verify import RESTORED, VERIFIED
+from trainer.checkpoint import restore
+from trainer.drills.__main__ import main
+from trainer.drills.verify import RESTORED, VERIFIED
 
 Drill = Callable[..., tuple[int, list[dict[str, Any]], dict[str, Any]]]
 
@@ -74,7 +74,7 @@ def test_a_corrupt_checkpoint_fails_the_drill_and_the_others_are_still_examined(
     assert last["cause"] == (
         f"middle: step-00000020 is corrupt: {name}: content differs from the manifest's hash"
     )
-    assert last["remedy"].startswith("python -m training.checkpoint verify ")
+    assert last["remedy"].startswith("python -m trainer.checkpoint verify ")
     assert (last["passed"], last["failed"]) == (2, 1)
 
 

@@ -15,7 +15,7 @@ import pytest
 from tests.s3.bucket import Bucket, Fault
 from tests.trainer.s3_places import save
 from tests.unit.trainer.checkpoints import written_with
-from training.results.copying import Copied, copy_run
+from trainer.results.copying import Copied, copy_run
 from trainyard.objects import Objects
 from trainyard.objects.upload import Uploader
 from trainyard.store.factory import find_checkpoints
@@ -142,7 +142,7 @@ def test_corrupt_checkpoint_is_named_and_its_copy_never_listed(
 
 
 def _program(root: Path, store: str) -> tuple[int, list[dict[str, Any]]]:
-    argv = [sys.executable, "-m", "training.results", str(root), store]
+    argv = [sys.executable, "-m", "trainer.results", str(root), store]
     done = subprocess.run(
         argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, check=False
     )

@@ -8,12 +8,12 @@ import pytest
 
 from tests.s3.bucket import Bucket, Fault
 from tests.unit.trainer.datasets import dataset
-from training.prepare.dataset import DatasetError, verify_files
-from training.prepare.download import local_folder
-from training.prepare.progress import no_progress
-from training.prepare.source import open_source
-from training.prepare.writer import Settings, prepare
-from training.trainer.data.local_cache import cache_version, latest_version, open_dataset_source
+from trainer.data.local_cache import cache_version, latest_version, open_dataset_source
+from trainer.prepare.dataset import DatasetError, verify_files
+from trainer.prepare.download import local_folder
+from trainer.prepare.progress import no_progress
+from trainer.prepare.source import open_source
+from trainer.prepare.writer import Settings, prepare
 
 SETTINGS = Settings(eval_fraction=0.3, shard_tokens=2000)
 

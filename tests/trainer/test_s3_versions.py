@@ -9,7 +9,7 @@ import pytest
 from tests.s3 import aws_cli
 from tests.s3.bucket import NAME, Bucket
 from tests.trainer.s3_places import MODEL, Place, save
-from training.checkpoint import __main__ as command
+from trainer.checkpoint import __main__ as command
 
 pytestmark = pytest.mark.long(11)
 

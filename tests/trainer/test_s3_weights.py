@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from tests.s3 import bucket as s3
-from training.prepare.progress import no_progress
-from training.weights import bucket as weights_bucket
-from training.weights.bucket import Bucket
-from training.weights.checksums import MD5, SHA256, Checksum, RunningChecksum
-from training.weights.fetch import Fetch
-from training.weights.files import WeightsError
-from training.weights.reference import BucketModel
+from trainer.prepare.progress import no_progress
+from trainer.weights import bucket as weights_bucket
+from trainer.weights.bucket import Bucket
+from trainer.weights.checksums import MD5, SHA256, Checksum, RunningChecksum
+from trainer.weights.fetch import Fetch
+from trainer.weights.files import WeightsError
+from trainer.weights.reference import BucketModel
 from trainyard.objects.location import Location
 
 WEIGHTS = bytes(range(256)) * 64

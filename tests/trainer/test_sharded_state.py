@@ -13,7 +13,7 @@ import torch
 from sandbox.ports import free_port
 from tests.trainer.ranks import until
 from tests.unit.trainer.checkpoints import draft
-from training.checkpoint import contents
+from trainer.checkpoint import contents
 from trainyard.store.manifest import FileRecord
 from trainyard.store.posix import PosixStore
 from trainyard.tensors.layout import Box, whole_box

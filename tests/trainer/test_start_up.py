@@ -18,7 +18,7 @@ pytestmark = pytest.mark.long(13)
 
 PROGRAM = """
 import json, os, pathlib, sys
-from training.trainer.__main__ import main
+from trainer.__main__ import main
 code = main()
 found = sorted(name for name in sys.modules if name.count(".") < 3)
 pathlib.Path(os.environ["FOUND"], os.environ["RANK"]).write_text(json.dumps([code, found]))
@@ -71,8 +71,8 @@ def test_ranks_wait_for_each_other_longer_until_the_first_step_is_done(
     def hook(rank: int) -> None:
         from torch import distributed as dist
 
-        from training.trainer import loop
-        from training.trainer.parallel import world
+        from trainer import loop
+        from trainer.parallel import world
 
         def note(owner: Any, name: str) -> None:
             plain = getattr(owner, name)

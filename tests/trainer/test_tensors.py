@@ -10,8 +10,8 @@ import pytest
 import safetensors.torch
 import torch
 
-from training.checkpoint import contents, rng
-from training.checkpoint.contents import parse_safetensors
+from trainer.checkpoint import contents, rng
+from trainer.checkpoint.contents import parse_safetensors
 from trainyard.store.manifest import CorruptCheckpoint
 from trainyard.tensors.local_tensors import Tensors, local_shards
 from trainyard.tensors.plan import make_plan

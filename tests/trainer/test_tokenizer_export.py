@@ -19,9 +19,9 @@ from tokenizers import (
     trainers,
 )
 
-from training.checkpoint import tokenizer_export
-from training.checkpoint.tokenizer_export import TokenizerExportError, export_files
-from training.prepare.tokens import BytesEncoder, Encoder, TokenizerEncoder, train_tokenizer
+from trainer.checkpoint import tokenizer_export
+from trainer.checkpoint.tokenizer_export import TokenizerExportError, export_files
+from trainer.prepare.tokens import BytesEncoder, Encoder, TokenizerEncoder, train_tokenizer
 
 TEXTS = [
     "It's 12345  spaces\n\n\ttab and\r\nlines; don't I'LL we've",

@@ -16,15 +16,15 @@ import torch
 
 from sandbox.ports import free_port
 from tests.trainer.ranks import DEADLINE_S, until
-from training.trainer import config as trainer_config
-from training.trainer.parallel.world import join_world
-from training.validation import bandwidth, gang, ranks, short_training, smoke
-from training.validation.expected import Expected
-from training.validation.gang import Gang
+from trainer import config as trainer_config
+from trainer.parallel.world import join_world
+from trainer.validation import bandwidth, gang, ranks, short_training, smoke
+from trainer.validation.expected import Expected
+from trainer.validation.gang import Gang
 
 pytestmark = pytest.mark.long(53)
 
-MODULE = ("-m", "training.validation")
+MODULE = ("-m", "trainer.validation")
 
 Node = subprocess.Popen[str]
 Start = Callable[..., Node]
@@ -77,7 +77,7 @@ def ranks_of(process: int) -> list[int]:
     found: list[int] = []
     for child in _children(process):
         words = _words(child)
-        if "training.validation.ranks" in words and not set(words) & _LAUNCHERS:
+        if "trainer.validation.ranks" in words and not set(words) & _LAUNCHERS:
             found.append(child)
         found += ranks_of(child)
     return found
@@ -149,9 +149,9 @@ def test_a_short_training_over_two_nodes_learns_and_ranks_agree(start: Start) ->
 
 IMPATIENT = """
 import sys
-from training.validation import gang
-from training.validation.gang import Gang
-from training.validation.verdict import report_verdict
+from trainer.validation import gang
+from trainer.validation.gang import Gang
+from trainer.validation.verdict import report_verdict
 
 place = {"job": sys.argv[1], "leader": "127.0.0.1", "port": int(sys.argv[2])}
 two = Gang(nodes=2, processes=1, device="cpu", collective_s=4.0, **place)

@@ -92,7 +92,7 @@ def test_the_rank_that_hangs_is_named_and_all_stacks_are_kept(
 
 HANGS = """
 import os, runpy, time
-from training.trainer.data.prefetch import PrefetchLoader
+from trainer.data.prefetch import PrefetchLoader
 
 take, calls = PrefetchLoader.take, []
 
@@ -103,7 +103,7 @@ def hang(self, first, count):
     return take(self, first, count)
 
 PrefetchLoader.take = hang
-runpy.run_module("training.trainer", run_name="__main__")
+runpy.run_module("trainer", run_name="__main__")
 """
 """The trainer, whose second rank gets no more samples after some steps."""
 
@@ -120,7 +120,7 @@ def test_a_group_of_an_elastic_run_that_hangs_is_named_and_ended_and_the_other_g
 ) -> None:
     (tmp_path / "hangs.py").write_text(HANGS)
     words, files = arguments(trainer, tmp_path, "groups.max=2"), RunFiles(tmp_path)
-    other = launch(SHORT, "-m", "training.trainer", *words, ranks=1)
+    other = launch(SHORT, "-m", "trainer", *words, ranks=1)
     files.until_step(3)
     hung = launch(SHORT, "-m", "hangs", *words, ranks=1)
     named = verdict(tmp_path)

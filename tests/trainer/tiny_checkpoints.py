@@ -8,8 +8,8 @@ from pathlib import Path
 import torch
 
 from tests.unit.trainer.checkpoints import draft
-from training.checkpoint.contents import MODEL, OPTIMIZER, PROGRESS_FILE, Progress
-from training.spec import CHECKPOINTS_DIR
+from trainer.checkpoint.contents import MODEL, OPTIMIZER, PROGRESS_FILE, Progress
+from trainyard.contract import CHECKPOINTS_DIR
 from trainyard.store.interface import CheckpointStore
 from trainyard.store.manifest import Manifest
 from trainyard.store.posix import PosixStore

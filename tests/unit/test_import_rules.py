@@ -16,6 +16,7 @@ from tools.imports import ROOT, files, imported, imports, module_imports, module
 ROOMS = (
     "bootstrap",
     "infra",
+    "trainer",
     "training",
     "trainyard",
     "policies",
@@ -42,7 +43,7 @@ def inner(*folders: str) -> Iterator[Path]:
 
 
 def test_platform_does_not_import_runs() -> None:
-    assert offenders(files("infra"), "training", "trainyard") == []
+    assert offenders(files("infra"), "trainer", "training", "trainyard") == []
 
 
 def foreign_imports(root: Path) -> list[str]:
@@ -91,9 +92,7 @@ def test_an_adapter_may_import_its_framework_but_nothing_of_the_repository(tmp_p
 def test_components_take_outputs_and_never_the_stack_configuration() -> None:
     outside = (
         path
-        for path in inner(
-            "infra", *(f"training/deployment/{n}" for n in ("job.py", "gangs", "launchers"))
-        )
+        for path in inner("infra", *(f"training/{n}" for n in ("job.py", "gangs", "launchers")))
         if not {"config", "cli"} & set(path.relative_to(ROOT).parts)
     )
     assert offenders(outside, "infra.config") == []
@@ -142,40 +141,60 @@ def test_aws_libraries_are_imported_by_aws_modules_only() -> None:
 
 
 def test_run_deployment_never_imports_torch() -> None:
-    deploying = files("training/deployment", "infra")
+    deploying = files("training", "infra")
     assert offenders(deploying, "torch", "transformers") == []
 
 
 def test_run_file_checks_never_import_torch() -> None:
-    checking = files("training/trainer/config", "training/config_errors.py")
+    checking = files("trainer/config", "trainer/config_errors.py")
     assert offenders(checking, "torch", "transformers", "numpy") == []
 
 
-def test_the_trainer_never_imports_pulumi_nor_the_platform() -> None:
-    trainer = files(
-        "training/trainer",
-        "training/checkpoint",
-        "training/prepare",
-        "training/drills",
-        "training/results",
-        "training/validation",
-    )
-    deploying = ("pulumi", "pulumi_kubernetes", "infra", "training.deployment")
-    assert offenders(trainer, *deploying) == []
+def test_nothing_that_runs_in_a_pod_imports_what_deploys_it() -> None:
+    deploying = ("pulumi", "pulumi_kubernetes", "infra", "training", "ops")
+    assert offenders(files("trainer", "trainyard"), *deploying) == []
+
+
+NAMED_IN_RUN_FILES: Final = {
+    *("trainyard.contract", "trainyard.hashing", "trainyard.objects.location"),
+    *("trainyard.placeholders", "trainyard.source"),
+    *("trainer.config", "trainer.config_errors"),
+    *("trainer.prepare.names", "trainer.prepare.state", "trainer.weights.reference"),
+}
+"""What a run file says to the library and to the trainer: contract, settings and names."""
+
+
+def test_what_deploys_runs_imports_names_and_settings_of_what_runs() -> None:
+    found = {
+        f"{base}.{name}" if base in ("trainer", "trainyard") else base
+        for path in files("training")
+        for base, names in imports(path)
+        for name in names or [""]
+        if base.partition(".")[0] in ("trainer", "trainyard")
+    }
+    allowed = {*NAMED_IN_RUN_FILES, "trainyard."}  # the package's own folder is packed for images
+    outside = {
+        one for one in found if not any(one == a or one.startswith(f"{a}.") for a in allowed)
+    }
+    assert outside == set()
+    assert offenders(files("training"), "ops", "sandbox", "bench") == []
 
 
 @pytest.mark.parametrize(
     "module",
-    ["spec.py", "program.py", "source.py", "config_errors.py", "dev_session.py", "transfer.py"],
+    [
+        *(
+            "training/spec.py",
+            "training/program.py",
+            "training/source.py",
+            "trainer/config_errors.py",
+        ),
+        *("ops/dev/session.py", "ops/data/transfer.py"),
+    ],
 )
 def test_run_contract_imports_the_standard_library_only(module: str) -> None:
-    found = {
-        name
-        for name in imported(ROOT / "training" / module)
-        if not name.startswith("training.program")
-    }
-    third_party = {"pulumi", "yaml", "pydantic", "torch", "infra", "training"}
-    assert {name.partition(".")[0] for name in found} & third_party == set()
+    third_party = {"pulumi", "yaml", "pydantic", "torch", "infra", "trainer", "ops"}
+    assert {name.partition(".")[0] for name in imported(ROOT / module)} & third_party == set()
 
 
 def test_policies_import_nothing_of_the_project() -> None:
@@ -187,20 +206,18 @@ def test_ops_imports_tables_and_the_contract_only() -> None:
         "infra.domain",
         "infra.observability",
         "training.spec",
-        "training.sweep",
-        # Pure functions without libraries, which the replay and `training.advise` call, too.
+        # Pure functions without libraries.
         "training.spot",
-        # Standard library only: the programs of dev pods and transfer pods.
-        "training.dev_session",
-        "training.transfer",
     }
-    # The modules that submit runs render them as `pulumi up` does.
+    # The modules that advise on runs or submit them read and render them as `pulumi up` does.
     submits = {
-        ROOT / "ops/sweep/submission.py",
+        ROOT / "ops/advise.py",
+        *(ROOT / f"ops/sweep/{name}.py" for name in ("checks", "files", "submission")),
         ROOT / "ops/submission/render.py",
         # Reads the settings of a finished run.
         ROOT / "ops/submission/extension.py",
         ROOT / "ops/dev/command.py",
+        ROOT / "ops/dev/pod.py",
         ROOT / "ops/data/pod.py",
     }
     # The one module that prices a stack reads its file.
@@ -249,7 +266,10 @@ def import_cycle(root: Path, *folders: str) -> list[str]:
 
 
 def test_no_modules_import_each_other_in_a_cycle() -> None:
-    assert import_cycle(ROOT, "infra", "training", "trainyard", "ops", "sandbox", "bench") == []
+    assert (
+        import_cycle(ROOT, "infra", "trainer", "training", "trainyard", "ops", "sandbox", "bench")
+        == []
+    )
     assert import_cycle(ROOT / "policies", ".") == []
 
 

@@ -11,13 +11,13 @@ from pathlib import Path
 from tools import run_tests
 
 ROOT = Path(__file__).resolve().parents[2]
-MODULE = r"(?:infra|training|trainyard|sandbox|ops|bench|policies|tests)(?:\.[A-Za-z_]\w*)+"
+MODULE = r"(?:infra|trainer|training|trainyard|sandbox|ops|bench|policies|tests)(?:\.[A-Za-z_]\w*)+"
 NAMED = re.compile(rf'"({MODULE})"(?:,\s*"([A-Za-z_][\w.]*)")?')
 """A module alone, or followed by a name in it."""
 PROGRAM = re.compile(r'"""(.*?)"""|"([^"\n]*)"', re.DOTALL)
 IMPORT = re.compile(rf"\bfrom ({MODULE}) import (\w+(?:, \w+)*)")
-NO_MODULE = re.compile(r".*\.(?:dev|json|md|py|yaml)|trainyard\.(?:run_id|status|team)")
-"""Files, the sandbox's registry of images, and tags of runs in MLflow."""
+NO_MODULE = re.compile(r".*\.(?:dev|json|md|py|yaml)|trainyard\.(?:run_id|status|team)|trainer\.kubeflow\.org\..*")
+"""Files, the sandbox's registry of images, tags of runs in MLflow, and an API group."""
 
 
 @cache
@@ -78,11 +78,9 @@ def test_wrong_module_name_is_found_in_every_position() -> None:
         "training.spec.Nothing"
     ]
     assert missing('"""\nfrom ops.nowhere import why\n"""') == ["ops.nowhere.why"]
-    hook = '("training.trainer.checkpointing", "Checkpointer.load_{}", 1)'
+    hook = '("trainer.checkpointing", "Checkpointer.load_{}", 1)'
     assert missing(hook.format("newest")) == []
-    assert missing(hook.format("oldest")) == [
-        "training.trainer.checkpointing.Checkpointer.load_oldest"
-    ]
+    assert missing(hook.format("oldest")) == ["trainer.checkpointing.Checkpointer.load_oldest"]
     assert missing('patch("trainyard.disk.os.fsync")') == []
 
 

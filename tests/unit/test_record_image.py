@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tools import record_image
-from training.deployment import image_capabilities
-from training.deployment.image_capabilities import ImageCapabilities, capabilities
+from training import image_capabilities
+from training.image_capabilities import ImageCapabilities, capabilities
 
 OLD, NEW = (f"sha256:{digit * 64}" for digit in "12")
 REPOSITORY = "registry.example.com/ml/trainer"

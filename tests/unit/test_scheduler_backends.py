@@ -10,7 +10,7 @@ import pytest
 
 from infra.domain.scheduler import Scheduler
 from infra.queueing.backends import backend
-from training.deployment.gangs import gang_backend
+from training.gangs import gang_backend
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 _ROOMS: Final = ("infra", "training", "ops", "policies", "sandbox")

@@ -18,8 +18,8 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from infra.config.model import StackConfig
 from infra.domain import naming
-from training.deployment.run_schema import RunFile
-from training.trainer.config import TrainerConfig
+from trainer.config import TrainerConfig
+from training.run_schema import RunFile
 
 Schema = dict[str, Any]
 

@@ -26,7 +26,7 @@ from infra.tenancy.admission import images
 from infra.tenancy.admission import priorities as ranks
 from tests.golden.example_runs import IMAGE, platform, run_of
 from tests.golden.example_runs import stack_values as example
-from training.deployment.launchers import LAUNCHERS
+from training.launchers import LAUNCHERS
 
 ROOT = Path(__file__).resolve().parents[3]
 DIGEST = "sha256:" + "a" * 64

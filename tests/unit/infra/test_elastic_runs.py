@@ -15,8 +15,7 @@ from infra.domain import naming
 from infra.tenancy import access
 from tests.unit.infra.config_issues import codes
 from tests.unit.infra.example_eks import stack_values as example
-from training import source
-from training.deployment import plan
+from training import plan, source
 
 IMAGE = "registry.test/ops@sha256:" + "1" * 64
 

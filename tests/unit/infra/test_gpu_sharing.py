@@ -13,7 +13,7 @@ from infra.sites.aws import karpenter_manifests
 from infra.sites.simulated.node_pools import node
 from tests.golden.example_runs import platform, run, stack_values
 from tests.unit.infra.gpu_pools import CUT, ROCE, SERVED, SLICED, gpu_pool
-from training.deployment import placement
+from training import placement
 
 MEMORY_GIB = {"a100": 40, "a100-80gb": 80, "h100": 80, "h200": 141, "b200": 180}
 

@@ -9,7 +9,7 @@ import pytest
 
 from infra.cli.render import ROOT, render
 from infra.config import ConfigError, placeholders, stack_values
-from training.deployment import plan
+from training import plan
 
 
 def _values(stack: str) -> dict[str, Any]:

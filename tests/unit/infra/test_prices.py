@@ -26,7 +26,7 @@ from tests.policy import policy_stacks
 from tests.unit.infra.config_issues import codes
 from tests.unit.infra.test_pools import pool
 from tests.unit.ops import stack_changes
-from training.deployment import placement
+from training import placement
 
 ROOT = Path(__file__).resolve().parents[3]
 STACKS = ("local", "dev", "prod", committed.EVERY_PURCHASE)

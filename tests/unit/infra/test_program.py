@@ -17,7 +17,7 @@ from infra.cli.render import main as render_main
 from infra.config import stack_values
 from infra.domain import naming
 from tests import committed
-from training.deployment import lineage
+from training import lineage
 from training.spec import NOT_KNOWN
 
 STACKS = ("local", "dev", "prod")

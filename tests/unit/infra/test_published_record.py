@@ -16,7 +16,7 @@ from infra.domain.platform import Platform
 from infra.domain.published_record import RecordError, from_text, to_text
 from infra.domain.scheduler import Scheduler
 from tests.golden.example_runs import IMAGE, platform, run_of, scheduler_values
-from training.deployment import submission
+from training import submission
 
 ROOT = Path(__file__).resolve().parents[3]
 STACKS = ("local", "dev", "prod")

@@ -15,7 +15,7 @@ from infra.queueing import kueue, quotas
 from infra.queueing.quotas import QueueTeam, Share
 from tests.golden.example_runs import platform, run, stack_values
 from tests.unit.infra.test_pools import pool
-from training.deployment import placement
+from training import placement
 
 P4D = ("p4d.24xlarge",)
 PRICE = 21.957642

@@ -13,8 +13,8 @@ from infra.kubernetes import pod_security
 from infra.tenancy import restore_drill
 from infra.tenancy.restore_drill import RestoreDrill
 from tests.golden.example_runs import IMAGE
-from training import spec
-from training.deployment.launchers import pod as training_pod
+from training.launchers import pod as training_pod
+from trainyard import contract
 
 DRILL = RestoreDrill(image=IMAGE, schedule="17 3 * * *", runs=3, largest=8 * 1024**3)
 
@@ -36,7 +36,7 @@ def test_drill_mounts_team_checkpoints_read_only() -> None:
     assert claims == {"checkpoints": naming.CHECKPOINTS_CLAIM}
     assert mounts["checkpoints"] == {
         "name": "checkpoints",
-        "mountPath": spec.CHECKPOINT_MOUNT,
+        "mountPath": contract.CHECKPOINT_MOUNT,
         "readOnly": True,
     }
 
@@ -66,9 +66,9 @@ def test_drill_runs_the_trainer_image_on_the_runs_of_the_team() -> None:
     drill = RestoreDrill(image=IMAGE, schedule="0 0 * * 0", runs=5, largest=100, stores=stores)
     [container] = pod_of(drill)["containers"]
     assert container["image"] == IMAGE
-    assert container["workingDir"] == spec.WORKSPACE
+    assert container["workingDir"] == contract.WORKSPACE
     assert container["command"] == [
-        *("python", "-m", "training.drills", spec.CHECKPOINT_MOUNT, *stores),
+        *("python", "-m", "trainer.drills", contract.CHECKPOINT_MOUNT, *stores),
         *("--scratch", "/scratch", "--newest", "5", "--largest", "100"),
     ]
 

@@ -17,7 +17,7 @@ from tests.golden.example_runs import IMAGE
 from tests.golden.example_runs import stack_values as existing
 from tests.unit.infra.config_issues import check_issues
 from tests.unit.infra.example_eks import stack_values as eks
-from training import spec
+from trainyard import contract
 
 Edit = Callable[[dict[str, Any]], object]
 STORE = "s3://elsewhere/copies"
@@ -119,7 +119,7 @@ def test_secret_of_the_team_gives_the_variables() -> None:
     job = results_copy.cron_job("research", made)["spec"]["jobTemplate"]["spec"]
     [container] = job["template"]["spec"]["containers"]
     assert container["command"] == [
-        *("python", "-m", "training.results", spec.CHECKPOINT_MOUNT, STORE)
+        *("python", "-m", "trainer.results", contract.CHECKPOINT_MOUNT, STORE)
     ]
     named = [one for one in container["env"] if "valueFrom" in one]
     keys = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")

@@ -12,9 +12,9 @@ from infra.domain.storage import NamedStorageClass, Volume, VolumeSizes
 from infra.tenancy import access, limits, network_policies, shared_view, team, volumes
 from infra.tenancy.admission.caps import Caps, DevCaps
 from tests.golden.example_runs import platform, run_of, stack_values
-from training import spec
-from training.deployment import job
-from training.deployment.launchers import LAUNCHERS
+from training import job
+from training.launchers import LAUNCHERS
+from trainyard import contract
 
 
 def test_restricted_pod_security_is_enforced() -> None:
@@ -230,8 +230,8 @@ def test_run_pods_reach_each_other_on_run_ports_only(
 
 def test_every_possible_run_port_is_open() -> None:
     first, last = naming.RENDEZVOUS_PORTS
-    assert first <= spec.RENDEZVOUS_PORT_BASE
-    assert last >= spec.RENDEZVOUS_PORT_BASE + spec.RENDEZVOUS_PORT_COUNT - 1
+    assert first <= contract.RENDEZVOUS_PORT_BASE
+    assert last >= contract.RENDEZVOUS_PORT_BASE + contract.RENDEZVOUS_PORT_COUNT - 1
 
 
 @pytest.mark.parametrize(

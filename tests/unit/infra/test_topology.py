@@ -15,8 +15,8 @@ from infra.queueing import kueue
 from infra.sites.simulated import node_pools
 from tests.golden.example_runs import platform, run, stack_values
 from tests.unit.infra.test_pools import pool
-from training.deployment import placement
-from training.deployment.gangs.kueue import BACKEND as GANGS
+from training import placement
+from training.gangs.kueue import BACKEND as GANGS
 
 
 def simulated(**changes: Any) -> NodePool:

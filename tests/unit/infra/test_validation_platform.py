@@ -21,8 +21,8 @@ from infra.validation.jobs import TemplateContext
 from ops.ready import stack_facts
 from tests.golden.example_runs import IMAGE, scheduler_values, stack_values
 from tests.unit.infra.gpu_pools import CUT, ROCE, SERVED, SLICED, gpu_pool
-from training.validation.__main__ import GANG_CHECKS, WAITS
-from training.validation.expected import Expected
+from trainer.validation.__main__ import GANG_CHECKS, WAITS
+from trainer.validation.expected import Expected
 
 KWOK = {
     "name": "fleet",
@@ -86,7 +86,7 @@ def test_image_supports_every_requested_check() -> None:
     checks = {"smoke", *GANG_CHECKS, *WAITS}
     for template in templates(args()).values():
         command = pod(template)["containers"][0]["command"]
-        assert command[:3] == ["python", "-m", "training.validation"]
+        assert command[:3] == ["python", "-m", "trainer.validation"]
         assert command[3] in checks
         if command[3] not in WAITS:
             Expected.from_json(option(template, "expect"))

@@ -16,10 +16,11 @@ from training.source import digest
 def project(tmp_path: Path) -> Path:
     """A small project with a trainer."""
     folder = tmp_path / "project"
-    (folder / "training" / "trainer").mkdir(parents=True)
-    (folder / "training" / "__init__.py").write_text("")
-    (folder / "training" / "trainer" / "__main__.py").write_text("print('v1')\n")
-    (folder / "training" / "trainer" / "notes.txt").write_text("not part of the image")
+    (folder / "trainer").mkdir(parents=True)
+    (folder / "training").mkdir()
+    (folder / "trainer" / "__init__.py").write_text("")
+    (folder / "trainer" / "__main__.py").write_text("print('v1')\n")
+    (folder / "trainer" / "notes.txt").write_text("not part of the image")
     (folder / "requirements.txt").write_text("torch==0\n")
     shutil.copy(paths.PROJECT / "training" / "source.py", folder / "training" / "source.py")
     return folder
@@ -43,9 +44,9 @@ def test_a_snapshot_stays_as_it_was_when_the_sources_change(
 ) -> None:
     wanted = digest(project)
     snapshot(wanted, state, project)
-    (project / "training" / "trainer" / "__main__.py").write_text("print('v2')\n")
+    (project / "trainer" / "__main__.py").write_text("print('v2')\n")
     folder = snapshot(wanted, state, project)
-    assert "v1" in (folder / "training" / "trainer" / "__main__.py").read_text()
+    assert "v1" in (folder / "trainer" / "__main__.py").read_text()
 
 
 def test_sources_with_another_digest_are_rejected_without_leftovers(

@@ -15,10 +15,9 @@ from typing import Any
 import pytest
 
 from ops.cluster import ClusterError
-from ops.data import channel, command, copying, fetch
+from ops.data import channel, command, copying, fetch, transfer
 from ops.data.channel import Channel, LostError, RefusedError
-from training import transfer
-from training.transfer import PART
+from ops.data.transfer import PART
 
 SEED = 20261123
 

@@ -16,9 +16,8 @@ from ops.cluster import Kind
 from ops.objects import Json
 from ops.submission import create, render
 from tests.unit.ops.test_ops_commands import FakeCluster, call
-from training.deployment import plan
-from training.spec import TRAINER_CONFIG_FILE
-from trainyard.contract import PROGRAM_FILE
+from training import plan
+from trainyard.contract import PROGRAM_FILE, TRAINER_CONFIG_FILE
 
 ROOT = Path(__file__).resolve().parents[3]
 ADA = "ada@example.com"

@@ -14,7 +14,7 @@ from ops.objects import Json
 from ops.runs import following
 from tests.unit.ops.test_ops_commands import call
 from tests.unit.ops.test_submission_mistakes import HELLO, Cluster, published
-from training.spec import EXIT_PREEMPTED
+from trainyard.contract import EXIT_PREEMPTED
 
 
 class Stoppable(Cluster):

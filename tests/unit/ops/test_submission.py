@@ -23,7 +23,7 @@ from tests.golden.example_runs import (
     run_of,
     write_runs,
 )
-from training.deployment import job, lineage, plan, run_files, submission
+from training import job, lineage, plan, run_files, submission
 from training.spec import Launch
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -21,10 +21,10 @@ from ops.cluster import ClusterError, ConflictError, Kind
 from ops.collect import CONFIG_MAPS
 from ops.objects import Json
 from ops.sweep import chart, driver, observe, report, store
+from ops.sweep import state as states
+from ops.sweep.asha import Asha
 from ops.sweep.driver import Driver
-from training.sweep import state as states
-from training.sweep.asha import Asha
-from training.sweep.state import SweepState, Trial
+from ops.sweep.state import SweepState, Trial
 
 NOW = dt.datetime(2026, 1, 1, 12, 0, tzinfo=dt.UTC)
 NAMESPACE = "team-research"

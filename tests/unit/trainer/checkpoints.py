@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from training.checkpoint.contents import Progress
+from trainer.checkpoint.contents import Progress
 from trainyard.store import hashes, manifest
 from trainyard.store.manifest import Manifest
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from training.prepare.dataset import FORMAT, INDEX_FILE, LATEST_FILE, Index, Split, token_dtype
-from training.prepare.shards import ShardWriter
+from trainer.prepare.dataset import FORMAT, INDEX_FILE, LATEST_FILE, Index, Split, token_dtype
+from trainer.prepare.shards import ShardWriter
 
 BOUNDARY = 256
 Parts = Sequence[Sequence[int]]

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.unit.snapshots import Snapshot
-from training.config_errors import ConfigError, ConfigIssue
-from training.trainer.config import load, parse, world_issues
+from trainer.config import load, parse, world_issues
+from trainer.config_errors import ConfigError, ConfigIssue
 
 CONFIGS = Path(__file__).parents[3] / "training" / "configs"
 GOOD: dict[str, Any] = {"steps": 100, "data": {"path": "/data/x"}}
@@ -254,7 +254,7 @@ def test_the_batch_must_divide_among_the_ranks() -> None:
 
 
 def test_reading_a_configuration_loads_no_torch() -> None:
-    program = "import sys, training.trainer.config; sys.exit('torch' in sys.modules)"
+    program = "import sys, trainer.config; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 

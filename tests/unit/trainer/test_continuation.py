@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from training.config_errors import ConfigError
-from training.trainer.continuation import continue_from
+from trainer.config_errors import ConfigError
+from trainer.continuation import continue_from
 from trainyard.store.interface import folder_name
 from trainyard.store.manifest import MANIFEST_FILE
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.unit.trainer.datasets import dataset
-from training.prepare.dataset import DatasetError
-from training.trainer.data.dataset import combine_datasets
-from training.trainer.data.windows import DatasetVersion
+from trainer.data.dataset import combine_datasets
+from trainer.data.windows import DatasetVersion
+from trainer.prepare.dataset import DatasetError
 
 
 def opened(root: Path, first: int, vocab_size: int = 257) -> DatasetVersion:

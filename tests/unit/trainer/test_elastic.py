@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from bench.elastic import plan_changes, stall_seconds
-from training.config_errors import ConfigError
-from training.trainer.config import parse, world_issues
+from trainer.config import parse, world_issues
+from trainer.config_errors import ConfigError
 from trainyard.elastic.tree import (
     Node,
     SubtreeSums,

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from training.trainer.config import TrainerConfig, parse
-from training.trainer.config.data import SourceConfig
-from training.trainer.groups import MAY_DIFFER, describe_settings
+from trainer.config import TrainerConfig, parse
+from trainer.config.data import SourceConfig
+from trainer.groups import MAY_DIFFER, describe_settings
 from trainyard.elastic.same import differences
 
 DATA_VERSION = "data.version"

@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from training.trainer.__main__ import describe_error
+from trainer.__main__ import describe_error
 from trainyard.store.interface import StaleAttempt
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from training.trainer.metrics.flops import flops_per_token, model_flops_utilization, peak_flops
+from trainer.metrics.flops import flops_per_token, model_flops_utilization, peak_flops
 
 
 def test_a_token_costs_what_its_matrices_and_its_attention_cost() -> None:

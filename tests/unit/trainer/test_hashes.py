@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.trainer.checkpoints import draft, written_with
-from training.checkpoint import __main__ as command
+from trainer.checkpoint import __main__ as command
 from trainyard.hashing import content_hash
 from trainyard.store import hashes
 from trainyard.store.interface import folder_name

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from training.trainer.config import parse, world_issues
-from training.trainer.config.parallel import Layout, ModelShape
+from trainer.config import parse, world_issues
+from trainer.config.parallel import Layout, ModelShape
 
 
 def trainer_config(**parallel: Any) -> Any:

@@ -15,14 +15,14 @@ from types import SimpleNamespace
 import pytest
 
 from tests.unit.trainer.datasets import dataset
-from training.prepare.dataset import DatasetError, verify_files
-from training.trainer.data import local_cache
-from training.trainer.data.local_cache import (
+from trainer.data import local_cache
+from trainer.data.local_cache import (
     FolderSource,
     cache_version,
     latest_version,
     open_dataset_source,
 )
+from trainer.prepare.dataset import DatasetError, verify_files
 
 TRAIN = [list(range(0, 40)), list(range(50, 90))]
 
@@ -142,7 +142,7 @@ FULL = {"full_check": True}
 WAITS = """
 import sys
 from pathlib import Path
-from training.trainer.data import local_cache
+from trainer.data import local_cache
 def hang(*_):
     print("copying", flush=True)
     sys.stdin.read()

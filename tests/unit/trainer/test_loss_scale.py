@@ -7,9 +7,9 @@ import random
 
 import torch
 
-from training.checkpoint.contents import Progress
-from training.trainer import config, loss_scale
-from training.trainer.loss_scale import FIRST, GROWTH_STEPS, scale_after
+from trainer import config, loss_scale
+from trainer.checkpoint.contents import Progress
+from trainer.loss_scale import FIRST, GROWTH_STEPS, scale_after
 
 PROGRESS = Progress(
     step=7,

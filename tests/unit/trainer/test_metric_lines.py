@@ -7,8 +7,8 @@ from dataclasses import fields
 
 import pytest
 
-from training.spec import METRIC_LINE
-from training.trainer.metrics.metric_lines import EVALUATION_LOSS, METRICS, MetricLines
+from trainer.metrics.metric_lines import EVALUATION_LOSS, METRICS, MetricLines
+from trainyard.contract import METRIC_LINE
 from trainyard.run_logs import StepMetrics
 
 

@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-from training.trainer.data.permutation import Permutation
+from trainer.data.permutation import Permutation
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 15, 16, 17, 1000, 4097, 65_536])

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from tests.unit.trainer.datasets import dataset
-from training.trainer.data.prefetch import PrefetchLoader, PrefetchPlan
-from training.trainer.data.sampler import Sampler
-from training.trainer.data.windows import DatasetVersion, Int64s, Tokens, TokenWindows
+from trainer.data.prefetch import PrefetchLoader, PrefetchPlan
+from trainer.data.sampler import Sampler
+from trainer.data.windows import DatasetVersion, Int64s, Tokens, TokenWindows
 
 BATCH = 4
 STEPS = 40

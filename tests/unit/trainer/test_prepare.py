@@ -12,17 +12,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from training.prepare import shards as shards_module
-from training.prepare import writer as writer_module
-from training.prepare.dataset import (
+from trainer.prepare import shards as shards_module
+from trainer.prepare import writer as writer_module
+from trainer.prepare.dataset import (
     BYTES_BOUNDARY,
     DatasetError,
     read_index,
     resolve_version,
     verify_files,
 )
-from training.prepare.source import open_source
-from training.prepare.writer import Settings, prepare
+from trainer.prepare.source import open_source
+from trainer.prepare.writer import Settings, prepare
 
 SETTINGS = Settings(eval_fraction=0.3, shard_tokens=2000)
 
@@ -165,14 +165,14 @@ def test_a_version_is_sixteen_digits_and_nothing_else(version: str, tmp_path: Pa
 
 
 def test_a_folder_without_a_dataset_says_how_to_make_one(tmp_path: Path) -> None:
-    with pytest.raises(DatasetError, match=r"python -m training\.prepare"):
+    with pytest.raises(DatasetError, match=r"python -m trainer\.prepare"):
         resolve_version(tmp_path, "latest")
 
 
 def test_too_little_text_is_refused_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "texts").mkdir()
     (tmp_path / "texts" / "a.txt").write_text("alone")
-    command = [sys.executable, "-m", "training.prepare", "--source", str(tmp_path / "texts")]
+    command = [sys.executable, "-m", "trainer.prepare", "--source", str(tmp_path / "texts")]
     done = subprocess.run(
         [*command, "--out", str(tmp_path / "out")], capture_output=True, text=True, check=False
     )
@@ -192,7 +192,7 @@ def test_a_source_without_text_is_an_empty_dataset(
     (tmp_path / "texts").mkdir()
     for name, text in files.items():
         (tmp_path / "texts" / name).write_text(text)
-    command = [sys.executable, "-m", "training.prepare", "--source", str(tmp_path / "texts")]
+    command = [sys.executable, "-m", "trainer.prepare", "--source", str(tmp_path / "texts")]
     done = subprocess.run(
         [*command, "--out", str(tmp_path / "out")],
         stdin=subprocess.DEVNULL,
@@ -280,6 +280,6 @@ def test_too_small_a_volume_is_one_line_before_it_is_full(
     (texts / "more.txt").write_bytes(b"a" * 10_000_000)
     (texts / "most.txt").write_bytes(bytes(range(32, 127)) * 100_000)
     usage = shutil.disk_usage(tmp_path)._replace(free=1000)
-    monkeypatch.setattr("training.prepare.writer.shutil.disk_usage", lambda _: usage)
+    monkeypatch.setattr("trainer.prepare.writer.shutil.disk_usage", lambda _: usage)
     with pytest.raises(DatasetError, match=r"GB still to write, 0\.0 GB free"):
         prepare(open_source(str(texts), ()), tmp_path / "out", SETTINGS)

@@ -19,10 +19,10 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from training.prepare.dataset import DatasetError, read_index
-from training.prepare.formats import has_suffix
-from training.prepare.source import open_source
-from training.prepare.writer import Settings, prepare
+from trainer.prepare.dataset import DatasetError, read_index
+from trainer.prepare.formats import has_suffix
+from trainer.prepare.source import open_source
+from trainer.prepare.writer import Settings, prepare
 
 SETTINGS = Settings(eval_fraction=0.3)
 TEXTS = [f"document {number}\nwith ümlauts" for number in range(40)]
@@ -245,7 +245,7 @@ def test_odd_values_are_read(tmp_path: Path) -> None:
 
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "training.prepare", *map(str, arguments)]
+    command = [sys.executable, "-m", "trainer.prepare", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 

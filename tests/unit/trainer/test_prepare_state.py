@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from training.prepare import wait
-from training.prepare.state import FAILED, READY, RUNNING, UID_ENV, StateReporter, read_state
-from training.prepare.wait import Waiting
+from trainer.prepare import wait
+from trainer.prepare.state import FAILED, READY, RUNNING, UID_ENV, StateReporter, read_state
+from trainer.prepare.wait import Waiting
 
 
 def waited(file: Path, *, settle_s: float = 0.0, silent_s: float = 60.0) -> int:
@@ -116,10 +116,10 @@ def test_the_commands_agree_on_the_file(tmp_path: Path) -> None:
     for number in range(40):
         (tmp_path / "texts" / f"{number}.txt").write_text(f"text {number}")
     state = tmp_path / "out" / ".preparations" / "job.json"
-    prepare = [sys.executable, "-m", "training.prepare", "--source", str(tmp_path / "texts")]
+    prepare = [sys.executable, "-m", "trainer.prepare", "--source", str(tmp_path / "texts")]
     ends = [*prepare, "--out", str(tmp_path / "out"), "--state", str(state)]
     assert subprocess.run(ends, capture_output=True, check=False).returncode == 0
-    waits = [sys.executable, "-m", "training.prepare.wait", "--state", str(state)]
+    waits = [sys.executable, "-m", "trainer.prepare.wait", "--state", str(state)]
     assert subprocess.run(waits, capture_output=True, check=False).returncode == 0
     bad = [*prepare, "--column", "x", "--format", "jsonl", "--out", str(tmp_path / "out")]
     done = subprocess.run([*bad, "--state", str(state)], capture_output=True, check=False)

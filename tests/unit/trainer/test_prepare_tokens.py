@@ -17,13 +17,13 @@ import pytest
 from pyarrow import parquet
 from tokenizers import Tokenizer, models
 
-from training.prepare import documents, workers, writer
-from training.prepare.dataset import DatasetError, Index, read_index, verify_files
-from training.prepare.scan import ScanResult, scan_source
-from training.prepare.source import open_source
-from training.prepare.tokenizer_choice import parse_tokenizer_choice
-from training.prepare.tokens import TokenizerEncoder
-from training.prepare.writer import LOCK_FILE, Settings, prepare
+from trainer.prepare import documents, workers, writer
+from trainer.prepare.dataset import DatasetError, Index, read_index, verify_files
+from trainer.prepare.scan import ScanResult, scan_source
+from trainer.prepare.source import open_source
+from trainer.prepare.tokenizer_choice import parse_tokenizer_choice
+from trainer.prepare.tokens import TokenizerEncoder
+from trainer.prepare.writer import LOCK_FILE, Settings, prepare
 
 SETTINGS = Settings(eval_fraction=0.3, shard_tokens=2000)
 WORDS = ["north", "wind", "and", "the", "sun", "disputed", "which", "was", "stronger", "ein Bär 🐻"]
@@ -305,7 +305,7 @@ def test_sigterm_leaves_nothing_half_done(tmp_path: Path) -> None:
 
 SLOW = """
 import signal, sys
-from training.prepare import __main__ as command, writer
+from trainer.prepare import __main__ as command, writer
 def hang(*_):
     print("staging", flush=True)
     signal.pause()

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from training.trainer.metrics.progress import ProgressDisplay
+from trainer.metrics.progress import ProgressDisplay
 from trainyard.run_logs import StepMetrics
 
 

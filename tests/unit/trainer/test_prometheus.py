@@ -13,9 +13,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from sandbox.ports import free_port
+from trainer.metrics.progress import ProgressDisplay
+from trainer.metrics.step_metrics import StepMeter
 from training.spec import GraceBudget
-from training.trainer.metrics.progress import ProgressDisplay
-from training.trainer.metrics.step_metrics import StepMeter
 from trainyard.culprits import Culprit
 from trainyard.prometheus import RunCollector, start_server
 from trainyard.run_logs import EventLog, MetricsLog, Totals

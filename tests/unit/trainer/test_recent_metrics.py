@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from training.trainer.recent_metrics import RecentMetrics
+from trainer.recent_metrics import RecentMetrics
 from trainyard.run_logs import MetricsLog, StepMetrics
 
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from tests.unit.trainer.datasets import dataset
-from training.prepare.dataset import DatasetError
-from training.trainer.data.dataset import open_version
-from training.trainer.data.sampler import Sampler, baseline_loss, evaluation_windows
-from training.trainer.data.windows import DatasetVersion, TokenWindows
+from trainer.data.dataset import open_version
+from trainer.data.sampler import Sampler, baseline_loss, evaluation_windows
+from trainer.data.windows import DatasetVersion, TokenWindows
+from trainer.prepare.dataset import DatasetError
 
 LENGTH = 4
 

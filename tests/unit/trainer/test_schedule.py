@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from training.trainer.config import ScheduleConfig
-from training.trainer.schedule import learning_rate
+from trainer.config import ScheduleConfig
+from trainer.schedule import learning_rate
 
 
 def rates(kind: str, steps: int = 100, warmup: int = 10, final: float = 0.1) -> list[float]:

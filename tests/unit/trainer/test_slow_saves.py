@@ -15,12 +15,12 @@ from torch.distributed import HashStore  # type: ignore[attr-defined]
 
 from tests.unit.trainer.checkpoints import draft, progress_of
 from tests.waiting import until
-from training.checkpoint.contents import prepare_optimizer
-from training.spec import EXIT_DONE, EXIT_PREEMPTED
-from training.trainer import loop
-from training.trainer.checkpointing import Checkpointer
-from training.trainer.config.parallel import Layout
-from training.trainer.parallel.world import World
+from trainer import loop
+from trainer.checkpoint.contents import prepare_optimizer
+from trainer.checkpointing import Checkpointer
+from trainer.config.parallel import Layout
+from trainer.parallel.world import World
+from trainyard.contract import EXIT_DONE, EXIT_PREEMPTED
 from trainyard.run_logs import EventLog
 from trainyard.store.fence import PosixFence
 from trainyard.store.posix import PosixStore

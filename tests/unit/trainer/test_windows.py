@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from tests.unit.trainer.datasets import BOUNDARY, dataset
-from training.prepare.dataset import DatasetError
-from training.trainer.data.mixture import Mixture
-from training.trainer.data.sampler import Sampler, evaluation_windows
-from training.trainer.data.windows import DatasetVersion, Documents, Int64s, TokenWindows
+from trainer.data.mixture import Mixture
+from trainer.data.sampler import Sampler, evaluation_windows
+from trainer.data.windows import DatasetVersion, Documents, Int64s, TokenWindows
+from trainer.prepare.dataset import DatasetError
 
 LENGTH = 4
 

@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from bench.request import TRACES
-from training import advise as command
-from training.deployment.advice import Market, Work, advise
+from ops import advise as command
+from training.advice import Market, Work, advise
 
 WORK = Work(hours=40, nodes=4, save_s=60, checkpoint_every_s=1800)
 MARKET = Market(interruptions_per_node_hour=0.1, noticed=0.5, restart_s=600)

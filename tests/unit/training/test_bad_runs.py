@@ -15,7 +15,7 @@ from infra.config import ConfigError
 from tests.golden.example_runs import IMAGE, RUN_FILE, platform, project_in, write_runs
 from tests.unit.infra.config_issues import codes
 from tests.unit.training.config_issues import check_issues
-from training.deployment import run_files
+from training import run_files
 
 Run = dict[str, Any]
 

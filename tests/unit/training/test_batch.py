@@ -8,14 +8,14 @@ import sys
 
 import pytest
 
-from training.batch import (
+from trainer.batch import (
     accumulation_steps,
     batch_issues,
     effective_batch,
     scaled_learning_rate,
     scaling_warnings,
 )
-from training.trainer.config import parse
+from trainer.config import parse
 
 
 def test_accumulation_and_effective_batch_undo_each_other() -> None:
@@ -83,6 +83,6 @@ def test_a_configuration_applies_the_rule_to_its_own_batch() -> None:
 
 def test_the_arithmetic_needs_the_standard_library_only() -> None:
     program = (
-        "import sys, training.batch; sys.exit(bool({'torch', 'yaml', 'numpy'} & set(sys.modules)))"
+        "import sys, trainer.batch; sys.exit(bool({'torch', 'yaml', 'numpy'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

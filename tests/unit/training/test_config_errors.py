@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from infra.config import errors
-from training import config_errors
+from trainer import config_errors
 
 PARTS = {
     "path": "a[0].b\n",

@@ -10,12 +10,12 @@ import pytest
 from infra.domain.pools import Capacity
 from tests.golden import example_runs
 from tests.golden.example_runs import platform
-from training.deployment import placement
-from training.deployment.advice import interruptions
-from training.deployment.trainer_settings import config_warnings
+from training import placement
+from training.advice import interruptions
 from training.spec import Dataset, Resources, RunSpec
 from training.spot.decide import best_interval_s
 from training.spot.rates import NOTICED
+from training.trainer_settings import config_warnings
 
 
 def run(optimizer: dict[str, Any], **more: Any) -> RunSpec:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.golden.example_runs import platform, run
-from training.deployment import lineage
-from training.deployment.job import manifests
+from training import lineage
+from training.job import manifests
 from training.spec import Launch
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from infra.domain import dev_pods, naming
+from ops.dev import pod as dev_pod
+from ops.dev.pod import BadRequest, DevRequest
 from tests.golden.example_runs import IMAGE, platform
-from training.deployment import dev_pod
-from training.deployment.dev_pod import BadRequest, DevRequest
 
 ARN = "arn:aws:sts::111122223333:assumed-role/Researchers/Ada.Lovelace@example.com"
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from training import dev_session
-from training.dev_session import Session
+from ops.dev import session as dev_session
+from ops.dev.session import Session
 
 HOUR = 3600.0
 

@@ -12,8 +12,8 @@ import yaml
 from infra.config import parse
 from sandbox import paths
 from tests.golden.example_runs import IMAGE, platform, project_in, stack_values
-from training.deployment import run_files
-from training.deployment.launchers import LAUNCHERS
+from training import run_files
+from training.launchers import LAUNCHERS
 
 EXAMPLES = paths.PROJECT / "examples"
 

@@ -27,9 +27,9 @@ from tests.golden.example_runs import (
     scheduler_values,
     write_runs,
 )
-from training.deployment import run_files
-from training.deployment.gangs import volcano, yunikorn
-from training.deployment.job import manifests
+from training import run_files
+from training.gangs import volcano, yunikorn
+from training.job import manifests
 
 OTHERS = [s for s in Scheduler if s is not Scheduler.KUEUE]
 

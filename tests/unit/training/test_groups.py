@@ -18,8 +18,8 @@ from tests.golden import example_runs
 from tests.golden.example_runs import IMAGE, RUN_FILE, platform, platform_of, project_in, write_runs
 from tests.unit.infra.config_issues import codes
 from tests.unit.training.config_issues import check_issues
-from training.deployment import job, placement, run_files
-from training.deployment.launchers import LAUNCHERS
+from training import job, placement, run_files
+from training.launchers import LAUNCHERS
 from training.spec import Groups, RunSpec
 
 Run = dict[str, Any]

@@ -19,8 +19,8 @@ from tests.golden.example_runs import (
     stack_values,
     write_runs,
 )
-from training.deployment import run_files
-from training.deployment.image_capabilities import RECORD, ImageCapabilities
+from training import run_files
+from training.image_capabilities import RECORD, ImageCapabilities
 
 CUDA_13 = "sm_75 sm_80 sm_86 sm_90 sm_100 sm_120"
 

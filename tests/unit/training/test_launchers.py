@@ -14,18 +14,18 @@ from infra.domain.platform import Platform
 from infra.domain.pools import Nodes
 from infra.sites.aws import imds_sidecar
 from tests.golden.example_runs import LAUNCHERS, platform, run, run_of, stack_values
-from training import spec
-from training.deployment import placement
-from training.deployment.dataset import Preparation
-from training.deployment.gangs import kueue
-from training.deployment.job import manifests, outputs
-from training.deployment.launchers import LAUNCHERS as KNOWN
-from training.deployment.launchers import jobset, pytorchjob
-from training.deployment.launchers import pod as pods_of_runs
-from training.deployment.launchers.program import started
-from training.deployment.preparation import job as preparation_job
+from training import placement, spec
+from training.dataset import Preparation
+from training.gangs import kueue
+from training.job import manifests, outputs
+from training.launchers import LAUNCHERS as KNOWN
+from training.launchers import jobset, pytorchjob
+from training.launchers import pod as pods_of_runs
+from training.launchers.program import started
+from training.preparation import job as preparation_job
 from training.program import Program
 from training.spec import RunSpec
+from trainyard import contract
 
 
 def pods(value: Any) -> Iterator[dict[str, Any]]:
@@ -165,7 +165,7 @@ def test_one_budget_sets_every_timeout_of_a_shutdown(launcher: str) -> None:
 @pytest.mark.parametrize("launcher", ["indexed-job", "jobset", "trainjob", "pytorchjob"])
 def test_pods_meet_at_the_first_one_on_the_runs_own_port(launcher: str) -> None:
     example = run_of(launcher)
-    port = spec.rendezvous_port(example.run_id)
+    port = contract.rendezvous_port(example.run_id)
     for pod in workers(launcher):
         assert variables(pod, "TRAINYARD_RENDEZVOUS_PORT") == [str(port)]
         [host] = variables(pod, "TRAINYARD_RENDEZVOUS_HOST")
@@ -448,4 +448,4 @@ def test_scratch_has_no_limit_where_the_disk_is_unknown() -> None:
 def test_trainer_can_write_to_its_scratch_folder() -> None:
     for worker in workers("jobset"):
         mounts = {m["name"]: m for m in worker["spec"]["containers"][0]["volumeMounts"]}
-        assert mounts["scratch"] == {"name": "scratch", "mountPath": spec.SCRATCH_MOUNT}
+        assert mounts["scratch"] == {"name": "scratch", "mountPath": contract.SCRATCH_MOUNT}

@@ -22,11 +22,11 @@ from tests.golden.example_runs import (
     write_runs,
 )
 from tests.unit.training.config_issues import check_issues
-from training import spec
-from training.deployment import run_files
-from training.deployment.job import manifests
-from training.trainer.config import ReportConfig
-from training.trainer.metrics import reporting
+from trainer.config import ReportConfig
+from trainer.metrics import reporting
+from training import run_files
+from training.job import manifests
+from trainyard import contract
 
 PORT = {"name": naming.METRICS_PORT_NAME, "containerPort": naming.METRICS_PORT}
 OWN_ADDRESS = {"fieldRef": {"fieldPath": "status.podIP"}}
@@ -54,8 +54,8 @@ def test_every_worker_serves_metrics_on_its_pod_address(launcher: str) -> None:
         assert [{"protocol": "TCP", **one} for one in worker["ports"]] == [
             {"protocol": "TCP", **PORT}
         ]
-        assert _env(worker)[spec.METRICS_ADDRESS_ENV] == OWN_ADDRESS
-        assert _env(worker)[spec.METRICS_PORT_ENV] == str(naming.METRICS_PORT)
+        assert _env(worker)[contract.METRICS_ADDRESS_ENV] == OWN_ADDRESS
+        assert _env(worker)[contract.METRICS_PORT_ENV] == str(naming.METRICS_PORT)
 
 
 def test_the_mpirun_launcher_pod_has_no_port() -> None:
@@ -79,15 +79,15 @@ def test_the_platform_port_overrides_the_configuration(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     own = ReportConfig(prometheus_port=9100, prometheus_address="0.0.0.0")
-    monkeypatch.setenv(spec.METRICS_PORT_ENV, "9400")
-    monkeypatch.setenv(spec.METRICS_ADDRESS_ENV, "127.1.0.2")
+    monkeypatch.setenv(contract.METRICS_PORT_ENV, "9400")
+    monkeypatch.setenv(contract.METRICS_ADDRESS_ENV, "127.1.0.2")
     assert (reporting.metrics_port(own), reporting.metrics_address(own)) == (9400, "127.1.0.2")
 
 
 def test_without_the_platform_the_configuration_sets_the_port(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name in (spec.METRICS_PORT_ENV, spec.METRICS_ADDRESS_ENV):
+    for name in (contract.METRICS_PORT_ENV, contract.METRICS_ADDRESS_ENV):
         monkeypatch.delenv(name, raising=False)
     assert reporting.metrics_port(ReportConfig()) is None
     own = ReportConfig(prometheus_port=9100, prometheus_address="127.0.0.2")
@@ -97,8 +97,8 @@ def test_without_the_platform_the_configuration_sets_the_port(
 def test_a_rank_without_an_address_resolves_its_own_hostname(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv(spec.METRICS_PORT_ENV, "9400")
-    monkeypatch.delenv(spec.METRICS_ADDRESS_ENV, raising=False)
+    monkeypatch.setenv(contract.METRICS_PORT_ENV, "9400")
+    monkeypatch.delenv(contract.METRICS_ADDRESS_ENV, raising=False)
     monkeypatch.setattr(socket, "gethostbyname", lambda name: f"address of {name}")
     assert reporting.metrics_address(ReportConfig()) == f"address of {socket.gethostname()}"
 

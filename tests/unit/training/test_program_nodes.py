@@ -11,7 +11,7 @@ import pytest
 from infra.domain.platform import Platform
 from infra.domain.pools import Nodes
 from tests.golden.example_runs import platform, run
-from training.deployment.launchers import mpijob, pod, program
+from training.launchers import mpijob, pod, program
 from training.program import Program
 from training.spec import RunSpec
 from trainyard import contract, launchers, lineage

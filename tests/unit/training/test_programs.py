@@ -28,10 +28,10 @@ from tests.golden.example_runs import (
 )
 from tests.unit.training.config_issues import check_issues
 from tests.unit.training.test_required_collectives import containers
-from training.deployment import plan, run_files, runtime_archive
-from training.deployment.dataset import Preparation
-from training.deployment.job import manifests
-from training.deployment.launchers.program import COMMAND
+from training import plan, run_files, runtime_archive
+from training.dataset import Preparation
+from training.job import manifests
+from training.launchers.program import COMMAND
 from training.spec import NO_DATASET, RunRecord, RunSpec
 from trainyard import contract
 from trainyard.launch import read_facts

@@ -1,4 +1,4 @@
-"""training.requeue: which Workloads it evicts and queues again, and what it does when nobody answers."""
+"""trainer.requeue: which Workloads it evicts and queues again, and what it does when nobody answers."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ import pytest
 from infra.addons import mpi_operator
 from infra.domain import naming
 from infra.domain.launcher_support import LAUNCHERS
-from training import requeue
-from training.deployment.launchers import pod_failure_policy
+from trainer import requeue
+from training.launchers import pod_failure_policy
 
 Json = dict[str, Any]
 

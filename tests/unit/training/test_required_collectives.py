@@ -18,10 +18,10 @@ from tests.golden.example_runs import (
     write_runs,
 )
 from tests.unit.training.config_issues import check_issues
-from training.deployment import run_files
-from training.deployment.launchers import LAUNCHERS as RENDERED
+from trainer.validation import host
+from training import run_files
+from training.launchers import LAUNCHERS as RENDERED
 from training.spec import RunSpec
-from training.validation import host
 
 FAST = {"require": {"collectiveGBps": 80}}
 
@@ -66,7 +66,7 @@ def test_the_same_pods_with_the_same_environment_check_and_then_run(launcher: st
             if "trainyard.restarts" in one["command"]:  # its parent, which counts failures
                 one["command"] = one["command"][one["command"].index("--") + 1 :]
         gate, separator = after["command"][:4], after["command"].index("--")
-        assert gate == ["python", "-m", "training.validation", "gate"]
+        assert gate == ["python", "-m", "trainer.validation", "gate"]
         # The ids differ, and nothing else of the trainer's own command.
         own = after["command"][separator + 1 :]
         assert [w.split("=")[0] for w in own if "llama" not in w] == [

@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from training.results import contents
-from training.trainer import results
-from training.trainer.loop import Run
+from trainer import publication as results
+from trainer.loop import Run
+from trainer.results import contents
 from trainyard.objects import ObjectError
 
 

@@ -22,7 +22,7 @@ from tests.golden.example_runs import (
 )
 from tests.unit.infra.config_issues import codes
 from tests.unit.training.config_issues import check_issues
-from training.deployment import plan, run_files
+from training import plan, run_files
 from training.spec import RunSpec
 
 

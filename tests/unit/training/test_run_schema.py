@@ -11,8 +11,9 @@ import pytest
 from infra.domain import pools
 from tests.golden.example_runs import IMAGE, RUN_FILE, platform
 from training import spec
-from training.deployment.run_schema import RunFile, derive
+from training.run_schema import RunFile, derive
 from training.spec import Dataset, Groups, NetworkSettings, Resources, RunKeys, RunSpec, key
+from trainyard import hashing
 
 EVERY_KEY: dict[str, Any] = RUN_FILE | {
     "jobKind": "indexed-job",
@@ -88,7 +89,7 @@ def test_the_default_of_a_key_that_was_added_later_leaves_the_id_of_a_run() -> N
     before = {name: value for name, value in values.items() if name not in later}
     before["dataset"] = {key: values["dataset"][key] for key in ("name", "version", "source")}
     before["launcher"] = before.pop("job_kind")  # its name when the first runs were launched
-    assert run.spec_hash == spec.content_hash(before)
+    assert run.spec_hash == hashing.content_hash(before)
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,11 @@ import pytest
 from infra.domain import naming
 from infra.domain.platform import Platform
 from tests.golden.example_runs import LAUNCHERS, platform, run, run_of
-from training import spec
-from training.deployment import submission, weights
-from training.deployment.needs import needs
-from training.deployment.preparation import job
-from training.deployment.weights import WeightsFetch
+from training import spec, submission, weights
+from training.needs import needs
+from training.preparation import job
 from training.spec import RunSpec
+from training.weights import WeightsFetch
 
 HUB = "hub:acme/tiny@" + "c" * 40
 S3 = "s3://models/research/tiny"

@@ -16,13 +16,13 @@ def project(tmp_path: Path) -> Path:
         "requirements.txt": "torch==2.15.0\n",
         "training/spec.py": "A = 1\n",
         "trainyard/notice.py": "A = 2\n",
-        "training/trainer/loop.py": "B = 2\n",
-        "training/deployment/launchers/job.py": "C = 3\n",
-        "training/deployment/plan.py": "C = 3\n",
-        "training/deployment/job.py": "D = 4\n",
+        "trainer/loop.py": "B = 2\n",
+        "training/launchers/job.py": "C = 3\n",
+        "training/plan.py": "C = 3\n",
+        "training/job.py": "D = 4\n",
         "training/runs/hello.yaml": "name: hello\n",
         "training/configs/hello.yaml": "steps: 1\n",
-        "training/trainer/__pycache__/loop.py": "stale\n",
+        "trainer/__pycache__/loop.py": "stale\n",
     }.items():
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -32,7 +32,7 @@ def project(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     "name",
-    ["training/trainer/loop.py", "training/spec.py", "trainyard/notice.py", "requirements.txt"],
+    ["trainer/loop.py", "trainyard/notice.py", "requirements.txt"],
 )
 def test_an_edit_of_the_trainer_makes_a_new_image(project: Path, name: str) -> None:
     before = source.digest(project)
@@ -43,12 +43,12 @@ def test_an_edit_of_the_trainer_makes_a_new_image(project: Path, name: str) -> N
 @pytest.mark.parametrize(
     "name",
     [
-        "training/deployment/launchers/job.py",
-        "training/deployment/plan.py",
-        "training/deployment/job.py",
+        "training/launchers/job.py",
+        "training/plan.py",
+        "training/job.py",
         "training/runs/hello.yaml",
         "training/configs/hello.yaml",
-        "training/trainer/__pycache__/loop.py",
+        "trainer/__pycache__/loop.py",
         "README.md",
     ],
 )
@@ -60,16 +60,16 @@ def test_an_edit_of_anything_else_does_not(project: Path, name: str) -> None:
 
 def test_a_moved_file_makes_a_new_image(project: Path) -> None:
     before = source.digest(project)
-    (project / "training/trainer/loop.py").rename(project / "training/trainer/pool.py")
+    (project / "trainer/loop.py").rename(project / "trainer/pool.py")
     assert source.digest(project) != before
 
 
 def test_content_that_moves_between_files_makes_a_new_image(project: Path) -> None:
-    (project / "training/a.py").write_text("xy")
-    (project / "training/b.py").write_text("")
+    (project / "trainer/a.py").write_text("xy")
+    (project / "trainer/b.py").write_text("")
     before = source.digest(project)
-    (project / "training/a.py").write_text("x")
-    (project / "training/b.py").write_text("y")
+    (project / "trainer/a.py").write_text("x")
+    (project / "trainer/b.py").write_text("y")
     assert source.digest(project) != before
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from training.deployment import source_archive
+from training import source_archive
 from trainyard.source import PART, SourceError, unpack
 
 

@@ -11,6 +11,7 @@ import pytest
 from tests.golden.example_runs import run
 from training import spec
 from training.spec import Dataset, GraceBudget, Launch, RunRecord, RunSpec
+from trainyard import contract, hashing
 
 
 def test_equal_specs_are_the_same_run() -> None:
@@ -78,10 +79,10 @@ def test_an_image_without_a_digest_is_refused(image: str) -> None:
 
 
 def test_ports_lie_in_the_documented_range_and_differ_between_runs() -> None:
-    ports = {spec.rendezvous_port(f"run-v1-{i:08x}") for i in range(300)}
+    ports = {contract.rendezvous_port(f"run-v1-{i:08x}") for i in range(300)}
     assert min(ports) >= 29400 and max(ports) <= 29499
     assert len(ports) > 80
-    assert spec.rendezvous_port("a") == spec.rendezvous_port("a")
+    assert contract.rendezvous_port("a") == contract.rendezvous_port("a")
 
 
 @pytest.mark.parametrize("save", [0.5, 5, 45, 90])
@@ -156,4 +157,4 @@ def test_an_unknown_key_of_a_record_is_named() -> None:
 
 def test_canonical_json_refuses_what_has_no_one_form() -> None:
     with pytest.raises(ValueError, match="JSON compliant"):
-        spec.canonical_json(float("nan"))
+        hashing.canonical_json(float("nan"))

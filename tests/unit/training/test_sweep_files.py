@@ -12,12 +12,13 @@ import yaml
 
 from infra.config import ConfigError
 from infra.domain import naming
+from ops.sweep import files as sweep_files
+from ops.sweep.files import Sweep
+from ops.sweep.state import SweepState
 from tests.golden.example_runs import IMAGE, RUN_FILE, platform, project_in, write_runs
 from tests.unit.infra.config_issues import codes
 from tests.unit.training.config_issues import check_issues
-from training.deployment import run_files, submission, sweep_files
-from training.deployment.sweep_files import Sweep
-from training.sweep.state import SweepState
+from training import run_files, submission
 
 Run = dict[str, Any]
 

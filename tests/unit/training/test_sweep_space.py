@@ -7,8 +7,8 @@ import math
 
 import pytest
 
-from training.sweep.asha import Asha, goes_on, value_at
-from training.sweep.space import Choice, Range, expand, grid, sample
+from ops.sweep.asha import Asha, goes_on, value_at
+from ops.sweep.space import Choice, Range, expand, grid, sample
 
 RATE = Range(low=1e-5, high=1e-1, scale="log")
 SPACE: dict[str, Choice | Range] = {

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from training.spec import EXIT_PREEMPTED, rendezvous_port
-from training.validation import consistency, gang, gate, host, smoke, transport
-from training.validation.__main__ import main
-from training.validation.expected import Expected
-from training.validation.gang import FAILED, OUTCOME, Gang, LaunchResult
-from training.validation.host import Interface
-from training.validation.verdict import Finding, Verdict, report_verdict
+from trainer.validation import consistency, gang, gate, host, smoke, transport
+from trainer.validation.__main__ import main
+from trainer.validation.expected import Expected
+from trainer.validation.gang import FAILED, OUTCOME, Gang, LaunchResult
+from trainer.validation.host import Interface
+from trainer.validation.verdict import Finding, Verdict, report_verdict
+from trainyard.contract import EXIT_PREEMPTED, rendezvous_port
 
 ROOT = Path(__file__).resolve().parents[3]
 ETH0 = Interface(name="eth0", network="10.0.3.7/19", mtu=9001)
@@ -155,7 +155,7 @@ def test_ranks_that_use_another_network_than_the_pool_s_are_told() -> None:
 
 def test_the_limit_of_locked_memory_is_that_of_the_process() -> None:
     code = (
-        "import resource as r; from training.validation import host;"
+        "import resource as r; from trainer.validation import host;"
         "hard = r.getrlimit(r.RLIMIT_MEMLOCK)[1];"
         "r.setrlimit(r.RLIMIT_MEMLOCK, (65536, hard));"
         "print(host.host_facts()['memlock'])"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from training.deployment import runtime_archive
+from training import runtime_archive
 
 pytestmark = pytest.mark.long(20)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from training.deployment import runtime_archive
+from training import runtime_archive
 from trainyard.store import hashes
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -204,7 +204,7 @@ def test_the_command_line_reads_the_checkpoints_of_a_program(tmp_path: Path) -> 
         ("explain", "epoch"),
     ):
         done = subprocess.run(
-            [sys.executable, "-m", "training.checkpoint", command, str(tmp_path)],
+            [sys.executable, "-m", "trainer.checkpoint", command, str(tmp_path)],
             capture_output=True,
             text=True,
             cwd=ROOT,

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from tests.unit.weights.hub_server import COMMIT, MODEL, Handler, HubServer, serve
-from training.prepare.progress import no_progress
-from training.weights.__main__ import main
-from training.weights.fetch import MANIFEST_FILE, Fetch
-from training.weights.files import TransientError, WeightsError
-from training.weights.hub import Hub
-from training.weights.reference import HubModel
+from trainer.prepare.progress import no_progress
+from trainer.weights.__main__ import main
+from trainer.weights.fetch import MANIFEST_FILE, Fetch
+from trainer.weights.files import TransientError, WeightsError
+from trainer.weights.hub import Hub
+from trainer.weights.reference import HubModel
 
 SOURCE = f"hub:{MODEL}@{COMMIT}"
 WEIGHTS = bytes(range(256)) * 4096
@@ -167,7 +167,7 @@ def test_a_server_that_ignores_ranges_starts_again(hub: HubServer, tmp_path: Pat
 def test_a_host_that_falls_silent_is_asked_again(
     hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("training.weights.hub.TIMEOUT_S", 0.5)
+    monkeypatch.setattr("trainer.weights.hub.TIMEOUT_S", 0.5)
     woken = threading.Event()
 
     def silent(handler: Handler, content: bytes) -> bool:

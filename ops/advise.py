@@ -1,0 +1,366 @@
+"""Advise spot or on-demand capacity for a run by expected duration and cost.
+
+Example: python -m ops.advise hello --stack Pulumi.dev.yaml --hours 40
+
+The deadline is the run file's, unless --deadline gives another.
+
+Exit code 0 with the advice, or 1 and one line per configuration issue on stderr. Of several versions of a run the
+highest is used.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.table import Table
+
+from infra.config import ConfigError, StackConfig, parse, platform_record, stack_values
+from infra.domain.platform import Platform
+from infra.domain.pools import Capacity, Fallback, NodePool
+from training import advice, placement, run_files, trainer_settings
+from training.advice import Advice, Market, Outlook, Work, advise
+from training.launchers import LAUNCHERS
+from training.spec import RunSpec
+from training.spot import spares, traces
+from training.spot.decide import Decision, Gang, Now, Place, Prices, decide
+from training.spot.rates import INTERRUPTIONS_PER_NODE_HOUR, NOTICED, outages
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+
+CHECKPOINT_EVERY_S: Final = 1800.0
+"""Assumed for programs, which save when they choose."""
+RESTART_S: Final = 600.0
+"""New node, image pull, rendezvous, checkpoint load."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code."""
+    chosen = _parser().parse_args(arguments)
+    try:
+        recorded = traces.load(chosen.traces) if chosen.traces else []
+        config = parse(stack_values(chosen.stack))
+        platform = platform_record.platform(config, chosen.stack.stem.removeprefix("Pulumi."))
+        images = run_files.images(config.images, ROOT)
+        run = max(run_files.load([chosen.run], platform, images, ROOT), key=lambda r: r.version)
+    except (ConfigError, traces.TraceError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    work = _work(run, chosen)
+    interruptions, origin = chosen.interruptions, "as given"
+    if interruptions is None:
+        interruptions, origin = advice.interruptions(_fitting(run, platform, Capacity.SPOT))
+    market = Market(
+        interruptions_per_node_hour=interruptions,
+        noticed=chosen.noticed,
+        restart_s=chosen.restart,
+    )
+    found = advise(
+        work,
+        market,
+        _usd_hour(run, platform, Capacity.SPOT),
+        _usd_hour(run, platform, Capacity.ON_DEMAND),
+    )
+    _print(run, work, market, origin, found)
+    held = _budget_holds(config, run.team, chosen.spent)
+    _print_moves(_moves(run, platform, work, market, may_buy=not held), found, held)
+    _print_fallbacks(_fitting(run, platform, Capacity.SPOT))
+    if run.groups:
+        _print_spares(_spares(run, run.groups.max, market, recorded))
+    elif recorded:
+        Console(highlight=False).print(
+            "Spares are groups of an elastic run, and this run has none: docs/elastic.md."
+        )
+    if hint := _groups_hint(run, platform, work, found):
+        Console(highlight=False).print(hint)
+    return 0
+
+
+def _work(run: RunSpec, chosen: argparse.Namespace) -> Work:
+    every = chosen.checkpoint_every
+    if not every and not run.program:
+        every = advice.longest_interval_s(trainer_settings.config_of(run), chosen.hours)
+    return Work(
+        hours=chosen.hours,
+        nodes=run.nodes * (run.groups.max if run.groups else 1),
+        save_s=run.save_seconds,
+        checkpoint_every_s=every or CHECKPOINT_EVERY_S,
+        deadline_h=_deadline_h(run) if chosen.deadline is None else chosen.deadline,
+    )
+
+
+def _deadline_h(run: RunSpec) -> float | None:
+    """Hours from now to the run file's deadline, 0 if it has passed; None: it has none."""
+    if not run.deadline:
+        return None
+    left = datetime.fromisoformat(run.deadline) - datetime.now(UTC)
+    return max(0.0, left.total_seconds() / 3600)
+
+
+def _budget_holds(config: StackConfig, team: str, spent_usd: float) -> str:
+    """Return why the team's budget keeps a run without a deadline off on-demand nodes; empty if it does not."""
+    budget = next(one.budget for one in config.teams if one.name == team)
+    limit = budget.usd_per_month if budget else None
+    if budget is None or limit is None or spent_usd < budget.warn_at * limit:
+        return ""
+    return f"{spent_usd:,.0f} of {limit:,.0f} USD of the team's month are spent"
+
+
+def _moves(
+    run: RunSpec, platform: Platform, work: Work, market: Market, *, may_buy: bool
+) -> tuple[Gang, Decision, Decision]:
+    """Return the run as training.spot counts it, and what it decides at the start with spot and without.
+
+    `may_buy`: whether the team's budget allows on-demand nodes to a run without a deadline.
+    """
+    replay_s = (1 - market.noticed) * work.checkpoint_every_s / 2
+    gang = Gang(
+        work_s=work.hours * 3600 * (1 + work.save_s / work.checkpoint_every_s),
+        restart_s=market.restart_s + replay_s,
+        deadline_s=None if work.deadline_h is None else work.deadline_h * 3600,
+    )
+    spot_usd = _usd_hour(run, platform, Capacity.SPOT)
+    on_demand = tuple(p for p in _fitting(run, platform, Capacity.ON_DEMAND) if not p.reservation)
+    if not may_buy and work.deadline_h is None:
+        on_demand = ()
+    reserved = any(p.reservation for p in _fitting(run, platform, Capacity.ON_DEMAND))
+    prices = Prices(
+        on_demand=placement.usd_per_hour(run, on_demand) if on_demand else None,
+        spot={} if spot_usd is None else {"spot": spot_usd},
+    )
+    rates = outages(work.nodes * market.interruptions_per_node_hour)
+    first, second = (
+        decide(
+            gang,
+            Now(
+                elapsed_s=0,
+                work_left_s=gang.work_s,
+                available=frozenset(prices.spot) if there else frozenset(),
+                reserved=reserved and work.deadline_h is not None,
+            ),
+            prices,
+            {"spot": rates},
+            rates,
+        )
+        for there in (True, False)
+    )
+    return gang, first, second
+
+
+def _print_moves(found: tuple[Gang, Decision, Decision], advice: Advice, held: str) -> None:
+    """Explain the decision that may change at every loss and return of capacity. `held`: by the budget, why."""
+    gang, there, missing = found
+    limit = f"a deadline of {gang.limit_s / 3600:.1f} h"
+    if gang.deadline_s is None:
+        limit = f"no deadline, so counted with {gang.limit_s / 3600:.1f} h"
+    console = Console(highlight=False)
+    console.print(f"A run that moves between them, with {limit}, now takes")
+    console.print(f"  while spot is available: [bold]{there.place}[/bold]: {there.reason}")
+    console.print(f"  while it is not: [bold]{missing.place}[/bold]: {missing.reason}")
+    if held and gang.deadline_s is None:
+        console.print(f"  never on-demand nodes without a deadline: {held}")
+    if there.place is Place.SPOT and not math.isinf(advice.best_checkpoint_every_s):
+        console.print(
+            f"  on spot with a checkpoint every {advice.best_checkpoint_every_s:.0f} s, which loses least"
+        )
+
+
+def _spares(
+    run: RunSpec, groups: int, market: Market, recorded: Sequence[traces.Trace]
+) -> list[tuple[str, list[spares.Outlook]]]:
+    """Return what spare groups would bring: by the assumed rates, and on each recorded trace."""
+    assumed = spares.Losses(
+        per_group_hour=run.nodes * market.interruptions_per_node_hour,
+        replaced_after_h=market.restart_s / 3600,
+    )
+    found = [("the rates above", list(spares.outlooks(groups, assumed)))]
+    for trace in recorded:
+        counts = [count // run.nodes for count in trace.counts]
+        rows = spares.replayed(counts, trace.gap_s, groups, market.restart_s)
+        found += [(trace.name, rows)] if rows else []
+    return found
+
+
+def _print_spares(found: Sequence[tuple[str, Sequence[spares.Outlook]]]) -> None:
+    console = Console(highlight=False)
+    console.print("Work per hour / per USD with spare groups, compared with none:")
+    table = Table("by", *(f"{count} spare" for count in range(1, len(found[0][1]))))
+    for name, rows in found:
+        gains = [_gains(one, rows[0]) for one in rows[1:]]
+        table.add_row(name, *gains)
+    console.print(table)
+
+
+def _gains(one: spares.Outlook, without: spares.Outlook) -> str:
+    if not without.useful:
+        return ""
+    return f"{one.useful / without.useful - 1:+.1%} / {one.per_paid / without.per_paid - 1:+.1%}"
+
+
+def _usd_hour(run: RunSpec, platform: Platform, capacity: Capacity) -> float | None:
+    """Highest price in USD/h among the pools of this capacity that fit the run; None: no pool, or unknown.
+
+    A spot pool that falls back counts at the on-demand price, which its nodes may cost, as in costCapUsd.
+    """
+    fitting = _fitting(run, platform, capacity)
+    return placement.usd_per_hour(run, fitting) if fitting else None
+
+
+def _fitting(run: RunSpec, platform: Platform, capacity: Capacity) -> tuple[NodePool, ...]:
+    pools = tuple(p for p in platform.gpu_pools(run.team) if p.capacity is capacity)
+    return tuple(p for p in pools if placement.fits(run, p))
+
+
+def _print(run: RunSpec, work: Work, market: Market, origin: str, found: Advice) -> None:
+    """Print the outlooks. `origin`: of the rate of interruptions."""
+    console = Console(highlight=False)
+    console.print(
+        f"{run.run_id}: {work.nodes} nodes, {work.hours:g} h of training, a checkpoint of up to "
+        f"{work.save_s:g} s every {work.checkpoint_every_s:g} s; on spot "
+        f"{market.interruptions_per_node_hour:g} interruptions per node and hour ({origin}), "
+        f"{market.noticed:.0%} with notice, {market.restart_s:g} s to restart"
+    )
+    table = Table("capacity", "expected", "19 of 20 within", "USD expected")
+    for name, outlook in (("spot", found.spot), ("on-demand", found.on_demand)):
+        table.add_row(name, *_cells(outlook))
+    console.print(table)
+    console.print(f"Advice: [bold]{found.capacity}[/bold]: {found.reason}.")
+    if found.capacity not in run.capacity_types:
+        console.print("The run file has the other capacity; set allowSpot to follow the advice.")
+
+
+def _groups_hint(run: RunSpec, platform: Platform, work: Work, found: Advice) -> str:
+    """Return what replica groups change about spot; empty where a run cannot have any, or loses nothing."""
+    if run.groups:
+        return (
+            f"Its {run.groups.max} groups are counted as one gang, which restarts at every loss. On spot it loses "
+            "less than that: a lost group stalls the others for seconds."
+        )
+    able = LAUNCHERS[run.job_kind].support.groups and not run.program and platform.releases_groups
+    lost = found.spot.hours - work.hours
+    if not able or run.nodes == 1 or lost <= 0:
+        return ""
+    share = "all of its time" if math.isinf(lost) else f"{lost:.1f} h"
+    return (
+        f"On spot {share} goes to saves, restarts and repeated steps. If the model fits on fewer nodes, "
+        f"groups keep the others training meanwhile: nodes: 1 and groups: {{max: {run.nodes}}}; docs/elastic.md."
+    )
+
+
+def _print_fallbacks(pools: Sequence[NodePool]) -> None:
+    """Say which spot pools may buy on-demand nodes."""
+    names = [pool.name for pool in pools if pool.fallback is Fallback.ON_DEMAND]
+    if names:
+        Console(highlight=False).print(
+            f"Spot is counted at the on-demand price: pools with fallback: on-demand are {', '.join(names)}."
+        )
+
+
+def _cells(outlook: Outlook) -> tuple[str, str, str]:
+    def hours(value: float) -> str:
+        return "never" if math.isinf(value) else f"{value:.1f} h"
+
+    usd = "not known" if outlook.usd is None else f"{outlook.usd:,.0f}"
+    return hours(outlook.hours), hours(outlook.late_hours), usd
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0; must be a number above 0")
+    return value
+
+
+def _amount(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is not an amount; must be a number from 0")
+    return value
+
+
+def _share(text: str) -> float:
+    value = float(text)
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a share; must be 0 to 1")
+    return value
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m ops.advise",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("run", metavar="RUN", help="stem of a file in training/runs, or path of a .yaml file")
+    add(
+        "--stack",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="stack file, such as Pulumi.dev.yaml",
+    )
+    add(
+        "--hours",
+        type=_positive,
+        required=True,
+        help="training time without interruptions, in hours",
+    )
+    add(
+        "--deadline",
+        type=_positive,
+        metavar="HOURS",
+        help="latest end, in hours from now (default: the run file's deadline)",
+    )
+    add(
+        "--checkpoint-every",
+        type=_positive,
+        metavar="SECONDS",
+        help="checkpoint interval (default: the run's, whose steps are spread over --hours; of a program "
+        f"{CHECKPOINT_EVERY_S:g})",
+    )
+    add(
+        "--traces",
+        type=Path,
+        metavar="FOLDER",
+        help="recorded spot traces, by whose losses spares are judged as well",
+    )
+    add(
+        "--interruptions",
+        type=_positive,
+        metavar="RATE",
+        help=f"spot interruptions per node and hour (default: {INTERRUPTIONS_PER_NODE_HOUR:g}, or less "
+        "where AWS' Spot Instance Advisor lists the pools' types as seldom interrupted)",
+    )
+    add(
+        "--noticed",
+        type=_share,
+        default=NOTICED,
+        metavar="SHARE",
+        help="share of interruptions with a notice, 0 to 1 (default: %(default)s)",
+    )
+    add(
+        "--spent",
+        type=_amount,
+        default=0.0,
+        metavar="USD",
+        help="what the team has spent this month, of its budget's usdPerMonth (default: %(default)g)",
+    )
+    add(
+        "--restart",
+        type=_positive,
+        default=RESTART_S,
+        metavar="SECONDS",
+        help="time from an interruption to the next step (default: %(default)s)",
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,177 @@
+"""The ranks of a run: rendezvous, data shares and small collectives.
+
+Control messages travel as CPU tensors over gloo, so that they never wait for the GPU; gradients use
+NCCL where ranks have GPUs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cached_property
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed import HashStore, PrefixStore, Store  # type: ignore[attr-defined]
+from torch.distributed.rendezvous import rendezvous
+from torch.nn.parallel import DistributedDataParallel
+
+from trainer.config import TrainerConfig
+from trainer.config.parallel import Layout
+
+_ACK_TIMEOUT = timedelta(seconds=10)
+"""Timeout for ranks that only have to read a number."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """This rank and its process group."""
+
+    rank: int
+    size: int
+    layout: Layout
+    """Ranks per dimension of the mesh."""
+    device: torch.device
+    store: Store
+
+    @cached_property
+    def data_rank(self) -> int:
+        """Which of the `data_size` shares of the samples this rank reads."""
+        return self.layout.data_rank(self.rank)
+
+    @cached_property
+    def data_size(self) -> int:
+        """Number of data shares: ranks that read different samples."""
+        return self.layout.data
+
+    @cached_property
+    def counts(self) -> bool:
+        """Whether this rank's loss is the one counted for its samples, which other ranks may share."""
+        return self.layout.counts(self.rank)
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this is rank 0, which writes files and prints."""
+        return self.rank == 0
+
+    def data_share(self, count: int) -> range:
+        """Return this data rank's contiguous part of range(count); sizes differ by at most one."""
+        begin = count * self.data_rank // self.data_size
+        return range(begin, count * (self.data_rank + 1) // self.data_size)
+
+    def sum(self, values: list[float]) -> list[float]:
+        """Return sums over all ranks in float64, bitwise equal on every rank."""
+        if self.size == 1:
+            return list(values)
+        tensor = torch.tensor(values, dtype=torch.float64)
+        dist.all_reduce(tensor)
+        return [float(value) for value in tensor]
+
+    def broadcast_from_leader(self, value: int) -> int:
+        """Return the leader's number on every rank."""
+        tensor = torch.tensor([value], dtype=torch.int64)
+        dist.broadcast(tensor, src=0)
+        return int(tensor.item())
+
+    def gather_bytes(self, content: bytes) -> list[bytes]:
+        """Return every rank's bytes in rank order, on every rank."""
+        own = torch.frombuffer(bytearray(content), dtype=torch.uint8)
+        lengths = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
+        dist.all_gather(lengths, torch.tensor([len(own)], dtype=torch.int64))
+        longest = max(int(length.item()) for length in lengths)
+        padded = torch.zeros(longest, dtype=torch.uint8)
+        padded[: len(own)] = own
+        everyone = [torch.zeros(longest, dtype=torch.uint8) for _ in range(self.size)]
+        dist.all_gather(everyone, padded)
+        pairs = zip(everyone, lengths, strict=True)
+        return [bytes(part[: int(length.item())].numpy()) for part, length in pairs]
+
+    def receive_from_leader(self, name: str, value: int | None, timeout_s: float) -> int:
+        """Return a number that the leader may take longer to find than a collective may last.
+
+        The leader passes `value`, other ranks pass None and wait. Each name is used once. Raises
+        dist.DistStoreError on timeout.
+        """
+        acknowledgements = [f"{name}/read-by-{rank}" for rank in range(1, self.size)]
+        if value is not None:
+            self.store.set(name, str(value))
+            # The store ends with the leader or its launcher: wait until the others have read it.
+            if acknowledgements:
+                with suppress(dist.DistStoreError):
+                    self.store.wait(acknowledgements, _ACK_TIMEOUT)
+            return value
+        self.store.wait([name], timedelta(seconds=timeout_s))
+        count = int(self.store.get(name))
+        self.store.set(acknowledgements[self.rank - 1], "")
+        return count
+
+
+@contextmanager
+def join_world(config: TrainerConfig) -> Iterator[World]:
+    """Join the ranks of torchrun's environment; a world of one without it.
+
+    Collectives have the limit of the start until `limit_collectives`. A failure in the body skips the teardown:
+    other ranks may be gone already.
+    """
+    limit = timedelta(seconds=config.start_limit_s)
+    store, rank, size = _rendezvous(limit)
+    device = _device(config.device)
+    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+    dist.init_process_group(
+        backend,
+        store=PrefixStore("collectives", store),
+        rank=rank,
+        world_size=size,
+        timeout=limit,
+    )
+    yield World(
+        rank=rank,
+        size=size,
+        layout=config.parallel.layout(size),
+        device=device,
+        store=PrefixStore("trainer", store),
+    )
+    dist.destroy_process_group()
+
+
+def limit_collectives(timeout_s: float) -> None:
+    """Set the timeout of every process group that exists now."""
+    groups: Any = dist.distributed_c10d._world.pg_map
+    for group in groups:
+        dist.set_timeout(timedelta(seconds=timeout_s), group)
+
+
+def fix_numerics(config: TrainerConfig) -> None:
+    """Fix threads and algorithms, so that two runs give bitwise equal results."""
+    torch.set_num_threads(config.threads)
+    if config.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.set_deterministic_debug_mode(
+            "error"
+        )  # use_deterministic_algorithms loads the compiler
+        # Uninitialized memory is never read; filling it costs a pass over every tensor.
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+
+
+def unwrap(model: torch.nn.Module) -> torch.nn.Module:
+    """Return the model inside DistributedDataParallel, or the model itself."""
+    return model.module if isinstance(model, DistributedDataParallel) else model
+
+
+def _rendezvous(limit: timedelta) -> tuple[Store, int, int]:
+    if "RANK" not in os.environ:
+        return HashStore(), 0, 1
+    store, rank, size = next(rendezvous("env://", timeout=limit))
+    return store, rank, size
+
+
+def _device(asked: str) -> torch.device:
+    if asked == "cpu" or (asked == "auto" and not torch.cuda.is_available()):
+        return torch.device("cpu")
+    index = int(os.environ.get("LOCAL_RANK", "0"))
+    torch.cuda.set_device(index)
+    return torch.device("cuda", index)

@@ -1,0 +1,132 @@
+"""Checks of a run that need neither torch nor other ranks: configuration, run record, datasets."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainer.config import TrainerConfig, load, world_issues
+from trainer.config_errors import ConfigError, ConfigIssue, within
+from trainer.continuation import continue_from
+from trainer.data.dataset import Corpus, combine_datasets, open_version
+from trainer.data.local_cache import cache_version, latest_version, open_dataset_source
+from trainer.data.windows import DatasetVersion
+from trainer.lineage import read_run_record
+from trainer.prepare.dataset import check_version, resolve_version
+from trainyard.contract import CHECKPOINTS_DIR, LATEST
+from trainyard.store.factory import open_store
+from trainyard.store.manifest import CorruptCheckpoint, UnknownFormat
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRequest:
+    """A checked configuration with its datasets and run directory."""
+
+    config: TrainerConfig
+    record: dict[str, Any]
+    """The platform's run record; empty when the trainer is used alone."""
+    run_dir: Path
+    corpus: Corpus
+    """The dataset versions that this run reads."""
+    continued: Path | None = None
+    """Directory of the run that this one continues."""
+
+
+def check_request(
+    config_file: Path,
+    assignments: Sequence[str],
+    run_dir: Path,
+    record_file: Path | None,
+    continued: Path | None = None,
+) -> RunRequest:
+    """Load and check everything. Raises ConfigError or DatasetError.
+
+    `continued`: the directory of a run whose checkpoints this one starts with.
+    """
+    config = load(config_file, assignments)
+    record = read_run_record(record_file)
+    if issues := world_issues(config, int(os.environ.get("WORLD_SIZE", "1"))):
+        raise ConfigError(within(str(config_file), issues))
+    try:
+        run_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            [
+                ConfigIssue(
+                    path=f"--run-dir: {run_dir}",
+                    problem=str(error.strerror),
+                    valid="must be a folder that can be written",
+                    action="correct it",
+                    code="invalid-folder",
+                )
+            ]
+        ) from None
+    if continued is not None and config.checkpoint.store is not None:
+        raise ConfigError([_stored_elsewhere(config.checkpoint.store)])
+    if continued is not None:
+        continue_from(continued, run_dir)
+    corpus = _open_corpus(config, _checkpoint_versions(run_dir, config.checkpoint.store))
+    if not config.model.path and corpus.index.vocab_size > config.model.vocab_size:
+        raise ConfigError(
+            [
+                ConfigIssue(
+                    path=f"{config_file}: model.vocab_size",
+                    problem=f"{config.model.vocab_size} is too small",
+                    valid=f"must be at least {corpus.index.vocab_size}, the dataset's",
+                    action="raise it",
+                    code="out-of-range",
+                )
+            ]
+        )
+    return RunRequest(
+        config=config, record=record, run_dir=run_dir, corpus=corpus, continued=continued
+    )
+
+
+def _stored_elsewhere(store: str) -> ConfigIssue:
+    return ConfigIssue(
+        path="checkpoint.store",
+        problem=f"{store} with --continue-from",
+        valid="must be null: a run whose checkpoints are there continues with the same store and more steps",
+        action="remove one of them",
+        code="conflict",
+    )
+
+
+def _open_corpus(config: TrainerConfig, begun_with: dict[str, str]) -> Corpus:
+    """Open and verify every dataset. Raises DatasetError."""
+    data = config.data
+    pairs = zip(data.paths(), data.versions(), strict=True)
+    opened = [
+        _open(config, path, _version_to_open(asked, path, begun_with)) for path, asked in pairs
+    ]
+    return combine_datasets(opened, data.weights(), data.paths())
+
+
+def _open(config: TrainerConfig, path: str, version: str) -> DatasetVersion:
+    full = config.data.verify == "full"
+    if config.data.staging is None:
+        return open_version(Path(path) / resolve_version(Path(path), version), full_check=full)
+    place = open_dataset_source(path)
+    found = latest_version(place) if version == LATEST else check_version(version)
+    return cache_version(place, found, Path(config.data.staging), full_check=full)
+
+
+def _version_to_open(asked: str, path: str, begun_with: dict[str, str]) -> str:
+    """Return the configured version, else the one the run started with, else `latest`."""
+    return asked if asked != LATEST else begun_with.get(path, LATEST)
+
+
+def _checkpoint_versions(run_dir: Path, place: str | None) -> dict[str, str]:
+    """Return dataset versions by path from the newest readable checkpoint; empty for a new run."""
+    store = open_store(run_dir / CHECKPOINTS_DIR, place)
+    for step in reversed(store.steps()):
+        try:
+            sources = store.manifest(step).data_cursor["sources"]
+            return {source["path"]: source["version"] for source in sources}
+        except (CorruptCheckpoint, UnknownFormat, KeyError):
+            continue
+    return {}

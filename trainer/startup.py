@@ -1,0 +1,139 @@
+"""Log the start of an attempt and set up its step metrics."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from trainer.loop import Run
+from trainer.metrics import flops
+from trainer.metrics.progress import ProgressDisplay
+from trainer.metrics.step_metrics import StepMeter
+from trainer.parallel.build import Network
+from trainer.parallel.world import World
+from trainer.preflight import RunRequest
+from trainyard.contract import ATTEMPT_ENV
+from trainyard.restart_budget import restarts_in_pod
+from trainyard.run_logs import MetricsLog
+
+
+def log_start(run: Run, request: RunRequest, *, resumed_from: str | None) -> None:
+    """Write the `started` event and print a summary line.
+
+    `resumed_from`: where the state was read; None for a new run.
+    """
+    parameters = run.network.parameters
+    run.events.write(
+        "started",
+        run.progress.step,
+        total_steps=run.config.steps,
+        parameters=parameters,
+        world_size=run.world.size,
+        device=run.world.device.type,
+        device_name=_device_name(run.world.device),
+        dataset_version=request.corpus.version,
+        tokens_per_step=run.config.batch.global_samples * run.config.data.sequence_length,
+        unigram_loss=run.evaluator.unigram_loss,
+        run_id=request.record.get("run_id"),
+        restart=os.environ.get(ATTEMPT_ENV),
+        restarts_in_pod=restarts_in_pod(),
+        startup_s=_process_age_s(),
+        dropped=run.metrics.dropped,
+        config=run.config.to_dict(),
+    )
+    if resumed_from:
+        run.events.write(
+            "resumed", run.progress.step, from_step=run.progress.step, source=resumed_from
+        )
+    for warning in [*run.config.warnings(), *_resume_warnings(run, request)]:
+        run.display.log(f"warning: {warning}")
+    run.display.log(
+        f"{parameters:,} parameters on {run.world.size} x {run.world.device.type}, "
+        f"attempt {run.attempt}, "
+        + (f"resumed from step {run.progress.step}" if resumed_from else "new run")
+        + f", {run.config.steps} steps"
+    )
+
+
+def _resume_warnings(run: Run, request: RunRequest) -> Iterator[str]:
+    """Yield one line for each thing that makes the resumed run another than the one before."""
+    if run.metrics.missing and request.continued:
+        yield (
+            f"metrics.jsonl lacks the first {run.metrics.missing} steps: they are in {request.continued}"
+        )
+    elif run.metrics.missing:
+        yield (
+            f"metrics.jsonl lacks {run.metrics.missing} of the first {run.progress.step} steps: it was "
+            "removed or damaged; the checkpoint does not depend on it"
+        )
+    loaded = run.checkpointer.loaded
+    before = loaded.trainer.get("config") if loaded else None
+    if isinstance(before, dict):
+        changed = changed_settings(before, run.config.to_dict())
+        if changed:
+            yield f"resumed with changed settings: {', '.join(changed)}"
+
+
+def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any], at: str = "") -> list[str]:
+    """Return `KEY: OLD, now NEW` for every setting that differs, with dotted keys."""
+    found = []
+    for key in sorted(before.keys() | now.keys()):
+        old, new = before.get(key), now.get(key)
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            found += changed_settings(old, new, f"{at}{key}.")
+        elif json.dumps(old, default=str) != json.dumps(new, default=str):
+            found.append(f"{at}{key}: {old}, now {new}")
+    return found
+
+
+def make_step_meter(
+    request: RunRequest,
+    world: World,
+    network: Network,
+    log: MetricsLog,
+    display: ProgressDisplay,
+    attempt: int,
+) -> StepMeter:
+    """Return the StepMeter of this run."""
+    config, shape = request.config, network.settings
+    tied, heads = shape.tie_word_embeddings, shape.num_attention_heads
+    token_flops = flops.flops_per_token(
+        parameters=network.parameters,
+        looked_up=0 if tied else shape.vocab_size * shape.hidden_size,
+        layers=shape.num_hidden_layers,
+        width=heads * (getattr(shape, "head_dim", None) or shape.hidden_size // heads),
+        sequence_length=config.data.sequence_length,
+    )
+    return StepMeter(
+        log=log,
+        display=display,
+        attempt=attempt,
+        samples=config.batch.global_samples,
+        sequence_length=config.data.sequence_length,
+        token_flops=token_flops,
+        devices=world.size,
+        device_flops=flops.peak_flops(_device_name(world.device)),
+    )
+
+
+def _device_name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return platform.processor() or platform.machine()
+
+
+def _process_age_s() -> float:
+    """Return seconds since this process started; 0 where /proc does not show it."""
+    try:
+        after_name = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+        began_s = int(after_name[19]) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return 0.0
+    return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - began_s)

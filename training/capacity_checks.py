@@ -1,0 +1,283 @@
+"""Whether a run fits the platform: GPUs, node pools, quotas, shutdown time and cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from infra.config.errors import ConfigIssue, one_of, shown
+from infra.domain import prices, quantity
+from infra.domain.catalog import SPOT_NOTICE_S
+from infra.domain.platform import Platform
+from infra.domain.pools import Capacity, NodePool
+from infra.domain.scheduler import MAX_GRACE_S
+from training import placement, spec
+from training.launchers import LAUNCHERS, group, pod
+from training.run_schema import RunFile
+from training.spec import RunSpec
+from trainyard import contract
+
+
+def check_capacity(file: RunFile, run: RunSpec, platform: Platform) -> Iterator[ConfigIssue]:
+    """Sizes, limits and sums that do not fit the platform or each other."""
+    yield from _world(file, run)
+    yield from _collectives(run)
+    yield from _quota(run, platform)
+    pools = placement.eligible_pools(run, platform)
+    if not pools:
+        yield _nowhere(run, platform)
+        return
+    yield from _variables(run, platform)
+    yield from _mixed(run, pools)
+    yield from _sizes(run, platform, pools)
+    yield from _grace(run, pools)
+    yield from _cost(run, pools)
+
+
+def _world(file: RunFile, run: RunSpec) -> Iterator[ConfigIssue]:
+    product = f"nodes x gpusPerNode = {run.nodes} x {run.processes_per_node} = {run.world_size}"
+    if file.world_size is not None and file.world_size != run.world_size:
+        yield ConfigIssue(
+            path="worldSize",
+            code="world-size",
+            problem=f"{file.world_size} is not the number of ranks",
+            valid=f"must be {product}",
+            action="remove or correct it",
+        )
+    if LAUNCHERS[run.job_kind].support.single_node and run.nodes > 1:
+        yield ConfigIssue(
+            path="nodes",
+            code="single-node-kind",
+            problem=f"{run.nodes} nodes with jobKind {run.job_kind}",
+            valid=f"must be 1 with jobKind {run.job_kind}",
+            action="set jobKind: jobset",
+        )
+
+
+def _collectives(run: RunSpec) -> Iterator[ConfigIssue]:
+    """The bandwidth is measured between several ranks, which torchrun starts."""
+    if run.collective_gbps is None:
+        return
+    if not LAUNCHERS[run.job_kind].support.torchrun:
+        yield ConfigIssue(
+            path="require.collectiveGBps",
+            code="kind-without-torchrun",
+            problem=f"jobKind {run.job_kind} starts ranks without torchrun, which measures bandwidth",
+            valid="requires a jobKind that starts ranks with torchrun",
+            action="remove it, or set jobKind: jobset",
+        )
+    elif run.world_size == 1:
+        yield ConfigIssue(
+            path="require.collectiveGBps",
+            code="single-rank",
+            problem="a run of one GPU has no collectives",
+            valid="requires at least two GPUs",
+            action="remove it",
+        )
+
+
+def _variables(run: RunSpec, platform: Platform) -> Iterator[ConfigIssue]:
+    """Secrets do not set variables of the platform: the API server rejects duplicates."""
+    variables = [
+        *pod.environment(run, platform),
+        *group.environment(run),
+        *pod.metrics_environment(),
+    ]
+    own = {one["name"] for one in variables} | {contract.ATTEMPT_ENV}
+    for name in run.secrets:
+        for key in sorted(own & set(platform.teams[run.team].secrets[name])):
+            yield ConfigIssue(
+                path="secrets",
+                code="reserved-variable",
+                problem=f"{shown(name)} sets {key}, a variable of the platform",
+                valid="must not set variables of the platform",
+                action=f"rename the key in the Secret and in the secrets of team {run.team}",
+            )
+
+
+def _quota(run: RunSpec, platform: Platform) -> Iterator[ConfigIssue]:
+    quota = platform.teams[run.team].gpu_quota
+    groups = run.groups.count if run.groups else 1
+    gpus = groups * run.world_size
+    if gpus > quota:
+        of_groups = f"{groups} x " if run.groups else ""
+        yield ConfigIssue(
+            path="groups.max" if groups > 1 and run.world_size <= quota else "nodes",
+            code="quota-exceeded",
+            problem=f"{of_groups}{run.nodes} nodes with {gpus} GPUs exceed the quota of team {run.team}",
+            valid=f"must need at most {quota} GPUs",
+            action="request fewer, or raise the team's quota.gpus",
+        )
+
+
+def _nowhere(run: RunSpec, platform: Platform) -> ConfigIssue:
+    """Why no pool matches the run: the first requirement that leaves none."""
+    pools = platform.gpu_pools(run.team)
+    bought = [p for p in pools if p.capacity.value in run.capacity_types]
+    modelled = [p for p in bought if not run.gpu_model or run.gpu_model in p.gpu_models]
+    whole_gpus = [p for p in modelled if not p.sharing]
+    sizes = sorted({p.gpus_per_node for p in whole_gpus})
+    if not bought:
+        return ConfigIssue(
+            path="allowSpot",
+            code="no-on-demand-pool",
+            problem=f"false, but team {run.team} has spot pools only",
+            valid="requires on-demand nodes for the team",
+            action="set allowSpot: true, add a pool, or raise the team's onDemandUsdPerHour or "
+            "borrowing",
+        )
+    if not modelled:
+        return ConfigIssue(
+            path="gpuModel",
+            code="no-such-pool",
+            problem=f"{shown(run.gpu_model)} is in no {' or '.join(run.capacity_types)} pool of the team",
+            valid=f"must be one of {one_of({model for pool in bought for model in pool.gpu_models})}",
+            action="choose one, or set allowSpot",
+        )
+    if not whole_gpus:
+        return ConfigIssue(
+            path="nodes" if run.nodes > 1 else "gpusPerNode",
+            code="shared-gpus",
+            problem=f"{run.nodes if run.nodes > 1 else run.processes_per_node} is not possible with "
+            f"shared GPUs, which NCCL cannot join ({_names(modelled)})",
+            valid="must be 1",
+            action="set it to 1, or add a pool of whole GPUs",
+        )
+    several = run.nodes > 1 and run.processes_per_node < sizes[-1]
+    whole = ": a run of several nodes takes whole nodes" if several else ""
+    return ConfigIssue(
+        path="gpusPerNode",
+        code="no-such-pool",
+        problem=f"no pool of the team has nodes for {run.processes_per_node} GPUs per node",
+        valid=f"must be {', '.join(map(str, sizes))} ({_names(whole_gpus)}){whole}",
+        action="change gpusPerNode, or add a pool",
+    )
+
+
+def _mixed(run: RunSpec, pools: Sequence[NodePool]) -> Iterator[ConfigIssue]:
+    """A gang of several nodes on different GPUs runs at the pace of the slowest, or not at all."""
+    mixed = [pool for pool in pools if len(pool.gpu_models) > 1]
+    if run.nodes > 1 and not run.gpu_model and mixed:
+        models = sorted({model for pool in mixed for model in pool.gpu_models})
+        yield ConfigIssue(
+            path="gpuModel",
+            code="mixed-gpus",
+            problem=f"missing, and nodes of pool {_names(mixed)} have different GPUs",
+            valid=f"must be one of {one_of(models)} for a run of several nodes",
+            action="set it, or give the pool instance types with one GPU",
+        )
+
+
+def _names(pools: Sequence[NodePool]) -> str:
+    return ", ".join(pool.name for pool in pools)
+
+
+def _gang(run: RunSpec, platform: Platform, pools: Sequence[NodePool]) -> Iterator[ConfigIssue]:
+    """A gang is in one pool, and at most as large as the pool and its team's share of it.
+
+    Groups are checked together: group_checks.
+    """
+    if run.groups:
+        return
+    largest = max(pool.max for pool in pools)
+    most = platform.teams[run.team].most_nodes
+    share = max(most.get(pool.name, pool.max) for pool in pools)
+    if run.nodes > largest:
+        yield ConfigIssue(
+            path="nodes",
+            code="pool-too-small",
+            problem=f"{run.nodes} is more than any matching pool has ({_names(pools)})",
+            valid=f"must be at most {largest}",
+            action="request fewer, or raise the pool's max",
+        )
+    elif run.nodes > share:
+        yield ConfigIssue(
+            path="nodes",
+            code="share-too-small",
+            problem=f"{run.nodes} is more than team {run.team} can have at once ({_names(pools)})",
+            valid=f"must be at most {share}",
+            action="request fewer, or raise the team's guaranteed, borrowing or onDemandUsdPerHour",
+        )
+
+
+def _sizes(run: RunSpec, platform: Platform, pools: Sequence[NodePool]) -> Iterator[ConfigIssue]:
+    yield from _gang(run, platform, pools)
+    sizes = placement.pod_resources(run, pools)
+    asked = {"cpu": quantity.millicores(sizes.cpu), "memory": quantity.bytes_(sizes.memory)}
+    show = {"cpu": quantity.cpu, "memory": _gibibytes}
+    for name, amount in asked.items():
+        room = min(pool.node_quota[name] for pool in pools)
+        if amount > room:
+            yield ConfigIssue(
+                path=f"resources.{name}",
+                code="node-too-small",
+                problem=f"{getattr(sizes, name)} is more than a node has ({_names(pools)})",
+                valid=f"must be at most {show[name](room)}",
+                action="lower it",
+            )
+    if quantity.bytes_(sizes.shm) > asked["memory"]:
+        yield ConfigIssue(
+            path="resources.shm",
+            code="shm-above-memory",
+            problem=f"{sizes.shm} is more than resources.memory, of which it is a part",
+            valid=f"must be at most {sizes.memory}",
+            action="lower shm or raise memory",
+        )
+
+
+def _gibibytes(size: int) -> str:
+    return f"{size / quantity.GIB:.1f}Gi"
+
+
+def _grace(run: RunSpec, pools: Sequence[NodePool]) -> Iterator[ConfigIssue]:
+    spot = any(pool.capacity is Capacity.SPOT for pool in pools)
+    if spot and not run.grace.fits(SPOT_NOTICE_S):
+        yield ConfigIssue(
+            path="saveSeconds",
+            code="save-exceeds-notice",
+            problem=f"{run.save_seconds:g} needs {run.grace.termination_grace_s} s to shut down, and "
+            f"spot nodes are reclaimed {SPOT_NOTICE_S} s after the notice",
+            valid=f"must be at most {spec.max_save_seconds(SPOT_NOTICE_S)} on spot capacity",
+            action="make saves faster, or set allowSpot: false",
+        )
+    elif not run.grace.fits(MAX_GRACE_S):
+        yield ConfigIssue(
+            path="saveSeconds",
+            code="save-exceeds-grace",
+            problem=f"{run.save_seconds:g} needs {run.grace.termination_grace_s} s to shut down, and an "
+            f"evicted run has {MAX_GRACE_S} s",
+            valid=f"must be at most {spec.max_save_seconds(MAX_GRACE_S)}",
+            action="make saves faster: more nodes write at once, or faster storage",
+        )
+
+
+def _cost(run: RunSpec, pools: tuple[NodePool, ...]) -> Iterator[ConfigIssue]:
+    if run.cost_cap_usd is None:
+        return
+    if run.max_hours is None:
+        yield ConfigIssue(
+            path="maxHours",
+            code="missing",
+            problem="missing",
+            valid="must be a number of hours with costCapUsd",
+            action="add it",
+        )
+        return
+    hourly = placement.usd_per_hour(run, pools)
+    if hourly is None:
+        names = [pool.name for pool in pools if prices.per_node(pool) is None]
+        yield ConfigIssue(
+            path="costCapUsd",
+            code="price-unknown",
+            problem=f"infra/domain/catalog.yaml has no price for pools: {', '.join(names)}",
+            valid="requires a price for every matching pool",
+            action="run python -m infra.cli.catalog refresh, or remove the cap",
+        )
+    elif hourly * run.max_hours > run.cost_cap_usd:
+        yield ConfigIssue(
+            path="costCapUsd",
+            code="above-cost-cap",
+            problem=f"{run.cost_cap_usd:g} is less than {run.max_hours:g} h at {hourly:.2f} USD/h, the "
+            "highest price of a matching pool",
+            valid=f"must be at least {hourly * run.max_hours:.2f}",
+            action="raise it, lower maxHours, or use cheaper capacity",
+        )

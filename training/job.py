@@ -1,0 +1,112 @@
+"""TrainingJob: one run on the platform. RunSpec and Platform in, Kubernetes objects out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pulumi
+
+from infra.domain import naming
+from infra.domain.platform import Platform
+from infra.kubernetes.objects import KubernetesObject, Manifest, metadata
+from infra.observability.dashboards import run_url
+from training import placement
+from training.gangs import gang_backend
+from training.launchers import LAUNCHERS, pod, program
+from training.spec import NOT_KNOWN, Launch, RunRecord, RunSpec
+from trainyard import contract
+
+_IMMUTABLE: Final = ["metadata", "spec", "data", "immutable"]
+"""A run stays as it was launched: a newer launcher, a newer commit or a changed platform does not update it.
+A change of its spec creates a new run."""
+
+
+def _immutable(manifest: Manifest) -> list[str]:
+    return [*_IMMUTABLE, *(["binaryData"] if "binaryData" in manifest else [])]
+
+
+def config_map(run: RunSpec, platform: Platform, record: RunRecord) -> Manifest:
+    """Return the run's record with its hyperparameters or its program, mounted into every pod."""
+    own = program.config_data(run)
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": metadata(
+            run.run_id, namespace=platform.teams[run.team].namespace, labels=pod.labels(run)
+        ),
+        "immutable": True,
+        **own,
+        "data": {contract.RUN_RECORD_FILE: record.to_json(), **own["data"]},
+    }
+
+
+def manifests(
+    run: RunSpec, platform: Platform, git_commit: str, launch: Launch = NOT_KNOWN
+) -> list[Manifest]:
+    """Return every object of a run in the order of creation; the last is the run itself, which queues."""
+    record = run.record(stack=platform.stack, git_commit=git_commit, launch=launch)
+    requests = pod.resources(run, platform)["requests"]
+    return [
+        config_map(run, platform, record),
+        *program.source_config_maps(run, platform, pod.labels(run)),
+        *gang_backend(platform.scheduler).groups(run, platform, pod.labels(run), requests),
+        *LAUNCHERS[run.job_kind].render(run, platform),
+    ]
+
+
+def outputs(run: RunSpec, platform: Platform, queued: Manifest) -> dict[str, Any]:
+    """Return a run's entry of the stack output `runs`. `queued`: the last of its manifests."""
+    team = platform.teams[run.team]
+    pools = placement.eligible_pools(run, platform)
+    return {
+        "runId": run.run_id,
+        "name": run.run_id,
+        "run": run.name,
+        "version": run.version,
+        "team": run.team,
+        "namespace": team.namespace,
+        "apiVersion": queued["apiVersion"],
+        "kind": queued["kind"],
+        "queue": team.local_queue,
+        "checkpointUri": team.checkpoint_uri(run.run_id),
+        "image": run.image,
+        "nodes": run.nodes,
+        "worldSize": run.world_size,
+        "pools": [pool.name for pool in pools],
+        "usdPerHour": placement.usd_per_hour(run, pools),
+        **({"groups": [gang.gang_id for gang in run.gangs()]} if run.groups else {}),
+        **({"dashboard": run_url(platform.grafana, run.run_id)} if platform.grafana else {}),
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingJobArgs:
+    """A run, where it goes, and the commit that launches it, by whom."""
+
+    run: RunSpec
+    platform: Platform
+    git_commit: str
+    launch: Launch = NOT_KNOWN
+
+
+class TrainingJob(pulumi.ComponentResource):
+    """The objects of one run. They are created once and deleted; never updated."""
+
+    def __init__(self, name: str, args: TrainingJobArgs, opts: pulumi.ResourceOptions) -> None:
+        super().__init__(naming.training_type("TrainingJob"), name, None, opts)
+        created: list[pulumi.Resource] = []
+        rendered = manifests(args.run, args.platform, args.git_commit, args.launch)
+        for manifest in rendered:
+            part = manifest["metadata"]["name"].removeprefix(args.run.run_id)
+            created.append(
+                KubernetesObject(
+                    f"{name}{part}-{manifest['kind'].lower()}",
+                    manifest,
+                    pulumi.ResourceOptions(
+                        parent=self, depends_on=list(created), ignore_changes=_immutable(manifest)
+                    ),
+                )
+            )
+        self.outputs = outputs(args.run, args.platform, rendered[-1])
+        self.register_outputs(self.outputs)

@@ -1,0 +1,101 @@
+"""Whether the names in a run file exist on the platform."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Final
+
+import pydantic
+
+from infra.config.errors import ConfigIssue, did_you_mean, one_of, shown
+from infra.config.types import Image
+from infra.domain.platform import Platform
+from infra.queueing.backends import backend
+from training import admission_checks, dataset_checks, spec
+from training.launchers import LAUNCHERS
+from training.run_schema import RunFile
+
+_IMAGE: Final[pydantic.TypeAdapter[str]] = pydantic.TypeAdapter(Image)
+_HASH_PART: Final = len("-v-01234567")
+
+
+def check_names(
+    file: RunFile, platform: Platform, references: Mapping[str, str]
+) -> Iterator[ConfigIssue]:
+    """Check names against those of the platform, and the length of the run's own."""
+    yield from _unknown("team", file.team, platform.teams, "add the team to the stack")
+    yield from _unknown("jobKind", file.job_kind, LAUNCHERS, "choose one")
+    unsuited = backend(platform.scheduler).unsupported_launchers
+    if file.job_kind in LAUNCHERS and file.job_kind not in {*platform.launchers, *unsuited}:
+        yield ConfigIssue(
+            path="jobKind",
+            code="operator-required",
+            problem=f"{shown(file.job_kind)} needs an operator that the stack does not have",
+            valid=f"must be one of {one_of(platform.launchers)}",
+            action="choose one, or add the operator to the stack's operators",
+        )
+    if file.priority:
+        yield from _unknown("priority", file.priority, platform.priorities, "choose one")
+    yield from _secrets(file, platform)
+    yield from _gpu_model(file, platform)
+    yield from _image(file, references)
+    yield from admission_checks.check_admission(file, platform, references)
+    yield from dataset_checks.check_dataset(file, platform, references)
+    groups = file.groups
+    suffix = len(spec.group_id("", groups.count - 1)) if groups else 0
+    longest = spec.RUN_ID_MAX - _HASH_PART - len(str(file.version)) - suffix
+    if len(file.name) > longest:
+        yield ConfigIssue(
+            path="name",
+            code="name-too-long",
+            problem=f"has {len(file.name)} characters",
+            valid=f"must have at most {longest}: names of pods derive from it",
+            action="shorten it",
+        )
+
+
+def _unknown(path: str, got: str, known: Collection[str], otherwise: str) -> Iterator[ConfigIssue]:
+    if got not in known:
+        yield ConfigIssue(
+            path=path,
+            code="unknown-name",
+            problem=f"{shown(got)} does not exist",
+            valid=f"must be one of {one_of(known)}",
+            action=did_you_mean(got, known, otherwise),
+        )
+
+
+def _secrets(file: RunFile, platform: Platform) -> Iterator[ConfigIssue]:
+    if file.team in platform.teams:
+        known = platform.teams[file.team].secrets
+        for index, name in enumerate(file.secrets):
+            otherwise = f"add it to the secrets of team {file.team}"
+            yield from _unknown(f"secrets[{index}]", name, known, otherwise)
+
+
+def _gpu_model(file: RunFile, platform: Platform) -> Iterator[ConfigIssue]:
+    models = {model for pool in platform.pools for model in pool.gpu_models}
+    if file.gpu_model and file.gpu_model not in models:
+        # Never a guess: a100 and h100 look alike and are not.
+        yield ConfigIssue(
+            path="gpuModel",
+            code="unknown-name",
+            problem=f"{shown(file.gpu_model)} is not in any pool",
+            valid=f"must be one of {one_of(models)}",
+            action="choose one, or add a pool",
+        )
+
+
+def _image(file: RunFile, references: Mapping[str, str]) -> Iterator[ConfigIssue]:
+    if file.image in references:
+        return
+    try:
+        _IMAGE.validate_python(file.image)
+    except pydantic.ValidationError:
+        yield ConfigIssue(
+            path="image",
+            code="invalid-image",
+            problem=f"{shown(file.image)} is not an image of the stack or a reference by digest",
+            valid=f"must be one of {one_of(references)}, or REPOSITORY@sha256:DIGEST",
+            action=did_you_mean(file.image, references, "name one, or pin a digest"),
+        )

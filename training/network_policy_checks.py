@@ -1,0 +1,107 @@
+"""Checks of a run against the network policies of its team's namespace, before it is created."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from infra.config.errors import ConfigIssue, shown
+from infra.domain import naming
+from infra.domain.platform import Platform
+from infra.tenancy.network_policies import RUN_PORTS
+from trainer.config.reporting import uri_issues
+from training.run_schema import RunFile
+
+_HTTPS: Final = 443
+
+
+def check_report(settings: Mapping[str, Any], platform: Platform) -> Iterator[ConfigIssue]:
+    """Check the section `report` of the trainer's settings."""
+    report = settings.get("report")
+    if not isinstance(report, Mapping):
+        return
+    yield from _metrics_endpoint(report)
+    if isinstance(uri := report.get("mlflow"), str):
+        yield from _tracking_server("config: report.mlflow", uri, platform)
+
+
+def check_program(file: RunFile, platform: Platform) -> Iterator[ConfigIssue]:
+    """Check the tracking server of a program."""
+    path, uri = "program.trackingUri", file.program.tracking_uri if file.program else None
+    if not uri:
+        return
+    if urlsplit(uri).scheme not in ("http", "https"):
+        yield ConfigIssue(
+            path=path,
+            code="invalid-uri",
+            problem=f"{shown(uri)} is not a tracking server",
+            valid="must be http://SERVER or https://SERVER",
+            action="correct it; a file of MLflow is for the program's own client, by program.env",
+        )
+        return
+    for issue in uri_issues(path, uri):
+        yield ConfigIssue(**vars(issue))
+        return
+    yield from _tracking_server(path, uri, platform)
+
+
+def _metrics_endpoint(report: Mapping[str, Any]) -> Iterator[ConfigIssue]:
+    """Prometheus reaches runs on the platform's port only."""
+    for key in ("prometheus_port", "prometheus_address"):
+        if key in report:
+            yield ConfigIssue(
+                path=f"config: report.{key}",
+                code="platform-setting",
+                problem=f"{shown(report[key])} replaces the platform's metrics endpoint",
+                valid=f"must be absent: every run serves metrics on port {naming.METRICS_PORT}",
+                action="remove it",
+            )
+
+
+def _tracking_server(path: str, uri: str, platform: Platform) -> Iterator[ConfigIssue]:
+    """Pods reach HTTPS in the stack's egressCidrs, and each other. Other URIs are checked by the trainer."""
+    parts = urlsplit(uri)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        return
+    if _is_loopback(parts.hostname):
+        yield ConfigIssue(
+            path=path,
+            code="unreachable",
+            problem=f"{shown(uri)} is the pod itself, which runs no tracking server",
+            valid="must be a host that pods reach",
+            action="name the server as other hosts do",
+        )
+        return
+    try:
+        port = parts.port or (_HTTPS if parts.scheme == "https" else 80)
+    except ValueError:
+        port = 0
+    if any(first <= port <= last for first, last in RUN_PORTS):
+        return
+    if port != _HTTPS or not _may_be_in(parts.hostname, platform.egress_cidrs):
+        yield ConfigIssue(
+            path=path,
+            code="unreachable",
+            problem=f"{shown(uri)} is blocked by the network policies of team namespaces",
+            valid=f"must be on port {_HTTPS} in egressCidrs of the stack "
+            f"({', '.join(platform.egress_cidrs) or 'none defined'})",
+            action="use such a server, or add its address to egressCidrs",
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+
+
+def _may_be_in(host: str, cidrs: tuple[str, ...]) -> bool:
+    """Whether a host can be in one of the blocks; the address of a name is not known here."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return bool(cidrs)
+    return any(address in ipaddress.ip_network(cidr) for cidr in cidrs)

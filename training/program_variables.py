@@ -1,0 +1,147 @@
+"""Environment variables that a program must not set, and placeholders that it may use."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from infra.config.errors import ConfigIssue, did_you_mean, one_of, shown
+from training.program_schema import ProgramSection
+from trainyard.contract import PLACEHOLDERS
+from trainyard.placeholders import placeholders_in
+
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+_NETWORK_KEYS: Final[Mapping[str, str]] = {
+    "NCCL_DEBUG": "debug",
+    "NCCL_DEBUG_SUBSYS": "subsystems",
+    "NCCL_BUFFSIZE": "bufferBytes",
+    "NCCL_NTHREADS": "threads",
+    "NCCL_ALGO": "algorithms",
+    "NCCL_SOCKET_IFNAME": "interface",
+    "GLOO_SOCKET_IFNAME": "interface",
+    "TORCH_DISTRIBUTED_DEBUG": "distributedDebug",
+}
+"""Variables with a key of `network`."""
+
+_OF_PLATFORM: Final = frozenset(
+    {
+        *("RANK", "LOCAL_RANK", "GROUP_RANK", "NODE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"),
+        *("ROLE_RANK", "ROLE_NAME", "ROLE_WORLD_SIZE", "GROUP_WORLD_SIZE"),
+        *("MASTER_ADDR", "MASTER_PORT", "JOB_COMPLETION_INDEX", "HOSTNAME", "HOME"),
+        *("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "LD_PRELOAD", "LD_AUDIT"),
+        *("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES"),
+    }
+)
+_PREFIXES_OF_PLATFORM: Final = (
+    "TRAINYARD_",
+    "PET_",
+    "TORCHELASTIC_",
+    "TORCH_ELASTIC_",
+    "OMPI_",
+    "PMIX_",
+    "PRTE_",
+    "KUBERNETES_",
+)
+_PREFIXES_OF_POOL: Final = ("NCCL_IB_", "NCCL_NET", "NCCL_SOCKET_", "FI_", "OFI_NCCL_", "RDMAV_")
+"""Decided by the pool's network (infra/domain/fabric.py)."""
+_PREFIXES_OF_ACCELERATE: Final = (
+    *(
+        "ACCELERATE_USE_",
+        "ACCELERATE_MIXED_PRECISION",
+        "ACCELERATE_DYNAMO_",
+        "ACCELERATE_DEEPSPEED_",
+    ),
+    "FSDP_",
+)
+"""`accelerate launch` sets them in every rank, from its configuration and defaults."""
+
+
+def check(section: ProgramSection) -> Iterator[ConfigIssue]:
+    """Check the names of variables, and the placeholders of command and variables."""
+    for name in section.env:
+        if issue := _reserved(name, section.launcher):
+            yield issue
+    for index, word in enumerate(section.command):
+        yield from _unknown(f"program.command[{index}]", word, section)
+    for name, value in section.env.items():
+        yield from _unknown(f"program.env.{name}", value, section)
+
+
+def _reserved(name: str, launcher: str) -> ConfigIssue | None:
+    path = f"program.env.{name}"
+    if not _NAME.fullmatch(name):
+        return ConfigIssue(
+            path=path,
+            code="invalid-variable",
+            problem=f"{shown(name)} is not the name of a variable",
+            valid="must be letters, digits and underscores, not starting with a digit",
+            action="rename it",
+        )
+    if key := _NETWORK_KEYS.get(name):
+        return ConfigIssue(
+            path=path,
+            code="network-variable",
+            problem="is a network setting",
+            valid=f"must be set by network.{key}",
+            action=f"move it to network.{key}",
+        )
+    if name.startswith(_PREFIXES_OF_POOL):
+        return ConfigIssue(
+            path=path,
+            code="network-variable",
+            problem="follows from the network of the node pool",
+            valid="must not be set by a run",
+            action="remove it",
+        )
+    if name in _OF_PLATFORM or name.startswith(_PREFIXES_OF_PLATFORM):
+        return ConfigIssue(
+            path=path,
+            code="reserved-variable",
+            problem="is set by the platform",
+            valid="must not be set by a run",
+            action="remove it",
+        )
+    if launcher == "accelerate" and name.startswith(_PREFIXES_OF_ACCELERATE):
+        return ConfigIssue(
+            path=path,
+            code="reserved-variable",
+            problem="is set by accelerate launch",
+            valid="must be a key of the file that program.accelerate names",
+            action="move it there",
+        )
+    return None
+
+
+def _unknown(path: str, text: str, section: ProgramSection) -> Iterator[ConfigIssue]:
+    for name in placeholders_in([text]):
+        if name not in PLACEHOLDERS:
+            yield ConfigIssue(
+                path=path,
+                code="unknown-placeholder",
+                problem=f"{{{name}}} is not a placeholder",
+                valid=f"must be one of {one_of(PLACEHOLDERS)}",
+                action=did_you_mean(
+                    name, PLACEHOLDERS, f"write {{{{{name}}}}} for the text itself"
+                ),
+            )
+        elif absent := _absent(name, section):
+            yield ConfigIssue(
+                path=path,
+                code="empty-placeholder",
+                problem=f"{{{name}}} is empty without program.{absent}",
+                valid=f"requires program.{absent}",
+                action="set it, or remove the placeholder",
+            )
+
+
+def _absent(name: str, section: ProgramSection) -> str:
+    """Return the key that a placeholder needs and the program does not have."""
+    needs = {
+        "source": ("source", section.source),
+        "deepspeed_config": ("deepspeed", section.deepspeed),
+        "tracking_uri": ("trackingUri", section.tracking_uri),
+    }
+    key, value = needs.get(name, ("", "given"))
+    return "" if value else key

@@ -1,0 +1,235 @@
+"""The keys of a run file, and the RunSpec that they resolve to. Unknown keys are rejected.
+
+Keys that a run keeps as they stand are declared once, in training.spec.RunKeys, and derived from there. What
+has another form in the file is declared here, next to `RunFile.resolve`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import types
+import typing
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+import pydantic
+from pydantic import AfterValidator, Field, WrapValidator
+
+from infra.config.errors import invalid
+from infra.config.types import (
+    Bool,
+    Cores,
+    DnsLabel,
+    Int,
+    Number,
+    Size,
+    Str,
+    StrictModel,
+    matching,
+)
+from infra.domain import naming
+from infra.domain.platform import Platform
+from infra.domain.pools import Capacity
+from infra.domain.tier import TIERS
+from training import weights
+from training.program import Program
+from training.program_schema import ProgramSection
+from training.spec import RunKeys, RunSpec
+from training.sweep_schema import SweepSection
+from trainyard import contract
+
+
+def _run_name(value: str) -> str:
+    if not value[:1].isalpha():
+        raise invalid(
+            "run-name", "must start with a letter: Services are named after it", "rename it"
+        )
+    # A run's objects are named NAME-vVERSION-...: admission refuses this prefix in other pods' names.
+    if f"{value}-".startswith(naming.DEV_PREFIX):
+        raise invalid(
+            "run-name",
+            f"must not be devpod or begin with {naming.DEV_PREFIX}: names of dev pods begin so",
+            "rename it",
+        )
+    return value
+
+
+def _null_is_empty(value: Any, check: Callable[[Any], Any]) -> Any:
+    return "" if value is None else check(value)
+
+
+def _instant(value: str) -> str:
+    """Check a time in UTC; the pattern alone admits a 30th of February."""
+    try:
+        if not _INSTANT.fullmatch(value):
+            raise ValueError
+        datetime.fromisoformat(value)
+    except ValueError:
+        raise invalid(
+            "deadline", "must be a time in UTC such as 2027-03-01T09:00:00Z, in quotes"
+        ) from None
+    return value
+
+
+_INSTANT: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
+_STRICT: Final[Mapping[Any, Any]] = {str: Str, int: Int, float: Number, bool: Bool}
+_KINDS: Final[Mapping[str, Any]] = {
+    "RunName": Annotated[DnsLabel, AfterValidator(_run_name)],
+    "DnsLabel": DnsLabel,
+    "Cores": Cores,
+    "Size": Size,
+    "NcclDebug": Literal["VERSION", "WARN", "INFO", "TRACE"],
+    "NcclSubsystems": tuple[
+        Literal["INIT", "COLL", "P2P", "SHM", "NET", "GRAPH", "TUNING", "ENV", "ALLOC", "ALL"], ...
+    ],
+    "NcclThreads": Literal[64, 128, 256, 512] | None,
+    "NcclAlgorithms": tuple[
+        Literal["Ring", "Tree", "CollnetDirect", "CollnetChain", "NVLS", "NVLSTree", "PAT"], ...
+    ],
+    "DistributedDebug": Literal["OFF", "INFO", "DETAIL"],
+    "Interface": Annotated[
+        Str,
+        AfterValidator(matching("interface", r"[A-Za-z0-9_.-]{1,15}", "the name of an interface")),
+    ],
+    "RunId": Annotated[
+        Str, AfterValidator(matching("run-id", contract.RUN_ID_FORM.pattern, "a run id"))
+    ],
+    "Instant": Annotated[Str, AfterValidator(_instant)],
+    "DataFormat": Literal["parquet", "jsonl", "text"],
+}
+
+
+PREPARATION_IMAGE: Final = "trainer"
+"""The stack's image that prepares the datasets of runs with a program of their own."""
+
+
+def derive(keys: type[Any]) -> type[StrictModel]:
+    """Return the model of the fields of a dataclass that are keys of run files (training.spec.key)."""
+    hints = typing.get_type_hints(keys)
+    fields: dict[str, Any] = {}
+    for one in dataclasses.fields(keys):
+        if about := one.metadata.get("key"):
+            options = {"description": about["description"], **about["bounds"]}
+            if about["alias"]:
+                options["alias"] = about["alias"]
+            if one.default is not dataclasses.MISSING:
+                options["default"] = one.default
+            kind = _KINDS.get(about["kind"]) or _strict(hints[one.name])
+            if one.default == "":
+                kind = Annotated[kind, WrapValidator(_null_is_empty)]
+            fields[one.name] = (kind, Field(**options))
+    return pydantic.create_model(keys.__name__, __base__=StrictModel, **fields)
+
+
+def _strict(hint: Any) -> Any:
+    """The type of a key: not coerced, and an instance of the dataclass where the hint is one."""
+    if dataclasses.is_dataclass(hint):
+        return Annotated[derive(hint), AfterValidator(lambda found: hint(**dict(found)))]  # type: ignore[arg-type,operator]
+    if typing.get_origin(hint) is tuple:
+        return tuple[_strict(typing.get_args(hint)[0]), ...]  # type: ignore[misc]
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return _strict(typing.get_args(hint)[0]) | None
+    return _STRICT[hint]
+
+
+class CheckpointSection(StrictModel):
+    """When checkpoints are written; overrides the trainer's configuration."""
+
+    every_steps: Int | None = Field(default=None, ge=1)
+    """Steps between checkpoints. Default: the trainer configuration's."""
+    every_seconds: Number | None = Field(default=None, gt=0)
+    """Seconds between checkpoints, such as 600. Default: the trainer configuration's."""
+    export: Bool | None = None
+    """Whether the run ends with its model written for transformers (safetensors and tokenizer), to `export` in its
+    directory. Default: the trainer configuration's."""
+
+
+class ParallelismSection(StrictModel):
+    """Ranks per dimension; overrides `parallel` of the trainer's configuration."""
+
+    replicate: Int | None = Field(default=None, ge=1)
+    """Replicas of the model (DDP). Default: the trainer configuration's."""
+    shard: Int | None = Field(default=None, ge=1)
+    """Ranks that shard the parameters (FSDP). Default: the trainer configuration's."""
+    tensor: Int | None = Field(default=None, ge=1)
+    """Ranks that split each matrix. Default: the trainer configuration's."""
+    pipeline: Int | None = Field(default=None, ge=1)
+    """Pipeline stages. Default: the trainer configuration's."""
+
+
+class RequireSection(StrictModel):
+    """Requirements on the nodes of the run, measured before its trainer starts."""
+
+    collective_gbps: Number | None = Field(default=None, gt=0, alias="collectiveGBps")
+    """Bus bandwidth in GB/s of an all-reduce over all ranks."""
+
+
+if TYPE_CHECKING:
+    # mypy takes models for dataclasses that are not frozen, which these are.
+    class _Keys(StrictModel, RunKeys): ...  # type: ignore[misc]
+else:
+    _Keys = derive(RunKeys)
+
+
+class RunFile(_Keys):  # type: ignore[misc]
+    """One version of a run."""
+
+    world_size: Int | None = None
+    """Number of ranks, as information for readers; checked if present."""
+    allow_spot: Bool | None = None
+    """Whether spot capacity is used. Default: the tier's, true for research and false for production."""
+    image: Str = Field(description="a name of the stack's images, or a reference by digest")
+    """Name of one of the stack's images, or a reference by digest."""
+    program: ProgramSection | None = None
+    """The program that the run starts. Default: the built-in trainer with `config`."""
+    config: Str | None = Field(default=None, description="the stem of a file in training/configs")
+    """Configuration of the built-in trainer, which requires it: stem of a file in training/configs."""
+    overrides: dict[str, Any] = Field(default_factory=dict)
+    """Settings that replace the config's, nested like them."""
+    parallelism: ParallelismSection = ParallelismSection()
+    """Ranks per dimension; overrides the trainer's `parallel`."""
+    checkpoint: CheckpointSection = CheckpointSection()
+    """When checkpoints are written; overrides the trainer's `checkpoint`."""
+    require: RequireSection = RequireSection()
+    """Conditions that must hold on the assigned nodes before the trainer starts."""
+    sweep: SweepSection | None = None
+    """Makes the file a family of runs, which `trainyard sweep run FILE` submits; absent: one run."""
+
+    def resolve(
+        self,
+        platform: Platform,
+        images: Mapping[str, str],
+        settings: Mapping[str, Any],
+        dimensions: Mapping[str, int],
+        program: Program | None = None,
+    ) -> RunSpec:
+        """Return the run on a platform.
+
+        `images`: references by name; `settings`: the trainer's configuration with all overrides merged in;
+        `dimensions`: ranks per dimension where the model is divided; `program`: what runs instead of the trainer.
+        """
+        tier = TIERS[platform.teams[self.team].tier]
+        spot = tier.spot_by_default if self.allow_spot is None else self.allow_spot
+        config, fetched = weights.separate(settings)
+        kept = {one.name: getattr(self, one.name) for one in dataclasses.fields(RunKeys)}
+        resolved = {
+            "tier": tier.name,
+            "image": images.get(self.image, self.image),
+            "config": config,
+            "weights": fetched,
+            "seed": int(settings.get("seed", 0)),
+            "parallelism": dict(dimensions),
+            "capacity_types": tuple(
+                c.value for c in tier.capacity_order if spot or c is not Capacity.SPOT
+            ),
+            "secrets": tuple(sorted(set(self.secrets))),
+            "collective_gbps": self.require.collective_gbps,
+            "program": program,
+        }
+        if program and self.dataset.source:
+            # A program's image need not contain what prepares datasets.
+            prepared_by = images[PREPARATION_IMAGE]
+            resolved["dataset"] = dataclasses.replace(self.dataset, image=prepared_by)
+        return RunSpec(**kept | resolved)
