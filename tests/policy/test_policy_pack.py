@@ -17,7 +17,6 @@ from policies.rules.catalog import RULES, unknown_properties
 from policies.rules.model import Resource, ResourceRule, Rule, StackRule, defaults
 from policies.rules.taints import Taint
 from sandbox.node import images
-from training import spec
 from trainyard import contract
 
 TABLE = Path(__file__).resolve().parents[2] / "docs" / "policies.md"

@@ -16,7 +16,9 @@ NAMED = re.compile(rf'"({MODULE})"(?:,\s*"([A-Za-z_][\w.]*)")?')
 """A module alone, or followed by a name in it."""
 PROGRAM = re.compile(r'"""(.*?)"""|"([^"\n]*)"', re.DOTALL)
 IMPORT = re.compile(rf"\bfrom ({MODULE}) import (\w+(?:, \w+)*)")
-NO_MODULE = re.compile(r".*\.(?:dev|json|md|py|yaml)|trainyard\.(?:run_id|status|team)|trainer\.kubeflow\.org\..*")
+NO_MODULE = re.compile(
+    r".*\.(?:dev|json|md|py|yaml)|trainyard\.(?:run_id|status|team)|trainer\.kubeflow\.org\..*"
+)
 """Files, the sandbox's registry of images, tags of runs in MLflow, and an API group."""
 
 
