@@ -358,7 +358,7 @@ class Checkpointer:
             return
         begun = time.monotonic()
         announce = functools.partial(self._announce, manifest)
-        publish = functools.partial(self._publish, manifest, begun, save)
+        publish = functools.partial(self._publish, manifest, begun)
         try:
             save.lead(self._coordinator, self._saves, announce, publish)
         except (OSError, StaleAttempt, RuntimeError) as error:
@@ -379,16 +379,16 @@ class Checkpointer:
         self,
         manifest: Manifest,
         begun: float,
-        save: RankSave,
         upload: Upload,
         files: dict[str, FileRecord],
+        paused_s: float,
     ) -> None:
         written = upload.commit(manifest.with_files(files), self.fence.check)
         self._committed_step = manifest.step
         self.events.write(
             "checkpoint_commit",
             manifest.step,
-            seconds=time.monotonic() - begun - save.work.paused_s,
+            seconds=time.monotonic() - begun - paused_s,
             path=f"{self.store.place}/{folder_name(manifest.step)}",
             bytes=written.bytes,
             reason=manifest.reason,

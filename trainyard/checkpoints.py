@@ -119,7 +119,7 @@ def _newest_good(store: CheckpointStore, current: session.Session) -> dict[str, 
             return {"error": f"{store.place}/{folder_name(step)}: {error}"}
         if not defects:
             _resumed(store, current, step, bad)
-            return {"step": step, "metadata": store.manifest(step).trainer.get("metadata", {})}
+            return {"step": step, "metadata": _metadata(store.manifest(step))}
         bad.append(step)
         _report_corrupt(current, step, defects[0])
     return {"error": _all_corrupt(store, bad)} if bad else {"step": None}
@@ -131,7 +131,7 @@ def _resumed(
     for other in bad:
         store.set_aside(other)
     store.mark_known_good(step)
-    current.events.write("resumed", step, from_step=step)
+    current.events.write("resumed", step, from_step=step, source=store.place)
 
 
 def _report_corrupt(current: session.Session, step: int, defect: str) -> None:
@@ -177,6 +177,8 @@ def save(
     messages.mkdir(parents=True, exist_ok=True)
     exchange = _Exchange(hidden, messages, step)
     saving = _Saving.begin(step, metadata, milestone, evaluation_loss, keep_latest, begun)
+    if run.rank == 0:
+        saving.announce()
     try:
         yield hidden
         _flush(hidden)
@@ -210,28 +212,52 @@ def save_async(
     milestone: bool = False,
     evaluation_loss: float | None = None,
     keep_latest: int = KEEP_LATEST,
-) -> None:
+    reason: str = "",
+    files: Mapping[str, bytes] | None = None,
+    timeout_s: float | None = None,
+) -> bool:
     """Start a checkpoint of `state`; return once it is copied. A call of all ranks, with their own state.
 
     `state`: nested dicts, lists and tuples of tensors, DTensors, numbers and text. A tensor that several ranks
     hold is written by one of them; values that are not tensors are rank 0's. The random generators of every
-    rank are saved, too. The other arguments are those of `save`. Waits for a save in flight. A save that
-    failed is printed by the next call, and training goes on; `wait` raises it. Raises TypeError for other
-    values, StaleAttempt if a newer start of this run exists, RuntimeError for ranks without torch.distributed.
+    rank are saved, too. `reason`: one word for lists of checkpoints; `files`: further files of rank 0 by name,
+    such as a tokenizer. The other arguments are those of `save`.
+
+    Waits for a save in flight, at most `timeout_s`, by default half an hour or until a notice ends this process;
+    returns False, without a checkpoint of this step, if that does not end. A save that failed is printed by the
+    next call, and training goes on; `wait` raises it. Raises TypeError for other values, StaleAttempt if a newer
+    start of this run exists, RuntimeError for ranks without torch.distributed.
     """
     begun, before = time.monotonic(), watchdog.enter(SAVE)
     saver = _saver()
-    saving = _Saving.begin(int(step), metadata, milestone, evaluation_loss, keep_latest, begun)
+    saving = _Saving.begin(
+        int(step), metadata, milestone, evaluation_loss, keep_latest, begun, reason=reason
+    )
     try:
-        publish = functools.partial(saving.publish, saver.store)
-        saver.save(state, int(step), publish, saving.failed)
+        return saver.save(
+            state,
+            int(step),
+            saving,
+            files or {},
+            lambda waited_s: waited_s >= (_timeout_s() if timeout_s is None else timeout_s),
+        )
     finally:
         stalls.append(time.monotonic() - begun)
         watchdog.enter(before)
 
 
+def prepare(state: Any) -> None:
+    """Plan the saves of this state and begin to allocate the memory for its copy, so that the first save is not
+    slower than others. A call of all ranks; optional.
+    """
+    _saver().prepare(state)
+
+
 def wait(timeout_s: float | None = None) -> None:
-    """Wait until the save in flight is complete. Raises SaveFailed, StaleAttempt or OSError if it failed."""
+    """Wait until the save in flight is complete. A call of all ranks.
+
+    Raises SaveFailed, StaleAttempt or OSError on all of them if it failed or took longer.
+    """
     if _saver.cache_info().currsize:
         _saver().wait(timeout_s)
 
@@ -239,29 +265,34 @@ def wait(timeout_s: float | None = None) -> None:
 def settle() -> None:
     """Wait for the save in flight, at most until a notice ends this process, and print why it failed."""
     if _saver.cache_info().currsize:
-        try:
-            _saver().report(_timeout_s())
-        except StaleAttempt as error:
-            print(error, file=sys.stderr, flush=True)
+        _saver().settle(_timeout_s())
 
 
-def load(state: Any = None) -> Checkpoint | None:
+def saved_step() -> int:
+    """Return the step of the newest checkpoint that `load` or `save_async` of this start completed; 0 for none."""
+    return _saver().saved_step if _saver.cache_info().currsize else 0
+
+
+def load(
+    state: Any = None, check: Callable[[Mapping[str, Any]], None] | None = None
+) -> Checkpoint | None:
     """Return the newest checkpoint of `save_async` with its state; None if there is no checkpoint.
 
     A call of all ranks. Tensors and DTensors of `state` are filled in place, whatever the layout of the ranks
     that saved them; others are returned whole, on the processor: load these into a model or an optimizer by
     their `load_state_dict`. Random generators continue where this rank's were, if the number of ranks is the
-    same. A corrupt checkpoint is reported and set aside, and the one before it loaded. Raises
+    same. A corrupt checkpoint is reported and set aside, and the one before it loaded. `check`: called with the
+    metadata before anything else is read; raises if this program cannot go on from there. Raises
     NoUsableCheckpoint when all are corrupt or cannot be read here, StateMismatch (`trainyard.tensors.state`)
-    if the state has other tensors.
+    if the state has other tensors, OSError if any rank cannot read.
     """
     current, saver = session.current(), _saver()
     bad: list[int] = []
     for step in reversed(saver.steps()):
         try:
-            found = saver.load(step, state)
+            found = saver.load(step, state, lambda one: check(_metadata(one)) if check else None)
         except UnknownFormat as error:
-            raise NoUsableCheckpoint(f"{saver.store.place}/{folder_name(step)}: {error}") from None
+            raise NoUsableCheckpoint(f"{saver.store.place}/{folder_name(step)}: {error}") from error
         except CorruptCheckpoint as error:
             bad.append(step)
             if run.rank == 0:
@@ -269,11 +300,16 @@ def load(state: Any = None) -> Checkpoint | None:
             continue
         if run.rank == 0:
             _resumed(saver.store, current, step, bad)
-        metadata = found.manifest.trainer.get("metadata", {})
+        metadata = _metadata(found.manifest)
         return Checkpoint(step, run.checkpoints / folder_name(step), metadata, found.state)
     if bad:
         raise NoUsableCheckpoint(_all_corrupt(saver.store, bad))
     return None
+
+
+def _metadata(manifest: Manifest) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = manifest.trainer.get("metadata", {})
+    return found
 
 
 @functools.cache
@@ -315,12 +351,11 @@ class _Saving:
         evaluation_loss: float | None,
         keep_latest: int,
         begun: float,
+        reason: str = "",
     ) -> _Saving:
-        """Announce it. The loss may be a tensor, which does not fit into JSON."""
+        """Return the record of one that begins. The loss may be a tensor, which does not fit into JSON."""
         current = session.current()
-        reason = NOTICE if notice.requested() else "program"
-        if run.rank == 0:
-            current.events.write("checkpoint_begin", step, reason=reason)
+        reason = reason or (NOTICE if notice.requested() else "program")
         record = Manifest(
             step=step,
             reason=reason,
@@ -336,12 +371,29 @@ class _Saving:
         )
         return cls(current, record, keep_latest, begun)
 
+    @property
+    def attempt(self) -> int:
+        """Which start of the run saves."""
+        return self.record.attempt
+
+    def waited(self, seconds: float) -> None:
+        """Record for how long it has waited for the save before."""
+        self.current.events.write("checkpoint_waited", self.record.step, seconds=seconds)
+
+    def announce(self) -> None:
+        """Record that it has begun, and make the metrics durable up to its step. Raises OSError."""
+        step, reason = self.record.step, self.record.reason
+        self.current.events.write("checkpoint_begin", step, reason=reason)
+        for log in session.metrics:
+            log.sync()
+
     def publish(
         self,
         store: CheckpointStore,
         upload: Upload,
         files: dict[str, FileRecord],
         nodes: list[dict[str, str]],
+        paused_s: float = 0.0,
     ) -> None:
         """Publish it and delete what is not kept. Raises StaleAttempt, OSError."""
         self.record.trainer["nodes"] = nodes
@@ -349,7 +401,7 @@ class _Saving:
         self.current.events.write(
             "checkpoint_commit",
             self.record.step,
-            seconds=time.monotonic() - self.begun,
+            seconds=time.monotonic() - self.begun - paused_s,
             path=f"{store.place}/{folder_name(self.record.step)}",
             bytes=written.bytes,
             reason=self.record.reason,
@@ -363,7 +415,10 @@ class _Saving:
         """Record why it was given up."""
         if run.rank == 0:
             text = " ".join(str(error).split())
-            self.current.events.write("checkpoint_failed", self.record.step, error=text)
+            seconds = time.monotonic() - self.begun
+            self.current.events.write(
+                "checkpoint_failed", self.record.step, seconds=seconds, error=text
+            )
 
 
 Publish = Callable[[dict[str, FileRecord], list[dict[str, str]]], None]

@@ -100,9 +100,9 @@ class _Reporter:
     def __init__(self, folder: Path, step: int) -> None:
         current = session.current()
         self._attempt = current.fence.attempt
-        self._log: MetricsLog | None = MetricsLog(
-            folder / contract.METRICS_FILE, step - 1, enabled=True
-        )
+        log = MetricsLog(folder / contract.METRICS_FILE, step - 1, enabled=True)
+        session.metrics.append(log)
+        self._log: MetricsLog | None = log
         self._totals = Totals()
         self._step, self._moment = step - 1, time.monotonic()
         self._close = _serve(folder, self._totals, current)

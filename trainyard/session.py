@@ -6,12 +6,13 @@ import functools
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from trainyard import shared_files
 from trainyard.contract import EVENTS_FILE, START_TIMEOUT_S
 from trainyard.restart_budget import restarts_in_pod
 from trainyard.run_info import run
-from trainyard.run_logs import EventLog
+from trainyard.run_logs import EventLog, MetricsLog
 from trainyard.store import factory
 from trainyard.store.fence import ATTEMPTS_DIR
 from trainyard.store.interface import CheckpointStore, Fence
@@ -34,6 +35,8 @@ class Session:
         return self.folder / ATTEMPTS_DIR / f".start-{shared_files.start_id()}"
 
 
+metrics: Final[list[MetricsLog]] = []
+"""Made durable before each checkpoint, so that its steps are recorded."""
 _claims = 1
 """How often this start of the program has claimed a number; equal on all ranks."""
 _number: int | None = None

@@ -168,7 +168,7 @@ def test_a_leader_that_cannot_publish_aborts_and_reports_the_cause_to_all_ranks(
     other.send(1, {"g": RECORD})
     notes: list[str] = []
 
-    def publish(_: object, files: dict[str, FileRecord]) -> None:
+    def publish(_: object, files: dict[str, FileRecord], paused_s: float) -> None:
         assert files == {"f": RECORD, "g": RECORD}
         raise OSError("manifest")
 
@@ -186,6 +186,6 @@ def test_a_leader_that_fails_before_writing_reports_it_to_all_ranks() -> None:
         raise OSError("events")
 
     with pytest.raises(OSError, match="events"):
-        part(Place([])).lead(leader, 1, full_disk, lambda upload, files: None)
+        part(Place([])).lead(leader, 1, full_disk, lambda *_: None)
     with pytest.raises(SaveFailed, match=r"^events$"):
         other.receive(1)

@@ -131,6 +131,81 @@ def test_a_rank_that_cannot_write_costs_the_checkpoint_and_not_the_run(tmp_path:
     assert failed == [2, 3]
 
 
+UNREACHABLE = """
+from trainyard.tensors import saver
+def unreachable(*_):
+    raise OSError(5, "Input/output error")
+if rank == 1:
+    saver.load_tensors = unreachable
+model.requires_grad_(False)
+try:
+    trainyard.checkpoints.load(checkpointer._state())
+except OSError as error:
+    print("load:", error)
+trainyard.checkpoints.wait()
+step = steps
+"""
+
+
+def test_a_rank_that_cannot_read_stops_all_ranks_at_once(tmp_path: Path) -> None:
+    train(tmp_path, steps=1)
+    outputs = train(tmp_path, steps=1, fault=UNREACHABLE)
+    assert state_of(outputs[0], "load: ") == "[Errno 5] Input/output error (rank 1)"
+    assert state_of(outputs[1], "load: ") == "[Errno 5] Input/output error"
+    assert not [one for one in events(tmp_path) if one["event"] == "checkpoint_corrupt"]
+
+
+REFUSES = """
+import torch
+def check(metadata):
+    raise ValueError(f"the checkpoint has {metadata['note']}")
+weight = torch.full((2, 3), 7.0)
+try:
+    trainyard.checkpoints.load({"model": {"weight": weight}}, check)
+except ValueError as error:
+    print(error, weight.unique().tolist())
+"""
+
+
+def test_a_program_refuses_a_checkpoint_before_its_tensors_are_overwritten(tmp_path: Path) -> None:
+    run(SAVE, tmp_path)
+    (output,) = run(REFUSES, tmp_path, gang="2")
+    assert output == "the checkpoint has x [7.0]\n"
+
+
+STUCK = """
+import threading, torch
+from trainyard.store import posix
+free, commit = threading.Event(), posix.PosixUpload.commit
+def held(self, *given):
+    assert free.wait(60)
+    return commit(self, *given)
+posix.PosixUpload.commit = held
+state = {"x": torch.ones(3)}
+trainyard.checkpoints.prepare(state)
+print(trainyard.checkpoints.save_async(state, 1), trainyard.checkpoints.save_async(state, 2, timeout_s=0.1))
+try:
+    trainyard.checkpoints.wait(0.1)
+except OSError as error:
+    print(error)
+free.set()
+trainyard.checkpoints.wait()
+print(trainyard.checkpoints.saved_step())
+"""
+
+
+def test_a_save_that_storage_delays_is_not_waited_for_longer_than_asked(tmp_path: Path) -> None:
+    (output,) = run(STUCK, tmp_path)
+    assert output.splitlines() == [
+        "True False",
+        "step 1 not written within 0 s",
+        "1",
+        "checkpoint step-00000002 not written: the checkpoint before it is still being written",
+    ]
+    names = [(one["event"], one["step"]) for one in events(tmp_path)]
+    assert ("checkpoint_waited", 2) in names and ("checkpoint_failed", 2) in names
+
+
 STALE = """
 import torch
 trainyard.checkpoints.save_async({"x": torch.ones(3)}, 1)
@@ -165,7 +240,9 @@ optimizer.step()
 trainyard.checkpoints.save_async({
     "model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 3,
     "history": [(1, 0.5), None, {"best": "a"}], 5: torch.tensor(7, dtype=torch.int8),
-}, step=9, metadata={"note": "x"})
+}, step=9, metadata={"note": "x"}, reason="test", files={"tokenizer.json": b"{}"})
+trainyard.checkpoints.wait()
+print("saved", trainyard.checkpoints.saved_step())
 trainyard.finished()
 """
 LOAD = """
@@ -174,7 +251,8 @@ model = torch.nn.Linear(3, 2)
 optimizer = torch.optim.AdamW(model.parameters())
 found = trainyard.checkpoints.load({"model": model.state_dict(), "optimizer": {}})
 optimizer.load_state_dict(found.state["optimizer"])
-print(found.step, found.metadata, found.state.get("epoch"), int(optimizer.state_dict()["state"][0]["step"]))
+print(found.step == trainyard.checkpoints.saved_step(), found.metadata, found.state.get("epoch"))
+print(int(optimizer.state_dict()["state"][0]["step"]))
 print(torch.equal(found.state["model"]["weight"], model.weight))
 whole = trainyard.checkpoints.load().state
 print(whole["history"], whole[5], torch.equal(whole["model"]["weight"], model.weight))
@@ -191,7 +269,8 @@ except TypeError as error:
 
 def check_plain(output: str) -> None:
     assert output.splitlines() == [
-        "9 {'note': 'x'} None 1",
+        "True {'note': 'x'} None",
+        "1",
         "True",
         "[(1, 0.5), None, {'best': 'a'}] tensor(7, dtype=torch.int8) True",
         "model/bias: is F32 [2] in the checkpoint, F32 [1] in the state;"

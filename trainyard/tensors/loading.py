@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import torch
 
+from trainyard.objects import ObjectError
 from trainyard.store.interface import CheckpointStore, Source
 from trainyard.store.manifest import Content, CorruptCheckpoint, FileRecord, Manifest
 from trainyard.tensors.layout import Box, Layout, Piece, StoredTensor
@@ -93,6 +94,8 @@ def _read(store: CheckpointStore, manifest: Manifest, name: str, uses: list[_Use
     try:
         with store.open(manifest.step, name) as source:
             _read_in_order(_Hashing(source, name, record), uses)
+    except ObjectError:
+        raise  # a bucket that does not answer is no damage
     except OSError as error:
         raise CorruptCheckpoint(f"{name}: {error.strerror or error}") from None
 

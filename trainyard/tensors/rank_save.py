@@ -11,8 +11,8 @@ from trainyard.store.manifest import FileRecord
 from trainyard.tensors.coordination import SaveCoordinator
 from trainyard.tensors.writer import FileWork
 
-Publish = Callable[[Upload, dict[str, FileRecord]], None]
-"""Called with the files of all ranks; raises when publishing fails."""
+Publish = Callable[[Upload, dict[str, FileRecord], float], None]
+"""Called with the files of all ranks and the seconds of pauses; raises when publishing fails."""
 
 
 class RankSave:
@@ -50,7 +50,7 @@ class RankSave:
         try:
             announce()
             files = self.work.finish()
-            publish(self._upload(), files | coordinator.collect(save))
+            publish(self._upload(), files | coordinator.collect(save), self.work.paused_s)
         except BaseException as error:
             failure = error
             self._abort()
