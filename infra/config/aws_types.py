@@ -8,8 +8,9 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator
 
-from infra.config.errors import invalid
+from infra.config.errors import did_you_mean, invalid, shown
 from infra.config.types import Cidr, Int, Str, matching
+from infra.domain.catalog import ec2
 
 _TAG_VALUE_MAX: Final = 256
 
@@ -113,6 +114,27 @@ def _tag_text(value: str) -> str:
 BUCKET_PREFIX_MAX: Final = 63 - len("-checkpoints")
 """S3's limit less the longest of the suffixes."""
 
+
+def _region(value: str) -> str:
+    if partition := ec2.other_partition(value):
+        raise invalid(
+            "unsupported-partition",
+            "must be a region of the partition aws, such as us-east-1",
+            "choose one",
+            f"is in the partition {partition}, which is not supported",
+        )
+    if value not in ec2.REGIONS:
+        raise invalid(
+            "unknown-name",
+            "must be an AWS region with EKS, such as us-east-1",
+            did_you_mean(value, ec2.REGIONS, "correct it"),
+            f"unknown region {shown(value)}",
+            show_value=False,
+        )
+    return value
+
+
+Region = Annotated[Str, AfterValidator(_region)]
 LogDays = Annotated[Int, AfterValidator(_log_days)]
 Endpoint = Annotated[
     tuple[Annotated[Cidr, AfterValidator(_public_cidr)], ...],

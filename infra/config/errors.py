@@ -60,6 +60,13 @@ class ConfigIssue:
         return "".join(one if one.isprintable() else repr(one)[1:-1] for one in line)
 
 
+def issue(code: str, line: str) -> ConfigIssue:
+    """Return the issue that a line `PATH: what is wrong; what is valid; what to do` describes."""
+    path, _, text = line.partition(": ")
+    problem, valid, action = text.split("; ", 2)
+    return ConfigIssue(path=path, code=code, problem=problem, valid=valid, action=action)
+
+
 class ConfigError(Exception):
     """A configuration that cannot be used; its text has one line per issue."""
 

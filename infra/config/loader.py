@@ -12,11 +12,10 @@ import pydantic
 import yaml
 from pulumi.runtime import config as engine_config
 
+from infra.config import rules
 from infra.config.errors import ConfigError, ConfigIssue, from_pydantic, one_of
 from infra.config.model import StackConfig
-from infra.config.partial import PartialStack
-from infra.config.repair import repaired
-from infra.config.sections.registry import CHECKS
+from infra.config.plaintext_secrets import secrets_in
 from infra.domain import naming
 
 _STACK_FILE_KEYS: Final = frozenset(
@@ -196,21 +195,13 @@ def _decoded(raw: str) -> Any:
 
 
 def parse(values: Mapping[str, Any]) -> StackConfig:
-    """Check a stack's values. Raises ConfigError with every issue."""
-    readable = dict(values)
-    issues: list[ConfigIssue] = []
+    """Check each value by itself, then all of them together. Raises ConfigError with every issue."""
+    issues = list(secrets_in(values, ""))
     try:
-        StackConfig.model_validate(readable)
+        stack = StackConfig.model_validate(dict(values))
     except pydantic.ValidationError as error:
-        issues = from_pydantic(error, StackConfig)
-        readable = repaired(values, error, StackConfig, lambda found: len(_check(found)))
-    issues += _check(readable)
+        raise ConfigError([*from_pydantic(error, StackConfig), *issues]) from None
+    issues = [*rules.check(stack), *issues]
     if issues:
         raise ConfigError(issues)
-    return StackConfig.model_validate(readable)
-
-
-def _check(values: Mapping[str, Any]) -> list[ConfigIssue]:
-    """Return the issues of all checks, as far as the values can be read."""
-    stack = PartialStack(values)
-    return [issue for check in CHECKS for issue in check(stack)]
+    return stack

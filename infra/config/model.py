@@ -119,18 +119,23 @@ class StackConfig(StrictModel):
     """The run page in the cluster, for users who sign in. Default: none; `trainyard ui` serves it to its user."""
 
     @property
+    def eks(self) -> EksClusterConfig | None:
+        """Return the cluster that the stack creates on EKS; None for an existing one."""
+        return self.cluster if isinstance(self.cluster, EksClusterConfig) else None
+
+    @property
     def on_aws(self) -> OnAws | None:
         """Return the AWS sections; None for an existing cluster."""
         buckets = self.storage.buckets
-        if isinstance(self.cluster, EksClusterConfig) and self.aws and self.network and buckets:
-            return OnAws(cluster=self.cluster, aws=self.aws, network=self.network, buckets=buckets)
+        if self.eks and self.aws and self.network and buckets:
+            return OnAws(cluster=self.eks, aws=self.aws, network=self.network, buckets=buckets)
         return None
 
     @property
     def protected(self) -> bool:
         """Whether stateful resources are protected from deletion."""
         if self.storage.protect is None:
-            return isinstance(self.cluster, EksClusterConfig)
+            return self.eks is not None
         return self.storage.protect
 
     def pools_of(self, *nodes: Nodes) -> tuple[NodePool, ...]:

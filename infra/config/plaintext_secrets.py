@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from infra.config.errors import ConfigIssue, join
-from infra.config.partial import PartialStack
+from infra.config.errors import ConfigIssue, issue, join
 
 _SECRET_VALUES: Final = re.compile(
     r"AKIA[0-9A-Z]{16}|ASIA[0-9A-Z]{16}|gh[pousr]_[A-Za-z0-9]{30,}|hf_[A-Za-z0-9]{30,}"
@@ -20,14 +19,9 @@ _SECRET_KEYS: Final = re.compile(
 )
 
 
-def check_plaintext_secrets(stack: PartialStack) -> Iterator[ConfigIssue]:
-    """Reject values that look like credentials."""
-    return secrets_in(stack.raw, "")
-
-
 def secrets_in(value: Any, path: str) -> Iterator[ConfigIssue]:
     """Yield an issue for each value in a parsed file that looks like a credential."""
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         if set(value) == {"secure"}:
             return
         for key, inner in value.items():
@@ -44,10 +38,8 @@ def secrets_in(value: Any, path: str) -> Iterator[ConfigIssue]:
 
 
 def _secret(path: str) -> ConfigIssue:
-    return ConfigIssue(
-        path=path,
-        code="plaintext-secret",
-        problem="looks like a secret in plain text",
-        valid="a committed file must not contain secrets",
-        action="put it in a Kubernetes Secret, and rotate it",
+    return issue(
+        "plaintext-secret",
+        f"{path}: looks like a secret in plain text; a committed file must not contain secrets; "
+        "put it in a Kubernetes Secret, and rotate it",
     )

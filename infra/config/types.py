@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime
 from decimal import Decimal
-from typing import Annotated, Any, ClassVar, Final
+from typing import Annotated, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
@@ -37,9 +37,6 @@ class StrictModel(BaseModel):
     """Base of all models of stack and run files."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
-
-    NEUTRAL: ClassVar[Mapping[str, Any]] = {}
-    """Values by key that pass every check, for fields that are missing or invalid."""
 
 
 def _dns_label(value: str) -> str:

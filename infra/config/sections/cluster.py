@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 import pulumi_kubernetes as k8s
 from pydantic import Field
-from pydantic.alias_generators import to_camel
 
 from infra.config.aws_types import Endpoint, KubernetesVersion, LogDays, RoleArn
-from infra.config.errors import ConfigIssue, did_you_mean, one_of, shown
-from infra.config.partial import UNKNOWN, UNKNOWN_ACCOUNT, Check, PartialStack
-from infra.config.sections.aws import read_aws
 from infra.config.types import DnsLabel, Int, Str, StrictModel
-from infra.domain import catalog
-from infra.domain.catalog import Architecture
 
 if TYPE_CHECKING:
     from infra.sites.aws.args import ClusterChoice
@@ -58,8 +52,6 @@ class SystemNodesConfig(StrictModel):
 class EksClusterConfig(StrictModel):
     """An EKS cluster that the stack creates."""
 
-    NEUTRAL: ClassVar[Mapping[str, Any]] = {"name": UNKNOWN}
-
     TAG: ClassVar[str] = "eks"
 
     provider: Literal["eks"]
@@ -99,71 +91,6 @@ def support_warning(cluster: EksClusterConfig) -> str | None:
     )
 
 
-def check_access_roles(stack: PartialStack) -> Iterator[ConfigIssue]:
-    """Require access roles of the stack's account, each listed once."""
-    aws = read_aws(stack)
-    eks = read_eks(stack)
-    if not eks:
-        return
-    seen: dict[str, str] = {}
-    for key in ("admins", "deployers", "viewers", "drift_detectors"):
-        for index, arn in enumerate(getattr(eks, key)):
-            path = f"cluster.{to_camel(key)}[{index}]"
-            account = arn.split(":")[4]
-            if aws and aws.account not in (account, UNKNOWN_ACCOUNT):
-                yield ConfigIssue(
-                    path=path,
-                    code="role-account",
-                    problem=f"a role of account {account}",
-                    valid=f"must be a role of account {aws.account} (aws.account)",
-                    action="name a role of that account, which people of other accounts may assume",
-                )
-            if arn in seen:
-                yield ConfigIssue(
-                    path=path,
-                    code="duplicate",
-                    problem=f"already listed as {seen[arn]}",
-                    valid="roles must be unique: a cluster has one access entry per role",
-                    action="remove one of them",
-                )
-            seen.setdefault(arn, path)
-
-
-def check_system_nodes(stack: PartialStack) -> Iterator[ConfigIssue]:
-    """Require CPU instance types for system nodes, and min <= max."""
-    eks = read_eks(stack)
-    if not eks:
-        return
-    nodes = eks.system_nodes
-    known = catalog.load().types
-    cpu = [t.name for t in known.values() if not t.gpus and t.architecture is Architecture.AMD64]
-    for index, name in enumerate(nodes.instance_types):
-        if name not in cpu:
-            gpus = " with GPUs" if name in known else ""
-            yield ConfigIssue(
-                path=f"cluster.systemNodes.instanceTypes[{index}]",
-                code="system-node-type",
-                problem=f"{shown(name)}{gpus} is not valid for system nodes",
-                valid=f"must be one of {one_of(cpu)}",
-                action=did_you_mean(
-                    name, cpu, "choose one, or add it to infra/domain/catalog.yaml"
-                ),
-            )
-    if nodes.min > nodes.max:
-        yield ConfigIssue(
-            path="cluster.systemNodes.min",
-            code="min-above-max",
-            problem=f"{nodes.min} exceeds max ({nodes.max})",
-            valid="must be at most max",
-            action="lower min or raise max",
-        )
-
-
-def read_eks(stack: PartialStack) -> EksClusterConfig | None:
-    """Return the section of a cluster on EKS."""
-    return stack.section("cluster", EksClusterConfig) if stack.on_eks else None
-
-
 def provider_args(cluster: ExistingClusterConfig) -> k8s.ProviderArgs:
     """Return the provider of an existing cluster; without a path KUBECONFIG names it."""
     return k8s.ProviderArgs(
@@ -193,9 +120,3 @@ def cluster_choice(
         system_min=cluster.system_nodes.min,
         system_max=cluster.system_nodes.max,
     )
-
-
-CHECKS: Final[tuple[Check, ...]] = (
-    check_access_roles,
-    check_system_nodes,
-)

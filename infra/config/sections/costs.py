@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from infra.addons.cost_control import CostControlArgs
-from infra.config.errors import ConfigIssue
-from infra.config.partial import Check, PartialStack
-from infra.config.sections.run_page import images_by_digest
 from infra.config.types import DnsLabel, Image, Int, Size, StrictModel
 
 
@@ -39,20 +36,3 @@ class CostsConfig(StrictModel):
             budgets=budgets,
             prometheus=prometheus,
         )
-
-
-def check_costs(stack: PartialStack) -> Iterator[ConfigIssue]:
-    """Require an image by digest, and Kueue, whose queues it reads and holds."""
-    yield from images_by_digest(stack, "costs", "image")
-    wanted = stack.raw.get("costs") is not None and stack.operators is not None
-    if wanted and not stack.has_operator("kueue"):
-        yield ConfigIssue(
-            path="costs",
-            code="operator-required",
-            problem="operators.kueue is missing",
-            valid="requires Kueue, whose queues it reads and holds",
-            action="add kueue to operators, or remove costs",
-        )
-
-
-CHECKS: Final[tuple[Check, ...]] = (check_costs,)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field
 
-from infra.addons.kube_prometheus_stack import NAME, Grafana, SignIn
-from infra.config.errors import ConfigIssue
-from infra.config.partial import Check, PartialStack
+from infra.addons.kube_prometheus_stack import Grafana, SignIn
 from infra.config.sections.ingress import IngressConfig
 from infra.config.types import DnsLabel, Str, StrictModel, matching
 
@@ -84,60 +81,3 @@ class GrafanaConfig(StrictModel):
             else None,
             ingress=self.ingress.args() if self.ingress else None,
         )
-
-
-def section_of(stack: PartialStack) -> dict[str, Any]:
-    """Return the section `observability`, empty if it is missing or invalid."""
-    section = stack.raw.get("observability")
-    return section if isinstance(section, dict) else {}
-
-
-def _operator(stack: PartialStack) -> dict[str, Any] | None:
-    operators = stack.raw.get("operators")
-    found = operators.get(NAME) if isinstance(operators, dict) else None
-    return found if isinstance(found, dict) else None
-
-
-def check_grafana_admin(stack: PartialStack) -> Iterator[ConfigIssue]:
-    """Require a Secret for Grafana's admin password instead of the chart's default."""
-    grafana = section_of(stack).get("grafana")
-    operator = _operator(stack) or {}
-    if not isinstance(grafana, dict) or operator.get("provided") is not False:
-        return
-    if grafana.get("adminSecretName") is None:
-        yield ConfigIssue(
-            path="observability.grafana.adminSecretName",
-            code="missing",
-            problem="missing",
-            valid="must name a Secret in namespace monitoring with the keys admin-user "
-            "and admin-password",
-            action="add it, and create the Secret during the first update, once the namespace exists",
-        )
-
-
-def check_grafana_ways_in(stack: PartialStack) -> Iterator[ConfigIssue]:
-    """Require that the stack installs the Grafana that people enter, and that they sign in by name."""
-    grafana = section_of(stack).get("grafana")
-    if not isinstance(grafana, dict):
-        return
-    if "ingress" in grafana and "signIn" not in grafana:
-        yield ConfigIssue(
-            path="observability.grafana.ingress",
-            code="ingress-without-sign-in",
-            problem="opens Grafana to a network with the administrator's password only",
-            valid="requires observability.grafana.signIn",
-            action="add signIn, or remove ingress and forward a port",
-        )
-    installed = (_operator(stack) or {}).get("provided") is False
-    for key in ("signIn", "ingress"):
-        if key in grafana and _operator(stack) is not None and not installed:
-            yield ConfigIssue(
-                path=f"observability.grafana.{key}",
-                code="not-installed",
-                problem=f"operators.{NAME} is provided by the cluster",
-                valid="requires a Grafana that the stack installs",
-                action=f"remove it, or set provided: false of operators.{NAME}",
-            )
-
-
-CHECKS: Final[tuple[Check, ...]] = (check_grafana_admin, check_grafana_ways_in)

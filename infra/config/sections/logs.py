@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from typing import Annotated, Any, Final
+from collections.abc import Iterable
+from typing import Annotated, Final
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
 
 from infra.addons.fluent_bit import CloudWatch, Destination, Endpoint, FluentBitArgs, Loki
 from infra.config.aws_types import LogDays
-from infra.config.errors import ConfigIssue, invalid
-from infra.config.partial import UNKNOWN, Check, PartialStack
+from infra.config.errors import invalid
 from infra.config.types import DnsLabel, Str, StrictModel
 from infra.domain.pools import NodePool
 
@@ -96,61 +95,6 @@ class LogsConfig(StrictModel):
     """A Loki server."""
 
 
-_PLACES: Final = ("cloudwatch", "loki")
-
-
-def _shipper(stack: PartialStack) -> Any:
-    section = (stack.operators or {}).get("fluentBit")
-    return section.get("provided") if isinstance(section, dict) else None
-
-
-def check_single_log_destination(stack: PartialStack) -> Iterator[ConfigIssue]:
-    """Require one destination; CloudWatch only on EKS, whose pods have a role for it."""
-    section = stack.raw.get("logs")
-    if not isinstance(section, dict):
-        return
-    named = [place for place in _PLACES if section.get(place) is not None]
-    if len(named) != 1:
-        yield ConfigIssue(
-            path="logs",
-            code="log-destination",
-            problem=f"{' and '.join(named)} are set" if named else "no destination is set",
-            valid="exactly one of cloudwatch and loki is required",
-            action="remove the others" if named else "add one, or remove logs",
-        )
-    elif named == ["cloudwatch"] and stack.provider == "existing":
-        yield ConfigIssue(
-            path="logs.cloudwatch",
-            code="aws-only",
-            problem="cloudwatch requires a cluster on AWS",
-            valid="must be loki where cluster.provider is existing",
-            action="use loki",
-        )
-
-
-def check_log_shipper(stack: PartialStack) -> Iterator[ConfigIssue]:
-    """Require a shipper for a destination, and a destination for a shipper."""
-    if not isinstance((stack.operators or {"fluentBit": UNKNOWN}).get("fluentBit"), dict | None):
-        return  # The operator is invalid, which is reported.
-    provided = _shipper(stack)
-    if stack.raw.get("logs") is not None and provided is not False:
-        yield ConfigIssue(
-            path="logs",
-            code="log-shipper-missing",
-            problem="no log shipper is installed",
-            valid="requires operators.fluentBit: {provided: false}",
-            action="add that to operators, or remove logs",
-        )
-    elif stack.raw.get("logs") is None and provided is False and stack.provider == "existing":
-        yield ConfigIssue(
-            path="logs",
-            code="log-destination",
-            problem="missing, but operators.fluentBit is installed",
-            valid="fluentBit requires a destination: loki",
-            action="add it, or remove fluentBit from operators",
-        )
-
-
 def group(section: LogsConfig | None) -> CloudWatchConfig | None:
     """Return the log group of a shipper on AWS; None where logs go elsewhere."""
     return section.cloudwatch if section else CloudWatchConfig()
@@ -177,9 +121,3 @@ def shipper(
 def _destination(section: LogsConfig | None) -> Destination:
     assert section is not None and section.loki is not None
     return Loki(endpoint=section.loki.endpoint, tenant=section.loki.tenant or "")
-
-
-CHECKS: Final[tuple[Check, ...]] = (
-    check_single_log_destination,
-    check_log_shipper,
-)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, Any, ClassVar, Final
+from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field
 
 from infra.config.aws_types import ReservationId
-from infra.config.errors import ConfigIssue, did_you_mean, invalid, one_of, shown
-from infra.config.partial import UNKNOWN, UNNAMED, Check, PartialStack, duplicates
+from infra.config.errors import did_you_mean, invalid, one_of, shown
 from infra.config.types import (
     Bool,
     DnsLabel,
@@ -95,6 +93,22 @@ Adapter = Annotated[
 ]
 
 
+def _instance_type(value: str) -> str:
+    known = catalog.load().types
+    if value not in known:
+        raise invalid(
+            "unknown-instance-type",
+            f"must be one of {one_of(known)}",
+            did_you_mean(value, known, "choose one, or add it to infra/domain/catalog.yaml"),
+            f"unknown instance type {shown(value)}",
+            show_value=False,
+        )
+    return value
+
+
+InstanceTypeName = Annotated[Str, AfterValidator(_instance_type)]
+
+
 class FabricConfig(StrictModel):
     """Network facts of existing nodes."""
 
@@ -127,20 +141,13 @@ _NO_TAINT: Final = Taint(key="", value="")
 class PoolConfig(StrictModel):
     """One node pool; see infra.domain.pools."""
 
-    NEUTRAL: ClassVar[Mapping[str, Any]] = {
-        "capacity": "on-demand",
-        "instanceTypes": [UNKNOWN],
-        "max": NODES_MAX,
-        "zone": UNKNOWN,
-    }
-
     name: DnsLabel = Field(description="a DNS label")
     """Name of the pool; teams refer to it in `guaranteed`."""
     workload: Workload = Workload.GPU_TRAINING
     """`gpu-training` pools run training and are queued for; `cpu` pools run other workloads."""
     capacity: Capacity = Field(description="spot or on-demand")
     """Purchase model of the nodes."""
-    instance_types: tuple[Str, ...] = Field(
+    instance_types: tuple[InstanceTypeName, ...] = Field(
         min_length=1, description="a list of instance types of infra/domain/catalog.yaml"
     )
     """Instance types of its nodes; several make spot capacity easier to obtain."""
@@ -157,7 +164,7 @@ class PoolConfig(StrictModel):
     """Transport of collectives between its nodes."""
     fabric: FabricConfig | None = None
     """Network facts of existing nodes. Default: unknown."""
-    labels: dict[LabelKey, LabelValue] = Field(default={})
+    extra_labels: dict[LabelKey, LabelValue] = Field(default={}, alias="labels")
     """Additional labels of its nodes."""
     root_gib: Int = Field(default=ROOT_GIB, ge=50, le=16384, alias="rootGiB")
     """Size of a node's root volume in GiB."""
@@ -186,7 +193,7 @@ class PoolConfig(StrictModel):
             network=self.network,
             taint_key=gpu_taint.key,
             taint_value=gpu_taint.value,
-            extra_labels=self.labels,
+            extra_labels=self.extra_labels,
             region=ec2.region_of_zone(self.zone) or catalog.DEFAULT_REGION,
             root_gib=self.root_gib,
             placement_group=self.placement_group,
@@ -195,140 +202,3 @@ class PoolConfig(StrictModel):
             max_unavailable=self.max_unavailable,
             fabric=self.fabric.fabric if self.fabric else UNKNOWN_FABRIC,
         )
-
-
-def check_pool_sizes(stack: PartialStack) -> Iterator[ConfigIssue]:
-    """Require min <= max."""
-    for index, pool in read_pools(stack):
-        if pool.min > pool.max:
-            yield ConfigIssue(
-                path=f"nodePools[{index}].min",
-                code="min-above-max",
-                problem=f"{pool.min} exceeds max ({pool.max})",
-                valid="must be at most max",
-                action="lower min or raise max",
-            )
-
-
-def check_instance_types(stack: PartialStack) -> Iterator[ConfigIssue]:
-    """Require known instance types that match the pool's workload and network."""
-    known = catalog.load().types
-    for index, pool in read_pools(stack):
-        for place, name in enumerate(pool.instance_types):
-            path = f"nodePools[{index}].instanceTypes[{place}]"
-            if name not in known and _is_named(stack, index, place):
-                yield ConfigIssue(
-                    path=path,
-                    code="unknown-instance-type",
-                    problem=f"unknown instance type {shown(name)}",
-                    valid=f"must be one of {one_of(known)}",
-                    action=did_you_mean(
-                        name, known, "choose one, or add it to infra/domain/catalog.yaml"
-                    ),
-                )
-            elif name in known:
-                yield from _fits_pool(path, pool, name)
-
-
-def _is_named(stack: PartialStack, index: int, place: int) -> bool:
-    """Return whether the file itself has an instance type there, not a neutral value."""
-    named = stack.raw["nodePools"][index].get("instanceTypes")
-    return isinstance(named, list) and place < len(named) and isinstance(named[place], str)
-
-
-def _fits_pool(path: str, pool: PoolConfig, name: str) -> Iterator[ConfigIssue]:
-    instance = catalog.load().types[name]
-    if pool.workload is Workload.GPU_TRAINING and not instance.gpus:
-        yield ConfigIssue(
-            path=path,
-            code="type-without-gpu",
-            problem=f"{shown(name)} has no GPU",
-            valid="a gpu-training pool requires instance types with GPUs",
-            action="choose a GPU type, or set workload: cpu",
-        )
-    elif pool.workload is Workload.CPU and instance.gpus:
-        yield ConfigIssue(
-            path=path,
-            code="type-with-gpu",
-            problem=f"{shown(name)} has {instance.gpus} {'GPU' if instance.gpus == 1 else 'GPUs'}",
-            valid="a cpu pool requires instance types without GPUs",
-            action="choose a CPU type, or set workload: gpu-training",
-        )
-    elif pool.network is Network.EFA and not instance.efa_cards:
-        yield ConfigIssue(
-            path=path,
-            code="type-without-efa",
-            problem=f"{shown(name)} does not support EFA",
-            valid="network: efa requires instance types with EFA",
-            action="choose another type, or set network: tcp",
-        )
-
-
-def check_labels(stack: PartialStack) -> Iterator[ConfigIssue]:
-    """Reject extra labels that the platform or Kubernetes reserves."""
-    for index, pool in read_pools(stack):
-        if any(name not in catalog.load().types for name in pool.instance_types):
-            continue
-        bare = pool.model_copy(update={"labels": {}}).pool()
-        own = {*bare.labels(), naming.GPU_MODEL, naming.INSTANCE_TYPE, naming.HOSTNAME}
-        made = pool.nodes in (Nodes.MANAGED, Nodes.KARPENTER)
-        for key in pool.labels:
-            if made and key not in own and naming.is_reserved_domain(key.rpartition("/")[0]):
-                yield ConfigIssue(
-                    path=f"nodePools[{index}].labels.{key}",
-                    code="reserved-domain",
-                    problem="nodes may not set labels of this domain themselves",
-                    valid="must have no domain, or a domain of your own",
-                    action="rename it",
-                )
-            if key in own:
-                yield ConfigIssue(
-                    path=f"nodePools[{index}].labels.{key}",
-                    code="reserved-label",
-                    problem="the platform sets this label",
-                    valid="must be another label",
-                    action="remove it",
-                )
-
-
-def read_pools(stack: PartialStack) -> Sequence[tuple[int, PoolConfig]]:
-    """Return the node pools with their indexes in the file."""
-    return stack.items("nodePools", PoolConfig)
-
-
-def pool_names(stack: PartialStack) -> frozenset[str]:
-    """Return the names of all pools."""
-    return frozenset(pool.name for _, pool in read_pools(stack))
-
-
-def pools_named(stack: PartialStack) -> bool:
-    """Return whether every pool has a valid name; else references to pools are not checked."""
-    pools = read_pools(stack)
-    return bool(pools) and not any(pool.name.startswith(UNNAMED) for _, pool in pools)
-
-
-def gpu_pool(stack: PartialStack, name: str) -> tuple[int, PoolConfig] | None:
-    """Return the first GPU pool of a name, with its index."""
-    for index, pool in read_pools(stack):
-        if pool.name == name:
-            return (index, pool) if pool.workload is Workload.GPU_TRAINING else None
-    return None
-
-
-def all_types_known(stack: PartialStack) -> bool:
-    """Return whether there are pools, and the catalog knows all their instance types."""
-    known, pools = catalog.load().types, read_pools(stack)
-    return bool(pools) and all(name in known for _, pool in pools for name in pool.instance_types)
-
-
-def check_unique_pool_names(stack: PartialStack) -> Iterator[ConfigIssue]:
-    """Require unique names of pools."""
-    return duplicates("nodePools", [(index, pool.name) for index, pool in read_pools(stack)])
-
-
-CHECKS: Final[tuple[Check, ...]] = (
-    check_unique_pool_names,
-    check_pool_sizes,
-    check_instance_types,
-    check_labels,
-)

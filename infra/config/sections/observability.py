@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Annotated, Any, Final
+from collections.abc import Collection, Mapping, Sequence
+from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from infra.addons.kube_prometheus_stack import NAME, KubePrometheusStackArgs
-from infra.config.errors import ConfigIssue, did_you_mean, one_of, shown
-from infra.config.partial import Check, PartialStack
-from infra.config.sections import grafana
-from infra.config.sections.grafana import GrafanaConfig, Https, section_of
-from infra.config.sections.teams.model import read_teams, teams_named
+from infra.addons.kube_prometheus_stack import KubePrometheusStackArgs
+from infra.config.sections.grafana import GrafanaConfig, Https
 from infra.config.types import DnsLabel, Int, Number, Size, Str, StrictModel, matching
 from infra.domain import prices, quantity
 from infra.domain.pools import NodePool
@@ -94,73 +90,6 @@ class ObservabilityConfig(StrictModel):
     name the page's path."""
 
 
-def _receivers(stack: PartialStack) -> Iterator[tuple[str, dict[str, Any]]]:
-    receivers = section_of(stack).get("receivers")
-    for index, receiver in enumerate(receivers if isinstance(receivers, list) else []):
-        if isinstance(receiver, dict):
-            yield f"observability.receivers[{index}]", receiver
-
-
-def check_prometheus_installed(stack: PartialStack) -> Iterator[ConfigIssue]:
-    """Require the operator whose objects the section creates."""
-    if section_of(stack) and stack.operators is not None and NAME not in stack.operators:
-        yield ConfigIssue(
-            path="observability",
-            code="operator-required",
-            problem=f"operators.{NAME} is missing",
-            valid=f"requires operators.{NAME}, whose objects it creates",
-            action=f"add {NAME} to operators, with provided: true if the cluster has it",
-        )
-
-
-def check_receivers(stack: PartialStack) -> Iterator[ConfigIssue]:
-    """Require unique names, known teams, and a channel for Slack only."""
-    teams = sorted({team.name for _, team in read_teams(stack)})
-    first: dict[str, str] = {}
-    for path, receiver in _receivers(stack):
-        name = receiver.get("name")
-        if isinstance(name, str) and first.setdefault(name, path) != path:
-            yield ConfigIssue(
-                path=f"{path}.name",
-                code="duplicate",
-                problem=f"{shown(name)} is already used by {first[name]}",
-                valid="names must be unique",
-                action="rename one of them",
-            )
-        team = receiver.get("team")
-        if team is not None and team not in teams and teams_named(stack):
-            yield ConfigIssue(
-                path=f"{path}.team",
-                code="unknown-name",
-                problem=f"unknown team {shown(team)}",
-                valid=f"must be one of {one_of(teams)}",
-                action=did_you_mean(
-                    str(team), teams, "name a team, or remove it to receive the platform's alerts"
-                ),
-            )
-        yield from _slack_channel(path, receiver)
-
-
-def _slack_channel(path: str, receiver: dict[str, Any]) -> Iterator[ConfigIssue]:
-    kind, channel = receiver.get("kind"), receiver.get("channel")
-    if kind == "slack" and channel is None:
-        yield ConfigIssue(
-            path=f"{path}.channel",
-            code="missing",
-            problem="missing",
-            valid="kind: slack requires a channel such as '#gpu-alerts'",
-            action="add it",
-        )
-    elif kind in ("pagerduty", "webhook") and channel is not None:
-        yield ConfigIssue(
-            path=f"{path}.channel",
-            code="channel-without-slack",
-            problem=f"{shown(channel)} is not used by kind: {kind}",
-            valid="requires kind: slack",
-            action="remove it",
-        )
-
-
 def release(
     section: ObservabilityConfig, cluster: str, default_class: str
 ) -> KubePrometheusStackArgs:
@@ -225,10 +154,3 @@ def component_args(
         prometheus_clients=prometheus_clients,
         isolated=isolated,
     )
-
-
-CHECKS: Final[tuple[Check, ...]] = (
-    check_prometheus_installed,
-    *grafana.CHECKS,
-    check_receivers,
-)

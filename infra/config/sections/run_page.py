@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field
 
 from infra.addons.run_page import RunPageArgs
-from infra.config.errors import ConfigIssue, shown
-from infra.config.partial import Check, PartialStack
 from infra.config.sections.grafana import Https
 from infra.config.sections.ingress import IngressConfig
-from infra.config.types import SOURCE_SUFFIX, DnsLabel, Image, Str, StrictModel, matching
+from infra.config.types import DnsLabel, Image, Str, StrictModel, matching
 
 _CLAIM: Final = matching("claim", r"[\w:./-]{1,200}", "the name of a claim, such as email")
 _TEXT: Final = matching("text", r"[\x21-\x7e]{1,300}", "printable characters without spaces")
@@ -65,26 +62,3 @@ class RunPageConfig(StrictModel):
             prometheus=prometheus,
             ingress=self.ingress.args() if self.ingress else None,
         )
-
-
-def images_by_digest(stack: PartialStack, section: str, *keys: str) -> Iterator[ConfigIssue]:
-    """Require digests: these images are not built from this checkout."""
-    found: Any = stack.raw.get(section)
-    for key in keys:
-        image = found.get(key) if isinstance(found, dict) else None
-        if isinstance(image, str) and image.endswith(SOURCE_SUFFIX):
-            yield ConfigIssue(
-                path=f"{section}.{key}",
-                code="image-without-digest",
-                problem=f"{shown(image)} is built from this checkout",
-                valid="must be REPOSITORY@sha256:DIGEST",
-                action="push the image and pin the digest that the registry shows",
-            )
-
-
-def check_page_images(stack: PartialStack) -> Iterator[ConfigIssue]:
-    """Require images by digest."""
-    yield from images_by_digest(stack, "runPage", "image", "proxyImage")
-
-
-CHECKS: Final[tuple[Check, ...]] = (check_page_images,)

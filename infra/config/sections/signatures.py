@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field
 
 from infra.addons.signatures import Keyless, KmsKey, Signer
-from infra.config.errors import ConfigIssue
-from infra.config.partial import Check, PartialStack
 from infra.config.types import Str, StrictModel, matching
 
 _KMS_KEY: Final = r"arn:aws:kms:[a-z0-9-]+:[0-9]{12}:key/[0-9a-f-]{36}"
@@ -61,30 +58,3 @@ class SignaturesConfig(StrictModel):
         if self.keyless:
             return Keyless(issuer=self.keyless.issuer, subject=self.keyless.subject)
         return KmsKey(uri=f"awskms:///{self.kms_key}")
-
-
-def check_single_signer(stack: PartialStack) -> Iterator[ConfigIssue]:
-    """Require one signer; a KMS key requires a role that only EKS gives to pods."""
-    section: Any = stack.raw.get("signatures")
-    if not isinstance(section, dict):
-        return
-    named = [key for key in ("keyless", "kmsKey") if section.get(key) is not None]
-    if len(named) != 1:
-        yield ConfigIssue(
-            path="signatures",
-            code="single-signer",
-            problem=f"{' and '.join(named)} are set" if named else "no signer is set",
-            valid="exactly one of keyless and kmsKey is required",
-            action="remove one of them" if named else "add one, or remove signatures",
-        )
-    elif named == ["kmsKey"] and stack.provider == "existing":
-        yield ConfigIssue(
-            path="signatures.kmsKey",
-            code="aws-only",
-            problem="a KMS key requires a cluster on AWS",
-            valid="must be keyless where cluster.provider is existing",
-            action="set keyless",
-        )
-
-
-CHECKS: Final[tuple[Check, ...]] = (check_single_signer,)

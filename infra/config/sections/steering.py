@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Annotated, Any, Final
 
 from pydantic import Field
 
-from infra.config.errors import ConfigIssue
-from infra.config.partial import Check, PartialStack
-from infra.config.sections.run_page import images_by_digest
 from infra.config.types import Image, Int, Number, StrictModel
 
 _HOUR_S: Final = 3600.0
@@ -41,30 +37,3 @@ class SteeringConfig(StrictModel):
             "windowSeconds": self.within_hours * _HOUR_S,
             "emptySeconds": self.empty_hours * _HOUR_S,
         }
-
-
-def check_steering(stack: PartialStack) -> Iterator[ConfigIssue]:
-    """Require an image by digest, and Kueue, whose Workloads it writes."""
-    yield from images_by_digest(stack, "steering", "image")
-    wanted = stack.raw.get("steering") is not None and stack.operators is not None
-    if wanted and not stack.has_operator("kueue"):
-        yield ConfigIssue(
-            path="steering",
-            code="operator-required",
-            problem="operators.kueue is missing",
-            valid="requires Kueue, between whose flavors it moves runs",
-            action="add kueue to operators, or remove steering",
-        )
-    section = stack.section("steering", SteeringConfig)
-    cordons = section is not None and section.cordon_named_nodes
-    if cordons and stack.operators is not None and not stack.has_operator("kubePrometheusStack"):
-        yield ConfigIssue(
-            path="steering.cordonNamedNodes",
-            code="operator-required",
-            problem="operators.kubePrometheusStack is missing",
-            valid="requires Prometheus, in which runs name ranks",
-            action="add kubePrometheusStack to operators, or remove cordonNamedNodes",
-        )
-
-
-CHECKS: Final[tuple[Check, ...]] = (check_steering,)

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
 from infra.config.aws_types import BucketPrefix
-from infra.config.errors import ConfigIssue
-from infra.config.partial import Check, PartialStack
-from infra.config.sections.node_pools import (
-    read_pools,
-)
 from infra.config.types import Bool, DnsLabel, Int, Size, Str, StrictModel
 from infra.domain import naming
 from infra.domain.storage import NamedStorageClass, VolumeSizes
@@ -56,8 +50,6 @@ class BucketsConfig(StrictModel):
 class StorageConfig(StrictModel):
     """Shared volumes of every team: at most one of storageClass, fsx and efs; else simulated."""
 
-    NEUTRAL: ClassVar[Mapping[str, Any]] = {"checkpoints": "1Gi", "datasets": "1Gi"}
-
     storage_class: DnsLabel | None = None
     """A StorageClass that supports ReadWriteMany, such as shared. Default: none."""
     fsx: FsxConfig | None = None
@@ -82,57 +74,6 @@ class StorageConfig(StrictModel):
         if self.efs:
             return StorageKind.EFS
         return StorageKind.STORAGE_CLASS if self.storage_class else StorageKind.SIMULATED
-
-
-_CHOICES: Final = ("storageClass", "fsx", "efs")
-
-
-def _chosen(stack: PartialStack) -> list[str]:
-    """Return the storage backends that the file names, valid or not."""
-    storage: Any = stack.raw.get("storage")
-    return [key for key in _CHOICES if isinstance(storage, dict) and storage.get(key) is not None]
-
-
-def check_single_storage_backend(stack: PartialStack) -> Iterator[ConfigIssue]:
-    """Allow one storage backend."""
-    chosen = _chosen(stack)
-    if len(chosen) > 1:
-        yield ConfigIssue(
-            path="storage",
-            code="storage-backend",
-            problem=f"{' and '.join(chosen)} are set",
-            valid=f"at most one of {', '.join(_CHOICES)} is valid",
-            action="remove the others",
-        )
-
-
-def check_no_simulated_storage_on_real_nodes(stack: PartialStack) -> Iterator[ConfigIssue]:
-    """Require a storage backend for real nodes, which cannot mount simulated storage."""
-    storage = read_storage(stack)
-    real = any(not pool.nodes.simulated for _, pool in read_pools(stack))
-    if not storage or _chosen(stack) or not real:
-        return
-    if stack.provider == "eks":
-        yield ConfigIssue(
-            path="storage",
-            code="storage-missing",
-            problem="no storage backend is set",
-            valid="a cluster on AWS requires fsx, efs or storageClass",
-            action="add fsx: {zone: ...} for training, or efs: {}",
-        )
-    else:
-        yield ConfigIssue(
-            path="storage.storageClass",
-            code="missing",
-            problem="missing",
-            valid="must be a StorageClass of the cluster that serves ReadWriteMany",
-            action="add it",
-        )
-
-
-def read_storage(stack: PartialStack) -> StorageConfig | None:
-    """Return the section `storage`."""
-    return stack.section("storage", StorageConfig)
 
 
 def volume_sizes(storage: StorageConfig) -> VolumeSizes:
@@ -167,9 +108,3 @@ def storage_choice(storage: StorageConfig) -> LustreChoice | EfsChoice | NamedSt
             zone=storage.fsx.zone, throughput_per_tib=storage.fsx.throughput_per_tib
         )
     return named_storage(storage) or EfsChoice()
-
-
-CHECKS: Final[tuple[Check, ...]] = (
-    check_single_storage_backend,
-    check_no_simulated_storage_on_real_nodes,
-)

@@ -291,19 +291,26 @@ def test_example_stack_is_valid() -> None:
     assert parse(example()).images == {"trainer": IMAGE}
 
 
-def test_all_issues_are_reported_at_once() -> None:
+def test_all_invalid_values_are_reported_at_once_and_then_all_rules() -> None:
     values = copy.deepcopy(example())
-    values["nodePools"][0].update(min="1", instanceTypes=["m6i.xlarge"], name="spot")
+    values["nodePools"][0].update(min="1", instanceTypes=["m6i.xlarge"])
     values["teams"][0].update(name="Bad Name", guaranteed={"spto": 1})
     values["surprise"] = True
+    values["cohort"] = "AKIA0123456789ABCDEF"
     assert codes(issues(values)) == [
+        "cohort: dns-label",
         "nodePools[0].min: wrong-type",
         "teams[0].name: dns-label",
         "surprise: unknown-key",
-        "nodePools[1].name: duplicate",
+        "cohort: plaintext-secret",
+    ]
+    values["nodePools"][0]["min"], values["teams"][0]["name"] = 9, "nlp"
+    del values["surprise"], values["cohort"]
+    values["cohort"] = "training"
+    assert codes(issues(values)) == [
+        "nodePools[0].min: min-above-max",
         "nodePools[0].instanceTypes[0]: type-without-gpu",
         "teams[0].guaranteed.spto: unknown-name",
-        "teams[1].guaranteed.ondemand: unknown-name",
     ]
 
 

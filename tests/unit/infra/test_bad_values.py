@@ -220,9 +220,3 @@ def test_yaml_anchors_are_accepted(tmp_path: Path) -> None:
         "config:\n  nodePools:\n  - &first {name: a, max: 2, zone: z}\n  - {<<: *first, name: b}\n"
     )
     assert stack_values(file)["nodePools"][1] == {"name": "b", "max": 2, "zone": "z"}
-
-
-def test_numeric_key_hides_no_other_issue() -> None:
-    image = f"registry.example.com/trainer{DIGEST}"
-    found = spoilt(existing(), lambda s: s.update(images={1: image}, validation={"image": "x"}))
-    assert codes(issues(found)) == ["images[1]: wrong-type", "validation.image: unknown-name"]

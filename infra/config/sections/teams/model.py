@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Final, Literal
+from collections.abc import Sequence
+from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field
 
 from infra.config.aws_types import role_arn
 from infra.config.errors import invalid
-from infra.config.partial import UNNAMED, PartialStack
 from infra.config.types import (
     Bool,
     Cores,
@@ -287,11 +286,6 @@ class BudgetConfig(StrictModel):
 class TeamConfig(StrictModel):
     """One team."""
 
-    NEUTRAL: ClassVar[Mapping[str, Any]] = {
-        "tier": "research",
-        "quota": {"cpu": "1", "memory": "1Pi", "gpus": 0},
-    }
-
     name: TeamName = Field(description="a DNS label")
     """Name of the team; its namespace is team-NAME."""
     tier: TierName = Field(description="research or production")
@@ -333,17 +327,6 @@ class TeamConfig(StrictModel):
             variables=next((one.env for one in self.secrets if one.name == own.secret_name), ()),
             node_selector={naming.POOL: cpu_pool} if cpu_pool else {},
         )
-
-
-def read_teams(stack: PartialStack) -> Sequence[tuple[int, TeamConfig]]:
-    """Return the teams with their indexes in the file."""
-    return stack.items("teams", TeamConfig)
-
-
-def teams_named(stack: PartialStack) -> bool:
-    """Return whether every team has a valid name; else references to teams are not checked."""
-    teams = read_teams(stack)
-    return bool(teams) and not any(team.name.startswith(UNNAMED) for _, team in teams)
 
 
 def queue_teams(teams: Sequence[TeamConfig]) -> tuple[QueueTeam, ...]:
