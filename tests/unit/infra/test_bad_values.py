@@ -13,7 +13,7 @@ from infra.config import parse, stack_values
 from infra.config.__main__ import main
 from infra.domain import naming
 from tests.golden.example_runs import stack_values as existing
-from tests.unit.infra.config_issues import check_issues, codes, issues
+from tests.unit.infra.config_issues import check_issues
 from tests.unit.infra.example_eks import stack_values as eks
 
 Values = dict[str, Any]
