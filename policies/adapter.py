@@ -17,17 +17,7 @@ from pulumi_policy import (
     StackValidationPolicy,
 )
 from pulumi_policy.proxy import UnknownValueError
-from rules.catalog import unknown_properties
-from rules.model import (
-    UNKNOWN,
-    Config,
-    Resource,
-    ResourceRule,
-    Rule,
-    StackRule,
-    defaults,
-    merge_inputs,
-)
+from rules.model import UNKNOWN, Resource, ResourceRule, Rule, StackRule, merge_inputs
 
 _STACK = "pulumi:pulumi:Stack"
 """Every deployment has exactly one, so policy configuration errors are reported on it."""
@@ -77,51 +67,39 @@ def _resource(found: ResourceValidationArgs | PolicyResource) -> Resource:
     )
 
 
-def _config(rule: Rule, given: Config) -> Config:
-    return {**defaults(rule.schema), **plain(given)}
-
-
-def _resource_policy(rule: ResourceRule) -> ResourceValidationPolicy:
-    def validate(args: ResourceValidationArgs, report: ReportViolation) -> None:
-        config = _config(rule, args.get_config())
-        if args.resource_type == _STACK:
-            for mistake in unknown_properties(rule, config):
-                report(str(mistake), None)
-        for violation in rule.check(_resource(args), config):
-            report(str(violation), None)
-
-    return ResourceValidationPolicy(
-        name=rule.name,
-        description=rule.description,
-        validate=validate,
-        enforcement_level=EnforcementLevel.MANDATORY,
-        config_schema=_schema(rule),
-    )
-
-
-def _stack_policy(rule: StackRule) -> StackValidationPolicy:
-    def validate(args: StackValidationArgs, report: ReportViolation) -> None:
-        config = _config(rule, args.get_config())
-        for mistake in unknown_properties(rule, config):
-            report(str(mistake), None)
-        for violation in rule.check([_resource(found) for found in args.resources], config):
-            report(str(violation), violation.urn or None)
-
-    return StackValidationPolicy(
-        name=rule.name,
-        description=rule.description,
-        validate=validate,
-        enforcement_level=EnforcementLevel.MANDATORY,
-        config_schema=_schema(rule),
-    )
-
-
-def _schema(rule: Rule) -> PolicyConfigSchema | None:
-    if not rule.schema:
-        return None
-    return PolicyConfigSchema({name: dict(prop) for name, prop in rule.schema.items()})
-
-
 def policy(rule: Rule) -> Policy:
     """Convert a rule to a policy, mandatory unless the policy configuration overrides it."""
-    return _resource_policy(rule) if isinstance(rule, ResourceRule) else _stack_policy(rule)
+    schema = PolicyConfigSchema({name: dict(prop) for name, prop in rule.schema.items()})
+    common: dict[str, Any] = {
+        "name": rule.name,
+        "description": rule.description,
+        "enforcement_level": EnforcementLevel.MANDATORY,
+        "config_schema": schema if rule.schema else None,
+    }
+
+    def settings(
+        args: ResourceValidationArgs | StackValidationArgs, report: ReportViolation, *, first: bool
+    ) -> dict[str, Any]:
+        config = {**rule.defaults, **plain(args.get_config())}
+        for mistake in rule.unknown_properties(config) if first else ():
+            report(str(mistake), None)
+        return config
+
+    if isinstance(rule, ResourceRule):
+        check = rule.check
+
+        def validate(args: ResourceValidationArgs, report: ReportViolation) -> None:
+            config = settings(args, report, first=args.resource_type == _STACK)
+            for violation in check(_resource(args), config):
+                report(str(violation), None)
+
+        return ResourceValidationPolicy(validate=validate, **common)
+    assert isinstance(rule, StackRule)
+    check_stack = rule.check
+
+    def validate_stack(args: StackValidationArgs, report: ReportViolation) -> None:
+        config = settings(args, report, first=True)
+        for violation in check_stack([_resource(found) for found in args.resources], config):
+            report(str(violation), violation.urn or None)
+
+    return StackValidationPolicy(validate=validate_stack, **common)

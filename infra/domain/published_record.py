@@ -18,8 +18,6 @@ import pydantic
 from infra.domain import catalog
 from infra.domain.platform import Platform
 
-RECORD_KEY: Final = "platform.json"
-"""Key of the ConfigMap's data."""
 FORMAT: Final = 1
 """Incremented when the meaning of something in the text changes; additions do not need that."""
 

@@ -9,7 +9,6 @@ from typing import Any
 import pulumi
 
 from infra.domain import naming
-from infra.domain.published_record import RECORD_KEY
 from infra.domain.storage import TeamVolumes
 from infra.domain.tier import RESEARCH
 from infra.kubernetes.objects import KubernetesObject, Manifest, metadata
@@ -119,7 +118,7 @@ def platform_record(team: str, record: str) -> Manifest:
             namespace=naming.namespace(team),
             labels=naming.object_labels("platform", team),
         ),
-        "data": {RECORD_KEY: record},
+        "data": {naming.PLATFORM_RECORD_KEY: record},
     }
 
 

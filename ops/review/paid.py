@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from infra.domain import naming
-from infra.domain.published_record import RECORD_KEY
 from ops.review.steps import Preview
 
 TEMPLATE: Final = "aws:ec2/launchTemplate:LaunchTemplate"
@@ -68,7 +67,7 @@ def _recorded(resources: Iterable[tuple[str, Inputs]]) -> dict[str, float | None
         if kind != "kubernetes:core/v1:ConfigMap":
             continue
         try:
-            text = (inputs.get("data") or {}).get(RECORD_KEY) or "{}"
+            text = (inputs.get("data") or {}).get(naming.PLATFORM_RECORD_KEY) or "{}"
             pools = (json.loads(text).get("platform") or {}).get("pools") or []
             found |= _paid(pools, "usd_per_node_hour")
         except (ValueError, TypeError, KeyError, AttributeError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from infra.domain import naming
-from infra.domain.published_record import RECORD_KEY, PublishedRecord, RecordError, from_text
+from infra.domain.published_record import PublishedRecord, RecordError, from_text
 from ops.cluster import Cluster, ClusterError, ForbiddenError, Kind
 from ops.collect import CONFIG_MAPS
 
@@ -28,7 +28,7 @@ def read_record(cluster: Cluster, team: str) -> PublishedRecord:
             "cluster; correct `team`, select the cluster with --context, or deploy the stack again"
         )
     try:
-        record = from_text(str((found.get("data") or {}).get(RECORD_KEY)))
+        record = from_text(str((found.get("data") or {}).get(naming.PLATFORM_RECORD_KEY)))
     except RecordError as error:
         raise ClusterError(f"Platform record of team {team}: {error}") from None
     if team not in record.platform.teams:

@@ -2,26 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Final
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
-from .instance_catalog import instance_types
-from .model import Config, Resource, StackRule, Violation, dig
-from .names import CAPACITY_SPOT
+from infra.domain import catalog, naming, prices
+from infra.domain.prices import Purchase
+
+from .model import Config, Resource, StackRule, Violation, dig, elements
 from .node_pools import NodePool, node_pools
-from .reservations import PaidPrices, paid_prices
-from .resource_types import AWS_PROVIDER
+from .resource_types import AWS_PROVIDER, CONFIG_MAP
 
-_DEFAULT_REGION: Final = "us-east-1"
-"""Region of the prices for a stack without a region."""
+PaidPrices = Mapping[str, float | None]
+"""USD per hour of one node by reservation id; None: the on-demand price."""
 
 
-def _region(resources: Sequence[Resource]) -> str:
-    for resource in resources:
-        region = dig(resource.props, "region")
-        if resource.type == AWS_PROVIDER and isinstance(region, str):
-            return region
-    return _DEFAULT_REGION
+def paid_prices(resources: Sequence[Resource]) -> tuple[PaidPrices, ...]:
+    """Return what was paid for reservations by each Platform record; nothing for an unknown or malformed one.
+
+    The program publishes one record per team: the node pools by which `costCapUsd` is counted.
+    """
+    return tuple(
+        _paid(dig(resource.props, "data", naming.PLATFORM_RECORD_KEY))
+        for resource in resources
+        if resource.type == CONFIG_MAP
+        and dig(resource.props, "metadata", "name") == naming.PLATFORM_RECORD
+    )
+
+
+def _paid(text: Any) -> PaidPrices:
+    found: dict[str, float | None] = {}
+    for reservation in _reservations(text):
+        name, usd = dig(reservation, "id"), _price(dig(reservation, "usd_per_node_hour"))
+        if isinstance(name, str):
+            # Pools that share a reservation: the highest price, and the on-demand price if one has none.
+            other = found.get(name, usd)
+            found[name] = None if usd is None or other is None else max(usd, other)
+    return found
+
+
+def _reservations(text: Any) -> Iterator[Any]:
+    try:
+        record = json.loads(text) if isinstance(text, str) else None
+    except ValueError:
+        return
+    for pool in elements(dig(record, "platform", "pools")):
+        yield dig(pool, "reservation")
+
+
+def _price(usd: Any) -> float | None:
+    """Return a price above 0; None for anything else, which counts as the on-demand price."""
+    if isinstance(usd, bool) or not isinstance(usd, (int, float)):
+        return None
+    return float(usd) if math.isfinite(usd) and usd > 0 else None
 
 
 def highest_price(pool: NodePool, region: str, paid: Sequence[PaidPrices] = ()) -> float | None:
@@ -31,72 +65,53 @@ def highest_price(pool: NodePool, region: str, paid: Sequence[PaidPrices] = ()) 
     resources launch into. Where records differ, the highest price counts, and one without a price as on-demand.
     """
     own = pool.reservation
-    recorded = [prices[own] for prices in paid if own in prices] if own else []
+    recorded = [record[own] for record in paid if own in record] if own else []
     known = [usd for usd in recorded if usd is not None]
     if recorded and len(known) == len(recorded):
         return max(known)
-    listed = _list_price(pool, region)
-    return None if listed is None else max([listed, *known])
-
-
-def _list_price(pool: NodePool, region: str) -> float | None:
-    """Return the catalog's price: on-demand where there is no spot price, or the pool is not spot-only."""
-    spot_only = pool.capacity_types == {CAPACITY_SPOT}
-    prices: list[float | None] = []
-    for name in pool.instance_types:
-        facts = instance_types().get(name)
-        spot = facts.spot.get(region) if facts and spot_only else None
-        prices.append(spot or (facts.on_demand.get(region) if facts else None))
-    known = [price for price in prices if price is not None]
-    return max(known) if known and len(known) == len(prices) else None
-
-
-def _unbounded(pool: NodePool) -> Violation:
-    return Violation(
-        path="spec.limits.nodes",
-        got=f"no limit (pool {pool.name})",
-        expected="a limit, because the stack has an hourly budget",
-        remedy="set the pool's max",
-        urn=pool.resource.urn,
-    )
-
-
-def _unpriced(pool: NodePool, region: str) -> Violation:
-    return Violation(
-        path="instance types",
-        got=f"{', '.join(pool.instance_types) or 'none'} (pool {pool.name})",
-        expected=f"instance types with a known price in {region}",
-        remedy="refresh infra/domain/catalog.yaml, or disable the budget",
-        urn=pool.resource.urn,
-    )
-
-
-def _over(costs: Sequence[tuple[str, float, float]], limit: float) -> Iterable[Violation]:
-    total = sum(nodes * usd for _, nodes, usd in costs)
-    if total > limit:
-        parts = (f"{name} {nodes:g} x {usd:.2f}" for name, nodes, usd in sorted(costs))
-        yield Violation(
-            path="all node pools",
-            got=f"{total:.2f} USD per hour at maximum size: {' + '.join(parts)}",
-            expected=f"at most {limit:.2f}",
-            remedy="lower a pool's max, or raise hourly-budget.limitUsdPerHour",
-        )
+    way = Purchase.SPOT if pool.purchases == {Purchase.SPOT} else Purchase.ON_DEMAND
+    listed = [prices.usd_per_hour(name, way, region) for name in pool.instance_types]
+    if None in listed or not listed:
+        return None
+    return max([*(usd for usd in listed if usd is not None), *known])
 
 
 def _check(resources: Sequence[Resource], config: Config) -> Iterable[Violation]:
-    if not config["limitUsdPerHour"]:
+    limit = config["limitUsdPerHour"]
+    if not limit:
         return
-    region, costs = _region(resources), list[tuple[str, float, float]]()
-    paid = paid_prices(resources)
+    regions = [dig(r.props, "region") for r in resources if r.type == AWS_PROVIDER]
+    region = next((name for name in regions if isinstance(name, str)), catalog.DEFAULT_REGION)
+    costs, paid = list[tuple[str, float, float]](), paid_prices(resources)
     for pool in node_pools(resources):
         usd = highest_price(pool, region, paid)
         if not pool.bounded:
-            yield _unbounded(pool)
+            yield Violation(
+                "spec.limits.nodes",
+                f"no limit (pool {pool.name})",
+                "a limit, because the stack has an hourly budget",
+                "set the pool's max",
+                pool.resource.urn,
+            )
         elif usd is None:
-            yield _unpriced(pool, region)
+            yield Violation(
+                "instance types",
+                f"{', '.join(pool.instance_types) or 'none'} (pool {pool.name})",
+                f"instance types with a known price in {region}",
+                "refresh infra/domain/catalog.yaml, or disable the budget",
+                pool.resource.urn,
+            )
         elif pool.max_nodes is not None:
             costs.append((pool.name, pool.max_nodes, usd))
-    yield from _over(costs, config["limitUsdPerHour"])
+    total = sum(nodes * usd for _, nodes, usd in costs)
+    if total > limit:
+        parts = " + ".join(f"{name} {nodes:g} x {usd:.2f}" for name, nodes, usd in sorted(costs))
+        yield Violation(
+            "all node pools",
+            f"{total:.2f} USD per hour at maximum size: {parts}",
+            f"at most {limit:.2f}",
+            "lower a pool's max, or raise hourly-budget.limitUsdPerHour",
+        )
 
 
 HOURLY_BUDGET: Final = StackRule(

@@ -5,75 +5,61 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from .instance_catalog import instance_types
+from infra.domain import catalog
+
 from .model import Config, Resource, StackRule, Violation
 from .node_pools import NodePool, node_pools, zones_of
-from .resource_types import FSX
+from .resource_types import LUSTRE
 
 
-def _interface_violation(pool: NodePool, name: str) -> Violation | None:
-    facts = instance_types().get(name)
-    if facts is not None and facts.efa_interfaces == pool.efa_interfaces:
-        return None
-    if facts is None:
-        expected, remedy = (
-            "an instance type of infra/domain/catalog.yaml",
-            "refresh the catalog to add the type",
+def _check_interfaces(pool: NodePool) -> Iterable[Violation]:
+    for name in pool.instance_types:
+        known = catalog.load().types.get(name)
+        if known is None or known.efa_cards != pool.efa_interfaces:
+            yield Violation(
+                pool.interfaces_path,
+                f"{pool.efa_interfaces} EFA interfaces on {name} (pool {pool.name})",
+                f"{known.efa_cards}, the EFA interfaces of {name}"
+                if known
+                else "an instance type of infra/domain/catalog.yaml",
+                "add one per network card; use separate pools for types that differ"
+                if known
+                else "refresh the catalog to add the type",
+                pool.resource.urn,
+            )
+
+
+def _check_zone(pool: NodePool, served: frozenset[str]) -> Iterable[Violation]:
+    zones = ", ".join(sorted(pool.zones))
+    if len(pool.zones) > 1:
+        yield Violation(
+            "subnets",
+            f"zones {zones} (pool {pool.name})",
+            "one zone, because EFA traffic does not cross zones",
+            "create one pool per zone",
+            pool.resource.urn,
         )
-    else:
-        expected = f"{facts.efa_interfaces}, the EFA interfaces of {name}"
-        remedy = "add one per network card; use separate pools for types that differ"
-    return Violation(
-        path=pool.interfaces_path,
-        got=f"{pool.efa_interfaces} EFA interfaces on {name} (pool {pool.name})",
-        expected=expected,
-        remedy=remedy,
-        urn=pool.resource.urn,
-    )
+    elif served and not pool.zones <= served:
+        yield Violation(
+            "subnets",
+            f"zone {zones} (pool {pool.name})",
+            f"{', '.join(sorted(served))}, the zone of the file systems",
+            "move the pool: traffic between zones is slower and billed",
+            pool.resource.urn,
+        )
 
 
-def _check_interfaces(resources: Sequence[Resource], _: Config) -> Iterable[Violation]:
+def _check(resources: Sequence[Resource], _: Config) -> Iterable[Violation]:
+    file_systems = [resource for resource in resources if resource.type == LUSTRE]
+    zones = [zones_of(files, "subnetIds", resources) for files in file_systems]
     for pool in node_pools(resources):
         if pool.efa_interfaces:
-            found = (_interface_violation(pool, name) for name in pool.instance_types)
-            yield from (violation for violation in found if violation)
+            yield from _check_interfaces(pool)
+            yield from _check_zone(pool, frozenset().union(*zones))
 
 
-def _check_zone(resources: Sequence[Resource], _: Config) -> Iterable[Violation]:
-    file_systems = [resource for resource in resources if resource.type in FSX]
-    served = frozenset(
-        zone for files in file_systems for zone in zones_of(files, "subnetIds", resources)
-    )
-    for pool in node_pools(resources):
-        if not pool.efa_interfaces:
-            continue
-        zones = ", ".join(sorted(pool.zones))
-        if len(pool.zones) > 1:
-            yield Violation(
-                path="subnets",
-                got=f"zones {zones} (pool {pool.name})",
-                expected="one zone, because EFA traffic does not cross zones",
-                remedy="create one pool per zone",
-                urn=pool.resource.urn,
-            )
-        elif served and not pool.zones <= served:
-            yield Violation(
-                path="subnets",
-                got=f"zone {zones} (pool {pool.name})",
-                expected=f"{', '.join(sorted(served))}, the zone of the file systems",
-                remedy="move the pool: traffic between zones is slower and billed",
-                urn=pool.resource.urn,
-            )
-
-
-EFA_INTERFACES: Final = StackRule(
-    name="efa-interfaces",
-    description="Nodes of an EFA pool use all EFA interfaces of their instance type.",
-    check=_check_interfaces,
-)
-
-EFA_ONE_ZONE: Final = StackRule(
-    name="efa-one-zone",
-    description="An EFA pool is in a single zone, that of the FSx file systems.",
-    check=_check_zone,
+EFA_PLACEMENT: Final = StackRule(
+    name="efa-placement",
+    description="Nodes of an EFA pool use all their EFA interfaces, in one zone, that of the FSx file systems.",
+    check=_check,
 )

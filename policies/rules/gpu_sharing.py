@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import yaml  # type: ignore[import-untyped]
 
-from .gpu_pools import gpu_pool
+from infra.domain import naming
+from infra.domain.gpu_sharing import SharingMode
+from infra.domain.tier import TIERS
+
 from .model import UNKNOWN, Config, Resource, StackRule, Violation, dig, elements, mapping, number
-from .names import DEVICE_PLUGIN_CONFIG, TIER_PRODUCTION, VALIDATION_NAMESPACE
 from .node_pools import NodePool, pools_and_nodes
-from .resource_types import HELM_RELEASE
+from .resource_types import CONFIG_MAP, HELM_RELEASE
 from .stack import CLUSTER_QUEUE, RESOURCE_FLAVOR, Stack, flavor_quotas, name_of
 
-_CONFIG_MAP: Final = "kubernetes:core/v1:ConfigMap"
-_MODES: Final = {"timeSlicing": "time-slicing", "mps": "MPS"}
-"""Names of the modes by key of the device plugin's `sharing`."""
+_MODES: Final = {SharingMode.TIME_SLICING: "time-slicing", SharingMode.MPS: "MPS"}
+"""Names of the modes that do not isolate, by key of the device plugin's `sharing`."""
+_DEFAULTS: Final = (("devicePlugin", "config", "default"), ("config", "default"))
+"""Values of the charts of the GPU operator and the device plugin: configuration of nodes without the label."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class _SharingConfig:
     """One device plugin configuration that shares GPUs between pods."""
 
@@ -49,109 +52,81 @@ def _find_configs(resource: Resource, value: Any, path: str) -> Iterator[_Sharin
     for key, child in mapping(value).items():
         where = f"{path}.{key}"
         if mode := _mode(child):
-            yield _SharingConfig(resource=resource, path=where, key=str(key), mode=mode)
+            yield _SharingConfig(resource, where, str(key), mode)
         else:
             yield from _find_configs(resource, child, where)
 
 
 def _sharing_configs(resources: Sequence[Resource]) -> Iterator[_SharingConfig]:
     for resource in resources:
-        if resource.type == _CONFIG_MAP:
-            yield from _find_configs(resource, resource.props.get("data"), "data")
-        elif resource.type == HELM_RELEASE:
-            yield from _find_configs(resource, resource.props.get("values"), "values")
+        place = {CONFIG_MAP: "data", HELM_RELEASE: "values"}.get(resource.type)
+        if place:
+            yield from _find_configs(resource, resource.props.get(place), place)
 
 
 def _default_keys(resources: Sequence[Resource]) -> set[Any]:
     """Return the configuration of nodes without the label; empty if the stack does not set it."""
-    found: list[Any] = []
-    for resource in resources:
-        if resource.type.endswith(":ClusterPolicy"):
-            found.append(dig(resource.props, "spec", "devicePlugin", "config", "default"))
-        elif resource.type == HELM_RELEASE:
-            values = resource.props.get("values")
-            found.append(dig(values, "devicePlugin", "config", "default"))
-            found.append(dig(values, "config", "default"))
+    values = [r.props.get("values") for r in resources if r.type == HELM_RELEASE]
+    found = [dig(one, *path) for one in values for path in _DEFAULTS]
     return {key for key in found if key is UNKNOWN or (isinstance(key, str) and key)}
 
 
 def _uses_config(pool: NodePool, key: str, default_keys: set[Any]) -> bool:
-    own = mapping(pool.labels).get(DEVICE_PLUGIN_CONFIG)
-    if own is not None:
-        return bool(own == key)
-    return not default_keys or key in default_keys
+    own = mapping(pool.labels).get(naming.DEVICE_PLUGIN_CONFIG)
+    return bool(own == key) if own is not None else not default_keys or key in default_keys
 
 
-def _queues_of(pool: NodePool, stack: Stack) -> list[str]:
-    """Return the ClusterQueues of teams that may use the pool, by quota or by borrowing."""
+def _sharers(pool: NodePool, stack: Stack) -> list[str]:
+    """Return who may use the pool, by quota or by borrowing: the ClusterQueues, or the namespaces of a single one.
+
+    The readiness check is none: its queue has no quota and borrows from every pool.
+    """
     flavors = {
         name_of(flavor)
         for flavor in stack.kueue(RESOURCE_FLAVOR)
         if pool.has(mapping(dig(flavor.props, "spec", "nodeLabels")))
     }
-    return sorted(
-        name_of(queue)
+    queues = {
+        name_of(queue): stack.namespaces_of_queue(name_of(queue))
         for queue in stack.kueue(CLUSTER_QUEUE)
         if any(name in flavors for name, _ in flavor_quotas(queue))
-        and stack.namespaces_of_queue(name_of(queue)) != {VALIDATION_NAMESPACE}
-    )
-
-
-def _sharers(queues: Sequence[str], stack: Stack) -> Sequence[str]:
-    """Return who would share: the queues, or the namespaces that share one queue."""
-    if len(queues) > 1:
-        return queues
-    return sorted(name for queue in queues for name in stack.namespaces_of_queue(queue))
-
-
-def _queues_of_tier(queues: Sequence[str], tier: str, stack: Stack) -> list[str]:
-    """Return the ClusterQueues used by a namespace of this tier."""
-    namespaces = stack.namespaces_of_tier(tier)
-    return [queue for queue in queues if stack.namespaces_of_queue(queue) & namespaces]
-
-
-def _violation(
-    sharing: _SharingConfig, pool: NodePool, of: Sequence[str], allowed: str
-) -> Violation:
-    return Violation(
-        path=sharing.path,
-        got=f"{sharing.mode} on pool {pool.name} of {', '.join(of)}",
-        expected=f"{sharing.mode} on a pool of {allowed}",
-        remedy=f"label a team's own pool with {DEVICE_PLUGIN_CONFIG}, or use MIG",
-        urn=sharing.resource.urn,
-    )
-
-
-def _check(resources: Sequence[Resource], config: Config) -> Iterable[Violation]:
-    configs = list(_sharing_configs(resources))
-    if not configs:
-        return
-    stack, default_keys = Stack(resources), _default_keys(resources)
-    pools: Mapping[tuple[str, Any], NodePool] = {
-        (pool.name, mapping(pool.labels).get(DEVICE_PLUGIN_CONFIG)): pool
-        for pool in pools_and_nodes(resources)
-        if gpu_pool(pool.resource)
     }
-    for sharing in configs:
+    own = {name: found for name, found in queues.items() if found != {naming.VALIDATION_NAMESPACE}}
+    namespaces = [namespace for found in own.values() for namespace in found]
+    return sorted(namespaces if len(own) == 1 else own)
+
+
+def _check(resources: Sequence[Resource], _: Config) -> Iterable[Violation]:
+    stack, default_keys = Stack(resources), _default_keys(resources)
+    strict = {
+        namespace: name
+        for name, tier in TIERS.items()
+        if not tier.shares_gpus
+        for namespace in stack.namespaces_of_tier(name)
+    }
+    pools = {
+        (pool.name, dig(pool.labels, naming.DEVICE_PLUGIN_CONFIG)): pool
+        for pool in pools_and_nodes(resources)
+        if pool.has_gpus
+    }
+    for sharing in _sharing_configs(resources):
         for pool in pools.values():
-            queues = _queues_of(pool, stack)
-            if not _uses_config(pool, sharing.key, default_keys):
+            sharers = _sharers(pool, stack)
+            tiers = [strict[name] for name in sharers if name in strict]
+            if not _uses_config(pool, sharing.key, default_keys) or not (sharers[1:] or tiers):
                 continue
-            if len(sharers := _sharers(queues, stack)) > 1:
-                yield _violation(sharing, pool, sharers, "one team")
-            elif strict := _queues_of_tier(queues, str(config["tier"]), stack):
-                yield _violation(sharing, pool, strict, f"a team outside tier {config['tier']}")
+            allowed = f"a team outside tier {tiers[0]}" if len(sharers) == 1 else "one team"
+            yield Violation(
+                sharing.path,
+                f"{sharing.mode} on pool {pool.name} of {', '.join(sharers)}",
+                f"{sharing.mode} on a pool of {allowed}",
+                f"label a team's own pool with {naming.DEVICE_PLUGIN_CONFIG}, or use MIG",
+                sharing.resource.urn,
+            )
 
 
 TIME_SLICING: Final = StackRule(
     name="time-slicing-one-team",
     description="GPUs are shared by time-slicing or MPS only within one team, and not in production.",
     check=_check,
-    schema={
-        "tier": {
-            "type": "string",
-            "default": TIER_PRODUCTION,
-            "description": "Tier that may not share GPUs, as in the label trainyard.dev/tier",
-        }
-    },
 )

@@ -7,13 +7,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from .model import UNKNOWN, Config, Resource, ResourceRule, Violation, dig, elements, show
-from .names import SANDBOX_REGISTRY
 from .workloads import PodTemplate, pod_templates
 
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 _PATH: Final = re.compile(r"[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*")
 _HOST: Final = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:[0-9]+)?")
 
+_SANDBOX: Final = "sandbox.trainyard.dev"
+"""Images of the sandbox: content digests of the checkout, not pulled from any registry."""
 _PIN: Final = "pin the image by the digest of its build, REPOSITORY@sha256:DIGEST"
 
 
@@ -40,17 +41,17 @@ def _allowed(found: str, registries: Sequence[str]) -> bool:
 def _image_violations(path: str, image: Any, registries: Sequence[str]) -> Iterator[Violation]:
     if not isinstance(image, str) or not image:
         got = "no image" if not image else show(image)
-        yield Violation(path=path, got=got, expected="REPOSITORY@sha256:DIGEST", remedy=_PIN)
+        yield Violation(path, got, "REPOSITORY@sha256:DIGEST", _PIN)
         return
     if not _DIGEST.fullmatch(image.partition("@")[2]):
-        yield Violation(path=path, got=image, expected="REPOSITORY@sha256:DIGEST", remedy=_PIN)
+        yield Violation(path, image, "REPOSITORY@sha256:DIGEST", _PIN)
     found = repository(image)
     if found is None or not _allowed(found, registries):
         yield Violation(
-            path=path,
-            got=f"{image} from {found or 'a malformed repository'}",
-            expected=f"repositories under {', '.join(registries) or 'nothing'}",
-            remedy="mirror the image there, or add its registry to images-by-digest.registries",
+            path,
+            f"{image} from {found or 'a malformed repository'}",
+            f"repositories under {', '.join(registries) or 'nothing'}",
+            "mirror the image there, or add its registry to images-by-digest.registries",
         )
 
 
@@ -70,9 +71,7 @@ def _check(resource: Resource, config: Config) -> Iterable[Violation]:
         for container in template.containers:
             if container.image is UNKNOWN or (container.image is None and not template.complete):
                 continue
-            yield from _image_violations(
-                f"{container.path}.image", container.image, config["registries"]
-            )
+            yield from _image_violations(container.path, container.image, config["registries"])
 
 
 IMAGES_BY_DIGEST: Final = ResourceRule(
@@ -83,7 +82,7 @@ IMAGES_BY_DIGEST: Final = ResourceRule(
         "registries": {
             "type": "array",
             "items": {"type": "string", "minLength": 1},
-            "default": [SANDBOX_REGISTRY, "registry.k8s.io", "nvcr.io/nvidia"],
+            "default": [_SANDBOX, "registry.k8s.io", "nvcr.io/nvidia"],
             "description": "Allowed registries, or repository prefixes in them",
         }
     },

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
+from infra.domain import quantity
+
 _SHOWN_CHARS: Final = 100
-_SCALES: Final = {"k": 1e3, "M": 1e6}
-"""Kubernetes returns a quantity of "1000" as "1k"."""
 
 
 class Unknown(Enum):
@@ -38,7 +39,7 @@ class Resource:
     pass them to resource rules."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Violation:
     """One violation: path, what is wrong, what is valid, what to do."""
 
@@ -53,15 +54,49 @@ class Violation:
     def __str__(self) -> str:
         return f"{self.path}: got {self.got}; expected {self.expected}; {self.remedy}"
 
-    def at(self, urn: str) -> Violation:
-        """Return the same violation for the resource with this URN."""
-        return replace(self, urn=urn)
-
 
 Config = Mapping[str, Any]
 """Properties of one rule, from the policy configuration."""
 Schema = Mapping[str, Mapping[str, Any]]
 """JSON schema per property, each with a `default`, so that checks always receive every property."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """A rule; only its two kinds have a check."""
+
+    name: str
+    description: str
+    schema: Schema = field(default_factory=dict)
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        return {key: value["default"] for key, value in self.schema.items()}
+
+    def unknown_properties(self, config: Config) -> Iterable[Violation]:
+        """Yield configured properties that the rule does not have, which the engine's schema check accepts."""
+        for key in sorted(set(config) - set(self.schema)):
+            close = difflib.get_close_matches(key, self.schema, n=1)
+            yield Violation(
+                f"policy configuration: {self.name}.{key}",
+                "an unknown property",
+                ", ".join(["enforcementLevel", *sorted(self.schema)]),
+                f"did you mean {close[0]}?" if close else "remove it",
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResourceRule(Rule):
+    """A rule on a single resource, checked before the resource is changed."""
+
+    check: Callable[[Resource, Config], Iterable[Violation]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StackRule(Rule):
+    """A rule on several resources, checked on the resulting state of a preview or update."""
+
+    check: Callable[[Sequence[Resource], Config], Iterable[Violation]]
 
 
 Check = Callable[[Resource, Config], Iterable[Violation]]
@@ -77,34 +112,6 @@ def check_by_type(checks: PropertyChecks) -> Check:
         return check_properties(resource.props) if check_properties else ()
 
     return check
-
-
-@dataclass(frozen=True, kw_only=True)
-class ResourceRule:
-    """A rule on a single resource, checked before the resource is changed."""
-
-    name: str
-    description: str
-    check: Check
-    schema: Schema = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True)
-class StackRule:
-    """A rule on several resources, checked on the resulting state of a preview or update."""
-
-    name: str
-    description: str
-    check: Callable[[Sequence[Resource], Config], Iterable[Violation]]
-    schema: Schema = field(default_factory=dict)
-
-
-Rule = ResourceRule | StackRule
-
-
-def defaults(schema: Schema) -> dict[str, Any]:
-    """Return a rule's default configuration."""
-    return {key: value["default"] for key, value in schema.items()}
 
 
 def merge_inputs(outputs: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -123,6 +130,11 @@ def elements(value: Any) -> Sequence[Any]:
     return value if isinstance(value, Sequence) and not isinstance(value, str) else ()
 
 
+def strings(value: Any) -> tuple[str, ...]:
+    """Return the known strings of a list."""
+    return tuple(entry for entry in elements(value) if isinstance(entry, str))
+
+
 def dig(value: Any, *keys: str) -> Any:
     """Return the value at a path of keys; None if absent, UNKNOWN if not known yet."""
     for key in keys:
@@ -133,14 +145,13 @@ def dig(value: Any, *keys: str) -> Any:
 
 
 def number(value: Any) -> float | None:
-    """Convert a number or numeric text to float; None for anything else, including UNKNOWN."""
-    if isinstance(value, str):
-        scale = _SCALES.get(value[-1:], 1)
-        try:
-            return float(value[:-1] if scale > 1 else value) * scale
-        except ValueError:
-            return None
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    """Return a number, or a quantity such as `1k`; None for anything else, including UNKNOWN."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return None
+    try:
+        return float(quantity.parse(value))
+    except ValueError:
+        return None
 
 
 def is_true(value: Any) -> bool:

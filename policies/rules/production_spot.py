@@ -6,48 +6,37 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from .model import UNKNOWN, Config, Resource, StackRule, Violation, dig, elements
-from .names import (
-    CAPACITY_LABEL,
-    CAPACITY_SPOT,
-    EKS_CAPACITY_LABEL,
-    KARPENTER_CAPACITY_LABEL,
-    POOL_LABEL,
-    QUEUE_LABEL,
-    RUN_RECORD_FILE,
-    SPOT_TAINT,
-    TIER_LABEL,
-    TIER_PRODUCTION,
-)
-from .stack import RESOURCE_FLAVOR, Stack, name_of
-from .taints import Taint, taint_schema, tolerating
-from .workloads import DAEMON_SET, PodTemplate
+from infra.domain import naming
+from infra.domain.pools import Capacity
+from infra.domain.prices import PURCHASE_LABELS, Purchase
+from infra.domain.tier import PRODUCTION
+
+from .gpu_pools import SPOT_TAINT
+from .model import UNKNOWN, Config, Resource, StackRule, Violation, dig, elements, mapping
+from .stack import Stack, name_of
+from .workloads import DAEMON_SET, PodTemplate, tolerates
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
-_SPOT_LABEL_VALUES: Final[Mapping[str, set[Any]]] = {
-    CAPACITY_LABEL: {CAPACITY_SPOT},
-    KARPENTER_CAPACITY_LABEL: {CAPACITY_SPOT},
-    EKS_CAPACITY_LABEL: {"SPOT"},
+_RUN_RECORD: Final = "run.json"
+"""Key of the run record in the run's ConfigMap."""
+_SPOT_LABELS: Final[Mapping[str, set[Any]]] = {
+    label: {value for value, purchase in values.items() if purchase is Purchase.SPOT}
+    for label, values in PURCHASE_LABELS.items()
 }
 """Label values of spot nodes: the platform's, Karpenter's and EKS's."""
 
 
-def _spot_values(stack: Stack, spot: Taint) -> Mapping[str, set[Any]]:
+def _spot_values(stack: Stack) -> Mapping[str, set[Any]]:
     """Return by node label the values that only spot nodes have."""
-    names = stack.spot_flavors(spot)
-    pools = {
-        dig(flavor.props, "spec", "nodeLabels", POOL_LABEL)
-        for flavor in stack.kueue(RESOURCE_FLAVOR)
-        if name_of(flavor) in names
-    }
-    return {POOL_LABEL: pools, **_SPOT_LABEL_VALUES}
+    flavors = stack.spot_flavors()
+    pools = {dig(flavor.props, "spec", "nodeLabels", naming.POOL) for flavor in flavors}
+    return {naming.POOL: pools, **_SPOT_LABELS}
 
 
 def _excludes_spot(spec: Mapping[str, Any], spot_values: Mapping[str, set[Any]]) -> bool:
     """Whether the pod's node selector or required affinity excludes spot nodes."""
-    for label, reclaimed in spot_values.items():
-        chosen = dig(spec, "nodeSelector", label)
-        if chosen is not None and chosen not in reclaimed:
+    for label, value in mapping(spec.get("nodeSelector")).items():
+        if label in spot_values and value not in spot_values[label]:
             return True
     terms = dig(spec, "affinity", "nodeAffinity", _REQUIRED, "nodeSelectorTerms")
     if terms is UNKNOWN:
@@ -69,70 +58,54 @@ def _term_excludes_spot(term: Any, spot_values: Mapping[str, set[Any]]) -> bool:
     return False
 
 
-def _may_use_spot(template: PodTemplate, stack: Stack, spot: Taint) -> bool:
-    if tolerating(template.spec, spot) is not None:
+def _may_use_spot(template: PodTemplate, stack: Stack) -> bool:
+    if tolerates(template.spec, SPOT_TAINT):
         return True
-    queue = dig(template.owner_labels, QUEUE_LABEL)
-    return bool(stack.flavors_of_queue(template.namespace, queue) & stack.spot_flavors(spot))
-
-
-def _run_record(template: PodTemplate, stack: Stack) -> Mapping[str, Any]:
-    """Return the run record that the pod mounts; empty if none can be read."""
-    for volume in elements(template.spec.get("volumes")):
-        name = dig(volume, "configMap", "name")
-        text = stack.config_map(template.namespace, str(name)).get(RUN_RECORD_FILE)
-        if isinstance(text, str):
-            try:
-                record = json.loads(text)
-            except json.JSONDecodeError:
-                return {}
-            return record if isinstance(record, Mapping) else {}
-    return {}
+    queue = dig(template.owner_labels, naming.QUEUE_NAME)
+    names = {name_of(flavor) for flavor in stack.spot_flavors()}
+    return bool(stack.flavors_of_queue(template.namespace, queue) & names)
 
 
 def _opted_in(template: PodTemplate, stack: Stack) -> bool:
-    """Whether the run record opts in to spot, or is not known yet."""
+    """Whether the run record that the pod mounts opts in to spot, or is not known yet."""
     for volume in elements(template.spec.get("volumes")):
         name = dig(volume, "configMap", "name")
-        if name is UNKNOWN or UNKNOWN in stack.config_map(template.namespace, str(name)).values():
+        text = stack.config_map(template.namespace, str(name)).get(_RUN_RECORD)
+        if UNKNOWN in (name, text):
             return True
-    return CAPACITY_SPOT in elements(_run_record(template, stack).get("capacity_types"))
+        try:
+            record = json.loads(text) if isinstance(text, str) else {}
+        except json.JSONDecodeError:
+            continue
+        if Capacity.SPOT in elements(dig(record, "capacity_types")):
+            return True
+    return False
 
 
-def _check(resources: Sequence[Resource], config: Config) -> Iterable[Violation]:
-    stack, spot = Stack(resources), Taint.parse(config["spotTaint"])
-    spot_values, wanted = _spot_values(stack, spot), config["tier"]
-    namespaces = stack.namespaces_of_tier(wanted)
+def _check(resources: Sequence[Resource], _: Config) -> Iterable[Violation]:
+    stack = Stack(resources)
+    spot_values, namespaces = _spot_values(stack), stack.namespaces_of_tier(PRODUCTION.name)
     for resource in resources:
         for template in stack.complete_templates(resource):
-            of_tier = dig(template.owner_labels, TIER_LABEL) == wanted
-            if not (of_tier or template.namespace in namespaces):
-                continue
-            if template.kind == DAEMON_SET:
-                continue
-            if _opted_in(template, stack) or _excludes_spot(template.spec, spot_values):
-                continue
-            if not _may_use_spot(template, stack, spot):
-                continue
-            yield Violation(
-                path=template.path,
-                got=f"a run of tier {wanted} that may be placed on spot",
-                expected="on-demand capacity, unless the run opts in to spot",
-                remedy="set allowSpot: true in its run file, or keep it off the spot pools",
-                urn=resource.urn,
-            )
+            of_tier = dig(template.owner_labels, naming.TIER) == PRODUCTION.name
+            if (
+                (of_tier or template.namespace in namespaces)
+                and template.kind != DAEMON_SET
+                and _may_use_spot(template, stack)
+                and not _excludes_spot(template.spec, spot_values)
+                and not _opted_in(template, stack)
+            ):
+                yield Violation(
+                    template.path,
+                    f"a run of tier {PRODUCTION.name} that may be placed on spot",
+                    "on-demand capacity, unless the run opts in to spot",
+                    "set allowSpot: true in its run file, or keep it off the spot pools",
+                    resource.urn,
+                )
 
 
 SPOT_FOR_PRODUCTION: Final = StackRule(
     name="spot-for-production",
     description="A production run uses spot only if its run file sets allowSpot: true.",
     check=_check,
-    schema={
-        "tier": {
-            "type": "string",
-            "default": TIER_PRODUCTION,
-            "description": "Tier whose runs must opt in, as in the label trainyard.dev/tier",
-        },
-        "spotTaint": taint_schema(SPOT_TAINT, "Taint of nodes that can be reclaimed"),
-    },
 )

@@ -15,19 +15,17 @@ _SHOWN: Final = 8
 
 def _check(resources: Sequence[Resource], _: Config) -> Iterable[Violation]:
     for resource in resources:
-        if resource.type != STASH:
-            continue
         launched = dig(resource.props, "output", KEY)
         now = dig(resource.props, "input", KEY)
-        if launched is None or UNKNOWN in (launched, now) or launched == now:
+        if resource.type != STASH or launched in (None, UNKNOWN, now) or now is UNKNOWN:
             continue
         yield Violation(
-            path="document",
-            got=f"{str(now)[:_SHOWN]}, the hash of another one than this version was launched with",
-            expected=str(launched)[:_SHOWN],
-            remedy="raise `version` in the run file, or take the edit back: the run would be stopped,"
+            "document",
+            f"{str(now)[:_SHOWN]}, the hash of another one than this version was launched with",
+            str(launched)[:_SHOWN],
+            "raise `version` in the run file, or take the edit back: the run would be stopped,"
             " and start again from step 0 under another id",
-            urn=resource.urn,
+            resource.urn,
         )
 
 

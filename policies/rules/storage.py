@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 from .model import (
     UNKNOWN,
@@ -17,12 +17,12 @@ from .model import (
     is_true,
     show,
 )
-from .resource_types import BUCKET, EFS, FSX, KMS_KEY, PUBLIC_ACCESS_BLOCK
+from .resource_types import BUCKET, EFS, KMS_KEY, LUSTRE
 
 _ENCRYPTION: Final = (
-    "aws:s3/bucketServerSideEncryptionConfiguration:BucketServerSideEncryptionConfiguration",
-    "aws:s3/bucketServerSideEncryptionConfigurationV2:BucketServerSideEncryptionConfigurationV2",
+    "aws:s3/bucketServerSideEncryptionConfiguration:BucketServerSideEncryptionConfiguration"
 )
+_ACCESS_BLOCK: Final = "aws:s3/bucketPublicAccessBlock:BucketPublicAccessBlock"
 _ALGORITHMS: Final = ("aws:kms", "aws:kms:dsse", "AES256")
 _FLAGS: Final = (
     "blockPublicAcls",
@@ -30,93 +30,60 @@ _FLAGS: Final = (
     "ignorePublicAcls",
     "restrictPublicBuckets",
 )
-_VOLUMES: Final = (
+_SETTINGS: Final = {
+    _ENCRYPTION: "add one with sseAlgorithm aws:kms",
+    _ACCESS_BLOCK: f"add one with {', '.join(_FLAGS)}",
+}
+"""Settings of every bucket, and what to do where one is missing."""
+_STATE: Final = (
+    *(BUCKET, EFS, LUSTRE, KMS_KEY),
     "kubernetes:core/v1:PersistentVolume",
     "kubernetes:core/v1:PersistentVolumeClaim",
-    "aws:ebs/volume:Volume",
 )
-_STATE: Final = frozenset({*BUCKET, *FSX, *_VOLUMES, EFS, KMS_KEY})
 
 
-def _settings_of(bucket: Resource, settings: Iterable[Resource]) -> list[Resource]:
-    """Return the settings that refer to the bucket, by output or by name."""
+def _has_setting(bucket: Resource, settings: Iterable[Resource]) -> bool:
+    """Whether a setting refers to the bucket, by output or by name."""
     name = bucket.props.get("bucket")
-    return [
-        setting
-        for setting in settings
-        if bucket.urn in setting.references.get("bucket", ())
+    return any(
+        bucket.urn in setting.references.get("bucket", ())
         or (isinstance(name, str) and setting.props.get("bucket") == name)
-    ]
-
-
-def _missing_setting(bucket: Resource, what: str, remedy: str) -> Violation:
-    return Violation(
-        path="bucket",
-        got=f"no {what}",
-        expected="one for every bucket",
-        remedy=remedy,
-        urn=bucket.urn,
+        for setting in settings
     )
 
 
 def _check_encryption(resource: Resource) -> Iterator[Violation]:
-    rules = resource.props.get("rules")
-    algorithms: list[Any] = [
-        dig(rule, "applyServerSideEncryptionByDefault", "sseAlgorithm") for rule in elements(rules)
-    ]
-    if rules is UNKNOWN or any(found in (*_ALGORITHMS, UNKNOWN) for found in algorithms):
-        return
-    yield Violation(
-        path="rules[0].applyServerSideEncryptionByDefault.sseAlgorithm",
-        got=show(algorithms),
-        expected=", ".join(_ALGORITHMS),
-        remedy="set it to aws:kms, with the key of the stack",
-        urn=resource.urn,
-    )
+    rules, applied = resource.props.get("rules"), "applyServerSideEncryptionByDefault"
+    algorithms = [dig(rule, applied, "sseAlgorithm") for rule in elements(rules)]
+    if rules is not UNKNOWN and not any(a in (*_ALGORITHMS, UNKNOWN) for a in algorithms):
+        yield Violation(
+            f"rules[0].{applied}.sseAlgorithm",
+            show(algorithms),
+            ", ".join(_ALGORITHMS),
+            "set it to aws:kms, with the key of the stack",
+            resource.urn,
+        )
 
 
 def _check_access_block(resource: Resource) -> Iterator[Violation]:
+    remedy = "set it to true: all four flags are required to block public access"
     for flag in _FLAGS:
-        if not is_true(resource.props.get(flag)):
-            yield Violation(
-                path=flag,
-                got=show(resource.props.get(flag)),
-                expected="true",
-                remedy="set it to true: all four flags are required to block public access",
-                urn=resource.urn,
-            )
+        value = resource.props.get(flag)
+        if not is_true(value):
+            yield Violation(flag, show(value), "true", remedy, resource.urn)
 
 
 def _check_buckets(resources: Sequence[Resource], _: Config) -> Iterable[Violation]:
-    encryptions = [resource for resource in resources if resource.type in _ENCRYPTION]
-    blocks = [resource for resource in resources if resource.type == PUBLIC_ACCESS_BLOCK]
-    for setting in encryptions:
-        yield from _check_encryption(setting)
-    for block in blocks:
-        yield from _check_access_block(block)
+    for resource in resources:
+        if resource.type == _ENCRYPTION:
+            yield from _check_encryption(resource)
+        elif resource.type == _ACCESS_BLOCK:
+            yield from _check_access_block(resource)
     for bucket in resources:
-        if bucket.type not in BUCKET:
-            continue
-        if not _settings_of(bucket, encryptions):
-            yield _missing_setting(
-                bucket,
-                "BucketServerSideEncryptionConfiguration",
-                "add one with sseAlgorithm aws:kms",
-            )
-        if not _settings_of(bucket, blocks):
-            yield _missing_setting(
-                bucket, "BucketPublicAccessBlock", f"add one with {', '.join(_FLAGS)}"
-            )
-
-
-def _check_protection(resource: Resource, config: Config) -> Iterable[Violation]:
-    if config["required"] and resource.type in _STATE and not resource.protected:
-        yield Violation(
-            path="the resource option protect",
-            got="false",
-            expected="true on buckets, keys, file systems and volumes",
-            remedy="set trainyard:storage.protect to true",
-        )
+        for kind, remedy in _SETTINGS.items() if bucket.type == BUCKET else ():
+            if not _has_setting(bucket, (r for r in resources if r.type == kind)):
+                missing = f"no {kind.rpartition(':')[2]}"
+                yield Violation("bucket", missing, "one for every bucket", remedy, bucket.urn)
 
 
 BUCKET_SETTINGS: Final = StackRule(
@@ -124,6 +91,17 @@ BUCKET_SETTINGS: Final = StackRule(
     description="Every bucket is encrypted and blocks public access by all four flags.",
     check=_check_buckets,
 )
+
+
+def _check_protection(resource: Resource, config: Config) -> Iterable[Violation]:
+    if config["required"] and resource.type in _STATE and not resource.protected:
+        yield Violation(
+            "the resource option protect",
+            "false",
+            "true on buckets, keys, file systems and volumes",
+            "set trainyard:storage.protect to true",
+        )
+
 
 PROTECTED_STATE: Final = ResourceRule(
     name="protected-state",

@@ -6,11 +6,11 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from .model import UNKNOWN, Config, Resource, ResourceRule, Violation, dig, elements, mapping, show
-from .names import PLATFORM_TAGS, TEAM_TAG
-from .resource_types import AWS_PROVIDER, FSX, LAUNCH_TEMPLATE, NODE_CLASS
+from infra.domain import naming
 
-_AUTO_SCALING_GROUP: Final = "aws:autoscaling/group:Group"
+from .model import UNKNOWN, Config, Resource, ResourceRule, Violation, dig, elements, mapping, show
+from .resource_types import AWS_PROVIDER, LAUNCH_TEMPLATE, LUSTRE, NODE_CLASS
+
 _OF_TEMPLATES: Final = ("instance", "volume")
 """Resources that EC2 creates from a launch template, which default tags do not reach."""
 
@@ -18,12 +18,8 @@ _OF_TEMPLATES: Final = ("instance", "volume")
 def _missing(path: str, tags: Any, wanted: Sequence[str], remedy: str) -> Iterator[Violation]:
     absent = [] if tags is UNKNOWN else [key for key in wanted if key not in mapping(tags)]
     if absent:
-        yield Violation(
-            path=path,
-            got=f"no {', '.join(absent)}",
-            expected=f"at least the tags {', '.join(wanted)}",
-            remedy=remedy,
-        )
+        expected = f"at least the tags {', '.join(wanted)}"
+        yield Violation(path, f"no {', '.join(absent)}", expected, remedy)
 
 
 def _launch_template(props: Mapping[str, Any], wanted: Sequence[str]) -> Iterator[Violation]:
@@ -34,15 +30,6 @@ def _launch_template(props: Mapping[str, Any], wanted: Sequence[str]) -> Iterato
     for kind in _OF_TEMPLATES:
         remedy = "add them: the provider's default tags do not reach the template's instances and volumes"
         yield from _missing(f"tagSpecifications[{kind}].tags", found.get(kind), wanted, remedy)
-
-
-def _group(props: Mapping[str, Any], wanted: Sequence[str]) -> Iterator[Violation]:
-    tags = {
-        dig(entry, "key"): dig(entry, "value")
-        for entry in elements(props.get("tags"))
-        if dig(entry, "propagateAtLaunch")
-    }
-    yield from _missing("tags", tags, wanted, "add them with propagateAtLaunch: true")
 
 
 def _decoded(value: Any) -> Any:
@@ -60,28 +47,22 @@ def _provider(props: Mapping[str, Any], wanted: Sequence[str]) -> Iterator[Viola
     yield from _missing("defaultTags.tags", tags, wanted, "add them: every resource inherits them")
     accounts = _decoded(props.get("allowedAccountIds"))
     if accounts is not UNKNOWN and not elements(accounts):
-        yield Violation(
-            path="allowedAccountIds",
-            got=show(accounts),
-            expected="the account of the stack",
-            remedy="set it: otherwise the stack can be created in another account",
-        )
+        remedy = "set it: otherwise the stack can be created in another account"
+        yield Violation("allowedAccountIds", show(accounts), "the account of the stack", remedy)
 
 
 def _check(resource: Resource, config: Config) -> Iterable[Violation]:
-    props, wanted, team = resource.props, config["tags"], config["teamTag"]
+    props, wanted = resource.props, config["tags"]
     if resource.type == LAUNCH_TEMPLATE:
         yield from _launch_template(props, wanted)
     elif resource.type == NODE_CLASS:
         remedy = "add them: Karpenter's nodes get no other tags"
         yield from _missing("spec.tags", dig(props, "spec", "tags"), wanted, remedy)
-    elif resource.type == _AUTO_SCALING_GROUP:
-        yield from _group(props, wanted)
     elif resource.type == AWS_PROVIDER:
         yield from _provider(props, wanted)
-    elif resource.type in FSX and team:
+    elif resource.type == LUSTRE:
         remedy = "add it: the cost of the file system is then allocated to the team"
-        yield from _missing("tags", props.get("tags"), [team], remedy)
+        yield from _missing("tags", props.get("tags"), [naming.TEAM], remedy)
 
 
 AWS_TAGS: Final = ResourceRule(
@@ -92,13 +73,11 @@ AWS_TAGS: Final = ResourceRule(
         "tags": {
             "type": "array",
             "items": {"type": "string", "minLength": 1},
-            "default": list(PLATFORM_TAGS),
+            "default": [
+                *(naming.PART_OF, naming.MANAGED_BY),
+                *(f"{naming.DOMAIN}/{name}" for name in ("stack", "cluster")),
+            ],
             "description": "Tag keys required on every resource",
-        },
-        "teamTag": {
-            "type": "string",
-            "default": TEAM_TAG,
-            "description": "Tag key required on a team's file system; empty: none",
         },
     },
 )

@@ -6,10 +6,11 @@ unknown kinds cannot bypass the rules.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
+
+from infra.domain.pools import Taint
 
 from .model import Resource, dig, elements, mapping
 
@@ -17,19 +18,17 @@ DAEMON_SET: Final = "DaemonSet"
 TRAIN_JOB: Final = "TrainJob"
 _NOT_WORKLOADS: Final = frozenset({"CustomResourceDefinition", "Release"})
 """Kinds that contain schemas and chart values, which look like pods but create none."""
-_OVERLAYS: Final = frozenset(
-    {TRAIN_JOB, "TrainingRuntime", "ClusterTrainingRuntime", "PodTemplate"}
-)
+_OVERLAYS: Final = frozenset({TRAIN_JOB, "TrainingRuntime"})
 """Kinds whose pods are assembled from several objects, so that each may be incomplete."""
-_SECONDS: Final = re.compile(r"[0-9]+s?;?")
 _CONTAINER_LISTS: Final = ("initContainers", "containers", "ephemeralContainers")
 
 
 @dataclass(frozen=True)
 class Container:
-    """One container of a pod template."""
+    """The image of one container of a pod template."""
 
     path: str
+    """Path of the image inside the resource."""
     image: Any
     """The reference; None if absent, UNKNOWN if not known yet."""
 
@@ -53,36 +52,15 @@ class PodTemplate:
 
 def pod_templates(resource: Resource) -> Iterator[PodTemplate]:
     """Yield every pod template of a Kubernetes resource; nothing for other resources."""
-    if not resource.type.startswith("kubernetes:"):
+    props, kind = resource.props, resource.type.rpartition(":")[2]
+    if not resource.type.startswith("kubernetes:") or kind in _NOT_WORKLOADS:
         return
-    kind = resource.type.rpartition(":")[2]
-    if kind in _NOT_WORKLOADS:
-        return
-    if kind.endswith("List"):
-        for index, item in enumerate(elements(resource.props.get("items"))):
-            yield from _templates_of(
-                str(mapping(item).get("kind", "")), mapping(item), f"items[{index}].", True
-            )
-        return
-    patch = kind.endswith("Patch")
-    yield from _templates_of(kind.removesuffix("Patch"), resource.props, "", not patch)
-
-
-def namespace_of(props: Mapping[str, Any]) -> str:
-    """Return the object's namespace, by default `default`."""
-    return str(dig(props, "metadata", "namespace") or "default")
-
-
-def _templates_of(
-    kind: str, props: Mapping[str, Any], prefix: str, complete: bool
-) -> Iterator[PodTemplate]:
-    owner = props
-    if kind == "CronJob":
-        # Queues admit the CronJob's Jobs, which get their labels from the template.
-        owner = mapping(dig(props, "spec", "jobTemplate"))
-    found = [*_pod_specs(props, prefix)]
+    # Queues admit a CronJob's Jobs, which get their labels from the template.
+    owner = dig(props, "spec", "jobTemplate") if kind == "CronJob" else props
+    found = [*_pod_specs(props, "")]
     if kind == TRAIN_JOB:
-        found += [*_trainer(props, prefix)]
+        trainer = Container("spec.trainer.image", dig(props, "spec", "trainer", "image"))
+        found.append(("spec.trainer", {}, (trainer,)))
     for path, spec, containers in found:
         yield PodTemplate(
             kind=kind,
@@ -91,18 +69,27 @@ def _templates_of(
             containers=containers,
             owner_labels=dig(owner, "metadata", "labels"),
             namespace=namespace_of(props),
-            complete=complete and kind not in _OVERLAYS,
+            complete=kind not in _OVERLAYS and not kind.endswith("Patch"),
         )
 
 
-_Found = tuple[str, Mapping[str, Any], tuple[Container, ...]]
+def namespace_of(props: Mapping[str, Any]) -> str:
+    """Return the object's namespace, by default `default`."""
+    return str(dig(props, "metadata", "namespace") or "default")
 
 
-def _pod_specs(value: Any, path: str) -> Iterator[_Found]:
+def _pod_specs(
+    value: Any, path: str
+) -> Iterator[tuple[str, Mapping[str, Any], tuple[Container, ...]]]:
     """Depth first; `path` ends in a dot or is empty."""
     if isinstance(value, Mapping):
         if isinstance(value.get("containers"), (list, tuple)):
-            yield path.removesuffix("."), value, _containers(value, path)
+            containers = tuple(
+                Container(f"{path}{name}[{index}].image", dig(entry, "image"))
+                for name in _CONTAINER_LISTS
+                for index, entry in enumerate(elements(value.get(name)))
+            )
+            yield path.removesuffix("."), value, containers
             return
         for key, child in value.items():
             if key not in ("metadata", "status"):
@@ -112,16 +99,15 @@ def _pod_specs(value: Any, path: str) -> Iterator[_Found]:
             yield from _pod_specs(child, f"{path.removesuffix('.')}[{index}].")
 
 
-def _trainer(props: Mapping[str, Any], prefix: str) -> Iterator[_Found]:
-    """Yield the trainer of a Kubeflow TrainJob, which has the fields of one container."""
-    trainer = mapping(dig(props, "spec", "trainer"))
-    path = f"{prefix}spec.trainer"
-    yield path, {}, (Container(path, trainer.get("image")),)
+def tolerates(spec: Mapping[str, Any], taint: Taint) -> bool:
+    """Whether a pod or flavor tolerates the taint, by the scheduler's rules."""
+    return any(_tolerates(mapping(entry), taint) for entry in elements(spec.get("tolerations")))
 
 
-def _containers(spec: Mapping[str, Any], path: str) -> tuple[Container, ...]:
-    return tuple(
-        Container(f"{path}{name}[{index}]", dig(value, "image"))
-        for name in _CONTAINER_LISTS
-        for index, value in enumerate(elements(spec.get(name)))
-    )
+def _tolerates(toleration: Mapping[str, Any], taint: Taint) -> bool:
+    if toleration.get("effect") not in (None, "", taint.manifest()["effect"]):
+        return False
+    exists, key = toleration.get("operator") == "Exists", toleration.get("key")
+    if not key:
+        return exists
+    return key == taint.key and (exists or (toleration.get("value") or "") == taint.value)

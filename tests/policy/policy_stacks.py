@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from policies.rules.catalog import RULES
-from policies.rules.model import Resource, ResourceRule, defaults
+from policies.rules.model import Resource, ResourceRule, Rule, StackRule, Violation
 from tests import committed
 
 ROOT = Path(__file__).resolve().parents[2]
 STACKS = ROOT / "policies" / "stacks"
+BY_NAME = {rule.name: rule for rule in RULES}
 
 
 def configured(stack: str) -> dict[str, dict[str, Any]]:
@@ -63,10 +64,17 @@ def findings(
     """
     found: list[str] = []
     for rule in RULES:
-        config = {**defaults(rule.schema), **(configured or {}).get(rule.name, {})}
-        if isinstance(rule, ResourceRule):
-            violations = [v for resource in resources for v in rule.check(resource, config)]
-        else:
-            violations = list(rule.check(resources, config))
-        found += [f"{rule.name}: {violation}" for violation in violations]
+        config = {**rule.defaults, **(configured or {}).get(rule.name, {})}
+        found += [f"{rule.name}: {violation}" for violation in check(rule, resources, config)]
     return found
+
+
+def check(
+    rule: Rule, resources: list[Resource], config: Mapping[str, Any] | None = None
+) -> list[Violation]:
+    """What one rule of either kind finds, by default with its own configuration."""
+    config = rule.defaults if config is None else config
+    if isinstance(rule, ResourceRule):
+        return [v for resource in resources for v in rule.check(resource, config)]
+    assert isinstance(rule, StackRule)
+    return list(rule.check(resources, config))

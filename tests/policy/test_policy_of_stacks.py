@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from policies.rules.catalog import RULES, unknown_properties
 from policies.rules.model import Resource
 from tests.committed import MANAGED_BLOCK
-from tests.policy.policy_stacks import ROOT, STACKS, configured, findings, rendered
+from tests.policy.policy_stacks import BY_NAME, ROOT, STACKS, configured, findings, rendered
 
 
 def test_there_is_a_policy_configuration_for_each_stack_in_an_account() -> None:
@@ -22,9 +21,8 @@ def test_there_is_a_policy_configuration_for_each_stack_in_an_account() -> None:
 @pytest.mark.parametrize("stack", ["dev", "prod"])
 def test_a_stack_as_committed_obeys_the_rules_as_it_configures_them(stack: str) -> None:
     config = configured(stack)
-    rules = {rule.name: rule for rule in RULES}
     assert [
-        v for name, given in config.items() for v in unknown_properties(rules[name], given)
+        v for name, given in config.items() for v in BY_NAME[name].unknown_properties(given)
     ] == []
     assert findings(rendered(stack), config) == []
 
@@ -109,11 +107,14 @@ SLICED = "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 4
             set_at(CLASS, "spec", "metadataOptions", "httpTokens", to="optional"),
             "instance-metadata",
         ),
-        (set_at(BLOCK, "networkInterfaces", 1, "interfaceType", to="interface"), "efa-interfaces"),
-        (set_at(CLASS, "spec", "networkInterfaces", to=[{"interfaceType": "efa"}]), "efa-int"),
+        (set_at(BLOCK, "networkInterfaces", 1, "interfaceType", to="interface"), "efa-placement"),
+        (
+            set_at(CLASS, "spec", "networkInterfaces", to=[{"interfaceType": "efa"}]),
+            "efa-placement",
+        ),
         (
             set_at("Subnet::aws-network-private-us-east-1a", "availabilityZone", to="us-east-1f"),
-            "efa-one-zone",
+            "efa-placement",
         ),
         (set_at(POOL, "spec", "limits", "nodes", to="49"), "quota-fits-pools"),
         (set_at("aws-pools-block", "scalingConfig", "maxSize", to=7), "quota-fits-pools"),

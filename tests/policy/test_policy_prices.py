@@ -9,15 +9,20 @@ from typing import Any
 import pytest
 
 from infra.config import parse
-from infra.domain import prices
-from policies.rules.budget import HOURLY_BUDGET, highest_price
+from infra.domain import naming, prices
+from policies.rules.budget import HOURLY_BUDGET, highest_price, paid_prices
 from policies.rules.model import UNKNOWN, Resource, Violation
 from policies.rules.node_pools import node_pools
-from policies.rules.reservations import paid_prices
 from tests import committed
-from tests.policy.policy_examples import stack_violations
-from tests.policy.policy_pools import karpenter_pool, node_class, node_group, template
-from tests.policy.policy_stacks import rendered
+from tests.policy.policy_resources import (
+    config_map,
+    karpenter_pool,
+    node_class,
+    node_group,
+    platform_record,
+    template,
+)
+from tests.policy.policy_stacks import check, rendered
 
 P4D, P4D_SPOT = 21.957642, 12.5
 """USD per hour in us-east-1."""
@@ -52,28 +57,8 @@ def test_the_stack_with_every_purchase_has_reservations_of_all_kinds_and_prices(
     assert sum(prices.per_node(p) != usd for p, usd in zip(reserved, listed, strict=True)) == 4
 
 
-def record(*reserved: tuple[str, Any], team: str = "research") -> Resource:
-    """The Platform record of a team; `reserved`: ids with what was paid, None: the stack file does not say."""
-    pools = [
-        {"name": f"pool-{number}", "reservation": {"id": name, "kind": "capacity-block"}}
-        for number, (name, _) in enumerate(reserved)
-    ]
-    for pool, (_, usd) in zip(pools, reserved, strict=True):
-        if usd is not None:
-            pool["reservation"]["usd_per_node_hour"] = usd  # type: ignore[index]
-    text = json.dumps({"format": 1, "platform": {"pools": [{"name": "spot"}, *pools]}})
-    return config_map(text, team)
-
-
-def config_map(text: Any, team: str = "research", name: str = "trainyard-platform") -> Resource:
-    return Resource(
-        type="kubernetes:core/v1:ConfigMap",
-        props={
-            "metadata": {"name": name, "namespace": f"team-{team}"},
-            "data": {"platform.json": text},
-        },
-        urn=f"urn:record-{team}",
-    )
+def record(text: Any, name: str = naming.PLATFORM_RECORD) -> Resource:
+    return config_map(name, {naming.PLATFORM_RECORD_KEY: text})
 
 
 def managed(
@@ -82,23 +67,19 @@ def managed(
     """One p4d.24xlarge of a node group and its launch template."""
     group = node_group("a", "p4d.24xlarge", scalingConfig={"maxSize": 1}, capacityType=capacity)
     group.props["labels"].update(labels)
-    made = template("a")
     target = {"capacityReservationTarget": {"capacityReservationId": launches_into}}
-    inputs = {**made.props, "capacityReservationSpecification": target if launches_into else None}
-    return [group, Resource(type=made.type, props=inputs, urn=made.urn)]
+    return [group, template(capacityReservationSpecification=target if launches_into else None)]
 
 
 def karpenter(*selects: Any, capacity: tuple[str, ...] = ("reserved",)) -> list[Resource]:
     """One p4d.24xlarge of Karpenter and its node class."""
     pool = karpenter_pool("a", "p4d.24xlarge", capacity=capacity, limits={"nodes": "1"})
-    made = copy.deepcopy(node_class("a"))
-    made.props["spec"]["capacityReservationSelectorTerms"] = [*selects]
-    return [pool, made]
+    return [pool, node_class(capacityReservationSelectorTerms=[*selects])]
 
 
 def counted(resources: list[Resource]) -> float:
     """What the budget counts at maximum size."""
-    (over,) = stack_violations(HOURLY_BUDGET, resources, limitUsdPerHour=0.001)
+    (over,) = check(HOURLY_BUDGET, resources, {"limitUsdPerHour": 0.001})
     return total_of(over)
 
 
@@ -115,32 +96,32 @@ def total_of(over: Violation) -> float:
 @pytest.mark.parametrize(
     ("records", "usd"),
     [
-        ([record((OURS, 11.5))], 11.5),
-        ([record((OURS, 40))], 40.0),
+        ([platform_record((OURS, 11.5))], 11.5),
+        ([platform_record((OURS, 40))], 40.0),
         # Without a record, or a price in it, the on-demand price counts.
         ([], P4D),
-        ([record((OURS, None))], P4D),
-        ([record((OTHER, 11.5))], P4D),
-        ([record(("", 11.5))], P4D),
+        ([platform_record((OURS, None))], P4D),
+        ([platform_record((OTHER, 11.5))], P4D),
+        ([platform_record(("", 11.5))], P4D),
         # Where records differ, the highest price counts.
-        ([record((OURS, 11.5)), record((OURS, 12.5), team="other")], 12.5),
-        ([record((OURS, 11.5)), record((OURS, None), team="other")], P4D),
-        ([record((OURS, 40)), record((OURS, None), team="other")], 40.0),
-        ([record((OURS, 11.5), (OURS, 12.5))], 12.5),
-        ([record((OURS, None), (OURS, 11.5))], P4D),
-        ([record((OURS, 11.5)), record((OTHER, 12.5), team="other")], 11.5),
+        ([platform_record((OURS, 11.5)), platform_record((OURS, 12.5), team="other")], 12.5),
+        ([platform_record((OURS, 11.5)), platform_record((OURS, None), team="other")], P4D),
+        ([platform_record((OURS, 40)), platform_record((OURS, None), team="other")], 40.0),
+        ([platform_record((OURS, 11.5), (OURS, 12.5))], 12.5),
+        ([platform_record((OURS, None), (OURS, 11.5))], P4D),
+        ([platform_record((OURS, 11.5)), platform_record((OTHER, 12.5), team="other")], 11.5),
         # What is no price or no record.
-        ([record((OURS, 0))], P4D),
-        ([record((OURS, -1))], P4D),
-        ([record((OURS, True))], P4D),
-        ([record((OURS, "11.5"))], P4D),
-        ([record((OURS, float("nan")))], P4D),
-        ([record((OURS, float("inf")))], P4D),
-        ([config_map(UNKNOWN)], P4D),
-        ([config_map("{")], P4D),
-        ([config_map("[1]")], P4D),
-        ([config_map(json.dumps({"platform": {"pools": [1, {"reservation": OURS}]}}))], P4D),
-        ([config_map(record((OURS, 11.5)).props["data"]["platform.json"], name="hello")], P4D),
+        ([platform_record((OURS, 0))], P4D),
+        ([platform_record((OURS, -1))], P4D),
+        ([platform_record((OURS, True))], P4D),
+        ([platform_record((OURS, "11.5"))], P4D),
+        ([platform_record((OURS, float("nan")))], P4D),
+        ([platform_record((OURS, float("inf")))], P4D),
+        ([record(UNKNOWN)], P4D),
+        ([record("{")], P4D),
+        ([record("[1]")], P4D),
+        ([record(json.dumps({"platform": {"pools": [1, {"reservation": OURS}]}}))], P4D),
+        ([record(platform_record((OURS, 11.5)).props["data"]["platform.json"], "hello")], P4D),
     ],
 )
 def test_a_reserved_node_costs_what_the_platform_record_says_was_paid(
@@ -170,15 +151,15 @@ def test_a_reserved_node_costs_what_the_platform_record_says_was_paid(
 def test_only_nodes_that_launch_into_the_reservation_cost_what_was_paid(
     pool: list[Resource], usd: float
 ) -> None:
-    records = [record((OURS, 1.5), (OTHER, 1.5), ("", 1.5))]
+    records = [platform_record((OURS, 1.5), (OTHER, 1.5), ("", 1.5))]
     assert counted([*records, *pool]) == pytest.approx(usd, abs=0.005)
 
 
 def test_a_type_that_is_only_sold_in_blocks_is_priced_by_what_was_paid() -> None:
     group, launch = managed()
     group.props["instanceTypes"][:] = ["p99.huge"]
-    assert counted([record((OURS, 11.5)), group, launch]) == 11.5
-    (found,) = stack_violations(HOURLY_BUDGET, [group, launch], limitUsdPerHour=1e9)
+    assert counted([platform_record((OURS, 11.5)), group, launch]) == 11.5
+    (found,) = check(HOURLY_BUDGET, [group, launch], {"limitUsdPerHour": 1e9})
     assert found.path == "instance types"
 
 
@@ -186,7 +167,7 @@ def test_without_its_records_a_stack_costs_more() -> None:
     stack = rendered(committed.EVERY_PURCHASE)
     bare = [resource for resource in stack if not resource.urn.endswith("-platform")]
     assert len(stack) - len(bare) == 2
-    unpriced, over = stack_violations(HOURLY_BUDGET, bare, limitUsdPerHour=0.001)
+    unpriced, over = check(HOURLY_BUDGET, bare, {"limitUsdPerHour": 0.001})
     assert unpriced.got == "p5e.48xlarge (pool group-block)"
     # The group of p5e.48xlarge is left out, and rejected.
     assert total_of(over) > counted(stack) - 2 * 36.25

@@ -1,9 +1,8 @@
 """Prices of nodes and node pools: the one model that caps, advice, rules, budgets and reports use.
 
 A node is priced by how it was bought, its instance type and its region. Prices are the catalog's
-(`infra/domain/catalog.yaml`); `infra/domain/prices/services.py` has those of everything else. The policy pack,
-which imports nothing of the project, reads the same file by the same rules, and what was paid for reservations
-from the Platform record; tests compare both.
+(`infra/domain/catalog.yaml`); `infra/domain/prices/services.py` has those of everything else. The policy pack
+reads from resources how nodes are bought, and what was paid for reservations from the Platform record.
 
 Rules that hold everywhere:
 - A spot price that is not known counts as the on-demand price, which it never exceeds.

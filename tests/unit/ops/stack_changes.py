@@ -8,9 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from infra.cli.render import engine_config
-from infra.domain import prices
+from infra.domain import naming, prices
 from infra.domain.prices import services
-from infra.domain.published_record import RECORD_KEY
 from ops.review import consequences, impacts, steps
 from tests.committed import rendered, values
 
@@ -168,12 +167,12 @@ def paying(usd: float) -> Edit:
     def edit(records: Records) -> None:
         for record in records:
             data = record["inputs"].get("data") or {}
-            if RECORD_KEY in data:
-                known = json.loads(data[RECORD_KEY])
+            if naming.PLATFORM_RECORD_KEY in data:
+                known = json.loads(data[naming.PLATFORM_RECORD_KEY])
                 for pool in known["platform"]["pools"]:
                     if pool["name"] == "block":
                         pool["reservation"]["usd_per_node_hour"] = usd
-                data[RECORD_KEY] = json.dumps(known)
+                data[naming.PLATFORM_RECORD_KEY] = json.dumps(known)
 
     return edit
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from infra.domain import naming
-from infra.domain.published_record import RECORD_KEY
 from ops import __main__ as front_door
 from ops.cluster import ConflictError, ForbiddenError, Kind, UnreachableError
 from ops.objects import Json
@@ -78,9 +77,9 @@ def published(**changes: Any) -> Cluster:
 def _text_of_record(change: Callable[[Json], Any]) -> Cluster:
     cluster = published()
     [record] = cluster._items["configmaps"]
-    values = json.loads(record["data"][RECORD_KEY])
+    values = json.loads(record["data"][naming.PLATFORM_RECORD_KEY])
     change(values)
-    record["data"][RECORD_KEY] = json.dumps(values)
+    record["data"][naming.PLATFORM_RECORD_KEY] = json.dumps(values)
     return cluster
 
 
