@@ -8,11 +8,11 @@ from typing import Annotated, Any
 import pydantic
 from pydantic import AfterValidator, Field
 
-from infra.config.aws_types import AccountId, BucketPrefix
-from infra.config.errors import ConfigError, ConfigIssue, from_pydantic, invalid
 from infra.config.placeholders import find_placeholders
-from infra.config.types import DnsLabel, Int, Str, StrictModel, matching
 from infra.domain.catalog import ec2
+from infra.sections.aws_types import AccountId, BucketPrefix
+from infra.sections.errors import ConfigError, ConfigIssue, from_pydantic, invalid
+from infra.sections.types import DnsLabel, Int, Str, StrictModel, matching
 
 _OWNER_AND_NAME = r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?/[A-Za-z0-9._-]+"
 _BUCKET = r"[a-z0-9][a-z0-9-]{1,61}[a-z0-9]"

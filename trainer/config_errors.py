@@ -1,6 +1,6 @@
 """Configuration issues and the error that reports them, for what runs in the trainer's image.
 
-infra/config/errors.py has the same two classes for stack and run files: neither side may import the other, and
+infra/sections/errors.py has the same two classes for stack and run files: neither side may import the other, and
 a test holds them equal. See docs/adr/01-stacks-and-configuration.md.
 """
 

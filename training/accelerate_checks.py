@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-from infra.config.errors import ConfigIssue, shown
+from infra.sections.errors import ConfigIssue, shown
 from training import deepspeed_checks, source_archive
 from training.program import DEEPSPEED_FILE
 from training.program_schema import ProgramSection

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from infra.config.errors import ConfigIssue, one_of, shown
 from infra.domain.platform import Platform
+from infra.sections.errors import ConfigIssue, one_of, shown
 from infra.tenancy.admission import images, priorities
 from training.run_schema import RunFile
 

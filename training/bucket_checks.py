@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from infra.config.errors import ConfigIssue, one_of, shown
 from infra.domain.platform import Platform
+from infra.sections.errors import ConfigIssue, one_of, shown
 from training.spec import RunKeys
 from trainyard.objects.location import BadLocation, Location, is_location
 

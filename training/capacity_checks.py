@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from infra.config.errors import ConfigIssue, one_of, shown
 from infra.domain import prices, quantity
 from infra.domain.catalog import SPOT_NOTICE_S
 from infra.domain.platform import Platform
 from infra.domain.pools import Capacity, NodePool
 from infra.domain.scheduler import MAX_GRACE_S
+from infra.sections.errors import ConfigIssue, one_of, shown
 from training import placement, spec
 from training.launchers import LAUNCHERS, group, pod
 from training.run_schema import RunFile

@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from infra.config.errors import ConfigIssue, shown
+from infra.sections.errors import ConfigIssue, shown
 from training import source_archive
 from training.program import Source
 from training.program_schema import ProgramSection

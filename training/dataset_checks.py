@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from infra.config.errors import ConfigIssue, did_you_mean, shown
 from infra.domain.platform import Platform
+from infra.sections.errors import ConfigIssue, did_you_mean, shown
 from trainer.config.model import ModelConfig
 from trainer.prepare.names import BYTES, BYTES_VOCAB_SIZE, MOST_VOCABULARY, STDLIB, TRAIN
 from training import bucket_checks

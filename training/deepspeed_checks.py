@@ -9,8 +9,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from infra.config.errors import ConfigIssue, shown
 from infra.domain import quantity
+from infra.sections.errors import ConfigIssue, shown
 from trainyard.contract import SCRATCH_MOUNT
 
 _AUTO: Final = "auto"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from infra.config.errors import ConfigIssue, one_of
 from infra.domain.platform import Platform
 from infra.domain.pools import NodePool
+from infra.sections.errors import ConfigIssue, one_of
 from training import placement
 from training.gangs import gang_backend
 from training.launchers import LAUNCHERS

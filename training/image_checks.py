@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from infra.config.errors import ConfigIssue
 from infra.domain import naming
 from infra.domain.catalog import compute_capability
 from infra.domain.platform import Platform
 from infra.domain.pools import NodePool
+from infra.sections.errors import ConfigIssue
 from training import placement
 from training.image_capabilities import LABEL, RECORD, UNDECLARED, ImageCapabilities, capabilities
 from training.spec import RunSpec

@@ -7,10 +7,10 @@ from typing import Final
 
 import pydantic
 
-from infra.config.errors import ConfigIssue, did_you_mean, one_of, shown
-from infra.config.types import Image
 from infra.domain.platform import Platform
 from infra.queueing.backends import backend
+from infra.sections.errors import ConfigIssue, did_you_mean, one_of, shown
+from infra.sections.types import Image
 from training import admission_checks, dataset_checks, spec
 from training.launchers import LAUNCHERS
 from training.run_schema import RunFile

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from infra.config.errors import ConfigIssue, shown
 from infra.domain import fabric
 from infra.domain.platform import Platform
+from infra.sections.errors import ConfigIssue, shown
 from training import placement
 from training.spec import RunSpec
 

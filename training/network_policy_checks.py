@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from infra.config.errors import ConfigIssue, shown
 from infra.domain import naming
 from infra.domain.platform import Platform
+from infra.sections.errors import ConfigIssue, shown
 from infra.tenancy.network_policies import RUN_PORTS
 from trainer.config.reporting import uri_issues
 from training.run_schema import RunFile

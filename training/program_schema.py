@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from infra.config.types import Int, Str, StrictModel
+from infra.sections.types import Int, Str, StrictModel
 
 Text = Annotated[str, Field(strict=True)]
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from infra.config.errors import ConfigIssue, did_you_mean, one_of, shown
+from infra.sections.errors import ConfigIssue, did_you_mean, one_of, shown
 from training.program_schema import ProgramSection
 from trainyard.contract import PLACEHOLDERS
 from trainyard.placeholders import placeholders_in

@@ -12,7 +12,10 @@ from typing import Any, Final
 
 import pydantic
 
-from infra.config.errors import (
+from infra.config.loader import read_yaml
+from infra.config.plaintext_secrets import secrets_in
+from infra.domain.platform import Platform
+from infra.sections.errors import (
     ConfigError,
     ConfigIssue,
     did_you_mean,
@@ -21,10 +24,7 @@ from infra.config.errors import (
     shown,
     within,
 )
-from infra.config.loader import read_yaml
-from infra.config.plaintext_secrets import secrets_in
-from infra.config.types import SOURCE_SUFFIX
-from infra.domain.platform import Platform
+from infra.sections.types import SOURCE_SUFFIX
 from training import (
     bucket_checks,
     capacity_checks,

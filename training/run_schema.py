@@ -17,8 +17,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import pydantic
 from pydantic import AfterValidator, Field, WrapValidator
 
-from infra.config.errors import invalid
-from infra.config.types import (
+from infra.domain import naming
+from infra.domain.platform import Platform
+from infra.domain.pools import Capacity
+from infra.domain.tier import TIERS
+from infra.sections.errors import invalid
+from infra.sections.types import (
     Bool,
     Cores,
     DnsLabel,
@@ -29,10 +33,6 @@ from infra.config.types import (
     StrictModel,
     matching,
 )
-from infra.domain import naming
-from infra.domain.platform import Platform
-from infra.domain.pools import Capacity
-from infra.domain.tier import TIERS
 from training import weights
 from training.program import Program
 from training.program_schema import ProgramSection

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from infra.config.errors import ConfigIssue, one_of, shown
 from infra.domain.platform import Platform
 from infra.domain.pools import Network
 from infra.queueing.backends import backend
+from infra.sections.errors import ConfigIssue, one_of, shown
 from training import placement
 from training.gangs import gang_backend
 from training.run_schema import RunFile

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from infra.config.types import Bool, Int, Number, Str, StrictModel
+from infra.sections.types import Bool, Int, Number, Str, StrictModel
 
 RUNS_MAX = 500
 """Runs of a sweep: its state is one ConfigMap of at most 1 MiB."""

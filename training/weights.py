@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from infra.config.errors import ConfigIssue, shown
 from infra.domain.platform import Platform
+from infra.sections.errors import ConfigIssue, shown
 from trainer.weights.reference import (
     ENDPOINT_ENV,
     FOLDER,

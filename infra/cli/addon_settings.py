@@ -26,8 +26,8 @@ import jsonschema
 
 from infra.cli.render import ROOT, Record, render
 from infra.config import ConfigError, parse, stack_values
-from infra.config.sections.cluster import EksClusterConfig
 from infra.domain import catalog
+from infra.sections.cluster import EksClusterConfig
 from infra.sites.aws import addon_versions, node_health
 
 ADDON: Final = "aws:eks/addon:Addon"

@@ -1,8 +1,8 @@
 """StackConfig: a stack file read once, checked whole. The only reader of pulumi.Config."""
 
-from infra.config.errors import ConfigError, ConfigIssue
 from infra.config.loader import engine_values, parse, read_yaml, stack_values
 from infra.config.model import StackConfig
+from infra.sections.errors import ConfigError, ConfigIssue
 
 __all__ = [
     "ConfigError",

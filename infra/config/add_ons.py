@@ -24,10 +24,10 @@ from infra.addons.signatures import Signer
 from infra.addons.steering import STEERING, SteeringArgs
 from infra.config import arguments, platform_record
 from infra.config.model import StackConfig
-from infra.config.sections.validation import TRAINER_IMAGE
 from infra.domain.pools import Autoscaler, Nodes
 from infra.kubernetes import chart_archives
 from infra.kubernetes.helm import Chart
+from infra.sections.validation import TRAINER_IMAGE
 
 
 def _image(config: StackConfig, name: str) -> ControllerImage:

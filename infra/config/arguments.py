@@ -17,15 +17,6 @@ from infra.addons.run_page import RunPageArgs
 from infra.addons.steering import SteeringArgs
 from infra.config import platform_record
 from infra.config.model import StackConfig
-from infra.config.sections import logs as logs_section
-from infra.config.sections import observability as observability_section
-from infra.config.sections.cluster import ExistingClusterConfig, provider_args
-from infra.config.sections.logs import CloudWatchConfig
-from infra.config.sections.observability import ObservabilityConfig
-from infra.config.sections.storage import StorageKind, named_storage, volume_sizes
-from infra.config.sections.teams import members
-from infra.config.sections.teams.model import TeamConfig, queue_teams
-from infra.config.types import repository_of
 from infra.domain import naming, prices, published_record
 from infra.domain.platform import Platform
 from infra.domain.pools import (
@@ -42,6 +33,15 @@ from infra.observability.component import ObservabilityArgs
 from infra.queueing import priorities
 from infra.queueing.backends import backend
 from infra.queueing.quotas import QueuesArgs
+from infra.sections import logs as logs_section
+from infra.sections import observability as observability_section
+from infra.sections.cluster import ExistingClusterConfig, provider_args
+from infra.sections.logs import CloudWatchConfig
+from infra.sections.observability import ObservabilityConfig
+from infra.sections.storage import StorageKind, named_storage, volume_sizes
+from infra.sections.teams import members
+from infra.sections.teams.model import TeamConfig, queue_teams
+from infra.sections.types import repository_of
 from infra.sites.aws import run_log_access
 from infra.sites.aws.bucket_access import team_buckets
 from infra.sites.simulated.node_pools import SimulatedNodePoolsArgs

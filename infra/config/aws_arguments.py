@@ -8,11 +8,11 @@ from infra.addons import fluent_bit
 from infra.addons.cluster_autoscaler import AUTOSCALER_TAGS
 from infra.config import add_ons, arguments, platform_record
 from infra.config.model import OnAws, StackConfig
-from infra.config.sections.cluster import cluster_choice, support_warning
-from infra.config.sections.network import network_args
-from infra.config.sections.storage import storage_choice, volume_sizes
-from infra.config.sections.teams.members import access_groups
 from infra.domain.pools import Nodes
+from infra.sections.cluster import cluster_choice, support_warning
+from infra.sections.network import network_args
+from infra.sections.storage import storage_choice, volume_sizes
+from infra.sections.teams.members import access_groups
 from infra.sites.aws.args import (
     AwsStackArgs,
     RunLogsChoice,

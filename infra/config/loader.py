@@ -13,10 +13,10 @@ import yaml
 from pulumi.runtime import config as engine_config
 
 from infra.config import rules
-from infra.config.errors import ConfigError, ConfigIssue, from_pydantic, one_of
 from infra.config.model import StackConfig
 from infra.config.plaintext_secrets import secrets_in
 from infra.domain import naming
+from infra.sections.errors import ConfigError, ConfigIssue, from_pydantic, one_of
 
 _STACK_FILE_KEYS: Final = frozenset(
     {"config", "environment", "encryptionsalt", "encryptedkey", "secretsprovider"}

@@ -7,28 +7,30 @@ from typing import Annotated
 
 from pydantic import Field
 
-from infra.config.sections.aws import AwsConfig, InterruptionConfig
-from infra.config.sections.cluster import EksClusterConfig, ExistingClusterConfig
-from infra.config.sections.costs import CostsConfig
-from infra.config.sections.elastic_runs import ElasticRunsConfig
-from infra.config.sections.gpus import GpusConfig
-from infra.config.sections.logs import LogsConfig
-from infra.config.sections.network import (
+from infra.config.operators import ChartConfig, Mirror, OperatorsConfig
+from infra.domain import naming
+from infra.domain.pools import Autoscaler, NodePool, Nodes, Taint
+from infra.domain.scheduler import DEFAULT_SCHEDULER, Scheduler
+from infra.sections.aws import AwsConfig, InterruptionConfig
+from infra.sections.cluster import EksClusterConfig, ExistingClusterConfig
+from infra.sections.costs import CostsConfig
+from infra.sections.elastic_runs import ElasticRunsConfig
+from infra.sections.gpus import GpusConfig
+from infra.sections.logs import LogsConfig
+from infra.sections.network import (
     ExistingNetworkConfig,
     MadeNetworkConfig,
     NetworkConfig,
 )
-from infra.config.sections.node_pools import PoolConfig
-from infra.config.sections.observability import ObservabilityConfig
-from infra.config.sections.operators import ChartConfig, Mirror, OperatorsConfig
-from infra.config.sections.run_page import RunPageConfig
-from infra.config.sections.scheduler import GangTimeoutsConfig
-from infra.config.sections.signatures import SignaturesConfig
-from infra.config.sections.steering import SteeringConfig
-from infra.config.sections.storage import BucketsConfig, StorageConfig
-from infra.config.sections.teams.model import TeamConfig
-from infra.config.sections.validation import ValidationConfig
-from infra.config.types import (
+from infra.sections.node_pools import PoolConfig
+from infra.sections.observability import ObservabilityConfig
+from infra.sections.run_page import RunPageConfig
+from infra.sections.scheduler import GangTimeoutsConfig
+from infra.sections.signatures import SignaturesConfig
+from infra.sections.steering import SteeringConfig
+from infra.sections.storage import BucketsConfig, StorageConfig
+from infra.sections.teams.model import TeamConfig
+from infra.sections.types import (
     Cidr,
     DnsLabel,
     Image,
@@ -38,9 +40,7 @@ from infra.config.types import (
     StrictModel,
     TaintKey,
 )
-from infra.domain import naming
-from infra.domain.pools import Autoscaler, NodePool, Nodes, Taint
-from infra.domain.scheduler import DEFAULT_SCHEDULER, Scheduler
+from infra.sections.validation import ValidationConfig
 
 
 @dataclass(frozen=True, kw_only=True)

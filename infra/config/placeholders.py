@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from infra.config.errors import ConfigIssue
+from infra.sections.errors import ConfigIssue
 
 ACCOUNT: Final = "111122223333"
 """AWS uses it in its own documentation; it belongs to no customer."""

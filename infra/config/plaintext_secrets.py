@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from infra.config.errors import ConfigIssue, issue, join
+from infra.sections.errors import ConfigIssue, issue, join
 
 _SECRET_VALUES: Final = re.compile(
     r"AKIA[0-9A-Z]{16}|ASIA[0-9A-Z]{16}|gh[pousr]_[A-Za-z0-9]{30,}|hf_[A-Za-z0-9]{30,}"

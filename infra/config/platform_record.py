@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from infra.config.model import StackConfig
-from infra.config.sections.storage import storage_class
-from infra.config.sections.teams.model import queue_teams
-from infra.config.types import repository_of
 from infra.domain import launcher_support, naming
 from infra.domain.cloud import Cloud
 from infra.domain.platform import Platform, TeamOutputs
@@ -13,6 +10,9 @@ from infra.domain.pools import Workload
 from infra.domain.tier import DEFAULT_PRIORITIES
 from infra.queueing import priorities, quotas
 from infra.queueing.backends import backend
+from infra.sections.storage import storage_class
+from infra.sections.teams.model import queue_teams
+from infra.sections.types import repository_of
 from infra.sites.aws.bucket_access import team_buckets
 
 

@@ -12,9 +12,9 @@ import pydantic
 import yaml
 
 from infra.config import ConfigError, ConfigIssue
-from infra.config.errors import shown, within
 from infra.config.loader import read_yaml
 from infra.domain.published_record import PublishedRecord
+from infra.sections.errors import shown, within
 from ops.objects import Json
 from training import lineage, placement, run_files, scheduler_checks, submission, trainer_settings
 from training.run_schema import RunFile

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from infra.config.errors import ConfigIssue, did_you_mean, one_of, shown
+from infra.sections.errors import ConfigIssue, did_you_mean, one_of, shown
 from ops.sweep import space
 from ops.sweep.space import Choice, Range
 from ops.sweep.state import SweepState

@@ -14,7 +14,9 @@ from typing import Any, Final
 
 import pydantic
 
-from infra.config.errors import (
+from infra.config.loader import read_yaml
+from infra.domain.platform import Platform
+from infra.sections.errors import (
     ConfigError,
     ConfigIssue,
     did_you_mean,
@@ -23,8 +25,6 @@ from infra.config.errors import (
     shown,
     within,
 )
-from infra.config.loader import read_yaml
-from infra.domain.platform import Platform
 from ops.sweep import checks as sweep_checks
 from ops.sweep import space
 from ops.sweep.asha import Asha

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from infra.config import ConfigError, stack_values
-from infra.config.errors import shown
 from infra.config.loader import read_yaml
 from infra.domain import naming
 from infra.domain.platform import Platform
 from infra.domain.published_record import PublishedRecord
+from infra.sections.errors import shown
 from ops.objects import Json
 from ops.submission.create import as_user
 from ops.sweep import files as sweep_files

@@ -8,8 +8,8 @@ from typing import get_args
 
 import pytest
 
-from infra.config.sections.cluster import EksClusterConfig
 from infra.domain import naming
+from infra.sections.cluster import EksClusterConfig
 from infra.sites.aws import karpenter_manifests, machine_images
 from tests.aws.moto_cloud import Deployed, deployed_once
 from tests.aws.programs import whole

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from infra.config.errors import ConfigIssue
 from infra.config.model import StackConfig
 from infra.config.rules import (
     aws,
@@ -20,6 +19,7 @@ from infra.config.rules import (
     storage,
     teams,
 )
+from infra.sections.errors import ConfigIssue
 
 RULES: Final[tuple[Callable[[StackConfig], Iterator[ConfigIssue]], ...]] = (
     aws.check_aws_sections,

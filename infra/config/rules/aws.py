@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from infra.config.errors import ConfigIssue, issue
 from infra.config.model import StackConfig
 from infra.domain.pools import Autoscaler
+from infra.sections.errors import ConfigIssue, issue
 
 _NEEDED: Final = {
     "aws": "region and account",

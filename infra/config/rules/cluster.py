@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from pydantic.alias_generators import to_camel
 
-from infra.config.errors import ConfigIssue, did_you_mean, issue, one_of, shown
 from infra.config.model import StackConfig
 from infra.config.rules.aws import check_role_account
-from infra.config.sections.cluster import EksClusterConfig
 from infra.domain import catalog
 from infra.domain.catalog import Architecture
+from infra.sections.cluster import EksClusterConfig
+from infra.sections.errors import ConfigIssue, did_you_mean, issue, one_of, shown
 
 
 def access_roles(cluster: EksClusterConfig | None) -> Iterator[tuple[str, str]]:

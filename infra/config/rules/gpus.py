@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from infra.config.errors import ConfigIssue, did_you_mean, issue, one_of, shown
 from infra.config.model import StackConfig
 from infra.config.rules.operators import DEVICE_PLUGIN, GPU_OPERATOR
-from infra.config.sections.gpus import SharingConfig
-from infra.config.sections.teams.model import queue_teams
 from infra.domain.gpu_sharing import SharingMode, instances, profiles
 from infra.domain.pools import NodePool, Nodes, Workload
 from infra.domain.tier import TIERS
 from infra.queueing import quotas
+from infra.sections.errors import ConfigIssue, did_you_mean, issue, one_of, shown
+from infra.sections.gpus import SharingConfig
+from infra.sections.teams.model import queue_teams
 
 _ONE_TEAM: Final = {
     SharingMode.TIME_SLICING: "time-slicing isolates neither memory nor faults",

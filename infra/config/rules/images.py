@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from infra.config.errors import ConfigIssue, did_you_mean, issue, one_of, shown
 from infra.config.model import StackConfig
-from infra.config.types import SOURCE_SUFFIX, repository_of
+from infra.sections.errors import ConfigIssue, did_you_mean, issue, one_of, shown
+from infra.sections.types import SOURCE_SUFFIX, repository_of
 
 _METADATA: Final = tuple(map(ipaddress.ip_network, ("169.254.0.0/16", "fd00:ec2::/32")))
 _DIGEST: Final = re.compile(r"@sha256:[0-9a-f]{64}$")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from infra.config.errors import ConfigIssue, did_you_mean, issue, one_of, shown
 from infra.config.model import StackConfig
 from infra.config.rules.images import check_image
-from infra.config.sections.storage import StorageKind
-from infra.config.sections.teams.model import TeamConfig
 from infra.domain import quantity
 from infra.domain.pools import Workload
+from infra.sections.errors import ConfigIssue, did_you_mean, issue, one_of, shown
+from infra.sections.storage import StorageKind
+from infra.sections.teams.model import TeamConfig
 from infra.sites.aws.bucket_access import team_buckets, team_prefix
 from infra.tenancy.restore_drill import OVERHEAD
 from infra.validation.jobs import NAME_MAX, checked

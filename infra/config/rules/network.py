@@ -6,11 +6,11 @@ import ipaddress
 from collections.abc import Iterator
 from typing import Final
 
-from infra.config.errors import ConfigIssue, issue, one_of, shown
 from infra.config.model import StackConfig
-from infra.config.sections.network import ExistingNetworkConfig, MadeNetworkConfig
 from infra.domain.catalog import ec2
 from infra.domain.pools import Network
+from infra.sections.errors import ConfigIssue, issue, one_of, shown
+from infra.sections.network import ExistingNetworkConfig, MadeNetworkConfig
 from infra.sites.aws import addresses
 
 _PRIVATE: Final = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10")

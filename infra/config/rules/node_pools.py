@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from infra.config.errors import ConfigIssue, issue, shown
 from infra.config.model import StackConfig
 from infra.domain import naming
 from infra.domain.pools import (
@@ -20,6 +19,7 @@ from infra.domain.pools import (
     ReservationKind,
     Workload,
 )
+from infra.sections.errors import ConfigIssue, issue, shown
 
 _EC2: Final = (Nodes.MANAGED, Nodes.KARPENTER)
 _SELF_MADE: Final = (Nodes.EXISTING, Nodes.PROCESS, Nodes.KWOK)

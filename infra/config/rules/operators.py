@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from infra.addons.registry import ADD_ONS
-from infra.config.errors import ConfigIssue, issue, one_of, shown
 from infra.config.model import StackConfig
 from infra.domain.pools import Autoscaler, Network, Nodes, Workload
 from infra.domain.scheduler import DEFAULT_SCHEDULER, Scheduler
 from infra.queueing.backends import backend
+from infra.sections.errors import ConfigIssue, issue, one_of, shown
 
 GPU_OPERATOR: Final = "gpuOperator"
 DEVICE_PLUGIN: Final = "devicePlugin"

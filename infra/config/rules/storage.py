@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from infra.config.errors import ConfigIssue, issue
 from infra.config.model import StackConfig
+from infra.sections.errors import ConfigIssue, issue
 
 
 def check_storage_backend(stack: StackConfig) -> Iterator[ConfigIssue]:

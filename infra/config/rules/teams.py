@@ -6,17 +6,17 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from infra.config.errors import ConfigIssue, did_you_mean, issue, one_of, shown
 from infra.config.model import StackConfig
 from infra.config.rules.aws import check_role_account
 from infra.config.rules.cluster import access_roles
-from infra.config.sections.teams.members import is_role
-from infra.config.sections.teams.model import TeamConfig
 from infra.domain import catalog, fabric, prices
 from infra.domain.pools import Capacity, NodePool, Workload
 from infra.domain.tier import TIERS
 from infra.queueing import quotas
 from infra.queueing.quotas import QueueTeam
+from infra.sections.errors import ConfigIssue, did_you_mean, issue, one_of, shown
+from infra.sections.teams.members import is_role
+from infra.sections.teams.model import TeamConfig
 
 _BY_POOL: Final = ("guaranteed", "borrowing", "lending")
 """Options of a team with nodes by pool."""

@@ -12,7 +12,6 @@ import pytest
 from infra.addons.registry import ADD_ONS
 from infra.cli import render
 from infra.config import arguments, parse, stack_values
-from infra.config.types import repository_of
 from infra.domain import launcher_support, naming
 from infra.domain.pools import Taint
 from infra.domain.scheduler import Scheduler
@@ -21,6 +20,7 @@ from infra.kubernetes import controller_accounts, pod_templates
 from infra.kubernetes.admission_policy import binding, text
 from infra.queueing import priorities
 from infra.queueing.backends import backend
+from infra.sections.types import repository_of
 from infra.tenancy import admission, team
 from infra.tenancy.admission import images
 from infra.tenancy.admission import priorities as ranks

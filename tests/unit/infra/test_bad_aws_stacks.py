@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from infra.config import parse
-from infra.config.sections.cluster import EksClusterConfig
-from infra.config.sections.storage import StorageKind
 from infra.domain import catalog, prices
 from infra.domain.pools import Nodes, ReservationKind
+from infra.sections.cluster import EksClusterConfig
+from infra.sections.storage import StorageKind
 from tests.golden.example_runs import stack_values as existing
 from tests.unit.infra.config_issues import check_issues, codes, issues
 from tests.unit.infra.example_eks import ROLE

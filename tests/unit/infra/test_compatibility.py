@@ -18,10 +18,10 @@ from infra.addons.registry import ADD_ONS, OPERATORS
 from infra.cli.render import render
 from infra.config import add_ons as plans
 from infra.config import stack_values
-from infra.config.sections.cluster import EksClusterConfig
-from infra.config.sections.operators import OperatorsConfig
+from infra.config.operators import OperatorsConfig
 from infra.domain import naming
 from infra.queueing import scale_up, volcano, yunikorn
+from infra.sections.cluster import EksClusterConfig
 from infra.sites.aws import (
     addon_versions,
     karpenter,

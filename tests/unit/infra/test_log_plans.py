@@ -8,9 +8,9 @@ import pytest
 
 from infra.addons.fluent_bit import CloudWatch, Endpoint, Loki
 from infra.config import add_ons, arguments, parse
-from infra.config.sections.cluster import EksClusterConfig
-from infra.config.sections.logs import CloudWatchConfig
 from infra.domain import naming
+from infra.sections.cluster import EksClusterConfig
+from infra.sections.logs import CloudWatchConfig
 from tests.golden.example_runs import stack_values as existing
 from tests.unit.infra.example_eks import stack_values as eks
 

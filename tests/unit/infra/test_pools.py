@@ -13,9 +13,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from infra.cli.render import ROOT, render
 from infra.config import stack_values
-from infra.config.types import Cores, Size
 from infra.domain import catalog, naming, prices, quantity
 from infra.domain.pools import Capacity, Network, NodePool, Nodes, Workload
+from infra.sections.types import Cores, Size
 from infra.sites.simulated.node_pools import node
 from tests.unit.infra.gpu_pools import gpu_pool
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from infra.config.sections.teams.model import RestoreDrillConfig
 from infra.domain import naming
 from infra.kubernetes import pod_security
+from infra.sections.teams.model import RestoreDrillConfig
 from infra.tenancy import restore_drill
 from infra.tenancy.restore_drill import RestoreDrill
 from tests.golden.example_runs import IMAGE

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from infra.config import StackConfig, parse
-from infra.config.sections.teams.model import ResultsConfig
 from infra.domain import naming
+from infra.sections.teams.model import ResultsConfig
 from infra.tenancy import results_copy
 from infra.tenancy.results_copy import ResultsCopy
 from tests.golden.example_runs import IMAGE

@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 from infra.config import arguments, parse
-from infra.config.sections.teams import members
+from infra.sections.teams import members
 from infra.tenancy import access, shared_view
 from tests.golden.example_runs import stack_values
 from tests.unit.infra.example_eks import stack_values as eks_values

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from infra.config import errors
+from infra.sections import errors
 from trainer import config_errors
 
 PARTS = {

@@ -10,10 +10,10 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field
 
 from infra.addons.fluent_bit import CloudWatch, Destination, Endpoint, FluentBitArgs, Loki
-from infra.config.aws_types import LogDays
-from infra.config.errors import invalid
-from infra.config.types import DnsLabel, Str, StrictModel
 from infra.domain.pools import NodePool
+from infra.sections.aws_types import LogDays
+from infra.sections.errors import invalid
+from infra.sections.types import DnsLabel, Str, StrictModel
 
 _PORT: Final = {"https": 443, "http": 80}
 

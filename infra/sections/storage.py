@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from infra.config.aws_types import BucketPrefix
-from infra.config.types import Bool, DnsLabel, Int, Size, Str, StrictModel
 from infra.domain import naming
 from infra.domain.storage import NamedStorageClass, VolumeSizes
+from infra.sections.aws_types import BucketPrefix
+from infra.sections.types import Bool, DnsLabel, Int, Size, Str, StrictModel
 
 if TYPE_CHECKING:
     from infra.sites.aws.args import EfsChoice, LustreChoice

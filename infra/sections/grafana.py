@@ -7,8 +7,8 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, Field
 
 from infra.addons.kube_prometheus_stack import Grafana, SignIn
-from infra.config.sections.ingress import IngressConfig
-from infra.config.types import DnsLabel, Str, StrictModel, matching
+from infra.sections.ingress import IngressConfig
+from infra.sections.types import DnsLabel, Str, StrictModel, matching
 
 _HTTPS: Final = r"https://[A-Za-z0-9.-]+(:[0-9]+)?(/[\w./-]*)?"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from infra.config.aws_types import AccountId, Region, TagKey, TagValue
-from infra.config.types import Bool, StrictModel
 from infra.domain.cloud import Cloud
+from infra.sections.aws_types import AccountId, Region, TagKey, TagValue
+from infra.sections.types import Bool, StrictModel
 from infra.sites.aws.cloud import Aws
 
 

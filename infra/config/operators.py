@@ -9,8 +9,8 @@ from pydantic import AfterValidator, Field, create_model
 from pydantic.alias_generators import to_snake
 
 from infra.addons.registry import ADD_ONS, OPERATORS
-from infra.config.errors import invalid
-from infra.config.types import REPOSITORY, Bool, Image, Str, StrictModel, matching
+from infra.sections.errors import invalid
+from infra.sections.types import REPOSITORY, Bool, Image, Str, StrictModel, matching
 
 
 class OperatorConfig(StrictModel):

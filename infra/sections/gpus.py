@@ -6,8 +6,8 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from infra.config.types import DnsLabel, Int, Str, StrictModel
 from infra.domain.gpu_sharing import GpuSharing, SharingMode, instances
+from infra.sections.types import DnsLabel, Int, Str, StrictModel
 
 MOST_SHARES: Final = 48
 """Clients of one MPS server on GPUs since Volta; more time slices do not help either."""

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from infra.addons.cost_control import CostControlArgs
-from infra.config.types import DnsLabel, Image, Int, Size, StrictModel
+from infra.sections.types import DnsLabel, Image, Int, Size, StrictModel
 
 
 class CostsConfig(StrictModel):

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, ClassVar, Final, Literal
 import pulumi_kubernetes as k8s
 from pydantic import Field
 
-from infra.config.aws_types import Endpoint, KubernetesVersion, LogDays, RoleArn
-from infra.config.types import DnsLabel, Int, Str, StrictModel
+from infra.sections.aws_types import Endpoint, KubernetesVersion, LogDays, RoleArn
+from infra.sections.types import DnsLabel, Int, Str, StrictModel
 
 if TYPE_CHECKING:
     from infra.sites.aws.args import ClusterChoice

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from infra.config.aws_types import LogDays, SubnetId, VpcId
-from infra.config.types import Cidr, Str, StrictModel
+from infra.sections.aws_types import LogDays, SubnetId, VpcId
+from infra.sections.types import Cidr, Str, StrictModel
 
 if TYPE_CHECKING:
     from infra.sites.aws.existing_network import ExistingNetworkArgs

@@ -7,20 +7,6 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field
 
-from infra.config.aws_types import ReservationId
-from infra.config.errors import did_you_mean, invalid, one_of, shown
-from infra.config.types import (
-    Bool,
-    DnsLabel,
-    Instant,
-    Int,
-    LabelKey,
-    LabelValue,
-    Number,
-    Str,
-    StrictModel,
-    matching,
-)
 from infra.domain import catalog, naming
 from infra.domain.catalog import ec2
 from infra.domain.naming import RDMA_RESOURCES
@@ -38,6 +24,20 @@ from infra.domain.pools import (
     ReservationKind,
     Taint,
     Workload,
+)
+from infra.sections.aws_types import ReservationId
+from infra.sections.errors import did_you_mean, invalid, one_of, shown
+from infra.sections.types import (
+    Bool,
+    DnsLabel,
+    Instant,
+    Int,
+    LabelKey,
+    LabelValue,
+    Number,
+    Str,
+    StrictModel,
+    matching,
 )
 
 

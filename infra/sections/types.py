@@ -12,8 +12,8 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from infra.config.errors import invalid
 from infra.domain import naming, quantity
+from infra.sections.errors import invalid
 
 SOURCE_SUFFIX: Final = "@source"
 """An image reference that ends so stands for the trainer's source in this checkout."""

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from infra.config.types import Bool, DnsLabel, Number, Str, StrictModel
+from infra.sections.types import Bool, DnsLabel, Number, Str, StrictModel
 
 TRAINER_IMAGE: Final = "trainer"
 """Default image of the checks: its name in `images`."""

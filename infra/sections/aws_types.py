@@ -8,9 +8,9 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator
 
-from infra.config.errors import did_you_mean, invalid, shown
-from infra.config.types import Cidr, Int, Str, matching
 from infra.domain.catalog import ec2
+from infra.sections.errors import did_you_mean, invalid, shown
+from infra.sections.types import Cidr, Int, Str, matching
 
 _TAG_VALUE_MAX: Final = 256
 

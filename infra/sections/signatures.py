@@ -7,7 +7,7 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, Field
 
 from infra.addons.signatures import Keyless, KmsKey, Signer
-from infra.config.types import Str, StrictModel, matching
+from infra.sections.types import Str, StrictModel, matching
 
 _KMS_KEY: Final = r"arn:aws:kms:[a-z0-9-]+:[0-9]{12}:key/[0-9a-f-]{36}"
 

@@ -8,14 +8,14 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from infra.addons.kube_prometheus_stack import KubePrometheusStackArgs
-from infra.config.sections.grafana import GrafanaConfig, Https
-from infra.config.types import DnsLabel, Int, Number, Size, Str, StrictModel, matching
 from infra.domain import prices, quantity
 from infra.domain.pools import NodePool
 from infra.observability.component import ObservabilityArgs
 from infra.observability.monitors import GPU_EXPORTERS
 from infra.observability.recording import Facts, NodePrice
 from infra.observability.routing import Channel, Receiver, Severity
+from infra.sections.grafana import GrafanaConfig, Https
+from infra.sections.types import DnsLabel, Int, Number, Size, Str, StrictModel, matching
 
 SecretKey = Annotated[
     Str,

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from infra.addons.elastic_runs import ElasticRunsArgs
-from infra.config.types import Image, Int, StrictModel
+from infra.sections.types import Image, Int, StrictModel
 
 
 class ElasticRunsConfig(StrictModel):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from infra.config.sections.teams.model import TeamConfig
 from infra.domain import naming
+from infra.sections.teams.model import TeamConfig
 
 
 def groups(team: TeamConfig) -> dict[str, tuple[str, ...]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from infra.addons.ingress import Ingress
-from infra.config.types import DnsLabel, Str, StrictModel
+from infra.sections.types import DnsLabel, Str, StrictModel
 
 
 class IngressConfig(StrictModel):

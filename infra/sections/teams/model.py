@@ -8,9 +8,12 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field
 
-from infra.config.aws_types import role_arn
-from infra.config.errors import invalid
-from infra.config.types import (
+from infra.domain import naming, quantity
+from infra.domain.tier import TIERS, TierName
+from infra.queueing.quotas import QueueTeam
+from infra.sections.aws_types import role_arn
+from infra.sections.errors import invalid
+from infra.sections.types import (
     Bool,
     Cores,
     DnsLabel,
@@ -22,9 +25,6 @@ from infra.config.types import (
     TeamName,
     matching,
 )
-from infra.domain import naming, quantity
-from infra.domain.tier import TIERS, TierName
-from infra.queueing.quotas import QueueTeam
 from infra.tenancy.restore_drill import RestoreDrill
 from infra.tenancy.results_copy import ResultsCopy
 from infra.tenancy.secrets import TeamSecret

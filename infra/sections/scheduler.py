@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from infra.addons.kueue_config import PRODUCTION_TIMEOUTS, Timeouts
-from infra.config.types import Int, StrictModel
+from infra.sections.types import Int, StrictModel
 
 _Seconds = Annotated[Int, Field(ge=1, le=86400)]
 

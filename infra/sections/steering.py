@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field
 
-from infra.config.types import Image, Int, Number, StrictModel
+from infra.sections.types import Image, Int, Number, StrictModel
 
 _HOUR_S: Final = 3600.0
 

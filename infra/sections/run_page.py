@@ -7,9 +7,9 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, Field
 
 from infra.addons.run_page import RunPageArgs
-from infra.config.sections.grafana import Https
-from infra.config.sections.ingress import IngressConfig
-from infra.config.types import DnsLabel, Image, Str, StrictModel, matching
+from infra.sections.grafana import Https
+from infra.sections.ingress import IngressConfig
+from infra.sections.types import DnsLabel, Image, Str, StrictModel, matching
 
 _CLAIM: Final = matching("claim", r"[\w:./-]{1,200}", "the name of a claim, such as email")
 _TEXT: Final = matching("text", r"[\x21-\x7e]{1,300}", "printable characters without spaces")
