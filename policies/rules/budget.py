@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from infra.domain import catalog, naming, prices
 from infra.domain.prices import Purchase
 
-from .model import Config, Resource, StackRule, Violation, dig, elements
+from .model import Config, Resource, StackRule, Violation, dig
 from .node_pools import NodePool, node_pools
 from .resource_types import AWS_PROVIDER, CONFIG_MAP
 
@@ -19,43 +18,28 @@ PaidPrices = Mapping[str, float | None]
 
 
 def paid_prices(resources: Sequence[Resource]) -> tuple[PaidPrices, ...]:
-    """Return what was paid for reservations by each Platform record; nothing for an unknown or malformed one.
+    """Return what was paid for reservations by each Platform record; nothing for one that is not known yet.
 
     The program publishes one record per team: the node pools by which `costCapUsd` is counted.
     """
-    return tuple(
-        _paid(dig(resource.props, "data", naming.PLATFORM_RECORD_KEY))
+    records = [
+        dig(resource.props, "data", naming.PLATFORM_RECORD_KEY)
         for resource in resources
         if resource.type == CONFIG_MAP
         and dig(resource.props, "metadata", "name") == naming.PLATFORM_RECORD
-    )
+    ]
+    return tuple(_paid(json.loads(text)) for text in records if isinstance(text, str))
 
 
-def _paid(text: Any) -> PaidPrices:
+def _paid(record: Any) -> PaidPrices:
     found: dict[str, float | None] = {}
-    for reservation in _reservations(text):
-        name, usd = dig(reservation, "id"), _price(dig(reservation, "usd_per_node_hour"))
-        if isinstance(name, str):
+    for pool in dig(record, "platform", "pools"):
+        if reservation := pool.get("reservation"):
+            usd, name = reservation.get("usd_per_node_hour"), reservation["id"]
             # Pools that share a reservation: the highest price, and the on-demand price if one has none.
             other = found.get(name, usd)
             found[name] = None if usd is None or other is None else max(usd, other)
     return found
-
-
-def _reservations(text: Any) -> Iterator[Any]:
-    try:
-        record = json.loads(text) if isinstance(text, str) else None
-    except ValueError:
-        return
-    for pool in elements(dig(record, "platform", "pools")):
-        yield dig(pool, "reservation")
-
-
-def _price(usd: Any) -> float | None:
-    """Return a price above 0; None for anything else, which counts as the on-demand price."""
-    if isinstance(usd, bool) or not isinstance(usd, (int, float)):
-        return None
-    return float(usd) if math.isfinite(usd) and usd > 0 else None
 
 
 def highest_price(pool: NodePool, region: str, paid: Sequence[PaidPrices] = ()) -> float | None:

@@ -5,26 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from infra.domain import catalog
-
 from .model import Config, Resource, StackRule, Violation
 from .node_pools import NodePool, node_pools, zones_of
 from .resource_types import LUSTRE
 
 
 def _check_interfaces(pool: NodePool) -> Iterable[Violation]:
-    for name in pool.instance_types:
-        known = catalog.load().types.get(name)
-        if known is None or known.efa_cards != pool.efa_interfaces:
+    for known in pool.known_types:
+        if known.efa_cards != pool.efa_interfaces:
             yield Violation(
                 pool.interfaces_path,
-                f"{pool.efa_interfaces} EFA interfaces on {name} (pool {pool.name})",
-                f"{known.efa_cards}, the EFA interfaces of {name}"
-                if known
-                else "an instance type of infra/domain/catalog.yaml",
-                "add one per network card; use separate pools for types that differ"
-                if known
-                else "refresh the catalog to add the type",
+                f"{pool.efa_interfaces} EFA interfaces on {known.name} (pool {pool.name})",
+                f"{known.efa_cards}, the EFA interfaces of {known.name}",
+                "add one per network card; use separate pools for types that differ",
                 pool.resource.urn,
             )
 

@@ -25,7 +25,6 @@ from .resource_types import (
     HELM_RELEASE,
     LAUNCH_TEMPLATE,
     NODE_CLASS,
-    NODE_GROUP,
 )
 
 _Props = Mapping[str, Any]
@@ -144,27 +143,9 @@ def _release(props: _Props) -> Iterator[Violation]:
     yield from _values("values", props.get("values"))
 
 
-def _address(path: str, value: Any) -> Iterator[Violation]:
-    if value in (True, "true"):
-        expected = "false: nodes have private addresses only"
-        remedy = "set it to false; nodes use the NAT gateway and the VPC endpoints"
-        yield Violation(path, "true", expected, remedy)
-
-
-def _template(props: _Props) -> Iterator[Violation]:
-    for index, interface in enumerate(elements(props.get("networkInterfaces"))):
-        path = f"networkInterfaces[{index}].associatePublicIpAddress"
-        yield from _address(path, dig(interface, "associatePublicIpAddress"))
-
-
-def _node_class(props: _Props) -> Iterator[Violation]:
-    value = dig(props, "spec", "associatePublicIPAddress")
-    yield from _address("spec.associatePublicIPAddress", value)
-
-
 NO_PUBLIC_ENDPOINTS: Final = ResourceRule(
     name="no-public-endpoints",
-    description="API server, security groups, load balancers and nodes are not open to the internet.",
+    description="API server, security groups and load balancers are not open to the internet.",
     check=check_by_type(
         {
             CLUSTER: _cluster,
@@ -175,17 +156,12 @@ NO_PUBLIC_ENDPOINTS: Final = ResourceRule(
             "kubernetes:core/v1:Service": _service,
             "kubernetes:networking.k8s.io/v1:Ingress": _ingress,
             HELM_RELEASE: _release,
-            LAUNCH_TEMPLATE: _template,
-            NODE_CLASS: _node_class,
         }
     ),
 )
 
 
 def _check_metadata(resource: Resource, config: Config) -> Iterable[Violation]:
-    if resource.type == NODE_GROUP and not resource.props.get("launchTemplate"):
-        remedy = "set one: in the default template of EKS, pods reach the node's metadata"
-        yield Violation("launchTemplate", "none", "a launch template of the stack", remedy)
     keys = {LAUNCH_TEMPLATE: ["metadataOptions"], NODE_CLASS: ["spec", "metadataOptions"]}
     at = keys.get(resource.type)
     options = dig(resource.props, *at) if at else UNKNOWN

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from .model import UNKNOWN, Config, Resource, ResourceRule, Violation, dig, elements, show
-from .workloads import PodTemplate, pod_templates
+from .model import UNKNOWN, Config, Resource, ResourceRule, Violation, show
+from .workloads import pod_templates
 
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 _PATH: Final = re.compile(r"[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*")
@@ -55,19 +55,8 @@ def _image_violations(path: str, image: Any, registries: Sequence[str]) -> Itera
         )
 
 
-def _volumes(template: PodTemplate, registries: Sequence[str]) -> Iterator[Violation]:
-    """Check image volumes, whose content can be executed like that of container images."""
-    for index, volume in enumerate(elements(template.spec.get("volumes"))):
-        image = dig(volume, "image")
-        if image is None or UNKNOWN in (image, dig(image, "reference")):
-            continue
-        path = f"{template.path}.volumes[{index}].image.reference"
-        yield from _image_violations(path, dig(image, "reference"), registries)
-
-
 def _check(resource: Resource, config: Config) -> Iterable[Violation]:
     for template in pod_templates(resource):
-        yield from _volumes(template, config["registries"])
         for container in template.containers:
             if container.image is UNKNOWN or (container.image is None and not template.complete):
                 continue
@@ -76,7 +65,7 @@ def _check(resource: Resource, config: Config) -> Iterable[Violation]:
 
 IMAGES_BY_DIGEST: Final = ResourceRule(
     name="images-by-digest",
-    description="Images of containers and volumes are pinned, and come from allowed registries.",
+    description="Images of containers are pinned, and come from allowed registries.",
     check=_check,
     schema={
         "registries": {

@@ -12,7 +12,7 @@ from infra.domain.prices import PURCHASE_LABELS, Purchase
 from infra.domain.tier import PRODUCTION
 
 from .gpu_pools import SPOT_TAINT
-from .model import UNKNOWN, Config, Resource, StackRule, Violation, dig, elements, mapping
+from .model import UNKNOWN, Config, Resource, StackRule, Violation, dig, elements, mapping, strings
 from .stack import Stack, name_of
 from .workloads import DAEMON_SET, PodTemplate, tolerates
 
@@ -50,10 +50,9 @@ def _term_excludes_spot(term: Any, spot_values: Mapping[str, set[Any]]) -> bool:
         given = elements(dig(expression, "values"))
         if UNKNOWN in given:
             return True
-        values = {value for value in given if isinstance(value, str)}
-        if dig(expression, "operator") == "In" and reclaimed and not values & reclaimed:
-            return True
-        if dig(expression, "operator") == "NotIn" and reclaimed and reclaimed <= values:
+        operator, values = dig(expression, "operator"), {*strings(given)}
+        excluded = values.isdisjoint(reclaimed) if operator == "In" else reclaimed <= values
+        if reclaimed and excluded and operator in ("In", "NotIn"):
             return True
     return False
 

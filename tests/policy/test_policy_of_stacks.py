@@ -118,7 +118,6 @@ SLICED = "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 4
         ),
         (set_at(POOL, "spec", "limits", "nodes", to="49"), "quota-fits-pools"),
         (set_at("aws-pools-block", "scalingConfig", "maxSize", to=7), "quota-fits-pools"),
-        (set_at("aws-pools-block", "launchTemplate", to=None), "instance-metadata"),
         (set_at("aws-block-volumes-class", "parameters", "encrypted", to="false"), "encryption"),
         (
             set_at(

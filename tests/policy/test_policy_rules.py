@@ -72,11 +72,6 @@ IMAGES: list[Case] = [
         "spec.template.spec.initContainers[0].image",
         "spec.template.spec.ephemeralContainers[0].image",
     ),
-    (job(pod(volumes=[{"emptyDir": {}}, {"image": {"reference": IMAGE}}])),),
-    (
-        job(pod(volumes=[{"image": {"reference": TAGGED}}])),
-        "spec.template.spec.volumes[0].image.reference",
-    ),
     (job(pod(f"python@{DIGEST}")), AT),
     (job(pod(f"sandbox.trainyard.dev.evil.example/trainer@{DIGEST}")), AT),
     (job(pod(f"nvcr.io/nvidia-lookalike/pytorch@{DIGEST}")), AT),
@@ -161,10 +156,6 @@ EFA: list[Case] = [
     (_group(A, efa=3), _GROUP_EFA),
     ([node_group("a", P4D, P5), template(efa=4)], _GROUP_EFA),
     ([node_group("a"), template(efa=31, instanceType=P5)], _GROUP_EFA),
-    (
-        [karpenter_pool("a", "p99.huge"), *_karpenter((), ())[-1:]],
-        "spec.networkInterfaces of its node class",
-    ),
     ([*_group(B), _files(A)], "subnets"),
     (_group(A, B), "subnets"),
     ([*_karpenter((A,), (A, B)), _files(A)],),
@@ -422,12 +413,6 @@ EXPOSURE: list[Case] = [
         aws("ec2/SecurityGroup", ingress=[{}, {"cidrBlocks": ["0.0.0.0/0"]}]),
         "ingress[1].cidrBlocks",
     ),
-    (template(networkInterfaces=[{"associatePublicIpAddress": "false"}]),),
-    (
-        template(networkInterfaces=[{"associatePublicIpAddress": "true"}]),
-        "networkInterfaces[0].associatePublicIpAddress",
-    ),
-    (node_class(associatePublicIPAddress=True), "spec.associatePublicIPAddress"),
     (_service(None, type="ClusterIP"),),
     (_service(_PRIVATE),),
     (_service(UNKNOWN),),
@@ -463,12 +448,10 @@ METADATA: list[Case] = [
     (template(**_metadata(UNKNOWN, UNKNOWN)),),
     (template(metadataOptions={"httpEndpoint": "disabled"}),),
     (node_class(metadataOptions=UNKNOWN),),
-    (node_group("a"),),
     (template(**_metadata(hops=2)), {"maxHopLimit": 2}),
     (template(**_metadata(hops=2)), "metadataOptions.httpPutResponseHopLimit"),
     (template(), "metadataOptions.httpTokens", "metadataOptions.httpPutResponseHopLimit"),
     (node_class(**_metadata("optional")), "spec.metadataOptions.httpTokens"),
-    (node_group("a", launchTemplate=None), "launchTemplate"),
 ]
 
 _BUCKET = aws("s3/Bucket", "urn:bucket", bucket="logs")
