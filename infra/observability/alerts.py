@@ -1,7 +1,7 @@
 """The alerts of alerts.yaml, with owner, severity and runbook.
 
-Each has a page of its name in docs/runbooks, an owner (`platform` operates the stack, `team` the training) and a
-severity: `page` needs a response at any hour, `ticket` during working hours.
+Each has a section of its name in docs/runbooks.md, an owner (`platform` operates the stack, `team` the training)
+and a severity: `page` needs a response at any hour, `ticket` during working hours.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from infra.observability import dcgm, series
 from infra.observability.log_patterns import COUNTED
 from infra.observability.recording import INTERVAL, Group
 
-RUNBOOKS: Final = "docs/runbooks"
+RUNBOOKS: Final = "docs/runbooks.md"
 TEAM: Final = "team"
 """Owner of alerts on training."""
 
@@ -59,8 +59,8 @@ class Alert:
 
     @property
     def runbook(self) -> str:
-        """The path of the runbook in this repository."""
-        return f"{RUNBOOKS}/{self.name}.md"
+        """The runbook in this repository: path and anchor."""
+        return f"{RUNBOOKS}#{self.name.lower()}"
 
     def rule(self, runbook_base: str = "") -> dict[str, Any]:
         """Return the rule as in a rule file; `runbook_base` is a URL that precedes the runbook's path."""

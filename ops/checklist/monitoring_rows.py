@@ -90,5 +90,5 @@ def alerts(snapshot: ChecklistSnapshot) -> Row:
             f"{len(known)} alerts are loaded, including {abbreviate(REQUIRED_ALERTS)}"
         )
     if firing := [name for name in prometheus.firing if name in known]:
-        notes.good.append(f"firing now: {abbreviate(firing)}; see docs/runbooks")
+        notes.good.append(f"firing now: {abbreviate(firing)}; see docs/runbooks.md")
     return notes.row()

@@ -41,7 +41,7 @@ _REMEDY: Final = {
     ),
     culprits.CORRUPT: (
         "kubectl cordon NODE, and test its GPUs and memory before it is used again:"
-        " docs/runbooks/RankCorrupt.md",
+        " docs/runbooks.md#rankcorrupt",
     ),
     culprits.SLOW_RANK: (
         "compare the node with the others: clock and temperature of its GPUs, other processes, its zone;"
@@ -55,7 +55,7 @@ _REMEDY: Final = {
 
 _UNDECIDED: Final = (
     "kubectl cordon the nodes of all candidates and test them, or run with three replicas:"
-    " docs/runbooks/RankCorrupt.md",
+    " docs/runbooks.md#rankcorrupt",
 )
 """Where replicas differ and no rank can be named."""
 

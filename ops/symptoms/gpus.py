@@ -169,7 +169,7 @@ def fault_verdict(how: str, found: list[str]) -> Verdict:
         remedy=(
             *(f"kubectl cordon {node}" for node in nodes),
             "node auto repair replaces the node where it is enabled; else drain and replace it:"
-            " docs/runbooks/GpuHardwareError.md",
+            " docs/runbooks.md#gpuhardwareerror",
         ),
     )
 

@@ -90,7 +90,7 @@ def checkpoint_failing(snapshot: Snapshot) -> Verdict | None:
         remedy=(
             "no space left: keep fewer checkpoints (checkpoint.keep_latest) or raise the volume's size",
             "access denied by the bucket: check the team's role and the prefix;"
-            " docs/runbooks/CheckpointFailed.md",
+            " docs/runbooks.md#checkpointfailed",
             "previous save still in progress: use faster storage or a longer interval",
         ),
     )
@@ -131,7 +131,7 @@ def _slow_loader(snapshot: Snapshot, vitals: Vitals) -> Verdict | None:
             f"{_copy_first(snapshot)}, and raise resources.cpu if its pods use all of theirs",
             "check that the dataset is sharded, in the pool's zone, and not on the file system that"
             " checkpoints are written to",
-            "adding GPUs does not help before this is fixed: docs/runbooks/SlowLoaderHint.md",
+            "adding GPUs does not help before this is fixed: docs/runbooks.md#slowloaderhint",
         ),
     )
 
@@ -156,7 +156,7 @@ def _slow_storage(snapshot: Snapshot, vitals: Vitals) -> Verdict | None:
             "raise saveSeconds in the run file: a preempted pod is killed before a save of this length"
             " ends",
             "or make saves faster: more file system throughput, fewer concurrent saves, a longer"
-            " checkpoint.every_steps; docs/runbooks/CheckpointSlow.md",
+            " checkpoint.every_steps; docs/runbooks.md#checkpointslow",
         ),
     )
 
@@ -225,7 +225,7 @@ def _idle_gpus(snapshot: Snapshot, vitals: Vitals) -> Verdict | None:
                 else "batch.micro_samples for more work per step"
             ),
             f"a data loader may be slow: {_copy_first(snapshot)};"
-            " docs/runbooks/LowGpuUtilization.md",
+            " docs/runbooks.md#lowgpuutilization",
         ),
     )
 

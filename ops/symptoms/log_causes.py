@@ -79,7 +79,7 @@ CAUSES: Final = (
             "python -m trainer.checkpoint verify RUN_DIR shows which file differs",
             "restore an older version of the bucket's object, or move the folder away to start at"
             " step 0",
-            "docs/runbooks/CheckpointFailed.md; restore drills detect this early: docs/restore-drill.md",
+            "docs/runbooks.md#checkpointfailed; restore drills detect this early: docs/restore-drill.md",
         ),
     ),
     Cause(
@@ -114,7 +114,7 @@ CAUSES: Final = (
         remedy=(
             "if a rank failed first, it is the cause: check the pod that ended first",
             "else test the pool's interfaces, MTU and bandwidth: trainyard stack ready --until collective;"
-            " docs/runbooks/NcclTimeout.md",
+            " docs/runbooks.md#nccltimeout",
         ),
     ),
 )
