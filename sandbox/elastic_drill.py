@@ -1,4 +1,4 @@
-"""The elastic part of the interruption drill: a spot node is taken from a run of two groups, and comes back.
+"""The elastic part of the interruption drill: a spot node is taken from a program of two groups, and comes back.
 
 Beside it the same run trains with one group that nothing disturbs, on the other spot node; so the lost group finds
 no other node. Both have no last step: they are compared step by step, and then removed.
@@ -24,10 +24,10 @@ from sandbox.node.api import Json
 from sandbox.runs import Progress
 from sandbox.session import Session
 
-RUN_FILE: Final = paths.PROJECT / "training" / "runs" / "elastic.yaml"
+RUN_FILE: Final = paths.PROJECT / "examples" / "ddp" / "elastic.yaml"
 SECTION: Final = {"trainyard:elasticRuns": {"image": "sandbox.trainyard.dev/ops@source"}}
 """Of the stack file: run files have groups only with it."""
-_ENDLESS: Final = {"steps": 1_000_000, "schedule": {"kind": "constant"}}
+_ENDLESS: Final = ["elastic.py", "--steps", "1000000", "--save-every", "200"]
 _STEPS: Final = 6
 """Steps between two changes."""
 
@@ -71,9 +71,10 @@ def run_elastic(
     session: Session, console: Console, prefix: str, stamp: str, deploy: Deploy, notice_s: float
 ) -> ElasticOutcome:
     """Run it; return what happened. Raises DrillError."""
-    console.print("[bold]Interruption: a spot node is taken from a run of two groups[/bold]")
+    console.print("[bold]Interruption: a spot node is taken from a program of two groups[/bold]")
     name, alone = f"{prefix}groups-{stamp}", f"{prefix}alone-{stamp}"
-    template = yaml.safe_load(RUN_FILE.read_text()) | {"overrides": _ENDLESS}
+    template = yaml.safe_load(RUN_FILE.read_text())
+    template["program"]["command"] = _ENDLESS
     # First the undisturbed one: of the two spot nodes it leaves one.
     deploy({alone: template | {"groups": {"max": 1, "onDemand": 0}}, name: template})
     target, undisturbed = session.runs.find(name), session.runs.find(alone)

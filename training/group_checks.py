@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from infra.domain.platform import Platform
 from infra.domain.pools import NodePool
@@ -12,6 +13,9 @@ from training.gangs import gang_backend
 from training.launchers import LAUNCHERS
 from training.run_schema import RunFile
 from training.spec import GROUPS_MAX, SPOT, Groups, RunSpec
+
+_LAUNCHERS: Final = ("torchrun", "accelerate", "python")
+"""Of programs whose ranks meet by torch's variables alone."""
 
 
 def check_support(file: RunFile, platform: Platform) -> Iterator[ConfigIssue]:
@@ -36,13 +40,13 @@ def check_support(file: RunFile, platform: Platform) -> Iterator[ConfigIssue]:
             valid=f"requires jobKind {one_of(kinds)}",
             action=f"set jobKind: {kinds[0]}, or remove groups",
         )
-    if file.program is not None:
+    if file.program is not None and file.program.launcher not in _LAUNCHERS:
         yield ConfigIssue(
-            path="groups",
-            code="trainer-setting",
-            problem="is of the built-in trainer, which program replaces",
-            valid="must be absent with program",
-            action="remove it, or remove program",
+            path="program.launcher",
+            code="launcher-without-groups",
+            problem=f"{file.program.launcher} does not start ranks that use trainyard.elastic",
+            valid=f"must be {one_of(_LAUNCHERS)} with groups",
+            action="change it, or remove groups",
         )
     if not gang_backend(platform.scheduler).admits_groups:
         yield ConfigIssue(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, Final
 
 from infra.domain import naming
 from training.spec import RunSpec
-from trainyard.contract import READY_FILE_ENV
+from trainyard.contract import GROUPS_ENV, READY_FILE_ENV
 
 _READY_FILE: Final = "/tmp/trainyard-ready"
 _READY_EVERY_S: Final = 5
@@ -25,8 +26,15 @@ def run_labels(run: RunSpec) -> dict[str, str]:
 
 
 def environment(run: RunSpec) -> list[dict[str, Any]]:
-    """Return the file of the pod's readiness."""
-    return [] if run.groups is None else [{"name": READY_FILE_ENV, "value": _READY_FILE}]
+    """Return the file of the pod's readiness, and how many groups there are: the trainer has that as settings."""
+    if run.groups is None:
+        return []
+    found = [{"name": READY_FILE_ENV, "value": _READY_FILE}]
+    if run.program:
+        groups = run.groups
+        numbers = {"min": groups.min, "max": groups.max, "spares": groups.spares}
+        found.append({"name": GROUPS_ENV, "value": json.dumps(numbers)})
+    return found
 
 
 def readiness(run: RunSpec) -> dict[str, Any]:

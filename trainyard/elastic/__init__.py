@@ -23,11 +23,11 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
 
 import torch
 
 from trainyard.adapters import dcp
+from trainyard.contract import GROUPS_ENV
 from trainyard.elastic.feed import Stateful
 from trainyard.elastic.leader import Checkpoints, Leader, ProgramLeader
 from trainyard.elastic.leaves import Leaves
@@ -38,9 +38,6 @@ from trainyard.elastic.same import describe
 from trainyard.run_info import run as facts
 
 __all__ = ["Groups", "Leader", "Run", "Step", "join"]
-
-GROUPS_ENV: Final = "TRAINYARD_GROUPS"
-"""How many groups a run has, in JSON: `min`, `max` and `spares`. The platform sets it; unset: any number."""
 
 
 def join(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,17 @@ def test_the_trainer_learns_of_groups_from_the_run_file_alone(tmp_path: Path) ->
         "spares": 0,
         "on_demand": None,
     }
+
+
+def test_a_program_learns_of_its_groups_by_a_variable(tmp_path: Path) -> None:
+    changed = GROUPED | {"program": {"launcher": "python", "command": ["/opt/train.py"]}}
+    del changed["config"]
+    run = load(tmp_path, changed | {"groups": {"min": 1, "max": 2, "spares": 1}})
+    for one in LAUNCHERS["jobset"].render(run, stack()):
+        [of_group] = one["spec"]["replicatedJobs"]
+        [container] = of_group["template"]["spec"]["template"]["spec"]["containers"]
+        [value] = [v["value"] for v in container["env"] if v["name"] == "TRAINYARD_GROUPS"]
+        assert json.loads(value) == {"min": 1, "max": 2, "spares": 1}
 
 
 def test_groups_are_part_of_a_runs_id_and_their_absence_is_not() -> None:
@@ -146,12 +158,12 @@ BAD: dict[str, tuple[Callable[[Run], object], str]] = {
         lambda r: r.update(jobKind="job"),
         "groups: kind-without-groups",
     ),
-    "groups of a program": (
+    "groups of a program whose launcher knows none": (
         lambda r: (
             r.pop("config"),
-            r.update(program={"launcher": "torchrun", "command": ["train.py"]}),
+            r.update(program={"launcher": "deepspeed", "command": ["/opt/train.py"]}),
         ),
-        "groups: trainer-setting",
+        "program.launcher: launcher-without-groups",
     ),
     "a division of groups without spot": (
         lambda r: r.update(allowSpot=False, groups={"max": 2, "onDemand": 1}),
