@@ -19,7 +19,7 @@ from typing import Final
 
 from bench.request import ROOT
 from trainyard import contract
-from trainyard.elastic import GROUPS_ENV
+from trainyard.contract import GROUPS_ENV
 
 DEADLINE_S: Final = 300.0
 """For anything that is waited for; generous, because the machine may be busy."""

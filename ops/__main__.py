@@ -8,7 +8,7 @@ from typing import Final
 
 from rich.console import Console
 
-from ops import completion, drain_command, release_command, update_lookup
+from ops import advise_command, completion, drain_command, release_command, update_lookup
 from ops.budgets import command as budgets
 from ops.cluster import Cluster, ClusterError, ForbiddenError
 from ops.collect import NoSuchRunError
@@ -95,6 +95,7 @@ def parser() -> argparse.ArgumentParser:
     costs.add_to_run(run)
     submission.add(run)
     extend_command.add(run)
+    advise_command.add_command(run)
     sweep.add(tree.group("sweep", "submit a family of runs, and show its result", sweep.EXAMPLES))
     fetch.add(run)
     data.add(tree.group("data", "copy files to and from the team's volume", data.EXAMPLES))

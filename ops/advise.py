@@ -1,12 +1,4 @@
-"""Advise spot or on-demand capacity for a run by expected duration and cost.
-
-Example: python -m ops.advise hello --stack Pulumi.dev.yaml --hours 40
-
-The deadline is the run file's, unless --deadline gives another.
-
-Exit code 0 with the advice, or 1 and one line per configuration issue on stderr. Of several versions of a run the
-highest is used.
-"""
+"""Advice on spot or on-demand capacity for a run, by expected duration and cost."""
 
 from __future__ import annotations
 
@@ -30,25 +22,27 @@ from training.launchers import LAUNCHERS
 from training.spec import RunSpec
 from training.spot import spares, traces
 from training.spot.decide import Decision, Gang, Now, Place, Prices, decide
-from training.spot.rates import INTERRUPTIONS_PER_NODE_HOUR, NOTICED, outages
+from training.spot.rates import outages
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 
 CHECKPOINT_EVERY_S: Final = 1800.0
 """Assumed for programs, which save when they choose."""
-RESTART_S: Final = 600.0
-"""New node, image pull, rendezvous, checkpoint load."""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code."""
-    chosen = _parser().parse_args(arguments)
+def print_advice(chosen: argparse.Namespace, console: Console) -> int:
+    """Print the advice; return 0, or 1 after one line per configuration issue on stderr.
+
+    `chosen`: the options of advise_command. Of several versions of a run the highest is used.
+    """
     try:
         recorded = traces.load(chosen.traces) if chosen.traces else []
         config = parse(stack_values(chosen.stack))
         platform = platform_record.platform(config, chosen.stack.stem.removeprefix("Pulumi."))
         images = run_files.images(config.images, ROOT)
-        run = max(run_files.load([chosen.run], platform, images, ROOT), key=lambda r: r.version)
+        run = max(
+            run_files.load([chosen.run_name], platform, images, ROOT), key=lambda r: r.version
+        )
     except (ConfigError, traces.TraceError) as error:
         print(error, file=sys.stderr)
         return 1
@@ -268,99 +262,3 @@ def _cells(outlook: Outlook) -> tuple[str, str, str]:
 
     usd = "not known" if outlook.usd is None else f"{outlook.usd:,.0f}"
     return hours(outlook.hours), hours(outlook.late_hours), usd
-
-
-def _positive(text: str) -> float:
-    value = float(text)
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text} is not above 0; must be a number above 0")
-    return value
-
-
-def _amount(text: str) -> float:
-    value = float(text)
-    if not 0 <= value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text} is not an amount; must be a number from 0")
-    return value
-
-
-def _share(text: str) -> float:
-    value = float(text)
-    if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a share; must be 0 to 1")
-    return value
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m ops.advise",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add = parser.add_argument
-    add("run", metavar="RUN", help="stem of a file in training/runs, or path of a .yaml file")
-    add(
-        "--stack",
-        type=Path,
-        required=True,
-        metavar="FILE",
-        help="stack file, such as Pulumi.dev.yaml",
-    )
-    add(
-        "--hours",
-        type=_positive,
-        required=True,
-        help="training time without interruptions, in hours",
-    )
-    add(
-        "--deadline",
-        type=_positive,
-        metavar="HOURS",
-        help="latest end, in hours from now (default: the run file's deadline)",
-    )
-    add(
-        "--checkpoint-every",
-        type=_positive,
-        metavar="SECONDS",
-        help="checkpoint interval (default: the run's, whose steps are spread over --hours; of a program "
-        f"{CHECKPOINT_EVERY_S:g})",
-    )
-    add(
-        "--traces",
-        type=Path,
-        metavar="FOLDER",
-        help="recorded spot traces, by whose losses spares are judged as well",
-    )
-    add(
-        "--interruptions",
-        type=_positive,
-        metavar="RATE",
-        help=f"spot interruptions per node and hour (default: {INTERRUPTIONS_PER_NODE_HOUR:g}, or less "
-        "where AWS' Spot Instance Advisor lists the pools' types as seldom interrupted)",
-    )
-    add(
-        "--noticed",
-        type=_share,
-        default=NOTICED,
-        metavar="SHARE",
-        help="share of interruptions with a notice, 0 to 1 (default: %(default)s)",
-    )
-    add(
-        "--spent",
-        type=_amount,
-        default=0.0,
-        metavar="USD",
-        help="what the team has spent this month, of its budget's usdPerMonth (default: %(default)g)",
-    )
-    add(
-        "--restart",
-        type=_positive,
-        default=RESTART_S,
-        metavar="SECONDS",
-        help="time from an interruption to the next step (default: %(default)s)",
-    )
-    return parser
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -340,7 +340,7 @@ class RunKeys:
         default="",
         metadata=key(
             'time by which the run must have ended, in UTC, in quotes, such as "2027-03-01T09:00:00Z"; '
-            "`ops.advise` counts with it",
+            "`trainyard run advise` counts with it",
             kind="Instant",
             added_later=True,
         ),

@@ -1,4 +1,4 @@
 """Where a gang runs next: spot, on-demand, reserved capacity, or nowhere; pure functions without libraries.
 
-Used by `ops.advise` and by the benchmark `spot`.
+Used by `trainyard run advise` and by the benchmark `spot`.
 """

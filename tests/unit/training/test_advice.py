@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bench.request import TRACES
-from ops import advise as command
+from bench.request import ROOT, TRACES
+from ops.__main__ import main as trainyard
 from training.advice import Market, Work, advise
 
 WORK = Work(hours=40, nodes=4, save_s=60, checkpoint_every_s=1800)
@@ -117,20 +117,20 @@ def test_without_a_price_the_other_capacity_is_named(
 
 
 def test_the_command_advises_a_run_of_the_local_stack(capsys: pytest.CaptureFixture[str]) -> None:
-    stack = str(command.ROOT / "Pulumi.local.yaml")
+    stack = str(ROOT / "Pulumi.local.yaml")
     words = ["hello", "--stack", stack, "--hours", "40"]
-    assert command.main([*words, "--checkpoint-every", "1800"]) == 0
+    assert trainyard(["run", "advise", *words, "--checkpoint-every", "1800"]) == 0
     said = capsys.readouterr().out
     assert "Advice: spot: it is expected to cost" in said and "40.7 h" in said
     # A third of 40 h: 40 of the 120 steps of training/configs/hello.yaml.
-    assert command.main(words) == 0
+    assert trainyard(["run", "advise", *words]) == 0
     assert "every 48000 s" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_spent_budget_keeps_a_run_without_a_deadline_off_on_demand_nodes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    values = yaml.safe_load((command.ROOT / "Pulumi.local.yaml").read_text())
+    values = yaml.safe_load((ROOT / "Pulumi.local.yaml").read_text())
     (research, _) = values["config"]["trainyard:teams"]
     research["budget"] = {"usdPerMonth": 1000, "warnAt": 0.5}
     # Production's nodes, so that the run could be moved there.
@@ -145,7 +145,7 @@ def test_a_spent_budget_keeps_a_run_without_a_deadline_off_on_demand_nodes(
         ("500", [], True),
         ("500", ["--deadline", "50"], False),
     ):
-        assert command.main([*words, "--spent", spent, *more]) == 0
+        assert trainyard(["run", "advise", *words, "--spent", spent, *more]) == 0
         said = " ".join(capsys.readouterr().out.split())
         assert (never in said) is held, said
         assert ("while it is not: wait" in said) is held or spent == "499", said
@@ -195,22 +195,24 @@ def test_the_command_assumes_the_interruptions_of_the_pools_types_and_says_so(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    values = yaml.safe_load((command.ROOT / "Pulumi.local.yaml").read_text())
+    values = yaml.safe_load((ROOT / "Pulumi.local.yaml").read_text())
     [spot] = [one for one in values["config"]["trainyard:nodePools"] if one["name"] == "spot"]
     spot["instanceTypes"] = types.split()
     stack = tmp_path / "Pulumi.local.yaml"
     stack.write_text(yaml.safe_dump(values))
     run = tmp_path / "hello.yaml"
-    hello = yaml.safe_load((command.ROOT / "training/runs/hello.yaml").read_text())
+    hello = yaml.safe_load((ROOT / "training/runs/hello.yaml").read_text())
     run.write_text(yaml.safe_dump(hello | {"gpuModel": gpu, "costCapUsd": 50}))
-    assert command.main([str(run), "--stack", str(stack), "--hours", "40", *more]) == 0
+    assert (
+        trainyard(["run", "advise", str(run), "--stack", str(stack), "--hours", "40", *more]) == 0
+    )
     said = " ".join(capsys.readouterr().out.split())
     assert f"on spot {rate} interruptions per node and hour ({origin}), 90%" in said
 
 
 def test_the_command_says_how_often_to_save_on_spot(capsys: pytest.CaptureFixture[str]) -> None:
-    stack = str(command.ROOT / "Pulumi.local.yaml")
-    assert command.main(["hello", "--stack", stack, "--hours", "40"]) == 0
+    stack = str(ROOT / "Pulumi.local.yaml")
+    assert trainyard(["run", "advise", "hello", "--stack", stack, "--hours", "40"]) == 0
     assert re.search(
         r"on spot with a checkpoint every \d+ s, which loses least", capsys.readouterr().out
     )
@@ -219,12 +221,12 @@ def test_the_command_says_how_often_to_save_on_spot(capsys: pytest.CaptureFixtur
 def test_the_command_names_groups_where_a_stack_has_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    values = yaml.safe_load((command.ROOT / "Pulumi.local.yaml").read_text())
+    values = yaml.safe_load((ROOT / "Pulumi.local.yaml").read_text())
     stack = tmp_path / "Pulumi.local.yaml"
 
     def advised(run: str, *more: str) -> str:
         stack.write_text(yaml.safe_dump(values))
-        assert command.main([run, "--stack", str(stack), "--hours", "40", *more]) == 0
+        assert trainyard(["run", "advise", run, "--stack", str(stack), "--hours", "40", *more]) == 0
         return " ".join(capsys.readouterr().out.split())
 
     assert "groups" not in advised("hello")
@@ -239,12 +241,12 @@ def test_the_command_names_groups_where_a_stack_has_them(
 
 
 def test_the_command_names_a_run_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
-    stack = str(command.ROOT / "Pulumi.local.yaml")
-    assert command.main(["hallo", "--stack", stack, "--hours", "40"]) == 1
+    stack = str(ROOT / "Pulumi.local.yaml")
+    assert trainyard(["run", "advise", "hallo", "--stack", stack, "--hours", "40"]) == 1
     assert "'hallo' does not exist; must be one of drill, elastic, hello" in capsys.readouterr().err
 
 
 def test_an_invalid_time_is_rejected(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        command.main(["hello", "--stack", "Pulumi.local.yaml", "--hours", "0"])
+        trainyard(["run", "advise", "hello", "--stack", "Pulumi.local.yaml", "--hours", "0"])
     assert "0 is not above 0; must be a number above 0" in capsys.readouterr().err
