@@ -10,7 +10,7 @@ from pathlib import Path
 import yaml
 
 from infra.config import parse
-from sandbox import paths
+from sandbox import elastic_drill, paths
 from tests.golden.example_runs import IMAGE, platform, project_in, stack_values
 from training import run_files
 from training.launchers import LAUNCHERS
@@ -23,7 +23,8 @@ def test_every_run_file_of_the_examples_passes_the_config_check(tmp_path: Path) 
     files = [f for f in EXAMPLES.glob("*/*.yaml") if "run-file.schema.json" in f.read_text()]
     runs = sorted(f.relative_to(paths.PROJECT).as_posix() for f in files)
     stack["config"]["trainyard:runs"] = runs
-    # examples/mpirun/README.md says so.
+    # The first lines of examples/ddp/elastic.yaml and examples/mpirun/README.md say so.
+    stack["config"] |= elastic_drill.SECTION
     stack["config"]["trainyard:operators"]["mpiOperator"] = {"provided": True}
     file = tmp_path / "Pulumi.local.yaml"
     file.write_text(yaml.safe_dump(stack))
@@ -36,7 +37,7 @@ def test_every_run_file_of_the_examples_passes_the_config_check(tmp_path: Path) 
         check=False,
     )
     assert (checked.returncode, checked.stderr) == (0, "")
-    assert len(runs) >= 9
+    assert len(runs) >= 10
 
 
 def test_the_unmodified_script_needs_a_run_file_of_15_lines() -> None:
