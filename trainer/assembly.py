@@ -7,7 +7,7 @@ from typing import Final
 
 from trainer import lineage
 from trainer.checkpoint import rng
-from trainer.config import TrainerConfig
+from trainer.config.settings import TrainerConfig
 from trainer.data.prefetch import PrefetchLoader, PrefetchPlan
 from trainer.data.sampler import Sampler, baseline_loss, evaluation_windows
 from trainer.data.windows import TokenWindows

@@ -30,6 +30,13 @@ class ConfigIssue:
         return "".join(one if one.isprintable() else repr(one)[1:-1] for one in line)
 
 
+def issue(
+    path: str, problem: str, valid: str, action: str = "correct it", code: str = "invalid"
+) -> ConfigIssue:
+    """Return an issue, see ConfigIssue."""
+    return ConfigIssue(path=path, problem=problem, valid=valid, action=action, code=code)
+
+
 class ConfigError(Exception):
     """A configuration that cannot be used; its text has one line per issue."""
 

@@ -20,7 +20,7 @@ from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 from trainer import assembly, loop
 from trainer import publication as results
 from trainer.checkpoint.contents import Progress
-from trainer.config import TrainerConfig
+from trainer.config.settings import TrainerConfig
 from trainer.evaluation import to_device
 from trainer.loop import Run, Work
 from trainer.metrics.reporting import Reports

@@ -10,7 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from trainer.config import TrainerConfig
+from trainer.config.settings import TrainerConfig
 from trainer.config_errors import ConfigError, ConfigIssue
 from trainyard.hashing import content_hash
 

@@ -16,7 +16,7 @@ import torch
 
 from trainer.checkpoint.contents import Progress
 from trainer.checkpointing import Checkpointer
-from trainer.config import TrainerConfig
+from trainer.config.settings import TrainerConfig
 from trainer.data.prefetch import PrefetchLoader
 from trainer.data.sampler import Sampler
 from trainer.evaluation import Evaluator, to_device

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 from trainer.checkpoint.contents import Progress
-from trainer.config import TrainerConfig
+from trainer.config.settings import TrainerConfig
 
 FIRST: Final = 2.0**16
 """Scale of the first step, as GradScaler's."""

@@ -6,7 +6,7 @@ import torch
 
 from trainer import eager
 from trainer.checkpoint import contents
-from trainer.config import TrainerConfig
+from trainer.config.settings import TrainerConfig
 
 
 def adamw(network: torch.nn.Module, config: TrainerConfig) -> torch.optim.Optimizer:

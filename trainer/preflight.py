@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainer.config import TrainerConfig, load, world_issues
+from trainer.config import load, world_issues
+from trainer.config.settings import TrainerConfig
 from trainer.config_errors import ConfigError, ConfigIssue, within
 from trainer.continuation import continue_from
 from trainer.data.dataset import Corpus, combine_datasets, open_version

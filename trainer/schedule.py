@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from trainer.config import ScheduleConfig
+from trainer.config.settings import ScheduleConfig
 
 
 def learning_rate(schedule: ScheduleConfig, peak: float, step: int, steps: int) -> float:

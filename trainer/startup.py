@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from trainer.config import rules
 from trainer.loop import Run
 from trainer.metrics import flops
 from trainer.metrics.progress import ProgressDisplay
@@ -52,7 +53,7 @@ def log_start(run: Run, request: RunRequest, *, resumed_from: str | None) -> Non
         run.events.write(
             "resumed", run.progress.step, from_step=run.progress.step, source=resumed_from
         )
-    for warning in [*run.config.warnings(), *_resume_warnings(run, request)]:
+    for warning in [*rules.warnings(run.config), *_resume_warnings(run, request)]:
         run.display.log(f"warning: {warning}")
     run.display.log(
         f"{parameters:,} parameters on {run.world.size} x {run.world.device.type}, "

@@ -15,7 +15,7 @@ from typing import Final
 
 from infra.domain.catalog.interruptions import relative_frequency
 from infra.domain.pools import Capacity, NodePool
-from trainer.config import TrainerConfig
+from trainer.config.settings import TrainerConfig
 from training.spec import RunSpec
 from training.spot.decide import best_interval_s
 from training.spot.rates import INTERRUPTIONS_PER_NODE_HOUR, NOTICED

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from infra.domain.platform import Platform
 from infra.sections.errors import ConfigIssue, did_you_mean, shown
-from trainer.config.model import ModelConfig
+from trainer.config.settings import ModelConfig
 from trainer.prepare.names import BYTES, BYTES_VOCAB_SIZE, MOST_VOCABULARY, STDLIB, TRAIN
 from training import bucket_checks
 from training.run_schema import PREPARATION_IMAGE, RunFile
@@ -49,7 +49,7 @@ def check_vocabulary(file: RunFile, settings: Mapping[str, Any]) -> Iterator[Con
     """Check that the model knows all tokens of a tokenizer that is trained to a stated size."""
     model = settings.get("model") or {}
     size = _trained_size(file.dataset.tokenizer)
-    known = model.get("vocab_size", ModelConfig.vocab_size)
+    known = model.get("vocab_size", ModelConfig().vocab_size)
     if size is None or model.get("path") or not isinstance(known, int) or size <= known:
         return
     yield ConfigIssue(

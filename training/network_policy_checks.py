@@ -11,7 +11,7 @@ from infra.domain import naming
 from infra.domain.platform import Platform
 from infra.sections.errors import ConfigIssue, shown
 from infra.tenancy.network_policies import RUN_PORTS
-from trainer.config.reporting import uri_issues
+from trainer.config.rules import check_uri
 from training.run_schema import RunFile
 
 _HTTPS: Final = 443
@@ -41,7 +41,7 @@ def check_program(file: RunFile, platform: Platform) -> Iterator[ConfigIssue]:
             action="correct it; a file of MLflow is for the program's own client, by program.env",
         )
         return
-    for issue in uri_issues(path, uri):
+    for issue in check_uri(path, uri):
         yield ConfigIssue(**vars(issue))
         return
     yield from _tracking_server(path, uri, platform)

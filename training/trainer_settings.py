@@ -12,6 +12,8 @@ from infra.domain.platform import Platform
 from infra.sections.errors import ConfigError, ConfigIssue, did_you_mean, one_of, shown
 from trainer import config as trainer_config
 from trainer import config_errors
+from trainer.config import rules as trainer_rules
+from trainer.config.settings import TrainerConfig
 from training import advice, placement, weights
 from training.run_schema import RunFile
 from training.spec import Dataset, RunSpec
@@ -151,7 +153,7 @@ def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _parse(file: RunFile, settings: Mapping[str, Any]) -> trainer_config.TrainerConfig:
+def _parse(file: RunFile, settings: Mapping[str, Any]) -> TrainerConfig:
     """Return what the run will read. Raises ConfigError of trainer.config_errors."""
     data = {"data": {"path": Dataset(name=file.dataset.name).path}}
     folders, _ = weights.separate(settings)
@@ -185,7 +187,7 @@ def dimensions(file: RunFile, settings: Mapping[str, Any]) -> dict[str, int]:
     return parallel.layout(world_size).dimensions()
 
 
-def config_of(run: RunSpec) -> trainer_config.TrainerConfig:
+def config_of(run: RunSpec) -> TrainerConfig:
     """Return the configuration of a run of the trainer."""
     return trainer_config.parse(_merged(run.config, {"data": {"path": run.dataset.path}}))
 
@@ -196,5 +198,5 @@ def config_warnings(run: RunSpec, platform: Platform) -> list[str]:
         return []
     found = config_of(run)
     pools = placement.eligible_pools(run, platform)
-    lines = [*found.warnings(), *advice.interval_warnings(run, found, pools)]
+    lines = [*trainer_rules.warnings(found), *advice.interval_warnings(run, found, pools)]
     return [f"{run.run_id}: config: {line}" for line in lines]

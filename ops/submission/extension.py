@@ -11,7 +11,7 @@ import yaml
 from ops.cluster import ClusterError
 from ops.runs.record import RunRecordView
 from trainer import config as trainer_config
-from trainer.config import TrainerConfig
+from trainer.config.settings import TrainerConfig
 from trainer.config_errors import ConfigError
 from trainer.schedule import learning_rate
 from trainyard.contract import TRAINER_CONFIG_FILE

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import math
-import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,7 +29,7 @@ from ops.sweep import space
 from ops.sweep.asha import Asha
 from ops.sweep.space import Choice, Range, Scalar
 from ops.sweep.state import SweepState, Trial
-from trainer.config import TrainerConfig
+from trainer.config.settings import TrainerConfig
 from training import placement, run_files
 from training.spec import RunSpec
 from training.sweep_schema import RangeSection, SweepSection
@@ -230,17 +229,13 @@ def _unknown_parameters(names: Sequence[str], base: Mapping[str, Any]) -> Iterat
             )
 
 
-def setting_paths(kind: type[Any], prefix: str = "") -> Iterator[str]:
-    """Yield the dotted path of every scalar setting of a configuration's dataclass."""
-    hints = typing.get_type_hints(kind)
-    for one in dataclasses.fields(kind):
-        hint = hints[one.name]
-        if typing.get_origin(hint) in (typing.Union, types.UnionType):
-            hint = next(o for o in typing.get_args(hint) if o is not type(None))
-        if dataclasses.is_dataclass(hint) and isinstance(hint, type):
-            yield from setting_paths(hint, f"{prefix}{one.name}.")
-        elif typing.get_origin(hint) is not tuple:
-            yield f"{prefix}{one.name}"
+def setting_paths(kind: type[pydantic.BaseModel], prefix: str = "") -> Iterator[str]:
+    """Yield the dotted path of every scalar setting of a configuration."""
+    for name, field in kind.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, pydantic.BaseModel):
+            yield from setting_paths(field.annotation, f"{prefix}{name}.")
+        elif typing.get_origin(field.annotation) is not tuple:
+            yield f"{prefix}{name}"
 
 
 def _trial_document(

@@ -13,7 +13,8 @@ import torch
 from safetensors.torch import save_file
 from torch.distributed import HashStore  # type: ignore[attr-defined]  # public, yet not in its types
 
-from trainer.config import ModelConfig, TrainerConfig, parse
+from trainer.config import parse
+from trainer.config.settings import ModelConfig, TrainerConfig
 from trainer.config_errors import ConfigError
 from trainer.loss import mean_loss
 from trainer.parallel import build, initialization

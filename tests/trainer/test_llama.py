@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from trainer.config import ModelConfig
+from trainer.config.settings import ModelConfig
 from trainer.loss import compute_logits, mean_loss
 from trainer.parallel.architecture import model_settings
 from trainer.parallel.llama import Llama

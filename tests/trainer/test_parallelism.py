@@ -141,7 +141,7 @@ def test_other_divisions_and_ways_to_compute_agree_too(
 
 def model_folder(root: Path) -> Path:
     """A model with weights that no seed draws."""
-    from trainer.config import ModelConfig
+    from trainer.config.settings import ModelConfig
     from trainer.parallel.architecture import build_on_meta, model_settings
 
     shape = ModelConfig(hidden_size=16, intermediate_size=32, layers=2, heads=2, kv_heads=1)

@@ -231,7 +231,7 @@ def test_infinite_numbers_of_a_configuration_are_read(tmp_path: Path) -> None:
     values = json.loads((tmp_path / "config.json").read_text())
     values["classifier_dropout"] = {"__float__": "Infinity"}
     (tmp_path / "config.json").write_text(json.dumps(values))
-    from trainer.config import ModelConfig
+    from trainer.config.settings import ModelConfig
     from trainer.parallel.architecture import model_settings
 
     settings = model_settings(ModelConfig(path=str(tmp_path)), 8)

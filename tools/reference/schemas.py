@@ -18,7 +18,7 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from infra.config.model import StackConfig
 from infra.domain import naming
-from trainer.config import TrainerConfig
+from trainer.config.settings import TrainerConfig
 from training.run_schema import RunFile
 
 Schema = dict[str, Any]

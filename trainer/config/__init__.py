@@ -1,180 +1,23 @@
-"""The trainer's settings with units, defaults and limits; one file per section.
+"""The configuration of a run: `load` reads a file strictly, or reports every mistake at once, one line each.
 
-This package needs only the standard library and yaml: launchers and checks may import it without
-loading torch. `load` reads a file strictly and reports every issue at once.
+settings.py has each setting with its bounds, default, unit and meaning, rules.py what must hold between them.
+Launchers and checks import this package: it loads no torch.
 """
 
 from __future__ import annotations
 
+import copy
+import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final
 
 import yaml
+from pydantic import BaseModel, ValidationError
 
-from trainer.batch import accumulation_steps, batch_issues, scaled_learning_rate, scaling_warnings
-from trainer.config.batch import BatchConfig
-from trainer.config.checkpoints import CheckpointConfig
-from trainer.config.data import DataConfig
-from trainer.config.groups import GroupsConfig
-from trainer.config.limits import Issues, not_negative, out_of_range, positive
-from trainer.config.loader import build, merge_assignments
-from trainer.config.model import ModelConfig
-from trainer.config.optimization import OptimizerConfig, ScheduleConfig
-from trainer.config.parallel import BlocksConfig, ParallelConfig, PrecisionConfig
-from trainer.config.reporting import EvaluationConfig, ReportConfig
-from trainer.config_errors import ConfigError, ConfigIssue, within
-from trainyard.contract import START_TIMEOUT_S
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainerConfig:
-    """All settings of a run."""
-
-    steps: int
-    """Optimizer steps of the whole run."""
-    seed: int = 0
-    """Seed of the initial weights, the order of the data and every random choice."""
-    deterministic: bool = True
-    """Whether only bit-reproducible algorithms are used; an operation without one is an error."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """auto: cuda if this rank has a GPU."""
-    threads: int = 1
-    """CPU threads per rank. Losses are bit-identical only for equal thread counts."""
-    start_timeout_s: float = START_TIMEOUT_S
-    """How long ranks wait for each other in seconds until the first step is done: to stage data, to load a
-    checkpoint, to compile. At least `collective_timeout_s`."""
-    collective_timeout_s: float = 120.0
-    """Timeout of a collective in seconds from then on; when it expires, the process ends with the cause."""
-    model: ModelConfig = field(default_factory=ModelConfig)
-    parallel: ParallelConfig = field(default_factory=ParallelConfig)
-    precision: PrecisionConfig = field(default_factory=PrecisionConfig)
-    blocks: BlocksConfig = field(default_factory=BlocksConfig)
-    data: DataConfig = field(default_factory=DataConfig)
-    batch: BatchConfig = field(default_factory=BatchConfig)
-    groups: GroupsConfig = field(default_factory=GroupsConfig)
-    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
-    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
-    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
-    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
-    report: ReportConfig = field(default_factory=ReportConfig)
-
-    @property
-    def start_limit_s(self) -> float:
-        """Timeout of a collective until the first step is done."""
-        return max(self.start_timeout_s, self.collective_timeout_s)
-
-    @property
-    def peak_learning_rate(self) -> float:
-        """Peak of the schedule, scaled to the batch if `scale_learning_rate` is set."""
-        reference = self.optimizer.scale_learning_rate
-        samples = self.batch.global_samples
-        return scaled_learning_rate(self.optimizer.learning_rate, samples, reference)
-
-    def samples_at_once(self, data_ranks: int) -> int:
-        """Return the samples for which a data rank sums gradients by itself: of a step, or of a logical worker."""
-        return self.batch.global_samples // data_ranks // self._workers
-
-    @property
-    def _workers(self) -> int:
-        return self.groups.workers if self.groups.enabled else 1
-
-    def warnings(self) -> list[str]:
-        """Return what may be a mistake though it works, one line each."""
-        return scaling_warnings(
-            self.optimizer.learning_rate,
-            self.batch.global_samples,
-            self.optimizer.scale_learning_rate,
-            self.schedule.warmup_steps,
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values, nested as in the file; `parse` reads them."""
-        return asdict(self)
-
-    def validate(self) -> Issues:
-        """Yield what cannot work."""
-        for name in ("steps", "threads", "start_timeout_s", "collective_timeout_s"):
-            yield from positive(name, getattr(self, name))
-        yield from not_negative("seed", self.seed)
-        for section in (
-            self.model,
-            self.parallel,
-            self.precision,
-            self.blocks,
-            self.data,
-            self.batch,
-            self.groups,
-            self.optimizer,
-            self.schedule,
-            self.evaluation,
-            self.checkpoint,
-            self.report,
-        ):
-            yield from section.validate()
-        if not self.model.path:
-            yield from self.parallel.model_issues(self.model.shape())
-        yield from self._elastic_issues()
-        if self.schedule.warmup_steps >= self.steps > 0:
-            yield out_of_range(
-                "schedule.warmup_steps",
-                self.schedule.warmup_steps,
-                f"must be below steps = {self.steps}",
-            )
-
-    def _elastic_issues(self) -> Issues:
-        """Yield what an elastic run cannot do."""
-        if not self.groups.enabled:
-            return
-        samples, workers = self.batch.global_samples, self.groups.workers
-        if workers > 0 and samples % workers:
-            yield out_of_range(
-                "batch.global_samples",
-                samples,
-                f"must be a multiple of groups.workers = {workers}",
-            )
-        if not self.deterministic:
-            yield ConfigIssue(
-                path="deterministic",
-                problem="false in an elastic run",
-                valid="must be true with groups.max above 0",
-                action="change it, or remove groups",
-                code="conflict",
-            )
-
-    def group_issues(self, data_ranks: int) -> Issues:
-        """Yield why the samples of a logical worker cannot be divided over the data ranks of a group."""
-        samples, micro = self.batch.global_samples, self.batch.micro_samples
-        if samples % (self.groups.workers * data_ranks):
-            yield out_of_range(
-                "batch.global_samples",
-                samples,
-                "must be a multiple of groups.workers x data ranks of a group = "
-                f"{self.groups.workers} x {data_ranks}",
-            )
-            return
-        each, pipeline = self.samples_at_once(data_ranks), self.parallel.pipeline
-        if each % micro and (each > micro or pipeline > 1):
-            yield out_of_range(
-                "batch.micro_samples",
-                micro,
-                f"must be a divisor of the {each} samples that a rank computes of each logical worker"
-                + (", or above them" if pipeline == 1 else ""),
-            )
-        elif pipeline > 1:
-            yield from self.parallel.batch_issues(each // micro)
-
-
-def parse(values: Mapping[str, Any], source: str = "config") -> TrainerConfig:
-    """Return the configuration in `values`. Raises ConfigError with every issue."""
-    issues: list[ConfigIssue] = []
-    config = build(TrainerConfig, values, issues)
-    if config is not None:
-        issues += config.validate()
-    if config is None or issues:
-        raise ConfigError(within(source, issues))
-    return config
+from trainer.config import rules
+from trainer.config.settings import TrainerConfig
+from trainer.config_errors import ConfigError, ConfigIssue, issue, within
 
 
 def load(file: Path, assignments: Sequence[str] = ()) -> TrainerConfig:
@@ -186,56 +29,135 @@ def load(file: Path, assignments: Sequence[str] = ()) -> TrainerConfig:
         values = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise ConfigError([_unreadable(file, f"cannot be read: {reason}")]) from None
+        raise _unreadable(file, f"cannot be read: {reason}") from None
     except (yaml.YAMLError, RecursionError) as error:
-        raise ConfigError([_unreadable(file, " ".join(str(error).split()))]) from None
+        raise _unreadable(file, " ".join(str(error).split())) from None
     values = {} if values is None else values
     if not isinstance(values, dict):
-        raise ConfigError([_unreadable(file, f"contains a {type(values).__name__}")])
+        raise _unreadable(file, f"contains a {type(values).__name__}")
     return parse(merge_assignments(values, assignments), str(file))
 
 
-def _unreadable(file: Path, problem: str) -> ConfigIssue:
-    return ConfigIssue(
-        path=str(file),
-        problem=problem,
-        valid="must be a YAML file with a mapping of settings",
-        action="correct it",
-        code="invalid-file",
-    )
+def parse(values: Mapping[str, Any], source: str = "config") -> TrainerConfig:
+    """Return the configuration in `values`.
+
+    Raises ConfigError with every value of a wrong type or out of bounds, else with every broken rule.
+    """
+    try:
+        config = TrainerConfig.model_validate(values)
+    except ValidationError as error:
+        found = [_translated(dict(one)) for one in error.errors(include_url=False)]
+        raise ConfigError(within(source, found)) from None
+    if found := list(rules.check(config)):
+        raise ConfigError(within(source, found))
+    return config
 
 
 def world_issues(config: TrainerConfig, world_size: int) -> list[ConfigIssue]:
-    """Return what is wrong with the mesh and the batch for this many ranks; empty when both fit.
+    """Return what is wrong with the configuration for this many ranks; of one group in an elastic run."""
+    return list(rules.check_world(config, world_size))
 
-    In an elastic run these are the ranks of one group.
+
+def merge_assignments(values: Mapping[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
+    """Return a copy of `values` with each `dotted.key=YAML` assigned.
+
+    Raises ConfigError for an assignment of another form, or to a key inside of a scalar.
     """
-    issues = list(config.parallel.world_issues(world_size))
+    merged: dict[str, Any] = copy.deepcopy(dict(values))
+    issues = []
+    for assignment in assignments:
+        key, equals, text = assignment.partition("=")
+        try:
+            if not (key and equals):
+                raise ValueError("is not an assignment")
+            _put(merged, key.split("."), yaml.safe_load(text))
+        except (ValueError, yaml.YAMLError, RecursionError) as error:
+            problem = " ".join(str(error).split())
+            valid = "must be KEY=VALUE with a YAML value, as in optimizer.learning_rate=0.001"
+            issues.append(issue(f"--set {assignment}", problem, valid, code="invalid-assignment"))
     if issues:
-        return issues
-    batch, data_ranks = config.batch, config.parallel.layout(world_size).data
-    if config.groups.enabled:
-        return list(config.group_issues(data_ranks))
-    issues = batch_issues(batch.global_samples, batch.micro_samples, data_ranks)
-    passes = accumulation_steps(batch.global_samples, batch.micro_samples, data_ranks)
-    return issues + list(config.parallel.batch_issues(passes or config.parallel.pipeline))
+        raise ConfigError(issues)
+    return merged
 
 
-__all__ = [
-    "BatchConfig",
-    "BlocksConfig",
-    "CheckpointConfig",
-    "DataConfig",
-    "EvaluationConfig",
-    "GroupsConfig",
-    "ModelConfig",
-    "OptimizerConfig",
-    "ParallelConfig",
-    "PrecisionConfig",
-    "ReportConfig",
-    "ScheduleConfig",
-    "TrainerConfig",
-    "load",
-    "parse",
-    "world_issues",
-]
+def _put(target: dict[str, Any], parts: list[str], value: Any) -> None:
+    for part in parts[:-1]:
+        inner = target.setdefault(part, {})
+        if not isinstance(inner, dict):
+            raise ValueError(f"{part} is a scalar without settings inside")
+        target = inner
+    target[parts[-1]] = value
+
+
+def _unreadable(file: Path, problem: str) -> ConfigError:
+    valid = "must be a YAML file with a mapping of settings"
+    return ConfigError([issue(str(file), problem, valid, code="invalid-file")])
+
+
+_TYPES: Final = {
+    "int_type": "a whole number",
+    "float_type": "a finite number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "string_type": "text",
+    "model_type": "a mapping",
+    "tuple_type": "a list",
+}
+"""What a value must be, by pydantic's kind of error."""
+_BOUNDS: Final = {
+    "greater_than": ("must be above {gt:g}", "raise it"),
+    "greater_than_equal": ("must be {ge:g} or above", "raise it"),
+    "less_than": ("must be below {lt:g}", "lower it"),
+    "less_than_equal": ("must be {le:g} or below", "lower it"),
+}
+"""What is valid and what to do, by pydantic's kind of error."""
+
+
+def _translated(error: dict[str, Any]) -> ConfigIssue:
+    """Return one of pydantic's errors as an issue."""
+    kind, value, context = error["type"], error["input"], error.get("ctx", {})
+    path = "".join(f"[{one}]" if isinstance(one, int) else f".{one}" for one in error["loc"])[1:]
+    name = str(error["loc"][-1]) if error["loc"] else ""
+    if kind == "extra_forbidden":
+        known = list(_section(error["loc"]).model_fields)
+        return _choice(path, "unknown key", name, known, "remove it", "unknown-key")
+    if kind == "missing":
+        return rules.missing(path)
+    if kind == "literal_error":
+        known = [one.strip("'") for one in context["expected"].replace(" or ", ", ").split(", ")]
+        problem = f"{_shown(value)} is not a valid value"
+        return _choice(path, problem, str(value), known, "choose one of them", "unknown-value")
+    if kind in _BOUNDS:
+        valid, action = _BOUNDS[kind]
+        if value == 0 and name.startswith("every_"):
+            action = "use null to switch it off"
+        return rules.out_of_range(path, _shown(value), valid.format(**context), action)
+    if kind == "value_error":
+        valid = str(context["error"])
+        return issue(path, f"{_shown(value)} is too large", valid, "lower it", "out-of-range")
+    wanted = _TYPES.get(kind, error["msg"])
+    problem, valid = f"{_shown(value)} is not {wanted}", f"must be {wanted}"
+    return issue(path or "config", problem, valid, "change it", "wrong-type")
+
+
+def _section(location: tuple[str | int, ...]) -> type[BaseModel]:
+    """Return the section that holds the last key of a location."""
+    section: type[BaseModel] = TrainerConfig
+    for part in location[:-1]:
+        if isinstance(part, str):
+            kind: Any = section.model_fields[part].annotation
+            section = kind if isinstance(kind, type) else kind.__args__[0]
+    return section
+
+
+def _choice(
+    path: str, problem: str, given: str, known: list[str], otherwise: str, code: str
+) -> ConfigIssue:
+    close = difflib.get_close_matches(given, known, n=1)
+    action = f"did you mean {close[0]}?" if close else otherwise
+    return issue(path, problem, f"must be one of {', '.join(known)}", action, code)
+
+
+def _shown(value: Any) -> str:
+    text = "null" if value is None else repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

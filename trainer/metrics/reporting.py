@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from trainer.config import ReportConfig
+from trainer.config.settings import ReportConfig
 from trainer.loop import Run
 from trainer.preflight import RunRequest
 from trainyard import contract, tracking

@@ -15,8 +15,7 @@ from typing import Any
 import torch
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
-from trainer.config import ModelConfig
-from trainer.config.model import CONFIG_FILE
+from trainer.config.settings import CONFIG_FILE, ModelConfig
 from trainer.config_errors import ConfigError, ConfigIssue
 from trainer.parallel.llama import Llama, LlamaBlock, LlamaSettings
 

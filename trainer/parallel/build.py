@@ -21,8 +21,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 from trainer import eager
-from trainer.config import TrainerConfig
-from trainer.config.parallel import ModelShape
+from trainer.config.rules import check_shape
+from trainer.config.settings import TrainerConfig
 from trainer.config_errors import ConfigError, ConfigIssue
 from trainer.parallel import initialization, pretrained
 from trainer.parallel.architecture import (
@@ -32,6 +32,7 @@ from trainer.parallel.architecture import (
     model_settings,
 )
 from trainer.parallel.grad_norm import ShardedGradNorm
+from trainer.parallel.layout import ModelShape
 from trainer.parallel.passes import FullModelPasses, Passes
 from trainer.parallel.pipeline_stages import Stage, keep_stage
 from trainer.parallel.world import World, limit_collectives, unwrap
@@ -93,7 +94,7 @@ def build_network(config: TrainerConfig, world: World, vocabulary: int) -> Netwo
     """
     settings = model_settings(config.model, config.data.sequence_length)
     layout = world.layout
-    issues = list(config.parallel.model_issues(_shape(settings)))
+    issues = list(check_shape(config.parallel, _shape(settings)))
     if settings.vocab_size < vocabulary:
         issues.append(
             ConfigIssue(

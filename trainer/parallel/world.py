@@ -20,8 +20,8 @@ from torch.distributed import HashStore, PrefixStore, Store  # type: ignore[attr
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
-from trainer.config import TrainerConfig
-from trainer.config.parallel import Layout
+from trainer.config.settings import TrainerConfig
+from trainer.parallel.layout import Layout
 
 _ACK_TIMEOUT = timedelta(seconds=10)
 """Timeout for ranks that only have to read a number."""

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from trainer import config as trainer_config
 from trainer.cli import Parser
-from trainer.config import TrainerConfig
+from trainer.config.settings import TrainerConfig
 from trainer.parallel.world import World, join_world
 from trainer.validation import bandwidth, consistency, device, host, short_training, transport
 from trainer.validation.expected import Expected

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import torch
 
-from trainer.config import TrainerConfig
+from trainer.config.settings import TrainerConfig
 from trainer.parallel.world import World
 
 STEPS: Final = 40

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
-from trainer.config import TrainerConfig, parse
-from trainer.config.data import SourceConfig
+from trainer.config import parse
+from trainer.config.settings import SourceConfig, TrainerConfig
 from trainer.groups import MAY_DIFFER, describe_settings
 from trainyard.elastic.same import differences
 
+pytestmark = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
 DATA_VERSION = "data.version"
 CONFIG = parse({"steps": 100, "data": {"path": "/x"}, "groups": {"max": 4}})
+
+
+def replace(section: Any, **values: Any) -> Any:
+    return section.model_copy(update=values)
+
+
 CONFIG = replace(
     CONFIG,
     data=replace(CONFIG.data, sources=(SourceConfig(path="/y"),)),
@@ -25,9 +32,9 @@ CONFIG = replace(
 
 def keys(value: Any, path: str = "") -> Iterator[str]:
     """Dotted paths of all settings; `[]` for the items of a list."""
-    if is_dataclass(value):
-        for field in fields(value):
-            yield from keys(getattr(value, field.name), f"{path}.{field.name}".lstrip("."))
+    if isinstance(value, BaseModel):
+        for name, inner in value:
+            yield from keys(inner, f"{path}.{name}".lstrip("."))
     elif isinstance(value, tuple):
         yield from keys(value[0], f"{path}[]")
     else:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from trainer.config import parse, world_issues
-from trainer.config.parallel import Layout, ModelShape
+from trainer.config.rules import check_shape
+from trainer.parallel.layout import Layout, ModelShape
 
 
 def trainer_config(**parallel: Any) -> Any:
@@ -77,6 +78,6 @@ def test_a_pipeline_is_filled_by_the_micro_batches_of_a_step() -> None:
 @pytest.mark.parametrize("name", ["tensor", "pipeline"])
 def test_a_model_whose_modules_are_not_known_is_only_sharded(name: str) -> None:
     shape = ModelShape(kind="gpt2", layers=4, heads=4, kv_heads=4, intermediate_size=8, tied=False)
-    assert list(trainer_config(shard=2).parallel.model_issues(shape)) == []
-    (issue,) = trainer_config(**{name: 2}).parallel.model_issues(shape)
+    assert list(check_shape(trainer_config(shard=2).parallel, shape)) == []
+    (issue,) = check_shape(trainer_config(**{name: 2}).parallel, shape)
     assert issue.path == f"parallel.{name}" and "gpt2" in issue.problem

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from trainer.config import ScheduleConfig
+from trainer.config.settings import ScheduleConfig
 from trainer.schedule import learning_rate
 
 

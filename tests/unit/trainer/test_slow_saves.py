@@ -18,7 +18,7 @@ from tests.waiting import until
 from trainer import loop
 from trainer.checkpoint.contents import prepare_optimizer
 from trainer.checkpointing import Checkpointer
-from trainer.config.parallel import Layout
+from trainer.parallel.layout import Layout
 from trainer.parallel.world import World
 from trainyard.contract import EXIT_DONE, EXIT_PREEMPTED
 from trainyard.run_logs import EventLog

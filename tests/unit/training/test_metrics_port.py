@@ -22,7 +22,7 @@ from tests.golden.example_runs import (
     write_runs,
 )
 from tests.unit.training.config_issues import check_issues
-from trainer.config import ReportConfig
+from trainer.config.settings import ReportConfig
 from trainer.metrics import reporting
 from training import run_files
 from training.job import manifests
