@@ -91,7 +91,7 @@ def parse(values: Mapping[str, Any], *, placeholders: bool) -> Settings:
     """Check the file's values. Raise ConfigError with every issue; placeholders are valid only if asked for."""
     issues: list[ConfigIssue] = []
     try:
-        found = Settings.model_validate(values)
+        found = Settings.read(values)
     except pydantic.ValidationError as error:
         issues = from_pydantic(error, Settings)
     else:

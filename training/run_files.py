@@ -179,7 +179,7 @@ def resolve(
     document, renamed = _current_keys(document)
     problems += renamed
     try:
-        file = RunFile.model_validate(document)
+        file = RunFile.read(document)
     except pydantic.ValidationError as error:
         return None, [*from_pydantic(error, RunFile), *problems]
     if file.sweep is not None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from infra.addons.control_loops import Claim, Loop, Settings, installable
@@ -23,6 +22,7 @@ from infra.kubernetes.admission_policy import (
     unchanged_but,
 )
 from infra.kubernetes.objects import Manifest
+from infra.sections.costs import CostsConfig
 
 NAMESPACE: Final = naming.COSTS_NAMESPACE
 NAME: Final = naming.COSTS_ACCOUNT
@@ -38,22 +38,6 @@ EVERYWHERE: Final = (
     rule(_KUEUE, ["clusterqueues"], ["list", "patch"]),
 )
 """Rights in the whole cluster; in namespaces of teams it has those of infra/tenancy/access.py."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class CostControlArgs:
-    """Settings of the program."""
-
-    image: str
-    """Of ops/image/Dockerfile, by digest."""
-    volume: str
-    """Size of the record's volume, as a Kubernetes quantity."""
-    storage_class: str
-    """Empty: the cluster's default."""
-    every_seconds: int
-    budgets: Sequence[Mapping[str, Any]]
-    prometheus: bool
-    """Whether the stack has a Prometheus."""
 
 
 def writes_admitted() -> Manifest:
@@ -86,18 +70,28 @@ def writes_admitted() -> Manifest:
     )
 
 
-def plan(args: CostControlArgs) -> Installable:
-    """Return the program, its volume, its rights and the policy that bounds them."""
-    budgets = json.dumps(list(args.budgets), indent=1, sort_keys=True) + "\n"
-    settings = Settings(name="budgets", text=budgets)
+def plan(
+    section: CostsConfig,
+    budgets: Sequence[Mapping[str, Any]],
+    default_class: str,
+    *,
+    prometheus: bool,
+) -> Installable:
+    """Return the program, its volume, its rights and the policy that bounds them.
+
+    `default_class`: of the record's volume, where the section names none; empty: the cluster's default.
+    `prometheus`: whether the stack has one.
+    """
+    text = json.dumps(list(budgets), indent=1, sort_keys=True) + "\n"
+    settings = Settings(name="budgets", text=text)
     return installable(
         Loop(
             add_on="costs",
             name=NAME,
             namespace=NAMESPACE,
-            image=args.image,
+            image=section.image,
             words=["cost", "enforce", "--budgets", settings.path, "--record", _RECORD],
-            every_seconds=args.every_seconds,
+            every_seconds=section.every_seconds,
             lease=LEASE,
             admitted=[writes_admitted()],
             everywhere=EVERYWHERE,
@@ -105,10 +99,13 @@ def plan(args: CostControlArgs) -> Installable:
             memory="512Mi",
             settings=settings,
             claim=Claim(
-                name="record", path=_RECORD, size=args.volume, storage_class=args.storage_class
+                name="record",
+                path=_RECORD,
+                size=section.volume,
+                storage_class=section.storage_class or default_class,
             ),
             metrics_port=naming.COSTS_METRICS_PORT,
-            prometheus=args.prometheus,
+            prometheus=prometheus,
         )
     )
 
@@ -121,6 +118,5 @@ COST_CONTROL: Final = AddOn(
     namespace=NAMESPACE,
     kubernetes=("1.30", ""),
     needs=("kueue", "kubePrometheusStack"),
-    settings=CostControlArgs,
     plan=plan,
 )

@@ -74,6 +74,5 @@ DCGM_EXPORTER: Final = AddOn(
     kubernetes=("1.19", ""),
     images=(IMAGE,),
     needs=("devicePlugin",),
-    settings=GpuNodesArgs,
     plan=plan,
 )

@@ -65,6 +65,5 @@ DEVICE_PLUGIN: Final = AddOn(
     chart_source=ChartSource(
         module="github.com/NVIDIA/k8s-device-plugin", path="deployments/helm/nvidia-device-plugin"
     ),
-    settings=GpuNodesArgs,
     plan=plan,
 )

@@ -47,6 +47,5 @@ EFA_DEVICE_PLUGIN: Final = AddOn(
             values={"image.repository": WHOLE},
         ),
     ),
-    settings=GpuNodesArgs,
     plan=plan,
 )

@@ -6,7 +6,6 @@ that from its account, and only of groups: it can stop groups, but start nothing
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from infra.addons.control_loops import Loop, installable
@@ -24,6 +23,7 @@ from infra.kubernetes.admission_policy import (
     unchanged_but,
 )
 from infra.kubernetes.objects import Manifest
+from infra.sections.elastic_runs import ElasticRunsConfig
 
 NAMESPACE: Final = naming.ELASTIC_NAMESPACE
 NAME: Final = naming.ELASTIC_ACCOUNT
@@ -39,15 +39,6 @@ EVERYWHERE: Final = (
     rule(_KUEUE, ["workloads"], ["list"]),
 )
 """Rights in the whole cluster; in namespaces of teams it has those of infra/tenancy/access.py."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ElasticRunsArgs:
-    """Settings of the program."""
-
-    image: str
-    """Of ops/image/Dockerfile, by digest."""
-    every_seconds: int
 
 
 def writes_admitted() -> Manifest:
@@ -77,16 +68,16 @@ def writes_admitted() -> Manifest:
     )
 
 
-def plan(args: ElasticRunsArgs) -> Installable:
+def plan(section: ElasticRunsConfig) -> Installable:
     """Return the program, its rights and the policy that bounds them."""
     return installable(
         Loop(
             add_on="elasticRuns",
             name=NAME,
             namespace=NAMESPACE,
-            image=args.image,
+            image=section.image,
             words=["stack", "release"],
-            every_seconds=args.every_seconds,
+            every_seconds=section.every_seconds,
             lease=LEASE,
             admitted=[writes_admitted()],
             everywhere=EVERYWHERE,
@@ -104,6 +95,5 @@ ELASTIC_RUNS: Final = AddOn(
     namespace=NAMESPACE,
     kubernetes=("1.30", ""),
     needs=("kueue", "jobset"),
-    settings=ElasticRunsArgs,
     plan=plan,
 )

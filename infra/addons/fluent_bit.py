@@ -15,8 +15,6 @@ from infra.addons import fluent_bit_pipeline as pipeline
 from infra.addons.fluent_bit_pipeline import STATE
 from infra.addons.fluent_bit_pipeline import CloudWatch as CloudWatch
 from infra.addons.fluent_bit_pipeline import Destination as Destination
-from infra.addons.fluent_bit_pipeline import Endpoint as Endpoint
-from infra.addons.fluent_bit_pipeline import Loki as Loki
 from infra.addons.isolation import API_SERVER_PORTS
 from infra.addons.model import WHOLE, AddOn, Image, Installable
 from infra.domain import naming
@@ -110,7 +108,7 @@ def _volumes() -> dict[str, Any]:
 
 def _credentials(destination: Destination) -> list[dict[str, Any]]:
     """Return user and password as references to an existing Secret."""
-    secret = "" if isinstance(destination, CloudWatch) else destination.endpoint.credentials
+    secret = None if isinstance(destination, CloudWatch) else destination.credentials
     if not secret:
         return []
     keys = {pipeline.USERNAME: "username", pipeline.PASSWORD: "password"}
@@ -156,11 +154,10 @@ def _sending(destination: Destination) -> list[dict[str, Any]]:
     if isinstance(destination, CloudWatch):
         agent = {"ipBlock": {"cidr": f"{naming.POD_IDENTITY_AGENT}/32"}}
         return [{"to": [agent], "ports": [_tcp(80)]}]
-    endpoint = destination.endpoint
-    if endpoint.namespace:
+    if destination.namespace:
         # Pods may listen on another port than their Service.
-        return [{"to": [_in_namespace(endpoint.namespace)]}]
-    return [{"ports": [_tcp(endpoint.port)]}]
+        return [{"to": [_in_namespace(destination.namespace)]}]
+    return [{"ports": [_tcp(destination.port)]}]
 
 
 def _in_namespace(name: str) -> dict[str, Any]:
@@ -207,6 +204,5 @@ FLUENT_BIT: Final = AddOn(
     ),
     # Provides the API of its PodMonitor.
     objects_need=("kubePrometheusStack",),
-    settings=FluentBitArgs,
     plan=plan,
 )

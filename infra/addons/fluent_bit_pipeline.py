@@ -6,7 +6,6 @@ In its classic format, each value on one line. The chart renders it as a templat
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -14,6 +13,7 @@ from typing import Final
 from infra.domain import naming
 from infra.observability import series
 from infra.observability.log_patterns import COUNTED, LOG_PATTERNS, LogPattern
+from infra.sections.logs import LokiConfig
 
 HEALTH_PORT: Final = 2020
 METRICS_PORT: Final = 2021
@@ -49,34 +49,7 @@ class CloudWatch:
     group: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class Endpoint:
-    """Address of an HTTP service."""
-
-    host: str
-    port: int
-    path: str
-    """Empty, or with a leading slash."""
-    tls: bool
-    credentials: str = ""
-    """Name of a Secret with `username` and `password`; empty: none."""
-
-    @property
-    def namespace(self) -> str:
-        """Namespace of a host SERVICE.NAMESPACE.svc; empty: outside of the cluster."""
-        inside = re.fullmatch(r"[^.]+\.([^.]+)\.svc(\.cluster\.local)?", self.host)
-        return inside[1] if inside else ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Loki:
-    """Streams by namespace, team and run."""
-
-    endpoint: Endpoint
-    tenant: str = ""
-
-
-Destination = CloudWatch | Loki
+Destination = CloudWatch | LokiConfig
 
 
 Setting = tuple[str, str]
@@ -232,21 +205,21 @@ def _output(destination: Destination) -> str:
             ("auto_create_group", "Off"),
         )
     own = _loki(destination)
-    return _section("OUTPUT", own[0], *always, *own[1:], *_reached(destination.endpoint))
+    return _section("OUTPUT", own[0], *always, *own[1:], *_reached(destination))
 
 
-def _loki(destination: Loki) -> list[Setting]:
+def _loki(destination: LokiConfig) -> list[Setting]:
     tenant = [("tenant_id", destination.tenant)] if destination.tenant else []
     return [
         ("Name", "loki"),
-        ("uri", f"{destination.endpoint.path}/loki/api/v1/push"),
+        ("uri", f"{destination.path}/loki/api/v1/push"),
         *tenant,
         ("labels", "job=trainyard, namespace=$namespace, team=$team, run_id=$run_id"),
         ("line_format", "json"),
     ]
 
 
-def _reached(endpoint: Endpoint) -> list[Setting]:
+def _reached(endpoint: LokiConfig) -> list[Setting]:
     found = [("host", endpoint.host), ("port", str(endpoint.port))]
     found += [("tls", "On"), ("tls.verify", "On")] if endpoint.tls else []
     if endpoint.credentials:

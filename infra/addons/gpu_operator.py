@@ -191,6 +191,5 @@ GPU_OPERATOR: Final = AddOn(
     ),
     # Its hooks are Jobs, which Kueue's webhook must be there to admit.
     needs=("kueue",),
-    settings=GpuNodesArgs,
     plan=plan,
 )

@@ -7,17 +7,16 @@ scraped, so their alerts would always fire.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from infra.addons import controllers
-from infra.addons.ingress import Ingress
 from infra.addons.model import AddOn, Image, Installable
-from infra.domain import naming
+from infra.domain import naming, quantity
 from infra.observability import routing, series
 from infra.observability.component import DASHBOARD_LABEL
-from infra.observability.routing import Receiver
+from infra.sections.grafana import GrafanaConfig, SignInConfig
+from infra.sections.observability import ObservabilityConfig, ReceiverConfig
 
 NAME: Final = "kubePrometheusStack"
 
@@ -35,51 +34,13 @@ _EVERYTHING: Final[Mapping[str, Any]] = {}
 """A selector of everything; the chart's defaults select its own objects only."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SignIn:
-    """OpenID Connect: who may enter Grafana, and as what."""
+def plan(section: ObservabilityConfig, cluster: str, default_class: str) -> Installable:
+    """Return the release.
 
-    auth_url: str
-    token_url: str
-    userinfo_url: str
-    client_id: str
-    secret: str
-    """A Secret of the namespace with the key CLIENT_SECRET_KEY."""
-    groups: tuple[str, ...]
-    """Whose members are viewers."""
-    admin_groups: tuple[str, ...] = ()
-    groups_claim: str = "groups"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Grafana:
-    """Grafana's URL, its administrator, and the ways in."""
-
-    url: str
-    admin_secret: str
-    sign_in: SignIn | None = None
-    """None: the administrator only."""
-    ingress: Ingress | None = None
-    """None: through the API server only."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class KubePrometheusStackArgs:
-    """Retention, storage, scraping and alert receivers."""
-
-    cluster: str
-    """Value of the external label `cluster`."""
-    retention_days: int
-    volume_bytes: int
-    storage_class: str
-    """Empty: the cluster's default class."""
-    scrape_seconds: int
-    receivers: Sequence[Receiver]
-    grafana: Grafana | None
-
-
-def plan(args: KubePrometheusStackArgs) -> Installable:
-    """Return the release."""
+    `cluster`: value of the external label. `default_class`: of volumes, where the section names none; empty: the
+    cluster's default.
+    """
+    storage_class, grafana = section.storage_class or default_class, section.grafana
     return Installable(
         add_on=NAME,
         values={
@@ -88,11 +49,11 @@ def plan(args: KubePrometheusStackArgs) -> Installable:
             **{part: {"enabled": False} for part in _NOT_TO_BE_SCRAPED},
             "prometheusOperator": _operator(),
             "prometheus": {
-                "prometheusSpec": _prometheus(args),
+                "prometheusSpec": _prometheus(section, cluster, storage_class),
                 "podDisruptionBudget": {"enabled": True, "minAvailable": 1},
             },
-            "alertmanager": _alertmanager(args),
-            "grafana": _grafana(args),
+            "alertmanager": _alertmanager(section.receivers, storage_class),
+            "grafana": _grafana(grafana) if grafana else {"enabled": False},
             "kube-state-metrics": _kube_state_metrics(),
             "prometheus-node-exporter": _node_exporter(),
         },
@@ -123,8 +84,8 @@ def _operator() -> dict[str, Any]:
     }
 
 
-def _claim(args: KubePrometheusStackArgs, size: str) -> dict[str, Any]:
-    named = {"storageClassName": args.storage_class} if args.storage_class else {}
+def _claim(storage_class: str, size: str) -> dict[str, Any]:
+    named = {"storageClassName": storage_class} if storage_class else {}
     return {
         "volumeClaimTemplate": {
             "spec": {
@@ -136,19 +97,20 @@ def _claim(args: KubePrometheusStackArgs, size: str) -> dict[str, Any]:
     }
 
 
-def _prometheus(args: KubePrometheusStackArgs) -> dict[str, Any]:
+def _prometheus(section: ObservabilityConfig, cluster: str, storage_class: str) -> dict[str, Any]:
+    size = quantity.bytes_(section.volume)
     selectors = ("rule", "podMonitor", "serviceMonitor", "probe", "scrapeConfig")
     return {
         "replicas": 2,
         "podAntiAffinity": "hard",
         "priorityClassName": controllers.PRIORITY,
-        "externalLabels": {"cluster": args.cluster},
-        "scrapeInterval": f"{args.scrape_seconds}s",
-        "evaluationInterval": f"{args.scrape_seconds}s",
-        "retention": f"{args.retention_days}d",
-        "retentionSize": f"{int(args.volume_bytes * FULL_PART)}B",
+        "externalLabels": {"cluster": cluster},
+        "scrapeInterval": f"{section.scrape_seconds}s",
+        "evaluationInterval": f"{section.scrape_seconds}s",
+        "retention": f"{section.retention_days}d",
+        "retentionSize": f"{int(size * FULL_PART)}B",
         "walCompression": True,
-        "storageSpec": _claim(args, str(args.volume_bytes)),
+        "storageSpec": _claim(storage_class, str(size)),
         "resources": controllers.resources("1", "8Gi"),
         **{f"{kind}SelectorNilUsesHelmValues": False for kind in selectors},
         **{f"{kind}Selector": dict(_EVERYTHING) for kind in selectors},
@@ -157,16 +119,16 @@ def _prometheus(args: KubePrometheusStackArgs) -> dict[str, Any]:
     }
 
 
-def _alertmanager(args: KubePrometheusStackArgs) -> dict[str, Any]:
+def _alertmanager(receivers: Sequence[ReceiverConfig], storage_class: str) -> dict[str, Any]:
     return {
-        "config": routing.configuration(args.receivers),
+        "config": routing.configuration(receivers),
         "podDisruptionBudget": {"enabled": True, "minAvailable": 1},
         "alertmanagerSpec": {
             "replicas": 2,
             "podAntiAffinity": "hard",
             "priorityClassName": controllers.PRIORITY,
-            "secrets": routing.secrets(args.receivers),
-            "storage": _claim(args, "2Gi"),
+            "secrets": routing.secrets(receivers),
+            "storage": _claim(storage_class, "2Gi"),
             "resources": controllers.resources("50m", "128Mi"),
         },
     }
@@ -180,25 +142,25 @@ _CONFIG_MAPS_HERE: Final[Mapping[str, Any]] = {
 """What Grafana's sidecars read; by default Secrets, too."""
 
 
-def _grafana(args: KubePrometheusStackArgs) -> dict[str, Any]:
-    if args.grafana is None:
+def _grafana(grafana: GrafanaConfig) -> dict[str, Any]:
+    if grafana.admin_secret_name is None:
         return {"enabled": False}
     return {
         "enabled": True,
         "admin": {
-            "existingSecret": args.grafana.admin_secret,
+            "existingSecret": grafana.admin_secret_name,
             "userKey": ADMIN_USER_KEY,
             "passwordKey": ADMIN_PASSWORD_KEY,
         },
         "grafana.ini": {
-            "server": {"root_url": args.grafana.url},
+            "server": {"root_url": grafana.url},
             "auth.anonymous": {"enabled": False},
             "users": {"allow_sign_up": False, "viewers_can_edit": False},
             "security": {"cookie_secure": True, "strict_transport_security": True},
             "analytics": {"reporting_enabled": False, "check_for_updates": False},
-            **(_sign_in(args.grafana.sign_in) if args.grafana.sign_in else {}),
+            **(_sign_in(grafana.sign_in) if grafana.sign_in else {}),
         },
-        **_ways_in(args.grafana),
+        **_ways_in(grafana),
         "sidecar": {
             "dashboards": {
                 "enabled": True,
@@ -221,7 +183,7 @@ def _grafana(args: KubePrometheusStackArgs) -> dict[str, Any]:
     }
 
 
-def _sign_in(one: SignIn) -> dict[str, Any]:
+def _sign_in(one: SignInConfig) -> dict[str, Any]:
     """Return the parts of grafana.ini. The administrator's form is off; the sidecars use its basic auth."""
     groups = (*one.groups, *(group for group in one.admin_groups if group not in one.groups))
     admin = [f"contains({one.groups_claim}[*], '{group}') && 'Admin'" for group in one.admin_groups]
@@ -247,14 +209,14 @@ def _sign_in(one: SignIn) -> dict[str, Any]:
     }
 
 
-def _ways_in(grafana: Grafana) -> dict[str, Any]:
+def _ways_in(grafana: GrafanaConfig) -> dict[str, Any]:
     """Return the mounted client secret and the Ingress, where there are any."""
     found: dict[str, Any] = {}
     if grafana.sign_in:
         found["extraSecretMounts"] = [
             {
                 "name": "sign-in",
-                "secretName": grafana.sign_in.secret,
+                "secretName": grafana.sign_in.secret_name,
                 "mountPath": _CLIENT_SECRET,
                 "readOnly": True,
                 "defaultMode": 0o440,
@@ -269,7 +231,7 @@ def _ways_in(grafana: Grafana) -> dict[str, Any]:
             "hosts": [host],
             "path": "/",
             "pathType": "Prefix",
-            "tls": [{"secretName": grafana.ingress.tls_secret, "hosts": [host]}],
+            "tls": [{"secretName": grafana.ingress.tls_secret_name, "hosts": [host]}],
         }
     return found
 
@@ -326,6 +288,5 @@ KUBE_PROMETHEUS_STACK: Final = AddOn(
     ),
     # Its hooks are Jobs, which Kueue's webhook must be there to admit.
     needs=("kueue",),
-    settings=KubePrometheusStackArgs,
     plan=plan,
 )

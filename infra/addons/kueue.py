@@ -2,46 +2,43 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import yaml
 
 from infra.addons import controllers, kueue_config
 from infra.addons.isolation import isolation
+from infra.addons.kueue_config import PRODUCTION_TIMEOUTS
 from infra.addons.model import WHOLE, AddOn, ChartSource, Image, Installable
 from infra.domain import naming
+from infra.sections.scheduler import GangTimeoutsConfig
 
 LABELS: Final = {"app.kubernetes.io/name": "kueue", "control-plane": "controller-manager"}
 """Labels of its pods."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class KueueArgs:
-    """Settings of Kueue."""
+def plan(
+    timeouts: GangTimeoutsConfig = PRODUCTION_TIMEOUTS,
+    *,
+    steered: bool = False,
+    after_jobset: bool = False,
+    replicas: int = controllers.REPLICAS,
+) -> Installable:
+    """Return the release: managers of which one leads; all serve the webhook that every Job passes.
 
-    steered: bool = False
-    """Whether a program moves runs between the flavors of their queue (infra/addons/steering.py)."""
-    replicas: int = controllers.REPLICAS
-    timeouts: kueue_config.Timeouts = kueue_config.PRODUCTION_TIMEOUTS
-    after_jobset: bool = False
-    """Whether it is installed after JobSet. It looks for kinds of jobs when it starts, then every two minutes.
-
-    A minute's wait, which pays where nodes are there already and runs start at once.
+    `steered`: whether a program moves runs between the flavors of their queue (infra/addons/steering.py).
+    `after_jobset`: install it after JobSet. It looks for kinds of jobs when it starts, then every two minutes: a
+    minute's wait, which pays where nodes are there already and runs start at once.
     """
-
-
-def plan(args: KueueArgs) -> Installable:
-    """Return the release: managers of which one leads; all serve the webhook that every Job passes."""
     config = kueue_config.chart_config(
-        steered=args.steered, timeouts=args.timeouts, leader_elect=args.replicas > 1
+        steered=steered, timeouts=timeouts, leader_elect=replicas > 1
     )
     return Installable(
         add_on="kueue",
-        needs=("jobset",) if args.after_jobset else (),
+        needs=("jobset",) if after_jobset else (),
         values={
             "controllerManager": {
-                "replicas": args.replicas,
+                "replicas": replicas,
                 "podDisruptionBudget": controllers.DISRUPTION_BUDGET,
                 "tolerations": list(controllers.TOLERATIONS),
                 "topologySpreadConstraints": controllers.topology_spread(LABELS),
@@ -87,6 +84,5 @@ KUEUE: Final = AddOn(
     ),
     toolchain="0.19.2",
     chart_source=ChartSource(module="sigs.k8s.io/kueue", path="charts/kueue"),
-    settings=KueueArgs,
     plan=plan,
 )

@@ -7,12 +7,11 @@ docs/adr/05-scheduling.md.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from infra.domain import naming
 from infra.domain.launcher_support import KINDS
-from infra.domain.scheduler import MAX_GRACE_S
+from infra.sections.scheduler import GangTimeoutsConfig
 
 API: Final = "config.kueue.x-k8s.io/v1beta2"
 
@@ -28,26 +27,8 @@ TOPOLOGY_CACHE_GATE: Final = "TASCacheTopologyTree"
 docs/adr/05-scheduling.md. Off by default in 0.19."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Timeouts:
-    """Timeouts of a gang, in seconds."""
-
-    start: int
-    """From its admission until all of its pods are ready; then it is evicted and queued again."""
-    recovery: int
-    """The same after the loss of a ready pod; also runs while its pods save, see MAX_GRACE_S."""
-    backoff_base: int
-    """Delay before it may be admitted again; doubles with every such eviction."""
-    backoff_max: int
-
-
-_RESTART_S: Final = 300
-"""For the pods that follow those that save, in seconds: a node's image, volumes, loading."""
-
-PRODUCTION_TIMEOUTS: Final = Timeouts(
-    start=1200, recovery=MAX_GRACE_S + _RESTART_S, backoff_base=60, backoff_max=3600
-)
-"""A new GPU node takes minutes to start, and the image is tens of GiB."""
+PRODUCTION_TIMEOUTS: Final = GangTimeoutsConfig()
+"""Those of a stack file that names none."""
 
 
 RETRIES: Final = 400
@@ -56,18 +37,18 @@ at 80 minutes each (start timeout and longest backoff), about as long as provisi
 Preemptions do not count."""
 
 
-def wait_for_pods_ready(timeouts: Timeouts) -> dict[str, Any]:
+def wait_for_pods_ready(timeouts: GangTimeoutsConfig) -> dict[str, Any]:
     """Return when a gang that does not start is evicted, and when it is retried."""
     return {
-        "timeout": f"{timeouts.start}s",
-        "recoveryTimeout": f"{timeouts.recovery}s",
+        "timeout": f"{timeouts.start_seconds}s",
+        "recoveryTimeout": f"{timeouts.recovery_seconds}s",
         # A gang that does not start must not block others.
         "blockAdmission": False,
         "requeuingStrategy": {
             "timestamp": "Eviction",
             "backoffLimitCount": RETRIES,
-            "backoffBaseSeconds": timeouts.backoff_base,
-            "backoffMaxSeconds": timeouts.backoff_max,
+            "backoffBaseSeconds": timeouts.backoff_seconds,
+            "backoffMaxSeconds": timeouts.max_backoff_seconds,
         },
     }
 
@@ -89,7 +70,7 @@ def throughput_config() -> dict[str, Any]:
 
 
 def scheduling_config(
-    timeouts: Timeouts, frameworks: Sequence[str], *, steered: bool
+    timeouts: GangTimeoutsConfig, frameworks: Sequence[str], *, steered: bool
 ) -> dict[str, Any]:
     """Return the part of Kueue's configuration that decides on admission and preemption.
 
@@ -115,7 +96,10 @@ def scheduling_config(
 
 
 def chart_config(
-    *, steered: bool = False, timeouts: Timeouts = PRODUCTION_TIMEOUTS, leader_elect: bool = True
+    *,
+    steered: bool = False,
+    timeouts: GangTimeoutsConfig = PRODUCTION_TIMEOUTS,
+    leader_elect: bool = True,
 ) -> dict[str, Any]:
     """Return the whole configuration of the Kueue that the chart installs."""
     frameworks = [one.framework for one in KINDS]

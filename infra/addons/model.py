@@ -72,12 +72,6 @@ class Section(StrEnum):
     """Part of every cluster on AWS."""
 
 
-class ControllerImage(str):
-    """Settings of an add-on without a chart: its image, by digest, which the stack file names."""
-
-    __slots__ = ()
-
-
 @dataclass(frozen=True, kw_only=True)
 class Installable:
     """One add-on as a stack installs it."""
@@ -128,10 +122,9 @@ class AddOn:
     """Add-ons that precede `Installable.objects` only: its release does not wait for them."""
     release: str = ""
     """Name of its Helm release; empty: `name` in lower case. Charts derive object names from it."""
-    settings: object = None
-    """Type of the argument of `plan`, which infra/config derives from the stack file; None: no argument."""
     plan: Callable[..., Installable] | None = None
-    """None: the cluster's site installs it (infra/sites)."""
+    """What a stack installs of it; infra/config/add_ons.py passes the arguments. None: the cluster's site installs
+    it (infra/sites)."""
 
     @property
     def release_name(self) -> str:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 from infra.addons import controllers, manifests
 from infra.addons.isolation import isolation
 from infra.addons.manifests import READ, WRITE, Kind, rule
-from infra.addons.model import AddOn, ControllerImage, Image, Installable
+from infra.addons.model import AddOn, Image, Installable
 from infra.domain import naming
 from infra.kubernetes.admission_policy import (
     OWNERS_UNCHANGED,
@@ -62,18 +61,11 @@ _DEFAULTS: Final[dict[str, tuple[str, Any]]] = {
 """Defaults of its API."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class MpiOperatorArgs:
-    """Settings of the add-on."""
+def plan(image: str, trainer: str = "") -> Installable:
+    """Return the CRD, two controllers, one leading, and their rights; and the program that requeues.
 
-    image: ControllerImage
-    """The operator's, by digest."""
-    trainer: str = ""
-    """The trainer's, by digest, which has trainer/requeue.py. Empty: nothing requeues, as without Kueue."""
-
-
-def plan(args: MpiOperatorArgs) -> Installable:
-    """Return the CRD, two controllers, one leading, and their rights; and where Kueue queues, who requeues."""
+    `image`: the operator's, by digest. `trainer`: that of the program; empty where Kueue does not queue.
+    """
     kind = Kind(
         group=_GROUP,
         version=_VERSION,
@@ -87,7 +79,7 @@ def plan(args: MpiOperatorArgs) -> Installable:
         },
     )
     container = {
-        "image": args.image,
+        "image": image,
         "args": [f"--lock-namespace={_NAMESPACE}"],
         "ports": [{"name": "health", "containerPort": _HEALTH_PORT}],
         "livenessProbe": {"httpGet": {"path": "/healthz", "port": "health"}},
@@ -99,11 +91,11 @@ def plan(args: MpiOperatorArgs) -> Installable:
             isolation(NAME, _NAMESPACE),
             manifests.crd(kind),
             *manifests.access(NAME, _NAMESPACE, _EVERYWHERE, [manifests.LEADING]),
-            *(requeue_access() if args.trainer else ()),
+            *(requeue_access() if trainer else ()),
         ),
         objects=(
             *manifests.deployment(NAME, _NAMESPACE, container),
-            *(_requeue(args.trainer) if args.trainer else ()),
+            *(_requeue(trainer) if trainer else ()),
         ),
         namespace_labels=controllers.pod_security("restricted"),
     )
@@ -165,7 +157,6 @@ MPI_OPERATOR: Final = AddOn(
     kubernetes=("1.32", ""),
     apis={"MPIJob": f"{_GROUP}/{_VERSION}"},
     images=(Image(registry="docker.io", repository="mpioperator/mpi-operator", tag="0.8.2"),),
-    settings=MpiOperatorArgs,
     toolchain="0.8.2",
     plan=plan,
 )

@@ -11,9 +11,10 @@ from typing import Any, Final
 from infra.addons import controllers
 from infra.addons.isolation import isolation
 from infra.addons.model import WHOLE, AddOn, Image, Installable, Section
-from infra.addons.signatures import API, KmsKey, Signer, image_policy
+from infra.addons.signatures import API, image_policy
 from infra.domain import naming
 from infra.kubernetes.helm import merged
+from infra.sections.signatures import SignaturesConfig
 
 VALUES: Final[dict[str, Any]] = {
     "commonTolerations": list(controllers.TOLERATIONS),
@@ -48,14 +49,14 @@ _WITHOUT_PUBLIC_ROOTS: Final[dict[str, Any]] = {"webhook": {"extraArgs": {"disab
 where it cannot."""
 
 
-def plan(signer: Signer) -> Installable:
+def plan(signer: SignaturesConfig) -> Installable:
     """Return two webhook replicas, and the policy.
 
     The chart's clean-up Job sets no security context, so the namespace cannot be restricted.
     """
     return Installable(
         add_on="policyController",
-        values=merged(VALUES, _WITHOUT_PUBLIC_ROOTS) if isinstance(signer, KmsKey) else VALUES,
+        values=merged(VALUES, _WITHOUT_PUBLIC_ROOTS) if signer.kms_key else VALUES,
         # A registry may listen on any port.
         before=(
             isolation(
@@ -97,6 +98,5 @@ POLICY_CONTROLLER: Final = AddOn(
     # Created after Kueue and so removed before it: Kueue's webhook is called for the chart's clean-up Job.
     needs=("kueue",),
     release="policy-controller",
-    settings=Signer,
     plan=plan,
 )

@@ -6,17 +6,18 @@ the API server for each read whether the signed-in user may do it: ops/ui/users.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from infra.addons import controllers, manifests, programs
-from infra.addons.ingress import Ingress
 from infra.addons.isolation import isolation
 from infra.addons.manifests import rule
 from infra.addons.model import AddOn, Image, Installable, Section
 from infra.domain import naming
 from infra.kubernetes.objects import Manifest, metadata
+from infra.sections.ingress import IngressConfig
+from infra.sections.run_page import RunPageConfig
 
 NAMESPACE: Final = naming.RUN_PAGE_NAMESPACE
 NAME: Final = naming.RUN_PAGE_ACCOUNT
@@ -39,48 +40,20 @@ EVERYWHERE: Final = (
 """Rights in the whole cluster; in namespaces of teams it has those of infra/tenancy/access.py."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunPageArgs:
-    """Settings of the page."""
-
-    image: str
-    """Of ops/image/Dockerfile, by digest."""
-    proxy_image: str
-    """oauth2-proxy, by digest."""
-    url: str
-    """Under which people open it."""
-    issuer: str
-    """URL of the OIDC issuer."""
-    client_id: str
-    secret: str
-    """Secret in the page's namespace with the keys client-secret and cookie-secret."""
-    username_claim: str
-    groups_claim: str
-    user_prefix: str
-    group_prefix: str
-    teams: tuple[str, ...]
-    prometheus: bool
-    """Whether the stack has a Prometheus."""
-    ingress: Ingress | None = None
-    replicas: int = controllers.REPLICAS
-    port: int = PORT
-
-
-def page_container(args: RunPageArgs) -> dict[str, Any]:
-    """Return the container of the page."""
-    words = ["ui", "--behind-proxy", "--port", str(args.port), "--teams", ",".join(args.teams)]
-    words += [f"--user-prefix={args.user_prefix}"] if args.user_prefix else []
-    words += [f"--group-prefix={args.group_prefix}"] if args.group_prefix else []
-    if args.prometheus:
+def page_container(
+    page: RunPageConfig, teams: Sequence[str], *, prometheus: bool, port: int = PORT
+) -> dict[str, Any]:
+    words = ["ui", "--behind-proxy", "--port", str(port), "--teams", ",".join(teams)]
+    words += [f"--user-prefix={page.username_prefix}"] if page.username_prefix else []
+    words += [f"--group-prefix={page.groups_prefix}"] if page.groups_prefix else []
+    if prometheus:
         words += ["--prometheus", naming.PROMETHEUS_URL]
     # The kubelet does not reach the pod's loopback.
-    look = (
-        f"import urllib.request as r; r.urlopen('http://127.0.0.1:{args.port}/healthz', timeout=5)"
-    )
+    look = f"import urllib.request as r; r.urlopen('http://127.0.0.1:{port}/healthz', timeout=5)"
     probe = {"exec": {"command": ["python", "-c", look]}, "periodSeconds": 20, "timeoutSeconds": 10}
     return programs.command(
         NAME,
-        args.image,
+        page.image,
         words,
         readinessProbe=probe,
         livenessProbe={**probe, "initialDelaySeconds": 60, "failureThreshold": 6},
@@ -89,19 +62,19 @@ def page_container(args: RunPageArgs) -> dict[str, Any]:
     )
 
 
-def proxy_container(args: RunPageArgs) -> dict[str, Any]:
+def proxy_container(page: RunPageConfig, port: int = PORT) -> dict[str, Any]:
     """Return the container that signs users in. It removes the headers that it sets from what it receives."""
     flags = {
         "provider": "oidc",
-        "oidc-issuer-url": args.issuer,
-        "client-id": args.client_id,
-        "redirect-url": f"{args.url.rstrip('/')}/oauth2/callback",
-        "oidc-email-claim": args.username_claim,
-        "oidc-groups-claim": args.groups_claim,
+        "oidc-issuer-url": page.issuer,
+        "client-id": page.client_id,
+        "redirect-url": f"{page.url.rstrip('/')}/oauth2/callback",
+        "oidc-email-claim": page.username_claim,
+        "oidc-groups-claim": page.groups_claim,
         # RBAC decides who sees what; whoever the issuer signs in may ask.
         "email-domain": "*",
         "http-address": f"0.0.0.0:{PROXY_PORT}",
-        "upstream": f"http://127.0.0.1:{args.port}/",
+        "upstream": f"http://127.0.0.1:{port}/",
         "pass-user-headers": "true",
         "pass-basic-auth": "false",
         "skip-auth-strip-headers": "true",
@@ -116,12 +89,12 @@ def proxy_container(args: RunPageArgs) -> dict[str, Any]:
     secrets = {"CLIENT_SECRET": "client-secret", "COOKIE_SECRET": "cookie-secret"}
     return programs.container(
         _PROXY,
-        args.proxy_image,
+        page.proxy_image,
         [f"--{name}={value}" for name, value in flags.items()],
         env=[
             {
                 "name": f"OAUTH2_PROXY_{name}",
-                "valueFrom": {"secretKeyRef": {"name": args.secret, "key": key}},
+                "valueFrom": {"secretKeyRef": {"name": page.secret_name, "key": key}},
             }
             for name, key in secrets.items()
         ],
@@ -144,8 +117,8 @@ def _service() -> Manifest:
     }
 
 
-def _ingress(args: RunPageArgs, ingress: Ingress) -> Manifest:
-    host = str(urlsplit(args.url).hostname)
+def _ingress(url: str, ingress: IngressConfig) -> Manifest:
+    host = str(urlsplit(url).hostname)
     backend = {"service": {"name": NAME, "port": {"name": "http"}}}
     path = {"path": "/", "pathType": "Prefix", "backend": backend}
     return {
@@ -159,32 +132,43 @@ def _ingress(args: RunPageArgs, ingress: Ingress) -> Manifest:
         ),
         "spec": {
             "ingressClassName": ingress.class_name,
-            "tls": [{"hosts": [host], "secretName": ingress.tls_secret}],
+            "tls": [{"hosts": [host], "secretName": ingress.tls_secret_name}],
             "rules": [{"host": host, "http": {"paths": [path]}}],
         },
     }
 
 
-def plan(args: RunPageArgs) -> Installable:
-    """Return the page, its proxy and their rights."""
+def plan(
+    page: RunPageConfig,
+    teams: Sequence[str],
+    *,
+    prometheus: bool,
+    replicas: int = controllers.REPLICAS,
+    port: int = PORT,
+) -> Installable:
+    """Return the page, its proxy and their rights. `port`: of the page, on the pod's loopback."""
+    containers = [
+        page_container(page, teams, prometheus=prometheus, port=port),
+        proxy_container(page, port),
+    ]
     own = programs.selector(NAME)
     return Installable(
         add_on="runPage",
         before=(
-            isolation(NAME, NAMESPACE, called=(PROXY_PORT,), to_prometheus=args.prometheus),
+            isolation(NAME, NAMESPACE, called=(PROXY_PORT,), to_prometheus=prometheus),
             *manifests.access(NAME, NAMESPACE, EVERYWHERE, ()),
         ),
         objects=(
             programs.deployment(
                 NAME,
                 NAMESPACE,
-                [page_container(args), proxy_container(args)],
-                replicas=args.replicas,
+                containers,
+                replicas=replicas,
                 volumes=[{"name": "tmp", "emptyDir": {}}],
             ),
             controllers.disruption_budget(NAME, NAMESPACE, own),
             _service(),
-            *([_ingress(args, args.ingress)] if args.ingress else []),
+            *([_ingress(page.url, page.ingress)] if page.ingress else []),
         ),
         namespace_labels=controllers.pod_security("restricted"),
     )
@@ -198,6 +182,5 @@ RUN_PAGE: Final = AddOn(
     namespace=NAMESPACE,
     kubernetes=("1.30", ""),
     images=(Image(registry="quay.io", repository="oauth2-proxy/oauth2-proxy", tag="v7.13.0"),),
-    settings=RunPageArgs,
     plan=plan,
 )

@@ -1,41 +1,20 @@
-"""Image signers, and the policy that requires their signatures; policy-controller enforces it."""
+"""The policy that requires their signatures; policy-controller enforces it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 from infra.domain import naming
 from infra.kubernetes.objects import Manifest, metadata
+from infra.sections.signatures import SignaturesConfig
 
 API: Final = naming.IMAGE_POLICY_API
 
 
-@dataclass(frozen=True, kw_only=True)
-class Keyless:
-    """A signature by an identity of an OIDC issuer, recorded in Rekor's public log."""
-
-    issuer: str
-    """URL, such as https://token.actions.githubusercontent.com."""
-    subject: str
-    """The exact identity: for GitHub the workflow that builds, with its branch."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class KmsKey:
-    """A signature by a KMS key."""
-
-    uri: str
-    """In cosign's form: awskms:///ARN."""
-
-
-Signer = Keyless | KmsKey
-
-
-def _authority(signer: Signer) -> dict[str, Any]:
-    if isinstance(signer, KmsKey):
-        return {"name": "kms", "key": {"kms": signer.uri}}
-    identity = {"issuer": signer.issuer, "subject": signer.subject}
+def _authority(signer: SignaturesConfig) -> dict[str, Any]:
+    if signer.keyless is None:
+        return {"name": "kms", "key": {"kms": f"awskms:///{signer.kms_key}"}}
+    identity = {"issuer": signer.keyless.issuer, "subject": signer.keyless.subject}
     return {
         "name": "keyless",
         "keyless": {"url": "https://fulcio.sigstore.dev", "identities": [identity]},
@@ -43,7 +22,7 @@ def _authority(signer: Signer) -> dict[str, Any]:
     }
 
 
-def image_policy(signer: Signer) -> Manifest:
+def image_policy(signer: SignaturesConfig) -> Manifest:
     """Return the policy for all images; admission policies restrict registries."""
     return {
         "apiVersion": API,

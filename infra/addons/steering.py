@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from infra.addons.control_loops import LEASES, Loop, Settings, installable
@@ -25,6 +24,7 @@ from infra.kubernetes.admission_policy import (
 from infra.kubernetes.controller_accounts import STEERING as ACCOUNTS
 from infra.kubernetes.controller_accounts import is_one_of
 from infra.kubernetes.objects import Manifest
+from infra.sections.steering import SteeringConfig
 
 NAMESPACE: Final = naming.STEERING_NAMESPACE
 NAME: Final = naming.STEERING_ACCOUNT
@@ -40,24 +40,6 @@ CORDON: Final = rule("", ["nodes"], ["patch"])
 """Only where the stack file says `cordonNamedNodes`; an admission policy admits only cordons."""
 RATES: Final = rule("", ["configmaps"], ["create", "get", "patch"])
 """In its own namespace: the rates that it has learnt."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SteeringArgs:
-    """Settings of the program."""
-
-    image: str
-    """Of ops/image/Dockerfile, by digest."""
-    every_seconds: int
-    settings: Mapping[str, Any]
-    """Pools and rules, as ops/steer/settings.py reads them."""
-    prometheus: bool
-    """Whether the stack has a Prometheus."""
-
-    @property
-    def cordons(self) -> bool:
-        """Whether it may cordon nodes."""
-        return bool(self.settings.get("cordonNamedNodes"))
 
 
 def writes_admitted() -> Manifest:
@@ -104,27 +86,31 @@ def cordons_admitted() -> Manifest:
     )
 
 
-def plan(args: SteeringArgs) -> Installable:
-    """Return the program, its rights and the policies that bound them."""
-    pools = json.dumps(dict(args.settings), indent=1, sort_keys=True) + "\n"
-    settings = Settings(name="pools", text=pools)
+def plan(section: SteeringConfig, pools: Mapping[str, Any], *, prometheus: bool) -> Installable:
+    """Return the program, its rights and the policies that bound them.
+
+    `pools`: pools and rules, as ops/steer/settings.py reads them. `prometheus`: whether the stack has one.
+    """
+    text = json.dumps(dict(pools), indent=1, sort_keys=True) + "\n"
+    settings = Settings(name="pools", text=text)
+    cordons = section.cordon_named_nodes
     return installable(
         Loop(
             add_on="steering",
             name=NAME,
             namespace=NAMESPACE,
-            image=args.image,
+            image=section.image,
             words=["spot", "steer", "--pools", settings.path],
-            every_seconds=args.every_seconds,
+            every_seconds=section.every_seconds,
             lease=LEASE,
-            admitted=[writes_admitted(), *([cordons_admitted()] if args.cordons else [])],
-            everywhere=[*EVERYWHERE, *([CORDON] if args.cordons else [])],
+            admitted=[writes_admitted(), *([cordons_admitted()] if cordons else [])],
+            everywhere=[*EVERYWHERE, *([CORDON] if cordons else [])],
             at_home=[LEASES, RATES],
             cpu="100m",
             memory="512Mi",
             settings=settings,
             metrics_port=naming.STEERING_METRICS_PORT,
-            prometheus=args.prometheus,
+            prometheus=prometheus,
         )
     )
 
@@ -137,6 +123,5 @@ STEERING: Final = AddOn(
     namespace=NAMESPACE,
     kubernetes=("1.30", ""),
     needs=("kueue", "kubePrometheusStack"),
-    settings=SteeringArgs,
     plan=plan,
 )

@@ -11,7 +11,7 @@ from typing import Any, Final
 from infra.addons import controllers, manifests
 from infra.addons.isolation import isolation
 from infra.addons.manifests import READ, WRITE, Kind, rule
-from infra.addons.model import AddOn, ControllerImage, Image, Installable
+from infra.addons.model import AddOn, Image, Installable
 from infra.domain import naming
 from infra.kubernetes.objects import Manifest, metadata
 
@@ -39,7 +39,7 @@ _EVERYWHERE: Final = (
 )
 
 
-def plan(image: ControllerImage) -> Installable:
+def plan(image: str) -> Installable:
     """Return the CRD, two controllers, one leading, their rights, and the webhook that both serve.
 
     `image`: the controller's, by digest.
@@ -184,7 +184,6 @@ TRAINING_OPERATOR: Final = AddOn(
             tag="v1-d6eb98e",
         ),
     ),
-    settings=ControllerImage,
     toolchain="1.9.3",
     plan=plan,
 )

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from infra.addons.mirror import Copy, copies
 from infra.addons.registry import ADD_ONS
-from infra.config import ConfigError, add_ons
+from infra.config import ConfigError, add_ons, platform_record
 from infra.config.loader import parse, stack_values
 from infra.config.model import StackConfig
 from infra.kubernetes.chart_archives import ChartError, published_digest
@@ -25,7 +25,7 @@ _UNNAMED = "MIRROR"
 
 def required_copies(config: StackConfig) -> list[Copy]:
     """Return everything to copy, charts first."""
-    return copies(add_ons.installed(config), config.mirror or _UNNAMED)
+    return copies(platform_record.installed(config), config.mirror or _UNNAMED)
 
 
 def format_line(copy: Copy) -> str:
@@ -36,7 +36,7 @@ def format_line(copy: Copy) -> str:
 def _print_digests(config: StackConfig) -> int:
     print("trainyard:charts:")
     failed = 0
-    for name in add_ons.installed(config):
+    for name in platform_record.installed(config):
         if ADD_ONS[name].chart:
             try:
                 digest = published_digest(add_ons.chart(config, name))

@@ -1,93 +1,130 @@
-"""Add-ons that a stack installs, with their settings."""
+"""Add-ons that a stack installs, each from its section of the stack file and from facts of the whole stack."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from infra.addons import mirror
+from infra.addons import (
+    cost_control,
+    dcgm_exporter,
+    device_plugin,
+    efa_device_plugin,
+    elastic_runs,
+    fluent_bit,
+    gpu_operator,
+    kube_prometheus_stack,
+    kueue,
+    mirror,
+    mpi_operator,
+    policy_controller,
+    run_page,
+    steering,
+    training_operator,
+)
 from infra.addons.component import AddOnsArgs
-from infra.addons.cost_control import COST_CONTROL, CostControlArgs
-from infra.addons.elastic_runs import ELASTIC_RUNS, ElasticRunsArgs
-from infra.addons.fluent_bit import FluentBitArgs
-from infra.addons.gpu_nodes import GpuNodesArgs
-from infra.addons.kube_prometheus_stack import KubePrometheusStackArgs
-from infra.addons.kueue import KueueArgs
-from infra.addons.model import AddOn, ControllerImage, Installable
-from infra.addons.mpi_operator import MpiOperatorArgs
-from infra.addons.policy_controller import POLICY_CONTROLLER
+from infra.addons.model import AddOn, Installable
 from infra.addons.registry import ADD_ONS
-from infra.addons.run_page import RUN_PAGE, RunPageArgs
-from infra.addons.signatures import Signer
-from infra.addons.steering import STEERING, SteeringArgs
-from infra.config import arguments, platform_record
+from infra.config import arguments
 from infra.config.model import StackConfig
-from infra.domain.pools import Autoscaler, Nodes
+from infra.config.platform_record import has_prometheus, installed
 from infra.kubernetes import chart_archives
 from infra.kubernetes.helm import Chart
+from infra.sections.observability import ObservabilityConfig
 from infra.sections.validation import TRAINER_IMAGE
 
 
-def _image(config: StackConfig, name: str) -> ControllerImage:
+def _image(config: StackConfig, name: str) -> str:
     image = config.operators.present()[name].image
     assert image
-    return ControllerImage(image)
+    return image
 
 
-def _mpi_operator(config: StackConfig, name: str) -> MpiOperatorArgs:
+def _cost_control(config: StackConfig) -> Installable:
+    assert config.costs
+    return cost_control.plan(
+        config.costs,
+        arguments.budgets(config),
+        arguments.block_storage_class(config),
+        prometheus=has_prometheus(config),
+    )
+
+
+def _elastic_runs(config: StackConfig) -> Installable:
+    assert config.elastic_runs
+    return elastic_runs.plan(config.elastic_runs)
+
+
+def _prometheus(config: StackConfig) -> Installable:
+    section = config.observability or ObservabilityConfig()
+    storage_class = arguments.block_storage_class(config)
+    return kube_prometheus_stack.plan(section, config.cluster.name, storage_class)
+
+
+def _kueue(config: StackConfig) -> Installable:
+    return kueue.plan(
+        config.gang_timeouts,
+        steered=config.steering is not None,
+        after_jobset=config.eks is None,
+    )
+
+
+def _mpi_operator(config: StackConfig) -> Installable:
     queued = "kueue" in config.operators.present()
     trainer = config.images.get(TRAINER_IMAGE, "") if queued else ""
-    return MpiOperatorArgs(image=_image(config, name), trainer=trainer)
+    return mpi_operator.plan(_image(config, "mpiOperator"), trainer)
 
 
-def _signer(config: StackConfig) -> Signer:
+def _policy_controller(config: StackConfig) -> Installable:
     assert config.signatures
-    return config.signatures.signer
+    return policy_controller.plan(config.signatures)
 
 
-SETTINGS: Final[Mapping[object, Callable[[StackConfig, str], Any]]] = {
-    ControllerImage: _image,
-    CostControlArgs: lambda config, _: arguments.cost_control(config),
-    ElasticRunsArgs: lambda config, _: config.elastic_runs and config.elastic_runs.args(),
-    FluentBitArgs: lambda config, _: arguments.log_shipper(config),
-    GpuNodesArgs: lambda config, _: arguments.gpu_nodes(config),
-    MpiOperatorArgs: _mpi_operator,
-    KubePrometheusStackArgs: lambda config, _: arguments.prometheus_release(config),
-    RunPageArgs: lambda config, _: arguments.run_page(config),
-    SteeringArgs: lambda config, _: arguments.steering_program(config),
-    KueueArgs: lambda config, _: KueueArgs(
-        steered=config.steering is not None,
-        timeouts=config.gang_timeouts.timeouts,
-        after_jobset=config.cluster.provider == "existing",
-    ),
-    Signer: lambda config, _: _signer(config),
+def _run_page(config: StackConfig) -> Installable:
+    assert config.run_page
+    teams = [team.name for team in config.teams]
+    return run_page.plan(config.run_page, teams, prometheus=has_prometheus(config))
+
+
+def _steering(config: StackConfig) -> Installable:
+    assert config.steering
+    return steering.plan(
+        config.steering, arguments.steering(config), prometheus=has_prometheus(config)
+    )
+
+
+_PLANS: Final[Mapping[str, Callable[[StackConfig], Installable]]] = {
+    "costs": _cost_control,
+    "dcgmExporter": lambda config: dcgm_exporter.plan(arguments.gpu_nodes(config)),
+    "devicePlugin": lambda config: device_plugin.plan(arguments.gpu_nodes(config)),
+    "efaDevicePlugin": lambda config: efa_device_plugin.plan(arguments.gpu_nodes(config)),
+    "elasticRuns": _elastic_runs,
+    "fluentBit": lambda config: fluent_bit.plan(arguments.log_shipper(config)),
+    "gpuOperator": lambda config: gpu_operator.plan(arguments.gpu_nodes(config)),
+    "kubePrometheusStack": _prometheus,
+    "kueue": _kueue,
+    "mpiOperator": _mpi_operator,
+    "policyController": _policy_controller,
+    "runPage": _run_page,
+    "steering": _steering,
+    "trainingOperator": lambda config: training_operator.plan(_image(config, "trainingOperator")),
 }
-"""By type of settings: the function that returns their value for the named add-on of a stack."""
+"""Add-ons whose plan depends on the stack."""
 
 
 def plan(add_on: AddOn, config: StackConfig) -> Installable:
     """Return what this stack installs of the add-on."""
+    if add_on.name in _PLANS:
+        return _PLANS[add_on.name](config)
     assert add_on.plan
-    if add_on.settings is None:
-        return add_on.plan()
-    return add_on.plan(SETTINGS[add_on.settings](config, add_on.name))
+    return add_on.plan()
 
 
 def args(config: StackConfig) -> AddOnsArgs:
-    """Return the add-ons that the stack installs."""
-    wanted = [ADD_ONS[name] for name in platform_record.to_install(config)]
-    if config.signatures:
-        wanted.append(POLICY_CONTROLLER)
-    if config.run_page:
-        wanted.append(RUN_PAGE)
-    if config.costs:
-        wanted.append(COST_CONTROL)
-    if config.steering:
-        wanted.append(STEERING)
-    if config.elastic_runs:
-        wanted.append(ELASTIC_RUNS)
+    """Return the add-ons that the stack installs, without those of the cluster's site."""
+    wanted = [ADD_ONS[name] for name in installed(config) if ADD_ONS[name].plan]
     return AddOnsArgs(
         plans=tuple(plan(add_on, config) for add_on in wanted),
         charts={add_on.name: chart(config, add_on.name) for add_on in wanted},
@@ -111,17 +148,3 @@ def charts(config: StackConfig) -> dict[str, Chart]:
 def pull_charts(config: StackConfig, project: Path) -> None:
     """Pull the archives of charts with a digest that the project lacks. Raises ChartError."""
     chart_archives.ensure(charts(config).values(), project)
-
-
-def installed(config: StackConfig) -> tuple[str, ...]:
-    """Return the names of all add-ons that the stack installs, those that create nodes included."""
-    names = {plan.add_on for plan in args(config).plans}
-    if config.on_aws:
-        names |= of_autoscaler(config.autoscaler, config.pools_of(Nodes.KARPENTER) != ())
-    return tuple(name for name in ADD_ONS if name in names)
-
-
-def of_autoscaler(autoscaler: Autoscaler, karpenter: bool) -> set[str]:
-    """Return the names of the add-ons that create nodes or resize their groups."""
-    found = {"karpenter", "karpenterCrd"} if karpenter else set()
-    return found | ({"clusterAutoscaler"} if autoscaler is Autoscaler.CLUSTER_AUTOSCALER else set())

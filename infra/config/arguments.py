@@ -9,12 +9,8 @@ import pulumi
 import pulumi_kubernetes as k8s
 
 from infra.addons import fluent_bit, gpu_operator, kube_prometheus_stack, mirror
-from infra.addons.cost_control import CostControlArgs
 from infra.addons.fluent_bit import CloudWatch, FluentBitArgs
-from infra.addons.gpu_nodes import GpuNodesArgs
-from infra.addons.kube_prometheus_stack import KubePrometheusStackArgs
-from infra.addons.run_page import RunPageArgs
-from infra.addons.steering import SteeringArgs
+from infra.addons.gpu_nodes import GpuNodesArgs, tolerations
 from infra.config import platform_record
 from infra.config.model import StackConfig
 from infra.domain import naming, prices, published_record
@@ -30,11 +26,11 @@ from infra.domain.pools import (
 from infra.domain.storage import NamedStorageClass, SharedStorage
 from infra.domain.tier import DEFAULT_PRIORITIES
 from infra.observability.component import ObservabilityArgs
+from infra.observability.monitors import GPU_EXPORTERS
+from infra.observability.recording import Facts, NodePrice
 from infra.queueing import priorities
 from infra.queueing.backends import backend
 from infra.queueing.quotas import QueuesArgs
-from infra.sections import logs as logs_section
-from infra.sections import observability as observability_section
 from infra.sections.cluster import ExistingClusterConfig, provider_args
 from infra.sections.logs import CloudWatchConfig
 from infra.sections.observability import ObservabilityConfig
@@ -96,13 +92,6 @@ def dcgm_address(config: StackConfig) -> str:
     return gpu_operator.DCGM_ADDRESS if installed else ""
 
 
-def prometheus_release(config: StackConfig) -> KubePrometheusStackArgs:
-    """Return the arguments of the Prometheus stack that the stack installs."""
-    return observability_section.release(
-        _observability(config), config.cluster.name, block_storage_class(config)
-    )
-
-
 def block_storage_class(config: StackConfig) -> str:
     """Return the class of volumes that one node writes; empty: the cluster's default class."""
     return naming.BLOCK_STORAGE_CLASS if config.on_aws else ""
@@ -119,18 +108,40 @@ def needs_block_volumes(config: StackConfig) -> bool:
 def observability(config: StackConfig) -> ObservabilityArgs | None:
     """Return rules, monitors and dashboards; None without a Prometheus."""
     present = platform_record.present_operators(config)
-    if kube_prometheus_stack.NAME not in present:
+    if not platform_record.has_prometheus(config):
         return None
+    # Rules load every alert: only an update needs them.
+    from infra.observability import dashboards
+    from infra.observability.rules import rule_file
+
+    section = _observability(config)
     budgets = {team.name: team.on_demand_usd_per_hour for team in config.teams}
-    return observability_section.component_args(
-        _observability(config),
-        present,
-        isolated=kube_prometheus_stack.NAME in platform_record.to_install(config),
-        pools=config.pools,
+    facts = Facts(
+        prices=tuple(
+            NodePrice(
+                instance_type=price.instance_type,
+                capacity=price.purchase.value,
+                usd_per_hour=price.usd_per_hour,
+            )
+            for price in prices.price_list(config.pools)
+        ),
+        purchase_labels=prices.PURCHASE_LABELS,
+        reserved_pools=tuple(pool.name for pool in config.pools if pool.reservation),
         team_budgets={team: float(usd) for team, usd in budgets.items() if usd is not None},
+        stack_budget=section.budget_usd_per_hour,
+        costs=config.costs is not None,
+        steering=config.steering is not None,
+    )
+    return ObservabilityArgs(
+        groups=rule_file(facts, section.runbooks or "")["groups"],
+        dashboards=dashboards.texts(),
+        scrape_seconds=section.scrape_seconds,
+        gpu_exporter=next((name for name in GPU_EXPORTERS if name in present), ""),
+        kueue="kueue" in present,
         costs=config.costs is not None,
         steering=config.steering is not None,
         prometheus_clients=_prometheus_clients(config),
+        isolated=kube_prometheus_stack.NAME in platform_record.to_install(config),
     )
 
 
@@ -157,21 +168,13 @@ def log_shipper(config: StackConfig) -> FluentBitArgs:
     if config.on_aws and log_group(config):
         name = run_log_access.group_name(config.cluster.name)
         cloudwatch = CloudWatch(region=config.on_aws.aws.region, group=name)
-    return logs_section.shipper(
-        config.logs,
-        cloudwatch=cloudwatch,
+    destination = cloudwatch or (config.logs and config.logs.loki)
+    assert destination
+    return FluentBitArgs(
         namespaces=tuple(namespaces),
-        pools=config.pools,
-        monitored=kube_prometheus_stack.NAME in platform_record.present_operators(config),
-    )
-
-
-def run_page(config: StackConfig) -> RunPageArgs:
-    """Return the arguments of the run page in the cluster."""
-    assert config.run_page
-    return config.run_page.args(
-        tuple(team.name for team in config.teams),
-        prometheus=kube_prometheus_stack.NAME in platform_record.present_operators(config),
+        destination=destination,
+        tolerations=tuple(tolerations(config.pools)),
+        monitored=platform_record.has_prometheus(config),
     )
 
 
@@ -191,16 +194,6 @@ def budgets(config: StackConfig) -> list[dict[str, Any]]:
         for team in config.teams
         if team.budget
     ]
-
-
-def cost_control(config: StackConfig) -> CostControlArgs:
-    """Return the arguments of what records costs and enforces budgets in the cluster."""
-    assert config.costs
-    return config.costs.args(
-        budgets(config),
-        block_storage_class(config),
-        prometheus=kube_prometheus_stack.NAME in platform_record.present_operators(config),
-    )
 
 
 def steering(config: StackConfig) -> dict[str, Any]:
@@ -248,22 +241,11 @@ def _clock(pool: NodePool) -> dict[str, float]:
     }
 
 
-def steering_program(config: StackConfig) -> SteeringArgs:
-    """Return the arguments of what steers runs in the cluster."""
-    assert config.steering
-    return SteeringArgs(
-        image=config.steering.image,
-        every_seconds=config.steering.every_seconds,
-        settings=steering(config),
-        prometheus=kube_prometheus_stack.NAME in platform_record.present_operators(config),
-    )
-
-
 def log_group(config: StackConfig) -> CloudWatchConfig | None:
     """Return the log group that the stack creates on AWS; None where logs go elsewhere."""
     if config.on_aws is None or fluent_bit.NAME not in platform_record.to_install(config):
         return None
-    return logs_section.group(config.logs)
+    return config.logs.cloudwatch if config.logs else CloudWatchConfig()
 
 
 def validation(

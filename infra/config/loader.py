@@ -198,7 +198,7 @@ def parse(values: Mapping[str, Any]) -> StackConfig:
     """Check each value by itself, then all of them together. Raises ConfigError with every issue."""
     issues = list(secrets_in(values, ""))
     try:
-        stack = StackConfig.model_validate(dict(values))
+        stack = StackConfig.read(dict(values))
     except pydantic.ValidationError as error:
         raise ConfigError([*from_pydantic(error, StackConfig), *issues]) from None
     issues = [*rules.check(stack), *issues]

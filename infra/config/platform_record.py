@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from infra.addons import kube_prometheus_stack
+from infra.addons.registry import ADD_ONS
 from infra.config.model import StackConfig
 from infra.domain import launcher_support, naming
 from infra.domain.cloud import Cloud
 from infra.domain.platform import Platform, TeamOutputs
-from infra.domain.pools import Workload
+from infra.domain.pools import Autoscaler, Nodes, Workload
 from infra.domain.tier import DEFAULT_PRIORITIES
 from infra.queueing import priorities, quotas
 from infra.queueing.backends import backend
@@ -24,6 +26,31 @@ def present_operators(config: StackConfig) -> frozenset[str]:
 def to_install(config: StackConfig) -> tuple[str, ...]:
     """Return the operators that the stack installs, in the registry's order."""
     return tuple(name for name, one in config.operators.present().items() if not one.provided)
+
+
+def has_prometheus(config: StackConfig) -> bool:
+    return kube_prometheus_stack.NAME in config.operators.present()
+
+
+def installed(config: StackConfig) -> tuple[str, ...]:
+    """Return the names of all add-ons that the stack installs, those that create nodes included."""
+    sections = {
+        "policyController": config.signatures,
+        "runPage": config.run_page,
+        "costs": config.costs,
+        "steering": config.steering,
+        "elasticRuns": config.elastic_runs,
+    }
+    wanted = {*to_install(config), *(name for name, section in sections.items() if section)}
+    if config.eks:
+        wanted |= of_autoscaler(config.autoscaler, config.pools_of(Nodes.KARPENTER) != ())
+    return tuple(name for name in ADD_ONS if name in wanted)
+
+
+def of_autoscaler(autoscaler: Autoscaler, karpenter: bool) -> set[str]:
+    """Return the names of the add-ons that create nodes or resize their groups."""
+    found = {"karpenter", "karpenterCrd"} if karpenter else set()
+    return found | ({"clusterAutoscaler"} if autoscaler is Autoscaler.CLUSTER_AUTOSCALER else set())
 
 
 def gang_api(config: StackConfig) -> str:

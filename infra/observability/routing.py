@@ -10,12 +10,11 @@ Alerts of kube-prometheus-stack have their own severities and no owner: they bel
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any, Final
 
 from infra.observability import series
 from infra.observability.alerts import RANK_ALERTS
+from infra.sections.observability import Channel, ReceiverConfig, Severity
 
 SECRETS_FOLDER: Final = "/etc/alertmanager/secrets"
 """Where the operator mounts the Secrets that the Alertmanager object names."""
@@ -26,48 +25,7 @@ LOADER_ALERTS: Final = ("LowGpuUtilization", "SlowLoaderHint")
 """Alerts about one run: the first implies the second."""
 
 
-class Channel(StrEnum):
-    """How a receiver is notified."""
-
-    SLACK = "slack"
-    PAGERDUTY = "pagerduty"
-    WEBHOOK = "webhook"
-
-
-class Severity(StrEnum):
-    """Urgency of an alert."""
-
-    PAGE = "page"
-    TICKET = "ticket"
-
-    @property
-    def of_chart(self) -> str:
-        """Return the corresponding severity in alerts of kube-prometheus-stack."""
-        return "critical" if self is Severity.PAGE else "warning"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Receiver:
-    """A notification target, with its URL or key in a Secret of the namespace `monitoring`."""
-
-    name: str
-    channel: Channel
-    secret: str
-    key: str
-    """Key in the Secret; its value is the Slack or webhook URL, or PagerDuty's routing key."""
-    team: str = ""
-    """Team whose alerts it receives; empty: the platform's, and those of teams without a receiver."""
-    severity: Severity | None = None
-    """Severity that it receives; None: both."""
-    slack_channel: str = ""
-
-    @property
-    def file(self) -> str:
-        """Return the path at which Alertmanager reads the URL or key."""
-        return f"{SECRETS_FOLDER}/{self.secret}/{self.key}"
-
-
-def configuration(receivers: Sequence[Receiver]) -> dict[str, Any]:
+def configuration(receivers: Sequence[ReceiverConfig]) -> dict[str, Any]:
     """Return Alertmanager's configuration; it contains paths of secrets, never their values."""
     teams = [r for r in receivers if r.team]
     platform = [r for r in receivers if not r.team]
@@ -88,9 +46,9 @@ def configuration(receivers: Sequence[Receiver]) -> dict[str, Any]:
     }
 
 
-def secrets(receivers: Sequence[Receiver]) -> list[str]:
+def secrets(receivers: Sequence[ReceiverConfig]) -> list[str]:
     """Return the names of the Secrets that Alertmanager mounts."""
-    return sorted({receiver.secret for receiver in receivers})
+    return sorted({receiver.secret_name for receiver in receivers})
 
 
 def _inhibitions() -> Iterator[dict[str, Any]]:
@@ -108,20 +66,22 @@ def _inhibitions() -> Iterator[dict[str, Any]]:
     }
 
 
-def _severity(receiver: Receiver) -> list[str]:
+def _severity(receiver: ReceiverConfig) -> list[str]:
     return [f'severity="{receiver.severity}"'] if receiver.severity else []
 
 
-def _route(receiver: Receiver) -> dict[str, Any]:
+def _route(receiver: ReceiverConfig) -> dict[str, Any]:
     """Route the alerts of one team; `continue` passes them to its other receivers, too."""
     return _to(receiver, 'owner="team"', f'team="{receiver.team}"', *_severity(receiver))
 
 
-def _to(receiver: Receiver, *matchers: str) -> dict[str, Any]:
+def _to(receiver: ReceiverConfig, *matchers: str) -> dict[str, Any]:
     return {"receiver": receiver.name, "matchers": list(matchers), "continue": True}
 
 
-def _fallback(receiver: Receiver, teams: Sequence[Receiver]) -> Iterator[dict[str, Any]]:
+def _fallback(
+    receiver: ReceiverConfig, teams: Sequence[ReceiverConfig]
+) -> Iterator[dict[str, Any]]:
     """Route the platform's alerts, alerts that no receiver of their team accepts, and the chart's.
 
     Tickets of a team that receives only pages arrive here. The chart's alerts on team namespaces are excluded:
@@ -139,17 +99,18 @@ def _fallback(receiver: Receiver, teams: Sequence[Receiver]) -> Iterator[dict[st
     yield _to(receiver, 'owner=""', f'severity=~"{of_chart}"', elsewhere)
 
 
-def _covered_teams(teams: Sequence[Receiver], severity: Severity | None) -> list[str]:
+def _covered_teams(teams: Sequence[ReceiverConfig], severity: Severity | None) -> list[str]:
     """Return the teams whose own receivers accept all alerts of a severity, or of both."""
     wanted = {severity} if severity else set(Severity)
     accepted: dict[str, set[Severity]] = {}
     for receiver in teams:
         taken = {receiver.severity} if receiver.severity else set(Severity)
-        accepted.setdefault(receiver.team, set()).update(taken)
+        accepted.setdefault(receiver.team or "", set()).update(taken)
     return sorted(team for team, taken in accepted.items() if wanted <= taken)
 
 
-def _receiver(receiver: Receiver) -> dict[str, Any]:
+def _receiver(receiver: ReceiverConfig) -> dict[str, Any]:
+    path = f"{SECRETS_FOLDER}/{receiver.secret_name}/{receiver.key}"
     title = "{{ .CommonLabels.alertname }} {{ .CommonLabels.run_id }}"
     text = (
         "{{ range .Alerts }}{{ .Annotations.summary }}\n{{ .Annotations.description }}\n"
@@ -159,8 +120,8 @@ def _receiver(receiver: Receiver) -> dict[str, Any]:
         Channel.SLACK: {
             "slack_configs": [
                 {
-                    "api_url_file": receiver.file,
-                    "channel": receiver.slack_channel,
+                    "api_url_file": path,
+                    "channel": receiver.channel,
                     "title": title,
                     "text": text,
                     "send_resolved": True,
@@ -169,9 +130,9 @@ def _receiver(receiver: Receiver) -> dict[str, Any]:
         },
         Channel.PAGERDUTY: {
             "pagerduty_configs": [
-                {"routing_key_file": receiver.file, "description": title, "send_resolved": True}
+                {"routing_key_file": path, "description": title, "send_resolved": True}
             ]
         },
-        Channel.WEBHOOK: {"webhook_configs": [{"url_file": receiver.file, "send_resolved": True}]},
+        Channel.WEBHOOK: {"webhook_configs": [{"url_file": path, "send_resolved": True}]},
     }
-    return {"name": receiver.name, **channels[receiver.channel]}
+    return {"name": receiver.name, **channels[receiver.kind]}

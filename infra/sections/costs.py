@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
-from infra.addons.cost_control import CostControlArgs
 from infra.sections.types import DnsLabel, Image, Int, Size, StrictModel
 
 
@@ -23,16 +21,3 @@ class CostsConfig(StrictModel):
     cluster's default class."""
     every_seconds: Annotated[Int, Field(ge=5, le=60)] = 60
     """Seconds between looks; a team near its limit is looked at sooner."""
-
-    def args(
-        self, budgets: Sequence[Mapping[str, Any]], default_class: str, *, prometheus: bool
-    ) -> CostControlArgs:
-        """Return the arguments of the add-on."""
-        return CostControlArgs(
-            image=self.image,
-            volume=self.volume,
-            storage_class=self.storage_class or default_class,
-            every_seconds=self.every_seconds,
-            budgets=budgets,
-            prometheus=prometheus,
-        )

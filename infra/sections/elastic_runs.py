@@ -6,7 +6,6 @@ from typing import Annotated
 
 from pydantic import Field
 
-from infra.addons.elastic_runs import ElasticRunsArgs
 from infra.sections.types import Image, Int, StrictModel
 
 
@@ -17,7 +16,3 @@ class ElasticRunsConfig(StrictModel):
     """Image of the commands (ops/image/Dockerfile), by digest."""
     every_seconds: Annotated[Int, Field(ge=1, le=300)] = 30
     """Seconds between looks."""
-
-    def args(self) -> ElasticRunsArgs:
-        """Return the arguments of the add-on."""
-        return ElasticRunsArgs(image=self.image, every_seconds=self.every_seconds)

@@ -6,7 +6,6 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field
 
-from infra.addons.kube_prometheus_stack import Grafana, SignIn
 from infra.sections.ingress import IngressConfig
 from infra.sections.types import DnsLabel, Str, StrictModel, matching
 
@@ -58,26 +57,3 @@ class GrafanaConfig(StrictModel):
     """OpenID Connect. Default: the administrator only."""
     ingress: IngressConfig | None = None
     """How people reach `url`; requires `signIn`. Default: port forwarding through the API server."""
-
-    def release(self) -> Grafana | None:
-        """Return the Grafana that the stack installs; None where it installs none."""
-        if not self.admin_secret_name:
-            return None
-        found = self.sign_in
-        return Grafana(
-            url=self.url,
-            admin_secret=self.admin_secret_name,
-            sign_in=SignIn(
-                auth_url=found.auth_url,
-                token_url=found.token_url,
-                userinfo_url=found.userinfo_url,
-                client_id=found.client_id,
-                secret=found.secret_name,
-                groups=found.groups,
-                admin_groups=found.admin_groups,
-                groups_claim=found.groups_claim,
-            )
-            if found
-            else None,
-            ingress=self.ingress.args() if self.ingress else None,
-        )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from infra.addons.ingress import Ingress
 from infra.sections.types import DnsLabel, Str, StrictModel
 
 
@@ -17,11 +16,3 @@ class IngressConfig(StrictModel):
     """Secret with the certificate of the host, in the namespace of the page."""
     annotations: dict[Str, Str] = Field(default={})
     """Annotations that the controller reads, such as the one that keeps a load balancer internal."""
-
-    def args(self) -> Ingress:
-        """Return the Ingress for an add-on."""
-        return Ingress(
-            class_name=self.class_name,
-            tls_secret=self.tls_secret_name,
-            annotations=self.annotations,
-        )

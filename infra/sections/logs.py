@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Annotated, Final
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
 
-from infra.addons.fluent_bit import CloudWatch, Destination, Endpoint, FluentBitArgs, Loki
-from infra.domain.pools import NodePool
 from infra.sections.aws_types import LogDays
 from infra.sections.errors import invalid
 from infra.sections.types import DnsLabel, Str, StrictModel
@@ -19,6 +16,9 @@ _PORT: Final = {"https": 443, "http": 80}
 
 
 _HOST: Final = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
+
+
+_SERVICE: Final = re.compile(r"[^.]+\.([^.]+)\.svc(\.cluster\.local)?")
 
 
 _PATH: Final = re.compile(r"(/[\w./-]*)?")
@@ -74,16 +74,28 @@ class LokiConfig(StrictModel):
     """Tenant, sent as X-Scope-OrgID, such as training. Default: none."""
 
     @property
-    def endpoint(self) -> Endpoint:
-        """Return the endpoint for Fluent Bit."""
-        stack = urlsplit(self.url)
-        return Endpoint(
-            host=stack.hostname or "",
-            port=stack.port or _PORT[stack.scheme],
-            path=stack.path.rstrip("/"),
-            tls=stack.scheme == "https",
-            credentials=self.credentials or "",
-        )
+    def host(self) -> str:
+        return urlsplit(self.url).hostname or ""
+
+    @property
+    def port(self) -> int:
+        found = urlsplit(self.url)
+        return found.port or _PORT[found.scheme]
+
+    @property
+    def path(self) -> str:
+        """Empty, or with a leading slash."""
+        return urlsplit(self.url).path.rstrip("/")
+
+    @property
+    def tls(self) -> bool:
+        return urlsplit(self.url).scheme == "https"
+
+    @property
+    def namespace(self) -> str:
+        """Namespace of a host SERVICE.NAMESPACE.svc; empty: outside of the cluster."""
+        inside = _SERVICE.fullmatch(self.host)
+        return inside[1] if inside else ""
 
 
 class LogsConfig(StrictModel):
@@ -93,31 +105,3 @@ class LogsConfig(StrictModel):
     """CloudWatch Logs, on AWS."""
     loki: LokiConfig | None = None
     """A Loki server."""
-
-
-def group(section: LogsConfig | None) -> CloudWatchConfig | None:
-    """Return the log group of a shipper on AWS; None where logs go elsewhere."""
-    return section.cloudwatch if section else CloudWatchConfig()
-
-
-def shipper(
-    section: LogsConfig | None,
-    *,
-    cloudwatch: CloudWatch | None,
-    namespaces: tuple[str, ...],
-    pools: Iterable[NodePool],
-    monitored: bool,
-) -> FluentBitArgs:
-    """Return the arguments of the release; `cloudwatch` is the log group that the stack creates, if any."""
-    tolerations = [toleration for pool in pools for toleration in pool.tolerations()]
-    return FluentBitArgs(
-        namespaces=namespaces,
-        destination=cloudwatch or _destination(section),
-        tolerations=tuple(t for i, t in enumerate(tolerations) if t not in tolerations[:i]),
-        monitored=monitored,
-    )
-
-
-def _destination(section: LogsConfig | None) -> Destination:
-    assert section is not None and section.loki is not None
-    return Loki(endpoint=section.loki.endpoint, tenant=section.loki.tenant or "")

@@ -6,7 +6,6 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field
 
-from infra.addons.run_page import RunPageArgs
 from infra.sections.grafana import Https
 from infra.sections.ingress import IngressConfig
 from infra.sections.types import DnsLabel, Image, Str, StrictModel, matching
@@ -44,21 +43,3 @@ class RunPageConfig(StrictModel):
     """What the API server puts before names of groups. Default: nothing."""
     ingress: IngressConfig | None = None
     """How people reach the Service `run-page`. Default: an Ingress of your own."""
-
-    def args(self, teams: tuple[str, ...], *, prometheus: bool) -> RunPageArgs:
-        """Return the arguments of the add-on."""
-        return RunPageArgs(
-            image=self.image,
-            proxy_image=self.proxy_image,
-            url=self.url,
-            issuer=self.issuer,
-            client_id=self.client_id,
-            secret=self.secret_name,
-            username_claim=self.username_claim,
-            groups_claim=self.groups_claim,
-            user_prefix=self.username_prefix,
-            group_prefix=self.groups_prefix,
-            teams=teams,
-            prometheus=prometheus,
-            ingress=self.ingress.args() if self.ingress else None,
-        )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import Field
 
-from infra.addons.kueue_config import PRODUCTION_TIMEOUTS, Timeouts
+from infra.domain.scheduler import MAX_GRACE_S
 from infra.sections.types import Int, StrictModel
+
+_RESTART_S: Final = 300
+"""For the pods that follow those that save, in seconds: a node's image, volumes, loading."""
 
 _Seconds = Annotated[Int, Field(ge=1, le=86400)]
 
@@ -15,22 +18,12 @@ _Seconds = Annotated[Int, Field(ge=1, le=86400)]
 class GangTimeoutsConfig(StrictModel):
     """Timeouts of the Kueue that the stack installs."""
 
-    start_seconds: _Seconds = PRODUCTION_TIMEOUTS.start
+    start_seconds: _Seconds = 1200
     """Seconds from a gang's admission until all of its pods are ready, new nodes and images included; then it is
-    evicted and queued again."""
-    recovery_seconds: _Seconds = PRODUCTION_TIMEOUTS.recovery
+    evicted and queued again. A new GPU node takes minutes to start, and the image is tens of GiB."""
+    recovery_seconds: _Seconds = MAX_GRACE_S + _RESTART_S
     """The same after the loss of a ready pod, the save of the others included."""
-    backoff_seconds: _Seconds = PRODUCTION_TIMEOUTS.backoff_base
+    backoff_seconds: _Seconds = 60
     """Seconds before an evicted gang may be admitted again; doubles with every such eviction."""
-    max_backoff_seconds: _Seconds = PRODUCTION_TIMEOUTS.backoff_max
+    max_backoff_seconds: _Seconds = 3600
     """Most of these seconds."""
-
-    @property
-    def timeouts(self) -> Timeouts:
-        """Return the timeouts for Kueue's configuration."""
-        return Timeouts(
-            start=self.start_seconds,
-            recovery=self.recovery_seconds,
-            backoff_base=self.backoff_seconds,
-            backoff_max=self.max_backoff_seconds,
-        )

@@ -6,7 +6,6 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field
 
-from infra.addons.signatures import Keyless, KmsKey, Signer
 from infra.sections.types import Str, StrictModel, matching
 
 _KMS_KEY: Final = r"arn:aws:kms:[a-z0-9-]+:[0-9]{12}:key/[0-9a-f-]{36}"
@@ -51,10 +50,3 @@ class SignaturesConfig(StrictModel):
     ) = None
     """A signing key in AWS KMS, such as
     arn:aws:kms:us-east-1:111122223333:key/01234567-89ab-cdef-0123-456789abcdef."""
-
-    @property
-    def signer(self) -> Signer:
-        """Return the signer for the image policies."""
-        if self.keyless:
-            return Keyless(issuer=self.keyless.issuer, subject=self.keyless.subject)
-        return KmsKey(uri=f"awskms:///{self.kms_key}")

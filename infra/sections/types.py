@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from datetime import datetime
 from decimal import Decimal
-from typing import Annotated, Final
+from typing import Annotated, Any, Final, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
@@ -36,7 +36,18 @@ _PLAIN_QUANTITY: Final = re.compile(r"[0-9]+(\.[0-9]+)?[a-zA-Z]*")
 class StrictModel(BaseModel):
     """Base of all models of stack and run files."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        alias_generator=to_camel,
+        validate_by_name=True,
+        validate_by_alias=True,
+    )
+
+    @classmethod
+    def read(cls, values: Any) -> Self:
+        """Return the model of a file's values, whose keys are in camel case only. Raises ValidationError."""
+        return cls.model_validate(values, by_alias=True, by_name=False)
 
 
 def _dns_label(value: str) -> str:

@@ -114,7 +114,7 @@ def _keep_texts(values: dict[str, Any], texts: Mapping[tuple[str, ...], str]) ->
     Raises RunFileError for what is not YAML where it requires something else.
     """
     try:
-        RunFile.model_validate(values)
+        RunFile.read(values)
     except pydantic.ValidationError as error:
         wrong = [(one["loc"], one["type"]) for one in error.errors()]
     else:

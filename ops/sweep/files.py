@@ -97,7 +97,7 @@ def _sweep(
         base["priority"] = PRIORITY
     common, issues = run_files.resolve(base, platform, references, root)
     try:
-        section = SweepSection.model_validate(document["sweep"])
+        section = SweepSection.read(document["sweep"])
     except pydantic.ValidationError as error:
         found = from_pydantic(error, SweepSection)
         found += _unknown_names(document["sweep"], base)
@@ -175,7 +175,7 @@ def _space(section: SweepSection) -> tuple[dict[str, Choice | Range], list[Confi
             found[name] = Choice(tuple(given))
         elif isinstance(given, dict):
             try:
-                one = RangeSection.model_validate(given)
+                one = RangeSection.read(given)
             except pydantic.ValidationError as error:
                 wrong = from_pydantic(error, RangeSection)
                 issues += (dataclasses.replace(w, path=f"{path}.{w.path}") for w in wrong)

@@ -9,9 +9,9 @@ import urllib.request
 from collections.abc import Iterator
 
 from infra.addons import cost_control
-from infra.addons.cost_control import CostControlArgs
 from infra.domain import naming
 from infra.kubernetes.objects import Manifest
+from infra.sections.costs import CostsConfig
 from infra.tenancy import access
 from sandbox import paths
 from sandbox.node.images import REGISTRY
@@ -51,15 +51,8 @@ def objects(team: str, flavor: str, gpu_hours: float, storage_class: str) -> lis
         "spotFlavors": [flavor],
         "usualPriority": 0,
     }
-    args = CostControlArgs(
-        image=ops_image(),
-        volume="1Gi",
-        storage_class=storage_class,
-        every_seconds=1,
-        budgets=[budget],
-        prometheus=False,
-    )
-    found = copy.deepcopy(cost_control.plan(args))
+    section = CostsConfig.model_construct(image=ops_image(), volume="1Gi", every_seconds=1)
+    found = copy.deepcopy(cost_control.plan(section, [budget], storage_class, prometheus=False))
     home = namespace(naming.COSTS_NAMESPACE, **found.namespace_labels)
     return [home, *access.costs_access(team), *found.before, *found.objects]
 

@@ -19,7 +19,7 @@ import boto3
 import yaml
 
 from infra.addons.registry import ADD_ONS
-from infra.addons.signatures import KmsKey
+from infra.sections.signatures import SignaturesConfig
 from sandbox import paths
 from sandbox.ports import LOOPBACK, free_port
 from sandbox.process import spawn
@@ -69,12 +69,12 @@ class Registry:
         tag = f"{self.repository}:{name}"
         return self._run("crane", "append", "-f", str(layer), "-t", tag).strip().partition("@")[2]
 
-    def new_key(self) -> KmsKey:
+    def new_key(self) -> SignaturesConfig:
         """Create a signing key in KMS."""
         made = self._kms().create_key(KeySpec="ECC_NIST_P256", KeyUsage="SIGN_VERIFY")
-        return KmsKey(uri=f"awskms:///{made['KeyMetadata']['Arn']}")
+        return SignaturesConfig(kms_key=made["KeyMetadata"]["Arn"])
 
-    def sign(self, digest: str, key: KmsKey) -> None:
+    def sign(self, digest: str, key: SignaturesConfig) -> None:
         """Sign an image, without an entry in a public log.
 
         In the steps of `cosign sign`: moto signs the hash of what is given as a hash already.
@@ -85,7 +85,7 @@ class Registry:
         )
         payload.write_text(self._run("cosign", "generate", image))
         signed = self._kms().sign(
-            KeyId=key.uri.removeprefix("awskms:///"),
+            KeyId=key.kms_key,
             Message=payload.read_bytes(),
             MessageType="RAW",
             SigningAlgorithm="ECDSA_SHA_256",

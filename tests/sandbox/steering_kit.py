@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from infra.addons import steering
-from infra.addons.steering import SteeringArgs
 from infra.domain import naming
 from infra.kubernetes.admission_policy import binding
 from infra.kubernetes.objects import Manifest
 from infra.queueing import kueue_admission
+from infra.sections.steering import SteeringConfig
 from infra.tenancy import access
 from ops.cluster import Cluster as Api
 from ops.metrics import Sample
@@ -25,8 +25,9 @@ from tests.sandbox.elastic_kit import api_as
 
 def add_on(settings: Mapping[str, Any], *teams: str) -> list[Manifest]:
     """What the add-on renders, without its pod, and the policy that keeps others from Workloads."""
-    args = SteeringArgs(image="none", every_seconds=5, settings=settings, prometheus=False)
-    found = copy.deepcopy(steering.plan(args))
+    cordons = bool(settings.get("cordonNamedNodes"))
+    section = SteeringConfig.model_construct(image="none", cordon_named_nodes=cordons)
+    found = copy.deepcopy(steering.plan(section, settings, prometheus=False))
     policy = kueue_admission.workloads_written_by_kueue()
     home = namespace(naming.STEERING_NAMESPACE, **found.namespace_labels)
     roles = [role for team in teams for role in access.steering_access(team)]

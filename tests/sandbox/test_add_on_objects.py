@@ -10,8 +10,7 @@ import pytest
 
 from infra.addons import mpi_operator, training_operator
 from infra.addons.component import namespace
-from infra.addons.model import ControllerImage, Installable
-from infra.addons.mpi_operator import MpiOperatorArgs
+from infra.addons.model import Installable
 from infra.addons.registry import ADD_ONS
 from infra.kubernetes.objects import Manifest
 from sandbox.cluster import ClusterError
@@ -26,8 +25,8 @@ pytestmark = [pytest.mark.sandbox, pytest.mark.long(12)]
 
 IMAGE = "registry.example.com/operator@sha256:" + "1" * 64
 PLANS = (
-    mpi_operator.plan(MpiOperatorArgs(image=ControllerImage(IMAGE), trainer=IMAGE)),
-    training_operator.plan(ControllerImage(IMAGE)),
+    mpi_operator.plan(IMAGE, IMAGE),
+    training_operator.plan(IMAGE),
 )
 APIS = (
     "customresourcedefinition/mpijobs.kubeflow.org",

@@ -20,7 +20,7 @@ import yaml
 from rich.console import Console
 
 from infra.observability import alerts, monitors, routing, rules, series
-from infra.observability.routing import Channel, Receiver, Severity
+from infra.sections.observability import Channel, ReceiverConfig, Severity
 from sandbox import toolchain
 from sandbox.ports import LOOPBACK, free_port
 from tests.sandbox.node_kit import until
@@ -32,21 +32,23 @@ pytestmark = [pytest.mark.sandbox, pytest.mark.timeout(600), pytest.mark.long(11
 
 TEAM = "research"
 RECEIVERS = [
-    Receiver(
+    ReceiverConfig(
         name="pager",
-        channel=Channel.PAGERDUTY,
-        secret="alerting",
+        kind=Channel.PAGERDUTY,
+        secret_name="alerting",
         key="pagerduty",
         severity=Severity.PAGE,
     ),
-    Receiver(
+    ReceiverConfig(
         name="platform",
-        channel=Channel.SLACK,
-        secret="alerting",
+        kind=Channel.SLACK,
+        secret_name="alerting",
         key="slack",
-        slack_channel="#platform",
+        channel="#platform",
     ),
-    Receiver(name="research", channel=Channel.WEBHOOK, secret="alerting", key="webhook", team=TEAM),
+    ReceiverConfig(
+        name="research", kind=Channel.WEBHOOK, secret_name="alerting", key="webhook", team=TEAM
+    ),
 ]
 DELIVERED_S = 60.0
 PAGED_S = 25.0

@@ -13,11 +13,11 @@ from typing import Any, Final
 import pytest
 
 from infra.addons import elastic_runs
-from infra.addons.elastic_runs import ElasticRunsArgs
 from infra.domain import naming
 from infra.kubernetes.admission_policy import binding
 from infra.kubernetes.objects import Manifest
 from infra.queueing import kueue_admission
+from infra.sections.elastic_runs import ElasticRunsConfig
 from infra.tenancy import access
 from ops import __main__ as ops
 from ops import objects
@@ -221,7 +221,7 @@ def test_a_group_leaves_a_node_that_was_cordoned_for_its_slow_rank(
 
 def _add_on() -> list[Manifest]:
     """What the add-on renders, without its pod, and the policy that keeps others from Workloads."""
-    found = copy.deepcopy(elastic_runs.plan(ElasticRunsArgs(image="none", every_seconds=5)))
+    found = copy.deepcopy(elastic_runs.plan(ElasticRunsConfig.model_construct(image="none")))
     walls = kueue_admission.workloads_written_by_kueue()
     home = namespace(naming.ELASTIC_NAMESPACE, **found.namespace_labels)
     rights = access.elastic_access(elastic_kit.TEAM)

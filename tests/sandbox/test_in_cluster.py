@@ -12,10 +12,10 @@ from collections.abc import Iterator
 import pytest
 
 from infra.addons import cost_control, run_page, steering
-from infra.addons.run_page import RunPageArgs
-from infra.addons.steering import SteeringArgs
 from infra.domain import naming
 from infra.kubernetes.objects import Manifest
+from infra.sections.run_page import RunPageConfig
+from infra.sections.steering import SteeringConfig
 from infra.sites.simulated import storage
 from infra.tenancy import access, shared_view
 from sandbox.ports import free_port
@@ -36,23 +36,16 @@ DEADLINE_S = 240.0
 
 def _page(port: int) -> list[Manifest]:
     """What the add-on renders, without the proxy: the test stands in for it."""
-    args = RunPageArgs(
+    page = RunPageConfig.model_construct(
         image=ops_image(),
         proxy_image="",
         url="https://runs.test",
         issuer="https://id.test",
         client_id="page",
-        secret="page",
-        username_claim="email",
-        groups_claim="groups",
-        user_prefix="",
-        group_prefix="",
-        teams=(STAGE.team, OTHER),
-        prometheus=False,
-        replicas=1,
-        port=port,
+        secret_name="page",
     )
-    found = copy.deepcopy(run_page.plan(args))
+    teams = (STAGE.team, OTHER)
+    found = copy.deepcopy(run_page.plan(page, teams, prometheus=False, replicas=1, port=port))
     for one in found.objects:
         if one["kind"] == "Deployment":
             one["spec"]["template"]["spec"]["containers"].pop()
@@ -153,13 +146,9 @@ def _steering() -> list[Manifest]:
     """What the add-on renders for one pool, between which and others nothing is to be moved."""
     pool = {"name": STAGE.real, "place": "spot", "usdPerNodeHour": 1.0}
     rules = {"losses": 2, "windowSeconds": 3600.0, "emptySeconds": 3600.0}
-    args = SteeringArgs(
-        image=ops_image(),
-        every_seconds=5,
-        settings={"pools": [pool], "rules": rules},
-        prometheus=False,
-    )
-    found = copy.deepcopy(steering.plan(args))
+    section = SteeringConfig.model_construct(image=ops_image(), every_seconds=5)
+    settings = {"pools": [pool], "rules": rules}
+    found = copy.deepcopy(steering.plan(section, settings, prometheus=False))
     home = namespace(naming.STEERING_NAMESPACE, **found.namespace_labels)
     return [home, *access.steering_access(STAGE.team), *found.before, *found.objects]
 

@@ -16,8 +16,8 @@ import pytest
 from rich.console import Console
 
 from infra.addons import policy_controller
-from infra.addons.signatures import KmsKey
 from infra.domain import naming
+from infra.sections.signatures import SignaturesConfig
 from infra.tenancy import access, team
 from sandbox import toolchain
 from sandbox.cluster import ClusterError
@@ -44,7 +44,7 @@ class World:
 
     cluster: Cluster
     images: signing_kit.Registry
-    key: KmsKey
+    key: SignaturesConfig
     controller: Callable[[], AbstractContextManager[None]]
     running: contextlib.ExitStack
     """Ends the controller that runs."""

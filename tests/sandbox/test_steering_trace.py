@@ -205,8 +205,8 @@ class Paced(Steered):
         found = memory.seen(self.workload(self.run), ())
         starts, recoveries = self.timed_out
         self.timed_out = found.starts, found.recoveries
-        self.at += (found.starts - starts) * PRODUCTION_TIMEOUTS.start
-        self.at += (found.recoveries - recoveries) * PRODUCTION_TIMEOUTS.recovery
+        self.at += (found.starts - starts) * PRODUCTION_TIMEOUTS.start_seconds
+        self.at += (found.recoveries - recoveries) * PRODUCTION_TIMEOUTS.recovery_seconds
         self.controller.step(self.program, self.at)  # type: ignore[arg-type]
 
     def settle(self) -> str:

@@ -104,12 +104,10 @@ ARROWS: Final = {
     "sites": {"domain", "kubernetes"},
     "queueing": {"domain", "kubernetes"},
     "tenancy": {"domain", "kubernetes"},
-    "observability": {"domain", "kubernetes"},
-    "addons": {"domain", "kubernetes", "queueing", "observability"},
+    "sections": {"domain", "kubernetes", "sites", "queueing", "tenancy"},
+    "observability": {"domain", "sections", "kubernetes"},
+    "addons": {"domain", "sections", "kubernetes", "queueing", "observability"},
     "validation": {"domain", "kubernetes", "queueing"},
-    "sections": {
-        *("domain", "kubernetes", "sites", "addons", "queueing", "tenancy", "observability"),
-    },
     "config": {
         *("domain", "sections", "kubernetes", "sites", "addons", "queueing", "tenancy"),
         *("observability", "validation"),

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from infra.addons.kube_prometheus_stack import NAME as PROMETHEUS
 from infra.config.model import StackConfig
-from infra.observability.routing import Channel
 from infra.sections.errors import ConfigIssue, did_you_mean, issue, one_of, shown
+from infra.sections.observability import Channel
 
 
 def check_logs(stack: StackConfig) -> Iterator[ConfigIssue]:

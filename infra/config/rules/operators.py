@@ -7,7 +7,8 @@ from typing import Final
 
 from infra.addons.registry import ADD_ONS
 from infra.config.model import StackConfig
-from infra.domain.pools import Autoscaler, Network, Nodes, Workload
+from infra.config.platform_record import installed
+from infra.domain.pools import Network, Nodes, Workload
 from infra.domain.scheduler import DEFAULT_SCHEDULER, Scheduler
 from infra.queueing.backends import backend
 from infra.sections.errors import ConfigIssue, issue, one_of, shown
@@ -16,24 +17,6 @@ GPU_OPERATOR: Final = "gpuOperator"
 DEVICE_PLUGIN: Final = "devicePlugin"
 _EXPORTER: Final = "dcgmExporter"
 _EFA_PLUGIN: Final = "efaDevicePlugin"
-_OF_AUTOSCALER: Final = {
-    Autoscaler.KARPENTER: "karpenter",
-    Autoscaler.CLUSTER_AUTOSCALER: "clusterAutoscaler",
-}
-
-
-def installed(stack: StackConfig) -> list[str]:
-    """Return the names of the add-ons that the stack installs."""
-    wanted = {name for name, one in stack.operators.present().items() if not one.provided}
-    sections = {
-        "policyController": stack.signatures,
-        "runPage": stack.run_page,
-        "costs": stack.costs,
-    }
-    wanted |= {name for name, section in sections.items() if section}
-    if stack.eks and stack.autoscaler in _OF_AUTOSCALER:
-        wanted.add(_OF_AUTOSCALER[stack.autoscaler])
-    return [name for name in ADD_ONS if name in wanted]
 
 
 def check_addon_versions(stack: StackConfig) -> Iterator[ConfigIssue]:

@@ -9,12 +9,12 @@ import pytest
 
 from infra.addons import cost_control, dcgm_exporter, device_plugin
 from infra.addons.component import KUBE_SYSTEM
-from infra.addons.cost_control import CostControlArgs
 from infra.addons.gpu_nodes import GpuNodesArgs
 from infra.addons.isolation import API_SERVER_PORTS
 from infra.addons.registry import ADD_ONS
 from infra.domain import naming
 from infra.observability import component as observability
+from infra.sections.costs import CostsConfig
 from tests import committed
 from tests.unit.infra.network_model import Peer, admits
 from tests.unit.infra.test_add_ons import plans
@@ -50,10 +50,8 @@ SCRAPED: Final = {
 def policies() -> dict[str, list[dict[str, Any]]]:
     """Return the network policies by add-on, of all that do not share the cluster's own namespace."""
     gpus = GpuNodesArgs(pools=(), operator_brings_driver=False, engine_on_nodes=False)
-    costs = CostControlArgs(
-        image="", volume="1Gi", storage_class="", every_seconds=60, budgets=[], prometheus=True
-    )
-    found = [*plans(), dcgm_exporter.plan(gpus), device_plugin.plan(gpus), cost_control.plan(costs)]
+    costs = cost_control.plan(CostsConfig.model_construct(image=""), [], "", prometheus=True)
+    found = [*plans(), dcgm_exporter.plan(gpus), device_plugin.plan(gpus), costs]
     made = {
         plan.add_on: [m for m in (*plan.before, *plan.objects) if m["kind"] == "NetworkPolicy"]
         for plan in found

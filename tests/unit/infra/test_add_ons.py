@@ -18,8 +18,7 @@ from infra.addons import (
     training_operator,
 )
 from infra.addons.component import in_order, namespace
-from infra.addons.model import ControllerImage, Installable
-from infra.addons.mpi_operator import MpiOperatorArgs
+from infra.addons.model import Installable
 from infra.addons.registry import ADD_ONS, CHART_SOURCES
 from infra.cli.render import Record, render
 from infra.config import add_ons, arguments, parse
@@ -238,8 +237,8 @@ def test_every_controller_has_requests_and_a_memory_limit(
 
 
 WITHOUT_CHART = [
-    mpi_operator.plan(MpiOperatorArgs(image=ControllerImage(IMAGES["mpiOperator"]))),
-    training_operator.plan(ControllerImage(IMAGES["trainingOperator"])),
+    mpi_operator.plan(IMAGES["mpiOperator"]),
+    training_operator.plan(IMAGES["trainingOperator"]),
 ]
 
 
@@ -315,8 +314,8 @@ def test_admission_policies_exempt_service_accounts_of_controllers_without_a_cha
 
 
 def test_program_that_requeues_mpijobs_may_do_nothing_else() -> None:
-    image = ControllerImage(IMAGES["mpiOperator"])
-    plan = mpi_operator.plan(MpiOperatorArgs(image=image, trainer=IMAGES["trainingOperator"]))
+    image = IMAGES["mpiOperator"]
+    plan = mpi_operator.plan(image, IMAGES["trainingOperator"])
     own = [
         m
         for m in (*plan.before, *plan.objects)

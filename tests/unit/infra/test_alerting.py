@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from infra.observability import alerts, routing
-from infra.observability.routing import Channel, Receiver, Severity
+from infra.sections.observability import Channel, ReceiverConfig, Severity
 
 
-def receiver(name: str, **changed: Any) -> Receiver:
-    fields: dict[str, Any] = {"channel": Channel.WEBHOOK, "secret": "alerting", "key": name}
-    return Receiver(name=name, **(fields | changed))
+def receiver(name: str, **changed: Any) -> ReceiverConfig:
+    fields: dict[str, Any] = {"kind": Channel.WEBHOOK, "secret_name": "alerting", "key": name}
+    return ReceiverConfig(name=name, **(fields | changed))
 
 
 def matches(matcher: str, labels: Mapping[str, str]) -> bool:
@@ -25,7 +25,7 @@ def matches(matcher: str, labels: Mapping[str, str]) -> bool:
     return found is not operator.startswith("!")
 
 
-def receivers_of(receivers: list[Receiver], **labels: str) -> list[str]:
+def receivers_of(receivers: list[ReceiverConfig], **labels: str) -> list[str]:
     """Names of the receivers of an alert with these labels."""
     routes = routing.configuration(receivers)["route"]["routes"]
     assert all(route["continue"] for route in routes)
@@ -47,7 +47,7 @@ def test_team_receiver_gets_only_alerts_of_its_team() -> None:
 @pytest.mark.parametrize("alert", alerts.ALERTS, ids=lambda alert: alert.name)
 @pytest.mark.parametrize("receivers", [[PLATFORM], [PLATFORM, RESEARCH]], ids=["one", "both"])
 def test_every_team_alert_reaches_only_the_receiver_of_its_owner(
-    alert: alerts.Alert, receivers: list[Receiver]
+    alert: alerts.Alert, receivers: list[ReceiverConfig]
 ) -> None:
     notified = receivers_of(receivers, owner=alert.owner, team="research", severity=alert.severity)
     theirs = alert.owner == alerts.TEAM and RESEARCH in receivers
@@ -115,7 +115,7 @@ def test_pager_receiver_gets_no_tickets() -> None:
 def test_alertmanager_config_refers_to_secrets_by_mounted_file(
     channel: Channel,
 ) -> None:
-    one = receiver("pager", channel=channel, slack_channel="#gpu")
+    one = receiver("pager", kind=channel, channel="#gpu")
     found = routing.configuration([one])["receivers"][1]
     (settings,) = next(value for key, value in found.items() if key != "name")
     files = [value for key, value in settings.items() if key.endswith("_file")]

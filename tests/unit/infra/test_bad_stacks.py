@@ -32,6 +32,10 @@ BAD: dict[str, tuple[Edit, str]] = {
         lambda s: s.update(taintKye=s.pop("taintKey")),
         "taintKye: unknown-key",
     ),
+    "key in snake case": (
+        lambda s: s["teams"][0].update(fair_weight=2),
+        "teams[0].fair_weight: unknown-key",
+    ),
     "unknown key deep inside": (
         lambda s: s["teams"][0]["quota"].update(gpu=1),
         "teams[0].quota.gpu: unknown-key",

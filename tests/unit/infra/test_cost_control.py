@@ -10,7 +10,14 @@ import pytest
 
 from infra.addons import cost_control
 from infra.cli.render import ROOT
-from infra.config import ConfigError, StackConfig, add_ons, arguments, parse, stack_values
+from infra.config import (
+    ConfigError,
+    StackConfig,
+    add_ons,
+    parse,
+    platform_record,
+    stack_values,
+)
 from infra.tenancy import access
 from ops.budgets import budget_file, control
 from ops.budgets.decision import Level
@@ -25,14 +32,14 @@ def stack(budget: dict[str, Any] | None = None, **changes: Any) -> StackConfig:
 
 
 def rendered(config: StackConfig) -> dict[str, Any]:
-    found = cost_control.plan(arguments.cost_control(config))
+    found = add_ons.plan(cost_control.COST_CONTROL, config)
     return {one["kind"]: one for one in (*found.before, *found.objects)}
 
 
 def test_a_stack_has_it_only_with_its_section() -> None:
     bare = parse(stack_values(ROOT / "Pulumi.local.yaml"))
-    assert "costs" not in add_ons.installed(bare)
-    assert "costs" in add_ons.installed(stack())
+    assert "costs" not in platform_record.installed(bare)
+    assert "costs" in platform_record.installed(stack())
 
 
 def test_the_program_reads_the_budgets_that_the_stack_publishes() -> None:
@@ -75,7 +82,7 @@ def test_its_rights_are_listed_verb_by_verb() -> None:
 
 
 def test_the_policy_stands_before_the_account_has_a_right() -> None:
-    kinds = [one["kind"] for one in cost_control.plan(arguments.cost_control(stack())).before]
+    kinds = [one["kind"] for one in add_ons.plan(cost_control.COST_CONTROL, stack()).before]
     assert kinds.index("ValidatingAdmissionPolicyBinding") < kinds.index("ClusterRoleBinding")
     assert cost_control.STATE == control.STATE
 

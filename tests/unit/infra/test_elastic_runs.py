@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from infra.addons import elastic_runs, kueue_config
-from infra.addons.elastic_runs import ElasticRunsArgs
 from infra.cli.render import ROOT
-from infra.config import ConfigError, StackConfig, add_ons, parse, platform_record, stack_values
+from infra.config import ConfigError, StackConfig, parse, platform_record, stack_values
 from infra.domain import naming
+from infra.sections.elastic_runs import ElasticRunsConfig
 from infra.tenancy import access
 from tests.unit.infra.config_issues import codes
 from tests.unit.infra.example_eks import stack_values as example
@@ -27,9 +27,9 @@ def stack(image: str = IMAGE, **changes: Any) -> StackConfig:
 
 def test_runs_may_have_groups_only_on_a_stack_with_the_section() -> None:
     bare = parse(stack_values(ROOT / "Pulumi.local.yaml"))
-    assert "elasticRuns" not in add_ons.installed(bare)
+    assert "elasticRuns" not in platform_record.installed(bare)
     assert not platform_record.platform(bare, "local").releases_groups
-    assert "elasticRuns" in add_ons.installed(stack())
+    assert "elasticRuns" in platform_record.installed(stack())
     assert platform_record.platform(stack(), "local").releases_groups
 
 
@@ -61,7 +61,7 @@ def test_a_wrong_section_is_one_issue(
 
 
 def test_the_account_lists_what_it_must_and_changes_workloads_of_teams_only() -> None:
-    found = elastic_runs.plan(ElasticRunsArgs(image=IMAGE, every_seconds=30))
+    found = elastic_runs.plan(ElasticRunsConfig(image=IMAGE))
     rules = [rule for one in found.before for rule in one.get("rules", [])]
     written = {
         (resource, verb)

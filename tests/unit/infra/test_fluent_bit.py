@@ -11,25 +11,22 @@ from infra.addons import fluent_bit, fluent_bit_pipeline
 from infra.addons.fluent_bit import (
     FLUENT_BIT,
     CloudWatch,
-    Endpoint,
     FluentBitArgs,
-    Loki,
     plan,
 )
 from infra.addons.fluent_bit_pipeline import Destination
 from infra.domain import naming
 from infra.observability import series
 from infra.observability.log_patterns import COUNTED, LOG_PATTERNS
+from infra.sections.logs import LokiConfig
 
 CLOUDWATCH = CloudWatch(region="us-east-1", group="/trainyard/training/runs")
-OUTSIDE = Endpoint(
-    host="logs.example.com", port=8443, path="/in", tls=True, credentials="log-store"
-)
-INSIDE = Endpoint(host="loki.observing.svc", port=3100, path="", tls=False)
+OUTSIDE = LokiConfig(url="https://logs.example.com:8443/in", credentials="log-store")
+INSIDE = LokiConfig(url="http://loki.observing.svc:3100", tenant="training")
 DESTINATIONS: dict[str, Destination] = {
     "cloudwatch": CLOUDWATCH,
-    "loki inside": Loki(endpoint=INSIDE, tenant="training"),
-    "loki outside": Loki(endpoint=OUTSIDE),
+    "loki inside": INSIDE,
+    "loki outside": OUTSIDE,
 }
 
 Section = tuple[str, list[tuple[str, str]]]

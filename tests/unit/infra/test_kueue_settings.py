@@ -16,7 +16,7 @@ from infra.domain.scheduler import MAX_GRACE_S
 
 def chart() -> dict[str, Any]:
     """The configuration in the chart's values."""
-    return _configuration(kueue.plan(kueue.KueueArgs()))
+    return _configuration(kueue.plan())
 
 
 def sandbox() -> dict[str, Any]:
@@ -50,7 +50,9 @@ def test_incomplete_gang_is_requeued_for_three_weeks() -> None:
         assert waiting["requeuingStrategy"]["timestamp"] == "Eviction"
         assert waiting["requeuingStrategy"]["backoffLimitCount"] == kueue_config.RETRIES
     timeouts = kueue_config.PRODUCTION_TIMEOUTS
-    assert kueue_config.RETRIES * (timeouts.start + timeouts.backoff_max) > 21 * 86_400
+    assert (
+        kueue_config.RETRIES * (timeouts.start_seconds + timeouts.max_backoff_seconds) > 21 * 86_400
+    )
 
 
 def test_a_gang_may_save_for_its_whole_grace_period_and_start_again() -> None:

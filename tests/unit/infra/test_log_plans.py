@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from infra.addons.fluent_bit import CloudWatch, Endpoint, Loki
+from infra.addons.fluent_bit import CloudWatch
 from infra.config import add_ons, arguments, parse
 from infra.domain import naming
 from infra.sections.cluster import EksClusterConfig
-from infra.sections.logs import CloudWatchConfig
+from infra.sections.logs import CloudWatchConfig, LokiConfig
 from tests.golden.example_runs import stack_values as existing
 from tests.unit.infra.example_eks import stack_values as eks
 
@@ -35,19 +35,18 @@ def test_aws_logs_go_to_a_log_group_of_the_cluster_by_default() -> None:
 def test_other_log_destinations_create_no_log_group() -> None:
     config = parse(shipped(eks(), logs={"loki": {"url": "https://logs.example.com/in/"}}))
     assert arguments.log_group(config) is None
-    endpoint = Endpoint(host="logs.example.com", port=443, path="/in", tls=True)
-    assert arguments.log_shipper(config).destination == Loki(endpoint=endpoint)
+    found = arguments.log_shipper(config).destination
+    assert isinstance(found, LokiConfig)
+    assert (found.host, found.port, found.path, found.tls) == ("logs.example.com", 443, "/in", True)
 
 
 def test_loki_inside_the_cluster_is_reached_by_its_service() -> None:
     loki = {"url": "http://loki.observing.svc:3100", "tenant": "training", "credentials": "login"}
     config = parse(shipped(existing(), logs={"loki": loki}))
-    endpoint = Endpoint(
-        host="loki.observing.svc", port=3100, path="", tls=False, credentials="login"
-    )
-    assert endpoint.namespace == "observing"
     found = arguments.log_shipper(config).destination
-    assert found == Loki(endpoint=endpoint, tenant="training")
+    assert isinstance(found, LokiConfig)
+    assert (found.host, found.port, found.path) == ("loki.observing.svc", 3100, "")
+    assert (found.tls, found.namespace) == (False, "observing")
 
 
 def test_team_logs_are_shipped_from_every_node_that_runs_may_use() -> None:

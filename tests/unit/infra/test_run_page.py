@@ -9,8 +9,7 @@ import pytest
 
 from infra.addons import run_page
 from infra.cli.render import ROOT
-from infra.config import ConfigError, StackConfig, add_ons, parse, stack_values
-from infra.config.arguments import run_page as page_args
+from infra.config import ConfigError, StackConfig, add_ons, parse, platform_record, stack_values
 from infra.domain import naming
 from infra.tenancy import access
 
@@ -31,14 +30,14 @@ def stack(**changes: Any) -> StackConfig:
 
 
 def rendered(**changes: Any) -> dict[str, Any]:
-    found = run_page.plan(page_args(stack(**changes)))
+    found = add_ons.plan(run_page.RUN_PAGE, stack(**changes))
     return {one["kind"]: one for one in (*found.before, *found.objects)}
 
 
 def test_a_stack_has_the_page_only_with_its_section() -> None:
     bare = parse(stack_values(ROOT / "Pulumi.local.yaml"))
-    assert "runPage" not in add_ons.installed(bare)
-    assert "runPage" in add_ons.installed(stack())
+    assert "runPage" not in platform_record.installed(bare)
+    assert "runPage" in platform_record.installed(stack())
 
 
 def test_only_the_proxy_is_reached_and_only_it_reaches_the_page() -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from infra.addons import policy_controller, signatures
-from infra.addons.signatures import Keyless, KmsKey
 from infra.cli.render import Record, render
+from infra.sections.signatures import KeylessConfig, SignaturesConfig
 from infra.sites.aws import signature_reader
 from infra.tenancy import team
 from tests.unit.infra.example_eks import stack_values
@@ -18,24 +18,25 @@ from tests.unit.infra.example_eks import stack_values
 SUBJECT = "https://github.com/acme/training/.github/workflows/image.yml@refs/heads/main"
 ISSUER = "https://token.actions.githubusercontent.com"
 KEY = "arn:aws:kms:us-east-1:111122223333:key/01234567-89ab-cdef-0123-456789abcdef"
+KEYLESS = SignaturesConfig(keyless=KeylessConfig(issuer=ISSUER, subject=SUBJECT))
 OPT_IN = "policy.sigstore.dev/include"
 
 
 def test_keyless_identity_is_exact_and_has_its_issuer() -> None:
-    spec = signatures.image_policy(Keyless(issuer=ISSUER, subject=SUBJECT))["spec"]
+    spec = signatures.image_policy(KEYLESS)["spec"]
     [authority] = spec["authorities"]
     assert authority["keyless"]["identities"] == [{"issuer": ISSUER, "subject": SUBJECT}]
     assert authority["ctlog"]["url"] == "https://rekor.sigstore.dev"
 
 
 def test_key_authority_refers_to_the_key_location() -> None:
-    [authority] = signatures.image_policy(KmsKey(uri=f"awskms:///{KEY}"))["spec"]["authorities"]
+    [authority] = signatures.image_policy(SignaturesConfig(kms_key=KEY))["spec"]["authorities"]
     assert authority["key"] == {"kms": f"awskms:///{KEY}"}
     assert "keyless" not in authority
 
 
 def test_every_image_requires_a_signature_and_unmatched_images_are_rejected() -> None:
-    spec = signatures.image_policy(Keyless(issuer=ISSUER, subject=SUBJECT))["spec"]
+    spec = signatures.image_policy(KEYLESS)["spec"]
     assert spec["images"] == [{"glob": "**"}]
     assert spec["mode"] == "enforce"
     webhook = policy_controller.VALUES["webhook"]
@@ -45,9 +46,9 @@ def test_every_image_requires_a_signature_and_unmatched_images_are_rejected() ->
 
 
 def test_a_controller_that_verifies_a_key_starts_without_public_services() -> None:
-    key = policy_controller.plan(KmsKey(uri=f"awskms:///{KEY}")).values["webhook"]
+    key = policy_controller.plan(SignaturesConfig(kms_key=KEY)).values["webhook"]
     assert key["extraArgs"] == {"disable-tuf": "true"}
-    keyless = policy_controller.plan(Keyless(issuer=ISSUER, subject=SUBJECT)).values["webhook"]
+    keyless = policy_controller.plan(KEYLESS).values["webhook"]
     assert "extraArgs" not in keyless
     assert {name for name in key if name != "extraArgs"} == set(keyless)
 

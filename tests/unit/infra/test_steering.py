@@ -12,7 +12,15 @@ import yaml
 
 from infra.addons import kueue, kueue_config, steering
 from infra.cli.render import ROOT
-from infra.config import ConfigError, StackConfig, add_ons, arguments, parse, stack_values
+from infra.config import (
+    ConfigError,
+    StackConfig,
+    add_ons,
+    arguments,
+    parse,
+    platform_record,
+    stack_values,
+)
 from infra.tenancy import access
 from ops.steer import settings
 from tests.unit.infra.example_eks import stack_values as example
@@ -35,7 +43,7 @@ def monitored(**changes: Any) -> StackConfig:
 
 
 def rendered(config: StackConfig) -> dict[str, Any]:
-    found = steering.plan(arguments.steering_program(config))
+    found = add_ons.plan(steering.STEERING, config)
     return {one["kind"]: one for one in (*found.before, *found.objects)}
 
 
@@ -48,9 +56,9 @@ def gates(config: StackConfig) -> dict[str, bool]:
 
 def test_a_stack_has_it_and_kueues_gate_only_with_its_section() -> None:
     bare = parse(stack_values(ROOT / "Pulumi.local.yaml"))
-    assert "steering" not in add_ons.installed(bare)
+    assert "steering" not in platform_record.installed(bare)
     assert kueue_config.STEERING_GATE not in gates(bare)
-    assert "steering" in add_ons.installed(stack())
+    assert "steering" in platform_record.installed(stack())
     assert gates(stack())[kueue_config.STEERING_GATE] is True
 
 
@@ -134,7 +142,7 @@ def test_its_rights_are_listed_verb_by_verb() -> None:
 
 
 def test_the_policy_stands_before_the_account_has_a_right() -> None:
-    plan = steering.plan(arguments.steering_program(stack()))
+    plan = add_ons.plan(steering.STEERING, stack())
     kinds = [one["kind"] for one in plan.before]
     assert kinds.index("ValidatingAdmissionPolicyBinding") < kinds.index("ClusterRoleBinding")
 
@@ -145,7 +153,7 @@ def test_it_may_cordon_nodes_only_where_the_stack_says_so() -> None:
         return {verb for one in rules if "nodes" in one["resources"] for verb in one["verbs"]}
 
     def policies(config: StackConfig) -> set[str]:
-        found = steering.plan(arguments.steering_program(config)).before
+        found = add_ons.plan(steering.STEERING, config).before
         return {one["metadata"]["name"] for one in found if one["kind"].endswith("Policy")}
 
     assert node_verbs(stack()) == {"list"}

@@ -162,7 +162,7 @@ def test_a_start_on_spot_that_fails_at_its_time_out_leaves_time_for_on_demand(he
         return choose(one, (SPOT, BOUGHT), CALM, NOW, RULES).pools
 
     needed_h = (RULES.start_s + 2 * RESTART_S) / HOUR_S
-    assert RULES.start_s == kueue_config.PRODUCTION_TIMEOUTS.start
+    assert RULES.start_s == kueue_config.PRODUCTION_TIMEOUTS.start_seconds
     assert goes(needed_h - 0.01) == ("bought",) and goes(needed_h + 0.01) == ("spot",)
 
 
