@@ -14,10 +14,12 @@ import traceback
 from pathlib import Path
 from typing import NoReturn
 
+import trainyard
 from trainer.cli import Parser
 from trainer.communication import is_communication
 from trainer.config_errors import ConfigError
 from trainer.prepare.dataset import DatasetError
+from trainyard import session
 from trainyard.contract import EXIT_BAD_CONFIG, EXIT_DONE, EXIT_PREEMPTED
 from trainyard.exit_codes import report_config_errors, report_exit_code
 from trainyard.notice import Notice
@@ -50,11 +52,19 @@ def _train(arguments: argparse.Namespace, notice: Notice) -> int:
         arguments.run_record,
         arguments.continue_from,
     )
-    from trainer import assembly, loop
+    from trainer import assembly, lineage, loop
     from trainer import publication as results
     from trainer.metrics import reporting
     from trainer.parallel.world import fix_numerics, join_world
 
+    trainyard.run.use(
+        request.run_dir,
+        checkpoint_store=request.config.checkpoint.store,
+        record=arguments.run_record,
+        notice_seconds=lineage.notice_seconds(request.record, request.config),
+    )
+    session.records_start = False
+    trainyard.notice.use(notice)
     fix_numerics(request.config)
     with join_world(request.config) as world:
         notice.work_started()
@@ -103,6 +113,7 @@ def describe_error(error: Exception, *, raw: bool = False) -> str | None:
         "UnknownFormat",
         "RestoreError",
         "ReplicasDiffer",
+        "StateMismatch",
     }
     text = " ".join(str(error).split())
     if expected & {kind.__name__ for kind in type(error).__mro__}:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
 
 from trainer import lineage
-from trainer.checkpoint import rng
 from trainer.config.settings import TrainerConfig
 from trainer.data.prefetch import PrefetchLoader, PrefetchPlan
 from trainer.data.sampler import Sampler, baseline_loss, evaluation_windows
@@ -19,19 +17,14 @@ from trainer.optimizer import adamw
 from trainer.parallel import build
 from trainer.parallel.world import World
 from trainer.preflight import RunRequest
-from trainer.resume import check_same_run, initial_progress, make_checkpointer
+from trainer.resume import initial_progress, make_checkpointer
 from trainer.startup import log_start, make_step_meter
-from trainyard.contract import EVENTS_FILE, METRICS_FILE
+from trainyard import checkpoints, session
+from trainyard.contract import METRICS_FILE
 from trainyard.notice import Notice
 from trainyard.profiling import StepProfiler
 from trainyard.run_logs import EventLog, MetricsLog
-from trainyard.store.factory import claim_attempt, join_attempt
-from trainyard.store.interface import Fence, StaleAttempt
-from trainyard.store.policy import SavePolicy
-from trainyard.watchdog import watchdog
-
-_REPLACED: Final = -1
-"""Broadcast instead of an attempt number."""
+from trainyard.tensors import random_state
 
 
 def assemble(request: RunRequest, world: World, notice: Notice) -> Run:
@@ -40,19 +33,17 @@ def assemble(request: RunRequest, world: World, notice: Notice) -> Run:
     Raises ConfigError, DatasetError, NoUsableCheckpoint.
     """
     config = request.config
-    fence = claim_for_all(request, world)
-    watchdog.describe(attempt=fence.attempt)
-    events = EventLog(request.run_dir / EVENTS_FILE, fence.attempt, enabled=world.is_leader)
-    run = make_run(request, world, notice, fence, events)
+    current = session.current()
+    run = make_run(request, world, notice, current.fence.attempt, current.events)
     resumed = load(run)
-    saver = run.checkpointer
     step = run.progress.step
-    run.metrics = saver.metrics = run.meter.log = MetricsLog(
+    run.metrics = run.meter.log = MetricsLog(
         request.run_dir / METRICS_FILE, step, enabled=world.is_leader
     )
+    session.metrics.append(run.metrics)
     run.display = run.meter.display = make_display(config, step, enabled=world.is_leader)
-    saver.allocate()
-    log_start(run, request, resumed_from=saver.store.place if resumed else None)
+    checkpoints.prepare(run.checkpointer.tensors())
+    log_start(run, request, resumed=resumed)
     _settle_gradient_buckets(run)
     if world.is_leader:
         notice.watch_run_dir()
@@ -63,7 +54,7 @@ def make_run(
     request: RunRequest,
     world: World,
     notice: Notice,
-    fence: Fence,
+    attempt: int,
     events: EventLog,
 ) -> Run:
     """Build the model without weights, and what is around it without metrics and display.
@@ -72,12 +63,12 @@ def make_run(
     """
     config = request.config
     order, evaluator = open_data(request)
-    rng.seed_all(config.seed)
+    random_state.seed_all(config.seed)
     network = build.build_network(config, world, request.corpus.index.vocab_size)
     optimizer = adamw(network.unwrapped, config)
     progress = initial_progress(request, order)
-    rng.seed_all(config.seed + 1_000_003 * (world.rank // world.layout.tensor))
-    saver = make_checkpointer(request, world, fence, network.unwrapped, optimizer, events)
+    random_state.seed_all(config.seed + 1_000_003 * (world.rank // world.layout.tensor))
+    saver = make_checkpointer(request, world, network.unwrapped, optimizer)
     if config.checkpoint.export:
         check_export(saver.attachments, progress.tokens)
     metrics = MetricsLog(Path(), 0, enabled=False)
@@ -91,29 +82,22 @@ def make_run(
         loader=make_loader(config, world, order),
         evaluator=evaluator,
         checkpointer=saver,
-        save_policy=SavePolicy(
-            every_steps=config.checkpoint.every_steps,
-            every_seconds=config.checkpoint.interval_s,
-            milestone_every_steps=config.checkpoint.milestone_every_steps,
-        ),
         notice=notice,
         deadline_s=lineage.checkpoint_deadline_s(request.record, config),
         metrics=metrics,
-        meter=make_step_meter(request, world, network, metrics, display, fence.attempt),
+        meter=make_step_meter(request, world, network, metrics, display, attempt),
         events=events,
         display=display,
         progress=progress,
-        attempt=fence.attempt,
+        attempt=attempt,
         profiler=StepProfiler(request.run_dir) if world.is_leader else None,
     )
 
 
 def load(run: Run) -> bool:
     """Load the newest checkpoint, or initial weights; return whether there was one. Raises NoUsableCheckpoint."""
-    saver, initial = run.checkpointer, run.progress
-    if run.world.is_leader:
-        saver.store.sweep()
-    loaded = saver.load_newest(lambda found: check_same_run(found, initial))
+    initial = run.progress
+    loaded = run.checkpointer.load(initial)
     if loaded is None:
         run.network.init_weights()
     run.progress = loaded or initial
@@ -160,26 +144,6 @@ def make_loader(
     return PrefetchLoader(order, plan, world.device)
 
 
-def claim_for_all(request: RunRequest, world: World, number: int | None = None) -> Fence:
-    """Claim one attempt number for all ranks.
-
-    None: the next one. Raises StaleAttempt on all ranks for a `number` that is claimed, or not the highest.
-    """
-    run_dir, place = request.run_dir, request.config.checkpoint.store
-    if not world.is_leader:
-        attempt = world.broadcast_from_leader(0)
-        if attempt < 0:
-            raise StaleAttempt(f"attempt {number} was replaced; nothing is written")
-        return join_attempt(run_dir, place, attempt)
-    try:
-        fence = claim_attempt(run_dir, place, number)
-    except StaleAttempt:
-        world.broadcast_from_leader(_REPLACED)
-        raise
-    world.broadcast_from_leader(fence.attempt)
-    return fence
-
-
 def _settle_gradient_buckets(run: Run) -> None:
     """Let DistributedDataParallel regroup its gradients before the first counted step.
 
@@ -188,8 +152,8 @@ def _settle_gradient_buckets(run: Run) -> None:
     """
     if run.world.size <= 2 or run.network.norm or not run.config.deterministic:
         return
-    states = rng.capture()
+    states = random_state.capture()
     rows = run.loader.take(0, run.config.batch.micro_samples)
     run.network.passes.forward_backward(to_device(rows, run.world.device))
     run.optimizer.zero_grad(set_to_none=True)
-    rng.restore(states)
+    random_state.restore(states)

@@ -17,6 +17,7 @@ from trainer.checkpoint.tokenizer_export import CONFIG_FILE, TokenizerExportErro
 from trainer.config_errors import ConfigError, ConfigIssue
 from trainer.loop import Run
 from trainer.prepare.dataset import TOKENIZER_FILE
+from trainyard import session
 from trainyard.contract import EXIT_PREEMPTED
 from trainyard.disk import fsync_folder
 
@@ -61,7 +62,7 @@ def write_export(run: Run, run_dir: Path, leave: Callable[[int], None]) -> None:
     run.display.log(f"writing the model to {target}")
     if unfinished.exists():  # of an attempt that was killed
         shutil.rmtree(unfinished)
-    export_model(run.checkpointer.store, run.progress.step, unfinished)
+    export_model(session.store(), run.progress.step, unfinished)
     _fsync_files(unfinished)
     unfinished.rename(target)
     fsync_folder(run_dir)

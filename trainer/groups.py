@@ -11,15 +11,15 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, Final, NoReturn
 
 import torch
-from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
 from trainer import assembly, loop
 from trainer import publication as results
-from trainer.checkpoint.contents import Progress
+from trainer.checkpoint.contents import progress_of
+from trainer.checkpointing import check_same_run
 from trainer.config.settings import TrainerConfig
 from trainer.evaluation import to_device
 from trainer.loop import Run, Work
@@ -27,16 +27,15 @@ from trainer.metrics.reporting import Reports
 from trainer.parallel.world import World
 from trainer.preflight import RunRequest
 from trainer.recent_metrics import RecentMetrics
-from trainer.resume import check_same_run, make_checkpointer
 from trainer.startup import log_start
-from trainyard import elastic, notice
+from trainyard import checkpoints, elastic, notice, session
 from trainyard.contract import EVENTS_FILE, EXIT_DONE, METRICS_FILE
+from trainyard.elastic.leader import claim
 from trainyard.elastic.leaves import seed_all
+from trainyard.elastic.ranks import Ranks
 from trainyard.elastic.views import View
 from trainyard.run_logs import EventLog, Totals, entries_from_end
 from trainyard.store.factory import newest_attempt
-from trainyard.store.fence import PosixFence
-from trainyard.store.interface import StaleAttempt
 from trainyard.tensors.local_tensors import local_data
 from trainyard.watchdog import LOAD, STEP, watchdog
 
@@ -86,11 +85,10 @@ def run_group(
     ConfigError, DatasetError, NoUsableCheckpoint, LossNotFinite, ReplicasDiffer.
     """
     config, run_dir = request.config, request.run_dir
-    notice.use(asked)
     if world.is_leader:
         asked.watch_run_dir()
     nothing = EventLog(run_dir / EVENTS_FILE, 0, enabled=False)
-    run = assembly.make_run(request, world, asked, PosixFence(run_dir, 0), nothing)
+    run = assembly.make_run(request, world, asked, 0, nothing)
     run.metrics = run.meter.log = recent = RecentMetrics()
     with torch.no_grad():
         for parameter in run.network.unwrapped.parameters():
@@ -182,13 +180,13 @@ class _ProgressState:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the progress."""
-        return {"progress": self._run.progress.to_json().decode()}
+        return {"progress": json.dumps(asdict(self._run.progress))}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over the progress. Raises ConfigError for that of another run."""
-        found = Progress.from_json(state_dict["progress"].encode())
-        check_same_run(found, self.initial)
-        self._run.progress, self.there = found, True
+        metadata = {"progress": json.loads(state_dict["progress"])}
+        check_same_run(metadata, self.initial)
+        self._run.progress, self.there = progress_of(metadata) or self.initial, True
 
 
 class GroupLeader:
@@ -198,7 +196,8 @@ class GroupLeader:
         self, request: RunRequest, run: Run, state: _ProgressState, recent: RecentMetrics
     ) -> None:
         self._request, self._run, self._state, self._recent = request, run, state, recent
-        self._idle = run.checkpointer, run.events, run.display
+        self._idle = run.events, run.display
+        self._ranks = Ranks()
         self._open = ExitStack()
         self._writer = ThreadPoolExecutor(1, "logs")
         """So that a slow disk does not stall all groups."""
@@ -226,34 +225,27 @@ class GroupLeader:
     def is_due(self, step: int) -> bool:
         """See Leader."""
         run = self._run
-        time_due = run.save_policy.time_due(time.monotonic() - run.saved_at)
-        reason = run.save_policy.reason(step, time_due=time_due)
+        time_due = run.checkpointer.policy.time_due(time.monotonic() - run.saved_at)
+        reason = run.checkpointer.policy.reason(step, time_due=time_due)
         return reason is not None and step < run.config.steps
 
     def lead(self, attempt: int, step: int) -> None:
         """See Leader."""
-        run, request = self._run, self._request
+        run = self._run
         with watchdog.during(LOAD):  # a bucket that does not answer is no hang of this rank
-            fence = assembly.claim_for_all(request, run.world, attempt)
-        watchdog.describe(attempt=attempt)
+            claim(self._ranks, attempt)
         run.attempt = run.meter.attempt = attempt
         run.meter.totals = Totals()  # counters are of an attempt
-        leads = run.world.is_leader
-        run.events = EventLog(request.run_dir / EVENTS_FILE, attempt, enabled=leads)
-        # Names in the store are used once per attempt.
-        world = replace(run.world, store=PrefixStore(f"attempt-{attempt}", run.world.store))
-        saver = make_checkpointer(
-            request, world, fence, run.network.unwrapped, run.optimizer, run.events
-        )
-        saver.metrics = self._recent if leads else None
-        saver.allocate(in_background=True)
-        run.checkpointer, run.saved_at = saver, time.monotonic()
+        run.events = session.current().events
+        session.metrics[:] = [self._recent] if run.world.is_leader else []
+        checkpoints.prepare(run.checkpointer.tensors())
+        run.checkpointer.saved_step, run.saved_at = None, time.monotonic()
         self._resumed, self._opening = False, None
 
     def resume(self, step: int) -> int:
         """See Leader."""
-        run, saver = self._run, self._run.checkpointer
-        saved = saver.store.steps() if run.world.is_leader and self._state.there else []
+        run = self._run
+        saved = session.store().steps() if run.world.is_leader and self._state.there else []
         if self._state.there and run.world.broadcast_from_leader(max(saved, default=0)) <= step:
             self._resumed = True
         else:
@@ -278,23 +270,21 @@ class GroupLeader:
         step = run.progress.step
         display = assembly.make_display(run.config, step, enabled=leads)
         run.display = run.meter.display = self._open.enter_context(display)
-        resumed_from = run.checkpointer.store.place if self._resumed else None
         # A copy: training goes on meanwhile.
-        self._opening = self._writer.submit(self._write_start, replace(run), resumed_from)
+        self._opening = self._writer.submit(self._write_start, replace(run), self._resumed)
         reports = Reports(run, self._request)
         self._open.callback(lambda: reports.close(patient=run.progress.step == run.config.steps))
 
-    def _write_start(self, run: Run, resumed_from: str | None) -> None:
+    def _write_start(self, run: Run, resumed: bool) -> None:
         """Open the metrics, a file that becomes long, and record the start and what the last leader did not."""
         if not run.world.is_leader:
             return
         run.metrics = self._recent
         self._recent.open(self._request.run_dir / METRICS_FILE, run.progress.step, run.attempt)
-        log_start(run, self._request, resumed_from=resumed_from)
+        log_start(run, self._request, resumed=resumed)
         step, loss = run.progress.evaluated_step, run.progress.evaluation_loss
         if step and loss is not None and not self._is_recorded(step):
             loop.record_evaluation(run, step, loss, 0.0)
-        run.checkpointer.store.sweep(run.attempt)
 
     def _is_recorded(self, step: int) -> bool:
         """Return whether the evaluation after this step is in the log: among the last of them, if at all."""
@@ -308,8 +298,6 @@ class GroupLeader:
         run = self._run
         if self._opening and self._opening.done():
             self._opening.result()
-        if run.world.sum([float(run.checkpointer.is_replaced())])[0]:
-            raise StaleAttempt(f"attempt {run.attempt} was replaced; nothing more is written")
         if step > 0 and run.checkpointer.saved_step != step:
             loop.save_if_due(run, time_due=True)
 
@@ -323,7 +311,7 @@ class GroupLeader:
         """See Leader."""
         run = self._run
         self._close()
-        run.checkpointer, run.events, run.display = self._idle
+        run.events, run.display = self._idle
         run.meter.display = run.display
         self._opening = None
 
@@ -335,8 +323,6 @@ class GroupLeader:
         self._writer.submit(lambda: None).result()
         self._open.close()
         self._recent.close()
-        if not self._run.checkpointer.writing:  # it may have yet to record that it was refused
-            self._run.events.close()
 
 
 def describe_settings(config: TrainerConfig, version: str) -> dict[str, str]:

@@ -1,20 +1,17 @@
-"""Lineage of a checkpoint: run record, commit, configuration, seed and package versions."""
+"""Lineage of a checkpoint: run record, commit, configuration."""
 
 from __future__ import annotations
 
 import functools
 import json
 import subprocess
-import sys
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from trainer.config.settings import TrainerConfig
 from trainer.config_errors import ConfigError, ConfigIssue
+from trainyard.contract import LAUNCHER_EXIT_S, WORKER_EXIT_S
 from trainyard.hashing import content_hash
-
-_RECORDED_PACKAGES = ("torch", "transformers", "numpy", "safetensors")
 
 
 def read_run_record(file: Path | None) -> dict[str, Any]:
@@ -47,8 +44,13 @@ def checkpoint_deadline_s(record: dict[str, Any], config: TrainerConfig) -> floa
     return float(deadline) if deadline else config.checkpoint.deadline_s
 
 
-def describe(config: TrainerConfig, record: dict[str, Any], dataset_version: str) -> dict[str, Any]:
-    """Return the `trainer` section of a manifest."""
+def notice_seconds(record: dict[str, Any], config: TrainerConfig) -> float:
+    """Return seconds from a notice to the end of the pod, as the library counts them."""
+    return checkpoint_deadline_s(record, config) + WORKER_EXIT_S + LAUNCHER_EXIT_S
+
+
+def describe(config: TrainerConfig, record: dict[str, Any]) -> dict[str, Any]:
+    """Return what a checkpoint's metadata say about the code and the settings."""
     commit, dirty = record.get("git_commit"), record.get("dirty")
     if not commit:
         commit, dirty = _checkout()
@@ -57,10 +59,6 @@ def describe(config: TrainerConfig, record: dict[str, Any], dataset_version: str
         "dirty": dirty,
         "hyperparameter_hash": content_hash(config.to_dict()),
         "config": config.to_dict(),
-        "dataset": {"path": config.data.path, "version": dataset_version},
-        "seed": config.seed,
-        "python": sys.version.split()[0],
-        "packages": {name: metadata.version(name) for name in _RECORDED_PACKAGES},
     }
 
 

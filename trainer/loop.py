@@ -50,7 +50,6 @@ class Run:
     loader: PrefetchLoader
     evaluator: Evaluator
     checkpointer: Checkpointer
-    save_policy: policy.SavePolicy
     notice: Notice
     deadline_s: float
     metrics: MetricsLog
@@ -109,7 +108,6 @@ def train(run: Run) -> int:
         notice = evaluate(run)
     while notice is None and run.progress.step < run.config.steps:
         agreed = train_step(run)
-        run.checkpointer.raise_if_replaced()
         notice = agreed.notice
         if notice is None and evaluation_is_due(run):
             notice = evaluate(run)
@@ -211,7 +209,7 @@ def agree(run: Run, loss: float = 0.0, grad_norm: float = 0.0) -> StepAgreement:
     world, given = run.world, run.notice.is_set()
     by_signal = given and (run.notice.source or "").startswith("SIG")
     since_save = time.monotonic() - run.saved_at
-    time_due = world.is_leader and run.save_policy.time_due(since_save)
+    time_due = world.is_leader and run.checkpointer.policy.time_due(since_save)
     by_file = given and not by_signal
     total, norms, signals, files, clock = world.sum(
         [loss * world.counts, grad_norm, float(by_signal), float(by_file), float(time_due)]
@@ -252,17 +250,10 @@ def record_evaluation(run: Run, step: int, loss: float, seconds: float) -> None:
 def save_if_due(run: Run, time_due: bool) -> None:
     """Start a checkpoint when the policy requires one; `finish` saves the last step."""
     step = run.progress.step
-    reason = run.save_policy.reason(step, time_due=time_due)
+    reason = run.checkpointer.policy.reason(step, time_due=time_due)
     if reason is not None and step < run.config.steps:
-        limit = run.config.collective_timeout_s / 2  # the other ranks wait in a collective
-
-        def give_up(waited_s: float) -> bool:
-            watchdog.still_working()  # storage is slow, not this rank
-            return waited_s > limit or run.notice.is_set()
-
         begun = time.perf_counter()
-        with watchdog.during(SAVE):
-            run.checkpointer.save(run.progress, reason, give_up)
+        run.checkpointer.save(run.progress, reason, run.config.collective_timeout_s / 2)
         run.meter.add_stall(time.perf_counter() - begun)
         run.saved_at = time.monotonic()
 
@@ -273,7 +264,7 @@ def finish(run: Run) -> int:
     begun, step = time.perf_counter(), run.progress.step
     patience = run.config.collective_timeout_s
     if run.checkpointer.saved_step != step:
-        run.checkpointer.save(run.progress, policy.END, lambda waited_s: waited_s > patience)
+        run.checkpointer.save(run.progress, policy.END, patience)
     code = run.checkpointer.conclude(step, EXIT_DONE, patience)
     reason, seconds = "done" if code == EXIT_DONE else "not saved", time.perf_counter() - begun
     run.events.write("finished", step, reason=reason, saving_s=seconds)
@@ -294,7 +285,7 @@ def stop_on_notice(run: Run, notice: str) -> int:
     )
     run.display.log(f"notice received: saving step {step}, {left:.0f} s left")
     if run.checkpointer.saved_step != step and step > 0:
-        run.checkpointer.save(run.progress, policy.NOTICE, lambda waited_s: waited_s > left)
+        run.checkpointer.save(run.progress, policy.NOTICE, left)
     left = run.notice.seconds_left(run.deadline_s)
     code = run.checkpointer.conclude(step, EXIT_PREEMPTED, left)
     reason = "preempted" if code == EXIT_PREEMPTED else "preempted, not saved"

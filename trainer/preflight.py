@@ -126,7 +126,7 @@ def _checkpoint_versions(run_dir: Path, place: str | None) -> dict[str, str]:
     store = open_store(run_dir / CHECKPOINTS_DIR, place)
     for step in reversed(store.steps()):
         try:
-            sources = store.manifest(step).data_cursor["sources"]
+            sources = store.manifest(step).trainer["metadata"]["data"]["sources"]
             return {source["path"]: source["version"] for source in sources}
         except (CorruptCheckpoint, UnknownFormat, KeyError):
             continue

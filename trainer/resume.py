@@ -1,9 +1,8 @@
-"""Initial progress of a run, the check that a checkpoint belongs to it, and its Checkpointer."""
+"""Initial progress of a run, and its Checkpointer."""
 
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -13,15 +12,10 @@ import torch
 from trainer import lineage
 from trainer.checkpoint.contents import Progress
 from trainer.checkpointing import Checkpointer
-from trainer.config_errors import ConfigError
 from trainer.data.sampler import Sampler
 from trainer.parallel.world import World, unwrap
 from trainer.preflight import RunRequest
-from trainyard.contract import CHECKPOINTS_DIR
-from trainyard.run_logs import EventLog
-from trainyard.store.factory import open_store
-from trainyard.store.interface import Fence
-from trainyard.store.manifest import Manifest
+from trainyard.store.policy import SavePolicy
 
 
 def initial_progress(request: RunRequest, order: Sampler) -> Progress:
@@ -41,68 +35,28 @@ def initial_progress(request: RunRequest, order: Sampler) -> Progress:
     )
 
 
-def check_same_run(found: Progress, wanted: Progress) -> None:
-    """Raise ConfigError when a checkpoint does not match this configuration."""
-    issues = []
-    for name in ("seed", "dataset_version", "windows"):
-        if getattr(found, name) != getattr(wanted, name):
-            pair = f"{getattr(found, name)}, now {getattr(wanted, name)}"
-            issues.append(f"resume: {name}: the checkpoint has {pair}")
-    for key in sorted(found.model.keys() | wanted.model.keys()):
-        if found.model.get(key) != wanted.model.get(key):
-            pair = f"{found.model.get(key)}, now {wanted.model.get(key)}"
-            issues.append(f"resume: model.{key}: the checkpoint has {pair}")
-    if issues:
-        raise ConfigError([f"{line}; use another --run-dir or the old value" for line in issues])
-
-
 def make_checkpointer(
-    request: RunRequest,
-    world: World,
-    fence: Fence,
-    network: torch.nn.Module,
-    optimizer: torch.optim.Optimizer,
-    events: EventLog,
+    request: RunRequest, world: World, network: torch.nn.Module, optimizer: torch.optim.Optimizer
 ) -> Checkpointer:
     """Return the object that saves and loads this run on this rank."""
     config = request.config
-    made_by = lineage.describe(config, request.record, request.corpus.version)
-    milestone = config.checkpoint.milestone_every_steps
-
-    def describe(progress: Progress, reason: str) -> Manifest:
-        evaluated = progress.evaluated_step == progress.step
-        return Manifest(
-            step=progress.step,
-            reason=reason,
-            milestone=milestone is not None and progress.step % milestone == 0,
-            evaluation_loss=progress.evaluation_loss if evaluated else None,
-            attempt=fence.attempt,
-            saved_at=time.time(),
-            world_size=world.size,
-            parallelism=world.layout.dimensions(),
-            data_cursor={
-                "dataset": config.data.path,
-                "version": progress.dataset_version,
-                "sources": request.corpus.sources(),
-                "samples": progress.samples,
-                "windows": progress.windows,
-                "seed": progress.seed,
-            },
-            run=request.record,
-            trainer=made_by,
-        )
-
+    data = {"path": config.data.path, "version": request.corpus.version}
     return Checkpointer(
-        world=world,
-        run_dir=request.run_dir,
-        store=open_store(request.run_dir / CHECKPOINTS_DIR, config.checkpoint.store),
-        fence=fence,
         model=unwrap(network),
         optimizer=optimizer,
-        describe=describe,
+        lineage={
+            **lineage.describe(config, request.record),
+            "data": {**data, "sources": request.corpus.sources()},
+            "parallelism": world.layout.dimensions(),
+        },
         attachments=attached_files(unwrap(network), request.corpus.folders),
+        policy=SavePolicy(
+            every_steps=config.checkpoint.every_steps,
+            every_seconds=config.checkpoint.interval_s,
+            milestone_every_steps=config.checkpoint.milestone_every_steps,
+        ),
         keep_latest=config.checkpoint.keep_latest,
-        events=events,
+        stream=world.rank // world.layout.tensor,
     )
 
 

@@ -25,11 +25,8 @@ from trainyard.restart_budget import restarts_in_pod
 from trainyard.run_logs import MetricsLog
 
 
-def log_start(run: Run, request: RunRequest, *, resumed_from: str | None) -> None:
-    """Write the `started` event and print a summary line.
-
-    `resumed_from`: where the state was read; None for a new run.
-    """
+def log_start(run: Run, request: RunRequest, *, resumed: bool) -> None:
+    """Write the `started` event and print a summary line. `resumed`: whether this is no new run."""
     parameters = run.network.parameters
     run.events.write(
         "started",
@@ -49,16 +46,12 @@ def log_start(run: Run, request: RunRequest, *, resumed_from: str | None) -> Non
         dropped=run.metrics.dropped,
         config=run.config.to_dict(),
     )
-    if resumed_from:
-        run.events.write(
-            "resumed", run.progress.step, from_step=run.progress.step, source=resumed_from
-        )
     for warning in [*rules.warnings(run.config), *_resume_warnings(run, request)]:
         run.display.log(f"warning: {warning}")
     run.display.log(
         f"{parameters:,} parameters on {run.world.size} x {run.world.device.type}, "
         f"attempt {run.attempt}, "
-        + (f"resumed from step {run.progress.step}" if resumed_from else "new run")
+        + (f"resumed from step {run.progress.step}" if resumed else "new run")
         + f", {run.config.steps} steps"
     )
 
@@ -75,7 +68,7 @@ def _resume_warnings(run: Run, request: RunRequest) -> Iterator[str]:
             "removed or damaged; the checkpoint does not depend on it"
         )
     loaded = run.checkpointer.loaded
-    before = loaded.trainer.get("config") if loaded else None
+    before = loaded.get("config") if loaded else None
     if isinstance(before, dict):
         changed = changed_settings(before, run.config.to_dict())
         if changed:

@@ -15,6 +15,23 @@ from trainyard.exit_codes import rank_of_environment
 class RunInfo:
     """Facts of the run; outside a run those of a local process. Read anew at each access."""
 
+    def use(
+        self,
+        run_dir: Path,
+        *,
+        checkpoint_store: str | None = None,
+        record: Path | None = None,
+        notice_seconds: float | None = None,
+    ) -> None:
+        """Have this process, and those that it starts, use these in place of what the platform has set."""
+        os.environ[contract.RUN_DIR_ENV] = str(run_dir)
+        os.environ[contract.CHECKPOINTS_ENV] = str(run_dir / contract.CHECKPOINTS_DIR)
+        os.environ[contract.CHECKPOINT_STORE_ENV] = checkpoint_store or ""
+        if record is not None:
+            os.environ[contract.RUN_RECORD_ENV] = str(record)
+        if notice_seconds is not None:
+            os.environ[contract.NOTICE_SECONDS_ENV] = str(notice_seconds)
+
     @property
     def in_run(self) -> bool:
         """Whether the platform started this process."""

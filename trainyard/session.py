@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import shutil
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -37,16 +39,16 @@ class Session:
 
 metrics: Final[list[MetricsLog]] = []
 """Made durable before each checkpoint, so that its steps are recorded."""
-_claims = 1
-"""How often this start of the program has claimed a number; equal on all ranks."""
+records_start = True
+"""Whether `current` records the event `started`; False for a program that does it itself, with more details."""
 _number: int | None = None
 """The number to claim; None: the next one."""
 
 
 def renew(number: int) -> None:
     """Have `current` claim this attempt number, which fences out whoever claimed before. On all ranks."""
-    global _claims, _number
-    _claims, _number = _claims + 1, number
+    global _number
+    _number = number
     current.cache_clear()
 
 
@@ -58,20 +60,26 @@ def current() -> Session:
     an elastic group StaleAttempt, before the other ranks call it.
     """
     folder = run.run_dir or run.checkpoints
-    message = folder / ATTEMPTS_DIR / f".start-{shared_files.start_id()}" / f"attempt-{_claims}"
+    message = folder / ATTEMPTS_DIR / f".start-{shared_files.start_id()}" / "attempt"
     if run.rank == 0:
         fence = factory.claim_attempt(folder, run.checkpoint_store, _number)
-        store().sweep()
-        for older in (folder / ATTEMPTS_DIR).glob(".start-*"):
-            shutil.rmtree(older, ignore_errors=True)
-        message.parent.mkdir(parents=True, exist_ok=True)
-        shared_files.write(message, fence.attempt)
+        if _number is None:
+            store().sweep()
+            for older in (folder / ATTEMPTS_DIR).glob(".start-*"):
+                shutil.rmtree(older, ignore_errors=True)
+            message.parent.mkdir(parents=True, exist_ok=True)
+            shared_files.write(message, fence.attempt)
+        else:  # other groups wait
+            threading.Thread(target=_sweep, args=(fence.attempt,), daemon=True).start()
     else:
-        number = shared_files.wait(message, START_TIMEOUT_S, "rank 0's attempt number")
-        fence = factory.join_attempt(folder, run.checkpoint_store, int(number))
+        number = _number
+        if number is None:
+            number = int(shared_files.wait(message, START_TIMEOUT_S, "rank 0's attempt number"))
+        fence = factory.join_attempt(folder, run.checkpoint_store, number)
     watchdog.describe(attempt=fence.attempt)
-    events = EventLog(folder / EVENTS_FILE, fence.attempt, enabled=run.rank == 0 and run.in_run)
-    if run.in_run:
+    writes = run.rank == 0 and run.run_dir is not None
+    events = EventLog(folder / EVENTS_FILE, fence.attempt, enabled=writes)
+    if records_start:
         events.write(
             "started",
             0,
@@ -81,6 +89,11 @@ def current() -> Session:
             restarts_in_pod=restarts_in_pod(),
         )
     return Session(folder, fence, events)
+
+
+def _sweep(attempt: int) -> None:
+    with contextlib.suppress(OSError):  # the next start does it
+        store().sweep(attempt)
 
 
 def store() -> CheckpointStore:

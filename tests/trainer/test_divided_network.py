@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import save_file
-from torch.distributed import HashStore  # type: ignore[attr-defined]  # public, yet not in its types
 
 from trainer.config import parse
 from trainer.config.settings import ModelConfig, TrainerConfig
@@ -31,7 +30,7 @@ VOCABULARY = 257
 def world() -> World:
     """One rank, alone."""
     layout = config().parallel.layout(1)
-    return World(rank=0, size=1, layout=layout, device=torch.device("cpu"), store=HashStore())
+    return World(rank=0, size=1, layout=layout, device=torch.device("cpu"))
 
 
 def config(**changes: Any) -> TrainerConfig:

@@ -137,7 +137,7 @@ class Hostile:
 
 
 SAID = {"flipped": "with one bit flipped", "pickle": "replaced by a hostile pickle"}
-FILES = ["model.safetensors", "optimizer.safetensors", "rng-00001.safetensors", "progress.json"]
+FILES = ["model.safetensors", "optimizer.safetensors", "random-00001.json", "state.json"]
 
 
 def damage(kind: str, file: Path, other: Path, chance: random.Random) -> None:

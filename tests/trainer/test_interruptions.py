@@ -53,12 +53,12 @@ def request_stop() -> None:
 
 MOMENTS = {
     "while the model is built": ("trainer.parallel.build", "build_network", 1, 1, 0),
-    "while resuming": ("trainer.checkpointing", "Checkpointer.load_newest", 1, 0, 0),
+    "while resuming": ("trainer.checkpointing", "Checkpointer.load", 1, 0, 0),
     "in the first forward pass": ("trainer.parallel.passes", "mean_loss", 1, 1, 1),
     # The ranks have agreed on step 5 by then, so that they stop after the next one.
     "in the optimizer's step": ("trainer.loop", "learning_rate", 5, 0, 6),
     "in an evaluation": ("trainer.evaluation", "to_device", 2, 1, 8),
-    "while a checkpoint is staged": ("trainer.checkpoint.rng", "capture", 1, 1, 6),
+    "while a checkpoint is staged": ("trainyard.tensors.random_state", "capture", 1, 1, 6),
     "while a checkpoint is written": (
         "trainyard.store.posix",
         "PosixUpload.commit",
@@ -219,7 +219,7 @@ def test_back_pressure_is_logged_and_keeps_results_bit_identical(
 
 def test_a_late_rank_still_receives_the_save_outcome(trainer: Trainer) -> None:
     told = before("trainer.loop", "learning_rate", 6, 0, request_stop)
-    world = ("trainer.parallel.world", "World.receive_from_leader")
+    world = ("trainyard.tensors.coordination", "SaveCoordinator.receive")
     late = before(*world, 1, 1, lambda: time.sleep(3))
 
     def both(rank: int) -> None:

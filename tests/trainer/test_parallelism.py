@@ -217,21 +217,21 @@ def noting_tensors(file: Path) -> Callable[[int], None]:
                 with file.open("a") as stream:
                     stream.write(digest.hexdigest() + "\n")
 
-        save, load = Checkpointer.save, Checkpointer.load_newest
+        save, load = Checkpointer.save, Checkpointer.load
 
         def noted_save(of: Checkpointer, *arguments: Any) -> None:
             note(of)
             save(of, *arguments)
 
-        def noted_load(of: Checkpointer, check: Any) -> Any:
-            progress = load(of, check)
+        def noted_load(of: Checkpointer, wanted: Any) -> Any:
+            progress = load(of, wanted)
             if progress:
                 note(of)
             return progress
 
         patch = pytest.MonkeyPatch()
         patch.setattr(Checkpointer, "save", noted_save)
-        patch.setattr(Checkpointer, "load_newest", noted_load)
+        patch.setattr(Checkpointer, "load", noted_load)
 
     return hook
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from torch.distributed import HashStore  # type: ignore[attr-defined]  # public, yet not in its types
 
 from trainer.config import parse
 from trainer.config_errors import ConfigError
@@ -78,7 +77,7 @@ def read(folder: Path, **model: Any) -> dict[str, torch.Tensor]:
         }
     )
     layout = config.parallel.layout(1)
-    world = World(rank=0, size=1, layout=layout, device=torch.device("cpu"), store=HashStore())
+    world = World(rank=0, size=1, layout=layout, device=torch.device("cpu"))
     network = build.build_network(config, world, 257)
     network.init_weights()
     return network.unwrapped.state_dict()

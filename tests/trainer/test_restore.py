@@ -143,7 +143,7 @@ def test_a_checkpoint_names_its_model_s_configuration(control: RunFiles) -> None
     assert config["hidden_size"] == 16
 
 
-@pytest.mark.parametrize("name", ["rng-00001.safetensors", "config.json", "layout.json"])
+@pytest.mark.parametrize("name", ["random-00001.json", "config.json", "layout.json"])
 def test_damage_is_found_in_files_that_the_resuming_ranks_do_not_need(
     name: str, trainer: Trainer, control: RunFiles
 ) -> None:

@@ -151,10 +151,10 @@ def test_what_each_rank_of_a_sharded_run_puts_into_a_bucket_loads_on_one_rank(
     assert trainer.run("run", *settings, "steps=5", "parallel.shard=2") == [0, 0]
     store = store_of(bucket, place)
     assert store.steps() == [5] and store.verify(5) == []
-    assert store.manifest(5).parallelism == {"shard": 2}
+    assert store.manifest(5).trainer["metadata"]["parallelism"] == {"shard": 2}
     assert len([name for name in store.manifest(5).files if name.startswith("model")]) == 2
     assert trainer.run("run", *settings, "steps=7", world=1) == [0]
     files = trainer.files("run")
     assert files.events("resumed")[-1]["from_step"] == 5
     assert len(files.losses()) == 7
-    assert store.manifest(7).parallelism == {"data": 1}
+    assert store.manifest(7).trainer["metadata"]["parallelism"] == {"data": 1}

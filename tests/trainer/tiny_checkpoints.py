@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from tests.unit.trainer.checkpoints import draft
-from trainer.checkpoint.contents import MODEL, OPTIMIZER, PROGRESS_FILE, Progress
+from trainer.checkpoint.contents import MODEL, OPTIMIZER, Progress
 from trainyard.contract import CHECKPOINTS_DIR
 from trainyard.store.interface import CheckpointStore
 from trainyard.store.manifest import Manifest
@@ -39,10 +39,10 @@ def write(store: CheckpointStore, step: int, saved_at: float = 0.0, elements: in
     upload = store.begin(step, 1)
     files = {
         LAYOUT_FILE: upload.put(LAYOUT_FILE, [layout_to_json(plan.layout)]),
-        PROGRESS_FILE: upload.put(PROGRESS_FILE, [_progress(step).to_json()]),
         **{file.name: upload.put(file.name, memory.chunks(file.name)) for file in plan.files[0]},
     }
-    manifest = dataclasses.replace(draft(step), saved_at=saved_at)
+    metadata = {"progress": dataclasses.asdict(_progress(step))}
+    manifest = dataclasses.replace(draft(step), saved_at=saved_at, trainer={"metadata": metadata})
     return upload.commit(manifest.with_files(files), lambda: None)
 
 

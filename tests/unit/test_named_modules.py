@@ -80,9 +80,9 @@ def test_wrong_module_name_is_found_in_every_position() -> None:
         "training.spec.Nothing"
     ]
     assert missing('"""\nfrom ops.nowhere import why\n"""') == ["ops.nowhere.why"]
-    hook = '("trainer.checkpointing", "Checkpointer.load_{}", 1)'
-    assert missing(hook.format("newest")) == []
-    assert missing(hook.format("oldest")) == ["trainer.checkpointing.Checkpointer.load_oldest"]
+    hook = '("trainer.checkpointing", "Checkpointer.{}", 1)'
+    assert missing(hook.format("load")) == []
+    assert missing(hook.format("fetch")) == ["trainer.checkpointing.Checkpointer.fetch"]
     assert missing('patch("trainyard.disk.os.fsync")') == []
 
 

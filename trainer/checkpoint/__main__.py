@@ -124,7 +124,8 @@ def _explain(store: CheckpointStore, step: int, *, as_json: bool) -> int:
 
 
 def _facts(manifest: Manifest) -> list[tuple[str, str]]:
-    run, trainer, cursor = manifest.run, manifest.trainer, manifest.data_cursor
+    run, process = manifest.run, dict(manifest.trainer)
+    metadata = process.pop("metadata", {})
     recorded = [(key, run[key]) for key in sorted(run)]
     facts = [
         ("step", manifest.step),
@@ -132,10 +133,8 @@ def _facts(manifest: Manifest) -> list[tuple[str, str]]:
         ("held-out loss", manifest.evaluation_loss),
         ("attempt", manifest.attempt),
         ("world size", manifest.world_size),
-        ("parallelism", manifest.parallelism),
-        ("dataset", f"{cursor.get('dataset')} version {cursor.get('version')}"),
-        ("samples used", f"{cursor.get('samples')} of {cursor.get('windows')} per epoch"),
-        *((key, value) for key, value in sorted(trainer.items())),
+        *sorted(metadata.items()),
+        *sorted(process.items()),
         *((f"run: {key}", value) for key, value in recorded),
         ("files", f"{len(manifest.files)}, {manifest.bytes / 1e6:.1f} MB"),
         ("hashes", ", ".join(sorted({one.algorithm for one in manifest.files.values()}))),

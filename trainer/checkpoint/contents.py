@@ -4,37 +4,27 @@
 |---|---|
 | model*.safetensors | every parameter and persistent buffer, by its name in the whole model |
 | optimizer*.safetensors | AdamW's step, exp_avg and exp_avg_sq of every parameter, `PARAMETER/PART` |
-| rng-00000.safetensors ... | one per rank: Python, numpy, torch CPU and, where there is one, CUDA |
-| progress.json | step, samples used (the data cursor), last evaluation, model, token format, loss scale |
-| layout.json | which box of which tensor is where in which file (see layout.py) |
+| random-00000.json ... | one per rank: random generators of Python, numpy, torch, CUDA |
+| state.json, layout.json | which tensors there are, and which box of each is where in which file |
 | config.json, tokenizer.json ... | the model's configuration and the tokenizer, as transformers reads them |
-| manifest.json | sizes, hashes, lineage, world size, parallelism (see manifest.py) |
+| manifest.json | sizes, hashes, metadata: `Progress`, configuration, data, parallelism |
 
 There is no scheduler state: the learning rate is a function of the step.
 """
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
-import safetensors.torch
 import torch
-from safetensors import SafetensorError
 
-from trainyard.store.manifest import CorruptCheckpoint
 from trainyard.tensors.local_tensors import Groups
 
 MODEL: Final = "model"
 OPTIMIZER: Final = "optimizer"
-PROGRESS_FILE: Final = "progress.json"
 _PARTS: Final = ("step", "exp_avg", "exp_avg_sq")
-
-
-def rng_file(rank: int) -> str:
-    """The file with one rank's random states."""
-    return f"rng-{rank:05d}.safetensors"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,20 +52,13 @@ class Progress:
     steps_at_scale: int = 0
     """Steps without an overflow since the loss scale changed."""
 
-    def to_json(self) -> bytes:
-        """The content of progress.json."""
-        values = asdict(self)
-        if self.loss_scale is None:  # releases without float16 can read it
-            del values["loss_scale"], values["steps_at_scale"]
-        return json.dumps(values, indent=1).encode()
 
-    @classmethod
-    def from_json(cls, content: bytes) -> Progress:
-        """Raises CorruptCheckpoint."""
-        try:
-            return cls(**json.loads(content))
-        except (ValueError, TypeError) as error:
-            raise CorruptCheckpoint(f"{PROGRESS_FILE}: unreadable: {error}") from None
+def progress_of(metadata: Mapping[str, Any]) -> Progress | None:
+    """Return the progress in a checkpoint's metadata; None if another program has written it."""
+    try:
+        return Progress(**metadata["progress"])
+    except (KeyError, TypeError):
+        return None
 
 
 def tensors(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Groups:
@@ -110,11 +93,3 @@ def prepare_optimizer(model: torch.nn.Module, optimizer: torch.optim.Optimizer) 
         state["step"] = torch.zeros((), dtype=torch.float32, device=parameter.device)
         state["exp_avg"] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
         state["exp_avg_sq"] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
-
-
-def parse_safetensors(name: str, content: bytes) -> dict[str, torch.Tensor]:
-    """Return the tensors of a safetensors file. Raises CorruptCheckpoint; executes no stored code."""
-    try:
-        return safetensors.torch.load(content)
-    except (SafetensorError, ValueError, KeyError) as error:
-        raise CorruptCheckpoint(f"{name}: not safetensors: {error}") from None

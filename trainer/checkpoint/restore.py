@@ -11,7 +11,7 @@ from typing import Any, Final
 import safetensors.torch
 import torch
 
-from trainer.checkpoint.contents import MODEL, PROGRESS_FILE, Progress
+from trainer.checkpoint.contents import MODEL, progress_of
 from trainer.checkpoint.tokenizer_export import CONFIG_FILE, TokenizerExportError, export_files
 from trainer.prepare.dataset import TOKENIZER_FILE
 from trainyard.contract import CHECKPOINTS_DIR
@@ -55,7 +55,9 @@ def export_model(store: CheckpointStore, step: int, out: Path) -> None:
     manifest = store.manifest(step)
     if CONFIG_FILE not in manifest.files:
         raise RestoreError(f"step {step} has no {CONFIG_FILE}; transformers needs it")
-    progress = Progress.from_json(store.read(step, PROGRESS_FILE))
+    progress = progress_of(manifest.trainer.get("metadata", {}))
+    if progress is None:
+        raise RestoreError(f"step {step} was not written by the trainer of this release")
     tokenizer = store.read(step, TOKENIZER_FILE) if TOKENIZER_FILE in manifest.files else None
     try:
         files = export_files(json.loads(store.read(step, CONFIG_FILE)), progress.tokens, tokenizer)
@@ -78,7 +80,6 @@ def run_drill(store: CheckpointStore, step: int, scratch: Path) -> DrillResult:
     """
     _refuse_used(scratch)
     manifest, layout = store.manifest(step), _layout(store, step)
-    Progress.from_json(store.read(step, PROGRESS_FILE))
     copy = PosixStore(scratch / CHECKPOINTS_DIR)
     upload = copy.begin(step, _ATTEMPT)
     try:

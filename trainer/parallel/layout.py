@@ -63,16 +63,6 @@ class Layout:
         """Whether a rank's loss is the one that counts for its samples: exactly one rank's does."""
         return rank % self.tensor == 0 and self.stage(rank) == self.pipeline - 1
 
-    def replicas(self) -> list[list[int]]:
-        """Return the sets of ranks that hold the same part of the model."""
-        inner = self.shard * self.tensor
-        stages, places, copies = range(self.pipeline), range(inner), range(self.replicate)
-        return [
-            [(stage * self.replicate + copy) * inner + place for copy in copies]
-            for stage in stages
-            for place in places
-        ]
-
     def dimensions(self) -> dict[str, int]:
         """For records: the dimensions in use; `data` alone where every rank holds all."""
         if self.plain:

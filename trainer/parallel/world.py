@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -23,8 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 from trainer.config.settings import TrainerConfig
 from trainer.parallel.layout import Layout
 
-_ACK_TIMEOUT = timedelta(seconds=10)
-"""Timeout for ranks that only have to read a number."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +35,6 @@ class World:
     layout: Layout
     """Ranks per dimension of the mesh."""
     device: torch.device
-    store: Store
 
     @cached_property
     def data_rank(self) -> int:
@@ -77,37 +75,12 @@ class World:
         dist.broadcast(tensor, src=0)
         return int(tensor.item())
 
-    def gather_bytes(self, content: bytes) -> list[bytes]:
-        """Return every rank's bytes in rank order, on every rank."""
-        own = torch.frombuffer(bytearray(content), dtype=torch.uint8)
-        lengths = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
-        dist.all_gather(lengths, torch.tensor([len(own)], dtype=torch.int64))
-        longest = max(int(length.item()) for length in lengths)
-        padded = torch.zeros(longest, dtype=torch.uint8)
-        padded[: len(own)] = own
-        everyone = [torch.zeros(longest, dtype=torch.uint8) for _ in range(self.size)]
-        dist.all_gather(everyone, padded)
-        pairs = zip(everyone, lengths, strict=True)
-        return [bytes(part[: int(length.item())].numpy()) for part, length in pairs]
-
-    def receive_from_leader(self, name: str, value: int | None, timeout_s: float) -> int:
-        """Return a number that the leader may take longer to find than a collective may last.
-
-        The leader passes `value`, other ranks pass None and wait. Each name is used once. Raises
-        dist.DistStoreError on timeout.
-        """
-        acknowledgements = [f"{name}/read-by-{rank}" for rank in range(1, self.size)]
-        if value is not None:
-            self.store.set(name, str(value))
-            # The store ends with the leader or its launcher: wait until the others have read it.
-            if acknowledgements:
-                with suppress(dist.DistStoreError):
-                    self.store.wait(acknowledgements, _ACK_TIMEOUT)
-            return value
-        self.store.wait([name], timedelta(seconds=timeout_s))
-        count = int(self.store.get(name))
-        self.store.set(acknowledgements[self.rank - 1], "")
-        return count
+    def gather(self, value: T) -> list[T]:
+        """Return the values of all ranks in their order, on every rank."""
+        found = [value] * self.size
+        if self.size > 1:
+            dist.all_gather_object(found, value)
+        return found
 
 
 @contextmanager
@@ -133,7 +106,6 @@ def join_world(config: TrainerConfig) -> Iterator[World]:
         size=size,
         layout=config.parallel.layout(size),
         device=device,
-        store=PrefixStore("trainer", store),
     )
     dist.destroy_process_group()
 

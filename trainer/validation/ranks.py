@@ -129,9 +129,7 @@ def _facts(world: World) -> tuple[list[dict[str, Any]], dict[str, Any]]:
 
 
 def _of_all(world: World, mine: dict[str, Any]) -> list[dict[str, Any]]:
-    if world.size == 1:
-        return [mine]
-    return [json.loads(content) for content in world.gather_bytes(json.dumps(mine).encode())]
+    return world.gather(mine)
 
 
 def _parse() -> argparse.Namespace:

@@ -93,8 +93,8 @@ def _samples(world: World, step: int) -> torch.Tensor:
     return rows_BS1.to(world.device)
 
 
-def _fingerprints(model: torch.nn.Module, world: World) -> list[bytes]:
+def _fingerprints(model: torch.nn.Module, world: World) -> list[str]:
     digest = hashlib.sha256()
     for parameter in model.parameters():
         digest.update(parameter.detach().cpu().numpy().tobytes())
-    return [digest.digest()] if world.size == 1 else world.gather_bytes(digest.digest())
+    return world.gather(digest.hexdigest())

@@ -66,6 +66,22 @@ class Leader(Protocol):
         ...
 
 
+def claim(ranks: Ranks, attempt: int) -> None:
+    """Fence out former leaders: the session is that of this attempt. Raises StaleAttempt on all ranks."""
+
+    def refused() -> str:
+        try:
+            session.current()
+        except StaleAttempt as error:
+            return str(error)
+        return ""
+
+    session.renew(attempt)
+    if why := ranks.share(refused):
+        raise StaleAttempt(why)
+    session.current()
+
+
 class ProgramLeader:
     """The leader of a program, with the library's event log and checkpoints."""
 
@@ -83,19 +99,8 @@ class ProgramLeader:
 
     def lead(self, attempt: int, step: int) -> None:
         """See Leader."""
-
-        def claim() -> str:
-            try:
-                session.current()
-            except StaleAttempt as error:
-                return str(error)
-            return ""
-
         if self._writes:
-            session.renew(attempt)
-            if refused := self._ranks.share(claim):
-                raise StaleAttempt(refused)
-            session.current()
+            claim(self._ranks, attempt)
 
     def resume(self, step: int) -> int:
         """See Leader."""

@@ -44,7 +44,7 @@ class _Use:
 def load_tensors(
     store: CheckpointStore, manifest: Manifest, layout: Layout, groups: Groups
 ) -> None:
-    """Fill this rank's tensors. Raises CorruptCheckpoint; call `check_fit` before."""
+    """Fill this rank's tensors. Raises CorruptCheckpoint; compare the layouts before."""
     uses: dict[str, list[_Use]] = {}
     for group, tensors in groups.items():
         for name, tensor in tensors.items():
@@ -57,24 +57,6 @@ def load_tensors(
         jobs = [pool.submit(_read, store, manifest, name, uses[name]) for name in order]
         for job in jobs:
             job.result()
-
-
-def check_fit(layout: Layout, wanted: Layout) -> None:
-    """Raise CorruptCheckpoint when the tensors differ in name, shape or type.
-
-    `wanted` is the layout over all ranks of this run; the number of ranks may differ.
-    """
-    for group in sorted(layout.keys() | wanted.keys()):
-        stored, own = layout.get(group, {}), wanted.get(group, {})
-        if stored.keys() != own.keys():
-            odd = sorted(stored.keys() ^ own.keys())
-            raise CorruptCheckpoint(f"{group}: {len(odd)} tensors differ in name, first {odd[0]}")
-        for name, tensor in own.items():
-            if (stored[name].shape, stored[name].dtype) != (tensor.shape, tensor.dtype):
-                raise CorruptCheckpoint(
-                    f"{group}: {name} is {stored[name].dtype} {list(stored[name].shape)} "
-                    f"in the checkpoint, {tensor.dtype} {list(tensor.shape)} in the run"
-                )
 
 
 def _uses(stored: StoredTensor, target: LocalTensor) -> Iterator[_Use]:

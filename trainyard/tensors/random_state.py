@@ -63,6 +63,14 @@ def restore(content: bytes) -> None:
         numpy.random.set_state(states["numpy"])
 
 
+def seed_all(seed: int) -> None:
+    """Seed every generator of this process."""
+    random.seed(seed)
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+
+
 def _hex(state: torch.Tensor) -> str:
     return bytes(state.numpy()).hex()
 

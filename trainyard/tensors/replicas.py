@@ -19,11 +19,11 @@ from typing import Any, Final
 
 import torch
 import torch.distributed as dist
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_flatten, tree_leaves
 
 from trainyard import session
 from trainyard.culprits import CORRUPT, NO_RANK, Culprit, Verdicts, node_name, pod_name
-from trainyard.tensors.local_tensors import local_data
+from trainyard.tensors.local_tensors import is_sharded, local_data, local_tensor
 
 _WORDS: Final = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.uint8}
 
@@ -77,16 +77,30 @@ def _sum(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def check(state: Any, step: int) -> None:
-    """Check that all ranks of the default process group have the same state. A call of all of them.
+    """Check that ranks of the default process group with the same part of the state agree in it. A call of all.
 
-    Raises ReplicasDiffer on each of them.
+    Ranks have the same part if their tensors have the same names and, of DTensors, the same boxes. Raises
+    ReplicasDiffer on each rank.
     """
     if not dist.is_initialized() or dist.get_world_size() == 1:
         return
-    found: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(found, Replica.of(state, dist.get_rank()))
+    rank, parts = dist.get_rank(), [""] * dist.get_world_size()
+    dist.all_gather_object(parts, _part(state))
+    if len(set(parts)) == len(parts):
+        return
+    found: list[Any] = [None] * len(parts)
+    dist.all_gather_object(found, Replica.of(state, rank))
     current = session.current()
-    require_same(found, step, current.folder, current.fence.attempt)
+    for part in sorted(set(parts)):
+        same = [one for one in found if parts[one.rank] == part]
+        require_same(same, step, current.folder, current.fence.attempt)
+
+
+def _part(state: Any) -> str:
+    leaves, names = tree_flatten(state)
+    tensors = [one for one in leaves if isinstance(one, torch.Tensor)]
+    boxes = [local_tensor(one).share.box if is_sharded(one) else None for one in tensors]
+    return hashlib.blake2b(f"{names} {boxes}".encode(), digest_size=8).hexdigest()
 
 
 def require_same(found: Sequence[Replica], step: int, run_dir: Path, attempt: int) -> None:

@@ -119,8 +119,9 @@ class Saver:
         self._nodes: list[dict[str, str]] = []
         self._saves = 0
         self._begun = time.monotonic()
-        self._step = self._attempt = 0
+        self._step = 0
         """Of the last save."""
+        self._publication: Publication
         self.saved_step = 0
         """Of the newest checkpoint that this start has loaded or completed; 0 for none."""
         self.last_save_s = 0.0
@@ -128,7 +129,9 @@ class Saver:
 
     def prepare(self, tree: Any) -> None:
         """Plan the saves of such a state, and allocate the memory for its copy in the background."""
-        self._prepare(state.split(tree)[1])
+        groups = state.split(tree)[1]
+        if self._ranks.any(_signature(groups) != self._signature):
+            self._prepare(groups)
 
     def save(
         self,
@@ -173,8 +176,9 @@ class Saver:
             files |= {name: [content] for name, content in others.items()}
         now = time.monotonic()
         pauses_s = _PAUSES_SHARE * (now - self._begun)
-        self._begun, self._step, self._attempt = now, step, publication.attempt
-        part = RankSave(self.store, step, self._attempt, files, staged.wait, pauses_s=pauses_s)
+        self._begun, self._step, self._publication = now, step, publication
+        attempt = publication.attempt
+        part = RankSave(self.store, step, attempt, files, staged.wait, pauses_s=pauses_s)
         number, nodes = self._saves, self._nodes
         self._saves += 1
 
@@ -203,7 +207,9 @@ class Saver:
         """
         self._wait(lambda waited_s: timeout_s is not None and waited_s >= timeout_s)
         if self._ranks.any(self._writer.busy):
-            raise SaveFailed(f"step {self._step} not written within {timeout_s:.0f} s")
+            late = SaveFailed(f"step {self._step} not written within {timeout_s:.0f} s")
+            self._publication.failed(late)
+            raise late
         if error := self._writer.take_error():
             raise error
 
@@ -226,7 +232,7 @@ class Saver:
     def _report_error(self, attempt: int) -> None:
         """Print why the last save failed. Raises StaleAttempt if this attempt was replaced."""
         error = self._writer.take_error()
-        if isinstance(error, StaleAttempt) and self._attempt == attempt:
+        if isinstance(error, StaleAttempt) and self._publication.attempt == attempt:
             raise error
         if error is not None and not isinstance(error, OSError | StaleAttempt):
             raise error

@@ -28,17 +28,11 @@ class Staging:
         files: Sequence[PlannedFile],
         like: Groups,
         device: torch.device,
-        memory: torch.Tensor | None = None,
     ) -> None:
-        """Allocate and touch the buffers; copies from a GPU use pinned memory and a separate stream.
-
-        `memory`: what `allocate` returned for these files, instead of new memory.
-        """
+        """Allocate and touch the buffers, in any thread; copies from a GPU use pinned memory and a separate stream."""
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         self._copied = torch.cuda.Event() if self._stream else None  # type: ignore[no-untyped-call]
-        if memory is None:
-            memory = allocate(files, device)
-        self.files = dict(_buffers(files, memory))
+        self.files = dict(_buffers(files, allocate(files, device)))
         self._parts: list[tuple[str, str, tuple[slice, ...] | None]] = []
         self._targets: list[torch.Tensor] = []
         for file in files:
