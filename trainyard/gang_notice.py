@@ -6,16 +6,16 @@ with a broken connection, which looks like a failure, and could not save a state
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+
+from trainyard import shared_files
 
 _FILE: Final = ".gang-notice-{}.json"
 """By the host at which the nodes meet: replica groups of one run share its folder."""
@@ -67,7 +67,7 @@ class GangNotice:
             return None
         self._polled = time.monotonic()
         if now:
-            _refresh(self.file.parent)
+            shared_files.refresh(self.file.parent)
         try:
             values = json.loads(self.file.read_text(encoding="utf-8"))
             if values["attempt"] == self.attempt and values["time"] >= self.started:
@@ -75,9 +75,3 @@ class GangNotice:
         except (OSError, ValueError, KeyError, TypeError):
             return None
         return None
-
-
-def _refresh(folder: Path) -> None:
-    """Have an NFS client read the folder again, which it may otherwise remember for half a minute."""
-    with contextlib.suppress(OSError), tempfile.TemporaryFile(dir=folder):
-        pass

@@ -14,6 +14,7 @@ import socket
 import time
 from pathlib import Path
 
+from trainyard import shared_files
 from trainyard.store.interface import StaleAttempt
 
 ATTEMPTS_DIR = "attempts"
@@ -79,6 +80,7 @@ def already_claimed(attempt: int) -> StaleAttempt:
 
 def newest_attempt(run_dir: Path) -> int:
     """Return the highest claimed number; 0 if there is none."""
+    shared_files.refresh(run_dir / ATTEMPTS_DIR)
     try:
         names = os.listdir(run_dir / ATTEMPTS_DIR)
     except FileNotFoundError:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from trainyard import shared_files
 from trainyard.disk import fsync_folder
 from trainyard.store.durable import BLOCK_BYTES, write_file
 from trainyard.store.interface import Chunk, Source, folder_name, parse_step
@@ -58,6 +59,7 @@ class PosixStore:
 
     def steps(self) -> list[int]:
         """Return steps whose folder has a manifest, ascending."""
+        shared_files.refresh(self.root)
         try:
             names = os.listdir(self.root)
         except FileNotFoundError:

@@ -29,7 +29,7 @@ class Staging:
         like: Groups,
         device: torch.device,
     ) -> None:
-        """Allocate and touch the buffers, in any thread; copies from a GPU use pinned memory and a separate stream."""
+        """Allocate and touch the buffers, in any thread; for a GPU pinned memory, and a separate stream."""
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         self._copied = torch.cuda.Event() if self._stream else None  # type: ignore[no-untyped-call]
         self.files = dict(_buffers(files, allocate(files, device)))
