@@ -102,7 +102,7 @@ class Checkpointer:
         try:
             checkpoints.wait(timeout_s)
         except OSError as error:
-            text = f"checkpoint {folder_name(step)} not written: {error}"
+            text = f"checkpoint not written: {folder_name(step)}: {error}"
             print(text, file=sys.stderr, flush=True)
         saved = checkpoints.saved_step()
         if saved == step or (saved and intended_code == EXIT_PREEMPTED):

@@ -141,7 +141,7 @@ def _report_corrupt(current: session.Session, step: int, defect: str) -> None:
 
 def _all_corrupt(store: CheckpointStore, bad: Sequence[int]) -> str:
     return (
-        f"{store.place}: none of the {len(bad)} checkpoints is intact; "
+        f"{store.place}: none of the {len(bad)} checkpoints can be loaded; "
         "move the folder away to restart from step 0"
     )
 

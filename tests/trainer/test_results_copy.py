@@ -133,11 +133,11 @@ def test_corrupt_checkpoint_is_named_and_its_copy_never_listed(
     with written_with(manifest_format):
         save(PosixStore(run_dir / "checkpoints"), 30)
         save(PosixStore(run_dir / "checkpoints"), 40)
-    damaged = run_dir / "checkpoints" / folder_name(40) / "layout.json"
+    damaged = run_dir / "checkpoints" / folder_name(40) / "progress.json"
     damaged.write_bytes(bytes(len(damaged.read_bytes())))
     for _ in range(2):
         corrupt = _copy(run_dir, to).corrupt
-        assert "step-00000040 is corrupt: layout.json: content differs" in corrupt
+        assert "step-00000040 is corrupt: progress.json: content differs" in corrupt
         assert find_checkpoints(bucket.url(place))[1] == [10, 20, 30]
 
 

@@ -54,7 +54,7 @@ def test_a_failed_write_fails_the_save_on_all_ranks_and_names_the_rank(
     (failed,) = files.events("checkpoint_failed")
     assert failed["step"] == 10
     assert failed["error"].startswith("rank 1: [Errno 28] No space left on device")
-    assert ranks.output().count("checkpoint step-00000010 not written") == 1
+    assert ranks.output().count("checkpoint not written: step-00000010: rank 1") == 1
     assert [e["step"] for e in files.events("checkpoint_commit")] == [5, 15, 20, STEPS]
     checkpoints = files.path / "checkpoints"
     assert not [entry.name for entry in checkpoints.iterdir() if entry.name.startswith(".")]

@@ -241,7 +241,7 @@ class Saver:
 
     def _print(self, step: int, why: object) -> None:
         if run.rank == 0:
-            text = f"checkpoint {folder_name(step)} not written: {why}"
+            text = f"checkpoint not written: {folder_name(step)}: {why}"
             print(text, file=sys.stderr, flush=True)
 
     def steps(self) -> list[int]:
