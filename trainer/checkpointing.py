@@ -14,7 +14,7 @@ from trainer.checkpoint.contents import Progress, progress_of
 from trainer.config_errors import ConfigError
 from trainyard import checkpoints
 from trainyard.contract import EXIT_PREEMPTED
-from trainyard.store.interface import folder_name
+from trainyard.store.interface import SaveUnfinished, folder_name
 from trainyard.store.manifest import UnknownFormat
 from trainyard.store.policy import SavePolicy
 from trainyard.tensors import random_state, replicas
@@ -39,6 +39,8 @@ class Checkpointer:
     """Metadata of the checkpoint that this attempt resumed from."""
     saved_step: int | None = None
     """Step of the newest checkpoint loaded or started."""
+    failed: bool = False
+    """Whether the last save failed, other than by taking too long."""
 
     def tensors(self) -> Groups:
         """Return all stored tensors of this rank."""
@@ -67,7 +69,7 @@ class Checkpointer:
             timeout_s=timeout_s,
         )
         if started:
-            self.saved_step = step
+            self.saved_step, self.failed = step, False
 
     def load(self, wanted: Progress) -> Progress | None:
         """Load the newest good checkpoint on every rank; return None if there is no checkpoint.
@@ -102,12 +104,12 @@ class Checkpointer:
         try:
             checkpoints.wait(timeout_s)
         except OSError as error:
+            self.failed = not isinstance(error, SaveUnfinished)
             text = f"checkpoint not written: {folder_name(step)}: {error}"
             print(text, file=sys.stderr, flush=True)
         saved = checkpoints.saved_step()
-        if saved == step or (saved and intended_code == EXIT_PREEMPTED):
-            return intended_code
-        return 1
+        late = saved and intended_code == EXIT_PREEMPTED and not self.failed
+        return intended_code if saved == step or late else 1
 
 
 def check_same_run(metadata: Mapping[str, Any], wanted: Progress) -> None:

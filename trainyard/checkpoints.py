@@ -256,7 +256,7 @@ def prepare(state: Any) -> None:
 def wait(timeout_s: float | None = None) -> None:
     """Wait until the save in flight is complete. A call of all ranks.
 
-    Raises SaveFailed, StaleAttempt or OSError on all of them if it failed or took longer.
+    Raises SaveFailed, StaleAttempt or OSError on all of them if it failed, SaveUnfinished if it took longer.
     """
     if _saver.cache_info().currsize:
         _saver().wait(timeout_s)

@@ -48,6 +48,10 @@ class SaveFailed(OSError):
     """A checkpoint was not published because a rank failed; the one before it stays."""
 
 
+class SaveUnfinished(SaveFailed):
+    """A checkpoint was not complete in time; it may still become so."""
+
+
 class Fence(Protocol):
     """One attempt's right to publish, which only the newest attempt of a run has."""
 

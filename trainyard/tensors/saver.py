@@ -24,6 +24,7 @@ from trainyard.store.interface import (
     CheckpointStore,
     Chunk,
     SaveFailed,
+    SaveUnfinished,
     StaleAttempt,
     Upload,
     folder_name,
@@ -203,11 +204,11 @@ class Saver:
     def wait(self, timeout_s: float | None = None) -> None:
         """Wait for the save in flight, which then takes all cores.
 
-        Raises SaveFailed, StaleAttempt or OSError on all ranks if it is not complete.
+        Raises SaveUnfinished, SaveFailed, StaleAttempt or OSError on all ranks if it is not complete.
         """
         self._wait(lambda waited_s: timeout_s is not None and waited_s >= timeout_s)
         if self._ranks.any(self._writer.busy):
-            late = SaveFailed(f"step {self._step} not written within {timeout_s:.0f} s")
+            late = SaveUnfinished(f"step {self._step} not written within {timeout_s:.0f} s")
             self._publication.failed(late)
             raise late
         if error := self._writer.take_error():

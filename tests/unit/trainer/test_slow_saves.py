@@ -83,12 +83,15 @@ def test_a_step_that_is_saved_ends_the_run_as_intended(saver: Checkpointer) -> N
     assert saver.conclude(1, EXIT_PREEMPTED, DEADLINE_S) == EXIT_PREEMPTED
 
 
-def test_a_failed_last_save_is_not_forgotten(saver: Checkpointer, disk: Disk) -> None:
+@pytest.mark.parametrize("code", [EXIT_DONE, EXIT_PREEMPTED])
+def test_a_failed_last_save_is_not_forgotten(saver: Checkpointer, disk: Disk, code: int) -> None:
     """Groups of an elastic run conclude again when a member is lost meanwhile."""
-    disk.full = True
     save(saver, 1)
-    assert saver.conclude(1, EXIT_DONE, DEADLINE_S) == 1
-    assert saver.conclude(1, EXIT_DONE, DEADLINE_S) == 1
+    assert saver.conclude(1, code, DEADLINE_S) == code
+    disk.full = True
+    save(saver, 2)
+    assert saver.conclude(2, code, DEADLINE_S) == 1
+    assert saver.conclude(2, code, DEADLINE_S) == 1
 
 
 @pytest.mark.parametrize(("intended", "code"), [(EXIT_DONE, 1), (EXIT_PREEMPTED, EXIT_PREEMPTED)])
