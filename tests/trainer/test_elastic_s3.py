@@ -102,10 +102,10 @@ def late_to_claim(folder: Path) -> Hook:
     """Hold a new leader before it claims its attempt."""
 
     def hook(rank: int) -> None:
-        from trainer import assembly
+        from trainer import groups
 
         if rank == 0:
-            held(assembly, "claim_for_all", folder)
+            held(groups, "claim", folder)
 
     return hook
 
