@@ -14,7 +14,7 @@ from typing import Final
 MIB: Final = 1024 * 1024
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Field:
     """One field of a GPU, and how its name and unit differ between versions."""
 
@@ -26,9 +26,7 @@ class Field:
     renamed: str = ""
     """The name from 4.9 on; empty: unchanged."""
     scale: float = 1.0
-    """Factor from a value under `name` to the base unit."""
-    renamed_scale: float = 1.0
-    """Factor from a value under `renamed` to the base unit."""
+    """Factor from a value under `name` to the base unit, which `renamed` has."""
 
     def __str__(self) -> str:
         return self.name
@@ -40,77 +38,67 @@ class Field:
 
 
 GPU_UTIL: Final = Field(
-    name="DCGM_FI_DEV_GPU_UTIL",
-    kind="gauge",
-    help="GPU utilization (in %).",
-    renamed="DCGM_FI_DEV_GPU_UTIL_RATIO",
-    scale=0.01,
+    "DCGM_FI_DEV_GPU_UTIL", "gauge", "GPU utilization (in %).", "DCGM_FI_DEV_GPU_UTIL_RATIO", 0.01
 )
 MEM_COPY_UTIL: Final = Field(
-    name="DCGM_FI_DEV_MEM_COPY_UTIL",
-    kind="gauge",
-    help="Memory utilization (in %).",
-    renamed="DCGM_FI_DEV_MEMORY_UTIL_RATIO",
-    scale=0.01,
+    "DCGM_FI_DEV_MEM_COPY_UTIL",
+    "gauge",
+    "Memory utilization (in %).",
+    "DCGM_FI_DEV_MEMORY_UTIL_RATIO",
+    0.01,
 )
 FB_USED: Final = Field(
-    name="DCGM_FI_DEV_FB_USED",
-    kind="gauge",
-    help="Framebuffer memory used (in MiB).",
-    renamed="DCGM_FI_DEV_FB_USED_BYTES",
-    scale=MIB,
+    "DCGM_FI_DEV_FB_USED",
+    "gauge",
+    "Framebuffer memory used (in MiB).",
+    "DCGM_FI_DEV_FB_USED_BYTES",
+    MIB,
 )
 FB_FREE: Final = Field(
-    name="DCGM_FI_DEV_FB_FREE",
-    kind="gauge",
-    help="Framebuffer memory free (in MiB).",
-    renamed="DCGM_FI_DEV_FB_FREE_BYTES",
-    scale=MIB,
+    "DCGM_FI_DEV_FB_FREE",
+    "gauge",
+    "Framebuffer memory free (in MiB).",
+    "DCGM_FI_DEV_FB_FREE_BYTES",
+    MIB,
 )
 POWER: Final = Field(
-    name="DCGM_FI_DEV_POWER_USAGE",
-    kind="gauge",
-    help="Power draw (in W).",
-    renamed="DCGM_FI_DEV_BOARD_POWER_WATTS",
+    "DCGM_FI_DEV_POWER_USAGE", "gauge", "Power draw (in W).", "DCGM_FI_DEV_BOARD_POWER_WATTS"
 )
 ENERGY: Final = Field(
-    name="DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION",
-    kind="counter",
-    help="Total energy consumption since boot (in mJ).",
-    renamed="DCGM_FI_DEV_GPU_ENERGY_JOULES_TOTAL",
-    scale=0.001,
+    "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION",
+    "counter",
+    "Total energy consumption since boot (in mJ).",
+    "DCGM_FI_DEV_GPU_ENERGY_JOULES_TOTAL",
+    0.001,
 )
 GPU_TEMP: Final = Field(
-    name="DCGM_FI_DEV_GPU_TEMP",
-    kind="gauge",
-    help="GPU temperature (in C).",
-    renamed="DCGM_FI_DEV_GPU_TEMP_CELSIUS",
+    "DCGM_FI_DEV_GPU_TEMP", "gauge", "GPU temperature (in C).", "DCGM_FI_DEV_GPU_TEMP_CELSIUS"
 )
 MEMORY_TEMP: Final = Field(
-    name="DCGM_FI_DEV_MEMORY_TEMP",
-    kind="gauge",
-    help="Memory temperature (in C).",
-    renamed="DCGM_FI_DEV_MEMORY_TEMP_CELSIUS",
+    "DCGM_FI_DEV_MEMORY_TEMP",
+    "gauge",
+    "Memory temperature (in C).",
+    "DCGM_FI_DEV_MEMORY_TEMP_CELSIUS",
 )
 SM_CLOCK: Final = Field(
-    name="DCGM_FI_DEV_SM_CLOCK",
-    kind="gauge",
-    help="SM clock frequency (in MHz).",
-    renamed="DCGM_FI_DEV_SM_CLOCK_HERTZ",
-    scale=1e6,
+    "DCGM_FI_DEV_SM_CLOCK",
+    "gauge",
+    "SM clock frequency (in MHz).",
+    "DCGM_FI_DEV_SM_CLOCK_HERTZ",
+    1000000.0,
 )
 MEM_CLOCK: Final = Field(
-    name="DCGM_FI_DEV_MEM_CLOCK",
-    kind="gauge",
-    help="Memory clock frequency (in MHz).",
-    renamed="DCGM_FI_DEV_MEMORY_CLOCK_HERTZ",
-    scale=1e6,
+    "DCGM_FI_DEV_MEM_CLOCK",
+    "gauge",
+    "Memory clock frequency (in MHz).",
+    "DCGM_FI_DEV_MEMORY_CLOCK_HERTZ",
+    1000000.0,
 )
 XID: Final = Field(
-    name="DCGM_FI_DEV_XID_ERRORS",
-    kind="gauge",
-    help="Value of the last XID error encountered.",
-    renamed="DCGM_FI_DEV_XID_ERROR",
+    "DCGM_FI_DEV_XID_ERRORS",
+    "gauge",
+    "Value of the last XID error encountered.",
+    "DCGM_FI_DEV_XID_ERROR",
 )
 """The last code, not a count; 0: none since the driver was loaded.
 
@@ -118,52 +106,46 @@ A code hides the one before it: 45, of programs that a broken GPU terminates, di
 cause.
 """
 XID_COUNT: Final = Field(
-    name="DCGM_EXP_XID_ERRORS_COUNT",
-    kind="gauge",
-    help="Count of XID errors within the last five minutes.",
+    "DCGM_EXP_XID_ERRORS_COUNT", "gauge", "Count of XID errors within the last five minutes."
 )
 """Computed by the exporter from the engine's history: one series per code, in the label `xid`."""
 ECC_UNCORRECTABLE: Final = Field(
-    name="DCGM_FI_DEV_ECC_DBE_VOL_TOTAL",
-    kind="counter",
-    help="Total number of double-bit volatile ECC errors.",
+    "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "counter", "Total number of double-bit volatile ECC errors."
 )
 ECC_CORRECTABLE: Final = Field(
-    name="DCGM_FI_DEV_ECC_SBE_VOL_TOTAL",
-    kind="counter",
-    help="Total number of single-bit volatile ECC errors.",
+    "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", "counter", "Total number of single-bit volatile ECC errors."
 )
 ROW_REMAP_FAILURE: Final = Field(
-    name="DCGM_FI_DEV_ROW_REMAP_FAILURE",
-    kind="gauge",
-    help="Whether remapping of rows has failed.",
-    renamed="DCGM_FI_DEV_ROW_REMAP_FAILED",
+    "DCGM_FI_DEV_ROW_REMAP_FAILURE",
+    "gauge",
+    "Whether remapping of rows has failed.",
+    "DCGM_FI_DEV_ROW_REMAP_FAILED",
 )
 NVLINK: Final = Field(
-    name="DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL",
-    kind="gauge",
-    help="Total number of NVLink bandwidth counters for all lanes.",
-    renamed="DCGM_FI_DEV_NVLINK_THROUGHPUT_BYTES_PER_SECOND",
-    scale=1e6,
+    "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL",
+    "gauge",
+    "Total number of NVLink bandwidth counters for all lanes.",
+    "DCGM_FI_DEV_NVLINK_THROUGHPUT_BYTES_PER_SECOND",
+    1000000.0,
 )
 """In MB/s, despite its name."""
 GR_ENGINE: Final = Field(
-    name="DCGM_FI_PROF_GR_ENGINE_ACTIVE",
-    kind="gauge",
-    help="Ratio of time the graphics engine is active.",
-    renamed="DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO",
+    "DCGM_FI_PROF_GR_ENGINE_ACTIVE",
+    "gauge",
+    "Ratio of time the graphics engine is active.",
+    "DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO",
 )
 TENSOR: Final = Field(
-    name="DCGM_FI_PROF_PIPE_TENSOR_ACTIVE",
-    kind="gauge",
-    help="Ratio of cycles the tensor (HMMA) pipe is active.",
-    renamed="DCGM_FI_PROF_TENSOR_UTIL_RATIO",
+    "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE",
+    "gauge",
+    "Ratio of cycles the tensor (HMMA) pipe is active.",
+    "DCGM_FI_PROF_TENSOR_UTIL_RATIO",
 )
 DRAM: Final = Field(
-    name="DCGM_FI_PROF_DRAM_ACTIVE",
-    kind="gauge",
-    help="Ratio of cycles the device memory interface is active sending or receiving data.",
-    renamed="DCGM_FI_PROF_DRAM_UTIL_RATIO",
+    "DCGM_FI_PROF_DRAM_ACTIVE",
+    "gauge",
+    "Ratio of cycles the device memory interface is active sending or receiving data.",
+    "DCGM_FI_PROF_DRAM_UTIL_RATIO",
 )
 
 FIELDS: Final = (

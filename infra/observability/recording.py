@@ -160,7 +160,7 @@ def either_name(gpu_field: dcgm.Field) -> str:
     old = f"{gpu_field.name} * {gpu_field.scale:.12g}"
     if not gpu_field.renamed:
         return old
-    return f"{old} or {gpu_field.renamed} * {gpu_field.renamed_scale:.12g}"
+    return f"{old} or {gpu_field.renamed} * 1"
 
 
 def _gpus() -> Iterable[Rule]:

@@ -80,8 +80,6 @@ class Series:
     """One metric."""
 
     name: str
-    unit: str = ""
-    """Unit of the value; empty: a count, or 0 and 1."""
     labels: tuple[str, ...] = ()
     """Besides `job` and `instance`."""
     help: str = ""
@@ -95,26 +93,26 @@ _POD: Final = ("namespace", "pod")
 _RUN: Final = ("namespace", "pod", "node", "run_id", "team")
 
 
-def _trainer(name: str, unit: str = "", *labels: str) -> Series:
-    return Series(name=f"{OWN_PREFIX}{name}", unit=unit, labels=(*_RUN, *labels))
+def _trainer(name: str, *labels: str) -> Series:
+    return Series(name=f"{OWN_PREFIX}{name}", labels=(*_RUN, *labels))
 
 
-def _kueue(name: str, *labels: str, unit: str = "") -> Series:
-    return Series(name=f"kueue_{name}", unit=unit, labels=labels)
+def _kueue(name: str, *labels: str) -> Series:
+    return Series(name=f"kueue_{name}", labels=labels)
 
 
-def _state(name: str, *labels: str, unit: str = "") -> Series:
-    return Series(name=f"kube_{name}", unit=unit, labels=labels)
+def _state(name: str, *labels: str) -> Series:
+    return Series(name=f"kube_{name}", labels=labels)
 
 
 # The trainer's leading rank: trainyard/prometheus.py.
 STEPS: Final = _trainer("steps_total")
-TOKENS: Final = _trainer("tokens_total", "tokens")
-SAMPLES: Final = _trainer("samples_total", "samples")
-STEP_SECONDS: Final = _trainer("step_seconds_total", "s")
-LOADER_SECONDS: Final = _trainer("loader_seconds_total", "s")
-COLLECTIVE_SECONDS: Final = _trainer("collective_seconds_total", "s")
-CHECKPOINT_STALL_SECONDS: Final = _trainer("checkpoint_stall_seconds_total", "s")
+TOKENS: Final = _trainer("tokens_total")
+SAMPLES: Final = _trainer("samples_total")
+STEP_SECONDS: Final = _trainer("step_seconds_total")
+LOADER_SECONDS: Final = _trainer("loader_seconds_total")
+COLLECTIVE_SECONDS: Final = _trainer("collective_seconds_total")
+CHECKPOINT_STALL_SECONDS: Final = _trainer("checkpoint_stall_seconds_total")
 STEP: Final = _trainer("step")
 PLANNED_STEPS: Final = _trainer("planned_steps")
 ATTEMPT: Final = _trainer("attempt")
@@ -122,84 +120,77 @@ GROUPS: Final = _trainer("groups")
 """Replica groups that take part; only of runs that have groups, as PLANNED_GROUPS."""
 PLANNED_GROUPS: Final = _trainer("planned_groups")
 RESTARTS_IN_POD: Final = _trainer("restarts_in_pod")
-LOSS: Final = _trainer("loss_nats", "nats per token")
-EVALUATION_LOSS: Final = _trainer("evaluation_loss_nats", "nats per token")
+LOSS: Final = _trainer("loss_nats")
+EVALUATION_LOSS: Final = _trainer("evaluation_loss_nats")
 LEARNING_RATE: Final = _trainer("learning_rate")
 GRADIENT_NORM: Final = _trainer("gradient_norm")
-TOKENS_PER_SECOND: Final = _trainer("tokens_per_second", "tokens/s")
-SAMPLES_PER_SECOND: Final = _trainer("samples_per_second", "samples/s")
-MFU: Final = _trainer("model_flops_utilization_ratio", "ratio")
+TOKENS_PER_SECOND: Final = _trainer("tokens_per_second")
+SAMPLES_PER_SECOND: Final = _trainer("samples_per_second")
+MFU: Final = _trainer("model_flops_utilization_ratio")
 CHECKPOINT_STEP: Final = _trainer("checkpoint_step")
-CHECKPOINT_WRITE_SECONDS: Final = _trainer("checkpoint_write_seconds", "s")
-SAVE_SECONDS: Final = _trainer("save_seconds", "s")
+CHECKPOINT_WRITE_SECONDS: Final = _trainer("checkpoint_write_seconds")
+SAVE_SECONDS: Final = _trainer("save_seconds")
 """The run file's `saveSeconds`, rounded up: what a save may take."""
-CHECKPOINT_SIZE: Final = _trainer("checkpoint_size_bytes", "B")
-CHECKPOINT_COMMIT_TIME: Final = _trainer("checkpoint_commit_timestamp_seconds", "Unix s")
-VOLUME_SIZE: Final = _trainer("volume_size_bytes", "B")
-VOLUME_FREE: Final = _trainer("volume_free_bytes", "B")
+CHECKPOINT_SIZE: Final = _trainer("checkpoint_size_bytes")
+CHECKPOINT_COMMIT_TIME: Final = _trainer("checkpoint_commit_timestamp_seconds")
+VOLUME_SIZE: Final = _trainer("volume_size_bytes")
+VOLUME_FREE: Final = _trainer("volume_free_bytes")
 """Free space of the volume of the run directory, measured at the start and after each checkpoint."""
-VOLUME_SYNC_SECONDS: Final = _trainer("volume_sync_seconds", "s")
+VOLUME_SYNC_SECONDS: Final = _trainer("volume_sync_seconds")
 """Time that the line of the newest event took to reach the volume (fsync)."""
 RESUMES_DUE: Final = _trainer("resumes_due")
 """Attempts after a save of an earlier one, since the run began; not of runs with groups, as RESUMES_DONE."""
 RESUMES_DONE: Final = _trainer("resumes_done")
 """Those of RESUMES_DUE that loaded a checkpoint."""
-EVENTS: Final = _trainer("events_total", "", "event")
+EVENTS: Final = _trainer("events_total", "event")
 CULPRIT_TIME: Final = _trainer(
     "culprit_timestamp_seconds",
-    "Unix s",
     *("symptom", "culprit_rank", "culprit_node", "culprit_pod"),
 )
 """When a rank was last named as the cause of trouble; `node` and `pod` are those of the leading rank. The only
 series of the job `culprits`."""
 
 
-def _costs(name: str, help: str, *labels: str, unit: str = "") -> Series:
-    return Series(name=f"{COSTS_PREFIX}{name}", unit=unit, labels=labels, help=help)
+def _costs(name: str, help: str, *labels: str) -> Series:
+    return Series(name=f"{COSTS_PREFIX}{name}", labels=labels, help=help)
 
 
 # `trainyard cost enforce`: ops/budgets/exposition.py. Months are calendar months in UTC.
 _LEDGER: Final = ("bucket", "team", "pool", "capacity")
-LEDGER_SECONDS: Final = _costs("node_seconds", "Node-seconds of this month.", *_LEDGER, unit="s")
-LEDGER_USD: Final = _costs("usd", "Their price.", *_LEDGER, unit="USD")
-LEDGER_UNPRICED: Final = _costs(
-    "unpriced_node_seconds", "Those without a known price.", *_LEDGER, unit="s"
-)
-COSTS_RECORDED: Final = _costs(
-    "recorded_timestamp_seconds", "When the record was last written.", unit="Unix s"
-)
-BUDGET_USD: Final = _costs("budget_usd", "A team's limit of a month.", "team", unit="USD")
+LEDGER_SECONDS: Final = _costs("node_seconds", "Node-seconds of this month.", *_LEDGER)
+LEDGER_USD: Final = _costs("usd", "Their price.", *_LEDGER)
+LEDGER_UNPRICED: Final = _costs("unpriced_node_seconds", "Those without a known price.", *_LEDGER)
+COSTS_RECORDED: Final = _costs("recorded_timestamp_seconds", "When the record was last written.")
+BUDGET_USD: Final = _costs("budget_usd", "A team's limit of a month.", "team")
 BUDGET_GPU_HOURS: Final = _costs("budget_gpu_hours", "A team's limit of a month.", "team")
 BUDGET_SPENT_USD: Final = _costs(
-    "spent_usd", "Price of the nodes that a team's runs held this month.", "team", unit="USD"
+    "spent_usd", "Price of the nodes that a team's runs held this month.", "team"
 )
 BUDGET_SPENT_GPU_HOURS: Final = _costs(
     "spent_gpu_hours", "GPU-hours that a team's runs held this month.", "team"
 )
 BUDGET_RATE: Final = _costs(
-    "usd_per_hour", "Price of the nodes that a team's runs hold now.", "team", unit="USD/h"
+    "usd_per_hour", "Price of the nodes that a team's runs hold now.", "team"
 )
 BUDGET_USED: Final = _costs(
-    "budget_used_ratio", "Used part of the limit that is used most.", "team", unit="ratio"
+    "budget_used_ratio", "Used part of the limit that is used most.", "team"
 )
 BUDGET_STATE: Final = _costs(
     "budget_state", "1 for what is in force for a team, else 0.", "team", "state"
 )
 """`state`: ok, warned, held, drained or overridden."""
 BUDGET_OVERRIDE_END: Final = _costs(
-    "budget_override_end_timestamp_seconds", "End of a team's override.", "team", unit="Unix s"
+    "budget_override_end_timestamp_seconds", "End of a team's override.", "team"
 )
 """Only while an override holds."""
 BUDGET_DECIDED: Final = _costs(
     "budget_decided_timestamp_seconds",
     "When a complete reading of a team was last decided on.",
     "team",
-    unit="Unix s",
 )
 # `trainyard spot steer`: ops/steer/exposition.py.
 STEERING_LOOKED: Final = Series(
     name=f"{STEERING_PREFIX}looked_timestamp_seconds",
-    unit="Unix s",
     help="When the cluster was last looked at.",
 )
 STEERING_MOVES: Final = Series(
@@ -222,7 +213,7 @@ PENDING: Final = _kueue("pending_workloads", "cluster_queue", "status")
 ADMITTED_ACTIVE: Final = _kueue("admitted_active_workloads", "cluster_queue")
 ADMITTED_TOTAL: Final = _kueue("admitted_workloads_total", "cluster_queue", "priority_class")
 ADMISSION_WAIT: Final = _kueue(
-    "admission_wait_time_seconds_bucket", "cluster_queue", "priority_class", "le", unit="s"
+    "admission_wait_time_seconds_bucket", "cluster_queue", "priority_class", "le"
 )
 EVICTED: Final = _kueue("evicted_workloads_total", "cluster_queue", "reason", "priority_class")
 QUEUE_STATUS: Final = _kueue("cluster_queue_status", "cluster_queue", "status")
@@ -244,27 +235,23 @@ POD_TERMINATED: Final = _state("pod_container_status_last_terminated_reason", *_
 NODE_LABEL_INFO: Final = _state("node_labels", "node", *map(state_label, NODE_LABELS))
 NODE_CONDITION: Final = _state("node_status_condition", "node", "condition", "status")
 NODE_ALLOCATABLE: Final = _state("node_status_allocatable", "node", "resource", "unit")
-NODE_CREATED: Final = _state("node_created", "node", unit="Unix s")
+NODE_CREATED: Final = _state("node_created", "node")
 NODE_CORDONED: Final = _state("node_spec_unschedulable", "node")
 JOB_OWNER: Final = _state("job_owner", "namespace", "job_name", "owner_kind", "owner_name")
 JOB_FAILED: Final = _state("job_failed", "namespace", "job_name", "condition")
 JOB_COMPLETE: Final = _state("job_complete", "namespace", "job_name", "condition")
-JOB_START: Final = _state("job_status_start_time", "namespace", "job_name", unit="Unix s")
-CRONJOB_SUCCEEDED: Final = _state(
-    "cronjob_status_last_successful_time", "namespace", "cronjob", unit="Unix s"
-)
+JOB_START: Final = _state("job_status_start_time", "namespace", "job_name")
+CRONJOB_SUCCEEDED: Final = _state("cronjob_status_last_successful_time", "namespace", "cronjob")
 GPU_RESOURCE: Final = "nvidia_com_gpu"
 """kube-state-metrics' name for the resource `nvidia.com/gpu`."""
 
 # The kubelet, for volumes whose driver reports usage.
 VOLUME_CAPACITY: Final = Series(
     name="kubelet_volume_stats_capacity_bytes",
-    unit="B",
     labels=("namespace", "persistentvolumeclaim"),
 )
 VOLUME_AVAILABLE: Final = Series(
     name="kubelet_volume_stats_available_bytes",
-    unit="B",
     labels=("namespace", "persistentvolumeclaim"),
 )
 
@@ -277,13 +264,13 @@ REQUESTS: Final = Series(name="apiserver_request_total", labels=("verb", "resour
 _GPU: Final = ("node", "gpu", "UUID", "modelName", *_POD, "run_id", "team")
 RUN_POD: Final = Series(name="trainyard:run_pod:info", labels=(*_RUN, "run"))
 """1 for every pod of a run that has not terminated."""
-GPU_UTILIZATION: Final = Series(name="trainyard:gpu_utilization:ratio", unit="ratio", labels=_GPU)
-GPU_MEMORY_USED: Final = Series(name="trainyard:gpu_memory_used:bytes", unit="B", labels=_GPU)
-GPU_MEMORY_FREE: Final = Series(name="trainyard:gpu_memory_free:bytes", unit="B", labels=_GPU)
-GPU_POWER: Final = Series(name="trainyard:gpu_power:watts", unit="W", labels=_GPU)
-GPU_TEMPERATURE: Final = Series(name="trainyard:gpu_temperature:celsius", unit="°C", labels=_GPU)
-GPU_CLOCK: Final = Series(name="trainyard:gpu_sm_clock:hertz", unit="Hz", labels=_GPU)
-GPU_TENSOR: Final = Series(name="trainyard:gpu_tensor_active:ratio", unit="ratio", labels=_GPU)
+GPU_UTILIZATION: Final = Series(name="trainyard:gpu_utilization:ratio", labels=_GPU)
+GPU_MEMORY_USED: Final = Series(name="trainyard:gpu_memory_used:bytes", labels=_GPU)
+GPU_MEMORY_FREE: Final = Series(name="trainyard:gpu_memory_free:bytes", labels=_GPU)
+GPU_POWER: Final = Series(name="trainyard:gpu_power:watts", labels=_GPU)
+GPU_TEMPERATURE: Final = Series(name="trainyard:gpu_temperature:celsius", labels=_GPU)
+GPU_CLOCK: Final = Series(name="trainyard:gpu_sm_clock:hertz", labels=_GPU)
+GPU_TENSOR: Final = Series(name="trainyard:gpu_tensor_active:ratio", labels=_GPU)
 GPU_XID: Final = Series(name="trainyard:gpu_xid:code", labels=_GPU)
 GPU_XID_SEEN: Final = Series(name="trainyard:gpu_xid:seen", labels=("node", "gpu", "UUID", "xid"))
 """1 for every XID that a GPU reported within five minutes, and for its last one."""
@@ -291,18 +278,16 @@ GPU_ECC: Final = Series(name="trainyard:gpu_ecc_uncorrectable:count", labels=_GP
 GPU_REMAP_FAILED: Final = Series(name="trainyard:gpu_row_remap_failed:bool", labels=_GPU)
 
 _OF_RUN: Final = ("namespace", "run_id", "team")
-RUN_GPU_UTILIZATION: Final = Series(
-    name="trainyard:run_gpu_utilization:ratio", unit="ratio", labels=_OF_RUN
-)
+RUN_GPU_UTILIZATION: Final = Series(name="trainyard:run_gpu_utilization:ratio", labels=_OF_RUN)
 RUN_RECLAIMED: Final = Series(name="trainyard:run_reclaimed:bool", labels=("namespace", "run_id"))
 """1 for a run that had a pod on a spot node within half an hour, if that node is leaving or gone."""
-RUN_GPUS: Final = Series(name="trainyard:run_gpus:count", unit="GPUs", labels=_OF_RUN)
-RUN_LOADER: Final = Series(name="trainyard:run_loader:ratio", unit="ratio", labels=_OF_RUN)
-RUN_COLLECTIVE: Final = Series(name="trainyard:run_collective:ratio", unit="ratio", labels=_OF_RUN)
-RUN_TOKENS: Final = Series(name="trainyard:run_tokens:rate5m", unit="tokens/s", labels=_OF_RUN)
+RUN_GPUS: Final = Series(name="trainyard:run_gpus:count", labels=_OF_RUN)
+RUN_LOADER: Final = Series(name="trainyard:run_loader:ratio", labels=_OF_RUN)
+RUN_COLLECTIVE: Final = Series(name="trainyard:run_collective:ratio", labels=_OF_RUN)
+RUN_TOKENS: Final = Series(name="trainyard:run_tokens:rate5m", labels=_OF_RUN)
 
 VOLUME_FREE_RATIO: Final = Series(
-    name="trainyard:volume_free:ratio", unit="ratio", labels=("namespace", "persistentvolumeclaim")
+    name="trainyard:volume_free:ratio", labels=("namespace", "persistentvolumeclaim")
 )
 """From the kubelet; for drivers that report no usage (FSx for Lustre), from runs that write there."""
 
@@ -313,32 +298,24 @@ NODE_INFO: Final = Series(
 `gpu-training`, or absent on CPU nodes."""
 NODE_PRICE: Final = Series(
     name="trainyard:node_price:usd_per_hour",
-    unit="USD/h",
     labels=("instance_type", "capacity"),
 )
 """For the instance types of the stack's pools, spot, on-demand and reserved; see infra/domain/prices."""
 NODE_COST: Final = Series(
     name="trainyard:node_cost:usd_per_hour",
-    unit="USD/h",
     labels=("node", "pool", "capacity", "instance_type"),
 )
-RUN_COST: Final = Series(
-    name="trainyard:run_cost:usd_per_hour", unit="USD/h", labels=(*_OF_RUN, "capacity")
-)
+RUN_COST: Final = Series(name="trainyard:run_cost:usd_per_hour", labels=(*_OF_RUN, "capacity"))
 """The share of its nodes' price that corresponds to the GPUs that its pods hold."""
-TEAM_BUDGET: Final = Series(
-    name="trainyard:team_budget:usd_per_hour", unit="USD/h", labels=("team",)
-)
+TEAM_BUDGET: Final = Series(name="trainyard:team_budget:usd_per_hour", labels=("team",))
 """`onDemandUsdPerHour` of teams that set it."""
 
-STACK_BUDGET: Final = Series(name="trainyard:stack_budget:usd_per_hour", unit="USD/h")
+STACK_BUDGET: Final = Series(name="trainyard:stack_budget:usd_per_hour")
 COSTS_EXPECTED: Final = Series(name="trainyard:costs_expected:bool")
 """1 in a stack with the add-on `costs`."""
 STEERING_EXPECTED: Final = Series(name="trainyard:steering_expected:bool")
 """1 in a stack with the add-on `steering`."""
-IDLE_COST: Final = Series(
-    name="trainyard:idle_cost:usd_per_hour", unit="USD/h", labels=("pool", "capacity")
-)
+IDLE_COST: Final = Series(name="trainyard:idle_cost:usd_per_hour", labels=("pool", "capacity"))
 """The share of GPU nodes' price that corresponds to unused GPUs."""
 
 ALL: Final[Mapping[str, Series]] = {

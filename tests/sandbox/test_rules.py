@@ -134,7 +134,7 @@ def test_both_names_of_a_dcgm_field_are_recorded_in_one_unit(
                 ],
                 "promql_expr_test": [recorded(f"round({target.name}, 0.001)", wanted, 42)],
             }
-            for name, scale in zip(field.names, (field.scale, field.renamed_scale), strict=False)
+            for name, scale in zip(field.names, (field.scale, 1.0), strict=False)
         ]
     assert tried(promtool, tmp_path, tests) == ""
 
@@ -184,7 +184,7 @@ def test_every_panel_has_data_when_every_series_exists(promtool: Path, tmp_path:
 
 def test_fields_with_different_units_are_scaled_differently() -> None:
     """Of the eleven that change unit, those that we export."""
-    changed = {f.name for f in dcgm.FIELDS if f.renamed and f.scale != f.renamed_scale}
+    changed = {f.name for f in dcgm.FIELDS if f.renamed and f.scale != 1}
     assert changed == {
         *("DCGM_FI_DEV_SM_CLOCK", "DCGM_FI_DEV_MEM_CLOCK", "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"),
         *("DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_MEM_COPY_UTIL"),
