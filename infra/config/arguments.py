@@ -128,7 +128,6 @@ def observability(config: StackConfig) -> ObservabilityArgs | None:
         purchase_labels=prices.PURCHASE_LABELS,
         reserved_pools=tuple(pool.name for pool in config.pools if pool.reservation),
         team_budgets={team: float(usd) for team, usd in budgets.items() if usd is not None},
-        stack_budget=section.budget_usd_per_hour,
         costs=config.costs is not None,
         steering=config.steering is not None,
     )

@@ -46,8 +46,6 @@ class Facts:
     """Pools whose nodes are all reserved, whatever their labels say."""
     team_budgets: Mapping[str, float] = field(default_factory=dict)
     """USD per hour that a team's on-demand runs may cost, by team."""
-    stack_budget: float | None = None
-    """USD per hour that all nodes may cost; None: no budget."""
     costs: bool = False
     """Whether the add-on `costs` records and enforces budgets."""
     steering: bool = False
@@ -236,8 +234,6 @@ def _prices(facts: Facts) -> Iterable[Rule]:
         )
     for team, usd in facts.team_budgets.items():
         yield _rule(series.TEAM_BUDGET, f"vector({usd:.10g})", team=team)
-    if facts.stack_budget is not None:
-        yield _rule(series.STACK_BUDGET, f"vector({facts.stack_budget:.10g})")
     if facts.costs:
         yield _rule(series.COSTS_EXPECTED, "vector(1)")
     if facts.steering:

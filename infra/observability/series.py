@@ -310,7 +310,6 @@ RUN_COST: Final = Series(name="trainyard:run_cost:usd_per_hour", labels=(*_OF_RU
 TEAM_BUDGET: Final = Series(name="trainyard:team_budget:usd_per_hour", labels=("team",))
 """`onDemandUsdPerHour` of teams that set it."""
 
-STACK_BUDGET: Final = Series(name="trainyard:stack_budget:usd_per_hour")
 COSTS_EXPECTED: Final = Series(name="trainyard:costs_expected:bool")
 """1 in a stack with the add-on `costs`."""
 STEERING_EXPECTED: Final = Series(name="trainyard:steering_expected:bool")

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from infra.sections.grafana import GrafanaConfig, Https
-from infra.sections.types import DnsLabel, Int, Number, Size, Str, StrictModel, matching
+from infra.sections.types import DnsLabel, Int, Size, Str, StrictModel, matching
 
 
 class Channel(StrEnum):
@@ -84,8 +84,6 @@ class ObservabilityConfig(StrictModel):
     """Grafana, for links to dashboards. Default: none."""
     receivers: tuple[ReceiverConfig, ...] = ()
     """Notification targets of alerts. Default: none; alerts are only shown."""
-    budget_usd_per_hour: Annotated[Number, Field(gt=0)] | None = None
-    """Hourly cost of all nodes, at catalog prices, above which an alert fires. Default: no alert."""
     runbooks: Https | None = None
     """URL of this repository's files, such as https://github.com/acme/training/blob/main. Default: alerts
     name the page's path."""

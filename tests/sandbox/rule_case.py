@@ -22,7 +22,6 @@ FACTS: Final = Facts(
     ),
     purchase_labels=PURCHASE_LABELS,
     team_budgets={"llm": 10.0},
-    stack_budget=100.0,
     costs=True,
     steering=True,
 )

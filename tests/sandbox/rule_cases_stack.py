@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.sandbox.rule_case import GPU, NODE, POD, Case, Series, quiet
+from tests.sandbox.rule_case import GPU, NODE, Case, Series, quiet
 
 
 def _quota(
@@ -46,23 +46,6 @@ def holds(gpus: int) -> Series:
         'kube_pod_container_resource_requests{namespace="team-llm", pod="hello-0", node="n0",'
         ' container="trainer", resource="nvidia_com_gpu", unit="integer"}': f"{gpus}+0x600",
     }
-
-
-_ON_DEMAND: Final[Series] = {
-    'kube_node_labels{node="n0", label_trainyard_dev_pool="ondemand",'
-    ' label_trainyard_dev_capacity="on-demand", label_workload_type="gpu-training",'
-    ' label_node_kubernetes_io_instance_type="p5.48xlarge"}': "1+0x600",
-}
-
-
-_FELL_BACK: Final[Series] = {
-    next(iter(_ON_DEMAND))
-    .replace('"ondemand"', '"spot"')
-    .replace(
-        'label_trainyard_dev_capacity="on-demand"',
-        'label_trainyard_dev_capacity="spot", label_karpenter_sh_capacity_type="on-demand"',
-    ): "1+0x600"
-}
 
 
 def _drill(name: str, *, failed: bool, start: int = 60) -> Series:
@@ -272,53 +255,6 @@ OF_STACK: Final = (
     quiet("StuckAdmission", "it admits", {**_quota(16, 8, 2), _ADMITTED: "0+1x600"}),
     quiet("StuckAdmission", "it is drained", {**_quota(16, 8, 2, "pending"), _ADMITTED: "5+0x600"}),
     quiet("StuckAdmission", "no run waits", {**_quota(16, 8, 0), _ADMITTED: "5+0x600"}),
-    Case(
-        alert="BudgetBurn",
-        what="a team with three of eight GPUs on demand",
-        series={**POD, **_ON_DEMAND, **holds(3)},
-        labels={"scope": "team llm", "team": "llm"},
-        value="150%",
-    ),
-    Case(
-        alert="BudgetBurn",
-        what="a team with three of eight GPUs that a spot pool of Karpenter bought on demand",
-        series={**POD, **_FELL_BACK, **holds(3)},
-        labels={"scope": "team llm", "team": "llm"},
-        value="150%",
-    ),
-    Case(
-        alert="BudgetBurn",
-        what="three unused on-demand nodes",
-        series={
-            next(iter(_ON_DEMAND)).replace('"n0"', f'"n{number}"'): "1+0x60" for number in range(3)
-        },
-        labels={"scope": "the stack"},
-        value="120%",
-    ),
-    Case(
-        alert="BudgetBurn",
-        what="three unused on-demand nodes, and none in one of five minutes",
-        series={
-            next(iter(_ON_DEMAND)).replace('"n0"', f'"n{number}"'): "1+0x3 stale " * 30
-            for number in range(4)
-        },
-        labels={"scope": "the stack"},
-        value="128%",
-    ),
-    quiet("BudgetBurn", "as much as its budget", {**POD, **_ON_DEMAND, **holds(2)}),
-    quiet(
-        "BudgetBurn",
-        "the team on spot, two nodes on demand",
-        {
-            **POD,
-            **NODE,
-            **holds(8),
-            **{
-                next(iter(_ON_DEMAND)).replace('"n0"', f'"m{number}"'): "1+0x60"
-                for number in range(2)
-            },
-        },
-    ),
     Case(
         alert="VolumeAlmostFull",
         what="5 % left, reported by two nodes",

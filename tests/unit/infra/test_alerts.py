@@ -19,7 +19,6 @@ ROOT = Path(__file__).resolve().parents[3]
 FACTS = Facts(
     prices=(NodePrice(instance_type="p5.48xlarge", capacity="spot", usd_per_hour=16.5),),
     team_budgets={"llm": 30.0},
-    stack_budget=100.0,
     costs=True,
     steering=True,
 )

@@ -160,7 +160,7 @@ def rules_of(stack: str) -> list[dict[str, object]]:
 
 
 def recorded_prices(stack: str) -> dict[tuple[str, str], float]:
-    """The prices of nodes by which BudgetBurn, dashboards and reports count, by type and purchase."""
+    """The prices of nodes by which dashboards and reports count, by type and purchase."""
     return {
         (rule["labels"]["instance_type"], rule["labels"]["capacity"]): float(  # type: ignore[index]
             re.sub(r"[^\d.]", "", str(rule["expr"]))
@@ -171,7 +171,7 @@ def recorded_prices(stack: str) -> dict[tuple[str, str], float]:
 
 
 @pytest.mark.parametrize("stack", STACKS)
-def test_caps_rules_budgets_and_the_platform_record_agree(stack: str) -> None:
+def test_caps_rules_and_the_platform_record_agree(stack: str) -> None:
     config = parse(committed.values(stack))
     recorded = recorded_prices(stack)
     exported = platform_record.platform(config, stack).export()["pools"]
@@ -190,14 +190,14 @@ def test_caps_rules_budgets_and_the_platform_record_agree(stack: str) -> None:
 
 
 @pytest.mark.parametrize("stack", STACKS)
-def test_review_stack_cost_budget_alert_and_policy_agree_on_the_whole_stack(stack: str) -> None:
+def test_review_stack_cost_dashboards_and_policy_agree_on_the_whole_stack(stack: str) -> None:
     """At full scale and idle; simulated nodes have a price, but cost nothing, and the pack knows none of them."""
     config = parse(committed.values(stack))
     fixed = services.monthly(committed.rendered(stack), "us-east-1") if config.on_aws else []
     found = stack_cost.cost(stack, config.pools, fixed, None, {})["usdPerHour"]
     services_usd = prices.total(price.usd_per_hour for _, price in fixed) or 0.0
     recorded = recorded_prices(stack)
-    burning = sum(  # What BudgetBurn sums up with all nodes there, bought the most expensive way.
+    burning = sum(  # What dashboards sum up with all nodes there, bought the most expensive way.
         one.max
         * max(recorded[n, way.value] for n in one.instance_types for way in prices.purchases(one))
         for one in config.pools
