@@ -41,7 +41,7 @@ def attach_existing(config: StackConfig) -> ClusterTarget:
     ready: list[pulumi.Resource] = []
     if (nodes := arguments.simulated_nodes(config)).pools:
         ready.append(SimulatedNodePools("nodes", nodes, opts))
-    if named := arguments.named_storage_class(config):
+    if named := config.storage.named_class:
         return ClusterTarget(kubernetes=on, ready=ready, storage=named)
     simulated = SimulatedStorage("storage", arguments.simulated_storage(config), opts)
     return ClusterTarget(kubernetes=on, ready=[*ready, simulated], storage=simulated)

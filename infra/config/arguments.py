@@ -23,7 +23,7 @@ from infra.domain.pools import (
     PurchaseModel,
     Workload,
 )
-from infra.domain.storage import NamedStorageClass, SharedStorage
+from infra.domain.storage import SharedStorage
 from infra.domain.tier import DEFAULT_PRIORITIES
 from infra.observability.component import ObservabilityArgs
 from infra.observability.monitors import GPU_EXPORTERS
@@ -31,10 +31,10 @@ from infra.observability.recording import Facts, NodePrice
 from infra.queueing import priorities
 from infra.queueing.backends import backend
 from infra.queueing.quotas import QueuesArgs
-from infra.sections.cluster import ExistingClusterConfig, provider_args
+from infra.sections.cluster import ExistingClusterConfig
 from infra.sections.logs import CloudWatchConfig
 from infra.sections.observability import ObservabilityConfig
-from infra.sections.storage import StorageKind, named_storage, volume_sizes
+from infra.sections.storage import StorageKind
 from infra.sections.teams import members
 from infra.sections.teams.model import TeamConfig, queue_teams
 from infra.sections.types import repository_of
@@ -55,7 +55,13 @@ from infra.validation.component import ValidationArgs
 def existing_cluster(config: StackConfig) -> k8s.ProviderArgs:
     """Return the provider of the existing cluster."""
     assert isinstance(config.cluster, ExistingClusterConfig)
-    return provider_args(config.cluster)
+    return k8s.ProviderArgs(
+        # Without a path, KUBECONFIG names it.
+        kubeconfig=config.cluster.kubeconfig_path,
+        context=config.cluster.context,
+        cluster_identifier=config.cluster.name,
+        enable_server_side_apply=True,
+    )
 
 
 def kubeconfig(config: StackConfig) -> tuple[str | None, str | None]:
@@ -64,11 +70,6 @@ def kubeconfig(config: StackConfig) -> tuple[str | None, str | None]:
     if isinstance(cluster, ExistingClusterConfig):
         return cluster.kubeconfig_path, cluster.context
     return None, None
-
-
-def named_storage_class(config: StackConfig) -> NamedStorageClass | None:
-    """Return the storage class that the stack names; None where the stack creates its storage."""
-    return named_storage(config.storage)
 
 
 def simulated_nodes(config: StackConfig) -> SimulatedNodePoolsArgs:
@@ -283,7 +284,7 @@ def _placeholder(config: StackConfig) -> str:
 
 def simulated_storage(config: StackConfig) -> SimulatedStorageArgs:
     """Return the arguments of simulated storage."""
-    return SimulatedStorageArgs(sizes=volume_sizes(config.storage))
+    return SimulatedStorageArgs(sizes=config.storage.sizes)
 
 
 def teams(

@@ -9,15 +9,9 @@ from infra.addons.cluster_autoscaler import AUTOSCALER_TAGS
 from infra.config import add_ons, arguments, platform_record
 from infra.config.model import OnAws, StackConfig
 from infra.domain.pools import Nodes
-from infra.sections.cluster import cluster_choice, support_warning
-from infra.sections.network import network_args
-from infra.sections.storage import storage_choice, volume_sizes
+from infra.sections.cluster import support_warning
 from infra.sections.teams.members import access_groups
-from infra.sites.aws.args import (
-    AwsStackArgs,
-    RunLogsChoice,
-    SignatureChoice,
-)
+from infra.sites.aws.args import AwsStackArgs
 from infra.sites.aws.imds_sidecar import MetadataAccess
 from infra.sites.aws.provider import ProviderArgs
 
@@ -34,8 +28,9 @@ def foundation(config: StackConfig, on: OnAws, stack: str) -> AwsStackArgs:
             cluster=on.cluster.name,
             tags=on.aws.tags,
         ),
-        network=network_args(on.network, on.cluster.name, on.aws.account, on.aws.region),
-        cluster=cluster_choice(on.cluster, access_groups(config.teams)),
+        network=on.network,
+        cluster=on.cluster,
+        members=access_groups(config.teams),
         pools=config.pools_of(Nodes.MANAGED, Nodes.KARPENTER),
         autoscaler=config.autoscaler,
         charts={
@@ -46,32 +41,18 @@ def foundation(config: StackConfig, on: OnAws, stack: str) -> AwsStackArgs:
         metadata_access=(
             MetadataAccess.PODS if config.interruption.imds_sidecar else MetadataAccess.NODE
         ),
-        storage=storage_choice(config.storage),
-        sizes=volume_sizes(config.storage),
-        bucket_prefix=on.buckets.prefix,
-        old_checkpoint_days=on.buckets.old_checkpoint_days,
+        storage=config.storage,
+        buckets=on.buckets,
         teams=tuple(team.name for team in config.teams),
         remote_secrets=_remote_secrets(config),
-        signatures=(
-            SignatureChoice(
-                registries=platform_record.registries(config), kms_key_arn=config.signatures.kms_key
-            )
-            if config.signatures
-            else None
-        ),
+        signatures=config.signatures,
+        registries=platform_record.registries(config),
         block_volumes=arguments.needs_block_volumes(config),
-        run_logs=_run_logs(config),
+        run_logs=arguments.log_group(config),
+        log_shipper=(fluent_bit.NAMESPACE, fluent_bit.ACCOUNT),
         dcgm_address=arguments.dcgm_address(config),
         protect=config.protected,
     )
-
-
-def _run_logs(config: StackConfig) -> RunLogsChoice | None:
-    group = arguments.log_group(config)
-    if group is None:
-        return None
-    shipper = (fluent_bit.NAMESPACE, fluent_bit.ACCOUNT)
-    return RunLogsChoice(shipper=shipper, retention_days=group.retention_days)
 
 
 def _remote_secrets(config: StackConfig) -> dict[str, tuple[str, ...]]:

@@ -12,10 +12,10 @@ from infra.domain.pools import Autoscaler, Nodes, Workload
 from infra.domain.tier import DEFAULT_PRIORITIES
 from infra.queueing import priorities, quotas
 from infra.queueing.backends import backend
-from infra.sections.storage import storage_class
 from infra.sections.teams.model import queue_teams
 from infra.sections.types import repository_of
 from infra.sites.aws.bucket_access import team_buckets
+from infra.sites.aws.cloud import Aws
 
 
 def present_operators(config: StackConfig) -> frozenset[str]:
@@ -88,7 +88,12 @@ def cloud(config: StackConfig) -> Cloud | None:
     """Return the cloud that the stack's cluster is created in; None for an existing cluster."""
     if config.on_aws is None:
         return None
-    return config.on_aws.aws.cloud(config.cluster.name, config.interruption)
+    return Aws(
+        region=config.on_aws.aws.region,
+        account=config.on_aws.aws.account,
+        cluster=config.cluster.name,
+        notice_sidecar=config.interruption.imds_sidecar,
+    )
 
 
 def platform(config: StackConfig, stack: str) -> Platform:
@@ -123,7 +128,7 @@ def platform(config: StackConfig, stack: str) -> Platform:
         gang_api=gang_api(config),
         priorities=priorities.PRIORITIES,
         default_priority=DEFAULT_PRIORITIES,
-        storage_class=storage_class(config.storage),
+        storage_class=config.storage.claim_class,
         buckets=buckets(config),
         writable_buckets=buckets(config, writable=True),
         registries=registries(config),

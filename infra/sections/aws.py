@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from infra.domain.cloud import Cloud
 from infra.sections.aws_types import AccountId, Region, TagKey, TagValue
 from infra.sections.types import Bool, StrictModel
-from infra.sites.aws.cloud import Aws
 
 
 class AwsConfig(StrictModel):
@@ -19,15 +17,6 @@ class AwsConfig(StrictModel):
     """AWS account; an update with credentials of another account is rejected."""
     tags: dict[TagKey, TagValue] = Field(default={}, max_length=40)
     """Tags of all AWS resources, at most 40; the stack adds its own."""
-
-    def cloud(self, cluster: str, interruption: InterruptionConfig) -> Cloud:
-        """Return what objects in the cluster need from AWS."""
-        return Aws(
-            region=self.region,
-            account=self.account,
-            cluster=cluster,
-            notice_sidecar=interruption.imds_sidecar,
-        )
 
 
 class InterruptionConfig(StrictModel):

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar, Final, Literal
+from typing import ClassVar, Final, Literal
 
-import pulumi_kubernetes as k8s
 from pydantic import Field
 
 from infra.sections.aws_types import Endpoint, KubernetesVersion, LogDays, RoleArn
 from infra.sections.types import DnsLabel, Int, Str, StrictModel
-
-if TYPE_CHECKING:
-    from infra.sites.aws.args import ClusterChoice
-
 
 END_OF_SUPPORT: Final[Mapping[str, str]] = {"1.34": "2026-12-02"}
 """Day on which EKS' standard support ends, of versions that are accepted but about to leave. Stacks do not pay for
@@ -44,7 +39,7 @@ class SystemNodesConfig(StrictModel):
     instance_types: tuple[Str, ...] = Field(default=("m6i.xlarge",), min_length=1)
     """Instance types of the group."""
     min: Int = Field(default=2, ge=1)
-    """Minimum number of nodes."""
+    """Minimum number of nodes; with two, in two zones, DNS survives the loss of one."""
     max: Int = Field(default=4, ge=1, le=1000)
     """Maximum number of nodes."""
 
@@ -88,35 +83,4 @@ def support_warning(cluster: EksClusterConfig) -> str | None:
     return (
         f"cluster.version: EKS ends its standard support of {cluster.version} on {end} and then upgrades the "
         "cluster at a time of its own; choose 1.35 or newer, one minor version at a time"
-    )
-
-
-def provider_args(cluster: ExistingClusterConfig) -> k8s.ProviderArgs:
-    """Return the provider of an existing cluster; without a path KUBECONFIG names it."""
-    return k8s.ProviderArgs(
-        kubeconfig=cluster.kubeconfig_path,
-        context=cluster.context,
-        cluster_identifier=cluster.name,
-        enable_server_side_apply=True,
-    )
-
-
-def cluster_choice(
-    cluster: EksClusterConfig, members: Mapping[str, tuple[str, ...]]
-) -> ClusterChoice:
-    """Return the arguments of the EKS cluster. `members`: Kubernetes groups by the ARN of a member of teams."""
-    from infra.sites.aws.args import ClusterChoice  # imports pulumi_aws
-
-    return ClusterChoice(
-        version=cluster.version,
-        public_cidrs=cluster.endpoint,
-        admins=cluster.admins,
-        deployers=cluster.deployers,
-        viewers=cluster.viewers,
-        drift_detectors=cluster.drift_detectors,
-        members=members,
-        log_retention_days=cluster.log_retention_days,
-        system_types=cluster.system_nodes.instance_types,
-        system_min=cluster.system_nodes.min,
-        system_max=cluster.system_nodes.max,
     )

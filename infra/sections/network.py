@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag
 
 from infra.sections.aws_types import LogDays, SubnetId, VpcId
 from infra.sections.types import Cidr, Str, StrictModel
-
-if TYPE_CHECKING:
-    from infra.sites.aws.existing_network import ExistingNetworkArgs
-    from infra.sites.aws.network import NetworkArgs
 
 
 class MadeNetworkConfig(StrictModel):
@@ -90,28 +86,3 @@ NetworkConfig = Annotated[
     | Annotated[ExistingNetworkConfig, Tag(ExistingNetworkConfig.TAG)],
     Discriminator(_which_network),
 ]
-
-
-def network_args(
-    network: MadeNetworkConfig | ExistingNetworkConfig, cluster: str, account: str, region: str
-) -> NetworkArgs | ExistingNetworkArgs:
-    """Return the arguments of the VPC."""
-    from infra.sites.aws.existing_network import ExistingNetworkArgs  # imports pulumi_aws
-    from infra.sites.aws.network import Nat, NetworkArgs
-
-    if isinstance(network, MadeNetworkConfig):
-        return NetworkArgs(
-            cluster=cluster,
-            account=account,
-            region=region,
-            cidr=network.cidr,
-            zones=network.zones,
-            nat=Nat(network.nat),
-            flow_log_days=network.flow_log_days,
-        )
-    return ExistingNetworkArgs(
-        cluster=cluster,
-        vpc_id=network.existing.vpc_id,
-        cidrs=(network.existing.cidr, *network.existing.secondary_cidrs),
-        private_subnets=network.existing.private_subnets,
-    )

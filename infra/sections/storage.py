@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -11,9 +11,6 @@ from infra.domain import naming
 from infra.domain.storage import NamedStorageClass, VolumeSizes
 from infra.sections.aws_types import BucketPrefix
 from infra.sections.types import Bool, DnsLabel, Int, Size, Str, StrictModel
-
-if TYPE_CHECKING:
-    from infra.sites.aws.args import EfsChoice, LustreChoice
 
 
 class StorageKind(StrEnum):
@@ -75,36 +72,24 @@ class StorageConfig(StrictModel):
             return StorageKind.EFS
         return StorageKind.STORAGE_CLASS if self.storage_class else StorageKind.SIMULATED
 
+    @property
+    def sizes(self) -> VolumeSizes:
+        return VolumeSizes(checkpoints=self.checkpoints, datasets=self.datasets)
 
-def volume_sizes(storage: StorageConfig) -> VolumeSizes:
-    """Return the sizes of each team's volumes."""
-    return VolumeSizes(checkpoints=storage.checkpoints, datasets=storage.datasets)
+    @property
+    def named_class(self) -> NamedStorageClass | None:
+        """Return the class that the stack names; None where the stack creates its storage."""
+        if self.storage_class is None:
+            return None
+        return NamedStorageClass(storage_class=self.storage_class, sizes=self.sizes)
 
-
-def named_storage(storage: StorageConfig) -> NamedStorageClass | None:
-    """Return the class that the stack names; None where the stack creates its storage."""
-    if storage.storage_class is None:
-        return None
-    return NamedStorageClass(storage_class=storage.storage_class, sizes=volume_sizes(storage))
-
-
-def storage_class(storage: StorageConfig) -> str:
-    """Return the class of every claim; empty where volumes exist before their claims (FSx)."""
-    classes = {
-        StorageKind.SIMULATED: naming.SIMULATED_STORAGE_CLASS,
-        StorageKind.STORAGE_CLASS: storage.storage_class or "",
-        StorageKind.EFS: naming.EFS_STORAGE_CLASS,
-        StorageKind.FSX: "",
-    }
-    return classes[storage.kind]
-
-
-def storage_choice(storage: StorageConfig) -> LustreChoice | EfsChoice | NamedStorageClass:
-    """Return the storage backend of a cluster on AWS."""
-    from infra.sites.aws.args import EfsChoice, LustreChoice  # imports pulumi_aws
-
-    if storage.fsx:
-        return LustreChoice(
-            zone=storage.fsx.zone, throughput_per_tib=storage.fsx.throughput_per_tib
-        )
-    return named_storage(storage) or EfsChoice()
+    @property
+    def claim_class(self) -> str:
+        """Return the class of every claim; empty where volumes exist before their claims (FSx)."""
+        classes = {
+            StorageKind.SIMULATED: naming.SIMULATED_STORAGE_CLASS,
+            StorageKind.STORAGE_CLASS: self.storage_class or "",
+            StorageKind.EFS: naming.EFS_STORAGE_CLASS,
+            StorageKind.FSX: "",
+        }
+        return classes[self.kind]

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import pulumi
 
+from infra.sections.cluster import EksClusterConfig, SystemNodesConfig
 from infra.sites.aws import addons, node_health
 from infra.sites.aws.addons import Addons, AddonsArgs
 from infra.sites.aws.cluster import Cluster, ClusterArgs
@@ -77,17 +78,17 @@ def existing_base(opts: pulumi.ResourceOptions, cloud: Cloud) -> Base:
 def cluster_args(on: Base, *, public_cidrs: tuple[str, ...] = ()) -> ClusterArgs:
     """A private cluster with one admin and one deployer by default."""
     return ClusterArgs(
-        name="training",
-        version="1.35",
+        settings=EksClusterConfig.model_construct(
+            name="training",
+            endpoint=public_cidrs,
+            admins=(ADMIN,),
+            deployers=(DEPLOYER,),
+            viewers=(VIEWER,),
+            drift_detectors=(DRIFT,),
+        ),
         network=on.network,
         key_arn=on.keys.cluster_key_arn,
-        public_cidrs=public_cidrs,
-        admins=(ADMIN,),
-        deployers=(DEPLOYER,),
-        viewers=(VIEWER,),
-        drift_detectors=(DRIFT,),
         members={MEMBER: ("trainyard:research:researcher", "trainyard:vision:lead")},
-        log_retention_days=90,
     )
 
 
@@ -113,9 +114,7 @@ def program(opts: pulumi.ResourceOptions) -> Cluster:
             cluster=cluster.record,
             network=on.network,
             data_key_arn=on.keys.data_key_arn,
-            instance_types=("m6i.xlarge",),
-            min=2,
-            max=4,
+            settings=SystemNodesConfig(),
             tags={"cost-center": "research"},
         ),
         after(first),

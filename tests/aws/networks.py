@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Final
+from dataclasses import replace
+from typing import Any, Final
 
+from infra.sections.network import MadeNetworkConfig, VpcConfig
 from infra.sites.aws.existing_network import ExistingNetworkArgs
-from infra.sites.aws.network import Nat, NetworkArgs
+from infra.sites.aws.network import NetworkArgs
 from tests.aws.moto_cloud import ACCOUNT, Cloud
 
 ARGS: Final = NetworkArgs(
     cluster="training",
     account=ACCOUNT,
     region="us-east-1",
-    cidr="10.20.0.0/16",
-    zones=("us-east-1a", "us-east-1b"),
-    nat=Nat.PER_ZONE,
-    flow_log_days=30,
+    settings=MadeNetworkConfig(
+        cidr="10.20.0.0/16", zones=("us-east-1a", "us-east-1b"), nat="per-zone"
+    ),
 )
+
+
+def network_args(**changes: Any) -> NetworkArgs:
+    """Return the arguments with changed settings."""
+    return replace(ARGS, settings=ARGS.settings.model_copy(update=changes))
 
 
 def way_out(cloud: Cloud, subnet: str) -> str:
@@ -46,7 +52,10 @@ def existing_vpc(cloud: Cloud) -> ExistingNetworkArgs:
     }
     return ExistingNetworkArgs(
         cluster="training",
-        vpc_id=vpc,
-        cidrs=("10.9.0.0/16", "100.64.0.0/16"),
-        private_subnets={zone: subnet["SubnetId"] for zone, subnet in subnets.items()},
+        settings=VpcConfig(
+            vpc_id=vpc,
+            cidr="10.9.0.0/16",
+            secondary_cidrs=("100.64.0.0/16",),
+            private_subnets={zone: subnet["SubnetId"] for zone, subnet in subnets.items()},
+        ),
     )

@@ -13,6 +13,7 @@ import pytest
 from moto import mock_aws
 
 from infra.domain import naming
+from infra.sections.storage import BucketsConfig
 from infra.sites.aws import bucket_access, pod_identity
 from infra.sites.aws.buckets import Buckets, BucketsArgs
 from infra.sites.aws.identity import TeamIdentity, TeamIdentityArgs
@@ -77,7 +78,7 @@ def _program(cloud: Cloud, opts: pulumi.ResourceOptions) -> None:
         buckets = Buckets(
             f"buckets-{cluster}",
             BucketsArgs(
-                prefix=f"acme-{cluster}", account=ACCOUNT, key_arn=key, old_checkpoint_days=90
+                settings=BucketsConfig(prefix=f"acme-{cluster}"), account=ACCOUNT, key_arn=key
             ),
             opts,
         )

@@ -8,6 +8,7 @@ from typing import Any
 import pulumi
 import pytest
 
+from infra.sections.storage import BucketsConfig
 from infra.sites.aws.buckets import Buckets, BucketsArgs
 from tests.aws.moto_cloud import ACCOUNT, Cloud, Deployed, deployed_on
 
@@ -21,7 +22,7 @@ def bucket(role: str) -> str:
 
 def buckets(prefix: str, key: str, opts: pulumi.ResourceOptions, *, protect: bool) -> Buckets:
     args = BucketsArgs(
-        prefix=prefix, account=ACCOUNT, key_arn=key, old_checkpoint_days=90, protect=protect
+        settings=BucketsConfig(prefix=prefix), account=ACCOUNT, key_arn=key, protect=protect
     )
     return Buckets(prefix, args, opts)
 

@@ -22,14 +22,17 @@ Keep = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 def make(
     build: Callable[[Callable[[pulumi.ResourceOptions], Any]], Deployed], cloud: Cloud
 ) -> Make:
-    """Deploys the usual cluster with some arguments changed, in those subnets that `keep` keeps."""
+    """Deploys the usual cluster with some settings changed, in those subnets that `keep` keeps."""
 
-    def made(keep: Keep = dict, **changed: Any) -> Deployed:
+    def made(
+        keep: Keep = dict, others: Mapping[str, Any] | None = None, **changed: Any
+    ) -> Deployed:
         def program(opts: pulumi.ResourceOptions) -> None:
             on = existing_base(opts, cloud)
             subnets = keep(on.network.private_subnets)
             args = replace(cluster_args(on), network=replace(on.network, private_subnets=subnets))
-            Cluster("cluster", replace(args, **changed), opts)
+            args = replace(args, settings=args.settings.model_copy(update=changed))
+            Cluster("cluster", replace(args, **others or {}), opts)
 
         return build(program)
 
@@ -39,7 +42,7 @@ def make(
 def test_public_endpoint_is_open_to_listed_cidrs_and_the_private_one_remains(
     make: Make, cloud: Cloud
 ) -> None:
-    make(public_cidrs=("203.0.113.0/24",))
+    make(endpoint=("203.0.113.0/24",))
     access = cloud.cluster("training")["resourcesVpcConfig"]
     assert access["endpointPublicAccess"] is True
     assert access["publicAccessCidrs"] == ["203.0.113.0/24"]
@@ -58,7 +61,7 @@ def test_every_block_of_the_vpc_reaches_the_private_endpoint(make: Make, cloud: 
 @pytest.mark.parametrize("cidr", ["0.0.0.0/0", "0.0.0.0/0 "])
 def test_public_endpoint_for_all_addresses_is_rejected(make: Make, cidr: str) -> None:
     with pytest.raises(ValueError, match=r"0\.0\.0\.0/0"):
-        make(public_cidrs=("203.0.113.0/24", cidr))
+        make(endpoint=("203.0.113.0/24", cidr))
 
 
 def test_principal_that_is_admin_and_deployer_is_rejected(make: Make) -> None:
@@ -85,10 +88,10 @@ def test_subnets_in_a_single_zone_are_rejected(make: Make) -> None:
 
 def test_unknown_key_is_rejected(make: Make) -> None:
     with pytest.raises(ClientError, match="key/none"):
-        make(key_arn="arn:aws:kms:us-east-1:123456789012:key/none")
+        make(others={"key_arn": "arn:aws:kms:us-east-1:123456789012:key/none"})
 
 
 def test_cluster_without_protection_may_be_deleted(make: Make) -> None:
-    cluster = make(protect=False).one("eks:index:Cluster")
+    cluster = make(others={"protect": False}).one("eks:index:Cluster")
     assert cluster.inputs["deletionProtection"] is False
     assert not cluster.protect

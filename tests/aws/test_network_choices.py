@@ -11,9 +11,9 @@ import pytest
 from botocore.exceptions import ClientError
 
 from infra.sites.aws.existing_network import ExistingNetwork
-from infra.sites.aws.network import Nat, Network
+from infra.sites.aws.network import Network
 from tests.aws.moto_cloud import Cloud, Deployed
-from tests.aws.networks import ARGS, existing_vpc, way_out, zone_of_nat
+from tests.aws.networks import existing_vpc, network_args, way_out, zone_of_nat
 
 Build = Callable[[Callable[[pulumi.ResourceOptions], Any]], Deployed]
 
@@ -26,14 +26,14 @@ def record(deployed: Deployed) -> dict[str, Any]:
 def test_single_nat_routes_all_private_subnets_through_the_first_zone(
     build: Build, cloud: Cloud
 ) -> None:
-    deployed = build(lambda opts: Network("network", replace(ARGS, nat=Nat.SINGLE), opts))
+    deployed = build(lambda opts: Network("network", network_args(nat="single"), opts))
     gateways = {way_out(cloud, s) for s in record(deployed)["private_subnets"].values()}
     assert [zone_of_nat(cloud, nat) for nat in gateways] == ["us-east-1a"]
     assert len(deployed.all("aws:ec2/eip:Eip")) == 1
 
 
 def test_zone_of_another_region_is_rejected(build: Build) -> None:
-    args = replace(ARGS, zones=("us-east-1a", "eu-west-1a"))
+    args = network_args(zones=("us-east-1a", "eu-west-1a"))
     with pytest.raises(LookupError, match="eu-west-1a is none of us-east-1's zones"):
         build(lambda opts: Network("network", args, opts))
 
@@ -44,9 +44,9 @@ def test_existing_vpc_gets_only_the_efa_security_group_and_exports_the_same_reco
     args = existing_vpc(cloud)
     deployed = build(lambda opts: ExistingNetwork("network", args, opts))
     assert record(deployed) == {
-        "vpc_id": args.vpc_id,
+        "vpc_id": args.settings.vpc_id,
         "cidrs": ["10.9.0.0/16", "100.64.0.0/16"],
-        "private_subnets": dict(args.private_subnets),
+        "private_subnets": dict(args.settings.private_subnets),
         "public_subnets": {},
         "efa_security_group": deployed.one("aws:ec2/securityGroup:SecurityGroup").id,
     }
@@ -60,6 +60,8 @@ def test_existing_vpc_gets_only_the_efa_security_group_and_exports_the_same_reco
 
 
 def test_unknown_vpc_is_rejected(build: Build, cloud: Cloud) -> None:
-    args = replace(existing_vpc(cloud), vpc_id="vpc-0abc")
+    args = existing_vpc(cloud)
+    unknown = args.settings.model_copy(update={"vpc_id": "vpc-0abc"})
+    args = replace(args, settings=unknown)
     with pytest.raises(ClientError, match="vpc-0abc"):
         build(lambda opts: ExistingNetwork("network", args, opts))

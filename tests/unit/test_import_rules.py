@@ -101,10 +101,10 @@ def test_components_take_outputs_and_never_the_stack_configuration() -> None:
 ARROWS: Final = {
     "domain": set[str](),
     "kubernetes": {"domain"},
-    "sites": {"domain", "kubernetes"},
     "queueing": {"domain", "kubernetes"},
     "tenancy": {"domain", "kubernetes"},
-    "sections": {"domain", "kubernetes", "sites", "queueing", "tenancy"},
+    "sections": {"domain", "queueing", "tenancy"},
+    "sites": {"domain", "sections", "kubernetes"},
     "observability": {"domain", "sections", "kubernetes"},
     "addons": {"domain", "sections", "kubernetes", "queueing", "observability"},
     "validation": {"domain", "kubernetes", "queueing"},

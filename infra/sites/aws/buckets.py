@@ -9,6 +9,7 @@ import pulumi
 from pulumi_aws import s3
 
 from infra.domain import naming
+from infra.sections.storage import BucketsConfig
 from infra.sites.aws.bucket import PrivateBucket, PrivateBucketArgs
 from infra.sites.aws.bucket_access import guarded_bucket, log_delivery, team_buckets
 from infra.sites.aws.outputs import BucketRecord
@@ -23,13 +24,10 @@ LOGS: Final = "logs"
 class BucketsArgs:
     """Buckets of a stack, named PREFIX-datasets and so on."""
 
-    prefix: str
-    """Globally unique in S3."""
+    settings: BucketsConfig
     account: str
     key_arn: pulumi.Input[str]
     """KMS key of all buckets except the logs."""
-    old_checkpoint_days: int
-    """Age in days at which checkpoints move to cheaper storage."""
     protect: bool = True
     """Refuse to delete the buckets, and keep them when they are dropped from the program."""
 
@@ -65,21 +63,24 @@ class Buckets(pulumi.ComponentResource):
 
     def __init__(self, name: str, args: BucketsArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__(naming.infra_type("AwsBuckets"), name, None, opts)
-        self.names = team_buckets(args.prefix)
+        self.names = team_buckets(args.settings.prefix)
         logs = self._logs(name, args)
         self.logs = logs.record
         # S3 checks that it may deliver logs, so the log bucket and its policy come first.
         self._after_logs = pulumi.ResourceOptions(parent=self, depends_on=[logs])
         self.datasets = self._shared(name, args, self.names.datasets)
         self.checkpoints = self._shared(
-            name, args, self.names.checkpoints, checkpoint_transition_rule(args.old_checkpoint_days)
+            name,
+            args,
+            self.names.checkpoints,
+            checkpoint_transition_rule(args.settings.old_checkpoint_days),
         )
         self.artifacts = self._shared(name, args, self.names.artifacts)
         records = (self.datasets, self.checkpoints, self.artifacts, self.logs)
         self.register_outputs({"names": [record.name for record in records]})
 
     def _logs(self, name: str, args: BucketsArgs) -> PrivateBucket:
-        own = f"{args.prefix}-{LOGS}"
+        own = f"{args.settings.prefix}-{LOGS}"
         sources = (self.names.datasets, self.names.checkpoints, self.names.artifacts)
         deliveries = [log_delivery(own, args.account, source) for source in sources]
         bucket = PrivateBucketArgs(
@@ -99,7 +100,7 @@ class Buckets(pulumi.ComponentResource):
         own: str,
         *rules: s3.BucketLifecycleConfigurationRuleArgs,
     ) -> BucketRecord:
-        role = own.removeprefix(f"{args.prefix}-")
+        role = own.removeprefix(f"{args.settings.prefix}-")
         bucket = PrivateBucketArgs(
             bucket=own,
             policy=guarded_bucket(own, args.account),

@@ -13,6 +13,7 @@ import pulumi_aws.vpc as vpc_rules
 import pulumi_eks
 
 from infra.domain import naming
+from infra.sections.cluster import EksClusterConfig
 from infra.sites.aws import addresses
 from infra.sites.aws.access import Access, AccessArgs
 from infra.sites.aws.endpoints import HTTPS
@@ -28,27 +29,14 @@ LOG_TYPES: Final = ("api", "audit", "authenticator", "controllerManager", "sched
 class ClusterArgs:
     """A cluster that the stack creates."""
 
-    name: str
-    version: str
-    """Minor version of Kubernetes, such as 1.35."""
+    settings: EksClusterConfig
     network: NetworkRecord
     key_arn: pulumi.Input[str]
     """KMS key for envelope encryption of the API server's data."""
-    public_cidrs: tuple[str, ...] = ()
-    """Networks that may reach the public endpoint; empty: private endpoint only."""
-    admins: tuple[str, ...]
-    """ARNs of IAM principals with all rights, except the one that creates the cluster; see `access`."""
-    deployers: tuple[str, ...]
-    """ARNs of IAM principals in the group trainyard:deployer."""
-    viewers: tuple[str, ...] = ()
-    drift_detectors: tuple[str, ...] = ()
-    """ARNs of IAM principals that may read everything."""
     members: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Kubernetes groups by the ARN of an IAM principal that is a member of teams."""
     log_key_arn: pulumi.Input[str] | None = None
     """KMS key of the control plane's log group, with `run_log_access.key_statement`. None: CloudWatch's own."""
-    log_retention_days: int
-    """Retention of control plane logs in days, one of CloudWatch's values."""
     protect: bool = True
     """Whether Pulumi and EKS refuse to delete the cluster."""
 
@@ -63,14 +51,14 @@ class Cluster(pulumi.ComponentResource):
 
     def __init__(self, name: str, args: ClusterArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__(naming.infra_type("AwsCluster"), name, None, opts)
-        reject_open_cidrs(args.public_cidrs)
+        reject_open_cidrs(args.settings.endpoint)
         child = pulumi.ResourceOptions(parent=self)
         # EKS would create this group without a retention limit.
         logs = cloudwatch.LogGroup(
             f"{name}-logs",
-            name=control_plane_group(args.name),
+            name=control_plane_group(args.settings.name),
             kms_key_id=args.log_key_arn,
-            retention_in_days=args.log_retention_days,
+            retention_in_days=args.settings.log_retention_days,
             opts=child,
         )
         made = self._control_plane(name, args, logs)
@@ -87,15 +75,15 @@ class Cluster(pulumi.ComponentResource):
                 to_port=HTTPS,
                 opts=child,
             )
-        role = NodeRole(f"{name}-nodes", NodeRoleArgs(cluster=args.name), child)
+        role = NodeRole(f"{name}-nodes", NodeRoleArgs(cluster=args.settings.name), child)
         access = Access(
             f"{name}-access",
             AccessArgs(
                 cluster=made.eks_cluster.name,
-                admins=args.admins,
-                deployers=args.deployers,
-                viewers=args.viewers,
-                drift_detectors=args.drift_detectors,
+                admins=args.settings.admins,
+                deployers=args.settings.deployers,
+                viewers=args.settings.viewers,
+                drift_detectors=args.settings.drift_detectors,
                 members=args.members,
                 node_role_arn=role.arn,
             ),
@@ -104,8 +92,8 @@ class Cluster(pulumi.ComponentResource):
         # Nodes without an access entry are rejected, so the role's ARN waits for the entry.
         joining = pulumi.Output.all(role.arn, access.nodes.urn).apply(lambda both: str(both[0]))
         self.record = ClusterRecord(
-            name=args.name,
-            version=args.version,
+            name=args.settings.name,
+            version=args.settings.version,
             endpoint=made.eks_cluster.endpoint,
             certificate_authority=made.eks_cluster.certificate_authority.data,
             security_group=security_group,
@@ -114,7 +102,7 @@ class Cluster(pulumi.ComponentResource):
             node_role_arn=joining,
             node_role_name=role.role_name,
         )
-        self.register_outputs({"name": args.name, "endpoint": self.record.endpoint})
+        self.register_outputs({"name": args.settings.name, "endpoint": self.record.endpoint})
 
     def _control_plane(
         self, name: str, args: ClusterArgs, logs: cloudwatch.LogGroup
@@ -123,14 +111,14 @@ class Cluster(pulumi.ComponentResource):
         remote component, so those are separate resources."""
         return pulumi_eks.Cluster(
             f"{name}-eks",
-            name=args.name,
-            version=args.version,
+            name=args.settings.name,
+            version=args.settings.version,
             vpc_id=args.network.vpc_id,
             private_subnet_ids=list(args.network.private_subnets.values()),
             kubernetes_service_ip_address_range=str(addresses.SERVICES),
             endpoint_private_access=True,
-            endpoint_public_access=bool(args.public_cidrs),
-            public_access_cidrs=list(args.public_cidrs) or None,
+            endpoint_public_access=bool(args.settings.endpoint),
+            public_access_cidrs=list(args.settings.endpoint) or None,
             authentication_mode=pulumi_eks.AuthenticationMode.API,
             encryption_config_key_arn=args.key_arn,
             enabled_cluster_log_types=list(LOG_TYPES),

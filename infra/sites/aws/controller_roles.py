@@ -31,8 +31,8 @@ def deploy(
             cluster=cluster,
             account=account,
             region=region,
-            registries=signed.registries,
-            kms_key_arn=signed.kms_key_arn,
+            registries=args.registries,
+            kms_key_arn=signed.kms_key,
         )
         roles.append(SignatureReader(f"{name}-signatures", reader, opts))
     if kept := args.run_logs:
@@ -40,7 +40,7 @@ def deploy(
             cluster=cluster,
             account=account,
             region=region,
-            shipper=kept.shipper,
+            shipper=args.log_shipper,
             key_arn=data_key_arn,
             retention_days=kept.retention_days,
             protect=args.protect,

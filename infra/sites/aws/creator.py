@@ -12,19 +12,21 @@ import pulumi
 import pulumi_aws
 import pulumi_aws.eks as aws_eks
 
-from infra.sites.aws.args import ClusterChoice
+from infra.sections.cluster import EksClusterConfig
 
 _ASSUMED: Final = ":assumed-role/"
 
 
-def listed_roles(choice: ClusterChoice) -> dict[str, str]:
+def listed_roles(
+    cluster: EksClusterConfig, members: Mapping[str, tuple[str, ...]]
+) -> dict[str, str]:
     """Return where the stack file lists each IAM role, by ARN."""
     keys = {
-        "cluster.admins": choice.admins,
-        "cluster.deployers": choice.deployers,
-        "cluster.viewers": choice.viewers,
-        "cluster.driftDetectors": choice.drift_detectors,
-        "teams[].members": tuple(choice.members),
+        "cluster.admins": cluster.admins,
+        "cluster.deployers": cluster.deployers,
+        "cluster.viewers": cluster.viewers,
+        "cluster.driftDetectors": cluster.drift_detectors,
+        "teams[].members": tuple(members),
     }
     return {arn: key for key, arns in keys.items() for arn in arns}
 
@@ -43,22 +45,26 @@ def role_of(caller: str, roles: Mapping[str, str]) -> str | None:
     )
 
 
-def check_creator(cluster: str, choice: ClusterChoice, provider: pulumi.ProviderResource) -> None:
+def check_creator(
+    cluster: EksClusterConfig,
+    members: Mapping[str, tuple[str, ...]],
+    provider: pulumi.ProviderResource,
+) -> None:
     """Refuse an update that would create the cluster as a role that the stack file lists.
 
     A preview only warns, where the role is an admin: roles of other lists run previews and no updates. Raises
     pulumi.RunError.
     """
     asking = pulumi.InvokeOptions(provider=provider)
-    roles = listed_roles(choice)
+    roles = listed_roles(cluster, members)
     arn = role_of(pulumi_aws.get_caller_identity(opts=asking).arn, roles)
     dry = pulumi.runtime.is_dry_run()
-    if arn is None or (dry and arn not in choice.admins):
+    if arn is None or (dry and arn not in cluster.admins):
         return
-    if cluster in aws_eks.get_clusters(opts=asking).names:
+    if cluster.name in aws_eks.get_clusters(opts=asking).names:
         return
     issue = (
-        f"{roles[arn]}: {arn} is the role of these credentials, which would create the cluster {cluster}; "
+        f"{roles[arn]}: {arn} is the role of these credentials, which would create the cluster {cluster.name}; "
         "EKS makes that role an administrator and refuses a second access entry; "
         "remove it here, or run the first update as another role and add it afterwards"
     )

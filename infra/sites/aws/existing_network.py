@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pulumi
 
 from infra.domain import naming
+from infra.sections.network import VpcConfig
 from infra.sites.aws.efa import EfaSecurityGroup, EfaSecurityGroupArgs
 from infra.sites.aws.outputs import NetworkRecord
 
@@ -17,11 +17,7 @@ class ExistingNetworkArgs:
     """An existing VPC with its own NAT or other egress."""
 
     cluster: str
-    vpc_id: str
-    cidrs: tuple[str, ...]
-    """All CIDR blocks of the VPC, the primary one first."""
-    private_subnets: Mapping[str, str]
-    """Subnet ids by availability zone, at least two zones."""
+    settings: VpcConfig
 
 
 class ExistingNetwork(pulumi.ComponentResource):
@@ -33,14 +29,14 @@ class ExistingNetwork(pulumi.ComponentResource):
         super().__init__(naming.infra_type("AwsExistingNetwork"), name, None, opts)
         efa = EfaSecurityGroup(
             f"{name}-efa",
-            EfaSecurityGroupArgs(cluster=args.cluster, vpc_id=args.vpc_id),
+            EfaSecurityGroupArgs(cluster=args.cluster, vpc_id=args.settings.vpc_id),
             pulumi.ResourceOptions(parent=self),
         )
         self.record = NetworkRecord(
-            vpc_id=args.vpc_id,
-            cidrs=args.cidrs,
-            private_subnets=args.private_subnets,
+            vpc_id=args.settings.vpc_id,
+            cidrs=(args.settings.cidr, *args.settings.secondary_cidrs),
+            private_subnets=args.settings.private_subnets,
             public_subnets={},
             efa_security_group=efa.group_id,
         )
-        self.register_outputs({"vpcId": args.vpc_id})
+        self.register_outputs({"vpcId": args.settings.vpc_id})

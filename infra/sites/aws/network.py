@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any, Final
 
 import pulumi
@@ -14,6 +13,7 @@ import pulumi_aws.ec2 as ec2
 import pulumi_aws.iam as iam
 
 from infra.domain import naming
+from infra.sections.network import MadeNetworkConfig
 from infra.sites.aws import addresses
 from infra.sites.aws.efa import EfaSecurityGroup, EfaSecurityGroupArgs
 from infra.sites.aws.endpoints import ENDPOINTS, Endpoints, EndpointsArgs
@@ -26,15 +26,6 @@ FLOW_LOG_SECONDS: Final = 60
 """Aggregation interval of flow logs in seconds: the shorter of AWS's two, for use during incidents."""
 
 
-class Nat(StrEnum):
-    """NAT gateways of private subnets."""
-
-    SINGLE = "single"
-    """One gateway in the first zone: cheapest; an outage of that zone cuts off all."""
-    PER_ZONE = "per-zone"
-    """One gateway per zone: no traffic between zones, no shared failure."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class NetworkArgs:
     """A VPC that the stack creates."""
@@ -42,15 +33,9 @@ class NetworkArgs:
     cluster: str
     """Name of the cluster in it; subnets are tagged for its load balancers and Karpenter."""
     region: str
-    cidr: str
-    """/16 to /19; see `addresses`."""
-    zones: tuple[str, ...]
-    """2 to 6 names such as us-east-1a. Append only: addresses depend on positions."""
-    nat: Nat
+    settings: MadeNetworkConfig
     account: str
     """12 digits."""
-    flow_log_days: int
-    """Retention of flow logs in days, one of CloudWatch's values."""
     log_key_arn: pulumi.Input[str] | None = None
     """KMS key of the flow logs' group, with `run_log_access.key_statement`. None: CloudWatch's own."""
     endpoint_services: tuple[str, ...] = ENDPOINTS
@@ -67,7 +52,7 @@ class Network(pulumi.ComponentResource):
         self._name = name
         self._args = args
         self._child = pulumi.ResourceOptions(parent=self)
-        plan = addresses.subnets(args.cidr, args.zones)
+        plan = addresses.subnets(args.settings.cidr, args.settings.zones)
         vpc = self._vpc()
         public = self._public_subnets(vpc, plan)
         private, tables = self._private_subnets(vpc, plan, self._gateways(public))
@@ -78,7 +63,7 @@ class Network(pulumi.ComponentResource):
         )
         self.record = NetworkRecord(
             vpc_id=vpc.id,
-            cidrs=(args.cidr,),
+            cidrs=(args.settings.cidr,),
             private_subnets={zone: subnet.id for zone, subnet in private.items()},
             public_subnets={zone: subnet.id for zone, subnet in public.items()},
             efa_security_group=efa.group_id,
@@ -88,7 +73,7 @@ class Network(pulumi.ComponentResource):
     def _vpc(self) -> ec2.Vpc:
         vpc = ec2.Vpc(
             f"{self._name}-vpc",
-            cidr_block=self._args.cidr,
+            cidr_block=self._args.settings.cidr,
             enable_dns_support=True,
             # Required for private DNS names of interface endpoints.
             enable_dns_hostnames=True,
@@ -114,7 +99,7 @@ class Network(pulumi.ComponentResource):
                 cluster=self._args.cluster,
                 region=self._args.region,
                 vpc_id=vpc.id,
-                cidr=self._args.cidr,
+                cidr=self._args.settings.cidr,
                 subnets=tuple(subnet.id for subnet in private.values()),
                 route_tables=tuple(table.id for table in tables),
                 services=self._args.endpoint_services,
@@ -161,7 +146,7 @@ class Network(pulumi.ComponentResource):
     def _gateways(self, public: Mapping[str, ec2.Subnet]) -> dict[str, ec2.NatGateway]:
         """Return the NAT gateway of each zone's private subnet."""
         first = next(iter(public))
-        own = public if self._args.nat is Nat.PER_ZONE else {first: public[first]}
+        own = public if self._args.settings.nat == "per-zone" else {first: public[first]}
         gateways = {}
         for zone, subnet in own.items():
             tags = {"Name": f"{self._args.cluster}-nat-{zone}"}
@@ -217,7 +202,7 @@ class Network(pulumi.ComponentResource):
             f"{self._name}-flows",
             name=flow_log_group(self._args.cluster),
             kms_key_id=self._args.log_key_arn,
-            retention_in_days=self._args.flow_log_days,
+            retention_in_days=self._args.settings.flow_log_days,
             opts=self._child,
         )
         role = iam.Role(

@@ -6,8 +6,6 @@ because loading pulumi_aws takes seconds.
 
 from __future__ import annotations
 
-import dataclasses
-
 import pulumi
 import pulumi_kubernetes as k8s
 
@@ -15,9 +13,11 @@ from infra.domain import naming
 from infra.domain.cluster_target import ClusterTarget
 from infra.domain.pools import Autoscaler, NodePool, Nodes
 from infra.domain.storage import SharedStorage
+from infra.sections.network import ExistingNetworkConfig
+from infra.sections.storage import StorageKind
 from infra.sites.aws import controller_roles, node_health, run_log_access
 from infra.sites.aws.addons import AFTER_NODES, BEFORE_NODES, EFS, FSX, Addon, Addons, AddonsArgs
-from infra.sites.aws.args import AwsStackArgs, EfsChoice, LustreChoice
+from infra.sites.aws.args import AwsStackArgs
 from infra.sites.aws.autoscaling import ClusterAutoscaler, ClusterAutoscalerArgs
 from infra.sites.aws.block_volumes import EBS, BlockVolumes
 from infra.sites.aws.bucket_access import lustre_key_statement, team_buckets
@@ -25,7 +25,7 @@ from infra.sites.aws.buckets import Buckets, BucketsArgs
 from infra.sites.aws.cluster import Cluster, ClusterArgs
 from infra.sites.aws.creator import check_creator
 from infra.sites.aws.elastic_files import EfsStorage, EfsStorageArgs
-from infra.sites.aws.existing_network import ExistingNetwork
+from infra.sites.aws.existing_network import ExistingNetwork, ExistingNetworkArgs
 from infra.sites.aws.identity import TeamIdentity, TeamIdentityArgs
 from infra.sites.aws.karpenter import Karpenter, KarpenterArgs
 from infra.sites.aws.keys import Keys, KeysArgs
@@ -117,9 +117,9 @@ class AwsStack(pulumi.ComponentResource):
 
     def _linked_file_systems(self) -> tuple[Statement, ...]:
         """Return the data key's statements for FSx, which reads and writes the linked buckets."""
-        if not isinstance(self._args.storage, LustreChoice):
+        if self._args.storage.fsx is None:
             return ()
-        site, names = self._args.site, team_buckets(self._args.bucket_prefix)
+        site, names = self._args.site, team_buckets(self._args.buckets.prefix)
         linked = (names.datasets, names.checkpoints)
         return (lustre_key_statement(site.account, site.region, linked),)
 
@@ -129,27 +129,27 @@ class AwsStack(pulumi.ComponentResource):
         return run_log_access.key_statement(site.account, site.region, site.cluster)
 
     def _make_network(self) -> Network | ExistingNetwork:
-        name, wanted = f"{self._name}-network", self._args.network
-        if isinstance(wanted, NetworkArgs):
-            wanted = dataclasses.replace(wanted, log_key_arn=self._keys.data_key_arn)
-            return Network(name, wanted, self._own())
-        return ExistingNetwork(name, wanted, self._own())
+        name, site, network = f"{self._name}-network", self._args.site, self._args.network
+        if isinstance(network, ExistingNetworkConfig):
+            used = ExistingNetworkArgs(cluster=site.cluster, settings=network.existing)
+            return ExistingNetwork(name, used, self._own())
+        wanted = NetworkArgs(
+            cluster=site.cluster,
+            account=site.account,
+            region=site.region,
+            settings=network,
+            log_key_arn=self._keys.data_key_arn,
+        )
+        return Network(name, wanted, self._own())
 
     def _make_cluster(self) -> Cluster:
-        args, choice = self._args, self._args.cluster
+        args = self._args
         wanted = ClusterArgs(
-            name=args.site.cluster,
-            version=choice.version,
+            settings=args.cluster,
             network=self._network,
             key_arn=self._keys.cluster_key_arn,
             log_key_arn=self._keys.data_key_arn,
-            public_cidrs=choice.public_cidrs,
-            admins=choice.admins,
-            deployers=choice.deployers,
-            viewers=choice.viewers,
-            drift_detectors=choice.drift_detectors,
-            members=choice.members,
-            log_retention_days=choice.log_retention_days,
+            members=args.members,
             protect=args.protect,
         )
         return Cluster(f"{self._name}-cluster", wanted, self._own())
@@ -163,18 +163,16 @@ class AwsStack(pulumi.ComponentResource):
 
     def _drivers(self) -> tuple[Addon, ...]:
         """Return the storage drivers that the stack's volumes need."""
-        shared = {LustreChoice: (FSX,), EfsChoice: (EFS,)}.get(type(self._args.storage), ())
+        drivers = {StorageKind.FSX: (FSX,), StorageKind.EFS: (EFS,)}
+        shared = drivers.get(self._args.storage.kind, ())
         return (*shared, EBS) if self._args.block_volumes else shared
 
     def _system_nodes(self, base: pulumi.Resource) -> SystemNodes:
-        choice = self._args.cluster
         wanted = SystemNodesArgs(
             cluster=self._cluster,
             network=self._network,
             data_key_arn=self._keys.data_key_arn,
-            instance_types=choice.system_types,
-            min=choice.system_min,
-            max=choice.system_max,
+            settings=self._args.cluster.system_nodes,
             tags=default_tags(self._args.site),
         )
         return SystemNodes(f"{self._name}-system", wanted, self._own(base))
@@ -234,25 +232,24 @@ class AwsStack(pulumi.ComponentResource):
     def _make_buckets(self) -> Buckets:
         args = self._args
         wanted = BucketsArgs(
-            prefix=args.bucket_prefix,
+            settings=args.buckets,
             account=args.site.account,
             key_arn=self._keys.data_key_arn,
-            old_checkpoint_days=args.old_checkpoint_days,
             protect=args.protect,
         )
         return Buckets(f"{self._name}-buckets", wanted, self._own())
 
     def _storage(self, buckets: Buckets, addons: pulumi.Resource) -> SharedStorage:
-        args, choice = self._args, self._args.storage
+        args, storage = self._args, self._args.storage
         name, opts = f"{self._name}-storage", self._in_cluster(addons)
-        if isinstance(choice, LustreChoice):
+        if storage.fsx:
             lustre = LustreStorageArgs(
                 cluster=args.site.cluster,
                 teams=args.teams,
-                sizes=args.sizes,
-                throughput_per_tib=choice.throughput_per_tib,
+                sizes=storage.sizes,
+                throughput_per_tib=storage.fsx.throughput_per_tib,
                 vpc_id=self._network.vpc_id,
-                subnet_id=self._network.private_subnets[choice.zone],
+                subnet_id=self._network.private_subnets[storage.fsx.zone],
                 cluster_security_group=self._cluster.security_group,
                 key_arn=self._keys.data_key_arn,
                 datasets=buckets.datasets,
@@ -260,10 +257,10 @@ class AwsStack(pulumi.ComponentResource):
                 protect=args.protect,
             )
             return LustreStorage(name, lustre, opts)
-        if isinstance(choice, EfsChoice):
+        if storage.efs:
             efs = EfsStorageArgs(
                 cluster=args.site.cluster,
-                sizes=args.sizes,
+                sizes=storage.sizes,
                 vpc_id=self._network.vpc_id,
                 subnet_ids=self._network.private_subnets,
                 cluster_security_group=self._cluster.security_group,
@@ -271,7 +268,9 @@ class AwsStack(pulumi.ComponentResource):
                 protect=args.protect,
             )
             return EfsStorage(name, efs, opts)
-        return choice
+        named = storage.named_class
+        assert named
+        return named
 
     def _block_volumes(self, addons: pulumi.Resource) -> list[pulumi.Resource]:
         if not self._args.block_volumes:
@@ -307,5 +306,5 @@ class AwsStack(pulumi.ComponentResource):
 def deploy(name: str, args: AwsStackArgs) -> ClusterTarget:
     """Deploy all AWS resources through their own provider."""
     aws = aws_provider(f"{name}-provider", args.site)
-    check_creator(args.site.cluster, args.cluster, aws)
+    check_creator(args.cluster, args.members, aws)
     return AwsStack(name, args, pulumi.ResourceOptions(providers=[aws])).site

@@ -11,6 +11,7 @@ import pulumi_aws.ec2 as ec2
 import pulumi_aws.eks as aws_eks
 
 from infra.domain import naming
+from infra.sections.cluster import SystemNodesConfig
 from infra.sites.aws import machine_images
 from infra.sites.aws.outputs import ClusterRecord, NetworkRecord
 from infra.sites.aws.pool_nodes import group_timeouts
@@ -34,11 +35,7 @@ class SystemNodesArgs:
     network: NetworkRecord
     data_key_arn: pulumi.Input[str]
     """KMS key of root volumes."""
-    instance_types: tuple[str, ...]
-    """x86-64, the preferred one first."""
-    min: int
-    """At least two, in two zones, for DNS to survive the loss of a node."""
-    max: int
+    settings: SystemNodesConfig
     tags: Mapping[str, str] = field(default_factory=dict)
     """Tags of instances and volumes: the provider's default tags do not apply to those that EC2 launches later."""
 
@@ -64,9 +61,11 @@ class SystemNodes(pulumi.ComponentResource):
             subnet_ids=list(args.network.private_subnets.values()),
             ami_type=AMI_TYPE,
             capacity_type="ON_DEMAND",
-            instance_types=list(args.instance_types),
+            instance_types=list(args.settings.instance_types),
             scaling_config=aws_eks.NodeGroupScalingConfigArgs(
-                min_size=args.min, max_size=args.max, desired_size=args.min
+                min_size=args.settings.min,
+                max_size=args.settings.max,
+                desired_size=args.settings.min,
             ),
             labels={naming.POOL: SYSTEM, naming.NODE_TYPE: SYSTEM},
             launch_template=aws_eks.NodeGroupLaunchTemplateArgs(
@@ -77,7 +76,7 @@ class SystemNodes(pulumi.ComponentResource):
             tags={naming.POOL: SYSTEM},
             opts=pulumi.ResourceOptions(
                 parent=self,
-                custom_timeouts=group_timeouts(args.max, UPDATED_AT_ONCE),
+                custom_timeouts=group_timeouts(args.settings.max, UPDATED_AT_ONCE),
                 # The autoscaler, if any, owns the size.
                 ignore_changes=["scalingConfig.desiredSize"],
             ),
