@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.node import shim
+from sandbox.node import egress, shim
 from sandbox.node.handlers import run_exec
 from tests.sandbox import escape_handlers
 from tests.sandbox.conftest import Cluster
@@ -64,6 +64,24 @@ def test_no_handler_runs_in_another_process_that_got_the_pid_of_its_container(ki
     shim.save(str(attempt.path), "run.json", mine | {"pid": other["pid"]})
     assert run_exec(["true"], attempt, 10) == "container: it has ended"
     shim.save(str(attempt.path), "run.json", mine)
+
+
+@pytest.mark.parametrize("user", USERS)
+def test_no_container_has_the_socket_that_leads_to_every_service(kit: Kit, user: str) -> None:
+    place = kit.cluster.state.home / egress.SOCKET
+    assert place.is_socket()
+    script = f"""
+    for root in / /proc/[0-9]*/root/; do
+        test -S "$root{place}" && echo "$root has it"
+    done
+    find / -xdev -name {place.name} 2>/dev/null
+    echo looked
+    """
+    security = {"runAsUser": USERS[user], "runAsGroup": USERS[user]}
+    name = f"socket-{USERS[user]}"
+    kit.run(name, script, securityContext=security)
+    log = kit.log(kit.await_phase(name, "Succeeded"))
+    assert log.split() == ["looked"]
 
 
 def _run(kit: Kit, attempt: HandlerAttempt, script: str, user: str) -> Path:
