@@ -1,7 +1,6 @@
 """A loader that prefetches the next steps in a background thread and copies them to the GPU.
 
-The thread gathers the samples of several steps at once, so that it rarely competes with training for
-the interpreter. For a GPU it copies through pinned memory on its own stream; a step waits for its
+For a GPU it copies through pinned memory on its own stream; a step waits for its
 copy on the device only.
 
 Shapes: B samples of this rank's share of a step, S = sequence_length.
@@ -9,8 +8,8 @@ Shapes: B samples of this rank's share of a step, S = sequence_length.
 
 from __future__ import annotations
 
-import threading
 from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,7 +21,6 @@ from trainer.data.windows import Int64s, Tokens
 
 LOOKUP_SAMPLES: Final = 4096
 """Samples located per call: fewer cost almost as much."""
-JOIN_S: Final = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,47 +41,40 @@ class PrefetchLoader:
     """The training loop's source of samples."""
 
     def __init__(self, sampler: Sampler, plan: PrefetchPlan, device: torch.device) -> None:
-        self._sampler = sampler
-        self._plan = plan
-        self._device = device
+        self._sampler, self._plan, self._device = sampler, plan, device
         self._now = _Reader(sampler, plan)
         """For steps that were not prefetched."""
-        self._changed = threading.Condition()
+        self._ahead = _Reader(sampler, plan)
+        """Of the thread."""
+        self._copier: _Copier | None = None
+        self._thread = ThreadPoolExecutor(1, "feed")
+        self._reads: deque[Future[list[_Ready]]] = deque()
         self._ready: deque[_Ready] = deque()
-        self._next = -1
-        """Samples before the step whose rows come next in `_ready`; -1 before the first."""
-        self._generation = 0
-        """Incremented when the run takes another step than the next: prefetched steps are dropped."""
-        self._reader_generation = 0
-        """Generation that the thread reads for."""
-        self._ended = False
-        """Whether all samples of the run are read."""
-        self._failed: BaseException | None = None
-        self._closed = False
-        self._thread: threading.Thread | None = None
+        """Steps of the last read that are not taken yet."""
+        self._next = self._planned = -1
+        """Samples before the step to take next, and before the first that is not being read."""
 
     def take(self, first: int, count: int) -> torch.Tensor:
         """Return samples first .. first + count - 1 of the run, shape [B, S + 1], dataset dtype.
 
-        The next step's share comes from the prefetched steps; anything else is read synchronously.
+        The next step's share comes from the prefetched steps; anything else is read synchronously. Raises what
+        reading raised in the background.
         """
         step = first - self._plan.share.start
         if count != self._now.size:
             return torch.from_numpy(self._sampler.take(first, count))
-        if self._plan.steps_ahead:
-            with self._changed:
-                if step == self._next:
-                    return self._pop().tensor()
-                self._seek(step + self._plan.step_samples)
-        return self._read_now(step)
+        if step != self._next or not (self._ready or self._reads):
+            return self._read_now(step)
+        if not self._ready:
+            self._ready.extend(self._reads.popleft().result())
+        rows = self._ready.popleft().tensor()
+        self._next += self._plan.step_samples
+        self._read_ahead()
+        return rows
 
     def close(self) -> None:
         """Stop prefetching."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
-        if self._thread:
-            self._thread.join(JOIN_S)
+        self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _read_now(self, step: int) -> torch.Tensor:
         if step != self._now.step:
@@ -91,68 +82,37 @@ class PrefetchLoader:
         rows = self._now.read(1)
         if rows is None:
             raise ValueError(f"no step begins after {step} samples; the run has {self._plan.end}")
+        for read in self._reads:
+            read.cancel()
+        self._reads.clear()
+        self._ready.clear()
+        self._next = self._planned = self._now.step
+        self._read_ahead()
         return torch.from_numpy(rows)
 
-    def _pop(self) -> _Ready:
-        """The next step's rows; the caller holds the lock."""
-        if not self._ready:
-            self._changed.wait_for(lambda: self._ready or self._failed or self._closed)
-            if not self._ready:
-                raise RuntimeError("reading ahead failed") from self._failed
-        ready = self._ready.popleft()
-        self._next += self._plan.step_samples
-        if len(self._ready) == self._plan.steps_ahead // 2:
-            self._changed.notify_all()
-        return ready
+    def _read_ahead(self) -> None:
+        """Have the thread read half of what it may at once, so that it rarely competes with training."""
+        plan = self._plan
+        steps = -(-plan.steps_ahead // 2)
+        while steps and self._planned + plan.step_samples <= plan.end:
+            ahead = (self._planned - self._next) // plan.step_samples
+            if ahead + steps > plan.steps_ahead:
+                return
+            self._reads.append(self._thread.submit(self._read, self._planned, steps))
+            self._planned += steps * plan.step_samples
 
-    def _seek(self, step: int) -> None:
-        """Prefetch from this step on; the caller holds the lock."""
-        self._ready.clear()
-        self._next = step
-        self._generation += 1
-        self._changed.notify_all()
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="feed", daemon=True)
-            self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            reader = _Reader(self._sampler, self._plan)
-            copier = _Copier(self._device) if self._device.type == "cuda" else None
-            while (steps := self._wait_for_work(reader)) is not None:
-                generation, size = self._reader_generation, len(self._plan.share)
-                found = reader.read(steps)
-                ready: list[_Ready] = []
-                if found is not None:
-                    rows, copied = torch.from_numpy(found), None
-                    if copier:
-                        rows, copied = copier.copy(rows)
-                    ready = [_Ready(part, copied) for part in torch.split(rows, size)]
-                with self._changed:
-                    if generation == self._generation:
-                        self._ready.extend(ready)
-                        self._ended = not ready
-                        self._changed.notify_all()
-        except BaseException as error:  # raised by the step that waits for it
-            with self._changed:
-                self._failed = error
-                self._changed.notify_all()
-
-    def _wait_for_work(self, reader: _Reader) -> int | None:
-        """Return the number of steps to read now; None to end."""
-        with self._changed:
-            self._changed.wait_for(self._is_work)
-            if self._closed:
-                return None
-            if self._reader_generation != self._generation:
-                self._reader_generation, self._ended = self._generation, False
-                reader.seek(self._next)
-            return self._plan.steps_ahead - len(self._ready)
-
-    def _is_work(self) -> bool:
-        if self._closed or self._reader_generation != self._generation:
-            return True
-        return not self._ended and len(self._ready) <= self._plan.steps_ahead // 2
+    def _read(self, step: int, steps: int) -> list[_Ready]:
+        """Return the rows of steps; in the thread."""
+        if step != self._ahead.step:
+            self._ahead.seek(step)
+        found = self._ahead.read(steps)
+        if found is None:
+            return []
+        rows, copied = torch.from_numpy(found), None
+        if self._device.type == "cuda":
+            self._copier = self._copier or _Copier(self._device)
+            rows, copied = self._copier.copy(rows)
+        return [_Ready(part, copied) for part in torch.split(rows, self._ahead.size)]
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ class Watched(Sampler):
     def gather(self, places_B: Int64s) -> Tokens:
         if self.broken:
             raise OSError(5, "Input/output error")
-        if threading.current_thread().name == "feed":
+        if threading.current_thread().name.startswith("feed"):
             assert self.gate.wait(PATIENCE_S)
         with self.changed:
             self.gathered += len(places_B)
@@ -137,10 +137,9 @@ def test_what_fails_in_the_background_fails_the_step_that_needs_it(
     reading.take(0, BATCH)
     order.wait_until_gathered(3 * BATCH)
     order.broken = True
-    with pytest.raises(RuntimeError, match="reading ahead failed") as caught:
+    with pytest.raises(OSError, match="Input/output"):
         for step in range(1, 5):
             reading.take(step * BATCH, BATCH)
-    assert isinstance(caught.value.__cause__, OSError)
 
 
 def test_rows_keep_the_type_of_the_dataset(order: Watched, feeds: list[PrefetchLoader]) -> None:
