@@ -13,7 +13,7 @@ from trainer.evaluation import Evaluator, to_device
 from trainer.export import check_export
 from trainer.loop import Run
 from trainer.metrics.progress import ProgressDisplay
-from trainer.optimizer import adamw
+from trainer.optimizer import make_optimizer
 from trainer.parallel import build
 from trainer.parallel.world import World
 from trainer.preflight import RunRequest
@@ -65,7 +65,7 @@ def make_run(
     order, evaluator = open_data(request)
     random_state.seed_all(config.seed)
     network = build.build_network(config, world, request.corpus.index.vocab_size)
-    optimizer = adamw(network.unwrapped, config)
+    optimizer = make_optimizer(network.unwrapped, config.optimizer)
     progress = initial_progress(request, order)
     random_state.seed_all(config.seed + 1_000_003 * (world.rank // world.layout.tensor))
     saver = make_checkpointer(request, world, network.unwrapped, optimizer)

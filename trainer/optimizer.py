@@ -1,17 +1,40 @@
-"""AdamW."""
+"""The optimizer: its settings, parameter groups and state. Another one is a change of this file only."""
 
 from __future__ import annotations
 
-import torch
+from typing import TYPE_CHECKING
 
-from trainer import eager
-from trainer.checkpoint import contents
-from trainer.config.settings import TrainerConfig
+from trainer.section import Count, Positive, PositiveOrZero, Section, Share
+
+if TYPE_CHECKING:  # the configuration is read without torch
+    import torch
 
 
-def adamw(network: torch.nn.Module, config: TrainerConfig) -> torch.optim.Optimizer:
-    """Return AdamW with initialized state and weight decay on matrices only."""
-    settings = config.optimizer
+class OptimizerConfig(Section):
+    """AdamW. Weight decay applies to matrices only, not to norms."""
+
+    learning_rate: Positive = 1e-3
+    """Peak learning rate."""
+    scale_learning_rate: Count | None = None
+    """Samples per step for which `learning_rate` was tuned: the peak is scaled linearly to
+    `batch.global_samples`; null: not scaled."""
+    beta1: Share = 0.9
+    """Decay rate of the first moment."""
+    beta2: Share = 0.95
+    """Decay rate of the second moment."""
+    epsilon: Positive = 1e-8
+    """Term added to the denominator for numerical stability."""
+    weight_decay: PositiveOrZero = 0.1
+    """Decoupled weight decay coefficient."""
+    clip_norm: Positive = 1.0
+    """Gradients are scaled down to this global 2-norm."""
+
+
+def make_optimizer(network: torch.nn.Module, settings: OptimizerConfig) -> torch.optim.Optimizer:
+    """Return the optimizer of this rank's parameters, with the state that its first step would create."""
+    from trainer import eager
+    from trainer.checkpoint import contents
+
     matrices = [p for p in network.parameters() if p.ndim >= 2]
     others = [p for p in network.parameters() if p.ndim < 2]
     with eager.without_compiler():

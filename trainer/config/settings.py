@@ -1,4 +1,7 @@
-"""The settings: type, bounds, default, unit and meaning of each; rules.py has what holds between them."""
+"""The settings: type, bounds, default, unit and meaning of each; rules.py has what holds between them.
+
+Those of the optimizer are in trainer/optimizer.py, beside what they set.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,11 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import Field
 
+from trainer.optimizer import OptimizerConfig
 from trainer.parallel.layout import Layout, ModelShape
+from trainer.section import AS_NUMBER, Count, CountOrZero, Flag, Positive, Section, Share, Text
 from trainyard.contract import LATEST, START_TIMEOUT_S
 
 CONFIG_FILE: Final = "config.json"
@@ -18,39 +23,9 @@ CONFIG_FILE: Final = "config.json"
 DEFAULT_INTERVAL_S: Final = 600.0
 """By time, because steps take from milliseconds to minutes and a loss costs time."""
 GPU_PREFETCH_STEPS: Final = 8
-_BITS: Final = 64
-"""Of whole numbers in torch and in files, with their sign."""
 
 
-def _number(value: Any) -> Any:
-    """Return `1e-3`, which YAML 1.1 reads as text, as a number. Raises ValueError beyond 64 bits."""
-    if isinstance(value, str) and "e" in value.lower():
-        try:
-            return float(value)
-        except ValueError:
-            return value
-    if isinstance(value, int) and value.bit_length() >= _BITS:
-        raise ValueError(f"must be a number of less than {_BITS} bits")
-    return value
-
-
-_READ: Final = BeforeValidator(_number)
-Count = Annotated[int, Field(strict=True, gt=0), _READ]
-CountOrZero = Annotated[int, Field(strict=True, ge=0), _READ]
-Positive = Annotated[float, Field(strict=True, allow_inf_nan=False, gt=0), _READ]
-PositiveOrZero = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=0), _READ]
-Share = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=0, lt=1), _READ]
-Text = Annotated[str, Field(strict=True)]
-Flag = Annotated[bool, Field(strict=True)]
-
-
-class _Section(BaseModel):
-    """Base of all sections: unknown keys are errors, and nothing changes after the file was read."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
-
-
-class ModelConfig(_Section):
+class ModelConfig(Section):
     """A causal language model, its parameters in float32: Llama of this shape, or a folder's."""
 
     path: Text = ""
@@ -62,7 +37,7 @@ class ModelConfig(_Section):
     ignore_tensors: tuple[Text, ...] = ()
     """Tensors in the weights of `path` that the model has not and that need not be read: glob patterns such as
     `mtp.*`. Others without a place in the model are refused."""
-    vocab_size: Annotated[int, Field(strict=True, ge=257), _READ] = 264
+    vocab_size: Annotated[int, Field(strict=True, ge=257), AS_NUMBER] = 264
     """Tokens the model knows; at least the dataset's (257: bytes and a document boundary)."""
     hidden_size: Count = 128
     """Width of the residual stream; a multiple of `heads`."""
@@ -104,7 +79,7 @@ SHAPE_FIELDS: Final = [
 """Settings that a folder's config.json replaces."""
 
 
-class ParallelConfig(_Section):
+class ParallelConfig(Section):
     """Ranks per dimension. The defaults replicate the model on every rank (DDP)."""
 
     replicate: Count | None = None
@@ -136,7 +111,7 @@ class ParallelConfig(_Section):
         )
 
 
-class PrecisionConfig(_Section):
+class PrecisionConfig(Section):
     """Number formats. Parameters and optimizer state are always float32."""
 
     compute: Literal["float32", "bfloat16", "float16"] = "float32"
@@ -146,7 +121,7 @@ class PrecisionConfig(_Section):
     """Format of gradients while they are summed over the ranks of `parallel.shard`."""
 
 
-class BlocksConfig(_Section):
+class BlocksConfig(Section):
     """How each of the model's blocks is run."""
 
     recompute: Flag = False
@@ -156,7 +131,7 @@ class BlocksConfig(_Section):
     """torch.compile each block once; they share one compilation. The first step takes longer."""
 
 
-class SourceConfig(_Section):
+class SourceConfig(Section):
     """One more dataset that is mixed in."""
 
     path: Text
@@ -167,7 +142,7 @@ class SourceConfig(_Section):
     """Its share of the samples, against `data.weight` and the other sources'."""
 
 
-class DataConfig(_Section):
+class DataConfig(Section):
     """Datasets, and how they are divided into samples."""
 
     path: Text = ""
@@ -221,7 +196,7 @@ class DataConfig(_Section):
         return (self.weight, *(source.weight for source in self.sources))
 
 
-class BatchConfig(_Section):
+class BatchConfig(Section):
     """Samples per optimizer step. The global batch does not change with the world size."""
 
     global_samples: Count = 32
@@ -235,7 +210,7 @@ class BatchConfig(_Section):
         return None if left else passes
 
 
-class GroupsConfig(_Section):
+class GroupsConfig(Section):
     """Elastic replica groups: processes or gangs. Every loss is the same for any number of groups."""
 
     min: Count = 1
@@ -256,27 +231,7 @@ class GroupsConfig(_Section):
         return self.max > 0
 
 
-class OptimizerConfig(_Section):
-    """AdamW. Weight decay applies to matrices only, not to norms."""
-
-    learning_rate: Positive = 1e-3
-    """Peak learning rate."""
-    scale_learning_rate: Count | None = None
-    """Samples per step for which `learning_rate` was tuned: the peak is scaled linearly to
-    `batch.global_samples`; null: not scaled."""
-    beta1: Share = 0.9
-    """Decay rate of the first moment."""
-    beta2: Share = 0.95
-    """Decay rate of the second moment."""
-    epsilon: Positive = 1e-8
-    """Term added to the denominator for numerical stability."""
-    weight_decay: PositiveOrZero = 0.1
-    """Decoupled weight decay coefficient."""
-    clip_norm: Positive = 1.0
-    """Gradients are scaled down to this global 2-norm."""
-
-
-class ScheduleConfig(_Section):
+class ScheduleConfig(Section):
     """Learning rate over the run: linear warm-up, then the named decay to the last step."""
 
     kind: Literal["cosine", "linear", "constant"] = "cosine"
@@ -287,7 +242,7 @@ class ScheduleConfig(_Section):
     """Learning rate at the last step, as a fraction of the peak; ignored by `constant`."""
 
 
-class EvaluationConfig(_Section):
+class EvaluationConfig(Section):
     """Loss on the held-out files, also measured at the end of the run."""
 
     every_steps: Count | None = 50
@@ -296,7 +251,7 @@ class EvaluationConfig(_Section):
     """Samples, spread evenly over the held-out files; all of them when there are fewer."""
 
 
-class CheckpointConfig(_Section):
+class CheckpointConfig(Section):
     """When checkpoints are written and which are kept. One is always written at the end."""
 
     every_steps: Count | None = None
@@ -322,7 +277,7 @@ class CheckpointConfig(_Section):
         return by_default if self.every_seconds is None else self.every_seconds
 
 
-class ReportConfig(_Section):
+class ReportConfig(Section):
     """Progress lines, Prometheus and MLflow; metrics.jsonl always has every step."""
 
     every_seconds: Positive = 5.0
@@ -330,7 +285,7 @@ class ReportConfig(_Section):
     metric_lines_every: Count | None = None
     """Steps between lines `trainyard-metric {...}` on standard output, which `trainyard sweep` reads; the last
     step and evaluations are always among them. null: none."""
-    prometheus_port: Annotated[int, Field(strict=True, ge=1, le=65535), _READ] | None = None
+    prometheus_port: Annotated[int, Field(strict=True, ge=1, le=65535), AS_NUMBER] | None = None
     """Port on which the leading rank serves /metrics, 1 to 65535; null: none. On the platform every run
     uses the platform's port, and this must be absent."""
     prometheus_address: Text = "127.0.0.1"
@@ -342,7 +297,7 @@ class ReportConfig(_Section):
     """Experiment of the MLflow run; created if it does not exist."""
 
 
-class TrainerConfig(_Section):
+class TrainerConfig(Section):
     """All settings of a run."""
 
     steps: Count

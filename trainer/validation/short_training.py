@@ -61,12 +61,12 @@ def trainer_settings(world_size: int) -> dict[str, Any]:
 def train(config: TrainerConfig, world: World) -> TrainingResult:
     """Train STEPS steps; all ranks call it."""
     # Late import: other checks do not load transformers.
-    from trainer.optimizer import adamw
+    from trainer.optimizer import make_optimizer
     from trainer.parallel import build
 
     torch.manual_seed(config.seed)
     network = build.build_network(config, world, _VOCABULARY)
-    optimizer = adamw(network.unwrapped, config)
+    optimizer = make_optimizer(network.unwrapped, config.optimizer)
     network.init_weights()
     losses: list[float] = []
     begun = time.perf_counter()
