@@ -15,6 +15,7 @@ resharded, but random generators keep the state they had at start.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
@@ -42,7 +43,7 @@ class Checkpointer:
     def __init__(
         self,
         model: torch.nn.Module,
-        optimizer: torch.optim.Optimizer,
+        optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
         *,
         every: int,
         **others: Stateful,
