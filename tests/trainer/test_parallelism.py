@@ -241,7 +241,7 @@ MOVES: dict[str, list[tuple[int, dict[str, int]]]] = {
     "divisions": [
         (2, {"shard": 2}),
         (1, {}),
-        (4, {"shard": 4}),
+        (4, {"replicate": 2, "shard": 2}),
         (4, {"shard": 2, "tensor": 2}),
         (2, {"pipeline": 2}),
     ],
