@@ -80,7 +80,8 @@ def join(encoded: Any, given: Any, find: Callable[[str, str], torch.Tensor]) -> 
         return find(group, name)
     if kind == "dict":
         known = given if isinstance(given, Mapping) else {}
-        kept = {key: one for key, one in known.items() if key not in {key for key, _ in inner}}
+        stored = {key for key, _ in inner}
+        kept = {key: one for key, one in known.items() if key not in stored}
         return kept | {
             key: join(one, known.get(key), find) for key, one in inner if not known or key in known
         }
