@@ -35,18 +35,13 @@ from infra.sections.cluster import ExistingClusterConfig
 from infra.sections.logs import CloudWatchConfig
 from infra.sections.observability import ObservabilityConfig
 from infra.sections.storage import StorageKind
-from infra.sections.teams import members
-from infra.sections.teams.model import TeamConfig, queue_teams
+from infra.sections.teams import TeamConfig
 from infra.sections.types import repository_of
 from infra.sites.aws import run_log_access
 from infra.sites.aws.bucket_access import team_buckets
 from infra.sites.simulated.node_pools import SimulatedNodePoolsArgs
 from infra.sites.simulated.storage import SimulatedStorageArgs
-from infra.tenancy.admission import AdmissionPoliciesArgs
-from infra.tenancy.admission.caps import Caps, DevCaps
-from infra.tenancy.limits import Quota
-from infra.tenancy.restore_drill import RestoreDrill
-from infra.tenancy.results_copy import ResultsCopy
+from infra.tenancy.admission import AdmissionPoliciesArgs, caps
 from infra.tenancy.shared_view import SharedViewArgs
 from infra.tenancy.team import TeamArgs
 from infra.validation.component import ValidationArgs
@@ -270,7 +265,7 @@ def queues(config: StackConfig) -> QueuesArgs:
     return QueuesArgs(
         cohort=config.cohort,
         pools=tuple(pool for pool in config.pools if pool.workload is Workload.GPU_TRAINING),
-        teams=queue_teams(config.teams),
+        teams=platform_record.queue_teams(config.teams),
         gang_scale_up=config.autoscaler is Autoscaler.CLUSTER_AUTOSCALER,
         placeholder=_placeholder(config),
     )
@@ -298,17 +293,9 @@ def teams(
     scheduler, cloud = backend(config.scheduler), platform_record.cloud(config)
     return {
         team.name: TeamArgs(
-            team=team.name,
-            tier=team.tier,
+            team=team,
             signed_images=config.signatures is not None,
-            quota=Quota(
-                cpu=team.quota.cpu,
-                memory=team.quota.memory,
-                gpus=team.quota.gpus,
-                objects=team.quota.objects,
-            ),
             caps=_caps(team, platform),
-            groups=members.groups(team),
             run_page=config.run_page is not None,
             costs=config.costs is not None,
             steering=config.steering is not None,
@@ -317,10 +304,11 @@ def teams(
             protect_volumes=config.protected,
             egress_cidrs=config.egress_cidrs,
             node_services=cloud.node_services if cloud else (),
-            secrets=tuple(secret.secret for secret in team.secrets),
             secret_store=cloud.secret_store(team.name) if cloud else None,
-            restore_drill=_restore_drill(config, team, images),
-            results_copy=_results_copy(config, team, images),
+            drill_image=_drill_image(team, images),
+            results_image=_results_image(config, team, images),
+            results_store=_results_store(config, team),
+            cpu_pool=platform.cpu_pool.name if platform.cpu_pool else None,
             cluster_queue=cluster_queues.get(team.name),
             pod_groups=scheduler.pod_group_api,
             queue_holds_quota=scheduler.has_queues and not scheduler.holds_pods_back,
@@ -330,31 +318,16 @@ def teams(
     }
 
 
-def _caps(team: TeamConfig, platform: Platform) -> Caps:
+def _caps(team: TeamConfig, platform: Platform) -> dict[str, str]:
     priced = [(pool, prices.per_node(pool)) for pool in platform.gpu_pools(team.name)]
-    per_hour = [usd for _, usd in priced]
-    of_gpus = [usd / pool.gpus_per_node for pool, usd in priced if usd is not None]
-    dev = team.caps.dev_pods
-    return Caps(
-        nodes=team.caps.nodes,
-        hours=team.caps.hours,
-        usd=team.caps.usd,
-        usd_per_node_hour=max((usd for usd in per_hour if usd is not None), default=None),
-        dev=DevCaps(
-            number=dev.number,
-            gpus=dev.gpus,
-            hours=team.caps.hours if dev.hours is None else dev.hours,
-            usd=team.caps.usd if dev.usd is None else dev.usd,
-            usd_per_gpu_hour=max(of_gpus, default=None),
-        ),
-    )
+    nodes = [usd for _, usd in priced if usd is not None]
+    gpus = [usd / pool.gpus_per_node for pool, usd in priced if usd is not None]
+    return caps.cap_annotations(team.caps, max(nodes, default=None), max(gpus, default=None))
 
 
 def shared_view(config: StackConfig) -> SharedViewArgs:
     """Return the teams that may read the cluster and its queues."""
-    own = {
-        name for team in config.teams for names in members.groups(team).values() for name in names
-    }
+    own = {name for team in config.teams for names in team.groups.values() for name in names}
     return SharedViewArgs(
         teams=tuple(team.name for team in config.teams), groups=tuple(sorted(own))
     )
@@ -376,27 +349,22 @@ def admission(config: StackConfig) -> AdmissionPoliciesArgs:
     )
 
 
-def _restore_drill(
-    config: StackConfig, team: TeamConfig, images: Mapping[str, str]
-) -> RestoreDrill | None:
-    section = team.restore_drill
-    if not section.wanted(team.tier, has_image=section.image in images):
-        return None
-    return section.drill(images.get(section.image, section.image), _cpu_pool(config))
+def _drill_image(team: TeamConfig, images: Mapping[str, str]) -> str:
+    drill = team.restore_drill
+    wanted = drill.wanted(team.tier, has_image=drill.image in images)
+    return images.get(drill.image, drill.image) if wanted else ""
 
 
-def _results_copy(
-    config: StackConfig, team: TeamConfig, images: Mapping[str, str]
-) -> ResultsCopy | None:
-    section, aws = team.results, config.on_aws
-    exported = config.storage.kind is StorageKind.FSX
-    if not section.wanted(
-        exported=exported, own_bucket=aws is not None, has_image=section.image in images
-    ):
-        return None
-    store = f"s3://{team_buckets(aws.buckets.prefix).checkpoints}/{team.name}" if aws else ""
-    return team.results_copy(images.get(section.image, section.image), store, _cpu_pool(config))
+def _results_image(config: StackConfig, team: TeamConfig, images: Mapping[str, str]) -> str:
+    results = team.results
+    wanted = results.wanted(
+        exported=config.storage.kind is StorageKind.FSX,
+        own_bucket=config.eks is not None,
+        has_image=results.image in images,
+    )
+    return images.get(results.image, results.image) if wanted else ""
 
 
-def _cpu_pool(config: StackConfig) -> str | None:
-    return next((pool.name for pool in config.pools if pool.workload is Workload.CPU), None)
+def _results_store(config: StackConfig, team: TeamConfig) -> str:
+    on = config.on_aws
+    return f"s3://{team_buckets(on.buckets.prefix).checkpoints}/{team.name}" if on else ""

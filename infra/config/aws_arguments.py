@@ -10,7 +10,7 @@ from infra.config import add_ons, arguments, platform_record
 from infra.config.model import OnAws, StackConfig
 from infra.domain.pools import Nodes
 from infra.sections.cluster import support_warning
-from infra.sections.teams.members import access_groups
+from infra.sections.teams import access_groups
 from infra.sites.aws.args import AwsStackArgs
 from infra.sites.aws.imds_sidecar import MetadataAccess
 from infra.sites.aws.provider import ProviderArgs

@@ -29,7 +29,7 @@ from infra.sections.scheduler import GangTimeoutsConfig
 from infra.sections.signatures import SignaturesConfig
 from infra.sections.steering import SteeringConfig
 from infra.sections.storage import BucketsConfig, StorageConfig
-from infra.sections.teams.model import TeamConfig
+from infra.sections.teams import TeamConfig
 from infra.sections.types import (
     Cidr,
     DnsLabel,

@@ -2,21 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from infra.domain import naming
 from infra.kubernetes.objects import Manifest, metadata
-
-
-@dataclass(frozen=True, kw_only=True)
-class Quota:
-    """Most that a namespace may request at once (Kubernetes quantities)."""
-
-    cpu: str
-    memory: str
-    gpus: int
-    objects: int = 5000
-    """ConfigMaps, Services and Jobs, each kind by itself."""
+from infra.sections.teams import QuotaConfig
 
 
 def _counts(objects: int) -> dict[str, str]:
@@ -25,7 +13,7 @@ def _counts(objects: int) -> dict[str, str]:
     return {f"count/{kind}": str(objects) for kind in ("configmaps", "services", "jobs.batch")}
 
 
-def resource_quota(team: str, quota: Quota, *, of_pods: bool = True) -> Manifest:
+def resource_quota(team: str, quota: QuotaConfig, *, of_pods: bool = True) -> Manifest:
     """Return a hard limit that also holds for pods that were never queued.
 
     Without `of_pods` it does not limit CPU, memory or GPUs: it counts pending pods, so where waiting runs have

@@ -7,11 +7,11 @@ an alert (kube_job_failed).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Final
 
 from infra.domain import quantity
 from infra.kubernetes.objects import Manifest
+from infra.sections.teams import RestoreDrillConfig
 from infra.tenancy import scheduled
 
 NAME: Final = "restore-drill"
@@ -23,46 +23,30 @@ OVERHEAD: Final = 1024**3
 """Bytes that a restore needs besides the checkpoint: torch in memory, a manifest on disk."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class RestoreDrill:
-    """Settings of a team's restore drill."""
+def cron_job(
+    team: str, drill: RestoreDrillConfig, image: str, node_selector: Mapping[str, str]
+) -> Manifest:
+    """Return the CronJob; `kubectl get cronjob restore-drill` shows when it last ran.
 
-    image: str
-    """The trainer's, by digest."""
-    schedule: str
-    """Five cron fields, in UTC."""
-    runs: int
-    """Number of runs, those that saved last."""
-    largest: int
-    """Bytes; a larger checkpoint is read and verified but not restored."""
-    stores: tuple[str, ...] = ()
-    """Further locations: s3://BUCKET/PREFIX with a folder per run."""
-    node_selector: Mapping[str, str] = field(default_factory=dict)
-    """Node selector; never a GPU node, whose taint the pod does not tolerate."""
-
-    @property
-    def memory(self) -> int:
-        """Bytes of memory, and of scratch space, that the pod requests."""
-        return self.largest + OVERHEAD
-
-
-def cron_job(team: str, drill: RestoreDrill) -> Manifest:
-    """Return the CronJob; `kubectl get cronjob restore-drill` shows when it last ran."""
+    `image`: the trainer's, by digest. `node_selector`: never a GPU node, whose taint the pod does not tolerate.
+    """
+    largest = quantity.bytes_(drill.largest)
+    memory = quantity.memory(largest + OVERHEAD)
     job = scheduled.Scheduled(
         name=NAME,
         container=CONTAINER,
-        image=drill.image,
+        image=image,
         schedule=drill.schedule,
         command=[
             *("python", "-m", "trainer.drills", scheduled.CHECKPOINTS_MOUNT, *drill.stores),
             *("--scratch", _SCRATCH_MOUNT),
-            *("--newest", str(drill.runs), "--largest", str(drill.largest)),
+            *("--newest", str(drill.runs), "--largest", str(largest)),
         ],
-        resources={"cpu": "1", "memory": quantity.memory(drill.memory)},
+        resources={"cpu": "1", "memory": memory},
         volumes=[
-            {"name": "scratch", "emptyDir": {"sizeLimit": quantity.memory(drill.memory)}},
+            {"name": "scratch", "emptyDir": {"sizeLimit": memory}},
         ],
         mounts=[{"name": "scratch", "mountPath": _SCRATCH_MOUNT}],
-        node_selector=drill.node_selector,
+        node_selector=node_selector,
     )
     return scheduled.cron_job(team, job)

@@ -7,11 +7,11 @@ failed, too. A failed Job raises an alert (kube_job_failed).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Final
 
 from infra.domain import naming
 from infra.kubernetes.objects import Manifest
+from infra.sections.teams import TeamConfig
 from infra.tenancy import scheduled
 
 CONTAINER: Final = "copy"
@@ -21,38 +21,35 @@ _DEADLINE_S: Final = 24 * 3600
 """The first copy of a volume with terabytes takes hours."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ResultsCopy:
-    """Where a team's results are copied to, and when."""
+def cron_job(
+    team: TeamConfig, image: str, store: str, node_selector: Mapping[str, str]
+) -> Manifest:
+    """Return the CronJob; `kubectl get cronjob results-copy` shows when it last ran.
 
-    image: str
-    """The trainer's, by digest."""
-    schedule: str
-    """Five cron fields, in UTC."""
-    store: str
-    """s3://BUCKET/PREFIX; a folder per run is below it."""
-    secret: str = ""
-    """Secret of the team with the credentials; empty: the role of the team's service account."""
-    variables: tuple[str, ...] = ()
-    """Environment variables of that secret."""
-    node_selector: Mapping[str, str] = field(default_factory=dict)
-
-
-def cron_job(team: str, copy: ResultsCopy) -> Manifest:
-    """Return the CronJob; `kubectl get cronjob results-copy` shows when it last ran."""
+    `image`: the trainer's, by digest. `store`: s3://BUCKET/PREFIX, where the team names none; a folder per run is
+    below it. Without a Secret of its own the job has the role of the team's service account.
+    """
+    copy = team.results
+    variables = next((one.env for one in team.secrets if one.name == copy.secret_name), ())
     job = scheduled.Scheduled(
         name=naming.RESULTS_COPY,
         container=CONTAINER,
-        image=copy.image,
+        image=image,
         schedule=copy.schedule,
-        command=["python", "-m", "trainer.results", scheduled.CHECKPOINTS_MOUNT, copy.store],
+        command=[
+            "python",
+            "-m",
+            "trainer.results",
+            scheduled.CHECKPOINTS_MOUNT,
+            copy.store or store,
+        ],
         resources=_RESOURCES,
         env=[
-            {"name": key, "valueFrom": {"secretKeyRef": {"name": copy.secret, "key": key}}}
-            for key in copy.variables
+            {"name": key, "valueFrom": {"secretKeyRef": {"name": copy.secret_name, "key": key}}}
+            for key in variables
         ],
-        node_selector=copy.node_selector,
+        node_selector=node_selector,
         starts_late_s=300,
         deadline_s=_DEADLINE_S,
     )
-    return scheduled.cron_job(team, job)
+    return scheduled.cron_job(team.name, job)

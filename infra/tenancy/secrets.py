@@ -6,12 +6,12 @@ writes it from a store.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from infra.domain import naming
 from infra.kubernetes.objects import Manifest, metadata
+from infra.sections.teams import TeamSecretConfig
 
 API: Final = naming.EXTERNAL_SECRETS_API
 
@@ -20,19 +20,6 @@ STORE: Final = "team"
 
 REFRESH: Final = "1h0m0s"
 """Refresh interval. A started run keeps the value that it got."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TeamSecret:
-    """One Secret of a team's namespace."""
-
-    name: str
-    env: tuple[str, ...]
-    """Its keys, which are also the names of a run's environment variables."""
-    remote_key: str | None = None
-    """Name of its source in the store; None: the Secret exists already."""
-    store: str | None = None
-    """A ClusterSecretStore; None: the team's own store."""
 
 
 def store(team: str, provider: Mapping[str, Any]) -> Manifest:
@@ -45,7 +32,7 @@ def store(team: str, provider: Mapping[str, Any]) -> Manifest:
     }
 
 
-def external_secret(team: str, secret: TeamSecret) -> Manifest:
+def external_secret(team: str, secret: TeamSecretConfig) -> Manifest:
     """Return the ExternalSecret: each key is the property of the same name of the remote secret."""
     if secret.store:
         source = {"kind": "ClusterSecretStore", "name": secret.store}
@@ -76,7 +63,7 @@ def _metadata(team: str, name: str) -> Manifest:
 
 
 def manifests(
-    team: str, secrets: tuple[TeamSecret, ...], provider: Mapping[str, Any] | None
+    team: str, secrets: Sequence[TeamSecretConfig], provider: Mapping[str, Any] | None
 ) -> list[Manifest]:
     """Return External Secrets' objects, the store first; none for Secrets that exist already."""
     remote = [secret for secret in secrets if secret.remote_key]

@@ -12,6 +12,7 @@ from infra.domain import naming
 from infra.domain.storage import TeamVolumes
 from infra.domain.tier import RESEARCH
 from infra.kubernetes.objects import KubernetesObject, Manifest, metadata
+from infra.sections.teams import TeamConfig
 from infra.tenancy import (
     access,
     limits,
@@ -21,28 +22,21 @@ from infra.tenancy import (
     secrets,
     volumes,
 )
-from infra.tenancy.admission.caps import NO_CAPS, Caps
-from infra.tenancy.restore_drill import RestoreDrill
-from infra.tenancy.results_copy import ResultsCopy
-from infra.tenancy.secrets import TeamSecret
 
 
 @dataclass(frozen=True, kw_only=True)
 class TeamArgs:
     """One team; see the stack file's `teams` and `storage`."""
 
-    team: str
-    tier: str = RESEARCH.name
+    team: TeamConfig
     signed_images: bool = False
     """Images without an accepted signature are rejected; see infra/addons/signatures.py."""
-    quota: limits.Quota
     volumes: TeamVolumes
     protect_volumes: bool = False
     """Protect claims and namespace from deletion, and keep them when they are removed from the program."""
     egress_cidrs: tuple[str, ...] = ()
     node_services: tuple[str, ...] = ()
     """Addresses of services on its node that a pod may reach; see `Cloud.node_services`."""
-    secrets: tuple[TeamSecret, ...] = ()
     secret_store: Mapping[str, Any] | None = None
     """Provider of the team's SecretStore; None: the cloud has none."""
     cluster_queue: pulumi.Resource | None
@@ -51,14 +45,16 @@ class TeamArgs:
     """The scheduler's queue limits the resources of the team's pods, so the namespace's quota does not."""
     pod_groups: str = ""
     """API group of the runs' PodGroups; empty: runs have none."""
-    restore_drill: RestoreDrill | None = None
-    """None: no restore drill."""
-    results_copy: ResultsCopy | None = None
-    """None: the team's results are not copied."""
-    caps: Caps = NO_CAPS
-    """Caps of one run that a member submits, and of dev pods."""
-    groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Groups of the identity provider by role, such as `researcher`, besides the platform's own."""
+    drill_image: str = ""
+    """Image of its restore drill, by digest; empty: it has none."""
+    results_image: str = ""
+    """Image of the copies of its results, by digest; empty: they are not copied."""
+    results_store: str = ""
+    """s3://BUCKET/PREFIX, where the team names none."""
+    cpu_pool: str | None = None
+    """Pool of these jobs; None: the scheduler chooses."""
+    caps: Mapping[str, str] = field(default_factory=dict)
+    """Annotations of the namespace; see `admission.caps.cap_annotations`."""
     run_page: bool = False
     """Whether the run page in the cluster reads the team's runs."""
     costs: bool = False
@@ -72,7 +68,11 @@ class TeamArgs:
 
 
 def namespace(
-    team: str, tier: str = RESEARCH.name, *, signed: bool = False, capped: Caps = NO_CAPS
+    team: str,
+    tier: str = RESEARCH.name,
+    *,
+    signed: bool = False,
+    capped: Mapping[str, str] | None = None,
 ) -> Manifest:
     """Return the namespace; admission policies read the team's facts from its labels.
 
@@ -88,9 +88,7 @@ def namespace(
     return {
         "apiVersion": "v1",
         "kind": "Namespace",
-        "metadata": metadata(
-            naming.namespace(team), labels=labels, annotations=capped.annotations()
-        ),
+        "metadata": metadata(naming.namespace(team), labels=labels, annotations=capped),
     }
 
 
@@ -124,10 +122,11 @@ def platform_record(team: str, record: str) -> Manifest:
 
 def _guardrail_manifests(args: TeamArgs) -> Iterator[tuple[str, Manifest]]:
     """Yield suffix and manifest of what must exist before the first pod: limits, policies, roles."""
-    team = args.team
-    yield "quota", limits.resource_quota(team, args.quota, of_pods=not args.queue_holds_quota)
-    if args.caps.dev.number is not None:
-        yield "dev-quota", limits.dev_pod_quota(team, args.caps.dev.number)
+    team, number = args.team.name, args.team.caps.dev_pods.number
+    quota = limits.resource_quota(team, args.team.quota, of_pods=not args.queue_holds_quota)
+    yield "quota", quota
+    if number is not None:
+        yield "dev-quota", limits.dev_pod_quota(team, number)
     yield "limits", limits.limit_range(team)
     yield "service-account", access.service_account(team)
     if args.record:
@@ -144,7 +143,7 @@ def _guardrail_manifests(args: TeamArgs) -> Iterator[tuple[str, Manifest]]:
         yield f"{one['kind'].lower()}-{one['metadata']['name']}", one
     for policy in network_policies.policies(team, args.egress_cidrs, args.node_services):
         yield policy["metadata"]["name"], policy
-    for manifest in secrets.manifests(team, args.secrets, args.secret_store):
+    for manifest in secrets.manifests(team, args.team.secrets, args.secret_store):
         yield f"{manifest['kind'].lower()}-{manifest['metadata']['name']}", manifest
 
 
@@ -157,11 +156,12 @@ class Team(pulumi.ComponentResource):
     def __init__(self, name: str, args: TeamArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__(naming.infra_type("Team"), name, None, opts)
         self.ready = self
+        team = args.team.name
         # The namespace, too: its deletion would delete the claims in it.
         keep = args.protect_volumes
         home = KubernetesObject(
             f"{name}-namespace",
-            namespace(args.team, args.tier, signed=args.signed_images, capped=args.caps),
+            namespace(team, args.team.tier, signed=args.signed_images, capped=args.caps),
             pulumi.ResourceOptions(parent=self, protect=keep, retain_on_delete=keep),
         )
 
@@ -177,7 +177,7 @@ class Team(pulumi.ComponentResource):
 
         held = {suffix: add(suffix, manifest) for suffix, manifest in _guardrail_manifests(args)}
         for role in access.ROLE_RULES:
-            binding = access.role_binding(role, args.team, args.groups.get(role, ()))
+            binding = access.role_binding(role, team, args.team.groups.get(role, ()))
             add(f"binding-{role}", binding, held[f"role-{role}"])
         claims: dict[str, pulumi.Resource] = {}
         for claim, volume in (
@@ -186,19 +186,22 @@ class Team(pulumi.ComponentResource):
         ):
             claims[claim] = add(
                 claim,
-                volumes.claim(args.team, claim, volume),
+                volumes.claim(team, claim, volume),
                 *volume.needs,
                 protect=keep,
                 retain_on_delete=keep,
             )
         needs = held["service-account"], claims[naming.CHECKPOINTS_CLAIM]
-        if copies := args.results_copy:
-            add("results-copy", results_copy.cron_job(args.team, copies), *needs)
-        if drill := args.restore_drill:
-            add("restore-drill", restore_drill.cron_job(args.team, drill), *needs)
-        found = {"namespace": naming.namespace(args.team)}
+        on_cpus = {naming.POOL: args.cpu_pool} if args.cpu_pool else {}
+        if image := args.results_image:
+            copies = results_copy.cron_job(args.team, image, args.results_store, on_cpus)
+            add("results-copy", copies, *needs)
+        if image := args.drill_image:
+            drill = restore_drill.cron_job(team, args.team.restore_drill, image, on_cpus)
+            add("restore-drill", drill, *needs)
+        found = {"namespace": naming.namespace(team)}
         if args.cluster_queue:
             # The last one: each run then depends on one resource, not on a hundred, which its state would list.
-            self.ready = add("queue", local_queue(args.team), args.cluster_queue, *made[1:])
-            found["localQueue"] = naming.local_queue(args.team)
+            self.ready = add("queue", local_queue(team), args.cluster_queue, *made[1:])
+            found["localQueue"] = naming.local_queue(team)
         self.register_outputs(found)

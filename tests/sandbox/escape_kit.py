@@ -17,9 +17,10 @@ from infra.domain import naming
 from infra.domain.topology import pool_topology
 from infra.kubernetes.admission_policy import binding
 from infra.queueing import kueue, priorities
+from infra.sections.teams import CapsConfig, DevCapsConfig
 from infra.sites.simulated import node_pools
 from infra.tenancy import access, admission, limits, team
-from infra.tenancy.admission.caps import Caps, DevCaps
+from infra.tenancy.admission import caps
 from sandbox.node.api import ApiError, Client
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.escape_objects import (
@@ -41,12 +42,15 @@ def admission_policies() -> list[Json]:
     return admission.policies(arguments.admission(parse(values())))
 
 
-CAPS = Caps(
-    nodes=4,
-    hours=2.0,
-    usd=100.0,
+CAPS = caps.cap_annotations(
+    CapsConfig(
+        nodes=4,
+        hours=2.0,
+        usd=100.0,
+        dev_pods=DevCapsConfig(number=2, gpus=4, hours=8.0, usd=100.0),
+    ),
     usd_per_node_hour=30.0,
-    dev=DevCaps(number=2, gpus=4, hours=8.0, usd=100.0, usd_per_gpu_hour=10.0),
+    usd_per_gpu_hour=10.0,
 )
 """Of a run that a member submits, and of dev pods."""
 
@@ -54,10 +58,9 @@ CAPS = Caps(
 def home(name: str, like: str = "") -> list[Json]:
     """A team's namespace with what bounds it. `like`: the team of the stack whose bounds it gets."""
     config = next(t for t in parse(values()).teams if t.name == (like or name))
-    quota = limits.Quota(cpu=config.quota.cpu, memory=config.quota.memory, gpus=config.quota.gpus)
     return [
         team.namespace(name, config.tier, capped=CAPS),
-        limits.resource_quota(name, quota),
+        limits.resource_quota(name, config.quota),
         limits.dev_pod_quota(name, 2),
         limits.limit_range(name),
         access.service_account(name),

@@ -104,7 +104,7 @@ def _objects(config: StackConfig) -> list[Manifest]:
     shared = storage.storage_class()
     shared["metadata"]["name"] = CLASS
     policies = admission.policies(admission_arguments(config))
-    drill = own.restore_drill.drill(config.images["trainer"], pool.name)
+    image, nodes = config.images["trainer"], {naming.POOL: pool.name}
     return [
         node_pools.node(pool, 0),
         shared,
@@ -112,12 +112,12 @@ def _objects(config: StackConfig) -> list[Manifest]:
         *(binding(policy) for policy in policies),
         team.namespace(TEAM, "production"),
         access.service_account(TEAM),
-        limits.resource_quota(TEAM, limits.Quota(cpu="8", memory="32Gi", gpus=0)),
+        limits.resource_quota(TEAM, own.quota),
         limits.limit_range(TEAM),
         *network_policies.policies(TEAM, ()),
         volumes.claim(TEAM, naming.CHECKPOINTS_CLAIM, Volume(size="1Gi", storage_class=CLASS)),
-        results_copy.cron_job(TEAM, own.results_copy(config.images["trainer"], "", pool.name)),
-        restore_drill.cron_job(TEAM, drill),
+        results_copy.cron_job(own, image, "", nodes),
+        restore_drill.cron_job(TEAM, own.restore_drill, image, nodes),
     ]
 
 

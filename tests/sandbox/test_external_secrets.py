@@ -31,10 +31,10 @@ from rich.console import Console
 
 from infra.addons.external_secrets import EXTERNAL_SECRETS
 from infra.domain import naming
+from infra.sections.teams import TeamSecretConfig
 from infra.sites.aws import secret_access
 from infra.sites.aws.cloud import Aws
 from infra.tenancy import secrets, team
-from infra.tenancy.secrets import TeamSecret
 from sandbox import paths, toolchain
 from sandbox.node.api import ApiError, Client, object_path
 from sandbox.ports import LOOPBACK, free_port
@@ -254,11 +254,11 @@ class Stores:
         until(failed, f"{name} has failed: {because}", SYNCED_S, every_s=0.5)
 
 
-def _of(owner: str, name: str, remote_key: str, *env: str) -> TeamSecret:
-    return TeamSecret(name=name, env=env, remote_key=remote_key)
+def _of(owner: str, name: str, remote_key: str, *env: str) -> TeamSecretConfig:
+    return TeamSecretConfig(name=name, env=env, remote_key=remote_key)
 
 
-def _manifests(owner: str, *wanted: TeamSecret) -> list[Json]:
+def _manifests(owner: str, *wanted: TeamSecretConfig) -> list[Json]:
     """Return the team's objects as rendered, but refreshed every second instead of every hour."""
     made = secrets.manifests(owner, wanted, CLOUD.secret_store(owner))
     found: list[Json] = json.loads(json.dumps(made))

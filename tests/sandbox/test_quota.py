@@ -11,6 +11,7 @@ import pytest
 
 from infra.domain import naming
 from infra.kubernetes import pod_security
+from infra.sections.teams import QuotaConfig
 from infra.tenancy import access, limits, team
 from sandbox.cluster import ClusterError
 from tests.sandbox.conftest import Cluster
@@ -21,7 +22,7 @@ pytestmark = [pytest.mark.sandbox, pytest.mark.core, pytest.mark.long(14)]
 
 TEAM = "quotas"
 NAMESPACE = naming.namespace(TEAM)
-QUOTA = limits.Quota(cpu="4", memory="8Gi", gpus=2)
+QUOTA = QuotaConfig(cpu="4", memory="8Gi", gpus=2)
 OVER = "exceeded quota: training"
 
 

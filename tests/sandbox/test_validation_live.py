@@ -14,6 +14,7 @@ import pytest
 
 from infra.domain import naming
 from infra.domain.storage import Volume
+from infra.sections.teams import RestoreDrillConfig
 from infra.sites.simulated import storage
 from infra.tenancy import access, restore_drill, team, volumes
 from ops import __main__ as ops
@@ -39,19 +40,14 @@ def _team() -> list[Json]:
     shared = storage.storage_class()
     shared["metadata"]["name"] = f"{STACK.name}-shared"
     volume = Volume(size="1Gi", storage_class=f"{STACK.name}-shared")
-    drill = restore_drill.RestoreDrill(
-        image=trainer_image(),
-        schedule="0 0 1 1 *",
-        runs=1,
-        largest=2**30,
-        node_selector={naming.POOL: STACK.cpu_pool},
-    )
+    drill = RestoreDrillConfig(schedule="0 0 1 1 *", runs=1, largest="1Gi")
+    nodes = {naming.POOL: STACK.cpu_pool}
     return [
         shared,
         team.namespace(STACK.name),
         access.service_account(STACK.name),
         volumes.claim(STACK.name, naming.CHECKPOINTS_CLAIM, volume),
-        restore_drill.cron_job(STACK.name, drill),
+        restore_drill.cron_job(STACK.name, drill, trainer_image(), nodes),
     ]
 
 

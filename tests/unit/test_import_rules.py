@@ -100,10 +100,10 @@ def test_components_take_outputs_and_never_the_stack_configuration() -> None:
 
 ARROWS: Final = {
     "domain": set[str](),
+    "sections": {"domain"},
     "kubernetes": {"domain"},
     "queueing": {"domain", "kubernetes"},
-    "tenancy": {"domain", "kubernetes"},
-    "sections": {"domain", "queueing", "tenancy"},
+    "tenancy": {"domain", "sections", "kubernetes"},
     "sites": {"domain", "sections", "kubernetes"},
     "observability": {"domain", "sections", "kubernetes"},
     "addons": {"domain", "sections", "kubernetes", "queueing", "observability"},

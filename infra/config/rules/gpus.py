@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from infra.config.model import StackConfig
+from infra.config.platform_record import queue_teams
 from infra.config.rules.operators import DEVICE_PLUGIN, GPU_OPERATOR
 from infra.domain.gpu_sharing import SharingMode, instances, profiles
 from infra.domain.pools import NodePool, Nodes, Workload
@@ -13,7 +14,6 @@ from infra.domain.tier import TIERS
 from infra.queueing import quotas
 from infra.sections.errors import ConfigIssue, did_you_mean, issue, one_of, shown
 from infra.sections.gpus import SharingConfig
-from infra.sections.teams.model import queue_teams
 
 _ONE_TEAM: Final = {
     SharingMode.TIME_SLICING: "time-slicing isolates neither memory nor faults",

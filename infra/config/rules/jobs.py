@@ -10,7 +10,7 @@ from infra.domain import quantity
 from infra.domain.pools import Workload
 from infra.sections.errors import ConfigIssue, did_you_mean, issue, one_of, shown
 from infra.sections.storage import StorageKind
-from infra.sections.teams.model import TeamConfig
+from infra.sections.teams import TeamConfig
 from infra.sites.aws.bucket_access import team_buckets, team_prefix
 from infra.tenancy.restore_drill import OVERHEAD
 from infra.validation.jobs import NAME_MAX, checked

@@ -15,8 +15,7 @@ from infra.domain.tier import TIERS
 from infra.queueing import quotas
 from infra.queueing.quotas import QueueTeam
 from infra.sections.errors import ConfigIssue, did_you_mean, issue, one_of, shown
-from infra.sections.teams.members import is_role
-from infra.sections.teams.model import TeamConfig
+from infra.sections.teams import TeamConfig, is_role
 
 _BY_POOL: Final = ("guaranteed", "borrowing", "lending")
 """Options of a team with nodes by pool."""

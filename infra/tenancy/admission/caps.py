@@ -3,7 +3,6 @@ reviewed, and have none."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from infra.domain import naming
@@ -12,6 +11,7 @@ from infra.domain.launcher_support import KINDS
 from infra.kubernetes import pod_templates
 from infra.kubernetes.admission_policy import Rule, labels_of, policy, resources, text
 from infra.kubernetes.objects import Manifest
+from infra.sections.teams import CapsConfig
 from infra.tenancy.admission.ownership import PEOPLE, groups_of_run, without_deployers
 
 _NODES: Final = f"{naming.DOMAIN}/cap-nodes"
@@ -27,54 +27,33 @@ _GPU_PRICE: Final = f"{naming.DOMAIN}/cap-usd-per-gpu-hour"
 _SPEC: Final = "dyn(object).spec"
 
 
-@dataclass(frozen=True, kw_only=True)
-class DevCaps:
-    """Most of the team's dev pods; None: no cap."""
+def cap_annotations(
+    caps: CapsConfig, usd_per_node_hour: float | None, usd_per_gpu_hour: float | None
+) -> dict[str, str]:
+    """Return the annotations of the team's namespace from which the policies read its caps.
 
-    number: int | None = None
-    """That run at a time; infra/tenancy/limits.py counts them."""
-    gpus: int | None = None
-    """Of one dev pod."""
-    hours: float | None = None
-    usd: float | None = None
-    """That one may cost."""
-    usd_per_gpu_hour: float | None = None
-    """The highest price of a GPU among the team's pools, at which `usd` is checked."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Caps:
-    """Most of one submitted run; None: no cap."""
-
-    nodes: int | None = None
-    hours: float | None = None
-    usd: float | None = None
-    usd_per_node_hour: float | None = None
-    """The highest price among the team's pools, at which `usd` is checked."""
-    dev: DevCaps = DevCaps()
-
-    def annotations(self) -> dict[str, str]:
-        """Return the annotations of the namespace from which the policy reads them."""
-        seconds = None if self.hours is None else round(self.hours * 3600)
-        found: dict[str, float | int | None] = {
-            _NODES: self.nodes,
-            _SECONDS: seconds,
-            _USD: self.usd,
-        }
-        if self.usd is not None:
-            found[_PRICE] = self.usd_per_node_hour or 0.0
-        found |= self._of_dev_pods()
-        return {name: str(value) for name, value in found.items() if value is not None}
-
-    def _of_dev_pods(self) -> dict[str, float | int | None]:
-        dev = self.dev
-        seconds = None if dev.hours is None else round(dev.hours * 3600)
+    `usd_per_node_hour`, `usd_per_gpu_hour`: the highest price among the team's pools, at which `usd` is checked.
+    Dev pods have the hours and the cost of runs unless the stack file says otherwise.
+    """
+    dev = caps.dev_pods
+    dev_hours = caps.hours if dev.hours is None else dev.hours
+    dev_usd = caps.usd if dev.usd is None else dev.usd
+    found: dict[str, float | int | None] = {
+        _NODES: caps.nodes,
+        _SECONDS: _seconds(caps.hours),
+        _USD: caps.usd,
+        _PRICE: None if caps.usd is None else usd_per_node_hour or 0.0,
         # An empty cap and none are not the same: 0 GPUs leave dev pods without any.
-        found = {_DEV_GPUS: dev.gpus, _DEV_SECONDS: seconds, _DEV_USD: dev.usd}
-        return found | ({} if dev.usd is None else {_GPU_PRICE: dev.usd_per_gpu_hour or 0.0})
+        _DEV_GPUS: dev.gpus,
+        _DEV_SECONDS: _seconds(dev_hours),
+        _DEV_USD: dev_usd,
+        _GPU_PRICE: None if dev_usd is None else usd_per_gpu_hour or 0.0,
+    }
+    return {name: str(value) for name, value in found.items() if value is not None}
 
 
-NO_CAPS: Final = Caps()
+def _seconds(hours: float | None) -> int | None:
+    return None if hours is None else round(hours * 3600)
 
 
 def _pods() -> str:

@@ -9,18 +9,17 @@ import pytest
 
 from infra.domain import naming
 from infra.kubernetes import pod_security
-from infra.sections.teams.model import RestoreDrillConfig
+from infra.sections.teams import RestoreDrillConfig
 from infra.tenancy import restore_drill
-from infra.tenancy.restore_drill import RestoreDrill
 from tests.golden.example_runs import IMAGE
 from training.launchers import pod as training_pod
 from trainyard import contract
 
-DRILL = RestoreDrill(image=IMAGE, schedule="17 3 * * *", runs=3, largest=8 * 1024**3)
+DRILL = RestoreDrillConfig()
 
 
-def pod_of(drill: RestoreDrill) -> dict[str, Any]:
-    job = restore_drill.cron_job("production", drill)["spec"]["jobTemplate"]["spec"]
+def pod_of(drill: RestoreDrillConfig) -> dict[str, Any]:
+    job = restore_drill.cron_job("production", drill, IMAGE, {})["spec"]["jobTemplate"]["spec"]
     found: dict[str, Any] = job["template"]["spec"]
     return found
 
@@ -63,25 +62,25 @@ def test_drill_pod_has_scratch_space_and_requests_no_gpu() -> None:
 
 def test_drill_runs_the_trainer_image_on_the_runs_of_the_team() -> None:
     stores = ("s3://acme-checkpoints/production",)
-    drill = RestoreDrill(image=IMAGE, schedule="0 0 * * 0", runs=5, largest=100, stores=stores)
+    drill = RestoreDrillConfig(runs=5, largest="1Mi", stores=stores)
     [container] = pod_of(drill)["containers"]
     assert container["image"] == IMAGE
     assert container["workingDir"] == contract.WORKSPACE
     assert container["command"] == [
         *("python", "-m", "trainer.drills", contract.CHECKPOINT_MOUNT, *stores),
-        *("--scratch", "/scratch", "--newest", "5", "--largest", "100"),
+        *("--scratch", "/scratch", "--newest", "5", "--largest", "1048576"),
     ]
 
 
 def test_failed_drill_fails_the_job_and_a_lost_node_does_not() -> None:
-    job = restore_drill.cron_job("production", DRILL)["spec"]["jobTemplate"]["spec"]
+    job = restore_drill.cron_job("production", DRILL, IMAGE, {})["spec"]["jobTemplate"]["spec"]
     assert job["backoffLimit"] == 0
     [rule] = job["podFailurePolicy"]["rules"]
     assert rule["action"] == "Ignore" and rule["onPodConditions"][0]["type"] == "DisruptionTarget"
 
 
 def test_drills_never_overlap_and_old_jobs_are_deleted() -> None:
-    spec_ = restore_drill.cron_job("production", DRILL)["spec"]
+    spec_ = restore_drill.cron_job("production", DRILL, IMAGE, {})["spec"]
     assert spec_["concurrencyPolicy"] == "Forbid"
     assert spec_["jobTemplate"]["spec"]["ttlSecondsAfterFinished"] > 0
 

@@ -10,9 +10,8 @@ import pytest
 
 from infra.config import StackConfig, parse
 from infra.domain import naming
-from infra.sections.teams.model import ResultsConfig
+from infra.sections.teams import ResultsConfig
 from infra.tenancy import results_copy
-from infra.tenancy.results_copy import ResultsCopy
 from tests.golden.example_runs import IMAGE
 from tests.golden.example_runs import stack_values as existing
 from tests.unit.infra.config_issues import check_issues
@@ -115,8 +114,8 @@ def test_secret_of_the_team_gives_the_variables() -> None:
         {"name": "bucket", "env": ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"]}
     ]
     config: StackConfig = parse(values)
-    made = config.teams[0].results_copy(IMAGE, "", "cpu")
-    job = results_copy.cron_job("research", made)["spec"]["jobTemplate"]["spec"]
+    made = results_copy.cron_job(config.teams[0], IMAGE, "", {naming.POOL: "cpu"})
+    job = made["spec"]["jobTemplate"]["spec"]
     [container] = job["template"]["spec"]["containers"]
     assert container["command"] == [
         *("python", "-m", "trainer.results", contract.CHECKPOINT_MOUNT, STORE)
@@ -130,8 +129,7 @@ def test_secret_of_the_team_gives_the_variables() -> None:
 
 
 def test_volume_is_read_only_and_two_copies_never_run_at_a_time() -> None:
-    made = ResultsCopy(image=IMAGE, schedule="0 * * * *", store=STORE)
-    job = results_copy.cron_job("research", made)["spec"]
+    job = results_copy.cron_job(parse(existing()).teams[0], IMAGE, STORE, {})["spec"]
     [container] = job["jobTemplate"]["spec"]["template"]["spec"]["containers"]
     [volume] = [one for one in container["volumeMounts"] if one["name"] == "checkpoints"]
     assert volume["readOnly"] is True

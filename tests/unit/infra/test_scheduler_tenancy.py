@@ -87,7 +87,7 @@ def test_namespace_quota_bounds_pods_unless_pending_pods_wait_in_a_queue(
     team = arguments.teams(
         config, platform_record.platform(config, "s"), {}, without_identity, _NoStorage()
     )["research"]
-    hard = limits.resource_quota("research", team.quota, of_pods=not team.queue_holds_quota)
+    hard = limits.resource_quota("research", team.team.quota, of_pods=not team.queue_holds_quota)
     counts = f"requests.{naming.GPU}" in hard["spec"]["hard"]
     assert counts == (scheduler in (Scheduler.KUEUE, Scheduler.NATIVE))
     assert hard["spec"]["hard"]["services.nodeports"] == "0"

@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 from infra.config import arguments, parse
-from infra.sections.teams import members
+from infra.sections.teams import access_groups
 from infra.tenancy import access, shared_view
 from tests.golden.example_runs import stack_values
 from tests.unit.infra.example_eks import stack_values as eks_values
@@ -26,7 +26,7 @@ def test_a_role_of_two_teams_has_one_access_entry_with_both_groups() -> None:
     values["teams"].append(values["teams"][0] | {"name": "vision", "guaranteed": {}})
     config = _with(values, {"researchers": [ROLE]}, {"leads": [ROLE, "oncall"]})
     first = config.teams[0].name
-    assert members.access_groups(config.teams) == {
+    assert access_groups(config.teams) == {
         ROLE: (f"trainyard:{first}:researcher", "trainyard:vision:lead")
     }
 
@@ -34,9 +34,9 @@ def test_a_role_of_two_teams_has_one_access_entry_with_both_groups() -> None:
 def test_groups_of_the_identity_provider_are_bound_beside_the_platforms_own() -> None:
     config = _with(stack_values(), {"researchers": ["ml-research"], "leads": ["Heads of ML"]})
     [research, production] = config.teams
-    assert members.groups(research) == {"researcher": ("ml-research",), "lead": ("Heads of ML",)}
-    assert not any(members.groups(production).values())
-    binding = access.role_binding("lead", "research", members.groups(research)["lead"])
+    assert research.groups == {"researcher": ("ml-research",), "lead": ("Heads of ML",)}
+    assert not any(production.groups.values())
+    binding = access.role_binding("lead", "research", research.groups["lead"])
     assert [one["name"] for one in binding["subjects"]] == [
         "trainyard:research:lead",
         "Heads of ML",

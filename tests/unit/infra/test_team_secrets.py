@@ -10,17 +10,17 @@ import pytest
 
 from infra.cli.render import render
 from infra.config import parse, platform_record
+from infra.sections.teams import TeamSecretConfig
 from infra.sites.aws.cloud import Aws
 from infra.tenancy import secrets
-from infra.tenancy.secrets import TeamSecret
 from tests.golden.example_runs import stack_values
 from tests.unit.infra.example_eks import stack_values as eks_values
 
 AWS = Aws(region="us-east-1", account="111122223333", cluster="training", notice_sidecar=False)
 OWN = AWS.secret_store("research")
-THERE = TeamSecret(name="tracking", env=("WANDB_API_KEY",))
-REMOTE = TeamSecret(name="hub", env=("HF_TOKEN", "HF_USER"), remote_key="acme/hub")
-ELSEWHERE = TeamSecret(name="bus", env=("BUS_KEY",), remote_key="bus", store="vault")
+THERE = TeamSecretConfig(name="tracking", env=("WANDB_API_KEY",))
+REMOTE = TeamSecretConfig(name="hub", env=("HF_TOKEN", "HF_USER"), remote_key="acme/hub")
+ELSEWHERE = TeamSecretConfig(name="bus", env=("BUS_KEY",), remote_key="bus", store="vault")
 
 
 def test_existing_secret_needs_no_objects() -> None:

@@ -9,8 +9,9 @@ import pytest
 from infra.config import arguments, parse, platform_record
 from infra.domain import naming
 from infra.domain.storage import NamedStorageClass, Volume, VolumeSizes
+from infra.sections.teams import CapsConfig, DevCapsConfig, QuotaConfig
 from infra.tenancy import access, limits, network_policies, shared_view, team, volumes
-from infra.tenancy.admission.caps import Caps, DevCaps
+from infra.tenancy.admission import caps
 from tests.golden.example_runs import platform, run_of, stack_values
 from training import job
 from training.launchers import LAUNCHERS
@@ -24,7 +25,7 @@ def test_restricted_pod_security_is_enforced() -> None:
 
 
 def test_quota_covers_the_resources_of_runs() -> None:
-    quota = limits.Quota(cpu="512", memory="4Ti", gpus=32)
+    quota = QuotaConfig(cpu="512", memory="4Ti", gpus=32)
     hard = limits.resource_quota("research", quota)["spec"]["hard"]
     assert {key: hard[key] for key in hard if not key.startswith("count/")} == {
         "requests.cpu": "512",
@@ -36,25 +37,29 @@ def test_quota_covers_the_resources_of_runs() -> None:
 
 
 def test_objects_that_members_may_create_are_counted() -> None:
-    quota = limits.Quota(cpu="512", memory="4Ti", gpus=32, objects=7)
+    quota = QuotaConfig(cpu="512", memory="4Ti", gpus=32, objects=70)
     hard = limits.resource_quota("research", quota)["spec"]["hard"]
-    assert {hard[f"count/{kind}"] for kind in ("configmaps", "services", "jobs.batch")} == {"7"}
+    assert {hard[f"count/{kind}"] for kind in ("configmaps", "services", "jobs.batch")} == {"70"}
 
 
 def test_caps_are_annotations_of_the_namespace_only_where_the_stack_file_has_them() -> None:
     assert "annotations" not in team.namespace("research")["metadata"]
-    capped = Caps(nodes=8, hours=1.5, usd=200.0, usd_per_node_hour=32.77)
+    capped = caps.cap_annotations(CapsConfig(nodes=8, hours=1.5, usd=200.0), 32.77, 4.5)
     assert team.namespace("research", capped=capped)["metadata"]["annotations"] == {
         "trainyard.dev/cap-nodes": "8",
         "trainyard.dev/cap-seconds": "5400",
         "trainyard.dev/cap-usd": "200.0",
         "trainyard.dev/cap-usd-per-node-hour": "32.77",
+        "trainyard.dev/cap-dev-seconds": "5400",
+        "trainyard.dev/cap-dev-usd": "200.0",
+        "trainyard.dev/cap-usd-per-gpu-hour": "4.5",
     }
 
 
 def test_caps_of_dev_pods_are_annotations_and_a_quota_of_pods_with_a_deadline() -> None:
-    dev = DevCaps(number=3, gpus=0, hours=2.0, usd=50.0, usd_per_gpu_hour=4.5)
-    assert team.namespace("research", capped=Caps(dev=dev))["metadata"]["annotations"] == {
+    dev = DevCapsConfig(number=3, gpus=0, hours=2.0, usd=50.0)
+    capped = caps.cap_annotations(CapsConfig(dev_pods=dev), 32.77, 4.5)
+    assert team.namespace("research", capped=capped)["metadata"]["annotations"] == {
         "trainyard.dev/cap-dev-gpus": "0",
         "trainyard.dev/cap-dev-seconds": "7200",
         "trainyard.dev/cap-dev-usd": "50.0",
@@ -67,18 +72,19 @@ def test_caps_of_dev_pods_are_annotations_and_a_quota_of_pods_with_a_deadline() 
 def test_dev_pods_have_the_hours_and_the_cost_of_runs_unless_the_stack_file_says_otherwise() -> (
     None
 ):
-    def dev_caps(**caps: Any) -> DevCaps:
+    def dev_caps(**wanted: Any) -> list[str | None]:
         values = stack_values()
-        values["teams"][0]["caps"] = caps
+        values["teams"][0]["caps"] = wanted
         config = parse(values)
         platform = platform_record.platform(config, "example")
-        return arguments._caps(config.teams[0], platform).dev
+        found = arguments._caps(config.teams[0], platform)
+        assert float(found["trainyard.dev/cap-usd-per-gpu-hour"])
+        keys = ("dev-gpus", "dev-seconds", "dev-usd")
+        return [found.get(f"trainyard.dev/cap-{key}") for key in keys]
 
-    found = dev_caps(hours=6, usd=90)
-    assert (found.number, found.gpus, found.hours, found.usd) == (None, None, 6, 90)
-    assert found.usd_per_gpu_hour
-    own = dev_caps(hours=6, usd=90, devPods={"number": 2, "gpus": 1, "hours": 3, "usd": 20})
-    assert (own.number, own.gpus, own.hours, own.usd) == (2, 1, 3, 20)
+    assert dev_caps(hours=6, usd=90) == [None, "21600", "90.0"]
+    own = {"number": 2, "gpus": 1, "hours": 3, "usd": 20}
+    assert dev_caps(hours=6, usd=90, devPods=own) == ["1", "10800", "20.0"]
 
 
 def test_containers_without_requests_get_defaults() -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field
 
-from infra.domain import naming, quantity
+from infra.domain import naming
 from infra.domain.tier import TIERS, TierName
-from infra.queueing.quotas import QueueTeam
 from infra.sections.aws_types import role_arn
 from infra.sections.errors import invalid
 from infra.sections.types import (
@@ -25,9 +24,6 @@ from infra.sections.types import (
     TeamName,
     matching,
 )
-from infra.tenancy.restore_drill import RestoreDrill
-from infra.tenancy.results_copy import ResultsCopy
-from infra.tenancy.secrets import TeamSecret
 
 _VARIABLE: Final = re.compile(r"[A-Z_][A-Z0-9_]*")
 
@@ -76,13 +72,6 @@ class TeamSecretConfig(StrictModel):
     """Key in the secret store from which External Secrets creates it. Default: the Secret exists already."""
     store: DnsLabel | None = None
     """A ClusterSecretStore of the cluster. Default: AWS Secrets Manager, read as this team."""
-
-    @property
-    def secret(self) -> TeamSecret:
-        """Return the secret for the team's namespace."""
-        return TeamSecret(
-            name=self.name, env=self.env, remote_key=self.remote_key, store=self.store
-        )
 
 
 TRAINER_IMAGE: Final = "trainer"
@@ -148,17 +137,6 @@ class RestoreDrillConfig(StrictModel):
         if self.enabled is not None:
             return self.enabled
         return TIERS[tier].restore_drill_by_default and (has_image or self.image != TRAINER_IMAGE)
-
-    def drill(self, image: str, cpu_pool: str | None) -> RestoreDrill:
-        """Return the team's restore drill with this image, on nodes of this pool."""
-        return RestoreDrill(
-            image=image,
-            schedule=self.schedule,
-            runs=self.runs,
-            largest=quantity.bytes_(self.largest),
-            stores=self.stores,
-            node_selector={naming.POOL: cpu_pool} if cpu_pool else {},
-        )
 
 
 class ResultsConfig(StrictModel):
@@ -316,39 +294,25 @@ class TeamConfig(StrictModel):
     results: ResultsConfig = ResultsConfig()
     """Copies of the team's runs in a bucket."""
 
-    def results_copy(self, image: str, store: str, cpu_pool: str | None) -> ResultsCopy:
-        """Return the copies with this image, to this bucket unless the team names one, on nodes of this pool."""
-        own = self.results
-        return ResultsCopy(
-            image=image,
-            schedule=own.schedule,
-            store=own.store or store,
-            secret=own.secret_name or "",
-            variables=next((one.env for one in self.secrets if one.name == own.secret_name), ()),
-            node_selector={naming.POOL: cpu_pool} if cpu_pool else {},
-        )
+    @property
+    def groups(self) -> dict[str, tuple[str, ...]]:
+        """Groups of the identity provider by role."""
+        return {
+            role: tuple(one for one in members if not is_role(one))
+            for role, members in self.members.by_role().items()
+        }
 
 
-def queue_teams(teams: Sequence[TeamConfig]) -> tuple[QueueTeam, ...]:
-    """Return the teams as the scheduler's queues need them."""
-    return tuple(
-        QueueTeam(
-            name=team.name,
-            tier=team.tier,
-            guaranteed=team.guaranteed,
-            borrowing=team.borrowing,
-            lending=team.lending,
-            on_demand_usd_per_hour=team.on_demand_usd_per_hour,
-            fair_weight=team.fair_weight or TIERS[team.tier].fair_weight,
-            quota=_amounts(team.quota),
-        )
-        for team in teams
-    )
+def is_role(member: str) -> bool:
+    """Whether a member is an IAM role, not a group."""
+    return member.startswith("arn:")
 
 
-def _amounts(quota: QuotaConfig) -> dict[str, int]:
-    return {
-        "cpu": quantity.millicores(quota.cpu),
-        "memory": quantity.bytes_(quota.memory),
-        naming.GPU: quota.gpus,
-    }
+def access_groups(teams: Sequence[TeamConfig]) -> Mapping[str, tuple[str, ...]]:
+    """Return by the ARN of an IAM role the Kubernetes groups that its access entry names."""
+    found: dict[str, list[str]] = {}
+    for team in teams:
+        for role, members in team.members.by_role().items():
+            for one in filter(is_role, members):
+                found.setdefault(one, []).append(naming.group(team.name, role))
+    return {arn: tuple(names) for arn, names in found.items()}

@@ -1,1 +1,0 @@
-"""The section `teams`: its model, and a module for each group of checks."""
