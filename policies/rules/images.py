@@ -10,46 +10,32 @@ from .model import UNKNOWN, Config, Resource, ResourceRule, Violation, show
 from .workloads import pod_templates
 
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
-_PATH: Final = re.compile(r"[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*")
-_HOST: Final = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:[0-9]+)?")
-
+_PART: Final = r"[a-z0-9]+([._-]+[a-z0-9]+)*"
+_REPOSITORY: Final = re.compile(rf"{_PART}(:[0-9]+)?(/{_PART})*")
+_TAG: Final = re.compile(r":[\w.-]+$")
 _SANDBOX: Final = "sandbox.trainyard.dev"
 """Images of the sandbox: content digests of the checkout, not pulled from any registry."""
 _PIN: Final = "pin the image by the digest of its build, REPOSITORY@sha256:DIGEST"
 
 
-def repository(reference: str) -> str | None:
-    """Return the full repository of an image reference, registry first; None if malformed.
-
-    As container runtimes resolve it: the default registry is Docker Hub, with `library` for bare names.
-    """
-    name = reference.partition("@")[0]
-    folder, slash, last = name.rpartition("/")
-    name = folder + slash + last.partition(":")[0]
-    host, _, path = name.partition("/")
-    if not path or not ("." in host or ":" in host or host == "localhost"):
-        host, path = "docker.io", name if "/" in name else f"library/{name}"
-    if not _HOST.fullmatch(host) or not _PATH.fullmatch(path):
-        return None
-    return f"{host}/{path}"
+def _is_allowed(image: str, registries: Sequence[str]) -> bool:
+    repository = _TAG.sub("", image.partition("@")[0])
+    return bool(_REPOSITORY.fullmatch(repository)) and any(
+        f"{repository}/".startswith(entry.rstrip("/") + "/") for entry in registries
+    )
 
 
-def _allowed(found: str, registries: Sequence[str]) -> bool:
-    return any(f"{found}/".startswith(entry.rstrip("/") + "/") for entry in registries)
-
-
-def _image_violations(path: str, image: Any, registries: Sequence[str]) -> Iterator[Violation]:
+def _check_image(path: str, image: Any, registries: Sequence[str]) -> Iterator[Violation]:
     if not isinstance(image, str) or not image:
         got = "no image" if not image else show(image)
         yield Violation(path, got, "REPOSITORY@sha256:DIGEST", _PIN)
         return
     if not _DIGEST.fullmatch(image.partition("@")[2]):
         yield Violation(path, image, "REPOSITORY@sha256:DIGEST", _PIN)
-    found = repository(image)
-    if found is None or not _allowed(found, registries):
+    if not _is_allowed(image, registries):
         yield Violation(
             path,
-            f"{image} from {found or 'a malformed repository'}",
+            image,
             f"repositories under {', '.join(registries) or 'nothing'}",
             "mirror the image there, or add its registry to images-by-digest.registries",
         )
@@ -60,7 +46,7 @@ def _check(resource: Resource, config: Config) -> Iterable[Violation]:
         for container in template.containers:
             if container.image is UNKNOWN or (container.image is None and not template.complete):
                 continue
-            yield from _image_violations(container.path, container.image, config["registries"])
+            yield from _check_image(container.path, container.image, config["registries"])
 
 
 IMAGES_BY_DIGEST: Final = ResourceRule(

@@ -8,53 +8,35 @@ from typing import Any, Final
 
 from infra.domain import naming
 from infra.domain.pools import Capacity
-from infra.domain.prices import PURCHASE_LABELS, Purchase
 from infra.domain.tier import PRODUCTION
 
 from .gpu_pools import SPOT_TAINT
-from .model import UNKNOWN, Config, Resource, StackRule, Violation, dig, elements, mapping, strings
+from .model import UNKNOWN, Config, Resource, StackRule, Violation, dig, elements, strings
 from .stack import Stack, name_of
 from .workloads import DAEMON_SET, PodTemplate, tolerates
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _RUN_RECORD: Final = "run.json"
 """Key of the run record in the run's ConfigMap."""
-_SPOT_LABELS: Final[Mapping[str, set[Any]]] = {
-    label: {value for value, purchase in values.items() if purchase is Purchase.SPOT}
-    for label, values in PURCHASE_LABELS.items()
-}
-"""Label values of spot nodes: the platform's, Karpenter's and EKS's."""
 
 
-def _spot_values(stack: Stack) -> Mapping[str, set[Any]]:
-    """Return by node label the values that only spot nodes have."""
-    flavors = stack.spot_flavors()
-    pools = {dig(flavor.props, "spec", "nodeLabels", naming.POOL) for flavor in flavors}
-    return {naming.POOL: pools, **_SPOT_LABELS}
-
-
-def _excludes_spot(spec: Mapping[str, Any], spot_values: Mapping[str, set[Any]]) -> bool:
-    """Whether the pod's node selector or required affinity excludes spot nodes."""
-    for label, value in mapping(spec.get("nodeSelector")).items():
-        if label in spot_values and value not in spot_values[label]:
-            return True
+def _excludes_spot(spec: Mapping[str, Any], spot_pools: set[Any]) -> bool:
+    """Whether the pod's node selector or required affinity names other pools only, or is not known yet."""
+    selected = dig(spec, "nodeSelector", naming.POOL)
     terms = dig(spec, "affinity", "nodeAffinity", _REQUIRED, "nodeSelectorTerms")
-    if terms is UNKNOWN:
-        return True
-    return bool(terms) and all(_term_excludes_spot(term, spot_values) for term in elements(terms))
+    if selected is not None or terms is UNKNOWN:
+        return selected not in spot_pools
+    return bool(terms) and all(_names_others(term, spot_pools) for term in elements(terms))
 
 
-def _term_excludes_spot(term: Any, spot_values: Mapping[str, set[Any]]) -> bool:
-    for expression in elements(dig(term, "matchExpressions")):
-        reclaimed = spot_values.get(str(dig(expression, "key")), set())
-        given = elements(dig(expression, "values"))
-        if UNKNOWN in given:
-            return True
-        operator, values = dig(expression, "operator"), {*strings(given)}
-        excluded = values.isdisjoint(reclaimed) if operator == "In" else reclaimed <= values
-        if reclaimed and excluded and operator in ("In", "NotIn"):
-            return True
-    return False
+def _names_others(term: Any, spot_pools: set[Any]) -> bool:
+    return any(
+        dig(expression, "key") == naming.POOL
+        and dig(expression, "operator") == "In"
+        and bool(spot_pools)
+        and spot_pools.isdisjoint(strings(dig(expression, "values")))
+        for expression in elements(dig(term, "matchExpressions"))
+    )
 
 
 def _may_use_spot(template: PodTemplate, stack: Stack) -> bool:
@@ -72,18 +54,16 @@ def _opted_in(template: PodTemplate, stack: Stack) -> bool:
         text = stack.config_map(template.namespace, str(name)).get(_RUN_RECORD)
         if UNKNOWN in (name, text):
             return True
-        try:
-            record = json.loads(text) if isinstance(text, str) else {}
-        except json.JSONDecodeError:
-            continue
-        if Capacity.SPOT in elements(dig(record, "capacity_types")):
+        if isinstance(text, str) and Capacity.SPOT in json.loads(text)["capacity_types"]:
             return True
     return False
 
 
 def _check(resources: Sequence[Resource], _: Config) -> Iterable[Violation]:
     stack = Stack(resources)
-    spot_values, namespaces = _spot_values(stack), stack.namespaces_of_tier(PRODUCTION.name)
+    namespaces = stack.namespaces_of_tier(PRODUCTION.name)
+    flavors = stack.spot_flavors()
+    spot_pools = {dig(flavor.props, "spec", "nodeLabels", naming.POOL) for flavor in flavors}
     for resource in resources:
         for template in stack.complete_templates(resource):
             of_tier = dig(template.owner_labels, naming.TIER) == PRODUCTION.name
@@ -91,7 +71,7 @@ def _check(resources: Sequence[Resource], _: Config) -> Iterable[Violation]:
                 (of_tier or template.namespace in namespaces)
                 and template.kind != DAEMON_SET
                 and _may_use_spot(template, stack)
-                and not _excludes_spot(template.spec, spot_values)
+                and not _excludes_spot(template.spec, spot_pools)
                 and not _opted_in(template, stack)
             ):
                 yield Violation(
