@@ -153,6 +153,6 @@ class StackConfig(StrictModel):
         return Taint(key=self.taint_key, value=self.taint_value)
 
     def _pool(self, config: PoolConfig) -> NodePool:
-        pool = config.pool(self.gpu_taint)
+        pool = config.pool(self.taint_key, self.taint_value)
         shared = self.gpus.sharing.get(config.name)
         return replace(pool, sharing=shared.sharing(pool.gpu_models)) if shared else pool

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Annotated, Final
+from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
@@ -13,7 +12,6 @@ from infra.domain.naming import RDMA_RESOURCES
 from infra.domain.pools import (
     NODES_MAX,
     ROOT_GIB,
-    UNKNOWN_FABRIC,
     Capacity,
     Fabric,
     Fallback,
@@ -22,7 +20,6 @@ from infra.domain.pools import (
     Nodes,
     Reservation,
     ReservationKind,
-    Taint,
     Workload,
 )
 from infra.sections.aws_types import ReservationId
@@ -55,21 +52,6 @@ class ReservationConfig(StrictModel):
     """When a capacity block starts, in UTC, in quotes. With `steering`, runs are admitted from then on."""
     end: Instant | None = None
     """When it ends. Runs save and leave before the nodes are taken: 30 minutes earlier by EC2, 40 by Karpenter."""
-
-    @property
-    def reservation(self) -> Reservation:
-        """Return the reservation that a node pool launches into."""
-        return Reservation(
-            kind=self.kind,
-            id=self.id,
-            usd_per_node_hour=self.usd_per_node_hour,
-            start=_time(self.start),
-            end=_time(self.end),
-        )
-
-
-def _time(value: str | None) -> datetime | None:
-    return datetime.fromisoformat(value) if value else None
 
 
 def _rdma_resource(value: str) -> str:
@@ -123,20 +105,6 @@ class FabricConfig(StrictModel):
     gid_index: Annotated[Int, Field(ge=0, le=255)] | None = None
     """With `network: roce`: index into the adapters' GID tables. Default: NCCL chooses."""
 
-    @property
-    def fabric(self) -> Fabric:
-        """Return the facts of a node pool."""
-        return Fabric(
-            interface=self.interface or "",
-            mtu=self.mtu,
-            rdma_resource=self.rdma_resource or "",
-            adapters=self.adapters,
-            gid_index=self.gid_index,
-        )
-
-
-_NO_TAINT: Final = Taint(key="", value="")
-
 
 class PoolConfig(StrictModel):
     """One node pool; see infra.domain.pools."""
@@ -179,26 +147,15 @@ class PoolConfig(StrictModel):
     max_unavailable: Int = Field(default=1, ge=1, le=100)
     """Nodes of a managed node group that an update or a repair may replace at once."""
 
-    def pool(self, gpu_taint: Taint = _NO_TAINT) -> NodePool:
-        """Return the node pool; checks do not need its taint."""
+    def pool(self, taint_key: str, taint_value: str) -> NodePool:
+        """Return the pool as components take it: its own fields, and what follows from others."""
+        own = {name: getattr(self, name) for name in PoolConfig.model_fields}
+        own["reservation"] = Reservation(**dict(self.reservation)) if self.reservation else None
+        facts = self.fabric.model_dump(exclude_none=True) if self.fabric else {}
+        region = ec2.region_of_zone(self.zone) or catalog.DEFAULT_REGION
         return NodePool(
-            name=self.name,
-            workload=self.workload,
-            capacity=self.capacity,
-            instance_types=self.instance_types,
-            min=self.min,
-            max=self.max,
-            zone=self.zone,
-            nodes=self.nodes,
-            network=self.network,
-            taint_key=gpu_taint.key,
-            taint_value=gpu_taint.value,
-            extra_labels=self.extra_labels,
-            region=ec2.region_of_zone(self.zone) or catalog.DEFAULT_REGION,
-            root_gib=self.root_gib,
-            placement_group=self.placement_group,
-            reservation=self.reservation.reservation if self.reservation else None,
-            fallback=self.fallback,
-            max_unavailable=self.max_unavailable,
-            fabric=self.fabric.fabric if self.fabric else UNKNOWN_FABRIC,
+            **own | {"fabric": Fabric(**facts)},
+            taint_key=taint_key,
+            taint_value=taint_value,
+            region=region,
         )

@@ -9,7 +9,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Annotated, Any, Final, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from infra.domain import naming, quantity
@@ -187,16 +187,15 @@ def _taint_key(value: str) -> str:
     return value
 
 
-def _instant(value: str) -> str:
+def _instant(value: Any) -> datetime:
     try:
-        if not _INSTANT.fullmatch(value):
+        if not isinstance(value, str) or not _INSTANT.fullmatch(value):
             raise ValueError
-        datetime.fromisoformat(value)
+        return datetime.fromisoformat(value)
     except ValueError:
         raise invalid(
             "instant", "must be a time in UTC such as 2027-03-01T09:00:00Z, in quotes"
         ) from None
-    return value
 
 
 _INSTANT: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
@@ -210,7 +209,7 @@ TeamName = Annotated[Str, AfterValidator(_team_name)]
 LabelKey = Annotated[Str, AfterValidator(_label_key)]
 LabelValue = Annotated[Str, AfterValidator(_label_value)]
 TaintKey = Annotated[Str, AfterValidator(_taint_key)]
-Instant = Annotated[Str, AfterValidator(_instant)]
+Instant = Annotated[datetime, BeforeValidator(_instant, json_schema_input_type=Str)]
 Cores = Annotated[Str, AfterValidator(_cores)]
 Size = Annotated[Str, AfterValidator(_size)]
 Cidr = Annotated[Str, AfterValidator(_cidr)]
