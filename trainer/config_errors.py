@@ -49,3 +49,10 @@ class ConfigError(Exception):
 def within(place: str, issues: Iterable[ConfigIssue]) -> list[ConfigIssue]:
     """Return the same issues with their paths in a file of this name."""
     return [replace(one, path=f"{place}: {one.path}") for one in issues]
+
+
+def config_error(
+    path: str, problem: str, valid: str, action: str = "correct it", code: str = "invalid"
+) -> ConfigError:
+    """Return the error of one issue, see ConfigIssue."""
+    return ConfigError([issue(path, problem, valid, action, code)])

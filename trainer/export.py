@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from trainer.checkpoint.tokenizer_export import CONFIG_FILE, TokenizerExportError, export_files
-from trainer.config_errors import ConfigError, ConfigIssue
+from trainer.config_errors import config_error
 from trainer.loop import Run
 from trainer.prepare.dataset import TOKENIZER_FILE
 from trainyard import session
@@ -36,14 +36,13 @@ def check_export(attachments: Mapping[str, bytes], tokens: Mapping[str, Any]) ->
             raise TokenizerExportError("the model is not one of transformers")
         export_files(json.loads(attachments[CONFIG_FILE]), tokens, attachments.get(TOKENIZER_FILE))
     except TokenizerExportError as error:
-        issue = ConfigIssue(
-            path="checkpoint.export",
-            problem=f"the model cannot be exported: {' '.join(str(error).split())}",
-            valid="requires a model and a tokenizer that transformers loads as they are",
-            action="set checkpoint.export: false",
-            code="not-exportable",
-        )
-        raise ConfigError([issue]) from None
+        raise config_error(
+            "checkpoint.export",
+            f"the model cannot be exported: {' '.join(str(error).split())}",
+            "requires a model and a tokenizer that transformers loads as they are",
+            "set checkpoint.export: false",
+            "not-exportable",
+        ) from None
 
 
 def write_export(run: Run, run_dir: Path, leave: Callable[[int], None]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer.config.settings import TrainerConfig
-from trainer.config_errors import ConfigError, ConfigIssue
+from trainer.config_errors import ConfigError, ConfigIssue, issue
 from trainyard.contract import LAUNCHER_EXIT_S, WORKER_EXIT_S
 from trainyard.hashing import content_hash
 
@@ -28,13 +28,7 @@ def read_run_record(file: Path | None) -> dict[str, Any]:
 
 
 def _invalid(file: Path, problem: str) -> ConfigIssue:
-    return ConfigIssue(
-        path=str(file),
-        problem=problem,
-        valid="must be a run record",
-        action="correct --run-record",
-        code="invalid-file",
-    )
+    return issue(str(file), problem, "must be a run record", "correct --run-record", "invalid-file")
 
 
 def checkpoint_deadline_s(record: dict[str, Any], config: TrainerConfig) -> float:

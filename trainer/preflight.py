@@ -10,7 +10,7 @@ from typing import Any
 
 from trainer.config import load, world_issues
 from trainer.config.settings import TrainerConfig
-from trainer.config_errors import ConfigError, ConfigIssue, within
+from trainer.config_errors import ConfigError, ConfigIssue, config_error, issue, within
 from trainer.continuation import continue_from
 from trainer.data.dataset import Corpus, combine_datasets, open_version
 from trainer.data.local_cache import cache_version, latest_version, open_dataset_source
@@ -54,16 +54,12 @@ def check_request(
     try:
         run_dir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(
-            [
-                ConfigIssue(
-                    path=f"--run-dir: {run_dir}",
-                    problem=str(error.strerror),
-                    valid="must be a folder that can be written",
-                    action="correct it",
-                    code="invalid-folder",
-                )
-            ]
+        raise config_error(
+            f"--run-dir: {run_dir}",
+            str(error.strerror),
+            "must be a folder that can be written",
+            "correct it",
+            "invalid-folder",
         ) from None
     if continued is not None and config.checkpoint.store is not None:
         raise ConfigError([_stored_elsewhere(config.checkpoint.store)])
@@ -71,16 +67,12 @@ def check_request(
         continue_from(continued, run_dir)
     corpus = _open_corpus(config, _checkpoint_versions(run_dir, config.checkpoint.store))
     if not config.model.path and corpus.index.vocab_size > config.model.vocab_size:
-        raise ConfigError(
-            [
-                ConfigIssue(
-                    path=f"{config_file}: model.vocab_size",
-                    problem=f"{config.model.vocab_size} is too small",
-                    valid=f"must be at least {corpus.index.vocab_size}, the dataset's",
-                    action="raise it",
-                    code="out-of-range",
-                )
-            ]
+        raise config_error(
+            f"{config_file}: model.vocab_size",
+            f"{config.model.vocab_size} is too small",
+            f"must be at least {corpus.index.vocab_size}, the dataset's",
+            "raise it",
+            "out-of-range",
         )
     return RunRequest(
         config=config, record=record, run_dir=run_dir, corpus=corpus, continued=continued
@@ -88,12 +80,12 @@ def check_request(
 
 
 def _stored_elsewhere(store: str) -> ConfigIssue:
-    return ConfigIssue(
-        path="checkpoint.store",
-        problem=f"{store} with --continue-from",
-        valid="must be null: a run whose checkpoints are there continues with the same store and more steps",
-        action="remove one of them",
-        code="conflict",
+    return issue(
+        "checkpoint.store",
+        f"{store} with --continue-from",
+        "must be null: a run whose checkpoints are there continues with the same store and more steps",
+        "remove one of them",
+        "conflict",
     )
 
 

@@ -15,7 +15,7 @@ from trainyard import checkpoints, contract, session
 from trainyard.profiling import StepProfiler
 from trainyard.prometheus import RunCollector, start_server
 from trainyard.run_info import run
-from trainyard.run_logs import MetricsLog, StepMetrics, Totals
+from trainyard.run_logs import EventLog, MetricsLog, StepMetrics, Totals
 from trainyard.watchdog import watchdog
 
 _REQUIRED: Final = ("step", "loss")
@@ -188,24 +188,32 @@ def _serve(folder: Path, totals: Totals, current: session.Session) -> Callable[[
     port = os.environ.get(contract.METRICS_PORT_ENV)
     if not port:
         return None
-    labels = {"run_id": run.run_id, "team": run.team}
     collector = RunCollector(
         totals,
-        labels,
+        {"run_id": run.run_id, "team": run.team},
         folder=folder,
         attempt=current.fence.attempt,
         steps=None,
         record=run.record(),
     )
+    return serve(collector, current.events, int(port))
+
+
+def serve(
+    collector: RunCollector, events: EventLog, port: int, address: str | None = None
+) -> Callable[[], None] | None:
+    """Serve a run's Prometheus metrics until the returned function is called; None if they cannot be, with a line.
+
+    `address`: to listen on; None: the pod's.
+    """
     try:
-        address = os.environ.get(contract.METRICS_ADDRESS_ENV) or socket.gethostbyname(
-            socket.gethostname()
-        )
-        stop = start_server(collector, address, int(port))
+        address = address or os.environ.get(contract.METRICS_ADDRESS_ENV)
+        address = address or socket.gethostbyname(socket.gethostname())
+        stop = start_server(collector, address, port)
     except OSError as error:
-        why = error.strerror or error
-        print(f"cannot serve Prometheus metrics at port {port}: {why}", file=sys.stderr, flush=True)
+        place, why = f"{address or 'port'}:{port}", error.strerror or error
+        print(f"cannot serve Prometheus metrics at {place}: {why}", file=sys.stderr, flush=True)
         return None
-    current.events.listen(collector.observe)
+    events.listen(collector.observe)
     watchdog.on_culprit(collector.add_culprit)
     return stop

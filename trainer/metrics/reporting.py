@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +11,8 @@ from trainer.config.settings import ReportConfig
 from trainer.loop import Run
 from trainer.preflight import RunRequest
 from trainyard import contract, tracking
-from trainyard.watchdog import watchdog
+from trainyard.prometheus import RunCollector
+from trainyard.reporting import serve
 
 
 class Reports:
@@ -22,8 +22,8 @@ class Reports:
         self._tracker: subprocess.Popen[bytes] | None = None
         self._close_endpoint: Callable[[], None] | None = None
         report = run.config.report
-        if run.world.is_leader and (port := metrics_port(report)):
-            self._close_endpoint = _endpoint(run, request, port)
+        if run.world.is_leader:
+            self._close_endpoint = _endpoint(run, request)
         if not self._close_endpoint:
             run.events.listen(None)
         if run.world.is_leader and report.mlflow is not None:
@@ -43,23 +43,20 @@ def labels(record: dict[str, object], run_dir: Path) -> dict[str, str]:
     return {"run_id": str(run_id), "team": str(record.get("team") or "")}
 
 
-def metrics_port(report: ReportConfig) -> int | None:
-    """Return the port to serve metrics on: the platform's, else the configured one; None for none."""
-    configured = os.environ.get(contract.METRICS_PORT_ENV)
-    return int(configured) if configured else report.prometheus_port
+def metrics_place(report: ReportConfig) -> tuple[int | None, str | None]:
+    """Return port and address to serve metrics on: the platform's, else the configured ones.
+
+    No port: metrics are not served. No address: the pod's.
+    """
+    if port := os.environ.get(contract.METRICS_PORT_ENV):
+        return int(port), None
+    return report.prometheus_port, report.prometheus_address
 
 
-def metrics_address(report: ReportConfig) -> str:
-    """Return the address to listen on. Raises OSError when the host name does not resolve."""
-    if contract.METRICS_PORT_ENV not in os.environ:
-        return report.prometheus_address
-    configured = os.environ.get(contract.METRICS_ADDRESS_ENV)
-    return configured or socket.gethostbyname(socket.gethostname())
-
-
-def _endpoint(run: Run, request: RunRequest, port: int) -> Callable[[], None] | None:
-    from trainyard.prometheus import RunCollector, start_server
-
+def _endpoint(run: Run, request: RunRequest) -> Callable[[], None] | None:
+    port, address = metrics_place(run.config.report)
+    if not port:
+        return None
     collector = RunCollector(
         run.meter.totals,
         labels(request.record, request.run_dir),
@@ -69,16 +66,7 @@ def _endpoint(run: Run, request: RunRequest, port: int) -> Callable[[], None] | 
         groups=run.config.groups.max,
         record=request.record,
     )
-    address = metrics_address(run.config.report)
-    try:
-        close = start_server(collector, address, port)
-    except OSError as error:
-        why = error.strerror or error
-        run.display.log(f"cannot serve Prometheus metrics at {address}:{port}: {why}")
-        return None
-    run.events.listen(collector.observe)
-    watchdog.on_culprit(collector.add_culprit)
-    return close
+    return serve(collector, run.events, port, address)
 
 
 def _tracker(run: Run, request: RunRequest) -> subprocess.Popen[bytes] | None:

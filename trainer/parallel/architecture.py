@@ -16,7 +16,7 @@ import torch
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from trainer.config.settings import CONFIG_FILE, ModelConfig
-from trainer.config_errors import ConfigError, ConfigIssue
+from trainer.config_errors import ConfigError, config_error
 from trainer.parallel.llama import Llama, LlamaBlock, LlamaSettings
 
 
@@ -45,16 +45,12 @@ def model_settings(config: ModelConfig, sequence_length: int) -> Any:
         settings._attn_implementation = "sdpa"
     longest = getattr(settings, "max_position_embeddings", None)
     if longest is not None and 0 < longest < sequence_length:
-        raise ConfigError(
-            [
-                ConfigIssue(
-                    path="data.sequence_length",
-                    problem=f"{sequence_length} is too long",
-                    valid=f"must be at most {longest}, the positions of {config.path}",
-                    action="lower it",
-                    code="out-of-range",
-                )
-            ]
+        raise config_error(
+            "data.sequence_length",
+            f"{sequence_length} is too long",
+            f"must be at most {longest}, the positions of {config.path}",
+            "lower it",
+            "out-of-range",
         )
     return settings
 
@@ -84,30 +80,22 @@ def _class_and_values(config: ModelConfig) -> tuple[Any, dict[str, Any]]:
     except (OSError, ValueError, KeyError, IndexError, TypeError, RecursionError) as error:
         raise invalid_file(config, error) from None
     if values.get("quantization_config"):
-        raise ConfigError(
-            [
-                ConfigIssue(
-                    path=f"model.path: {file}",
-                    problem="the weights are quantised (quantization_config)",
-                    valid="must be a model in float32, bfloat16 or float16",
-                    action="convert it with from_pretrained(..., dequantize) and save_pretrained",
-                    code="quantised-model",
-                )
-            ]
+        raise config_error(
+            f"model.path: {file}",
+            "the weights are quantised (quantization_config)",
+            "must be a model in float32, bfloat16 or float16",
+            "convert it with from_pretrained(..., dequantize) and save_pretrained",
+            "quantised-model",
         )
     try:
         return _model_class(kind, name), values
     except (ImportError, AttributeError):
-        raise ConfigError(
-            [
-                ConfigIssue(
-                    path=f"model.path: {file}",
-                    problem=f"names {name} of model type {kind}",
-                    valid="must be a causal language model of the installed transformers",
-                    action="choose another model",
-                    code="unknown-model",
-                )
-            ]
+        raise config_error(
+            f"model.path: {file}",
+            f"names {name} of model type {kind}",
+            "must be a causal language model of the installed transformers",
+            "choose another model",
+            "unknown-model",
         ) from None
 
 
@@ -129,16 +117,12 @@ def _float(values: dict[str, Any]) -> Any:
 def invalid_file(config: ModelConfig, error: Exception) -> ConfigError:
     """Return the error for a config.json from which a library cannot build a model."""
     reason = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
-    return ConfigError(
-        [
-            ConfigIssue(
-                path=f"model.path: {Path(config.path) / CONFIG_FILE}",
-                problem=" ".join(str(reason).split()),
-                valid=f"must be a folder whose {CONFIG_FILE} has model_type and architectures",
-                action="correct the path or the file",
-                code="invalid-file",
-            )
-        ]
+    return config_error(
+        f"model.path: {Path(config.path) / CONFIG_FILE}",
+        " ".join(str(reason).split()),
+        f"must be a folder whose {CONFIG_FILE} has model_type and architectures",
+        "correct the path or the file",
+        "invalid-file",
     )
 
 

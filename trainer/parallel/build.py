@@ -23,7 +23,7 @@ from torch.utils.checkpoint import checkpoint
 from trainer import eager
 from trainer.config.rules import check_shape
 from trainer.config.settings import TrainerConfig
-from trainer.config_errors import ConfigError, ConfigIssue
+from trainer.config_errors import ConfigError, issue
 from trainer.parallel import initialization, pretrained
 from trainer.parallel.architecture import (
     build_on_meta,
@@ -97,12 +97,12 @@ def build_network(config: TrainerConfig, world: World, vocabulary: int) -> Netwo
     issues = list(check_shape(config.parallel, _shape(settings)))
     if settings.vocab_size < vocabulary:
         issues.append(
-            ConfigIssue(
-                path="model.path",
-                problem=f"{config.model.path} has vocab_size {settings.vocab_size}",
-                valid=f"must be at least {vocabulary}, the dataset's",
-                action="prepare the dataset with this model's tokenizer",
-                code="out-of-range",
+            issue(
+                "model.path",
+                f"{config.model.path} has vocab_size {settings.vocab_size}",
+                f"must be at least {vocabulary}, the dataset's",
+                "prepare the dataset with this model's tokenizer",
+                "out-of-range",
             )
         )
     if issues:

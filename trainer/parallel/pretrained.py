@@ -20,7 +20,7 @@ from typing import Any, Final
 import torch
 from safetensors import SafetensorError, safe_open
 
-from trainer.config_errors import ConfigError, ConfigIssue
+from trainer.config_errors import ConfigError, config_error
 from trainer.parallel.sharding import local_region, to_local
 
 _SINGLE: Final = "model.safetensors"
@@ -119,16 +119,12 @@ def _files(folder: Path) -> Mapping[str, str]:
         with safe_open(folder / _SINGLE, framework="pt") as stored:
             return dict.fromkeys(stored.keys(), _SINGLE)
     except (OSError, ValueError, KeyError, AttributeError, TypeError, SafetensorError) as error:
-        raise ConfigError(
-            [
-                ConfigIssue(
-                    path=f"model.weights: {folder}",
-                    problem=" ".join(str(error).split()),
-                    valid=f"must be a folder with {_SINGLE} or {_INDEX}",
-                    action="correct model.path",
-                    code="invalid-file",
-                )
-            ]
+        raise config_error(
+            f"model.weights: {folder}",
+            " ".join(str(error).split()),
+            f"must be a folder with {_SINGLE} or {_INDEX}",
+            "correct model.path",
+            "invalid-file",
         ) from None
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import socket
 from pathlib import Path
 from typing import Any
 
@@ -80,8 +79,7 @@ def test_the_platform_port_overrides_the_configuration(
 ) -> None:
     own = ReportConfig(prometheus_port=9100, prometheus_address="0.0.0.0")
     monkeypatch.setenv(contract.METRICS_PORT_ENV, "9400")
-    monkeypatch.setenv(contract.METRICS_ADDRESS_ENV, "127.1.0.2")
-    assert (reporting.metrics_port(own), reporting.metrics_address(own)) == (9400, "127.1.0.2")
+    assert reporting.metrics_place(own) == (9400, None)
 
 
 def test_without_the_platform_the_configuration_sets_the_port(
@@ -89,18 +87,9 @@ def test_without_the_platform_the_configuration_sets_the_port(
 ) -> None:
     for name in (contract.METRICS_PORT_ENV, contract.METRICS_ADDRESS_ENV):
         monkeypatch.delenv(name, raising=False)
-    assert reporting.metrics_port(ReportConfig()) is None
+    assert reporting.metrics_place(ReportConfig())[0] is None
     own = ReportConfig(prometheus_port=9100, prometheus_address="127.0.0.2")
-    assert (reporting.metrics_port(own), reporting.metrics_address(own)) == (9100, "127.0.0.2")
-
-
-def test_a_rank_without_an_address_resolves_its_own_hostname(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv(contract.METRICS_PORT_ENV, "9400")
-    monkeypatch.delenv(contract.METRICS_ADDRESS_ENV, raising=False)
-    monkeypatch.setattr(socket, "gethostbyname", lambda name: f"address of {name}")
-    assert reporting.metrics_address(ReportConfig()) == f"address of {socket.gethostname()}"
+    assert reporting.metrics_place(own) == (9100, "127.0.0.2")
 
 
 def test_only_prometheus_is_let_in_and_only_on_that_port() -> None:
