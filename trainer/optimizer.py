@@ -33,7 +33,6 @@ class OptimizerConfig(Section):
 def make_optimizer(network: torch.nn.Module, settings: OptimizerConfig) -> torch.optim.Optimizer:
     """Return the optimizer of this rank's parameters, with the state that its first step would create."""
     from trainer import eager
-    from trainer.checkpoint import contents
 
     matrices = [p for p in network.parameters() if p.ndim >= 2]
     others = [p for p in network.parameters() if p.ndim < 2]
@@ -48,5 +47,16 @@ def make_optimizer(network: torch.nn.Module, settings: OptimizerConfig) -> torch
             eps=settings.epsilon,
             fused=True,
         )
-    contents.prepare_optimizer(network, optimizer)
+    create_state(optimizer)
     return optimizer
+
+
+def create_state(optimizer: torch.optim.Optimizer) -> None:
+    """Create the state that AdamW creates in its first step, so that it can be loaded before."""
+    import torch
+
+    for parameter in (one for group in optimizer.param_groups for one in group["params"]):
+        state = optimizer.state[parameter]
+        state["step"] = torch.zeros((), dtype=torch.float32, device=parameter.device)
+        state["exp_avg"] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
+        state["exp_avg_sq"] = torch.zeros_like(parameter, memory_format=torch.preserve_format)

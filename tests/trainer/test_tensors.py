@@ -10,6 +10,7 @@ import safetensors.torch
 import torch
 
 from trainer.checkpoint import contents
+from trainer.optimizer import create_state
 from trainyard.tensors import random_state
 from trainyard.tensors.local_tensors import Tensors, local_shards
 from trainyard.tensors.plan import make_plan
@@ -91,7 +92,7 @@ def model() -> torch.nn.Module:
 def test_saving_before_the_first_step_is_the_state_that_adamw_would_make() -> None:
     prepared, plain = model(), model()
     optimizers = [torch.optim.AdamW(m.parameters(), fused=True) for m in (prepared, plain)]
-    contents.prepare_optimizer(prepared, optimizers[0])
+    create_state(optimizers[0])
     for network, optimizer in zip((prepared, plain), optimizers, strict=True):
         network(torch.ones(2, 3)).sum().backward()
         optimizer.step()

@@ -3,7 +3,7 @@
 | file | what |
 |---|---|
 | model*.safetensors | every parameter and persistent buffer, by its name in the whole model |
-| optimizer*.safetensors | AdamW's step, exp_avg and exp_avg_sq of every parameter, `PARAMETER/PART` |
+| optimizer*.safetensors | the optimizer's state of every parameter, `PARAMETER/PART` |
 | random-00000.json ... | one per rank: random generators of Python, numpy, torch, CUDA |
 | state.json, layout.json | which tensors there are, and which box of each is where in which file |
 | config.json, tokenizer.json ... | the model's configuration and the tokenizer, as transformers reads them |
@@ -24,7 +24,6 @@ from trainyard.tensors.local_tensors import Groups
 
 MODEL: Final = "model"
 OPTIMIZER: Final = "optimizer"
-_PARTS: Final = ("step", "exp_avg", "exp_avg_sq")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,18 +77,9 @@ def model_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 def optimizer_tensors(
     model: torch.nn.Module, optimizer: torch.optim.Optimizer
 ) -> dict[str, torch.Tensor]:
-    """Return the optimizer's state by parameter name; see `prepare_optimizer`."""
+    """Return the optimizer's state by parameter name."""
     return {
-        f"{name}/{part}": optimizer.state[parameter][part]
+        f"{name}/{part}": tensor
         for name, parameter in model.named_parameters()
-        for part in _PARTS
+        for part, tensor in optimizer.state[parameter].items()
     }
-
-
-def prepare_optimizer(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Create the state that AdamW creates in its first step, so that it can be loaded before."""
-    for parameter in model.parameters():
-        state = optimizer.state[parameter]
-        state["step"] = torch.zeros((), dtype=torch.float32, device=parameter.device)
-        state["exp_avg"] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
-        state["exp_avg_sq"] = torch.zeros_like(parameter, memory_format=torch.preserve_format)

@@ -12,8 +12,8 @@ import torch
 
 from tests.unit.trainer.checkpoints import progress_of
 from tests.waiting import until
-from trainer.checkpoint.contents import prepare_optimizer
 from trainer.checkpointing import Checkpointer
+from trainer.optimizer import create_state
 from trainyard import checkpoints, notice, session
 from trainyard.contract import EXIT_DONE, EXIT_PREEMPTED
 from trainyard.run_info import run
@@ -60,7 +60,7 @@ def saver(disk: Disk) -> Checkpointer:
     """Saves a small model to `disk`."""
     model = torch.nn.Linear(2, 2)
     optimizer = torch.optim.AdamW(model.parameters())
-    prepare_optimizer(model, optimizer)
+    create_state(optimizer)
     return Checkpointer(
         model=model,
         optimizer=optimizer,
