@@ -3,7 +3,15 @@
 `python -m trainer` is one rank, configured by a YAML file and torchrun's environment. All
 its output is in the run directory: metrics.jsonl, events.jsonl and checkpoints/.
 
-Read it in this order: __main__.py, assembly.py (builds a run), loop.py, checkpointing.py, resume.py;
-then data/ (samples), parallel/ (ranks and the model), metrics/ (reporting), processes/ (fork server,
-exit codes, notices) and config/ (settings).
+Read it in this order:
+
+| part | modules |
+|---|---|
+| entry | __main__.py, preflight.py (checks before torch is loaded), assembly.py (builds a run) |
+| configuration | config/settings.py, config/rules.py |
+| model and parallelism | parallel/architecture.py, parallel/build.py, optimizer.py |
+| step | loop.py, parallel/passes.py, loss.py, groups.py (elastic runs) |
+| evaluation, checkpoints | evaluation.py, checkpointing.py, export.py |
+
+data/ has the samples, metrics/ what is reported; the other folders are programs of their own in the same image.
 """

@@ -75,8 +75,7 @@ def _train(arguments: argparse.Namespace, notice: Notice) -> int:
         run = assembly.assemble(request, world, notice)
         reports = reporting.Reports(run, request)
         try:
-            with run.display:
-                code = loop.train(run)
+            code = loop.train(run)
         except Exception as error:
             text = describe_error(error) or f"{type(error).__name__}: {error}"
             run.events.write("failed", run.progress.step, error=" ".join(text.split())[:300])

@@ -268,8 +268,8 @@ class GroupLeader:
     def _open_logs(self) -> None:
         run, leads = self._run, self._run.world.is_leader
         step = run.progress.step
-        display = assembly.make_display(run.config, step, enabled=leads)
-        run.display = run.meter.display = self._open.enter_context(display)
+        run.display = assembly.make_display(run.config, step, enabled=leads)
+        run.meter.display = run.display
         # A copy: training goes on meanwhile.
         self._opening = self._writer.submit(self._write_start, replace(run), self._resumed)
         reports = Reports(run, self._request)

@@ -186,7 +186,6 @@ def trainer_step(folder: Path, *settings: str) -> Iterator[Step]:
         run = assembly.assemble(request, world, notice)
         reports = reporting.Reports(run, request)
         stack.callback(lambda: reports.close(patient=False))
-        stack.enter_context(run.display)
 
         def step() -> None:
             result = loop.train_step(run)

@@ -9,7 +9,7 @@ from infra.sections.errors import ConfigIssue, did_you_mean, one_of, shown
 from ops.sweep import space
 from ops.sweep.space import Choice, Range
 from ops.sweep.state import SweepState
-from trainer.metrics.metric_lines import METRICS
+from trainer.metrics.progress import METRICS
 from training.sweep_schema import RUNS_MAX, SweepSection
 
 

@@ -1,20 +1,34 @@
-"""Progress of rank 0: a bar on a terminal, periodic lines elsewhere."""
+"""Progress of rank 0: lines for people on standard error, and lines with metrics for programs on standard output.
+
+trainyard-metric {"step": 40, "loss": 3.2, ...}
+"""
 
 from __future__ import annotations
 
+import json
 import sys
 import time
-from types import TracebackType
+from collections.abc import Mapping
+from typing import Final
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-from trainer.metrics.metric_lines import MetricLines
+from trainyard.contract import METRIC_LINE
 from trainyard.run_logs import StepMetrics
+
+EVALUATION_LOSS: Final = "eval_loss"
+METRICS: Final = (
+    "loss",
+    EVALUATION_LOSS,
+    "grad_norm",
+    "tokens_per_s",
+    "samples_per_s",
+    "step_time_s",
+    "mfu",
+)
+"""Metrics in the lines for programs: those of metrics.jsonl, and the held-out loss."""
 
 
 class ProgressDisplay:
-    """Context manager that shows progress; silent unless `enabled`."""
+    """Prints progress; silent unless `enabled`."""
 
     def __init__(
         self,
@@ -25,63 +39,48 @@ class ProgressDisplay:
         enabled: bool,
         metric_lines_every: int | None = None,
     ) -> None:
+        """Show a run of `steps` that goes on after `first_step`.
+
+        `every_seconds`: between two lines for people; `metric_lines_every`: steps between two lines for programs,
+        None for none of them. The last step always has both.
+        """
         self._steps = steps
-        self._metric_lines = MetricLines(metric_lines_every if enabled else None, steps)
         self._first = first_step
         self._every = every_seconds
         self._enabled = enabled
+        self._metrics_every = metric_lines_every if enabled else None
         self._begun = self._shown = time.monotonic()
         self._tokens = 0
-        self._bar: Progress | None = None
-        if enabled and sys.stderr.isatty():
-            self._bar = Progress(
-                TextColumn("step {task.completed}/{task.total}"),
-                BarColumn(),
-                TextColumn("{task.description}"),
-                TimeRemainingColumn(),
-                console=Console(stderr=True),
-            )
-
-    def __enter__(self) -> ProgressDisplay:
-        if self._bar:
-            self._bar.start()
-            self._task = self._bar.add_task("", total=self._steps, completed=self._first)
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._bar:
-            self._bar.stop()
 
     def step(self, metrics: StepMetrics) -> None:
         """Show a completed step."""
-        self._metric_lines.step(metrics)
+        step, last = metrics.step, metrics.step == self._steps
         self._tokens += metrics.tokens
+        if self._metrics_every and (step % self._metrics_every == 0 or last):
+            values = {name: getattr(metrics, name, None) for name in METRICS}
+            _print_metrics(step, {name: one for name, one in values.items() if one is not None})
         now = time.monotonic()
-        rate = self._tokens / max(now - self._begun, 1e-9)
+        if not self._enabled or not (now - self._shown >= self._every or last):
+            return
+        self._shown, taken = now, now - self._begun
+        rate = self._tokens / max(taken, 1e-9)
         text = f"loss {metrics.loss:.3f}  {rate:,.0f} tokens/s"
         if metrics.mfu is not None:
             text += f"  MFU {100 * metrics.mfu:.1f} %"
-        if self._bar:
-            self._bar.update(self._task, completed=metrics.step, description=text)
-        elif self._enabled and (now - self._shown >= self._every or metrics.step == self._steps):
-            self._shown = now
-            left = (now - self._begun) / (metrics.step - self._first)
-            left *= self._steps - metrics.step
-            self.log(f"step {metrics.step}/{self._steps}  {text}  {left:.0f} s left")
+        left = taken / (step - self._first) * (self._steps - step)
+        self.log(f"step {step}/{self._steps}  {text}  {left:.0f} s left")
 
     def evaluated(self, step: int, loss: float, baseline: float) -> None:
         """Show a held-out loss, and that of a unigram model."""
-        self._metric_lines.evaluated(step, loss)
+        if self._metrics_every:
+            _print_metrics(step, {EVALUATION_LOSS: loss})
         self.log(f"step {step}  held-out loss {loss:.3f} (unigram {baseline:.3f})")
 
     def log(self, text: str) -> None:
         """Print a line."""
-        if self._bar:
-            self._bar.console.print(text, highlight=False)
-        elif self._enabled:
+        if self._enabled:
             print(text, file=sys.stderr, flush=True)
+
+
+def _print_metrics(step: int, values: Mapping[str, float]) -> None:
+    print(f"{METRIC_LINE}{json.dumps({'step': step, **values})}", file=sys.stdout, flush=True)

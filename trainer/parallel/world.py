@@ -16,8 +16,7 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch.distributed import HashStore, PrefixStore, Store  # type: ignore[attr-defined]
-from torch.distributed.rendezvous import rendezvous
+from torch.distributed import HashStore  # type: ignore[attr-defined]
 from torch.nn.parallel import DistributedDataParallel
 
 from trainer.config.settings import TrainerConfig
@@ -90,23 +89,14 @@ def join_world(config: TrainerConfig) -> Iterator[World]:
     Collectives have the limit of the start until `limit_collectives`. A failure in the body skips the teardown:
     other ranks may be gone already.
     """
-    limit = timedelta(seconds=config.start_limit_s)
-    store, rank, size = _rendezvous(limit)
     device = _device(config.device)
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-    dist.init_process_group(
-        backend,
-        store=PrefixStore("collectives", store),
-        rank=rank,
-        world_size=size,
-        timeout=limit,
+    alone: dict[str, Any] = (
+        {} if "RANK" in os.environ else {"store": HashStore(), "rank": 0, "world_size": 1}
     )
-    yield World(
-        rank=rank,
-        size=size,
-        layout=config.parallel.layout(size),
-        device=device,
-    )
+    dist.init_process_group(backend, timeout=timedelta(seconds=config.start_limit_s), **alone)
+    size = dist.get_world_size()
+    yield World(rank=dist.get_rank(), size=size, layout=config.parallel.layout(size), device=device)
     dist.destroy_process_group()
 
 
@@ -132,13 +122,6 @@ def fix_numerics(config: TrainerConfig) -> None:
 def unwrap(model: torch.nn.Module) -> torch.nn.Module:
     """Return the model inside DistributedDataParallel, or the model itself."""
     return model.module if isinstance(model, DistributedDataParallel) else model
-
-
-def _rendezvous(limit: timedelta) -> tuple[Store, int, int]:
-    if "RANK" not in os.environ:
-        return HashStore(), 0, 1
-    store, rank, size = next(rendezvous("env://", timeout=limit))
-    return store, rank, size
 
 
 def _device(asked: str) -> torch.device:

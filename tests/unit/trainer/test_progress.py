@@ -1,68 +1,62 @@
-"""What a run shows: a bar on a terminal, lines elsewhere, nothing on other ranks."""
+"""What a run shows: lines for people and for programs, and nothing on other ranks."""
 
 from __future__ import annotations
 
-import io
-import sys
+import json
+from dataclasses import fields
 
 import pytest
 
-from trainer.metrics.progress import ProgressDisplay
+from trainer.metrics.progress import EVALUATION_LOSS, METRICS, ProgressDisplay
+from trainyard.contract import METRIC_LINE
 from trainyard.run_logs import StepMetrics
 
-
-def metrics(step: int, mfu: float | None = None) -> StepMetrics:
-    return StepMetrics(
-        step=step,
-        loss=2.5,
-        tokens=1000,
-        lr=0.1,
-        step_time_s=0.1,
-        loader_time_s=0.0,
-        attempt=1,
-        time=0.0,
-        tokens_per_s=10_000.0,
-        samples_per_s=10.0,
-        mfu=mfu,
-        grad_norm=1.0,
-        collective_time_s=0.0,
-        checkpoint_stall_s=0.0,
-    )
+SELDOM = 3600.0
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
+def metrics(step: int, mfu: float | None) -> StepMetrics:
+    values = dict.fromkeys((one.name for one in fields(StepMetrics)), 0.5)
+    return StepMetrics(**values | {"step": step, "loss": 2.5, "mfu": mfu})  # type: ignore[arg-type]
 
 
-def shown(*, every_seconds: float, enabled: bool = True, mfu: float | None = None) -> None:
-    with ProgressDisplay(10, 4, every_seconds, enabled=enabled) as display:
-        for step in range(5, 11):
-            display.step(metrics(step, mfu))
-        display.log("a word")
+def show(
+    every: float, lines: int | None = None, *, enabled: bool = True, mfu: float | None = None
+) -> None:
+    display = ProgressDisplay(10, 4, every, enabled=enabled, metric_lines_every=lines)
+    for step in range(5, 11):
+        display.step(metrics(step, mfu))
+    display.evaluated(10, 0.25, 0.75)
 
 
 def test_lines_come_now_and_then_and_always_for_the_last_step(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    shown(every_seconds=3600.0)
+    show(SELDOM)
     lines = capsys.readouterr().err.splitlines()
-    assert [line.split("  ")[0] for line in lines] == ["step 10/10", "a word"]
-    shown(every_seconds=1e-9, mfu=0.412)
+    assert [line.split("  ")[0] for line in lines] == ["step 10/10", "step 10"]
+    show(1e-9, mfu=0.412)
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 7
     assert "loss 2.500" in lines[0] and "MFU 41.2 %" in lines[0]
 
 
-def test_a_terminal_gets_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = Terminal()
-    monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setenv("TERM", "xterm")
-    shown(every_seconds=3600.0)
-    text = terminal.getvalue()
-    assert "step 10/10" in text and "\x1b[" in text and "a word" in text
+def test_programs_get_a_line_every_so_many_steps_and_for_the_last_one(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    show(SELDOM, 4)
+    lines = capsys.readouterr().out.splitlines()
+    found = [json.loads(line.removeprefix(METRIC_LINE)) for line in lines]
+    assert [one["step"] for one in found] == [8, 10, 10]
+    assert found[0]["loss"] == 2.5 and "mfu" not in found[0]
+    assert found[-1] == {"step": 10, EVALUATION_LOSS: 0.25}
 
 
-def test_other_ranks_say_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    shown(every_seconds=1e-9, enabled=False)
-    assert capsys.readouterr().err == ""
+def test_nothing_is_printed_unless_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    show(SELDOM)
+    assert capsys.readouterr().out == ""
+    show(1e-9, 1, enabled=False)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_metrics_of_sweeps_are_those_of_steps_and_the_held_out_loss() -> None:
+    assert set(METRICS) - {EVALUATION_LOSS} <= {one.name for one in fields(StepMetrics)}
