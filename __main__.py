@@ -39,11 +39,11 @@ def attach_existing(config: StackConfig) -> ClusterTarget:
     on = k8s.Provider("cluster", arguments.existing_cluster(config))
     opts = pulumi.ResourceOptions(provider=on)
     ready: list[pulumi.Resource] = []
-    if (nodes := arguments.simulated_nodes(config)).pools:
-        ready.append(SimulatedNodePools("nodes", nodes, opts))
+    if simulated_pools := [pool for pool in config.pools if pool.nodes.simulated]:
+        ready.append(SimulatedNodePools("nodes", simulated_pools, opts))
     if named := config.storage.named_class:
         return ClusterTarget(kubernetes=on, ready=ready, storage=named)
-    simulated = SimulatedStorage("storage", arguments.simulated_storage(config), opts)
+    simulated = SimulatedStorage("storage", config.storage.sizes, opts)
     return ClusterTarget(kubernetes=on, ready=[*ready, simulated], storage=simulated)
 
 
@@ -57,7 +57,7 @@ def deploy_platform(planned: plan.Plan, site: ClusterTarget) -> dict[str, list[p
     after = pulumi.ResourceOptions(provider=site.kubernetes, depends_on=base)
     if watched := arguments.observability(config):
         Observability("observability", watched, after)
-    SharedView("shared-view", arguments.shared_view(config), after)
+    SharedView("shared-view", config.teams, after)
     scheduler = backend(config.scheduler)
     priorities = Priorities("priorities", scheduler, after)
     policies = AdmissionPolicies("admission", arguments.admission(config), after)

@@ -81,7 +81,6 @@ class Loop:
 
 
 def container(loop: Loop) -> dict[str, Any]:
-    """Return the container of the loop."""
     words = [*loop.words, "--every", str(loop.every_seconds)]
     words += ["--lease", f"{loop.namespace}/{loop.lease}"]
     more: dict[str, Any] = {}

@@ -39,16 +39,12 @@ from infra.sections.teams import TeamConfig
 from infra.sections.types import repository_of
 from infra.sites.aws import run_log_access
 from infra.sites.aws.bucket_access import team_buckets
-from infra.sites.simulated.node_pools import SimulatedNodePoolsArgs
-from infra.sites.simulated.storage import SimulatedStorageArgs
 from infra.tenancy.admission import AdmissionPoliciesArgs, caps
-from infra.tenancy.shared_view import SharedViewArgs
 from infra.tenancy.team import TeamArgs
 from infra.validation.component import ValidationArgs
 
 
 def existing_cluster(config: StackConfig) -> k8s.ProviderArgs:
-    """Return the provider of the existing cluster."""
     assert isinstance(config.cluster, ExistingClusterConfig)
     return k8s.ProviderArgs(
         # Without a path, KUBECONFIG names it.
@@ -65,12 +61,6 @@ def kubeconfig(config: StackConfig) -> tuple[str | None, str | None]:
     if isinstance(cluster, ExistingClusterConfig):
         return cluster.kubeconfig_path, cluster.context
     return None, None
-
-
-def simulated_nodes(config: StackConfig) -> SimulatedNodePoolsArgs:
-    """Return the pools whose nodes the stack simulates."""
-    simulated = tuple(pool for pool in config.pools if pool.nodes.simulated)
-    return SimulatedNodePoolsArgs(pools=simulated)
 
 
 def gpu_nodes(config: StackConfig) -> GpuNodesArgs:
@@ -265,7 +255,7 @@ def queues(config: StackConfig) -> QueuesArgs:
     return QueuesArgs(
         cohort=config.cohort,
         pools=tuple(pool for pool in config.pools if pool.workload is Workload.GPU_TRAINING),
-        teams=platform_record.queue_teams(config.teams),
+        teams=config.teams,
         gang_scale_up=config.autoscaler is Autoscaler.CLUSTER_AUTOSCALER,
         placeholder=_placeholder(config),
     )
@@ -275,11 +265,6 @@ def _placeholder(config: StackConfig) -> str:
     """Return the image of the pods with which the scheduler reserves nodes for a gang; empty for none."""
     image = backend(config.scheduler).placeholder_image
     return mirror.image(image, config.mirror or "") if image else ""
-
-
-def simulated_storage(config: StackConfig) -> SimulatedStorageArgs:
-    """Return the arguments of simulated storage."""
-    return SimulatedStorageArgs(sizes=config.storage.sizes)
 
 
 def teams(
@@ -323,14 +308,6 @@ def _caps(team: TeamConfig, platform: Platform) -> dict[str, str]:
     nodes = [usd for _, usd in priced if usd is not None]
     gpus = [usd / pool.gpus_per_node for pool, usd in priced if usd is not None]
     return caps.cap_annotations(team.caps, max(nodes, default=None), max(gpus, default=None))
-
-
-def shared_view(config: StackConfig) -> SharedViewArgs:
-    """Return the teams that may read the cluster and its queues."""
-    own = {name for team in config.teams for names in team.groups.values() for name in names}
-    return SharedViewArgs(
-        teams=tuple(team.name for team in config.teams), groups=tuple(sorted(own))
-    )
 
 
 def admission(config: StackConfig) -> AdmissionPoliciesArgs:

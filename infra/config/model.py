@@ -144,12 +144,10 @@ class StackConfig(StrictModel):
 
     @property
     def pools(self) -> tuple[NodePool, ...]:
-        """Return the node pools of the platform."""
         return tuple(self._pool(pool) for pool in self.node_pools)
 
     @property
     def gpu_taint(self) -> Taint:
-        """Return the taint of GPU nodes."""
         return Taint(key=self.taint_key, value=self.taint_value)
 
     def _pool(self, config: PoolConfig) -> NodePool:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from infra.addons import kube_prometheus_stack
 from infra.addons.registry import ADD_ONS
 from infra.config.model import StackConfig
-from infra.domain import launcher_support, naming, quantity
+from infra.domain import launcher_support, naming
 from infra.domain.cloud import Cloud
 from infra.domain.platform import Platform, TeamOutputs
 from infra.domain.pools import Autoscaler, Nodes, Workload
-from infra.domain.tier import DEFAULT_PRIORITIES, TIERS
+from infra.domain.tier import DEFAULT_PRIORITIES
 from infra.queueing import priorities, quotas
 from infra.queueing.backends import backend
-from infra.queueing.quotas import QueueTeam
-from infra.sections.teams import QuotaConfig, TeamConfig
 from infra.sections.types import repository_of
 from infra.sites.aws.bucket_access import team_buckets
 from infra.sites.aws.cloud import Aws
@@ -103,7 +99,6 @@ def platform(config: StackConfig, stack: str) -> Platform:
     """Return the Platform record of a stack with this name."""
     gpu_pools = [pool for pool in config.pools if pool.workload is Workload.GPU_TRAINING]
     scheduler = backend(config.scheduler)
-    queued = {team.name: team for team in queue_teams(config.teams)}
     teams = {
         team.name: TeamOutputs(
             name=team.name,
@@ -112,9 +107,9 @@ def platform(config: StackConfig, stack: str) -> Platform:
             local_queue=scheduler.queue(team.name, config.cohort),
             cluster_queue=scheduler.cluster_queue(team.name),
             gpu_quota=team.quota.gpus,
-            flavors=tuple(pool.name for pool in quotas.usable(queued[team.name], gpu_pools)),
+            flavors=tuple(pool.name for pool in quotas.usable(team, gpu_pools)),
             secrets={secret.name: secret.env for secret in team.secrets},
-            most_nodes=quotas.most_nodes(queued[team.name], gpu_pools, tuple(queued.values())),
+            most_nodes=quotas.most_nodes(team, gpu_pools, config.teams),
         )
         for team in config.teams
     }
@@ -140,28 +135,3 @@ def platform(config: StackConfig, stack: str) -> Platform:
         releases_groups=config.elastic_runs is not None,
         pod_additions=on.pod_additions if (on := cloud(config)) else {},
     )
-
-
-def queue_teams(teams: Sequence[TeamConfig]) -> tuple[QueueTeam, ...]:
-    """Return the teams as the scheduler's queues need them."""
-    return tuple(
-        QueueTeam(
-            name=team.name,
-            tier=team.tier,
-            guaranteed=team.guaranteed,
-            borrowing=team.borrowing,
-            lending=team.lending,
-            on_demand_usd_per_hour=team.on_demand_usd_per_hour,
-            fair_weight=team.fair_weight or TIERS[team.tier].fair_weight,
-            quota=_amounts(team.quota),
-        )
-        for team in teams
-    )
-
-
-def _amounts(quota: QuotaConfig) -> dict[str, int]:
-    return {
-        "cpu": quantity.millicores(quota.cpu),
-        "memory": quantity.bytes_(quota.memory),
-        naming.GPU: quota.gpus,
-    }

@@ -244,7 +244,6 @@ def is_reserved_domain(domain: str) -> bool:
 
 
 def namespace(team: str) -> str:
-    """Return the namespace of a team."""
     return f"team-{team}"
 
 
@@ -254,7 +253,6 @@ def cluster_queue(team: str) -> str:
 
 
 def local_queue(team: str) -> str:
-    """Return the LocalQueue in the team's namespace."""
     return team
 
 

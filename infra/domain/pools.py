@@ -208,7 +208,6 @@ class NodePool:
 
     @property
     def purchase_model(self) -> PurchaseModel:
-        """Purchase model of the nodes."""
         if self.capacity is Capacity.SPOT:
             return PurchaseModel.SPOT
         return PurchaseModel.RESERVED if self.reservation else PurchaseModel.HOURLY
@@ -225,7 +224,6 @@ class NodePool:
 
     @property
     def shares_per_gpu(self) -> int:
-        """Devices per GPU."""
         return self.sharing.shares if self.sharing else 1
 
     @property

@@ -36,7 +36,6 @@ EC2: Final = Topology(name="zone-network-host", network=ec2.TOPOLOGY_LABELS)
 
 
 def pool_topology(pool: NodePool) -> Topology:
-    """Return the topology of the pool's nodes."""
     if pool.nodes.simulated:
         return RACKS
     on_ec2 = pool.nodes in (Nodes.MANAGED, Nodes.KARPENTER)

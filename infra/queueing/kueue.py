@@ -22,8 +22,9 @@ from infra.queueing import quotas
 from infra.queueing.backends import SchedulerBackend, TeamQueues
 from infra.queueing.kueue_admission import require_team_queue, workloads_written_by_kueue
 from infra.queueing.priorities import DESCRIPTIONS, PRIORITIES
-from infra.queueing.quotas import QueuesArgs, QueueTeam, Share
+from infra.queueing.quotas import QueuesArgs, Share
 from infra.queueing.scale_up import GangScaleUp, checks_strategy
+from infra.sections.teams import TeamConfig
 
 
 def topology(of: Topology = RACKS) -> Manifest:
@@ -95,7 +96,7 @@ def _amount(resource: str, pool: NodePool, nodes: int) -> str:
     return quantity.memory(amount) if resource == "memory" else str(amount)
 
 
-def cohort(name: str, pools: Sequence[NodePool], teams: Sequence[QueueTeam]) -> Manifest:
+def cohort(name: str, pools: Sequence[NodePool], teams: Sequence[TeamConfig]) -> Manifest:
     """Return the Cohort, which owns what no team is guaranteed; any team may borrow it."""
     promised = {p.name: sum(team.guaranteed.get(p.name, 0) for team in teams) for p in pools}
     shared = {
@@ -111,7 +112,7 @@ def cohort(name: str, pools: Sequence[NodePool], teams: Sequence[QueueTeam]) -> 
 
 
 def cluster_queue(
-    team: QueueTeam, cohort_name: str, pools: Sequence[NodePool], *, gang_scale_up: bool = False
+    team: TeamConfig, cohort_name: str, pools: Sequence[NodePool], *, gang_scale_up: bool = False
 ) -> Manifest:
     """Return a team's ClusterQueue over all pools that it may use.
 
@@ -144,7 +145,7 @@ def cluster_queue(
                 "reclaimWithinCohort": "Any",
                 "withinClusterQueue": "LowerPriority",
             },
-            "fairSharing": {"weight": str(team.fair_weight)},
+            "fairSharing": {"weight": str(team.weight)},
             "stopPolicy": "None",
             **(_scale_up_checks(pools) if gang_scale_up else {}),
         },

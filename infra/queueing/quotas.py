@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from infra.domain import prices
 from infra.domain.pools import NodePool
 from infra.domain.tier import TIERS
+from infra.sections.teams import TeamConfig
 
 _ROUNDING: Final = 1e-9
 """So that a cap of exactly n nodes buys n despite floating-point error."""
@@ -23,31 +24,12 @@ Amounts = Mapping[str, int]
 
 
 @dataclass(frozen=True, kw_only=True)
-class QueueTeam:
-    """A team as its queue sees it."""
-
-    name: str
-    tier: str
-    guaranteed: Mapping[str, int] = field(default_factory=dict)
-    """Nodes by pool."""
-    borrowing: Mapping[str, int] = field(default_factory=dict)
-    """Most nodes beyond its guarantee, by pool; without an entry, all that others leave."""
-    lending: Mapping[str, int] = field(default_factory=dict)
-    """Most guaranteed nodes that others may borrow while idle, by pool; without an entry, all."""
-    on_demand_usd_per_hour: float | None = None
-    """Cost limit of its runs on pools that may buy on-demand nodes; None: unlimited."""
-    fair_weight: int = 1
-    quota: Amounts = field(default_factory=dict)
-    """Most that it may hold at once; resources without an entry are limited by the pools only."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class QueuesArgs:
     """The pools that can be queued for, and the teams that queue."""
 
     cohort: str
     pools: tuple[NodePool, ...]
-    teams: tuple[QueueTeam, ...]
+    teams: tuple[TeamConfig, ...]
     gang_scale_up: bool = False
     """Whether Cluster Autoscaler answers Kueue's ProvisioningRequests."""
     placeholder: str = ""
@@ -71,7 +53,7 @@ def flavor_order(tier: str, pools: Sequence[NodePool]) -> list[NodePool]:
     return sorted(pools, key=lambda pool: order.index(pool.purchase_model))
 
 
-def guaranteed_usd_per_hour(team: QueueTeam, pools: Sequence[NodePool]) -> float:
+def guaranteed_usd_per_hour(team: TeamConfig, pools: Sequence[NodePool]) -> float:
     """Return the highest price of a team's guaranteed nodes that may be on-demand; unknown prices count as 0."""
     return sum(
         team.guaranteed.get(pool.name, 0) * (prices.per_node(pool) or 0.0)
@@ -80,7 +62,7 @@ def guaranteed_usd_per_hour(team: QueueTeam, pools: Sequence[NodePool]) -> float
     )
 
 
-def _affordable(team: QueueTeam, pools: Sequence[NodePool]) -> dict[str, int]:
+def _affordable(team: TeamConfig, pools: Sequence[NodePool]) -> dict[str, int]:
     """Return the nodes beyond the guarantee that the cost limit pays for, preferred pools first."""
     if team.on_demand_usd_per_hour is None:
         return {}
@@ -96,7 +78,7 @@ def _affordable(team: QueueTeam, pools: Sequence[NodePool]) -> dict[str, int]:
     return found
 
 
-def shares(team: QueueTeam, pools: Sequence[NodePool]) -> dict[str, Share]:
+def shares(team: TeamConfig, pools: Sequence[NodePool]) -> dict[str, Share]:
     """Return a team's share of every pool, by pool."""
     affordable = _affordable(team, pools)
     found: dict[str, Share] = {}
@@ -110,7 +92,7 @@ def shares(team: QueueTeam, pools: Sequence[NodePool]) -> dict[str, Share]:
     return found
 
 
-def usable(team: QueueTeam, pools: Sequence[NodePool]) -> list[NodePool]:
+def usable(team: TeamConfig, pools: Sequence[NodePool]) -> list[NodePool]:
     """Return the pools that the team may use at all, in the order in which its queue tries them."""
     found = shares(team, pools)
     return [
@@ -121,7 +103,7 @@ def usable(team: QueueTeam, pools: Sequence[NodePool]) -> list[NodePool]:
 
 
 def most_nodes(
-    team: QueueTeam, pools: Sequence[NodePool], teams: Sequence[QueueTeam]
+    team: TeamConfig, pools: Sequence[NodePool], teams: Sequence[TeamConfig]
 ) -> dict[str, int]:
     """Return the most nodes of each pool that a team can hold while all others are idle."""
     kept = {
@@ -138,7 +120,7 @@ def most_nodes(
     return found
 
 
-def _kept(team: QueueTeam, pool: NodePool) -> int:
+def _kept(team: TeamConfig, pool: NodePool) -> int:
     """Return the guaranteed nodes that a team does not lend."""
     own = team.guaranteed.get(pool.name, 0)
     return own - min(own, team.lending.get(pool.name, own))

@@ -59,7 +59,6 @@ def provisioning_config() -> Manifest:
 
 
 def check() -> Manifest:
-    """Return the AdmissionCheck."""
     return {
         "apiVersion": naming.KUEUE_API,
         "kind": "AdmissionCheck",

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 
 from infra.domain import naming, quantity
 from infra.domain.pools import NodePool
-from infra.queueing.quotas import Amounts, QueuesArgs, QueueTeam
+from infra.queueing.quotas import Amounts, QueuesArgs
+from infra.sections.teams import TeamConfig
 
 
 def _sum(pools: Iterable[NodePool], nodes: Mapping[str, int]) -> dict[str, int]:
@@ -28,13 +29,13 @@ def everything(args: QueuesArgs) -> dict[str, int]:
     return _sum(args.pools, {pool.name: pool.max for pool in args.pools})
 
 
-def most(team: QueueTeam, args: QueuesArgs) -> dict[str, int]:
+def most(team: TeamConfig, args: QueuesArgs) -> dict[str, int]:
     """Return the most that a team may hold: every pool, within its quota."""
     pools = everything(args)
-    return {resource: min(n, team.quota.get(resource, n)) for resource, n in pools.items()}
+    return {resource: min(n, team.amounts.get(resource, n)) for resource, n in pools.items()}
 
 
-def guaranteed(team: QueueTeam, args: QueuesArgs) -> dict[str, int]:
+def guaranteed(team: TeamConfig, args: QueuesArgs) -> dict[str, int]:
     """Return the guarantee, capped at `most`: schedulers reject a guarantee above the maximum."""
     most_of = most(team, args)
     nodes = _sum(args.pools, team.guaranteed)

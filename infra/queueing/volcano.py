@@ -16,7 +16,8 @@ from infra.kubernetes.objects import KubernetesObject, Manifest, metadata
 from infra.queueing import shares
 from infra.queueing.admission import require_scheduler
 from infra.queueing.backends import SchedulerBackend, TeamQueues
-from infra.queueing.quotas import QueuesArgs, QueueTeam
+from infra.queueing.quotas import QueuesArgs
+from infra.sections.teams import TeamConfig
 
 _GROUP: Final = "scheduling.volcano.sh"
 API: Final = "scheduling.volcano.sh/v1beta1"
@@ -45,7 +46,7 @@ lent nodes back.
 """
 
 
-def queue(team: QueueTeam, args: QueuesArgs) -> Manifest:
+def queue(team: TeamConfig, args: QueuesArgs) -> Manifest:
     """Return a team's Queue.
 
     `deserved` is reclaimed from borrowers, `capability` is the maximum. Volcano's `guarantee` would lock idle
@@ -118,7 +119,6 @@ class VolcanoBackend(SchedulerBackend):
         return naming.cluster_queue(team)
 
     def deploy(self, name: str, args: QueuesArgs, opts: pulumi.ResourceOptions) -> TeamQueues:
-        """Create the Queues."""
         return TeamQueues(named_by_runs=(VolcanoQueues(name, args, opts),))
 
     def admission_policies(self, taint_key: str, cohort: str) -> list[Manifest]:

@@ -15,7 +15,8 @@ from infra.kubernetes.objects import KubernetesObject, Manifest, metadata
 from infra.queueing import shares
 from infra.queueing.admission import require_scheduler
 from infra.queueing.backends import SchedulerBackend, TeamQueues
-from infra.queueing.quotas import Amounts, QueuesArgs, QueueTeam
+from infra.queueing.quotas import Amounts, QueuesArgs
+from infra.sections.teams import TeamConfig
 
 NAMESPACE: Final = "yunikorn"
 _CONFIG: Final = "yunikorn-configs"
@@ -36,7 +37,7 @@ def _resources(amounts: Amounts) -> dict[str, str]:
     return {"vcore" if name == "cpu" else name: found[name] for name in sorted(found)}
 
 
-def _leaf(team: QueueTeam, args: QueuesArgs) -> dict[str, Any]:
+def _leaf(team: TeamConfig, args: QueuesArgs) -> dict[str, Any]:
     """Return a team's queue. Gangs need `fifo`: any other order reserves parts of several at once."""
     return {
         "name": team.name,

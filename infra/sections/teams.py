@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field
 
-from infra.domain import naming
+from infra.domain import naming, quantity
 from infra.domain.tier import TIERS, TierName
 from infra.sections.aws_types import role_arn
 from infra.sections.errors import invalid
@@ -293,6 +293,20 @@ class TeamConfig(StrictModel):
     """Scheduled test that the team's checkpoints can be restored."""
     results: ResultsConfig = ResultsConfig()
     """Copies of the team's runs in a bucket."""
+
+    @property
+    def weight(self) -> int:
+        """Weight when unguaranteed nodes are shared out."""
+        return self.fair_weight or TIERS[self.tier].fair_weight
+
+    @property
+    def amounts(self) -> dict[str, int]:
+        """Quota by resource: millicores, bytes, devices."""
+        return {
+            "cpu": quantity.millicores(self.quota.cpu),
+            "memory": quantity.bytes_(self.quota.memory),
+            naming.GPU: self.quota.gpus,
+        }
 
     @property
     def groups(self) -> dict[str, tuple[str, ...]]:

@@ -5,14 +5,14 @@ They are needed to explain why a run waits: who holds a quota, and which node ha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import pulumi
 
 from infra.domain import naming
 from infra.kubernetes.objects import KubernetesObject, Manifest, metadata
+from infra.sections.teams import TeamConfig
 
 _READ: Final = ["get", "list", "watch"]
 _API_GROUP: Final = "rbac.authorization.k8s.io"
@@ -63,7 +63,6 @@ def groups(name: str, teams: tuple[str, ...], own: tuple[str, ...] = ()) -> tupl
 
 
 def cluster_role(name: str) -> Manifest:
-    """Return one of the ClusterRoles."""
     return {
         "apiVersion": f"{_API_GROUP}/v1",
         "kind": "ClusterRole",
@@ -86,19 +85,18 @@ def cluster_role_binding(name: str, teams: tuple[str, ...], own: tuple[str, ...]
     }
 
 
-@dataclass(frozen=True, kw_only=True)
-class SharedViewArgs:
-    """The teams whose members have read access."""
-
-    teams: tuple[str, ...]
-    groups: tuple[str, ...] = ()
-    """Members' groups of the identity provider."""
+def binding(role: str, teams: Sequence[TeamConfig]) -> Manifest:
+    """Return the binding of a ClusterRole to the members of these teams."""
+    own = {one for team in teams for members in team.groups.values() for one in members}
+    return cluster_role_binding(role, tuple(team.name for team in teams), tuple(sorted(own)))
 
 
 class SharedView(pulumi.ComponentResource):
-    """Read-only ClusterRoles and their bindings."""
+    """Read-only ClusterRoles and their bindings to the members of these teams."""
 
-    def __init__(self, name: str, args: SharedViewArgs, opts: pulumi.ResourceOptions) -> None:
+    def __init__(
+        self, name: str, teams: Sequence[TeamConfig], opts: pulumi.ResourceOptions
+    ) -> None:
         super().__init__(naming.infra_type("SharedView"), name, None, opts)
         for role in RULES:
             suffix = role.removeprefix(f"{naming.PROJECT}-")
@@ -107,7 +105,7 @@ class SharedView(pulumi.ComponentResource):
             )
             KubernetesObject(
                 f"{name}-{suffix}-binding",
-                cluster_role_binding(role, args.teams, args.groups),
+                binding(role, teams),
                 pulumi.ResourceOptions(parent=self, depends_on=[made]),
             )
         self.register_outputs({})

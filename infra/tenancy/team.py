@@ -93,7 +93,6 @@ def namespace(
 
 
 def local_queue(team: str) -> Manifest:
-    """Return the team's LocalQueue."""
     return {
         "apiVersion": naming.KUEUE_API,
         "kind": "LocalQueue",

@@ -52,7 +52,6 @@ class ValidationArgs:
 
     @property
     def gpu_pools(self) -> tuple[NodePool, ...]:
-        """All GPU pools."""
         return tuple(p for p in self.platform.pools if p.workload is Workload.GPU_TRAINING)
 
     @property

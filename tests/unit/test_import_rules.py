@@ -102,7 +102,7 @@ ARROWS: Final = {
     "domain": set[str](),
     "sections": {"domain"},
     "kubernetes": {"domain"},
-    "queueing": {"domain", "kubernetes"},
+    "queueing": {"domain", "sections", "kubernetes"},
     "tenancy": {"domain", "sections", "kubernetes"},
     "sites": {"domain", "sections", "kubernetes"},
     "observability": {"domain", "sections", "kubernetes"},

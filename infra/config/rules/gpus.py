@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Final
 
 from infra.config.model import StackConfig
-from infra.config.platform_record import queue_teams
 from infra.config.rules.operators import DEVICE_PLUGIN, GPU_OPERATOR
 from infra.domain.gpu_sharing import SharingMode, instances, profiles
 from infra.domain.pools import NodePool, Nodes, Workload
@@ -114,7 +113,7 @@ def _check_teams(
     stack: StackConfig, path: str, pool: NodePool, mode: SharingMode
 ) -> Iterator[ConfigIssue]:
     """Require one team in the pool, and none of tier production."""
-    here = [team for team in queue_teams(stack.teams) if quotas.usable(team, [pool])]
+    here = [team for team in stack.teams if quotas.usable(team, [pool])]
     production = [team.name for team in here if not TIERS[team.tier].shares_gpus]
     if production:
         yield issue(

@@ -13,7 +13,6 @@ from infra.domain import catalog, fabric, prices
 from infra.domain.pools import Capacity, NodePool, Workload
 from infra.domain.tier import TIERS
 from infra.queueing import quotas
-from infra.queueing.quotas import QueueTeam
 from infra.sections.errors import ConfigIssue, did_you_mean, issue, one_of, shown
 from infra.sections.teams import TeamConfig, is_role
 
@@ -149,11 +148,7 @@ def _check_cost_cap(
             "run python -m infra.cli.catalog refresh, or set borrowing instead",
         )
         return
-    own = _cents(
-        quotas.guaranteed_usd_per_hour(
-            QueueTeam(name=team.name, tier=team.tier, guaranteed=team.guaranteed), pools
-        )
-    )
+    own = _cents(quotas.guaranteed_usd_per_hour(team, pools))
     cheapest = _cents(min((prices.per_node(pool) or 0.0 for pool in pools), default=0.0))
     if cap < own:
         yield issue(

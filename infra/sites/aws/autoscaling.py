@@ -59,7 +59,6 @@ def template_tags(pool: NodePool) -> dict[str, str]:
 
 
 def values(args: ClusterAutoscalerArgs) -> dict[str, Any]:
-    """Return the chart's values."""
     return {
         "cloudProvider": "aws",
         "awsRegion": args.region,

@@ -43,7 +43,6 @@ def team_buckets(prefix: str) -> TeamBuckets:
 
 
 def bucket_arn(bucket: str) -> str:
-    """Return the ARN of a bucket."""
     return f"arn:aws:s3:::{bucket}"
 
 

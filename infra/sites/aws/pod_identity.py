@@ -14,7 +14,6 @@ from infra.sites.aws.policy_documents import document
 
 
 def cluster_arn(account: str, region: str, cluster: str) -> str:
-    """Return the ARN of an EKS cluster."""
     return f"arn:aws:eks:{region}:{account}:cluster/{cluster}"
 
 

@@ -5,7 +5,7 @@ KWOK manages fake nodes, the sandbox's node agent those that run pods as process
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Final
 
 import pulumi
@@ -71,19 +71,10 @@ def node(pool: NodePool, index: int) -> Manifest:
     }
 
 
-@dataclass(frozen=True, kw_only=True)
-class SimulatedNodePoolsArgs:
-    """Pools with `process` or `kwok` nodes; each gets its maximum of nodes."""
-
-    pools: tuple[NodePool, ...]
-
-
 class SimulatedNodePools(pulumi.ComponentResource):
-    """Node objects of all simulated pools."""
+    """Node objects of pools with `process` or `kwok` nodes; each gets its maximum of nodes."""
 
-    def __init__(
-        self, name: str, args: SimulatedNodePoolsArgs, opts: pulumi.ResourceOptions
-    ) -> None:
+    def __init__(self, name: str, pools: Sequence[NodePool], opts: pulumi.ResourceOptions) -> None:
         super().__init__(naming.infra_type("SimulatedNodePools"), name, None, opts)
         self.nodes = [
             KubernetesObject(
@@ -94,7 +85,7 @@ class SimulatedNodePools(pulumi.ComponentResource):
                     parent=self, replace_on_changes=["status"], delete_before_replace=True
                 ),
             )
-            for pool in args.pools
+            for pool in pools
             for index in range(pool.max)
         ]
-        self.register_outputs({"nodes": {pool.name: pool.max for pool in args.pools}})
+        self.register_outputs({"nodes": {pool.name: pool.max for pool in pools}})

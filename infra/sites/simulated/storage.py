@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import pulumi
 
 from infra.domain import naming
@@ -25,19 +23,12 @@ def storage_class() -> Manifest:
     }
 
 
-@dataclass(frozen=True, kw_only=True)
-class SimulatedStorageArgs:
-    """Sizes in claims; folders have no size limit."""
-
-    sizes: VolumeSizes
-
-
 class SimulatedStorage(pulumi.ComponentResource):
-    """The class, with a folder per claim."""
+    """The class, with a folder per claim, which has no size limit."""
 
-    def __init__(self, name: str, args: SimulatedStorageArgs, opts: pulumi.ResourceOptions) -> None:
+    def __init__(self, name: str, sizes: VolumeSizes, opts: pulumi.ResourceOptions) -> None:
         super().__init__(naming.infra_type("SimulatedStorage"), name, None, opts)
-        self._sizes = args.sizes
+        self._sizes = sizes
         KubernetesObject(f"{name}-class", storage_class(), pulumi.ResourceOptions(parent=self))
         self.register_outputs({"storageClass": naming.SIMULATED_STORAGE_CLASS})
 

@@ -16,7 +16,7 @@ from infra.domain.pools import Capacity, Fallback, NodePool, Nodes, Reservation,
 from infra.domain.prices import Ec2Quota, Purchase, services
 from infra.observability import series
 from infra.queueing import quotas
-from infra.queueing.quotas import QueueTeam
+from infra.sections.teams import QuotaConfig, TeamConfig
 from infra.sites.aws.karpenter_manifests import capacity_types
 from ops.ledger import stack_cost
 from policies.rules.budget import HOURLY_BUDGET
@@ -92,10 +92,11 @@ def test_a_pool_buys_on_demand_only_if_its_stack_file_says_so() -> None:
 
 
 def test_a_team_without_on_demand_money_is_kept_out_of_a_pool_that_falls_back() -> None:
-    team = QueueTeam(name="a", tier="research", on_demand_usd_per_hour=0)
+    quota = QuotaConfig(cpu="1000000", memory="1024Pi", gpus=10**6)
+    team = TeamConfig(name="a", tier="research", quota=quota, on_demand_usd_per_hour=0.0)
     other = dataclasses.replace(PLAIN, name="other")
     assert [p.name for p in quotas.usable(team, [FALLS_BACK, other])] == ["other"]
-    rich = dataclasses.replace(team, on_demand_usd_per_hour=2 * ON_DEMAND)
+    rich = team.model_copy(update={"on_demand_usd_per_hour": 2 * ON_DEMAND})
     assert quotas.shares(rich, [FALLS_BACK, other])["spot"].borrowing == 2
     assert quotas.shares(rich, [FALLS_BACK, other])["other"].borrowing is None
 

@@ -12,7 +12,8 @@ from infra.config import arguments, parse
 from infra.domain import naming, prices
 from infra.domain.pools import Capacity, NodePool, Reservation, ReservationKind
 from infra.queueing import kueue, quotas
-from infra.queueing.quotas import QueueTeam, Share
+from infra.queueing.quotas import Share
+from infra.sections.teams import QuotaConfig, TeamConfig
 from tests.golden.example_runs import platform, run, stack_values
 from tests.unit.infra.test_pools import pool
 from training import placement
@@ -29,15 +30,16 @@ BLOCK = dataclasses.replace(
     reservation=Reservation(kind=ReservationKind.CAPACITY_BLOCK, id="cr-0123456789abcdef0"),
 )
 POOLS = (ON_DEMAND, BLOCK, SPOT)
+LARGE = QuotaConfig(cpu="1000000", memory="1024Pi", gpus=10**6)
 
 
-def team(**changes: Any) -> QueueTeam:
+def team(**changes: Any) -> TeamConfig:
     """A research team that owns two spot nodes."""
-    base = QueueTeam(name="a", tier="research", guaranteed={"spot": 2})
-    return dataclasses.replace(base, **changes)
+    base = TeamConfig(name="a", tier="research", guaranteed={"spot": 2}, quota=LARGE)
+    return base.model_copy(update=changes)
 
 
-def gpus(found: QueueTeam, flavor: str) -> dict[str, str]:
+def gpus(found: TeamConfig, flavor: str) -> dict[str, str]:
     """GPU quota of a flavor in the ClusterQueue of a team."""
     spec = kueue.cluster_queue(found, "c", POOLS)["spec"]
     flavors = {f["name"]: f["resources"] for f in spec["resourceGroups"][0]["flavors"]}
@@ -115,7 +117,7 @@ def test_pool_without_quota_for_a_team_is_not_in_its_queue() -> None:
 def test_team_maximum_excludes_what_others_do_not_lend() -> None:
     others = [
         team(),
-        QueueTeam(name="b", tier="research", guaranteed={"spot": 4}, lending={"spot": 1}),
+        team(name="b", guaranteed={"spot": 4}, lending={"spot": 1}),
     ]
     assert quotas.most_nodes(others[0], POOLS, others)["spot"] == 10 - 3
     assert quotas.most_nodes(others[1], POOLS, others)["spot"] == 10
@@ -136,7 +138,7 @@ def test_runs_do_not_consider_pools_without_quota_for_their_team() -> None:
     assert [p.name for p in placement.eligible_pools(run(), never)] == ["spot"]
 
 
-def _random_stack(rng: random.Random) -> tuple[list[NodePool], list[QueueTeam]]:
+def _random_stack(rng: random.Random) -> tuple[list[NodePool], list[TeamConfig]]:
     """Pools, and teams whose guarantees fit them; limits at random."""
     pools = [
         dataclasses.replace(rng.choice(POOLS), name=f"p{n}", max=rng.randint(1, 9))
@@ -150,7 +152,7 @@ def _random_stack(rng: random.Random) -> tuple[list[NodePool], list[QueueTeam]]:
             left[name] -= nodes
         room = {p.name: p.max - own.get(p.name, 0) for p in pools}
         teams.append(
-            QueueTeam(
+            team(
                 name=f"t{n}",
                 tier=rng.choice(["research", "production"]),
                 guaranteed=own,
@@ -190,7 +192,7 @@ def test_random_team_quotas_sum_to_the_pools_and_respect_limits() -> None:
             _within_its_cap(t, pools)
 
 
-def _within_its_cap(found: QueueTeam, pools: list[NodePool]) -> None:
+def _within_its_cap(found: TeamConfig, pools: list[NodePool]) -> None:
     cap = found.on_demand_usd_per_hour
     if cap is None:
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from infra.config import arguments, parse
+from infra.config import parse
 from infra.sections.teams import access_groups
 from infra.tenancy import access, shared_view
 from tests.golden.example_runs import stack_values
@@ -46,6 +46,6 @@ def test_groups_of_the_identity_provider_are_bound_beside_the_platforms_own() ->
 
 def test_they_see_nodes_and_queues_and_no_policies() -> None:
     config = _with(stack_values(), {"researchers": ["ml-research"]})
-    args = arguments.shared_view(config)
-    assert "ml-research" in shared_view.groups(shared_view.FLEET, args.teams, args.groups)
-    assert "ml-research" not in shared_view.groups(shared_view.AUDIT, args.teams, args.groups)
+    for role, seen in ((shared_view.FLEET, True), (shared_view.AUDIT, False)):
+        subjects = shared_view.binding(role, config.teams)["subjects"]
+        assert ("ml-research" in [one["name"] for one in subjects]) == seen
