@@ -14,7 +14,7 @@ from ops.collect import NODES
 from ops.commands import printer
 from ops.metrics import MetricsUnknownError, PrometheusClient
 from ops.objects import Json
-from ops.runs import list_command
+from ops.runs import columns
 from ops.runs.listing import read_listing
 from sandbox import cluster as embedded
 from sandbox import monitoring, paths
@@ -50,7 +50,7 @@ def _node_row(node: Json) -> tuple[str, ...]:
 
 def _print_runs(prometheus: PrometheusClient, cluster: Cluster, console: Console) -> None:
     listing = read_listing(cluster, None, prometheus)
-    _print_lines("Runs", list_command.lines(listing, dt.datetime.now(dt.UTC)), console)
+    _print_lines("Runs", columns.lines(listing, dt.datetime.now(dt.UTC)), console)
 
 
 def _print_alerts(prometheus: PrometheusClient, console: Console) -> None:
@@ -74,7 +74,7 @@ def _alert_row(labels: dict[str, str]) -> tuple[str, str, str]:
 
 
 def _print_table(title: str, rows: Sequence[Sequence[str]], console: Console) -> None:
-    _print_lines(title, list_command.table(rows), console)
+    _print_lines(title, columns.table(rows), console)
 
 
 def _print_lines(title: str, lines: Sequence[str], console: Console) -> None:

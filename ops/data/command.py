@@ -23,7 +23,7 @@ from ops.data import copying, pod
 from ops.data.copying import Copied, Progress
 from ops.dev import starting
 from ops.runs import one_run
-from ops.runs.list_command import table
+from ops.runs.columns import table
 from trainyard.contract import DATA_MOUNT
 
 EXAMPLES: Final = (

@@ -16,7 +16,7 @@ from ops.collect import JOBS
 from ops.commands import Group, printer
 from ops.dev import connect, sessions, starting
 from ops.dev.sessions import RUNNING, DevSession
-from ops.runs.list_command import table
+from ops.runs.columns import table
 from ops.runs.scope import read_in_scope
 from ops.submission import record
 

@@ -20,7 +20,7 @@ from ops.metrics import MetricsUnknownError, PrometheusClient
 from ops.objects import Json
 from ops.promql import Expression, any_of, select
 from ops.runs import progress, record
-from ops.runs.list_command import table
+from ops.runs.columns import table
 from ops.runs.record import RunRecordView
 from ops.runs.scope import read_in_scope
 

@@ -98,9 +98,8 @@ def details_of(cluster: Cluster, taken: Snapshot, prometheus: PrometheusClient) 
     """Read what a snapshot of a run lacks: its record, progress and checkpoints."""
     recorded = record.read_record(cluster, taken.run)
     at, checkpoint = _measured(prometheus, taken)
-    planned = recorded.configuration.get("config.steps", "")
     at = progress.newer(at, progress.from_log(leading_lines(taken)))
-    at = progress.newer(at, Progress(steps=int(planned) if planned.isdigit() else None))
+    at = progress.newer(at, Progress(steps=recorded.planned_steps))
     place = recorded.store or f"{_path(recorded, taken.run_id)} {ON_THE_VOLUME}"
     gaps = [gap for gap in (recorded.gap, *taken.gaps) if gap]
     return Details(

@@ -13,15 +13,12 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from ops import metrics, objects
+from ops import metrics
 from ops.cluster import Cluster
 from ops.commands import Group, add_prometheus, printer
-from ops.runs import following, states
-from ops.runs.listing import Listing, RunSummary, read_listing
+from ops.runs import columns, following, states
+from ops.runs.listing import Listing, read_listing
 from ops.runs.scope import read_in_scope
-from ops.snapshot import format_duration
-
-_HEAD = ("RUN", "STATE", "TEAM", "NODES", "PROGRESS", "ATTEMPT", "AGE")
 
 
 def add(commands: Group) -> None:
@@ -65,7 +62,7 @@ def run(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
         _watch(listing, read, console)
     else:
         show = printer(console)
-        for line in lines(listing, _now()):
+        for line in columns.lines(listing, _now()):
             show(line)
         for note in notes(listing):
             print(note, file=sys.stderr)
@@ -80,27 +77,11 @@ def _selected(found: Listing, wanted: Sequence[str]) -> Listing:
 def to_json(listing: Listing) -> str:
     """Return one JSON object: runs, hidden (plurals that may not be read), gap (why there is no progress)."""
     found = {
-        "runs": [one.to_json() for one in listing.runs],
+        "runs": [columns.to_json(one) for one in listing.runs],
         "hidden": list(listing.hidden),
         "gap": listing.gap,
     }
     return json.dumps(found, indent=2)
-
-
-def lines(listing: Listing, now: dt.datetime) -> list[str]:
-    """Return a table as lines, or the line that says that there are no runs."""
-    if not listing.runs:
-        return ["no runs"]
-    return table([_HEAD, *(_row(one, now) for one in listing.runs)])
-
-
-def table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return rows as lines with aligned columns."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
 
 
 def notes(listing: Listing) -> list[str]:
@@ -108,41 +89,6 @@ def notes(listing: Listing) -> list[str]:
     hidden = ", ".join(listing.hidden)
     found = [f"not readable with your role: {hidden}; states may be incomplete"] if hidden else []
     return [*found, *([listing.gap] if listing.gap else [])]
-
-
-def _row(one: RunSummary, now: dt.datetime) -> tuple[str, ...]:
-    created = objects.time(one.created)
-    age = format_duration((now - created).total_seconds()) if created else "-"
-    return (
-        one.run_id,
-        state_text(one),
-        one.team or "-",
-        _nodes(one),
-        progress_text(one),
-        str(one.attempt or "-"),
-        age,
-    )
-
-
-def state_text(one: RunSummary) -> str:
-    """Return the state with the place in the queue: `queued 2 of 5`."""
-    return f"{one.state} {one.place} of {one.queued}" if one.place else one.state
-
-
-def _nodes(one: RunSummary) -> str:
-    if one.groups and not one.over:
-        return f"{one.groups_training}/{one.groups_total} groups"
-    if not one.nodes:
-        return "-"
-    return f"{one.ready}/{one.nodes}" if one.state == states.STARTING else str(one.nodes)
-
-
-def progress_text(one: RunSummary) -> str:
-    """Return `120/1000`, `120`, or `-`."""
-    at = one.progress
-    if at.step is None:
-        return "-"
-    return f"{at.step}/{at.steps}" if at.steps else str(at.step)
 
 
 def _watch(listing: Listing, read: Callable[[], Listing], console: Console) -> None:
@@ -161,7 +107,7 @@ def _watch(listing: Listing, read: Callable[[], Listing], console: Console) -> N
 
 
 def _screen(listing: Listing) -> Text:
-    return Text("\n".join([*lines(listing, _now()), *notes(listing)]), no_wrap=True)
+    return Text("\n".join([*columns.lines(listing, _now()), *notes(listing)]), no_wrap=True)
 
 
 def _print_changes(
@@ -169,10 +115,10 @@ def _print_changes(
 ) -> dict[str, str]:
     """Print a line for each run that changed, but for its age; return the lines by run id."""
     now = _now()
-    found = {one.run_id: "  ".join(_row(one, now)[1:6]) for one in listing.runs}
+    found = {one.run_id: columns.change_line(one, now) for one in listing.runs}
     for run_id, line in found.items():
         if shown.get(run_id) != line:
-            show(f"{run_id}  {line}")
+            show(line)
     for run_id in shown.keys() - found.keys():
         show(f"{run_id}  gone")
     return found

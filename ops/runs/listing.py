@@ -7,18 +7,19 @@ there are.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from infra.domain import naming
-from ops import collect, groups, objects
+from ops import collect, concurrent, groups, objects
 from ops.cluster import Cluster, ForbiddenError, Kind
 from ops.collect import PODS, WORKLOADS
 from ops.metrics import MetricsUnknownError, PrometheusClient
 from ops.objects import Json
-from ops.runs import log_progress, progress, states
+from ops.runs import log_progress, progress, record, states
 from ops.runs.gangs import GangSummary, Places, state_of_run, summarize_gangs
 from ops.runs.progress import NO_PROGRESS, Progress
 
@@ -121,11 +122,29 @@ def read_listing(
             gap = f"no metrics: {error}"
         unmeasured = [pod for pod in pods if objects.run_id_of(pod) not in known]
         known |= log_progress.read_progress(cluster, unmeasured)
+        known |= _planned_of_finished(
+            cluster, [r for r in runs if objects.run_id_of(r) not in known]
+        )
         if gap and log_progress.is_limited(unmeasured):
             gap += f"; progress is read from the logs of {log_progress.RUNS_MAX} runs only"
     return Listing(
         runs=tuple(summarize(runs, workloads, pods, known)), hidden=tuple(hidden), gap=gap
     )
+
+
+def _planned_of_finished(cluster: Cluster, runs: Sequence[Json]) -> dict[str, Progress]:
+    """Return the planned steps of finished runs, whose pods and logs may be gone, from their records."""
+    finished = [run for run in runs if states.has_succeeded(run)][: log_progress.RUNS_MAX]
+    questions = {
+        objects.run_id_of(run): functools.partial(record.read_record, cluster, run)
+        for run in finished
+    }
+    found = concurrent.gather_with_deadline(questions, log_progress.DEADLINE_S)
+    return {
+        run_id: Progress(steps=one.planned_steps)
+        for run_id, one in found.items()
+        if isinstance(one, record.RunRecordView)
+    }
 
 
 def summarize(

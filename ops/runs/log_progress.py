@@ -25,14 +25,14 @@ RUNS_MAX: Final = 16
 """Runs whose logs one listing reads, which bounds its requests: running ones before ended ones, newest first."""
 _LINES: Final = 60
 _ENDED: Final = ("Succeeded", "Failed")
-_DEADLINE_S: Final = 5.0
+DEADLINE_S: Final = 5.0
 
 
 def read_progress(cluster: Cluster, pods: Iterable[Json]) -> dict[str, Progress]:
     """Return the progress by run id, of at most RUNS_MAX runs with a started pod of rank 0 among `pods`."""
     found = sorted(objects.newest_first(leading_pods(pods).values()), key=_has_ended)[:RUNS_MAX]
     questions = {objects.run_id_of(pod): functools.partial(_read, cluster, pod) for pod in found}
-    came = concurrent.gather_with_deadline(questions, _DEADLINE_S)
+    came = concurrent.gather_with_deadline(questions, DEADLINE_S)
     return {
         run_id: found
         for run_id, found in came.items()

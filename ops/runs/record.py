@@ -41,6 +41,12 @@ class RunRecordView:
         return self.configuration.get("config.checkpoint.store", "")
 
     @property
+    def planned_steps(self) -> int | None:
+        """Steps of the trainer's configuration; None for other programs."""
+        steps = self.configuration.get("config.steps", "")
+        return int(steps) if steps.isdigit() else None
+
+    @property
     def ranks_per_node(self) -> int:
         return int(self.record.get("processes_per_node") or 1)
 

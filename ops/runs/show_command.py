@@ -13,9 +13,9 @@ from rich.console import Console
 from ops import collect, metrics
 from ops.cluster import Cluster
 from ops.commands import Group, add_prometheus, printer
+from ops.runs.columns import progress_text, state_text, table
 from ops.runs.details import Details, PodRow, read_details
 from ops.runs.gangs import GangSummary, groups_text
-from ops.runs.list_command import progress_text, state_text, table
 from ops.runs.scope import read_in_scope
 from ops.snapshot import format_duration
 

@@ -44,7 +44,7 @@ def state_of(
 
     `queued`: whether a queue holds it back; None: as its label says.
     """
-    if any(objects.condition_is_true(run, kind) for kind in SUCCESS):
+    if has_succeeded(run):
         return FINISHED
     if objects.condition_is_true(run, "Failed"):
         return FAILED
@@ -60,6 +60,10 @@ def state_of(
         return QUEUED
     ready = ready_pods(pods)
     return RUNNING if ready and ready >= planned else STARTING
+
+
+def has_succeeded(run: Json) -> bool:
+    return any(objects.condition_is_true(run, kind) for kind in SUCCESS)
 
 
 def ended_at(run: Json, workload: Json | None) -> str:
@@ -123,7 +127,7 @@ def attempt_of(run: Json, workload: Json | None) -> int:
     restarts = int(objects.status(run).get("restarts") or 0)
     started = eviction_count(workload) + restarts
     queued = bool(objects.label(run, naming.QUEUE_NAME))
-    over = any(objects.condition_is_true(run, kind) for kind in (*SUCCESS, "Failed"))
+    over = has_succeeded(run) or objects.condition_is_true(run, "Failed")
     now = not queued or objects.condition_is_true(workload, "Admitted")
     return started + 1 if now or (over and workload is None) else started
 

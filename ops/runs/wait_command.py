@@ -18,8 +18,8 @@ from ops.commands import Group, printer
 from ops.logs import Line
 from ops.objects import Json
 from ops.runs import following, progress, states
+from ops.runs.columns import progress_text
 from ops.runs.gangs import groups_text
-from ops.runs.list_command import progress_text
 from ops.runs.listing import RunSummary
 from ops.runs.log_reader import LogReader, main_container
 from ops.runs.one_run import OneRun, read_run

@@ -14,7 +14,10 @@ from starlette.responses import PlainTextResponse, Response
 
 from ops import objects
 from ops.runs import states
+from ops.runs.columns import COLUMNS, NONE, Row
+from ops.runs.listing import RunSummary
 from ops.snapshot import format_duration
+from ops.ui.overview import Overview
 from ops.ui.source import COMPARED_MAX, Source
 
 PER_PAGE: Final = 100
@@ -137,7 +140,11 @@ def _runs(source: Source, query: Mapping[str, str]) -> str:
         "runs.html",
         "/",
         overview=overview,
-        runs=found[(page - 1) * PER_PAGE : page * PER_PAGE],
+        columns=COLUMNS,
+        rows=[
+            Row(one=one, now=overview.now, cost=_cost(one, overview))
+            for one in found[(page - 1) * PER_PAGE : page * PER_PAGE]
+        ],
         number=len(found),
         counts={
             name: sum(one.state == name for one in overview.listing.runs) for name in states.STATES
@@ -149,6 +156,13 @@ def _runs(source: Source, query: Mapping[str, str]) -> str:
         last=last,
         link=link,
     )
+
+
+def _cost(one: RunSummary, overview: Overview) -> str:
+    spent = overview.spent.get(one.run_id)
+    if spent is None:
+        return NONE
+    return f"{'≥ ' if one.attempt > 1 else ''}{_usd(spent.usd)}"
 
 
 def _run(source: Source, namespace: str, run_id: str) -> str:

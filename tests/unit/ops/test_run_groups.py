@@ -92,7 +92,7 @@ def test_a_list_has_one_line_for_it(
     )
     assert call(monkeypatch, cluster, "run", "list") == 0
     [_, line] = capsys.readouterr().out.splitlines()
-    assert line.split() == [RUN_ID, "running", "research", "1/3", "groups", "-", "1", "5", "min"]
+    assert line.split() == [RUN_ID, "running", "research", "1/3", "groups", *"---1", "5", "min"]
     assert call(monkeypatch, cluster, "run", "list", "--json") == 0
     [one] = json.loads(capsys.readouterr().out)["runs"]
     assert [group["state"] for group in one["groups"]] == ["running", "starting", "queued"]

@@ -13,7 +13,7 @@ from infra.domain import naming
 from ops import metrics
 from ops.cluster import Kind, UnreachableError, context_namespace
 from ops.objects import Json
-from ops.runs import following, list_command, log_progress, states
+from ops.runs import columns, following, list_command, log_progress, states
 from ops.runs.listing import Listing, read_listing
 from ops.runs.one_run import OneRun
 from tests.unit.ops.run_fixtures import (
@@ -209,6 +209,23 @@ def test_an_ended_run_has_the_progress_of_its_log() -> None:
     found = read_listing(cluster, None, metrics.connect("", cluster))  # type: ignore[arg-type]
     told = {one.name: (one.progress.step, one.progress.loss) for one in found.runs}
     assert told == {"finished": (1000, 4.25), "failed": (990, 4.25)}
+
+
+def test_a_finished_run_whose_pods_are_gone_shows_its_planned_steps() -> None:
+    finished = another("finished", status={"conditions": [condition("Completed")]})
+    name = finished["metadata"]["name"]
+    data = {"run.json": "{}", "trainer.yaml": "steps: 1000"}
+    where = {"name": name, "namespace": "team-research"}
+    recorded: Json = {"kind": "ConfigMap", "metadata": where, "data": data}
+    cluster = FakeCluster(jobsets=[finished], configmaps=[recorded])
+    found = read_listing(cluster, None, metrics.connect("", cluster))  # type: ignore[arg-type]
+    assert columns.lines(found, NOW)[1].split()[:5] == [
+        name,
+        "finished",
+        "research",
+        "-",
+        "1000/1000",
+    ]
 
 
 def test_logs_of_running_runs_are_read_before_those_of_ended_ones() -> None:

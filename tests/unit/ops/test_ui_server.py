@@ -93,7 +93,7 @@ def test_a_strangers_eight_questions_are_answered_on_the_page_of_a_run(page: Tes
 
 def test_the_list_shows_state_place_progress_time_left_and_cost(page: TestClient) -> None:
     told = text_of(page.get("/").text)
-    assert "120 of 1000" in told and "7 min 20 s" in told
+    assert "120 of 1000 5.402 7 min" in told
     assert "queued 1 of 1" in told
     assert "is forbidden; pass a Prometheus that you may query" in told
     assert "research-model-v2" not in page.get("/?state=queued").text
