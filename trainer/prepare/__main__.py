@@ -3,71 +3,45 @@
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
 import time
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 from trainer.cli import Parser
+from trainer.prepare.command import RetryableError, add_options, run_reported
 from trainer.prepare.dataset import DatasetError, read_index
 from trainer.prepare.download import local_folder
 from trainer.prepare.names import BYTES, DEFAULT_COLUMN, FORMATS
-from trainer.prepare.progress import ProgressCallback, ProgressReporter
+from trainer.prepare.progress import ProgressCallback
 from trainer.prepare.source import open_source
-from trainer.prepare.state import StateReporter
 from trainer.prepare.tokenizer_choice import parse_tokenizer_choice
 from trainer.prepare.workers import available_processes
 from trainer.prepare.writer import Settings, prepare
-from trainyard.contract import EXIT_BAD_CONFIG, EXIT_DONE
 
 
 def main() -> int:
     """Prepare the dataset and print a summary; returns the exit code."""
     arguments = _parse()
-    signal.signal(signal.SIGTERM, _interrupted)
     begun = time.monotonic()
-    reporter = ProgressReporter()
-    state = StateReporter(arguments.state, arguments.attempts)
 
-    def progress(what: str, done: int, total: int = 0, /) -> None:
-        reporter(what, done, total)
-        state.progress(what, done, total)
-
-    def fail(error: str, code: int) -> int:
-        reporter.close()
-        state.failed(error, final=code == EXIT_BAD_CONFIG)
-        for line in error.splitlines():
-            print(f"prepare: {line}", file=sys.stderr)
-        return code
-
-    try:
-        folder, written = _prepare(arguments, progress)
+    def work(progress: ProgressCallback) -> tuple[str, str]:
+        try:
+            folder, written = _prepare(arguments, progress)
+        except BrokenProcessPool:
+            raise RetryableError(
+                "a process that reads or tokenizes was killed, probably for lack of memory; "
+                "give it more memory, or lower --processes"
+            ) from None
         index = read_index(folder)
-    except DatasetError as error:
-        return fail(str(error), EXIT_BAD_CONFIG)
-    except OSError as error:
-        return fail(f"{error.filename or arguments.out}: {error.strerror or error}", 1)
-    except BrokenProcessPool:
-        return fail(
-            "a process that reads or tokenizes was killed, probably for lack of memory; "
-            "give it more memory, or lower --processes",
-            1,
+        return folder.name, (
+            f"{'wrote' if written else 'up to date:'} {folder}: "
+            f"{index.source['documents']} documents, {index.tokens('train'):,} training tokens, "
+            f"{index.tokens('eval'):,} held-out tokens, {len(index.shards)} shards "
+            f"({time.monotonic() - begun:.1f} s)"
         )
-    except KeyboardInterrupt:
-        reporter.close()
-        state.interrupted()
-        print("prepare: interrupted; run it again to continue", file=sys.stderr)
-        return 128 + signal.SIGINT
-    reporter.close()
-    state.ready(folder.name)
-    print(
-        f"{'wrote' if written else 'up to date:'} {folder}: "
-        f"{index.source['documents']} documents, {index.tokens('train'):,} training tokens, "
-        f"{index.tokens('eval'):,} held-out tokens, {len(index.shards)} shards "
-        f"({time.monotonic() - begun:.1f} s)"
-    )
-    return EXIT_DONE
+
+    return run_reported("prepare", arguments, work, DatasetError)
 
 
 def _prepare(arguments: argparse.Namespace, progress: ProgressCallback) -> tuple[Path, bool]:
@@ -83,10 +57,6 @@ def _prepare(arguments: argparse.Namespace, progress: ProgressCallback) -> tuple
             read = ", ".join(f"{count} as {name}" for name, count in sorted(formats.items()))
             print(f"prepare: {arguments.source}: reads files {read}", file=sys.stderr)
         return prepare(source, arguments.out, settings, tokens, progress, arguments.processes)
-
-
-def _interrupted(_number: int, _frame: object) -> None:
-    raise KeyboardInterrupt
 
 
 def _parse() -> argparse.Namespace:
@@ -160,16 +130,7 @@ def _parse() -> argparse.Namespace:
         metavar="N",
         help="processes that read and tokenize (default: one per core, %(default)s here)",
     )
-    parser.add_argument(
-        "--state", type=Path, metavar="FILE", help="file with progress and result, for waiting runs"
-    )
-    parser.add_argument(
-        "--attempts",
-        type=int,
-        default=1,
-        metavar="N",
-        help="attempts after which --state reports a failure (default: %(default)s)",
-    )
+    add_options(parser)
     arguments = parser.parse_args()
     if not 0 < arguments.eval_fraction < 1:
         parser.error(f"--eval-fraction: got {arguments.eval_fraction}; must be between 0 and 1")

@@ -5,15 +5,24 @@ from __future__ import annotations
 import base64
 import itertools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from trainer.weights.checksums import CRC32, MD5, SHA256, Checksum
-from trainer.weights.files import MOST_FILES, RemoteFile, TransientError, WeightsError, is_wanted
+from trainer.prepare.command import RetryableError
+from trainer.prepare.progress import ProgressCallback
+from trainer.weights.files import (
+    CRC32,
+    MD5,
+    MOST_FILES,
+    SHA256,
+    RemoteFile,
+    WeightsError,
+    is_wanted,
+)
 from trainer.weights.reference import BucketModel
 from trainyard.objects import ListedObject, ObjectError, Objects, ObjectsUnavailable
-from trainyard.objects.client import CHUNK_BYTES
 
 _STATED: Final = (("ChecksumSHA256", SHA256), ("ChecksumCRC32", CRC32))
 _ETAG: Final = re.compile(r'"([0-9a-f]{32}(-\d+)?)"')
@@ -27,70 +36,64 @@ class Bucket:
 
     def files(self) -> list[RemoteFile]:
         """Return the wanted objects. Raises WeightsError for one whose content could not be verified."""
-        try:
+        with _converted():
             listed = list(itertools.islice(self._objects.list(), MOST_FILES + 1))
             if len(listed) > MOST_FILES:
                 raise WeightsError(f"{self._objects.location.url()}: has over {MOST_FILES} objects")
             return [self._file(one) for one in listed if is_wanted(one.name)]
-        except ObjectError as error:
-            raise _converted(error) from None
 
-    def append(self, file: RemoteFile, part: Path, progress: Callable[[int], None]) -> None:
-        """Continue the object at the end of `part`."""
-        try:
-            with part.open("ab") as stream:
-                at = stream.tell()
-                while at < file.bytes:
-                    count = min(CHUNK_BYTES, file.bytes - at)
-                    content, tag = self._objects.read_tagged(file.name, at, count)
-                    if tag != file.tag:
-                        url = self._objects.location.url(file.name)
-                        raise WeightsError(f"{url}: changed while it was fetched")
-                    stream.write(content)
-                    at += len(content)
-                    progress(at)
-        except ObjectError as error:
-            raise _converted(error) from None
+    def download(self, files: list[RemoteFile], folder: Path, progress: ProgressCallback) -> None:
+        """Write objects into a folder, one after another."""
+        total, done = sum(one.bytes for one in files), 0
+        part = folder / ".part"
+        for file in files:
+            with _converted(), part.open("wb") as stream:
+                for chunk in self._objects.chunks(file.name, count=file.bytes):
+                    stream.write(chunk)
+                    done += len(chunk)
+                    progress("fetching", done, total)
+            part.rename(folder / file.name)
 
     def _file(self, listed: ListedObject) -> RemoteFile:
         head = self._objects.call("head_object", listed.name, ChecksumMode="ENABLED")
-        known = tuple(self._checksums(listed, head))
-        if not known:
-            raise WeightsError(
-                f"{self._objects.location.url(listed.name)}: S3 has no checksum of it that can be verified; must "
-                "be SHA-256, CRC-32 or MD5; upload it with --checksum-algorithm SHA256"
-            )
-        return RemoteFile(
-            name=listed.name, bytes=listed.bytes, checksums=known[:1], tag=listed.etag
+        for algorithm, digest, parts in _checksums(head):
+            # Parts of different sizes, as of a copy from several objects, cannot be told from here.
+            size = self._first_part(listed.name) if parts else 0
+            if not parts or (size and -(-listed.bytes // size) == parts):
+                return RemoteFile(
+                    name=listed.name,
+                    bytes=listed.bytes,
+                    algorithm=algorithm,
+                    digest=digest,
+                    part_bytes=size,
+                )
+        raise WeightsError(
+            f"{self._objects.location.url(listed.name)}: S3 has no checksum of it that can be verified; must "
+            "be SHA-256, CRC-32 or MD5; upload it with --checksum-algorithm SHA256"
         )
 
-    def _checksums(self, listed: ListedObject, head: Any) -> Iterator[Checksum]:
-        """Yield the checksums of an object, the strongest first. With KMS, an ETag is not one."""
-        for field, algorithm in _STATED:
-            digest, _, parts = head.get(field, "").partition("-")
-            if digest:
-                yield from self._of_parts(
-                    listed, algorithm, base64.b64decode(digest).hex(), int(parts or 0)
-                )
-        encrypted = head.get("ServerSideEncryption", "AES256") != "AES256"
-        etag = _ETAG.fullmatch(head["ETag"])
-        if etag and not encrypted and "SSECustomerAlgorithm" not in head:
-            digest, _, parts = etag[1].partition("-")
-            yield from self._of_parts(listed, MD5, digest, int(parts or 0))
-
-    def _of_parts(
-        self, listed: ListedObject, algorithm: str, digest: str, parts: int
-    ) -> Iterator[Checksum]:
-        """Yield a checksum; none if the parts are not of one size, as of a copy from several objects."""
-        if not parts:
-            yield Checksum(algorithm=algorithm, digest=digest)
-            return
-        first = self._objects.call("head_object", listed.name, PartNumber=1)
-        size = int(first["ContentLength"])
-        if size and -(-listed.bytes // size) == parts:
-            yield Checksum(algorithm=algorithm, digest=digest, part_bytes=size)
+    def _first_part(self, name: str) -> int:
+        return int(self._objects.call("head_object", name, PartNumber=1)["ContentLength"])
 
 
-def _converted(error: ObjectError) -> Exception:
-    kind = TransientError if isinstance(error, ObjectsUnavailable) else WeightsError
-    return kind(str(error))
+def _checksums(head: Any) -> Iterator[tuple[str, str, int]]:
+    """Yield algorithm, digest and number of parts (0: of the whole object), the strongest first."""
+    for field, algorithm in _STATED:
+        digest, _, parts = head.get(field, "").partition("-")
+        if digest:
+            yield algorithm, base64.b64decode(digest).hex(), int(parts or 0)
+    encrypted = head.get("ServerSideEncryption", "AES256") != "AES256"
+    etag = _ETAG.fullmatch(head["ETag"])
+    if etag and not encrypted and "SSECustomerAlgorithm" not in head:  # with KMS it is no checksum
+        digest, _, parts = etag[1].partition("-")
+        yield MD5, digest, int(parts or 0)
+
+
+@contextmanager
+def _converted() -> Iterator[None]:
+    try:
+        yield
+    except ObjectsUnavailable as error:
+        raise RetryableError(str(error)) from None
+    except ObjectError as error:
+        raise WeightsError(str(error)) from None

@@ -1,9 +1,7 @@
-"""A hub of models with the HTTP interface of huggingface.co, through the library huggingface_hub.
+"""A hub of models, through `huggingface_hub.snapshot_download`. The endpoint is HF_ENDPOINT, the token HF_TOKEN.
 
-The endpoint is HF_ENDPOINT, the token HF_TOKEN. The library's client is given rules of our own, which hold for
-each request, redirects and further pages included: HTTPS only, the token to the endpoint's host only, answers of
-bounded size. Files are read through that client, too: the library's own download cannot continue what another
-process began, and does not compare checksums.
+The library does not compare checksums, so `RemoteFile.verify` does. Its client gets one rule of our own, for each
+request, redirects and further pages included: HTTPS only, and the token to the endpoint's host only.
 """
 
 from __future__ import annotations
@@ -12,30 +10,37 @@ import ipaddress
 import itertools
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from trainer.weights.checksums import GIT_SHA1, SHA256, Checksum
-from trainer.weights.files import MOST_FILES, RemoteFile, TransientError, WeightsError, is_wanted
+from trainer.prepare.command import RetryableError
+from trainer.prepare.progress import ProgressCallback
+from trainer.weights.files import (
+    GIT_SHA1,
+    MOST_FILES,
+    SHA256,
+    RemoteFile,
+    WeightsError,
+    is_wanted,
+)
 from trainer.weights.reference import ENDPOINT_ENV, TOKEN_ENV, HubModel
 
-# Read by the library when it is imported.
-os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
+# Read by the library when it is imported. Xet downloads from further hosts, by a client without our rule.
+os.environ |= {"HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_XET": "1"}
 
 import httpx2
 import huggingface_hub as library
 from huggingface_hub import errors
-from huggingface_hub.utils import hf_raise_for_status  # type: ignore[attr-defined]
+from huggingface_hub.utils import tqdm  # type: ignore[attr-defined]
 
 _PUBLIC: Final = "https://huggingface.co"
-_MOST_ANSWER_BYTES: Final = 64 * 1024 * 1024
-"""Size of a list of files or of an error."""
-_PARTIAL: Final = 206
-TIMEOUT_S: Final = 30.0
+_TIMEOUT_S: Final = 30.0
 """Seconds to connect, and without a byte."""
 _RETRIED: Final = (408, 425, 429)
+_FILES_AT_ONCE: Final = 4
 _ACCOUNT: Final = f"the account of {TOKEN_ENV}"
 
 
@@ -44,64 +49,59 @@ class Hub:
 
     def __init__(self, model: HubModel) -> None:
         """Read endpoint and token from the environment. Raises WeightsError for an invalid endpoint."""
-        self._model = model
+        self._commit = model.commit
         self._id = f"{model.organization}/{model.name}"
         self._endpoint = _endpoint()
         self._token = os.environ.get(TOKEN_ENV, "").strip()
-        logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
+        logging.getLogger("huggingface_hub").setLevel(logging.CRITICAL)
         library.set_client_factory(self._client)
 
     def files(self) -> list[RemoteFile]:
         """Return the wanted files of the commit."""
         api = library.HfApi(endpoint=self._endpoint, token=self._token or False)
-        commit = self._model.commit
-        with _Converted(self._id, commit, bool(self._token)):
-            info = api.model_info(self._id, revision=commit, timeout=TIMEOUT_S)
-            tree = api.list_repo_tree(self._id, revision=commit, recursive=False)
+        with self._converted():
+            tree = api.list_repo_tree(self._id, revision=self._commit)
             listed = list(itertools.islice(tree, MOST_FILES + 1))
-            found = [
-                _file(one)
-                for one in listed
-                if isinstance(one, library.RepoFile) and is_wanted(one.path)
-            ]
-        if info.sha != commit:
-            raise WeightsError(f"{self._id}: the hub has commit {info.sha} where {commit} is asked")
-        if len(listed) > MOST_FILES:
-            raise WeightsError(f"{self._id}: has over {MOST_FILES} files")
-        return found
+            if len(listed) > MOST_FILES:
+                raise WeightsError(f"{self._id}: has over {MOST_FILES} files")
+            files = (one for one in listed if isinstance(one, library.RepoFile))
+            return [_file(one) for one in files if is_wanted(one.path)]
 
-    def append(self, file: RemoteFile, part: Path, progress: Callable[[int], None]) -> None:
-        """Continue the file at the end of `part`, from 0 where the server ignores ranges."""
-        url = library.hf_hub_url(
-            self._id, file.name, revision=self._model.commit, endpoint=self._endpoint
-        )
-        headers = {"Accept-Encoding": "identity"}  # ranges of compressed content are others
-        if self._token:
-            headers["Authorization"] = f"Bearer {self._token}"
-        with (
-            part.open("ab") as stream,
-            _Converted(self._id, self._model.commit, bool(self._token), file.name),
-        ):
-            if at := stream.tell():
-                headers["Range"] = f"bytes={at}-"
-            with library.get_session().stream("GET", url, headers=headers) as answer:
-                hf_raise_for_status(answer)
-                if answer.status_code != _PARTIAL:
-                    stream.truncate(0)
-                    at = 0
-                for chunk in answer.iter_bytes():
-                    at += len(chunk)
-                    if at > file.bytes:
-                        raise TransientError(f"the server sends more than its {file.bytes} bytes")
-                    stream.write(chunk)
-                    progress(at)
+    def download(self, files: list[RemoteFile], folder: Path, progress: ProgressCallback) -> None:
+        """Write files into a folder; the library continues one whose connection breaks."""
+        records = folder / ".cache"
+        for stale in records.rglob("*.incomplete"):  # of a killed call: each has a name of its own
+            stale.unlink()
+        total = sum(one.bytes for one in files)
+
+        class Bar(tqdm):
+            def __init__(self, **options: Any) -> None:
+                super().__init__(**options | {"disable": True})  # type: ignore[no-untyped-call]
+                self._is_of_bytes = "Reconstructing" in options.get("desc", "")
+                self._done = 0
+
+            def update(self, n: float | None = 1) -> None:
+                if self._is_of_bytes:
+                    with self.get_lock():
+                        self._done += int(n or 0)
+                        progress("fetching", self._done, total)
+
+        with self._converted():
+            library.snapshot_download(
+                self._id,
+                revision=self._commit,
+                endpoint=self._endpoint,
+                token=self._token or False,
+                local_dir=folder,
+                cache_dir=records / "hub",
+                allow_patterns=[one.name for one in files],
+                max_workers=_FILES_AT_ONCE,
+                tqdm_class=Bar,
+            )
 
     def _client(self) -> httpx2.Client:
-        hooks: dict[str, list[Callable[..., Any]]] = {
-            "request": [self._guard],
-            "response": [_bound],
-        }
-        return httpx2.Client(event_hooks=hooks, follow_redirects=True, timeout=TIMEOUT_S)
+        hooks = {"request": [self._guard]}
+        return httpx2.Client(event_hooks=hooks, follow_redirects=True, timeout=_TIMEOUT_S)
 
     def _guard(self, request: httpx2.Request) -> None:
         """Refuse plain HTTP, and keep the token from other hosts than the endpoint."""
@@ -111,76 +111,52 @@ class Hub:
         if request.url.origin != httpx2.URL(self._endpoint).origin:
             request.headers.pop("Authorization", None)
 
-
-class _Stream(httpx2.SyncByteStream):
-    """A response's content up to a limit."""
-
-    def __init__(self, inner: httpx2.SyncByteStream) -> None:
-        self._inner = inner
-
-    def __iter__(self) -> Iterator[bytes]:
-        left = _MOST_ANSWER_BYTES
-        for chunk in self._inner:
-            left -= len(chunk)
-            if left < 0:
-                raise WeightsError(f"an answer of the hub has over {_MOST_ANSWER_BYTES} bytes")
-            yield chunk
-
-    def close(self) -> None:
-        self._inner.close()
-
-
-def _bound(response: httpx2.Response) -> None:
-    """Limit everything but the content of files, which `Hub.append` limits."""
-    is_file = response.status_code in (200, 206) and not response.url.path.startswith("/api/")
-    if not is_file and isinstance(response.stream, httpx2.SyncByteStream):
-        response.stream = _Stream(response.stream)
-
-
-class _Converted:
-    """Converts the errors of a request to those of this package, without addresses: these may hold signatures."""
-
-    def __init__(self, model: str, commit: str, has_token: bool, name: str = "") -> None:
-        self._what = f"{model}: {name}" if name else model
-        self._commit, self._has_token = commit, has_token
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if isinstance(error, TransientError):
-            raise TransientError(f"{self._what}: {error}") from None
-        if isinstance(error, errors.HfHubHTTPError):
+    @contextmanager
+    def _converted(self) -> Iterator[None]:
+        """Convert the library's errors to one line without addresses: these may hold signatures."""
+        try:
+            yield
+        except errors.HfHubHTTPError as error:
             raise self._refused(error) from None
-        if isinstance(error, httpx2.TransportError | httpx2.TooManyRedirects):
-            reason = " ".join(str(error).split()) or type(error).__name__
-            raise TransientError(f"{self._what}: {reason}") from None
-        if isinstance(error, KeyError | TypeError | ValueError | AttributeError):
+        except errors.LocalEntryNotFoundError as error:  # its cache was asked after a failure
+            cause = error.__cause__
+            if isinstance(cause, errors.HfHubHTTPError):
+                raise self._refused(cause) from None
+            raise RetryableError(f"{self._id}: {_reason(cause or error)}") from None
+        except (httpx2.TransportError, httpx2.TooManyRedirects) as error:
+            raise RetryableError(f"{self._id}: {_reason(error)}") from None
+        except OSError as error:
+            if error.errno is not None:
+                raise
+            raise RetryableError(
+                f"{self._id}: a file has not the size that was announced"
+            ) from None
+        except (KeyError, TypeError, ValueError, AttributeError):
             raise WeightsError(
-                f"{self._what}: the answer is not that of a hub of models; check {ENDPOINT_ENV}"
+                f"{self._id}: the answer is not that of a hub of models; check {ENDPOINT_ENV}"
             ) from None
 
     def _refused(self, error: errors.HfHubHTTPError) -> Exception:
         code = error.response.status_code
-        said = f"{self._what}: HTTP {code} from {error.response.url.host}"
-        unset = (
-            "" if self._has_token else f"; {TOKEN_ENV} is not set: add its team secret to `secrets`"
-        )
+        said = f"{self._id}: HTTP {code} from {error.response.url.host}"
+        unset = "" if self._token else f"; {TOKEN_ENV} is not set: add its team secret to `secrets`"
         if code in _RETRIED or code >= 500:
-            return TransientError(said)
+            return RetryableError(said)
         if isinstance(error, errors.GatedRepoError):
-            return WeightsError(
-                f"{said}: the model is gated: accept its terms with {_ACCOUNT}{unset}"
-            )
-        if isinstance(error, errors.RevisionNotFoundError):
-            return WeightsError(f"{said}: the model has no commit {self._commit}")
-        if isinstance(error, errors.RepositoryNotFoundError) or code == 404:
-            missing = "no such file" if ": " in self._what else "no such model"
-            return WeightsError(f"{said}: {missing}, or {_ACCOUNT} may not read it{unset}")
-        if code == 401:
-            return WeightsError(f"{said}: {TOKEN_ENV} is not valid{unset}")
-        if code == 403:
-            return WeightsError(f"{said}: refused{unset or f'; check what {_ACCOUNT} may read'}")
+            said += f": the model is gated: accept its terms with {_ACCOUNT}{unset}"
+        elif isinstance(error, errors.RevisionNotFoundError):
+            said += f": the model has no commit {self._commit}"
+        elif isinstance(error, errors.RepositoryNotFoundError) or code == 404:
+            said += f": no such model, or {_ACCOUNT} may not read it{unset}"
+        elif code == 401:
+            said += f": {TOKEN_ENV} is not valid{unset}"
+        elif code == 403:
+            said += f": refused{unset or f'; check what {_ACCOUNT} may read'}"
         return WeightsError(said)
+
+
+def _reason(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 def _file(listed: library.RepoFile) -> RemoteFile:
@@ -193,8 +169,8 @@ def _file(listed: library.RepoFile) -> RemoteFile:
         or len(bytes.fromhex(digest)) != (32 if listed.lfs else 20)
     ):
         raise ValueError(listed.path)
-    known = Checksum(algorithm=SHA256 if listed.lfs else GIT_SHA1, digest=digest)
-    return RemoteFile(name=listed.path, bytes=size, checksums=(known,), tag=digest)
+    algorithm = SHA256 if listed.lfs else GIT_SHA1
+    return RemoteFile(name=listed.path, bytes=size, algorithm=algorithm, digest=digest)
 
 
 def _endpoint() -> str:

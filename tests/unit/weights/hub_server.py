@@ -27,6 +27,7 @@ class Request:
     path: str
     token: str
     range: str
+    method: str
 
 
 @dataclass
@@ -43,7 +44,6 @@ class HubServer:
     token: str = ""
     """Requests without it are refused."""
     gated: bool = False
-    commit: str = COMMIT
     tree: Callable[[list[dict[str, Any]]], Any] = lambda found: found
     """What the list of files becomes."""
     answer: dict[str, Callable[[Handler, bytes], bool]] = field(default_factory=dict)
@@ -63,8 +63,8 @@ class HubServer:
         return found | {"oid": "0" * 40, "lfs": {"oid": digest, "size": size, "pointerSize": 134}}
 
     def paths(self, name: str) -> list[Request]:
-        """Return the requests for a file."""
-        return [one for one in self.asked if one.path.endswith(f"/{name}")]
+        """Return the requests for the content of a file."""
+        return [o for o in self.asked if o.method == "GET" and o.path.endswith(f"/{name}")]
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -81,14 +81,12 @@ class Handler(BaseHTTPRequestHandler):
         hub = self.hub
         path = self.path.partition("?")[0]
         token = self.headers.get("Authorization", "").removeprefix("Bearer ")
-        hub.asked.append(Request(path, token, self.headers.get("Range", "")))
+        hub.asked.append(Request(path, token, self.headers.get("Range", ""), self.command))
         api, files = f"/api/models/{MODEL}", f"/{MODEL}/resolve/{COMMIT}/"
         if hub.gated:
             self.refuse(403, "GatedRepo")
         elif hub.token and token != hub.token:
             self.refuse(401, "RepoNotFound")
-        elif path == f"{api}/revision/{COMMIT}":
-            self.send(json.dumps({"id": MODEL, "sha": hub.commit}).encode())
         elif path == f"{api}/tree/{COMMIT}":
             self.send(json.dumps(hub.tree(hub.entries())).encode())
         elif path.startswith((files, "/stored/")):
@@ -98,10 +96,25 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self.refuse(404, "RepoNotFound")
 
+    do_HEAD = do_GET
+
+    def end_headers(self) -> None:
+        """Add what the hub states of a file."""
+        name = self.path.partition("?")[0].rpartition("/")[2]
+        if self.command == "HEAD" and name in self.hub.files:
+            content = self.hub.files[name]
+            digest = hashlib.sha256(content).hexdigest()
+            self.send_header("X-Repo-Commit", COMMIT)
+            self.send_header("ETag", f'"{git_sha1(content)}"')
+            if name.endswith(self.hub.large):
+                self.send_header("X-Linked-ETag", f'"{digest}"')
+                self.send_header("X-Linked-Size", str(len(content)))
+        super().end_headers()
+
     def _file(self, name: str) -> None:
         hub = self.hub
         content = hub.files[name]
-        if (fault := hub.answer.get(name)) and fault(self, content):
+        if self.command == "GET" and (fault := hub.answer.get(name)) and fault(self, content):
             return
         if hub.store and name.endswith(hub.large):
             hub.store.files[name] = content
@@ -125,7 +138,8 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Range", f"bytes {start}-{size - 1}/{size}")
         self.send_header("Content-Length", str(size - start))
         self.end_headers()
-        self.wfile.write(rest)
+        if self.command == "GET":
+            self.wfile.write(rest)
         if promise is not None:
             self.close_connection = True
 

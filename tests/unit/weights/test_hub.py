@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,12 @@ from typing import Any
 import pytest
 
 from tests.unit.weights.hub_server import COMMIT, MODEL, Handler, HubServer, serve
+from trainer.prepare.command import RetryableError
 from trainer.prepare.progress import no_progress
+from trainer.weights import fetch as fetching
 from trainer.weights.__main__ import main
-from trainer.weights.fetch import MANIFEST_FILE, Fetch
-from trainer.weights.files import TransientError, WeightsError
+from trainer.weights.fetch import MANIFEST_FILE
+from trainer.weights.files import WeightsError
 from trainer.weights.hub import Hub
 from trainer.weights.reference import HubModel
 
@@ -40,13 +41,13 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
         yield server
 
 
-def fetch(folder: Path, pauses: list[float] | None = None) -> bool:
+def fetch(folder: Path) -> bool:
+    return fetching.fetch(hub_of(COMMIT), SOURCE, folder, no_progress)
+
+
+def hub_of(commit: str) -> Hub:
     organization, _, name = MODEL.partition("/")
-    place = Hub(HubModel(organization=organization, name=name, commit=COMMIT))
-    waited = pauses if pauses is not None else []
-    return Fetch(
-        place=place, source=SOURCE, folder=folder, progress=no_progress, pause=waited.append
-    ).run()
+    return Hub(HubModel(organization=organization, name=name, commit=commit))
 
 
 def names(folder: Path) -> set[str]:
@@ -98,8 +99,7 @@ def test_further_pages_on_another_host_do_not_get_the_token(
             plain(self)
 
         monkeypatch.setattr(Handler, "end_headers", linked)
-        organization, _, name = MODEL.partition("/")
-        Hub(HubModel(organization=organization, name=name, commit=COMMIT)).files()
+        hub_of(COMMIT).files()
         assert [one.token for one in other.asked] == [""]
 
 
@@ -111,82 +111,34 @@ def test_a_redirect_without_https_to_another_machine_is_refused(
         fetch(tmp_path / "tiny")
 
 
-def test_a_download_that_was_cut_off_continues_at_its_last_byte(
-    hub: HubServer, tmp_path: Path
-) -> None:
-    cut = len(WEIGHTS) // 2
-
-    def half(handler: Handler, content: bytes) -> bool:
-        if handler.headers.get("Range"):
-            return False
-        handler.send(content[:cut], promise=len(content))
-        return True
-
-    hub.answer["model.safetensors"] = half
-    assert fetch(tmp_path / "tiny")
-    assert (tmp_path / "tiny" / "model.safetensors").read_bytes() == WEIGHTS
-    assert [one.range for one in hub.paths("model.safetensors")] == ["", f"bytes={cut}-"]
-
-
-def test_another_process_continues_what_was_fetched_before(hub: HubServer, tmp_path: Path) -> None:
-    def stop(handler: Handler, content: bytes) -> bool:
-        if handler.headers.get("Range"):
-            handler.refuse(503)
-        else:
-            handler.send(content[:5000], promise=len(content))
+def test_another_process_fetches_what_a_killed_one_has_not(hub: HubServer, tmp_path: Path) -> None:
+    def stop(handler: Handler, _: bytes) -> bool:
+        handler.refuse(503)
         return True
 
     hub.answer["model.safetensors"] = stop
-    pauses: list[float] = []
-    with pytest.raises(TransientError, match="HTTP 503"):
-        fetch(tmp_path / "tiny", pauses)
-    assert pauses[-1] == 32.0
+    with pytest.raises(RetryableError, match="HTTP 503"):
+        fetch(tmp_path / "tiny")
     assert not (tmp_path / "tiny").exists()
+    stale = tmp_path / ".tiny.fetching/files/.cache/huggingface/download/x.1234.incomplete"
+    stale.write_bytes(b"half")
     del hub.answer["model.safetensors"]
     hub.asked.clear()
     assert fetch(tmp_path / "tiny")
     assert hub.paths("config.json") == []
-    assert [one.range for one in hub.paths("model.safetensors")] == ["bytes=5000-"]
+    assert len(hub.paths("model.safetensors")) == 1
     assert names(tmp_path / "tiny") == FETCHED
 
 
-def test_a_server_that_ignores_ranges_starts_again(hub: HubServer, tmp_path: Path) -> None:
-    def deaf(handler: Handler, content: bytes) -> bool:
-        if not handler.headers.get("Range"):
-            handler.send(content[:5000], promise=len(content))
-        else:
-            del handler.headers["Range"]
-            handler.send(content)
-        return True
+def test_progress_counts_bytes(hub: HubServer, tmp_path: Path) -> None:
+    seen: list[tuple[str, int, int]] = []
+    total = sum(len(FILES[name]) for name in FETCHED - {MANIFEST_FILE})
 
-    hub.answer["model.safetensors"] = deaf
-    assert fetch(tmp_path / "tiny")
-    assert (tmp_path / "tiny" / "model.safetensors").read_bytes() == WEIGHTS
+    def progress(what: str, done: int, of: int = 0, /) -> None:
+        seen.append((what, done, of))
 
-
-def test_a_host_that_falls_silent_is_asked_again(
-    hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("trainer.weights.hub.TIMEOUT_S", 0.5)
-    woken = threading.Event()
-
-    def silent(handler: Handler, content: bytes) -> bool:
-        if handler.headers.get("Range"):
-            return False
-        handler.send_response(200)
-        handler.send_header("Content-Length", str(len(content)))
-        handler.end_headers()
-        handler.wfile.write(content[:1000])
-        woken.wait(60)
-        handler.close_connection = True
-        return True
-
-    hub.answer["model.safetensors"] = silent
-    try:
-        assert fetch(tmp_path / "tiny")
-    finally:
-        woken.set()
-    assert (tmp_path / "tiny" / "model.safetensors").read_bytes() == WEIGHTS
+    fetching.fetch(hub_of(COMMIT), SOURCE, tmp_path / "tiny", progress)
+    assert seen[-1] == ("fetching", total, total)
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
@@ -198,26 +150,11 @@ def test_content_that_is_not_what_the_hub_names_is_not_published(
         return True
 
     hub.answer[name] = forged
-    with pytest.raises(WeightsError, match=f"{name}: its content differs from the checksum"):
+    with pytest.raises(RetryableError, match=f"{name}: its content differs from the checksum"):
         fetch(tmp_path / "tiny")
     assert not (tmp_path / "tiny").exists()
-    assert len(hub.paths(name)) == 2
     del hub.answer[name]
     assert fetch(tmp_path / "tiny")
-
-
-def test_a_server_that_sends_too_much_does_not_fill_the_volume(
-    hub: HubServer, tmp_path: Path
-) -> None:
-    def endless(handler: Handler, content: bytes) -> bool:
-        handler.send(content * 3)
-        return True
-
-    hub.answer["model.safetensors"] = endless
-    with pytest.raises(TransientError, match="sends more than"):
-        fetch(tmp_path / "tiny")
-    parts = tmp_path / ".tiny.fetching" / "parts"
-    assert sum(one.stat().st_size for one in parts.iterdir()) <= len(WEIGHTS)
 
 
 def test_a_gated_model_is_not_blamed_on_the_token(
@@ -261,7 +198,7 @@ def test_files_outside_of_the_folder_are_not_fetched(
     hub.tree = lambda found: [*found, found[0] | {"path": name}]
     assert fetch(tmp_path / "tiny")
     assert names(tmp_path / "tiny") == FETCHED
-    assert sum("/resolve/" in one.path for one in hub.asked) == len(FETCHED) - 1
+    assert len({one.path for one in hub.asked if "/resolve/" in one.path}) == len(FETCHED) - 1
 
 
 def test_pickled_weights_are_not_fetched(hub: HubServer, tmp_path: Path) -> None:
@@ -337,7 +274,16 @@ def test_the_command_reports_success_and_a_missing_model(
     assert "Traceback" not in capsys.readouterr().err
 
 
-def test_a_commit_that_the_hub_does_not_have_is_named(hub: HubServer, tmp_path: Path) -> None:
-    hub.commit = "0" * 40
-    with pytest.raises(WeightsError, match="the hub has commit 0000"):
+def test_a_commit_that_the_hub_does_not_have_is_named(hub: HubServer) -> None:
+    with pytest.raises(WeightsError, match="the model has no commit 0000"):
+        hub_of("0" * 40).files()
+
+
+def test_too_little_space_is_reported_before_a_download(
+    hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = type("Usage", (), {"free": 1000})()
+    monkeypatch.setattr("trainer.weights.fetch.shutil.disk_usage", lambda _: full)
+    with pytest.raises(WeightsError, match=r"0\.0 GB to fetch, .* free some space"):
         fetch(tmp_path / "tiny")
+    assert hub.paths("config.json") == []
