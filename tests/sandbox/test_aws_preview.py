@@ -14,7 +14,8 @@ from rich.console import Console
 
 from sandbox import environment, paths, toolchain
 from sandbox.paths import PROJECT
-from tests.policy.test_policy_prices import OURS, P4D, karpenter, record
+from tests.policy.policy_resources import platform_record
+from tests.policy.test_policy_prices import OURS, P4D, karpenter
 from tests.sandbox.pulumi_project import Project
 
 pytestmark = [pytest.mark.sandbox, pytest.mark.long(86)]
@@ -184,7 +185,7 @@ def test_reserved_nodes_count_in_the_budget_as_the_platform_record_says_they_wer
 ) -> None:
     objects = [
         {**one.props, "apiVersion": one.type.split(":")[1], "kind": one.type.split(":")[2]}
-        for one in (record((OURS, paid)), *karpenter({"id": OURS}))
+        for one in (platform_record((OURS, paid)), *karpenter({"id": OURS}))
     ]
     (project.folder / "objects.json").write_text(json.dumps(objects))
     limits = project.folder / "policies.json"
