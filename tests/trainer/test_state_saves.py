@@ -1,4 +1,7 @@
-"""`save_async` and `load` as a script uses them: real ranks with DDP and FSDP2, other layouts, corruption, S3."""
+"""`save_async` and `load` as a script uses them: real ranks with DDP and FSDP2, slow and failing storage, S3.
+
+The trainer uses them, too: other layouts, damage and full disks are tested with its runs.
+"""
 
 from __future__ import annotations
 
@@ -90,45 +93,6 @@ def test_a_run_resumes_with_the_bits_of_an_undisturbed_one(kind: str, tmp_path: 
     assert sorted(one.name for one in checkpoints.glob("step-*")) == [
         f"step-{step:08d}" for step in (2, 3, 4)
     ]
-
-
-def test_ranks_of_any_number_and_layout_load_what_others_saved(tmp_path: Path) -> None:
-    saved = state_of(train(tmp_path, "fsdp", 2, world=2)[0], "ended")
-    for kind, world in (("ddp", 3), ("fsdp", 1), ("fsdp", 3)):
-        for output in train(tmp_path, kind, 2, world):
-            assert state_of(output, "resumed") == saved
-
-
-def test_a_corrupt_checkpoint_is_set_aside_by_all_ranks(tmp_path: Path) -> None:
-    train(tmp_path, "fsdp", 3)
-    broken = tmp_path / "checkpoints/step-00000003/model-00001-0000.safetensors"
-    content = bytearray(broken.read_bytes())
-    content[-1] ^= 1
-    broken.write_bytes(content)
-    outputs = train(tmp_path, "fsdp", 2)
-    assert all(" 2 " in state_of(output, "resumed") for output in outputs)
-    assert "checkpoint step-00000003 skipped: model-00001-0000.safetensors" in outputs[0]
-    assert not (tmp_path / "checkpoints/step-00000003").exists()
-    (corrupt,) = [one for one in events(tmp_path) if one["event"] == "checkpoint_corrupt"]
-    assert "content differs" in str(corrupt["error"])
-
-
-FULL_DISK = """
-from trainyard.store import posix
-def put(self, name, chunks):
-    raise OSError(28, "No space left on device")
-if rank == 1:
-    posix.PosixUpload.put = put
-"""
-
-
-def test_a_rank_that_cannot_write_costs_the_checkpoint_and_not_the_run(tmp_path: Path) -> None:
-    train(tmp_path, steps=1)
-    outputs = train(tmp_path, steps=3, fault=FULL_DISK)
-    assert outputs[0].count(": rank 1: [Errno 28] No space left on device") == 2
-    assert [one.name for one in (tmp_path / "checkpoints").glob("*step-*")] == ["step-00000001"]
-    failed = [one["step"] for one in events(tmp_path) if one["event"] == "checkpoint_failed"]
-    assert failed == [2, 3]
 
 
 UNREACHABLE = """
