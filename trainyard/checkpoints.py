@@ -58,7 +58,9 @@ if TYPE_CHECKING:
 
 KEEP_LATEST: Final = 3
 TIMEOUT_S: Final = 1800.0
-"""Limit for the slowest rank of a save or of a verification."""
+"""Limit for the slowest rank of a save, and for a verification in which no rank makes progress."""
+_TELL_S: Final = 5.0
+"""Seconds between two messages of a rank that it makes progress."""
 stalls: list[float] = []
 """Seconds of each save since the last call of `trainyard.log`, which reports them."""
 _last = [0.0]
@@ -90,18 +92,18 @@ class Checkpoint:
 def latest() -> Checkpoint | None:
     """Return the newest checkpoint whose hashes are right; None if there is no checkpoint.
 
-    A call of all ranks, which get the same answer; rank 0 verifies. A corrupt checkpoint is reported in
-    one line, recorded as an event and set aside. Raises NoUsableCheckpoint when all are corrupt, or
+    A call of all ranks, which get the same answer; each verifies a part of the files. A corrupt checkpoint is
+    reported in one line, recorded as an event and set aside. Raises NoUsableCheckpoint when all are corrupt, or
     when this installation cannot verify one: a later format, or BLAKE3 without the package blake3.
     """
     current = session.current()
     _calls["latest"] += 1
-    message = current.messages / f"latest-{_calls['latest']}"
+    all_ranks = _Verification(session.store(), current.messages / f"latest-{_calls['latest']}")
     if run.rank == 0:
-        answer = _newest_good(session.store(), current)
-        shared_files.write(message, answer)
+        answer = _newest_good(session.store(), current, all_ranks.verify)
+        all_ranks.end(answer)
     else:
-        answer = shared_files.wait(message, _timeout_s(), "rank 0's verified checkpoint")
+        answer = all_ranks.follow()
     if error := answer.get("error"):
         raise NoUsableCheckpoint(error)
     if answer["step"] is None:
@@ -110,11 +112,13 @@ def latest() -> Checkpoint | None:
     return Checkpoint(step, run.checkpoints / folder_name(step), answer["metadata"])
 
 
-def _newest_good(store: CheckpointStore, current: session.Session) -> dict[str, Any]:
+def _newest_good(
+    store: CheckpointStore, current: session.Session, verify: Callable[[int], list[str]]
+) -> dict[str, Any]:
     bad: list[int] = []
     for step in reversed(store.steps()):
         try:
-            defects = store.verify(step)
+            defects = verify(step)
         except UnknownFormat as error:
             return {"error": f"{store.place}/{folder_name(step)}: {error}"}
         if not defects:
@@ -123,6 +127,70 @@ def _newest_good(store: CheckpointStore, current: session.Session) -> dict[str, 
         bad.append(step)
         _report_corrupt(current, step, defects[0])
     return {"error": _all_corrupt(store, bad)} if bad else {"step": None}
+
+
+class _Verification:
+    """Messages by which rank 0 names a checkpoint and all ranks verify it, each a part of the files."""
+
+    def __init__(self, store: CheckpointStore, name: Path) -> None:
+        self._store, self._name = store, name
+        self._named, self._told = 0, 0.0
+
+    def verify(self, step: int) -> list[str]:
+        """Return the defects that the ranks find in a checkpoint; on rank 0. Raises UnknownFormat."""
+        try:
+            files = self._store.manifest(step).files
+        except CorruptCheckpoint as error:
+            return [str(error)]
+        parts = _parts({name: one.bytes for name, one in files.items()}, run.world_size)
+        self._send("", {"step": step, "parts": parts})
+        try:
+            found = self._verify(step, parts[0])
+            for rank in range(1, run.world_size):
+                answer = self._receive(f"-rank-{rank}", f"rank {rank}'s verified files")
+                if unknown := answer.get("unknown"):
+                    raise UnknownFormat(unknown)
+                found += answer["defects"]
+        finally:
+            self._named += 1
+        return found
+
+    def end(self, answer: dict[str, Any]) -> None:
+        """Tell the other ranks what is chosen; on rank 0."""
+        self._send("", {"answer": answer})
+
+    def follow(self) -> dict[str, Any]:
+        """Verify this rank's parts until rank 0 has chosen; return what."""
+        while "answer" not in (asked := self._receive("", "rank 0's choice of a checkpoint")):
+            try:
+                defects = self._verify(asked["step"], asked["parts"][run.rank])
+                self._send(f"-rank-{run.rank}", {"defects": defects})
+            except UnknownFormat as error:
+                self._send(f"-rank-{run.rank}", {"unknown": str(error)})
+            self._named += 1
+        answer: dict[str, Any] = asked["answer"]
+        return answer
+
+    def _verify(self, step: int, names: list[str]) -> list[str]:
+        return self._store.verify(step, names, self._progress)
+
+    def _progress(self) -> None:
+        if time.monotonic() - self._told > _TELL_S:
+            self._told = time.monotonic()
+            watchdog.still_working()
+            with contextlib.suppress(OSError):
+                shared_files.write(self._file("alive"), [run.rank, self._told])
+
+    def _send(self, whose: str, values: dict[str, Any]) -> None:
+        shared_files.write(self._file(f"{self._named}{whose}"), values)
+
+    def _receive(self, whose: str, what: str) -> dict[str, Any]:
+        file = self._file(f"{self._named}{whose}")
+        found: dict[str, Any] = shared_files.wait(file, _timeout_s(), what, self._file("alive"))
+        return found
+
+    def _file(self, end: str) -> Path:
+        return self._name.with_name(f"{self._name.name}-{end}")
 
 
 def _resumed(
@@ -458,7 +526,8 @@ class _Exchange:
         outcome: dict[str, Any] = {}
         try:
             written = [{"node": describe_node()}, *self._collect("written")]
-            parts = _parts(self._hidden, run.world_size)
+            shared_files.refresh(self._hidden)
+            parts = _parts(_sizes(self._hidden), run.world_size)
             for rank, names in enumerate(parts[1:], start=1):
                 shared_files.write(self._messages / f"part-{rank}", {"files": names})
             files = _hashes(self._hidden, parts[0])
@@ -506,14 +575,16 @@ def _remove_older(published: Path) -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _parts(folder: Path, ranks: int) -> list[list[str]]:
-    """Return which rank hashes which files: about the same number of bytes each."""
-    shared_files.refresh(folder)
-    sizes = {
+def _sizes(folder: Path) -> dict[str, int]:
+    return {
         path.relative_to(folder).as_posix(): path.stat().st_size
         for path in folder.rglob("*")
         if path.is_file()
     }
+
+
+def _parts(sizes: Mapping[str, int], ranks: int) -> list[list[str]]:
+    """Return which rank hashes which files: about the same number of bytes each."""
     parts: list[list[str]] = [[] for _ in range(ranks)]
     loads = [0] * ranks
     for name in sorted(sizes, key=lambda name: (-sizes[name], name)):

@@ -50,14 +50,17 @@ def write(file: Path, values: Any) -> None:
     replace_text(file, json.dumps(values) + "\n")
 
 
-def wait(file: Path, timeout_s: float, what: str) -> Any:
-    """Return a message of another rank once it is there. Raises RankMissing with `what`."""
+def wait(file: Path, timeout_s: float, what: str, alive: Path | None = None) -> Any:
+    """Return a message of another rank once it is there. Raises RankMissing with `what`.
+
+    `alive`: a file that ranks replace while they make progress; the time begins anew when it changes.
+    """
     with watchdog.waiting():
-        return _wait(file, timeout_s, what)
+        return _wait(file, timeout_s, what, alive)
 
 
-def _wait(file: Path, timeout_s: float, what: str) -> Any:
-    limit, refreshed, pause = time.monotonic() + timeout_s, time.monotonic(), 0.01
+def _wait(file: Path, timeout_s: float, what: str, alive: Path | None) -> Any:
+    limit, refreshed, pause, seen = time.monotonic() + timeout_s, time.monotonic(), 0.01, ""
     while True:
         with contextlib.suppress(FileNotFoundError):
             return json.loads(file.read_text(encoding="utf-8"))
@@ -67,6 +70,10 @@ def _wait(file: Path, timeout_s: float, what: str) -> Any:
         if now - refreshed > _REFRESH_S:
             refreshed = now
             refresh(file.parent)
+            with contextlib.suppress(OSError):
+                if alive and (text := alive.read_text(encoding="utf-8")) != seen:
+                    seen, limit = text, now + timeout_s
+                    watchdog.still_working()
         time.sleep(min(pause, max(0.0, limit - now)))
         pause = min(2 * pause, 0.5)
 

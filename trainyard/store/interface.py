@@ -14,7 +14,7 @@ identify an upload without communication between ranks.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
@@ -120,8 +120,16 @@ class CheckpointStore(Protocol):
     def steps(self) -> list[int]:
         """Return steps with a complete checkpoint, ascending."""
 
-    def verify(self, step: int) -> list[str]:
-        """Return one line per defect; empty if every file matches the manifest. Raises UnknownFormat."""
+    def verify(
+        self,
+        step: int,
+        names: Collection[str] | None = None,
+        progress: Callable[[], None] = lambda: None,
+    ) -> list[str]:
+        """Return one line per defect; empty if every file matches the manifest. Raises UnknownFormat.
+
+        `names`: verify these files only; `progress`: called after each block, in any thread.
+        """
 
     def begin(self, step: int, attempt: int) -> Upload:
         """Start this rank's upload of a checkpoint. Raises OSError."""

@@ -13,7 +13,7 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -101,18 +101,23 @@ class PosixStore:
         record.compare(name, record_of(content, record.algorithm))
         return content
 
-    def verify(self, step: int) -> list[str]:
-        """Return one line per missing, truncated or altered file, or for a bad manifest.
-
-        Raises UnknownFormat.
-        """
+    def verify(
+        self,
+        step: int,
+        names: Collection[str] | None = None,
+        progress: Callable[[], None] = lambda: None,
+    ) -> list[str]:
+        """Return one line per missing, truncated or altered file, or for a bad manifest; see CheckpointStore."""
         try:
             files = self.manifest(step).files
         except CorruptCheckpoint as error:
             return [str(error)]
         threads = min(_VERIFIERS, len(os.sched_getaffinity(0)))
         with ThreadPoolExecutor(threads, "checkpoint-verifier") as pool:
-            found = pool.map(lambda item: self._mistake(step, *item), files.items())
+            found = pool.map(
+                lambda name: self._mistake(step, name, files[name], progress),
+                files if names is None else names,
+            )
             return [mistake for mistake in found if mistake]
 
     def begin(self, step: int, attempt: int) -> PosixUpload:
@@ -160,13 +165,16 @@ class PosixStore:
             return None
         return step if isinstance(step, int) else None
 
-    def _mistake(self, step: int, name: str, record: FileRecord) -> str | None:
+    def _mistake(
+        self, step: int, name: str, record: FileRecord, progress: Callable[[], None]
+    ) -> str | None:
         content = Content(record.algorithm)
         block = memoryview(bytearray(min(BLOCK_BYTES, record.bytes + 1)))
         try:
             with self.open(step, name) as source:
                 while got := source.readinto(block):
                     content.update(block[:got])
+                    progress()
             record.compare(name, content.record())
         except CorruptCheckpoint as error:
             return str(error)

@@ -16,6 +16,7 @@ import contextlib
 import json
 import re
 import time
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Final, Self
@@ -130,16 +131,21 @@ class S3Store:
                 return content
         raise CorruptCheckpoint(f"{name}: not found")
 
-    def verify(self, step: int) -> list[str]:
+    def verify(
+        self,
+        step: int,
+        names: Collection[str] | None = None,
+        progress: Callable[[], None] = lambda: None,
+    ) -> list[str]:
         """Return one line per missing, truncated or altered file. Raises ObjectError, UnknownFormat."""
         try:
             files = self.manifest(step).files
         except CorruptCheckpoint as error:
             return [str(error)]
         issues = []
-        for name, record in files.items():
+        for name in files if names is None else names:
             try:
-                self._verify_file(step, name, record)
+                self._verify_file(step, name, files[name], progress)
             except CorruptCheckpoint as error:
                 issues.append(str(error))
         return issues
@@ -200,12 +206,15 @@ class S3Store:
         own = attempt_folder(step, manifest.attempt)
         return f"{own}/{name}", f"{folder_name(step)}/{name}"
 
-    def _verify_file(self, step: int, name: str, record: FileRecord) -> None:
+    def _verify_file(
+        self, step: int, name: str, record: FileRecord, progress: Callable[[], None]
+    ) -> None:
         content = Content(record.algorithm)
         block = memoryview(bytearray(CHUNK_BYTES))
         with self.open(step, name) as source:
             while got := source.readinto(block):
                 content.update(block[:got])
+                progress()
         record.compare(name, content.record())
 
     def _sweep_step(self, step: int, newest: int) -> None:

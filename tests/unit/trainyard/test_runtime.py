@@ -88,6 +88,45 @@ def test_what_all_ranks_wrote_is_published_and_found_by_the_next_start(
     assert manifest["world_size"] == world and manifest["attempt"] == 1
 
 
+VERIFIED = """
+from trainyard.store.posix import PosixStore
+verify = PosixStore.verify
+def noted(store, step, names=None, *rest):
+    print(sorted(names))
+    return verify(store, step, names, *rest)
+PosixStore.verify = noted
+"""
+
+
+def test_each_rank_verifies_a_part_of_the_files(tmp_path: Path) -> None:
+    run(saved(7), tmp_path, 3)
+    found = run(VERIFIED + LATEST, tmp_path, 2, gang="2")
+    assert sorted(line for one in found for line in one.splitlines() if "ranks/" in line) == [
+        "['ranks/0.bin', 'ranks/2.bin']",
+        "['ranks/1.bin']",
+    ]
+
+
+def test_a_wait_goes_on_while_ranks_make_progress(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from trainyard import shared_files
+
+    file, alive, looks = tmp_path / "message", tmp_path / "alive", [0]
+    clock = iter(range(0, 10**6, 50))
+    monkeypatch.setattr("trainyard.shared_files.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("trainyard.shared_files.time.sleep", lambda _: None)
+
+    def look(_: Path) -> None:
+        looks[0] += 1
+        alive.write_text(str(looks[0]))
+        if looks[0] == 20:
+            shared_files.write(file, "here")
+
+    monkeypatch.setattr(shared_files, "refresh", look)
+    assert shared_files.wait(file, 120, "a message", alive) == "here"
+
+
 def test_the_newest_three_are_kept_and_milestones(tmp_path: Path) -> None:
     milestone = "with trainyard.checkpoints.save(1, milestone=True): pass\n"
     run(milestone + saved(2, 3, 4, 5), tmp_path)
