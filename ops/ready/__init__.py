@@ -1,1 +1,1 @@
-"""`trainyard stack ready`: readiness check in stages, from capacity to preemption, and a checklist."""
+"""`trainyard stack ready`: readiness check in stages, from capacity to production."""

@@ -15,19 +15,18 @@ from typing import Final
 from rich.console import Console
 
 from ops import metrics
-from ops.checklist import checklist
-from ops.checklist.prometheus_inventory import read_inventory
-from ops.checklist.snapshot import take_snapshot
 from ops.cluster import Cluster, ClusterError
 from ops.collect import JOBS
 from ops.commands import Group, add_prometheus, add_timeout
 from ops.lease import Lease, NotHeldError
-from ops.ready import queueing, result_store, stack_facts
+from ops.ready import production, queueing, result_store, stack_facts
 from ops.ready.context import Session
 from ops.ready.jobs import Jobs, leftover_jobs
 from ops.ready.outcome import StageResult
 from ops.ready.polling import Poller, sleep
-from ops.ready.report import Progress, Report, print_checklist
+from ops.ready.production.prometheus_inventory import read_inventory
+from ops.ready.production.snapshot import take_snapshot
+from ops.ready.report import Progress, Report
 from ops.ready.stages import STAGES, run_stages
 
 TIMEOUT_S: Final = 900.0
@@ -42,9 +41,9 @@ def add(commands: Group) -> None:
     parser = commands.add(
         "ready",
         run,
-        "check the stack in stages, then evaluate the checklist",
+        "check the stack in stages, from capacity to production",
         [
-            "stack ready                      # run the stages, then the checklist",
+            "stack ready                      # run all stages",
             "stack ready --look --json        # start nothing: last results",
             "stack ready --until collective   # check capacity, GPUs and collectives",
         ],
@@ -72,7 +71,7 @@ def add(commands: Group) -> None:
 
 
 def run(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
-    """Run the stages, then the checklist. Return 0 if nothing failed, else 1."""
+    """Run the stages, then the production checks. Return 0 if nothing failed, else 1."""
     stack = stack_facts.read(cluster)
     team = stack.team(args.team) if args.team else None
     pools = stack.select_pools(tuple(args.pool))
@@ -102,13 +101,14 @@ def run(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
                 if stages and not args.look:
                     result_store.write(cluster, known)
         now = _now()
-        progress.show_progress("evaluating the checklist")
+        progress.show_progress(production.TITLE)
         prometheus = read_inventory(metrics.connect(args.prometheus, cluster))
-        rows = checklist(
-            take_snapshot(cluster, stack, (team,) if team else stack.teams, known, prometheus, now)
+        teams = (team,) if team else stack.teams
+        stages.append(
+            production.evaluate(take_snapshot(cluster, stack, teams, known, prometheus, now))
         )
-    report = Report(stack=stack, at=now, stages=stages, rows=rows)
-    print_checklist(report, shown)
+        progress.print_rest(stages)
+    report = Report(stack=stack, at=now, stages=stages)
     if args.json:
         print(report.as_json())
     return 0 if report.sound else 1

@@ -1,4 +1,4 @@
-"""Results of readiness stages and checklist rows."""
+"""Results of readiness stages and their checks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ops.objects import Json
 
 
 class Outcome(StrEnum):
-    """Outcome of a check, stage or row."""
+    """Outcome of a check or stage."""
 
     PASSED = "passed"
     SIMULATED = "simulated"
@@ -31,11 +31,14 @@ class Check:
     """Result for one subject: a pool, a team, the queue."""
 
     subject: str
-    """`pool spot`, `team production`, `queue`."""
+    """`pool spot`, `team production`, `queue`; an area of the stage `production`."""
     outcome: Outcome
     seen: str
-    """What was found; for a failure, its cause."""
+    """What was found; for a failure, its cause; in the stage `production`, what is checked."""
     remedy: str = ""
+    """One or more lines."""
+    evidence: tuple[str, ...] = ()
+    """Objects, digests, and results with their age."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """Machine-readable values, such as device, driver, bandwidth_gbps."""
 
@@ -51,9 +54,9 @@ class StageResult:
 
     @property
     def outcome(self) -> Outcome:
-        """Failed if anything failed, else simulated if anything was; not reached if nothing was tried."""
+        """The worst of its checks; not reached if nothing was tried."""
         outcomes = {check.outcome for check in self.checks}
-        for outcome in (Outcome.FAILED, Outcome.SIMULATED, Outcome.PASSED, Outcome.SKIPPED):
+        for outcome in _WORST_FIRST:
             if outcome in outcomes:
                 return outcome
         return Outcome.UNREACHED
@@ -70,6 +73,7 @@ class StageResult:
                     "outcome": check.outcome.value,
                     "seen": check.seen,
                     "remedy": check.remedy,
+                    "evidence": list(check.evidence),
                     "facts": dict(check.facts),
                 }
                 for check in self.checks
@@ -77,28 +81,9 @@ class StageResult:
         }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Row:
-    """One row of the production checklist."""
-
-    area: str
-    check: str
-    outcome: Outcome
-    evidence: tuple[str, ...] = ()
-    """Objects, digests, and results with their age."""
-    remedy: tuple[str, ...] = ()
-
-    def as_json(self) -> Json:
-        """As in the JSON report."""
-        return {
-            "area": self.area,
-            "check": self.check,
-            "outcome": self.outcome.value,
-            "evidence": list(self.evidence),
-            "remedy": list(self.remedy),
-        }
-
-
+_WORST_FIRST: Final = (
+    *(Outcome.FAILED, Outcome.UNKNOWN, Outcome.SIMULATED, Outcome.PASSED, Outcome.SKIPPED),
+)
 _STAMP: Final = "%Y-%m-%dT%H:%M:%SZ"
 
 

@@ -13,9 +13,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.status import Status
 
-from ops.ready.outcome import Check, Outcome, Row, StageResult, stamp
+from ops.ready.outcome import Check, Outcome, StageResult, stamp
 from ops.ready.stack_facts import Stack
-from ops.ready.stages import Stage
+from ops.ready.stages import STAGES, Stage
 
 _COLOURS: Final = {
     Outcome.PASSED: "green",
@@ -35,16 +35,14 @@ class Report:
     stack: Stack
     at: dt.datetime
     stages: Sequence[StageResult]
-    rows: Sequence[Row]
 
     @property
     def sound(self) -> bool:
-        """Whether no stage and no row failed."""
-        outcomes = [found.outcome for found in self.stages] + [row.outcome for row in self.rows]
-        return Outcome.FAILED not in outcomes
+        """Whether no stage failed."""
+        return all(found.outcome is not Outcome.FAILED for found in self.stages)
 
     def as_json(self) -> str:
-        """One JSON object: stack, cluster, at, sound, stages, checklist."""
+        """One JSON object: stack, cluster, at, sound, stages."""
         return json.dumps(
             {
                 "stack": self.stack.name,
@@ -52,7 +50,6 @@ class Report:
                 "at": stamp(self.at),
                 "sound": self.sound,
                 "stages": [found.as_json() for found in self.stages],
-                "checklist": [row.as_json() for row in self.rows],
             },
             indent=2,
         )
@@ -88,29 +85,29 @@ class Progress:
     def stage_started(self, number: int, stage: Stage) -> None:
         """Print the stage's name and title."""
         self.show_progress(stage.title)
-        _print(self._console, f"[bold]{number} {stage.name}[/bold] {escape(stage.title)}")
+        self._title(number, stage.name, stage.title)
+
+    def _title(self, number: int, name: str, title: str, more: str = "") -> None:
+        _print(self._console, f"[bold]{number} {name}[/bold] {escape(title)}{more}")
 
     def found(self, check: Check) -> None:
         """Print the result of a check."""
         _line(self._console, check.outcome, check.subject, check.seen)
-        if check.remedy:
-            _remedy(self._console, check.remedy)
+        for line in check.evidence:
+            _print(self._console, f"      {escape(line)}")
+        for line in check.remedy.splitlines():
+            _print(self._console, f"      [green]->[/green] {escape(line)}")
 
-
-def print_checklist(report: Report, console: Console) -> None:
-    """Print the stages that were not reached, then the checklist."""
-    for found in report.stages:
-        if found.outcome is Outcome.UNREACHED:
-            _line(console, found.outcome, found.stage, found.title)
-    _print(console, "")
-    row_summary = summary([row.outcome for row in report.rows])
-    _print(console, f"[bold]Production checklist[/bold]: {row_summary}")
-    for row in report.rows:
-        _line(console, row.outcome, row.area, row.check)
-        for line in row.evidence:
-            _print(console, f"      {escape(line)}")
-        for line in row.remedy:
-            _remedy(console, line)
+    def print_rest(self, stages: Sequence[StageResult]) -> None:
+        """Print the stages that were not reached, then the last one, which is evaluated at once."""
+        *climbed, last = stages
+        for one in climbed:
+            if one.outcome is Outcome.UNREACHED:
+                _line(self._console, one.outcome, one.stage, one.title)
+        counts = summary([check.outcome for check in last.checks])
+        self._title(len(STAGES) + 1, last.stage, last.title, f": {counts}")
+        for check in last.checks:
+            self.found(check)
 
 
 def _line(console: Console, outcome: Outcome, subject: str, text: str) -> None:
@@ -118,10 +115,6 @@ def _line(console: Console, outcome: Outcome, subject: str, text: str) -> None:
     about = f"{escape(subject)}: " if subject else ""
     padded = outcome.value.ljust(_WIDTH)
     _print(console, f"  [{colour}]{padded}[/{colour}] {about}{escape(text)}")
-
-
-def _remedy(console: Console, text: str) -> None:
-    _print(console, f"      [green]->[/green] {escape(text)}")
 
 
 def _print(console: Console, text: str) -> None:

@@ -1,4 +1,4 @@
-"""Store the latest results in a ConfigMap, as evidence for checklists without new Jobs."""
+"""Store the latest results in a ConfigMap, as evidence without new Jobs."""
 
 from __future__ import annotations
 

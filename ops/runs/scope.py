@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from infra.domain import naming
-from ops.checklist.snapshot import NAMESPACES
 from ops.cluster import Cluster, ClusterError, ForbiddenError, context_namespace
+from ops.ready.production.snapshot import NAMESPACES
 
 _TEAM_PREFIX: Final = naming.namespace("")
 

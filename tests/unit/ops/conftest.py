@@ -11,7 +11,7 @@ from tests.unit.ops import github_server
 from tests.unit.snapshots import Text, text_check
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
-AREAS = {"test_why": "why.yaml", "test_ready": "ready.yaml", "test_checklist": "ready.yaml"}
+AREAS = {"test_why": "why.yaml", "test_ready": "ready.yaml", "test_production": "ready.yaml"}
 """Snapshot file by the beginning of the test module's name."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from ops.ready import production
 from ops.ready.stages import STAGES
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -29,11 +30,13 @@ def test_the_page_about_waiting_has_a_row_for_each_symptom_and_for_nothing_else(
 
 
 def test_the_page_about_readiness_has_the_stages_in_their_order() -> None:
-    assert words("docs/readiness.md") == [stage.name for stage in STAGES]
+    assert words("docs/readiness.md") == [*(stage.name for stage in STAGES), production.NAME]
 
 
-def test_the_page_about_readiness_has_each_area_of_the_checklist_once() -> None:
-    page = (ROOT / "docs/readiness.md").read_text().split("## Checklist")[1]
+def test_the_page_about_readiness_has_each_production_check_once() -> None:
+    page = (ROOT / "docs/readiness.md").read_text().split("## Production")[1]
     cells = re.findall(r"^\| ([A-Z][^|]+) \|", page, re.MULTILINE)
     documented = [area for cell in cells for area in cell.split(", ")]
-    assert sorted(documented) == sorted(re.findall(r'area="([^"]+)"', sources("ops/checklist")))
+    assert sorted(documented) == sorted(
+        re.findall(r'area="([^"]+)"', sources("ops/ready/production"))
+    )

@@ -31,7 +31,7 @@ def left(cluster: LiveFake) -> list[str]:
     return [*(job["metadata"]["name"] for job in cluster.jobs()), *filter(None, found)]
 
 
-def test_text_output_lists_each_stage_and_then_the_checklist(
+def test_text_output_lists_each_stage(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     text: Text,
@@ -41,7 +41,13 @@ def test_text_output_lists_each_stage_and_then_the_checklist(
     text(output[0])
     text(output[1])
     text(output[2].split(None, 1))
-    assert any(line.startswith("Production checklist: ") for line in output)
+    assert any(
+        line.startswith("9 production the stack is ready for production: ") for line in output
+    )
+    assert (
+        "  failed      Cost controls: Quotas, priority classes, and queueing are configured"
+        in output
+    )
 
 
 def test_json_output_is_one_object_and_nothing_else_on_stdout(
@@ -55,7 +61,9 @@ def test_json_output_is_one_object_and_nothing_else_on_stdout(
     stage = answer["stages"][1]
     assert (stage["stage"], stage["outcome"]) == ("gpu-smoke", "failed")
     assert stage["checks"][0]["remedy"] == "replace it"
-    assert len(answer["checklist"]) == 14
+    last = answer["stages"][-1]
+    assert (last["stage"], len(last["checks"])) == ("production", 14)
+    assert all(check["evidence"] for check in last["checks"])
     assert "2 gpu-smoke" in captured.err
 
 

@@ -1,4 +1,4 @@
-"""Checklist rows proven by stored results or by scheduled runs of the templates."""
+"""Production checks proven by stored results or by scheduled runs of the templates."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Final
 
 from infra.domain import naming
 from ops import objects
-from ops.checklist.snapshot import ChecklistSnapshot, RowBuilder
 from ops.objects import Json
 from ops.ready.context import is_schedulable
 from ops.ready.jobs import CRON_JOBS
-from ops.ready.outcome import Outcome, Row
+from ops.ready.outcome import Check, Outcome
+from ops.ready.production.snapshot import RowBuilder, StackSnapshot
 from ops.ready.restore import DRILL
 from ops.ready.stack_facts import Pool
 from ops.snapshot import format_duration
@@ -21,31 +21,31 @@ MAX_AGE: Final = dt.timedelta(days=30)
 """Older evidence does not count, because nodes, drivers and images change."""
 
 
-def gpu_validation(snapshot: ChecklistSnapshot) -> Row:
+def gpu_validation(snapshot: StackSnapshot) -> Check:
     """Check that the smoke test passed on every GPU pool with nodes."""
     notes = RowBuilder(area="GPU validation", check="Smoke test passes with nvidia-smi")
     return _pool_row(snapshot, notes, "gpu-smoke", "smoke", nodes=1)
 
 
-def single_node(snapshot: ChecklistSnapshot) -> Row:
+def single_node(snapshot: StackSnapshot) -> Check:
     """Check that a single-node run trained."""
     notes = RowBuilder(area="Single-node training", check="Multi-GPU single-node run succeeds")
     return _pool_row(snapshot, notes, "single-node", "train-single", nodes=1)
 
 
-def multi_node(snapshot: ChecklistSnapshot) -> Row:
+def multi_node(snapshot: StackSnapshot) -> Check:
     """Check that a multi-node run trained."""
     notes = RowBuilder(area="Multi-node training", check="Distributed workers join successfully")
     return _pool_row(snapshot, notes, "multi-node", "train-multi", nodes=2)
 
 
-def nccl(snapshot: ChecklistSnapshot) -> Row:
+def nccl(snapshot: StackSnapshot) -> Check:
     """Check that a collective across a pool's nodes was correct and fast enough."""
     notes = RowBuilder(area="NCCL readiness", check="Collective communication test passes")
     return _pool_row(snapshot, notes, "collective", "collective", nodes=2)
 
 
-def checkpointing(snapshot: ChecklistSnapshot) -> Row:
+def checkpointing(snapshot: StackSnapshot) -> Check:
     """Check that checkpoints of the teams were restored and compared."""
     notes = RowBuilder(
         area="Checkpointing", check="Checkpoints are written and restored successfully"
@@ -57,8 +57,8 @@ def checkpointing(snapshot: ChecklistSnapshot) -> Row:
 
 
 def _pool_row(
-    snapshot: ChecklistSnapshot, notes: RowBuilder, stage: str, kind: str, *, nodes: int
-) -> Row:
+    snapshot: StackSnapshot, notes: RowBuilder, stage: str, kind: str, *, nodes: int
+) -> Check:
     never = []
     for pool in snapshot.stack.pools:
         if not pool.gpu or pool.simulated:
@@ -79,7 +79,7 @@ def _pool_row(
     return _finish_row(notes, stage, never)
 
 
-def _finish_row(notes: RowBuilder, stage: str, never: Sequence[str] = ()) -> Row:
+def _finish_row(notes: RowBuilder, stage: str, never: Sequence[str] = ()) -> Check:
     """Build the row. `never`: subjects that cannot be checked; unknown only if there are no others."""
     if notes.good or notes.simulated or notes.bad or notes.unknown:
         notes.good.extend(never)
@@ -95,7 +95,7 @@ def _stage_command(stage: str) -> str:
     return f"trainyard stack ready --until {stage}"
 
 
-def _pool_templates(snapshot: ChecklistSnapshot, kind: str, pool: Pool) -> list[Json]:
+def _pool_templates(snapshot: StackSnapshot, kind: str, pool: Pool) -> list[Json]:
     return [
         template
         for template in snapshot.templates
@@ -105,7 +105,7 @@ def _pool_templates(snapshot: ChecklistSnapshot, kind: str, pool: Pool) -> list[
 
 
 def _add_evidence(
-    snapshot: ChecklistSnapshot,
+    snapshot: StackSnapshot,
     notes: RowBuilder,
     stage: str,
     subject: str,
@@ -134,7 +134,7 @@ def _add_evidence(
     return found
 
 
-def _age(snapshot: ChecklistSnapshot, at: str | None) -> str | None:
+def _age(snapshot: StackSnapshot, at: str | None) -> str | None:
     """Return the age of a time stamp; None without one or beyond MAX_AGE."""
     then = objects.time(at)
     if then is None or snapshot.now - then > MAX_AGE:

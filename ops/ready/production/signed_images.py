@@ -12,16 +12,16 @@ from typing import Final
 
 from infra.domain import naming
 from ops import collect, objects
-from ops.checklist.snapshot import (
+from ops.objects import Json
+from ops.ready.production.snapshot import (
     IMAGE_POLICIES,
     NAMESPACES,
     WEBHOOKS,
-    ChecklistSnapshot,
     RowBuilder,
+    StackSnapshot,
     abbreviate,
     containers,
 )
-from ops.objects import Json
 
 WEBHOOK: Final = "policy.sigstore.dev"
 """What policy-controller's chart calls the webhook that verifies images."""
@@ -30,7 +30,7 @@ _DIGEST: Final = "@sha256:"
 _REMEDY: Final = "set `signatures` in the stack file: docs/security.md"
 
 
-def check_images(snapshot: ChecklistSnapshot, notes: RowBuilder) -> None:
+def check_images(snapshot: StackSnapshot, notes: RowBuilder) -> None:
     """Add to the row what is known of the signatures of the images that run."""
     if not snapshot.teams or NAMESPACES.plural in snapshot.hidden:
         return
@@ -45,7 +45,7 @@ def check_images(snapshot: ChecklistSnapshot, notes: RowBuilder) -> None:
         _check_pods(snapshot, notes)
 
 
-def _gaps(snapshot: ChecklistSnapshot) -> Iterator[str]:
+def _gaps(snapshot: StackSnapshot) -> Iterator[str]:
     """Yield why a pod of a team could run an image that was not verified."""
     free = [
         team.namespace for team in snapshot.teams if not _checked(snapshot.namespace(team) or {})
@@ -72,7 +72,7 @@ def _checked(home: Json) -> bool:
     return objects.label(home, naming.SIGNED_IMAGES) == "true"
 
 
-def _policies(snapshot: ChecklistSnapshot) -> list[Json]:
+def _policies(snapshot: StackSnapshot) -> list[Json]:
     """Return the platform's policy for all images, if it is enforced."""
     return [
         one
@@ -85,7 +85,7 @@ def _policies(snapshot: ChecklistSnapshot) -> list[Json]:
     ]
 
 
-def _check_pods(snapshot: ChecklistSnapshot, notes: RowBuilder) -> None:
+def _check_pods(snapshot: StackSnapshot, notes: RowBuilder) -> None:
     """Check that each pod was admitted while the policy was in force, with digests."""
     since = max(str(objects.meta(one).get("creationTimestamp")) for one in _policies(snapshot))
     pods = [

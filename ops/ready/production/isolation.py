@@ -1,4 +1,4 @@
-"""Checklist row on security: RBAC, service accounts, network policies, pod security, images, secrets."""
+"""Production check on security: RBAC, service accounts, network policies, pod security, images, secrets."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import Final
 
 from infra.domain import naming
 from ops import collect, objects
-from ops.checklist import signed_images
-from ops.checklist.snapshot import (
+from ops.objects import Json
+from ops.ready.outcome import Check
+from ops.ready.production import signed_images
+from ops.ready.production.snapshot import (
     ADMISSION_BINDINGS,
     CLUSTER_ROLE_BINDINGS,
     NAMESPACES,
     NETWORK_POLICIES,
     ROLE_BINDINGS,
     SERVICE_ACCOUNTS,
-    ChecklistSnapshot,
     RowBuilder,
+    StackSnapshot,
     abbreviate,
     containers,
 )
-from ops.objects import Json
-from ops.ready.outcome import Row
 from ops.ready.stack_facts import Team
 
 CLUSTER_ADMIN: Final = "cluster-admin"
@@ -31,7 +31,7 @@ _REMEDY: Final = "`pulumi up` restores it: docs/security.md"
 _SECRET: Final = re.compile(r"(SECRET|PASSWORD|PASSWD|TOKEN|API_?KEY|PRIVATE_KEY|CREDENTIALS)$")
 
 
-def security(snapshot: ChecklistSnapshot) -> Row:
+def security(snapshot: StackSnapshot) -> Check:
     """Check the isolation of each team's namespace and the cluster-wide bindings."""
     notes = RowBuilder(
         area="Security",
@@ -53,7 +53,7 @@ def security(snapshot: ChecklistSnapshot) -> Row:
     return notes.row()
 
 
-def _team_problems(snapshot: ChecklistSnapshot, team: Team) -> Iterator[str]:
+def _team_problems(snapshot: StackSnapshot, team: Team) -> Iterator[str]:
     """Yield the isolation problems of a team's namespace."""
     hidden = snapshot.hidden
     home = snapshot.namespace(team)
@@ -81,7 +81,7 @@ def _team_problems(snapshot: ChecklistSnapshot, team: Team) -> Iterator[str]:
             yield f"rolebinding/{objects.name(binding)} grants {binding['roleRef']['name']}"
 
 
-def _summarize_controls(snapshot: ChecklistSnapshot, team: Team) -> str:
+def _summarize_controls(snapshot: StackSnapshot, team: Team) -> str:
     roles = sorted({b["roleRef"]["name"] for b in snapshot.team(ROLE_BINDINGS, team)})
     policies = len(snapshot.team(NETWORK_POLICIES, team))
     signed = objects.label(snapshot.namespace(team) or {}, naming.SIGNED_IMAGES)
@@ -103,7 +103,7 @@ def _is_default_deny(policy: Json) -> bool:
     )
 
 
-def _check_admins(snapshot: ChecklistSnapshot, notes: RowBuilder) -> None:
+def _check_admins(snapshot: StackSnapshot, notes: RowBuilder) -> None:
     """Check that no team member or pod is bound to cluster-admin."""
     namespaces = {team.namespace for team in snapshot.stack.teams}
     for binding in snapshot.cluster(CLUSTER_ROLE_BINDINGS):
@@ -119,7 +119,7 @@ def _check_admins(snapshot: ChecklistSnapshot, notes: RowBuilder) -> None:
                 )
 
 
-def _check_admission_policies(snapshot: ChecklistSnapshot, notes: RowBuilder) -> None:
+def _check_admission_policies(snapshot: StackSnapshot, notes: RowBuilder) -> None:
     """Check that the platform's admission policies deny violations."""
     if ADMISSION_BINDINGS.plural in snapshot.hidden:
         return
@@ -135,7 +135,7 @@ def _check_admission_policies(snapshot: ChecklistSnapshot, notes: RowBuilder) ->
         notes.add_failure("no admission policy of the platform is set to Deny", _REMEDY)
 
 
-def _check_secrets(snapshot: ChecklistSnapshot, notes: RowBuilder) -> None:
+def _check_secrets(snapshot: StackSnapshot, notes: RowBuilder) -> None:
     """Check that no container has a secret as a plain environment value."""
     for item in [*snapshot.runs(), *snapshot.all_teams(collect.PODS)]:
         for container in containers(item):

@@ -1,4 +1,4 @@
-"""Checklist rows on workloads: GPU requests, image digests, run records."""
+"""Production checks on workloads: GPU requests, image digests, run records."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from infra.domain import naming
 from ops import collect, objects
-from ops.checklist.snapshot import ChecklistSnapshot, RowBuilder, abbreviate, containers
 from ops.objects import Json
 from ops.ready.jobs import CRON_JOBS
-from ops.ready.outcome import Row
+from ops.ready.outcome import Check
+from ops.ready.production.snapshot import RowBuilder, StackSnapshot, abbreviate, containers
 from ops.ready.stack_facts import CONFIG_MAPS
 from ops.snapshot import pluralize
 from training import spec
@@ -21,7 +21,7 @@ RECORDS_MAX = 20
 _DIGEST = "@sha256:"
 
 
-def gpu_scheduling(snapshot: ChecklistSnapshot) -> Row:
+def gpu_scheduling(snapshot: StackSnapshot) -> Check:
     """Check that runs and templates request whole GPUs with equal limits."""
     notes = RowBuilder(area="GPU scheduling", check=f"Pods request {naming.GPU} correctly")
     runs = snapshot.runs()
@@ -68,7 +68,7 @@ def _gpu_limit(item: Json) -> int:
     )
 
 
-def images(snapshot: ChecklistSnapshot) -> Row:
+def images(snapshot: StackSnapshot) -> Check:
     """Check that all team workloads reference images by digest."""
     notes = RowBuilder(area="Container image", check="Image versions are pinned")
     for missing in snapshot.unreadable(*collect.RUN_KINDS, CRON_JOBS, collect.PODS):
@@ -94,14 +94,14 @@ def images(snapshot: ChecklistSnapshot) -> Row:
     return notes.row()
 
 
-def _team_items(snapshot: ChecklistSnapshot) -> Iterator[Json]:
+def _team_items(snapshot: StackSnapshot) -> Iterator[Json]:
     yield from snapshot.runs()
     yield from snapshot.templates
     for kind in (CRON_JOBS, collect.PODS):
         yield from snapshot.all_teams(kind)
 
 
-def run_metadata(snapshot: ChecklistSnapshot) -> Row:
+def run_metadata(snapshot: StackSnapshot) -> Check:
     """Check that the record of each run has image, configuration and dataset."""
     notes = RowBuilder(
         area="Run metadata",

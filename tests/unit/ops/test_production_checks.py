@@ -1,4 +1,4 @@
-"""Each row of the production checklist: what proves it, what breaks it, what leaves it open."""
+"""Each check of the stage `production`: what proves it, what breaks it, what leaves it open."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ import pytest
 
 from infra.domain import naming
 from infra.observability.alerts import ALERTS
-from ops.checklist import ROWS, checklist
-from ops.checklist.prometheus_inventory import (
+from ops.metrics import PrometheusClient
+from ops.objects import Json
+from ops.ready import result_store, stack_facts
+from ops.ready.outcome import Check, Outcome, StageResult, failed, passed, proven
+from ops.ready.production import ROWS, evaluate
+from ops.ready.production.prometheus_inventory import (
     GPU,
     KUBERNETES,
     TRAINING,
     PrometheusInventory,
     read_inventory,
 )
-from ops.checklist.signed_images import WEBHOOK
-from ops.checklist.snapshot import take_snapshot
-from ops.metrics import PrometheusClient
-from ops.objects import Json
-from ops.ready import result_store, stack_facts
-from ops.ready.outcome import Outcome, Row, StageResult, failed, passed, proven
+from ops.ready.production.signed_images import WEBHOOK
+from ops.ready.production.snapshot import take_snapshot
 from tests.unit.ops.ready_cluster import (
     TEAMS,
     LiveFake,
@@ -189,13 +189,13 @@ def _rows(
     found: list[StageResult] | None = None,
     prometheus: PrometheusInventory = WATCHED,
     now: dt.datetime = NOW,
-) -> dict[str, Row]:
+) -> dict[str, Check]:
     at = cluster or _sound()
     of = stack_facts.read(at)  # type: ignore[arg-type]
     proven = PROVEN if found is None else found
     known = result_store.merge({}, proven, NOW, of.subjects)
     observed = take_snapshot(at, of, of.teams, known, prometheus, now)  # type: ignore[arg-type]
-    return {row.area: row for row in checklist(observed)}
+    return {row.subject: row for row in evaluate(observed).checks}
 
 
 def test_a_healthy_stack_passes_every_row_with_evidence() -> None:
@@ -469,7 +469,7 @@ def test_a_failed_row_names_its_cause_and_remedy(area: str, change: Change, text
     change(cluster)
     row = _rows(cluster)[area]
     assert row.outcome is Outcome.FAILED
-    text([row.evidence[0], *row.remedy])
+    text([row.evidence[0], *row.remedy.splitlines()])
     assert row.remedy
     assert "hunter2" not in str(row)
 
@@ -485,7 +485,7 @@ def test_failed_pools_fail_their_row_and_untested_pools_leave_it_unknown(
     row = rows["Multi-node training"]
     assert row.outcome == Outcome.UNKNOWN
     text(row.evidence)
-    text(row.remedy)
+    text(row.remedy.splitlines())
 
 
 def test_outdated_evidence_does_not_count() -> None:
@@ -524,7 +524,7 @@ def test_shared_gpu_pools_leave_gang_rows_unknown_only_without_other_pools(
     assert rows["Single-node training"].outcome is Outcome.UNKNOWN
     cluster.put(facts(shared))
     alone = _rows(cluster, found=[])["NCCL readiness"]
-    assert (alone.outcome, alone.evidence, alone.remedy) == (Outcome.UNKNOWN, (why,), ())
+    assert (alone.outcome, alone.evidence, alone.remedy) == (Outcome.UNKNOWN, (why,), "")
 
 
 def test_missing_metrics_fail_and_a_missing_prometheus_is_unknown(

@@ -1,4 +1,4 @@
-"""Checklist rows on metrics and alerts."""
+"""Production checks on metrics and alerts."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Final
 from infra.domain import naming
 from infra.observability.alerts import ALERTS
 from ops import objects
-from ops.checklist.prometheus_inventory import GPU, LAYER_QUERIES, TRAINING
-from ops.checklist.snapshot import ChecklistSnapshot, RowBuilder, abbreviate
 from ops.collect import NODES, PODS
 from ops.objects import Json
 from ops.ready.capacity import gpu_count
-from ops.ready.outcome import Row
+from ops.ready.outcome import Check
+from ops.ready.production.prometheus_inventory import GPU, LAYER_QUERIES, TRAINING
+from ops.ready.production.snapshot import RowBuilder, StackSnapshot, abbreviate
 from ops.runs import states
 
 REQUIRED_ALERTS: Final = (
@@ -22,11 +22,11 @@ REQUIRED_ALERTS: Final = (
     "CheckpointSlow",
     "CheckpointFailed",
 )
-"""Alerts that the checklist requires."""
+"""Alerts that production requires."""
 _REMEDY: Final = "pass a Prometheus with --prometheus URL or PROMETHEUS_URL; to install one: docs/observability.md"
 
 
-def observability(snapshot: ChecklistSnapshot) -> Row:
+def observability(snapshot: StackSnapshot) -> Check:
     """Check that Prometheus has series of GPUs, training and Kubernetes."""
     notes = RowBuilder(
         area="Observability", check="GPU, training, and Kubernetes metrics are visible"
@@ -54,7 +54,7 @@ def observability(snapshot: ChecklistSnapshot) -> Row:
     return notes.row()
 
 
-def _scraped(run: Json, snapshot: ChecklistSnapshot) -> bool:
+def _scraped(run: Json, snapshot: StackSnapshot) -> bool:
     """Return whether a run could have been scraped: it has pods that run, or ended after the oldest scrape."""
     ended, since = objects.time(states.ended_at(run, None)), snapshot.prometheus.since
     if ended is None:
@@ -66,7 +66,7 @@ def _scraped(run: Json, snapshot: ChecklistSnapshot) -> bool:
     return since is None or ended.timestamp() > since
 
 
-def alerts(snapshot: ChecklistSnapshot) -> Row:
+def alerts(snapshot: StackSnapshot) -> Check:
     """Check that Prometheus has loaded the alerts."""
     notes = RowBuilder(
         area="Alerts",

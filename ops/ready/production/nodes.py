@@ -1,20 +1,20 @@
-"""Checklist rows on GPU nodes: they exist, and only GPU workloads run on them."""
+"""Production checks on GPU nodes: they exist, and only GPU workloads run on them."""
 
 from __future__ import annotations
 
 from infra.domain import naming
 from ops import collect, objects
-from ops.checklist.snapshot import ChecklistSnapshot, RowBuilder, abbreviate
 from ops.objects import Json
 from ops.ready.capacity import gpu_count
-from ops.ready.outcome import Row
+from ops.ready.outcome import Check
+from ops.ready.production.snapshot import RowBuilder, StackSnapshot, abbreviate
 from ops.ready.stack_facts import Pool
 from ops.snapshot import pluralize
 
 _BLOCKING_EFFECTS = ("NoSchedule", "NoExecute")
 
 
-def gpu_nodes(snapshot: ChecklistSnapshot) -> Row:
+def gpu_nodes(snapshot: StackSnapshot) -> Check:
     """Check the GPU pools of the stack and their nodes."""
     notes = RowBuilder(area="GPU nodes", check="Dedicated GPU node pool exists")
     pools = [pool for pool in snapshot.stack.pools if pool.gpu]
@@ -34,7 +34,7 @@ def gpu_nodes(snapshot: ChecklistSnapshot) -> Row:
     return notes.row()
 
 
-def labels_and_taints(snapshot: ChecklistSnapshot) -> Row:
+def labels_and_taints(snapshot: StackSnapshot) -> Check:
     """Check that every GPU node has its pool's labels and a GPU taint."""
     notes = RowBuilder(area="Labels and taints", check="GPU nodes are labeled and tainted")
     for missing in snapshot.unreadable(collect.NODES):

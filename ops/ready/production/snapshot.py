@@ -1,4 +1,4 @@
-"""Everything that the checklist evaluates, read at one moment."""
+"""Everything that the production checks evaluate, read at one moment."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Final
 
 from infra.domain import naming
 from ops import collect, objects
-from ops.checklist.prometheus_inventory import PrometheusInventory
 from ops.cluster import Cluster, ForbiddenError, Kind
 from ops.objects import Json
 from ops.ready.jobs import CRON_JOBS
-from ops.ready.outcome import Outcome, Row
+from ops.ready.outcome import Check, Outcome
+from ops.ready.production.prometheus_inventory import PrometheusInventory
 from ops.ready.result_store import Results
 from ops.ready.stack_facts import CONFIG_MAPS, NAMESPACE, Pool, Stack, Team
 
@@ -64,7 +64,7 @@ ItemsByPlural = Mapping[str, Sequence[Json]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChecklistSnapshot:
+class StackSnapshot:
     """The stack as configured and its objects in the cluster."""
 
     stack: Stack
@@ -126,7 +126,7 @@ def take_snapshot(
     results: Results,
     prometheus: PrometheusInventory,
     now: dt.datetime,
-) -> ChecklistSnapshot:
+) -> StackSnapshot:
     """Read all objects; kinds that the caller may not read are recorded."""
     hidden: set[str] = set()
 
@@ -137,7 +137,7 @@ def take_snapshot(
             hidden.add(kind.plural)
             return []
 
-    return ChecklistSnapshot(
+    return StackSnapshot(
         stack=stack,
         teams=teams,
         now=now,
@@ -178,7 +178,7 @@ class RowBuilder:
         if remedy and remedy not in self.remedies:
             self.remedies.append(remedy)
 
-    def row(self) -> Row:
+    def row(self) -> Check:
         """Build the row: failed if anything failed, else unknown or simulated if anything is; worst first."""
         found = {
             Outcome.FAILED: self.bad,
@@ -186,12 +186,12 @@ class RowBuilder:
             Outcome.SIMULATED: self.simulated,
         }
         outcome = next((one for one, lines in found.items() if lines), Outcome.PASSED)
-        return Row(
-            area=self.area,
-            check=self.check,
+        return Check(
+            subject=self.area,
             outcome=outcome,
+            seen=self.check,
             evidence=(*_truncate(self.bad), *_truncate(self.unknown), *self.simulated, *self.good),
-            remedy=tuple(self.remedies),
+            remedy="\n".join(self.remedies),
         )
 
 

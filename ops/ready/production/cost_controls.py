@@ -1,25 +1,25 @@
-"""Checklist row on cost controls: quotas, priorities, queues."""
+"""Production check on cost controls: quotas, priorities, queues."""
 
 from __future__ import annotations
 
 from infra.domain import naming
 from ops import collect, objects
-from ops.checklist.snapshot import (
+from ops.objects import Json
+from ops.ready.outcome import Check
+from ops.ready.production.snapshot import (
     PRIORITY_CLASSES,
     QUOTAS,
-    ChecklistSnapshot,
     RowBuilder,
+    StackSnapshot,
     abbreviate,
 )
-from ops.objects import Json
-from ops.ready.outcome import Row
 from ops.ready.queueing import KUEUE
 from ops.ready.stack_facts import Team
 
 _REMEDY = "`pulumi up` creates it; it may have been deleted manually"
 
 
-def cost_controls(snapshot: ChecklistSnapshot) -> Row:
+def cost_controls(snapshot: StackSnapshot) -> Check:
     """Check that each team has a quota and a queue, and that priority classes exist."""
     notes = RowBuilder(
         area="Cost controls", check="Quotas, priority classes, and queueing are configured"
@@ -44,7 +44,7 @@ def cost_controls(snapshot: ChecklistSnapshot) -> Row:
     return notes.row()
 
 
-def _check_quota(snapshot: ChecklistSnapshot, notes: RowBuilder, team: Team) -> None:
+def _check_quota(snapshot: StackSnapshot, notes: RowBuilder, team: Team) -> None:
     if QUOTAS.plural in snapshot.hidden:
         return
     quotas = snapshot.team(QUOTAS, team)
@@ -57,7 +57,7 @@ def _check_quota(snapshot: ChecklistSnapshot, notes: RowBuilder, team: Team) -> 
         notes.good.append(f"{team.subject}: quota of {', '.join(sorted(hard))}")
 
 
-def _check_queue(snapshot: ChecklistSnapshot, notes: RowBuilder, team: Team) -> None:
+def _check_queue(snapshot: StackSnapshot, notes: RowBuilder, team: Team) -> None:
     if collect.CLUSTER_QUEUES.plural in snapshot.hidden:
         return
     name = naming.cluster_queue(team.name)
