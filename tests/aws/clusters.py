@@ -50,6 +50,8 @@ def bare_cluster(cloud: Cloud, name: str = "training") -> ClusterRecord:
     role = f"arn:aws:iam::{ACCOUNT}:role/eks"
     cloud.client("eks").create_cluster(name=name, roleArn=role, resourcesVpcConfig={})
     return ClusterRecord(
+        account=ACCOUNT,
+        region=REGION,
         name=name,
         version="1.35",
         endpoint="https://eks",
@@ -86,6 +88,8 @@ def cluster_args(on: Base, *, public_cidrs: tuple[str, ...] = ()) -> ClusterArgs
             viewers=(VIEWER,),
             drift_detectors=(DRIFT,),
         ),
+        account=ACCOUNT,
+        region=REGION,
         network=on.network,
         key_arn=on.keys.cluster_key_arn,
         members={MEMBER: ("trainyard:research:researcher", "trainyard:vision:lead")},
@@ -94,7 +98,7 @@ def cluster_args(on: Base, *, public_cidrs: tuple[str, ...] = ()) -> ClusterArgs
 
 def addons_args(record: ClusterRecord, *which: addons.Addon) -> AddonsArgs:
     """Add-ons of the cluster."""
-    return AddonsArgs(account=ACCOUNT, region=REGION, cluster=record, addons=which)
+    return AddonsArgs(cluster=record, addons=which)
 
 
 def program(opts: pulumi.ResourceOptions) -> Cluster:

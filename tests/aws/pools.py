@@ -23,7 +23,7 @@ from infra.domain.pools import (
 from infra.kubernetes.objects import KubernetesObject
 from infra.sites.aws.node_pools import NodePools, NodePoolsArgs
 from infra.sites.aws.outputs import ClusterRecord, NetworkRecord
-from tests.aws.moto_cloud import Cloud, Created, Deployed, deploy
+from tests.aws.moto_cloud import ACCOUNT, REGION, Cloud, Created, Deployed, deploy
 from tests.unit.infra.gpu_pools import gpu_pool
 
 CLUSTER: Final = "training"
@@ -129,6 +129,8 @@ def place(cloud: Cloud) -> Place:
             efa_security_group=efa,
         ),
         cluster=ClusterRecord(
+            account=ACCOUNT,
+            region=REGION,
             name=CLUSTER,
             version="1.35",
             endpoint=made["endpoint"],

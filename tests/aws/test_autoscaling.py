@@ -43,8 +43,6 @@ def program(place: pools.Place, opts: pulumi.ResourceOptions) -> None:
     nodes = NodePools("nodes", NodePoolsArgs(**place.common(*POOLS)), opts)
     args = ClusterAutoscalerArgs(
         cluster=place.cluster,
-        region=REGION,
-        account=ACCOUNT,
         pools=POOLS,
         autoscaling_groups={pool.name: nodes.autoscaling_group(pool.name) for pool in POOLS},
         **CHART,
@@ -95,8 +93,6 @@ def test_each_tag_is_on_the_auto_scaling_group_of_its_pool(made: Deployed) -> No
 def test_tag_on_an_unknown_auto_scaling_group_fails(cloud: Cloud) -> None:
     args = ClusterAutoscalerArgs(
         cluster=pools.place(cloud).cluster,
-        region=REGION,
-        account=ACCOUNT,
         pools=(pools.SPOT,),
         autoscaling_groups={"spot": "some-other-group"},
         **CHART,

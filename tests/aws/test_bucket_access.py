@@ -14,7 +14,7 @@ from moto import mock_aws
 
 from infra.domain import naming
 from infra.sections.storage import BucketsConfig
-from infra.sites.aws import bucket_access, pod_identity
+from infra.sites.aws import bucket_access
 from infra.sites.aws.buckets import Buckets, BucketsArgs
 from infra.sites.aws.identity import TeamIdentity, TeamIdentityArgs
 from tests.aws.clusters import bare_cluster
@@ -45,7 +45,7 @@ class Tenant:
 
     @property
     def arn(self) -> str:
-        return pod_identity.cluster_arn(ACCOUNT, REGION, self.cluster)
+        return f"arn:aws:eks:{REGION}:{ACCOUNT}:cluster/{self.cluster}"
 
     def bucket(self, role: str) -> str:
         return f"acme-{self.cluster}-{role}"
@@ -87,8 +87,6 @@ def _program(cloud: Cloud, opts: pulumi.ResourceOptions) -> None:
                 args = TeamIdentityArgs(
                     team=tenant.team,
                     cluster=record,
-                    account=ACCOUNT,
-                    region=REGION,
                     buckets=buckets.names,
                     key_arn=KEY,
                 )

@@ -21,8 +21,6 @@ def program(cloud: Cloud, opts: pulumi.ResourceOptions) -> TeamIdentity:
     args = TeamIdentityArgs(
         team="research",
         cluster=bare_cluster(cloud),
-        account=ACCOUNT,
-        region=REGION,
         buckets=TeamBuckets(datasets="d", checkpoints="c", artifacts="a"),
         key_arn=KEY,
     )

@@ -32,8 +32,6 @@ def built() -> tuple[pools.Place, Deployed]:
             "karpenter",
             KarpenterArgs(
                 **place.common(*MINE),
-                region=REGION,
-                account=ACCOUNT,
                 chart=mirror.chart("karpenter", ""),
                 crds=mirror.chart("karpenterCrd", ""),
             ),

@@ -28,8 +28,6 @@ def program(cloud: Cloud, opts: pulumi.ResourceOptions) -> RunLogs:
     )
     args = RunLogsArgs(
         cluster=bare_cluster(cloud),
-        account=ACCOUNT,
-        region=REGION,
         shipper=("logging", "fluent-bit"),
         key_arn=Keys("keys", keys, opts).data_key_arn,
         retention_days=30,

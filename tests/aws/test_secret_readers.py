@@ -27,9 +27,7 @@ PAIRS = list(itertools.product(SECRETS, SECRETS))
 
 
 def program(cloud: Cloud, opts: pulumi.ResourceOptions) -> SecretReaders:
-    args = SecretReadersArgs(
-        cluster=bare_cluster(cloud), account=ACCOUNT, region=REGION, secrets=SECRETS
-    )
+    args = SecretReadersArgs(cluster=bare_cluster(cloud), secrets=SECRETS)
     return SecretReaders("secrets", args, opts)
 
 

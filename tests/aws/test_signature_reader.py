@@ -21,8 +21,6 @@ IMAGES = f"arn:aws:ecr:{REGION}:{ACCOUNT}:repository/trainer"
 def program(cloud: Cloud, opts: pulumi.ResourceOptions) -> SignatureReader:
     args = SignatureReaderArgs(
         cluster=bare_cluster(cloud),
-        account=ACCOUNT,
-        region=REGION,
         registries=(
             f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/trainer",
             f"{ACCOUNT}.dkr.ecr.{ELSEWHERE}.amazonaws.com/ops",

@@ -80,9 +80,6 @@ EFS: Final = Addon(
 class AddonsArgs:
     """The add-ons and their cluster."""
 
-    account: str
-    """12 digits."""
-    region: str
     cluster: ClusterRecord
     addons: tuple[Addon, ...]
 
@@ -119,15 +116,9 @@ class Addons(pulumi.ComponentResource):
         self, addon: str, wanted: AddonRole
     ) -> aws_eks.AddonPodIdentityAssociationArgs:
         child = pulumi.ResourceOptions(parent=self)
-        cluster = self._args.cluster.name
-        arn = pod_identity.cluster_arn(self._args.account, self._args.region, cluster)
-        trust = pod_identity.trust_policy(arn, NAMESPACE, wanted.service_account)
-        role = iam.Role(
-            f"{self._name}-{addon}",
-            description=f"{addon} of {cluster}",
-            assume_role_policy=json.dumps(trust),
-            opts=child,
-        )
+        cluster, account = self._args.cluster, (NAMESPACE, wanted.service_account)
+        description = f"{addon} of {cluster.name}"
+        role = pod_identity.role(f"{self._name}-{addon}", cluster, account, description, child)
         attached = iam.RolePolicyAttachment(
             f"{self._name}-{addon}",
             role=role.name,

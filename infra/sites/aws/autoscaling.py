@@ -39,8 +39,6 @@ class ClusterAutoscalerArgs:
     """Groups to size, and their cluster."""
 
     cluster: ClusterRecord
-    region: str
-    account: str
     pools: tuple[NodePool, ...]
     """Pools with `managed` nodes."""
     autoscaling_groups: Mapping[str, pulumi.Input[str]]
@@ -61,7 +59,7 @@ def template_tags(pool: NodePool) -> dict[str, str]:
 def values(args: ClusterAutoscalerArgs) -> dict[str, Any]:
     return {
         "cloudProvider": "aws",
-        "awsRegion": args.region,
+        "awsRegion": args.cluster.region,
         "autoDiscovery": {"clusterName": args.cluster.name},
         "image": {"tag": args.image_tag},
         "rbac": {"serviceAccount": {"name": SERVICE_ACCOUNT}},
@@ -129,19 +127,13 @@ class ClusterAutoscaler(pulumi.ComponentResource):
 
     def _permissions(self, name: str, args: ClusterAutoscalerArgs) -> list[pulumi.Resource]:
         own = pulumi.ResourceOptions(parent=self)
-        cluster = pod_identity.cluster_arn(args.account, args.region, args.cluster.name)
-        role = iam.Role(
-            f"{name}-role",
-            description=f"Cluster Autoscaler of {args.cluster.name}",
-            assume_role_policy=json.dumps(
-                pod_identity.trust_policy(cluster, NAMESPACE, SERVICE_ACCOUNT)
-            ),
-            opts=own,
-        )
+        on, account = args.cluster, (NAMESPACE, SERVICE_ACCOUNT)
+        description = f"Cluster Autoscaler of {on.name}"
+        role = pod_identity.role(f"{name}-role", on, account, description, own)
         policy = iam.RolePolicy(
             f"{name}-policy",
             role=role.name,
-            policy=json.dumps(autoscaler_policy(args.account, args.region, args.cluster.name)),
+            policy=json.dumps(autoscaler_policy(on.account, on.region, on.name)),
             opts=own,
         )
         association = aws_eks.PodIdentityAssociation(

@@ -30,6 +30,8 @@ class ClusterArgs:
     """A cluster that the stack creates."""
 
     settings: EksClusterConfig
+    account: str
+    region: str
     network: NetworkRecord
     key_arn: pulumi.Input[str]
     """KMS key for envelope encryption of the API server's data."""
@@ -92,6 +94,8 @@ class Cluster(pulumi.ComponentResource):
         # Nodes without an access entry are rejected, so the role's ARN waits for the entry.
         joining = pulumi.Output.all(role.arn, access.nodes.urn).apply(lambda both: str(both[0]))
         self.record = ClusterRecord(
+            account=args.account,
+            region=args.region,
             name=args.settings.name,
             version=args.settings.version,
             endpoint=made.eks_cluster.endpoint,

@@ -20,17 +20,12 @@ def deploy(
 ) -> list[pulumi.Resource]:
     """Deploy readers of secrets and signatures, and the log group of runs with its writer."""
     roles: list[pulumi.Resource] = []
-    account, region = args.site.account, args.site.region
     if secrets := args.remote_secrets:
-        readers = SecretReadersArgs(
-            cluster=cluster, account=account, region=region, secrets=secrets
-        )
+        readers = SecretReadersArgs(cluster=cluster, secrets=secrets)
         roles.append(SecretReaders(f"{name}-secrets", readers, opts))
     if signed := args.signatures:
         reader = SignatureReaderArgs(
             cluster=cluster,
-            account=account,
-            region=region,
             registries=args.registries,
             kms_key_arn=signed.kms_key,
         )
@@ -38,8 +33,6 @@ def deploy(
     if kept := args.run_logs:
         logs = RunLogsArgs(
             cluster=cluster,
-            account=account,
-            region=region,
             shipper=args.log_shipper,
             key_arn=data_key_arn,
             retention_days=kept.retention_days,

@@ -21,8 +21,6 @@ class TeamIdentityArgs:
 
     team: str
     cluster: ClusterRecord
-    account: str
-    region: str
     buckets: TeamBuckets
     key_arn: pulumi.Input[str]
     """KMS key of the buckets."""
@@ -34,22 +32,17 @@ class TeamIdentity(pulumi.ComponentResource):
     def __init__(self, name: str, args: TeamIdentityArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__(naming.infra_type("AwsTeamIdentity"), name, None, opts)
         own = pulumi.ResourceOptions(parent=self)
-        role = iam.Role(
+        account = (naming.namespace(args.team), naming.SERVICE_ACCOUNT)
+        role = pod_identity.role(
             f"{name}-role",
+            args.cluster,
+            account,
+            f"Training pods of team {args.team}",
+            own,
             name=role_name(args.cluster.name, args.team),
-            description=f"Training pods of team {args.team}",
-            assume_role_policy=json.dumps(
-                pod_identity.trust_policy(
-                    pod_identity.cluster_arn(args.account, args.region, args.cluster.name),
-                    naming.namespace(args.team),
-                    naming.SERVICE_ACCOUNT,
-                )
-            ),
             tags={naming.TEAM: args.team},
-            opts=own,
         )
         permissions = self._permissions(name, args, role)
-        account = (naming.namespace(args.team), naming.SERVICE_ACCOUNT)
         pod_identity.associate(
             f"{name}-association", args.cluster, account, role, permissions, self
         )
@@ -61,7 +54,7 @@ class TeamIdentity(pulumi.ComponentResource):
     ) -> list[pulumi.Resource]:
         buckets = (args.buckets.datasets, args.buckets.checkpoints, args.buckets.artifacts)
         key = pulumi.Output.from_input(args.key_arn).apply(
-            lambda arn: json.dumps(bucket_access.key_use(arn, args.region, buckets))
+            lambda arn: json.dumps(bucket_access.key_use(arn, args.cluster.region, buckets))
         )
         objects = json.dumps(bucket_access.team_access(args.team, args.buckets))
         # Two policies, so that a preview shows the one whose resources are known.

@@ -39,8 +39,6 @@ _NODES_GONE: Final = pulumi.CustomTimeouts(delete="45m")
 class KarpenterArgs(PoolNodesArgs):
     """Pools with `karpenter` nodes, at least one."""
 
-    region: str
-    account: str
     chart: Chart
     crds: Chart
     """Chart of the CRDs, which `chart` contains but never upgrades."""
@@ -129,16 +127,9 @@ class Karpenter(pulumi.ComponentResource):
         self, name: str, args: KarpenterArgs, queue: InterruptionQueue
     ) -> list[pulumi.Resource]:
         """Create the controller's role and its association with the service account."""
-        cluster = pod_identity.cluster_arn(args.account, args.region, args.cluster.name)
         own = pulumi.ResourceOptions(parent=self)
-        role = iam.Role(
-            f"{name}-role",
-            description=f"Karpenter in {args.cluster.name}",
-            assume_role_policy=json.dumps(
-                pod_identity.trust_policy(cluster, NAMESPACE, SERVICE_ACCOUNT)
-            ),
-            opts=own,
-        )
+        account, description = (NAMESPACE, SERVICE_ACCOUNT), f"Karpenter in {args.cluster.name}"
+        role = pod_identity.role(f"{name}-role", args.cluster, account, description, own)
         policy = iam.RolePolicy(
             f"{name}-policy", role=role.name, policy=policy_document(args, queue.arn), opts=own
         )
@@ -159,8 +150,8 @@ def policy_document(args: KarpenterArgs, queue_arn: pulumi.Input[str]) -> pulumi
     def write(ids: dict[str, Any]) -> str:
         scope = ControllerScope(
             cluster=args.cluster.name,
-            region=args.region,
-            account=args.account,
+            region=args.cluster.region,
+            account=args.cluster.account,
             subnets=sorted(set(ids["subnets"])),
             security_groups=sorted(set(ids["groups"])),
             placement_groups=[

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from infra.sites.aws.pod_identity import cluster_arn
 from infra.sites.aws.policy_documents import document
 
 Statement = dict[str, Any]
@@ -186,7 +185,7 @@ def _reading(scope: ControllerScope) -> list[Statement]:
             "Sid": "ReadTheCluster",
             "Effect": "Allow",
             "Action": "eks:DescribeCluster",
-            "Resource": cluster_arn(scope.account, scope.region, scope.cluster),
+            "Resource": f"arn:aws:eks:{scope.region}:{scope.account}:cluster/{scope.cluster}",
         },
     ]
 

@@ -25,8 +25,11 @@ class NetworkRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterRecord:
-    """An EKS cluster. `name` and `version` are plain: other names are built from them."""
+    """An EKS cluster. Its ARN, name and version are plain: policies and other names are built from them."""
 
+    account: str
+    """12 digits."""
+    region: str
     name: str
     version: str
     endpoint: pulumi.Input[str]
@@ -39,6 +42,10 @@ class ClusterRecord:
     """ARN and time of creation: kept by a changed endpoint or certificate, not by another cluster of the name."""
     node_role_arn: pulumi.Input[str]
     node_role_name: pulumi.Input[str]
+
+    @property
+    def arn(self) -> str:
+        return f"arn:aws:eks:{self.region}:{self.account}:cluster/{self.name}"
 
     @property
     def created_name(self) -> pulumi.Output[str]:

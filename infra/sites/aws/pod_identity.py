@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,10 +12,6 @@ from pulumi_aws import iam
 
 from infra.sites.aws.outputs import ClusterRecord
 from infra.sites.aws.policy_documents import document
-
-
-def cluster_arn(account: str, region: str, cluster: str) -> str:
-    return f"arn:aws:eks:{region}:{account}:cluster/{cluster}"
 
 
 def trust_policy(cluster: str, namespace: str, service_account: str) -> dict[str, Any]:
@@ -40,11 +37,26 @@ def trust_policy(cluster: str, namespace: str, service_account: str) -> dict[str
     )
 
 
+def role(
+    resource_name: str,
+    cluster: ClusterRecord,
+    service_account: tuple[str, str],
+    description: str,
+    opts: pulumi.ResourceOptions,
+    **more: Any,
+) -> iam.Role:
+    """Create a role that only pods of the service account (namespace, name) may assume. `more`: of iam.Role."""
+    trust = json.dumps(trust_policy(cluster.arn, *service_account))
+    return iam.Role(
+        resource_name, description=description, assume_role_policy=trust, opts=opts, **more
+    )
+
+
 def associate(
     name: str,
     cluster: ClusterRecord,
     service_account: tuple[str, str],
-    role: iam.Role,
+    assumed: iam.Role,
     permissions: Sequence[pulumi.Resource],
     parent: pulumi.Resource,
 ) -> None:
@@ -59,6 +71,6 @@ def associate(
         cluster_name=pulumi.Output.from_input(cluster.endpoint).apply(lambda _: cluster.name),
         namespace=namespace,
         service_account=account,
-        role_arn=role.arn,
+        role_arn=assumed.arn,
         opts=pulumi.ResourceOptions(parent=parent, depends_on=list(permissions)),
     )

@@ -18,9 +18,6 @@ class RunLogsArgs:
     """Cluster, writer and retention of the logs."""
 
     cluster: ClusterRecord
-    account: str
-    """12 digits."""
-    region: str
     shipper: tuple[str, str]
     """Namespace and service account of the pods that write to it."""
     key_arn: pulumi.Input[str]
@@ -56,15 +53,10 @@ class RunLogs(pulumi.ComponentResource):
 
     def _ship(self, name: str, args: RunLogsArgs, group: cloudwatch.LogGroup) -> None:
         own = pulumi.ResourceOptions(parent=self, depends_on=[group])
-        cluster = args.cluster.name
-        arn = pod_identity.cluster_arn(args.account, args.region, cluster)
-        role = iam.Role(
-            f"{name}-shipper",
-            description=f"Appends to logs of runs of {cluster}",
-            assume_role_policy=json.dumps(pod_identity.trust_policy(arn, *args.shipper)),
-            opts=own,
-        )
-        target = run_log_access.group_arn(args.account, args.region, cluster)
+        cluster = args.cluster
+        description = f"Appends to logs of runs of {cluster.name}"
+        role = pod_identity.role(f"{name}-shipper", cluster, args.shipper, description, own)
+        target = run_log_access.group_arn(cluster.account, cluster.region, cluster.name)
         policy = iam.RolePolicy(
             f"{name}-shipping",
             name="run-logs",

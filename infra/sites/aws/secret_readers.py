@@ -20,8 +20,6 @@ class SecretReadersArgs:
     """Teams with secrets in AWS Secrets Manager."""
 
     cluster: ClusterRecord
-    account: str
-    region: str
     secrets: Mapping[str, tuple[str, ...]]
     """Names of secrets in Secrets Manager by team."""
 
@@ -47,7 +45,9 @@ class SecretReaders(pulumi.ComponentResource):
                 f"{name}-{team}-secrets",
                 name="secrets",
                 role=reader.name,
-                policy=json.dumps(secret_access.read_policy(args.account, args.region, secrets)),
+                policy=json.dumps(
+                    secret_access.read_policy(args.cluster.account, args.cluster.region, secrets)
+                ),
                 opts=pulumi.ResourceOptions(parent=self),
             )
         self.register_outputs({})
@@ -55,16 +55,11 @@ class SecretReaders(pulumi.ComponentResource):
     def _controller(self, name: str, args: SecretReadersArgs) -> iam.Role:
         own = pulumi.ResourceOptions(parent=self)
         cluster = args.cluster
-        arn = pod_identity.cluster_arn(args.account, args.region, cluster.name)
-        account = naming.EXTERNAL_SECRETS
-        role = iam.Role(
-            f"{name}-controller",
-            description="External Secrets; reads nothing by itself",
-            assume_role_policy=json.dumps(pod_identity.trust_policy(arn, account, account)),
-            opts=own,
-        )
+        account = (naming.EXTERNAL_SECRETS, naming.EXTERNAL_SECRETS)
+        description = "External Secrets; reads nothing by itself"
+        role = pod_identity.role(f"{name}-controller", cluster, account, description, own)
         readers = [
-            secret_access.reader_arn(args.account, cluster.name, team) for team in args.secrets
+            secret_access.reader_arn(cluster.account, cluster.name, team) for team in args.secrets
         ]
         policy = iam.RolePolicy(
             f"{name}-controller-readers",
@@ -73,7 +68,5 @@ class SecretReaders(pulumi.ComponentResource):
             policy=json.dumps(secret_access.assume_role_policy(readers)),
             opts=own,
         )
-        pod_identity.associate(
-            f"{name}-association", cluster, (account, account), role, [policy], self
-        )
+        pod_identity.associate(f"{name}-association", cluster, account, role, [policy], self)
         return role

@@ -22,8 +22,6 @@ class SignatureReaderArgs:
     """Registry and key of the signatures."""
 
     cluster: ClusterRecord
-    account: str
-    region: str
     registries: tuple[str, ...]
     """Registries or repositories of the teams' images; of those in other registries nothing is read here."""
     kms_key_arn: str | None
@@ -37,15 +35,10 @@ class SignatureReader(pulumi.ComponentResource):
         super().__init__(naming.infra_type("AwsSignatureReader"), name, None, opts)
         own = pulumi.ResourceOptions(parent=self)
         cluster = args.cluster
-        arn = pod_identity.cluster_arn(args.account, args.region, cluster.name)
-        namespace, account = naming.SIGNATURES_NAMESPACE, naming.SIGNATURES_ACCOUNT
-        role = iam.Role(
-            f"{name}-role",
-            description="policy-controller; reads signatures of images",
-            assume_role_policy=json.dumps(pod_identity.trust_policy(arn, namespace, account)),
-            opts=own,
-        )
-        document = read_policy(repository_arns(args.account, args.registries), args.kms_key_arn)
+        account = (naming.SIGNATURES_NAMESPACE, naming.SIGNATURES_ACCOUNT)
+        description = "policy-controller; reads signatures of images"
+        role = pod_identity.role(f"{name}-role", cluster, account, description, own)
+        document = read_policy(repository_arns(cluster.account, args.registries), args.kms_key_arn)
         policy = iam.RolePolicy(
             f"{name}-signatures",
             name="signatures",
@@ -53,9 +46,7 @@ class SignatureReader(pulumi.ComponentResource):
             policy=json.dumps(document),
             opts=own,
         )
-        pod_identity.associate(
-            f"{name}-association", cluster, (namespace, account), role, [policy], self
-        )
+        pod_identity.associate(f"{name}-association", cluster, account, role, [policy], self)
         self.register_outputs({})
 
 

@@ -146,6 +146,8 @@ class AwsStack(pulumi.ComponentResource):
         args = self._args
         wanted = ClusterArgs(
             settings=args.cluster,
+            account=args.site.account,
+            region=args.site.region,
             network=self._network,
             key_arn=self._keys.cluster_key_arn,
             log_key_arn=self._keys.data_key_arn,
@@ -155,10 +157,7 @@ class AwsStack(pulumi.ComponentResource):
         return Cluster(f"{self._name}-cluster", wanted, self._own())
 
     def _addons(self, moment: str, addons: tuple[Addon, ...], *needs: pulumi.Resource) -> Addons:
-        site = self._args.site
-        wanted = AddonsArgs(
-            account=site.account, region=site.region, cluster=self._cluster, addons=addons
-        )
+        wanted = AddonsArgs(cluster=self._cluster, addons=addons)
         return Addons(f"{self._name}-{moment}", wanted, self._own(*needs))
 
     def _drivers(self) -> tuple[Addon, ...]:
@@ -205,8 +204,6 @@ class AwsStack(pulumi.ComponentResource):
     ) -> ClusterAutoscaler:
         wanted = ClusterAutoscalerArgs(
             cluster=self._cluster,
-            region=self._args.site.region,
-            account=self._args.site.account,
             pools=pools,
             autoscaling_groups={pool.name: groups.autoscaling_group(pool.name) for pool in pools},
             chart=self._args.charts["clusterAutoscaler"],
@@ -222,8 +219,6 @@ class AwsStack(pulumi.ComponentResource):
             data_key_arn=self._keys.data_key_arn,
             metadata_access=self._args.metadata_access,
             tags=default_tags(self._args.site),
-            region=self._args.site.region,
-            account=self._args.site.account,
             chart=self._args.charts["karpenter"],
             crds=self._args.charts["karpenterCrd"],
         )
@@ -292,8 +287,6 @@ class AwsStack(pulumi.ComponentResource):
                 TeamIdentityArgs(
                     team=team,
                     cluster=self._cluster,
-                    account=args.site.account,
-                    region=args.site.region,
                     buckets=buckets.names,
                     key_arn=self._keys.data_key_arn,
                 ),
