@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
+from typing import Final
 
 from tests.unit.test_import_rules import ROOMS
 from tools.imports import ROOT, files, imports
@@ -41,14 +42,18 @@ def reachable() -> Iterator[tuple[str, Path]]:
                     waiting.append(file)
 
 
+OPTIMIZER: Final = {ROOT / "trainer/optimizer.py", ROOT / "trainer/eager.py"}
+"""The first has the settings of optimizers as well, which run files are checked with."""
+
+
 def test_all_that_the_program_imports_is_installed() -> None:
     installed = set(pins("infra/requirements.txt"))
     providers = metadata.packages_distributions()
     missing = set()
     for module, path in reachable():
         top = module.split(".")[0]
-        # Of the library's modules only `save_async` and `load`, in a run, use torch.
-        of_tensors = path.parent == ROOT / "trainyard/tensors"
+        # What saves tensors and builds an optimizer is imported in a run only.
+        of_tensors = path.parent == ROOT / "trainyard/tensors" or path in OPTIMIZER
         if top in ROOMS or top in sys.stdlib_module_names or of_tensors:
             continue
         names = {re.sub(r"[-_.]+", "-", one).lower() for one in providers.get(top, [top])}

@@ -88,7 +88,7 @@ def test_expressions_use_only_syntax_that_re2_and_onigmo_support() -> None:
     [
         ("trainyard/node.py", "the nodes did not meet: "),
         ("trainer/checkpointing.py", "checkpoint not written: "),
-        ("trainer/checkpointing.py", "checkpoints can be loaded; "),
+        ("trainyard/checkpoints.py", "checkpoints can be loaded; "),
         ("trainer/__main__.py", "another rank is gone or hangs"),
         ("trainer/loop.py", "{what} is {value}; "),
     ],
