@@ -186,7 +186,7 @@ def stage(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     """The team with its volumes, its queue, nodes, a secret and a dataset; deleted at the end."""
     from trainer.prepare.progress import no_progress
     from trainer.prepare.source import open_source
-    from trainer.prepare.tokenizer_choice import parse_tokenizer_choice
+    from trainer.prepare.tokens import parse_tokenizer_choice
     from trainer.prepare.writer import Settings, prepare
 
     files = _tiny_model(tmp_path_factory.mktemp("model"))

@@ -15,7 +15,7 @@ from trainer.prepare.download import local_folder
 from trainer.prepare.names import BYTES, DEFAULT_COLUMN, FORMATS
 from trainer.prepare.progress import ProgressCallback
 from trainer.prepare.source import open_source
-from trainer.prepare.tokenizer_choice import parse_tokenizer_choice
+from trainer.prepare.tokens import parse_tokenizer_choice
 from trainer.prepare.workers import available_processes
 from trainer.prepare.writer import Settings, prepare
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import json
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
@@ -16,6 +14,7 @@ from typing import Final
 from trainer.prepare.dataset import DatasetError
 from trainer.prepare.formats import has_suffix, is_hidden
 from trainer.prepare.progress import ProgressCallback
+from trainer.prepare.staging import missing_space, staging_folder
 from trainyard.hashing import content_hash
 from trainyard.objects import BadLocation, ListedObject, ObjectError, Objects
 
@@ -41,23 +40,14 @@ def local_folder(
         yield source
         return
     folder = scratch / f"{FETCHED_PREFIX}{content_hash([source, list(suffixes)])[:16]}"
-    (folder / _OBJECTS).mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as lock:
-        with contextlib.suppress(OSError):  # some file systems have no locks
-            fcntl.flock(lock, fcntl.LOCK_EX)
+    with staging_folder(folder, OSError, KeyboardInterrupt):
+        (folder / _OBJECTS).mkdir(exist_ok=True)
         try:
-            try:
-                objects = Objects.at(source if source.endswith("/") else f"{source}/")
-                _fetch(objects, source, folder, suffixes, progress)
-            except (BadLocation, ObjectError) as error:
-                raise DatasetError(f"--source: {error}") from None
-            yield str(folder / _OBJECTS)
-        except (OSError, KeyboardInterrupt):
-            raise
-        except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
-        shutil.rmtree(folder, ignore_errors=True)
+            objects = Objects.at(source if source.endswith("/") else f"{source}/")
+            _fetch(objects, source, folder, suffixes, progress)
+        except (BadLocation, ObjectError) as error:
+            raise DatasetError(f"--source: {error}") from None
+        yield str(folder / _OBJECTS)
 
 
 def _fetch(
@@ -72,12 +62,9 @@ def _fetch(
         raise DatasetError(f"--source: {source}: no objects found; check the prefix and --suffix")
     whole = _journal(folder)
     missing = [o for o in found if whole.get(o.name) != o.etag]
-    needed, free = sum(o.bytes for o in missing), shutil.disk_usage(folder).free
-    if needed > free:
-        raise DatasetError(
-            f"--source: {source}: {needed / 1e9:.1f} GB to fetch, {free / 1e9:.1f} GB free at "
-            f"{folder.parent}; free some space"
-        )
+    needed = sum(o.bytes for o in missing)
+    if lacking := missing_space(folder, needed):
+        raise DatasetError(f"--source: {source}: {lacking} at {folder.parent}; free some space")
     total = sum(o.bytes for o in found)
     done = total - needed
     with (folder / _JOURNAL).open("a") as journal:

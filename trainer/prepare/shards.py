@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -95,7 +96,7 @@ class ShardWriter:
 
     def resume(self, dtype: str) -> None:
         """Continue after the shards that the folder's journal names, if all of them are complete."""
-        entries = [entry for entry in read_journal(self.folder) if entry["split"] == self.split]
+        entries = [entry for entry in _read_journal(self.folder) if entry["split"] == self.split]
         shards = [Shard(**entry["shard"]) for entry in entries]
         if not entries or any(not _is_whole(self.folder, shard) for shard in shards):
             return
@@ -106,16 +107,12 @@ class ShardWriter:
         self.reached = (entries[-1]["reached"][0], entries[-1]["reached"][1])
 
 
-def read_journal(folder: Path) -> list[dict[str, Any]]:
+def _read_journal(folder: Path) -> list[dict[str, Any]]:
     """Return the entries of an unfinished version, without one that a kill has torn."""
     found = []
-    try:
+    with contextlib.suppress(FileNotFoundError, ValueError):
         for line in (folder / JOURNAL_FILE).read_text().splitlines():
             found.append(json.loads(line))
-    except FileNotFoundError:
-        return []
-    except ValueError:
-        pass
     return found
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from trainer.prepare.dataset import BYTES_BOUNDARY, DatasetError, token_dtype
-from trainer.prepare.names import BYTES, BYTES_VOCAB_SIZE, MOST_VOCABULARY
+from trainer.prepare.names import BYTES, BYTES_VOCAB_SIZE, MOST_VOCABULARY, TRAIN
 
 Tokens = npt.NDArray[np.unsignedinteger[Any]]
 
@@ -20,43 +22,38 @@ BOUNDARY_TOKENS: Final = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "
 """End-of-document tokens; the first that exists in a tokenizer is used."""
 
 
-class Encoder(Protocol):
+class Encoder:
     """Turns texts into tokens."""
 
     vocab_size: int
     boundary: int
+    record: Mapping[str, Any]
+    """Its description in the index."""
+    file: bytes | None = None
+    """Content of the dataset's tokenizer.json; None without one."""
 
     @property
     def dtype(self) -> str:
         """Type of the tokens, as in the index."""
-
-    @property
-    def record(self) -> Mapping[str, Any]:
-        """Its description in the index."""
-
-    @property
-    def file(self) -> bytes | None:
-        """Content of the dataset's tokenizer.json; None without one."""
+        return token_dtype(self.vocab_size)
 
     def encode(self, texts: Sequence[bytes]) -> list[Tokens]:
         """Return the tokens of each text, without a boundary."""
+        raise NotImplementedError
 
 
-class BytesEncoder:
+class BytesEncoder(Encoder):
     """Every byte is a token."""
 
     vocab_size = BYTES_VOCAB_SIZE
     boundary = BYTES_BOUNDARY
-    dtype = token_dtype(BYTES_VOCAB_SIZE)
     record: Mapping[str, Any] = {"kind": BYTES}
-    file = None
 
     def encode(self, texts: Sequence[bytes]) -> list[Tokens]:
-        """Return the bytes of each text."""
         return [np.frombuffer(text, dtype=np.uint8).astype(self.dtype) for text in texts]
 
 
-class TokenizerEncoder:
+class TokenizerEncoder(Encoder):
     """A tokenizer of the `tokenizers` library, parallel over all cores."""
 
     def __init__(self, content: bytes, boundary_token: str | None, where: str) -> None:
@@ -92,7 +89,6 @@ class TokenizerEncoder:
                 "choose one of its tokens with --boundary-token"
             )
         self.boundary = vocabulary[found[0]]
-        self.dtype = token_dtype(self.vocab_size)
         digest = hashlib.sha256(content).hexdigest()
         self.record = {"kind": "tokenizers", "boundary_token": found[0], "sha256": digest}
         self.file = content
@@ -114,15 +110,6 @@ class TokenizerEncoder:
         return found
 
 
-def read_tokenizer(file: Path, boundary_token: str | None) -> TokenizerEncoder:
-    """Load the tokenizer of a file. Raises DatasetError."""
-    try:
-        content = file.read_bytes()
-    except OSError as error:
-        raise DatasetError(f"--tokenizer: {file}: {error.strerror}") from None
-    return TokenizerEncoder(content, boundary_token, str(file))
-
-
 def train_tokenizer(texts: Iterable[str], vocab_size: int) -> TokenizerEncoder:
     """Train a byte-level BPE tokenizer of `vocab_size` tokens (>= 257); deterministic."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
@@ -139,3 +126,43 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> TokenizerEncoder:
     )
     tokenizer.train_from_iterator(texts, trainer)
     return TokenizerEncoder(tokenizer.to_str().encode(), BOUNDARY_TOKENS[0], "--tokenizer")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenizerSpec:
+    """A tokenizer, possibly still to be trained."""
+
+    identity: str
+    """Part of the dataset's identity: equal identities and texts give equal tokenizers."""
+    make: Callable[[Iterable[str]], Encoder]
+    """Called once, if the dataset does not exist, with texts to train on. Raises DatasetError."""
+    boundary: str = ""
+    """Boundary token of a tokenizer that is trained; empty: it is not."""
+
+
+BYTES_TOKENIZER: Final = TokenizerSpec(identity=BYTES, make=lambda _: BytesEncoder())
+
+
+def parse_tokenizer_choice(asked: str, boundary_token: str | None) -> TokenizerSpec:
+    """Parse `bytes`, `train:VOCAB` or the path of a tokenizer.json. Raises DatasetError."""
+    if asked == BYTES:
+        return BYTES_TOKENIZER
+    if asked.startswith(TRAIN):
+        size = asked.removeprefix(TRAIN)
+        if not size.isdecimal() or not BYTES_VOCAB_SIZE <= int(size) <= MOST_VOCABULARY:
+            raise DatasetError(
+                f"--tokenizer: got {asked!r}; must be {TRAIN}VOCAB with VOCAB from {BYTES_VOCAB_SIZE}"
+                f" to {MOST_VOCABULARY}"
+            )
+        return TokenizerSpec(
+            identity=f"{TRAIN}{int(size)}",
+            make=partial(train_tokenizer, vocab_size=int(size)),
+            boundary=BOUNDARY_TOKENS[0],
+        )
+    try:
+        content = Path(asked).read_bytes()
+    except OSError as error:
+        raise DatasetError(f"--tokenizer: {asked}: {error.strerror}") from None
+    encoder = TokenizerEncoder(content, boundary_token, asked)
+    identity = f"{encoder.record['sha256']} {encoder.record['boundary_token']}"
+    return TokenizerSpec(identity=identity, make=lambda _: encoder)

@@ -11,12 +11,11 @@ import signal
 import sys
 import threading
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from trainer.cli import Parser
-from trainer.prepare.state import FAILED, READY, PreparationState, read_state
+from trainer.prepare.state import FAILED, READY, read_state
 from trainyard.contract import EXIT_BAD_CONFIG, EXIT_DONE, EXIT_PREEMPTED
 
 POLL_S: Final = 1.0
@@ -29,28 +28,16 @@ SILENT_S: Final = 1800.0
 """After so long without news an attempt was killed: 360 times as long as it takes to report."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Thing:
-    """What a run waits for, in messages."""
-
-    name: str
-    work: str
-    """What its Job does."""
-    ready: str
-    silent: str
-    """Why the Job may have reported nothing."""
-
-
-DATASET: Final = Thing(
-    name="dataset",
-    work="the preparation",
-    ready="version {} is prepared",
-    silent="its Job was removed or exceeded its memory: see dataset.resources",
-)
-MODEL: Final = Thing(
-    name="model", work="the download", ready="{} is fetched", silent="its Job was removed"
-)
-THINGS: Final = {one.name: one for one in (DATASET, MODEL)}
+DATASET: Final = "dataset"
+_WORDS: Final = {
+    DATASET: (
+        "the preparation",
+        "version {} is prepared",
+        "its Job was removed or exceeded its memory: see dataset.resources",
+    ),
+    "model": ("the download", "{} is fetched", "its Job was removed"),
+}
+"""What its Job does, the message when it is there, and why the Job may have reported nothing."""
 
 
 def main() -> int:
@@ -58,60 +45,42 @@ def main() -> int:
     arguments = _parse()
     stopped = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())
-    things = THINGS[arguments.what]
-    return Waiting(arguments.state, arguments.settle, arguments.silent, things).run(stopped)
+    return wait(arguments.state, arguments.settle, arguments.silent, stopped, arguments.what)
 
 
-class Waiting:
-    """Follows the state file of a preparation."""
-
-    def __init__(
-        self, file: Path, settle_s: float, silent_s: float, thing: Thing = DATASET
-    ) -> None:
-        self._thing = thing
-        self._file, self._settle_s, self._silent_s = file, settle_s, silent_s
-        self._first = self._last = read_state(file)
-        self._began = self._changed = time.monotonic()
-        self._shown = float("-inf")
-
-    def run(self, stopped: threading.Event) -> int:
-        """Return the exit code once it is known."""
-        while True:
-            found = read_state(self._file)
-            now = time.monotonic()
-            if found != self._last:
-                self._last, self._changed = found, now
-            if found and found.state == READY:
-                self._say(self._thing.ready.format(found.text))
-                return EXIT_DONE
-            if found and (error := self._error(found, now)):
-                print(f"{self._thing.name}: {error}", file=sys.stderr, flush=True)
-                return EXIT_BAD_CONFIG
-            self._show(found, now)
-            if stopped.wait(POLL_S):
-                return EXIT_PREEMPTED
-
-    def _error(self, found: PreparationState, now: float) -> str:
-        fresh = found != self._first or now - self._began >= self._settle_s
-        if found.state == FAILED and fresh:
-            return f"{self._thing.work} has failed: {found.text}"
-        if now - self._changed >= self._silent_s:
-            return (
-                f"{self._thing.work} has reported nothing for {self._silent_s / 60:.0f} minutes, its last "
-                f"activity: {found.text}; {self._thing.silent}"
+def wait(
+    file: Path, settle_s: float, silent_s: float, stopped: threading.Event, what: str = DATASET
+) -> int:
+    """Follow the state file of a preparation; return the exit code once it is known."""
+    work, ready, silent = _WORDS[what]
+    first = last = read_state(file)
+    began = changed = time.monotonic()
+    shown = float("-inf")
+    while True:
+        found, now = read_state(file), time.monotonic()
+        if found != last:
+            last, changed = found, now
+        if found and found.state == READY:
+            print(f"{what}: {ready.format(found.text)}", flush=True)
+            return EXIT_DONE
+        error = ""
+        if found and found.state == FAILED and (found != first or now - began >= settle_s):
+            error = f"has failed: {found.text}"
+        elif found and now - changed >= silent_s:
+            error = (
+                f"has reported nothing for {silent_s / 60:.0f} minutes, its last activity: "
+                f"{found.text}; {silent}"
             )
-        return ""
-
-    def _show(self, found: PreparationState | None, now: float) -> None:
-        if now - self._shown < SHOW_S and (self._changed < self._shown or found is None):
-            return
-        self._shown = now
-        text = found.text if found else "its Job has not started"
-        attempt = f" (attempt {found.attempt})" if found and found.attempt > 1 else ""
-        self._say(f"waits for {self._thing.work}: {text}{attempt}")
-
-    def _say(self, text: str) -> None:
-        print(f"{self._thing.name}: {text}", flush=True)
+        if error:
+            print(f"{what}: {work} {error}", file=sys.stderr, flush=True)
+            return EXIT_BAD_CONFIG
+        if now - shown >= SHOW_S or (found and changed >= shown):
+            shown = now
+            text = found.text if found else "its Job has not started"
+            attempt = f" (attempt {found.attempt})" if found and found.attempt > 1 else ""
+            print(f"{what}: waits for {work}: {text}{attempt}", flush=True)
+        if stopped.wait(POLL_S):
+            return EXIT_PREEMPTED
 
 
 def _parse() -> argparse.Namespace:
@@ -120,7 +89,7 @@ def _parse() -> argparse.Namespace:
         description="Wait until a Job has prepared the run's dataset, or fetched its model.",
     )
     parser.add_argument(
-        "--what", choices=sorted(THINGS), default=DATASET.name, help="default: %(default)s"
+        "--what", choices=sorted(_WORDS), default=DATASET, help="default: %(default)s"
     )
     parser.add_argument("--state", required=True, type=Path, metavar="FILE", help="its state file")
     parser.add_argument(

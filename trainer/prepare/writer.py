@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import shutil
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -33,7 +30,14 @@ from trainer.prepare.progress import ProgressCallback, no_progress
 from trainer.prepare.scan import SPLITS, ScanResult, digest_prefix, scan_source, source_changed
 from trainer.prepare.shards import JOURNAL_FILE, ShardWriter
 from trainer.prepare.source import Source
-from trainer.prepare.tokens import BytesEncoder, Encoder, TokenizerEncoder, Tokens
+from trainer.prepare.staging import LOCK_FILE, missing_space, remove_abandoned, staging_folder
+from trainer.prepare.tokens import (
+    BYTES_TOKENIZER,
+    Encoder,
+    TokenizerEncoder,
+    TokenizerSpec,
+    Tokens,
+)
 from trainer.prepare.workers import WORTH_BYTES, map_in_order
 from trainyard.contract import LATEST
 from trainyard.disk import fsync_folder, replace_text, write_durably
@@ -42,8 +46,9 @@ from trainyard.hashing import content_hash
 BATCH_BYTES: Final = 4 * 1024 * 1024
 """Text tokenized per call, in parallel by the tokenizer's threads."""
 BATCH_TEXTS: Final = 4096
+TRAINING_BYTES: Final = 256 * 1024 * 1024
+"""Approximate amount of training text for a tokenizer: whole documents chosen by digest."""
 STAGING_PREFIX: Final = ".preparing-"
-LOCK_FILE: Final = ".lock"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,23 +59,6 @@ class Settings:
     """Fraction of documents held out, chosen by the hash of their content."""
     shard_tokens: int = 4 * 1024 * 1024
     """Maximum tokens per shard."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TokenizerSpec:
-    """A tokenizer, possibly still to be trained."""
-
-    identity: str
-    """Part of the dataset's identity: equal identities and texts give equal tokenizers."""
-    make: Callable[[Source, ScanResult], Encoder]
-    """Called once, if the dataset does not exist. Raises DatasetError."""
-    boundary: str = ""
-    """Boundary token of a tokenizer that is trained; empty: it is not."""
-
-
-BYTES_TOKENIZER: Final = TokenizerSpec(
-    identity="bytes", make=lambda _source, _survey: BytesEncoder()
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,15 +96,22 @@ def prepare(
         "tokenizer": tokenizer.identity,
         "fingerprint": found.fingerprint,
     }
-    existing = _existing(out, described)
-    if existing is not None:
+    if existing := _existing(out, described):
         return existing, False
-    with staging_folder(out, content_hash(described)[:16]) as staging:
-        encoder = _encoder(staging, tokenizer, source, found)
-        work = _Work(source=source, found=found, encoder=encoder, processes=processes)
-        index = _write_version(staging, work, described, settings, progress)
+    staging = out / f"{STAGING_PREFIX}{content_hash(described)[:16]}"
+    for other in out.glob(f"{STAGING_PREFIX}*"):
+        if other != staging:
+            remove_abandoned(other)
+    with staging_folder(staging, OSError, KeyboardInterrupt):
+        if existing := _existing(out, described):  # by the process that held the lock
+            return existing, False
+        encoder = _encoder(staging, tokenizer, _training_texts(source, found))
+        writers = _write_shards(
+            staging, source, found, encoder, settings.shard_tokens, processes, progress
+        )
+        index = _write_index(staging, writers, encoder, described)
         folder = out / index.version
-        if not _whole(folder):
+        if not _is_whole(folder):
             shutil.rmtree(folder, ignore_errors=True)
             for name in (LOCK_FILE, JOURNAL_FILE):
                 (staging / name).unlink(missing_ok=True)
@@ -126,50 +121,20 @@ def prepare(
     return folder, True
 
 
-@contextmanager
-def staging_folder(out: Path, identity: str) -> Iterator[Path]:
-    """Yield the hidden folder of this content in `out`; first remove those of other contents that were killed.
-
-    An OSError or an interruption leaves it, so that the next call continues. A second process with the same
-    content gets a folder of its own.
-    """
-    out.mkdir(parents=True, exist_ok=True)
-    staging = out / f"{STAGING_PREFIX}{identity}"
-    for left in out.glob(f"{STAGING_PREFIX}*"):
-        if left != staging:
-            _remove_if_left(left)
-    staging.mkdir(mode=0o700, exist_ok=True)
-    with contextlib.ExitStack() as held:
-        lock = held.enter_context((staging / LOCK_FILE).open("a"))
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:  # held by another process, or a file system without locks
-            staging = Path(tempfile.mkdtemp(prefix=STAGING_PREFIX, dir=out))
-            held.enter_context((staging / LOCK_FILE).open("w"))
-        try:
-            yield staging
-        except (OSError, KeyboardInterrupt):
-            raise
-        except BaseException:
-            shutil.rmtree(staging, ignore_errors=True)
-            raise
-        shutil.rmtree(staging, ignore_errors=True)
+def _training_texts(source: Source, found: ScanResult) -> Iterator[str]:
+    part = min(1.0, TRAINING_BYTES / max(1, found.bytes))
+    for piece in iter_pieces(source, found, part):
+        if piece.split == "train":
+            yield piece.text.decode("utf-8", "replace")
 
 
-def _remove_if_left(folder: Path) -> None:
-    """Remove the folder unless a process may hold it."""
-    with contextlib.suppress(OSError), (folder / LOCK_FILE).open("r+") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _encoder(staging: Path, tokenizer: TokenizerSpec, source: Source, found: ScanResult) -> Encoder:
+def _encoder(staging: Path, tokenizer: TokenizerSpec, texts: Iterable[str]) -> Encoder:
     """Return the encoder; a tokenizer that an interrupted call has trained is used again."""
     kept = staging / TOKENIZER_FILE
     if tokenizer.boundary and kept.exists():
         with contextlib.suppress(DatasetError):
             return TokenizerEncoder(kept.read_bytes(), tokenizer.boundary, str(kept))
-    encoder = tokenizer.make(source, found)
+    encoder = tokenizer.make(texts)
     if encoder.file is not None:
         write_durably(kept, encoder.file)
     return encoder
@@ -179,38 +144,23 @@ def _existing(out: Path, described: dict[str, Any]) -> Path | None:
     """Return the newest version if its source is the same and its files are complete."""
     try:
         folder = out / resolve_version(out, LATEST)
-        index = read_index(folder)
+        if read_index(folder).source == described and _is_whole(folder):
+            return folder
     except DatasetError:
-        return None
-    return folder if index.source == described and _whole(folder) else None
+        pass
+    return None
 
 
-def _whole(folder: Path) -> bool:
+def _is_whole(folder: Path) -> bool:
     try:
         return not verify_files(folder, read_index(folder), hashes=True)
     except DatasetError:
         return False
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Work:
-    """What the second pass reads and how."""
-
-    source: Source
-    found: ScanResult
-    encoder: Encoder
-    processes: int
-
-
-def _write_version(
-    folder: Path,
-    work: _Work,
-    described: dict[str, Any],
-    settings: Settings,
-    progress: ProgressCallback,
+def _write_index(
+    folder: Path, writers: dict[Split, ShardWriter], encoder: Encoder, described: dict[str, Any]
 ) -> Index:
-    writers = _write_shards(folder, work, settings.shard_tokens, progress)
-    encoder = work.encoder
     index = Index(
         format=FORMAT,
         dtype=encoder.dtype,
@@ -227,10 +177,15 @@ def _write_version(
 
 
 def _write_shards(
-    folder: Path, work: _Work, limit: int, progress: ProgressCallback
+    folder: Path,
+    source: Source,
+    found: ScanResult,
+    encoder: Encoder,
+    limit: int,
+    processes: int,
+    progress: ProgressCallback,
 ) -> dict[Split, ShardWriter]:
     """Write the tokens of every document, each followed by a boundary: the second pass."""
-    encoder, total = work.encoder, work.found.bytes
     writers = {
         split: ShardWriter(
             folder=folder, split=split, limit=limit, vocab_size=encoder.vocab_size, journal=True
@@ -240,37 +195,31 @@ def _write_shards(
     for writer in writers.values():
         writer.resume(encoder.dtype)
     end = np.array([encoder.boundary], dtype=encoder.dtype)
-    done, skipped, written = 0, _Counter(), 0
-    batches = _batches(_unwritten(work, writers, skipped))
-    for batch, found_tokens in _encoded(encoder, batches, work.processes, total):
-        for piece, tokens in zip(batch, found_tokens, strict=True):
+    skipped = done = written = 0
+
+    def unwritten() -> Iterator[Piece]:
+        nonlocal skipped
+        for piece in iter_pieces(source, found):
+            if writers[piece.split].skip():  # an interrupted call has written it
+                skipped += len(piece.text)
+            else:
+                yield piece
+
+    for batch, tokens_of in _encoded(encoder, _batches(unwritten()), processes, found.bytes):
+        for piece, tokens in zip(batch, tokens_of, strict=True):
             whole = np.concatenate([tokens, end]) if piece.ends else tokens
             writers[piece.split].add(whole, begins=piece.begins)
             done += len(piece.text)
             written += whole.nbytes
-        left = total - skipped.bytes - done
-        _check_room(folder, round(left * written / max(1, done)))
-        progress("tokenizing", skipped.bytes + done, total)
+        left = found.bytes - skipped - done
+        if missing := missing_space(folder, round(left * written / max(1, done))):
+            raise DatasetError(
+                f"--out: {folder.parent}: {missing}; free some space and run it again"
+            )
+        progress("tokenizing", skipped + done, found.bytes)
     for writer in writers.values():
         writer.close()
     return writers
-
-
-@dataclass
-class _Counter:
-    """Bytes of text that an interrupted call has written already."""
-
-    bytes: int = 0
-
-
-def _unwritten(
-    work: _Work, writers: Mapping[Split, ShardWriter], skipped: _Counter
-) -> Iterator[Piece]:
-    for piece in iter_pieces(work.source, work.found):
-        if writers[piece.split].skip():
-            skipped.bytes += len(piece.text)
-        else:
-            yield piece
 
 
 _encoders: Final[list[Encoder]] = []
@@ -295,16 +244,6 @@ def _start_encoder(content: bytes, boundary_token: str) -> None:
 
 def _encode_batch(batch: list[Piece]) -> list[Tokens]:
     return _encoders[0].encode([piece.text for piece in batch])
-
-
-def _check_room(folder: Path, needed: int) -> None:
-    """Compare what is still to be written, by the ratio so far, with the free space. Raises DatasetError."""
-    free = shutil.disk_usage(folder).free
-    if needed > free:
-        raise DatasetError(
-            f"--out: {folder.parent}: {needed / 1e9:.1f} GB still to write, {free / 1e9:.1f} GB free; "
-            "free some space and run it again"
-        )
 
 
 def iter_pieces(source: Source, found: ScanResult, part: float = 1.0) -> Iterator[Piece]:

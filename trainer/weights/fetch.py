@@ -8,18 +8,15 @@ A folder that exists is never changed or removed: it is complete, or the caller 
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from trainer.prepare.command import RetryableError
 from trainer.prepare.progress import ProgressCallback
+from trainer.prepare.staging import missing_space, staging_folder
 from trainer.weights.files import (
     CONFIG_FILE,
     INDEX_FILE,
@@ -41,19 +38,19 @@ def fetch(place: Place, source: str, folder: Path, progress: ProgressCallback) -
     if _is_complete(folder, source):
         return False
     staging = folder.with_name(f".{folder.name}.fetching")
-    with _locked(staging):
+    with staging_folder(staging, BaseException):
         if _is_complete(folder, source):  # by the process that held the lock
             return False
         files = staging / "files"
         files.mkdir(exist_ok=True)
         wanted = _wanted(place, source)
         missing = [one for one in wanted if not (files / one.name).exists()]
-        _check_room(staging, source, sum(one.bytes for one in missing))
+        if lacking := missing_space(staging, sum(one.bytes for one in missing)):
+            raise WeightsError(f"{source}: {lacking} at {staging.parent}; free some space")
         place.download(missing, files, progress)
         _publish(files, source, wanted)
         files.rename(folder)
         fsync_folder(folder.parent)
-    shutil.rmtree(staging, ignore_errors=True)
     return True
 
 
@@ -124,23 +121,3 @@ def _check_index(files: Path, source: str) -> None:
         raise WeightsError(f"{source}: {INDEX_FILE} is not an index of weights") from None
     if missing := sorted(str(n) for n in named if not (files / str(n)).is_file()):
         raise WeightsError(f"{source}: {INDEX_FILE} names {missing[0]}, which is not there")
-
-
-@contextmanager
-def _locked(staging: Path) -> Iterator[None]:
-    """Hold the lock of a staging folder, which is created."""
-    staging.mkdir(parents=True, exist_ok=True)
-    with (staging / "lock").open("w") as lock:
-        with contextlib.suppress(OSError):  # some file systems have no locks
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        staging.mkdir(exist_ok=True)  # the process that held the lock removes it
-        yield
-
-
-def _check_room(folder: Path, source: str, needed: int) -> None:
-    free = shutil.disk_usage(folder).free
-    if needed > free:
-        raise WeightsError(
-            f"{source}: {needed / 1e9:.1f} GB to fetch, {free / 1e9:.1f} GB free at {folder.parent}; "
-            "free some space"
-        )

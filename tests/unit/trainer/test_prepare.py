@@ -281,5 +281,5 @@ def test_too_small_a_volume_is_one_line_before_it_is_full(
     (texts / "most.txt").write_bytes(bytes(range(32, 127)) * 100_000)
     usage = shutil.disk_usage(tmp_path)._replace(free=1000)
     monkeypatch.setattr("trainer.prepare.writer.shutil.disk_usage", lambda _: usage)
-    with pytest.raises(DatasetError, match=r"GB still to write, 0\.0 GB free"):
+    with pytest.raises(DatasetError, match=r"GB to write, 0\.0 GB free"):
         prepare(open_source(str(texts), ()), tmp_path / "out", SETTINGS)

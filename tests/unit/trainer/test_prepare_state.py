@@ -11,11 +11,10 @@ import pytest
 
 from trainer.prepare import wait
 from trainer.prepare.state import FAILED, READY, RUNNING, UID_ENV, StateReporter, read_state
-from trainer.prepare.wait import Waiting
 
 
 def waited(file: Path, *, settle_s: float = 0.0, silent_s: float = 60.0) -> int:
-    return Waiting(file, settle_s, silent_s).run(threading.Event())
+    return wait.wait(file, settle_s, silent_s, threading.Event())
 
 
 @pytest.fixture(autouse=True)

@@ -21,9 +21,9 @@ from trainer.prepare import documents, workers, writer
 from trainer.prepare.dataset import DatasetError, Index, read_index, verify_files
 from trainer.prepare.scan import ScanResult, scan_source
 from trainer.prepare.source import open_source
-from trainer.prepare.tokenizer_choice import parse_tokenizer_choice
-from trainer.prepare.tokens import TokenizerEncoder
-from trainer.prepare.writer import LOCK_FILE, Settings, prepare
+from trainer.prepare.staging import LOCK_FILE
+from trainer.prepare.tokens import TokenizerEncoder, parse_tokenizer_choice
+from trainer.prepare.writer import Settings, prepare
 
 SETTINGS = Settings(eval_fraction=0.3, shard_tokens=2000)
 WORDS = ["north", "wind", "and", "the", "sun", "disputed", "which", "was", "stronger", "ein Bär 🐻"]
@@ -309,7 +309,7 @@ from trainer.prepare import __main__ as command, writer
 def hang(*_):
     print("staging", flush=True)
     signal.pause()
-writer._write_version = hang
+writer._write_shards = hang
 for number in range(40):
     with open(f"{sys.argv[2]}/{number}.txt", "w") as stream:
         stream.write(str(number))

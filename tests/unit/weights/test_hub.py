@@ -283,7 +283,7 @@ def test_too_little_space_is_reported_before_a_download(
     hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     full = type("Usage", (), {"free": 1000})()
-    monkeypatch.setattr("trainer.weights.fetch.shutil.disk_usage", lambda _: full)
-    with pytest.raises(WeightsError, match=r"0\.0 GB to fetch, .* free some space"):
+    monkeypatch.setattr("trainer.prepare.staging.shutil.disk_usage", lambda _: full)
+    with pytest.raises(WeightsError, match=r"0\.0 GB to write, .* free some space"):
         fetch(tmp_path / "tiny")
     assert hub.paths("config.json") == []
