@@ -16,7 +16,6 @@ from typing import NoReturn
 
 import trainyard
 from trainer.cli import Parser
-from trainer.communication import is_communication
 from trainer.config_errors import ConfigError
 from trainer.prepare.dataset import DatasetError
 from trainyard import session
@@ -119,7 +118,7 @@ def describe_error(error: Exception, *, raw: bool = False) -> str | None:
         return text
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    if is_communication(error):
+    if type(error).__name__ == "DistStoreError" or "gloo" in str(error) or "NCCL" in str(error):
         return f"another rank is gone or hangs{f': {text[:300]}' if raw else ''}"
     return None
 

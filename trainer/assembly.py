@@ -13,12 +13,13 @@ from trainer.evaluation import Evaluator, to_device
 from trainer.export import check_export
 from trainer.loop import Run
 from trainer.metrics.progress import ProgressDisplay
+from trainer.metrics.step_metrics import make_step_meter
 from trainer.optimizer import make_optimizer
 from trainer.parallel import build
 from trainer.parallel.world import World
 from trainer.preflight import RunRequest
 from trainer.resume import initial_progress, make_checkpointer
-from trainer.startup import log_start, make_step_meter
+from trainer.startup import log_start
 from trainyard import checkpoints, session
 from trainyard.contract import METRICS_FILE
 from trainyard.notice import Notice
@@ -37,11 +38,9 @@ def assemble(request: RunRequest, world: World, notice: Notice) -> Run:
     run = make_run(request, world, notice, current.fence.attempt, current.events)
     resumed = load(run)
     step = run.progress.step
-    run.metrics = run.meter.log = MetricsLog(
-        request.run_dir / METRICS_FILE, step, enabled=world.is_leader
-    )
+    run.metrics = MetricsLog(request.run_dir / METRICS_FILE, step, enabled=world.is_leader)
     session.metrics.append(run.metrics)
-    run.display = run.meter.display = make_display(config, step, enabled=world.is_leader)
+    run.display = make_display(config, step, enabled=world.is_leader)
     checkpoints.prepare(run.checkpointer.tensors())
     log_start(run, request, resumed=resumed)
     _settle_gradient_buckets(run)
@@ -71,8 +70,6 @@ def make_run(
     saver = make_checkpointer(request, world, network.unwrapped, optimizer)
     if config.checkpoint.export:
         check_export(saver.attachments, progress.tokens)
-    metrics = MetricsLog(Path(), 0, enabled=False)
-    display = make_display(config, 0, enabled=False)
     return Run(
         config=config,
         world=world,
@@ -84,10 +81,10 @@ def make_run(
         checkpointer=saver,
         notice=notice,
         deadline_s=lineage.checkpoint_deadline_s(request.record, config),
-        metrics=metrics,
-        meter=make_step_meter(request, world, network, metrics, display, attempt),
+        metrics=MetricsLog(Path(), 0, enabled=False),
+        meter=make_step_meter(config, network, world, attempt),
         events=events,
-        display=display,
+        display=make_display(config, 0, enabled=False),
         progress=progress,
         attempt=attempt,
         profiler=StepProfiler(request.run_dir) if world.is_leader else None,

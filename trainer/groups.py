@@ -89,7 +89,7 @@ def run_group(
         asked.watch_run_dir()
     nothing = EventLog(run_dir / EVENTS_FILE, 0, enabled=False)
     run = assembly.make_run(request, world, asked, 0, nothing)
-    run.metrics = run.meter.log = recent = RecentMetrics()
+    run.metrics = recent = RecentMetrics()
     with torch.no_grad():
         for parameter in run.network.unwrapped.parameters():
             local_data(parameter).zero_()  # memory as it was allocated may hold any numbers
@@ -269,7 +269,6 @@ class GroupLeader:
         run, leads = self._run, self._run.world.is_leader
         step = run.progress.step
         run.display = assembly.make_display(run.config, step, enabled=leads)
-        run.meter.display = run.display
         # A copy: training goes on meanwhile.
         self._opening = self._writer.submit(self._write_start, replace(run), self._resumed)
         reports = Reports(run, self._request)
@@ -312,7 +311,6 @@ class GroupLeader:
         run = self._run
         self._close()
         run.events, run.display = self._idle
-        run.meter.display = run.display
         self._opening = None
 
     def leave(self, code: int) -> NoReturn:

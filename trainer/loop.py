@@ -135,7 +135,7 @@ def train_step(run: Run) -> StepAgreement:
         raise not_finite(step, agreed.loss, grad_norm)
     lr = update(run, scale, finite=finite)
     watchdog.describe(number=step)
-    run.meter.step(
+    metrics = run.meter.step(
         step=step,
         loss=agreed.loss,
         lr=lr,
@@ -144,6 +144,8 @@ def train_step(run: Run) -> StepAgreement:
         loader_time_s=work.loaded_at - begun,
         collective_time_s=exchanged - computed + work.exchanged_s,
     )
+    run.metrics.append(metrics)
+    run.display.step(metrics)
     end_step(run)
     return agreed
 

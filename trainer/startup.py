@@ -1,28 +1,19 @@
-"""Log the start of an attempt and set up its step metrics."""
+"""Log the start of an attempt."""
 
 from __future__ import annotations
 
 import json
 import os
-import platform
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from trainer.config import rules
 from trainer.loop import Run
-from trainer.metrics import flops
-from trainer.metrics.progress import ProgressDisplay
-from trainer.metrics.step_metrics import StepMeter
-from trainer.parallel.build import Network
-from trainer.parallel.world import World
 from trainer.preflight import RunRequest
 from trainyard.contract import ATTEMPT_ENV
 from trainyard.restart_budget import restarts_in_pod
-from trainyard.run_logs import MetricsLog
 
 
 def log_start(run: Run, request: RunRequest, *, resumed: bool) -> None:
@@ -35,7 +26,7 @@ def log_start(run: Run, request: RunRequest, *, resumed: bool) -> None:
         parameters=parameters,
         world_size=run.world.size,
         device=run.world.device.type,
-        device_name=_device_name(run.world.device),
+        device_name=run.world.device_name,
         dataset_version=request.corpus.version,
         tokens_per_step=run.config.batch.global_samples * run.config.data.sequence_length,
         unigram_loss=run.evaluator.unigram_loss,
@@ -85,42 +76,6 @@ def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any], at: str 
         elif json.dumps(old, default=str) != json.dumps(new, default=str):
             found.append(f"{at}{key}: {old}, now {new}")
     return found
-
-
-def make_step_meter(
-    request: RunRequest,
-    world: World,
-    network: Network,
-    log: MetricsLog,
-    display: ProgressDisplay,
-    attempt: int,
-) -> StepMeter:
-    """Return the StepMeter of this run."""
-    config, shape = request.config, network.settings
-    tied, heads = shape.tie_word_embeddings, shape.num_attention_heads
-    token_flops = flops.flops_per_token(
-        parameters=network.parameters,
-        looked_up=0 if tied else shape.vocab_size * shape.hidden_size,
-        layers=shape.num_hidden_layers,
-        width=heads * (getattr(shape, "head_dim", None) or shape.hidden_size // heads),
-        sequence_length=config.data.sequence_length,
-    )
-    return StepMeter(
-        log=log,
-        display=display,
-        attempt=attempt,
-        samples=config.batch.global_samples,
-        sequence_length=config.data.sequence_length,
-        token_flops=token_flops,
-        devices=world.size,
-        device_flops=flops.peak_flops(_device_name(world.device)),
-    )
-
-
-def _device_name(device: torch.device) -> str:
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return platform.processor() or platform.machine()
 
 
 def _process_age_s() -> float:

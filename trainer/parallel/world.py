@@ -7,6 +7,7 @@ NCCL where ranks have GPUs.
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -54,6 +55,13 @@ class World:
     def is_leader(self) -> bool:
         """Whether this is rank 0, which writes files and prints."""
         return self.rank == 0
+
+    @property
+    def device_name(self) -> str:
+        """Model of this rank's device."""
+        if self.device.type == "cuda":
+            return torch.cuda.get_device_name(self.device)
+        return platform.processor() or platform.machine()
 
     def data_share(self, count: int) -> range:
         """Return this data rank's contiguous part of range(count); sizes differ by at most one."""

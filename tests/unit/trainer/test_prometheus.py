@@ -13,21 +13,18 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from sandbox.ports import free_port
-from trainer.metrics.progress import ProgressDisplay
 from trainer.metrics.step_metrics import StepMeter
 from training.spec import GraceBudget
 from trainyard.culprits import Culprit
 from trainyard.prometheus import RunCollector, start_server
-from trainyard.run_logs import EventLog, MetricsLog, Totals
+from trainyard.run_logs import EventLog, Totals
 
 Usage = namedtuple("Usage", "total used free")
 LABELS = {"run_id": "hello-v1-0a1b2c3d", "team": "research"}
 
 
-def meter(folder: Path, device_flops: float | None = None) -> StepMeter:
+def meter(device_flops: float | None = None) -> StepMeter:
     return StepMeter(
-        log=MetricsLog(folder / "metrics.jsonl", 0, enabled=True),
-        display=ProgressDisplay(10, 0, 5.0, enabled=False),
         attempt=2,
         samples=4,
         sequence_length=8,
@@ -73,7 +70,7 @@ def scraped(collector: RunCollector) -> dict[str, float]:
 
 
 def test_counters_are_sums_and_gauges_are_the_newest_step(tmp_path: Path) -> None:
-    measured = meter(tmp_path, device_flops=1000.0)
+    measured = meter(device_flops=1000.0)
     measured.add_stall(0.25)
     step(measured, 7)
     step(measured, 8)
@@ -93,7 +90,7 @@ def test_counters_are_sums_and_gauges_are_the_newest_step(tmp_path: Path) -> Non
 
 
 def test_before_the_first_step_and_without_a_known_peak_nothing_is_made_up(tmp_path: Path) -> None:
-    measured = meter(tmp_path)
+    measured = meter()
     collector = RunCollector(measured.totals, LABELS, folder=tmp_path, attempt=1, steps=10)
     assert "trainyard_loss_nats" not in scraped(collector)
     step(measured, 1)
@@ -103,7 +100,7 @@ def test_before_the_first_step_and_without_a_known_peak_nothing_is_made_up(tmp_p
 
 
 def test_events_are_counted_and_the_newest_checkpoint_is_told(tmp_path: Path) -> None:
-    collector = RunCollector(meter(tmp_path).totals, LABELS, folder=tmp_path, attempt=1, steps=10)
+    collector = RunCollector(meter().totals, LABELS, folder=tmp_path, attempt=1, steps=10)
     for number in (5, 10):
         collector.observe(
             {
@@ -147,7 +144,7 @@ def test_the_volume_of_a_run_is_measured_at_its_start_and_after_each_checkpoint(
 ) -> None:
     free = [700]
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: Usage(1000, 1000 - free[0], free[0]))
-    collector = RunCollector(meter(tmp_path).totals, LABELS, folder=tmp_path, attempt=1, steps=10)
+    collector = RunCollector(meter().totals, LABELS, folder=tmp_path, attempt=1, steps=10)
     assert scraped(collector)["trainyard_volume_free_bytes"] == 700
     free[0] = 50
     assert scraped(collector)["trainyard_volume_free_bytes"] == 700, "a scrape does not touch it"
@@ -163,7 +160,7 @@ def test_the_volume_of_a_run_is_measured_at_its_start_and_after_each_checkpoint(
 
 def test_a_volume_that_cannot_be_measured_is_not_told_of(tmp_path: Path) -> None:
     lost = tmp_path / "lost"
-    collector = RunCollector(meter(tmp_path).totals, LABELS, folder=lost, attempt=1, steps=10)
+    collector = RunCollector(meter().totals, LABELS, folder=lost, attempt=1, steps=10)
     assert "trainyard_volume_free_bytes" not in scraped(collector)
 
 
@@ -220,7 +217,7 @@ def test_the_volume_is_timed_with_each_event(tmp_path: Path) -> None:
 
 
 def test_a_port_in_use_is_an_os_error(tmp_path: Path) -> None:
-    collector = RunCollector(meter(tmp_path).totals, LABELS, folder=tmp_path, attempt=1, steps=10)
+    collector = RunCollector(meter().totals, LABELS, folder=tmp_path, attempt=1, steps=10)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -228,8 +225,8 @@ def test_a_port_in_use_is_an_os_error(tmp_path: Path) -> None:
             start_server(collector, "127.0.0.1", taken.getsockname()[1])
 
 
-def test_a_stall_is_told_once_with_the_step_after_it(tmp_path: Path) -> None:
-    measured = meter(tmp_path)
+def test_a_stall_is_told_once_with_the_step_after_it() -> None:
+    measured = meter()
     measured.add_stall(0.25)
     step(measured, 1)
     assert measured.totals.last and measured.totals.last.checkpoint_stall_s == 0.25
