@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import random
 from pathlib import Path
@@ -34,7 +33,7 @@ def world() -> World:
 
 
 def config(**changes: Any) -> TrainerConfig:
-    model = dataclasses.asdict(SMALL) if "path" not in changes.get("model", {}) else {}
+    model = SMALL.model_dump() if "path" not in changes.get("model", {}) else {}
     values = {"steps": 100, "device": "cpu", "data": {"path": "/x", "sequence_length": 8}}
     changes["model"] = {**model, **changes.get("model", {})}
     return parse({**values, **changes})

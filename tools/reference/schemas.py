@@ -37,10 +37,6 @@ class _WithMeanings(GenerateJsonSchema):
     def model_schema(self, schema: Any) -> Schema:
         return self._described(super().model_schema(schema), schema["cls"])
 
-    def dataclass_schema(self, schema: Any) -> Schema:
-        found = self._described(super().dataclass_schema(schema), schema["cls"])
-        return {**found, "additionalProperties": False}
-
     def _described(self, found: Schema, model: type[Any]) -> Schema:
         docs = field_docs(model)
         fields = getattr(model, "model_fields", {})
