@@ -125,9 +125,10 @@ def _karpenter(resource: Resource, resources: Sequence[Resource]) -> NodePool:
     limit = dig(resource.props, "spec", "limits", "nodes")
     required = dig(template, "spec", "requirements")
     bought = _required(required, naming.KARPENTER_CAPACITY)
-    # Without a requirement, Karpenter may buy in any way.
-    names = {*bought} or ({"spot", "on-demand"} if required is not UNKNOWN else set())
-    purchases = frozenset(PURCHASE_LABELS[naming.KARPENTER_CAPACITY][name] for name in names)
+    ways = PURCHASE_LABELS[naming.KARPENTER_CAPACITY]
+    purchases = frozenset(way for name, way in ways.items() if name in bought)
+    if not bought and required is not UNKNOWN:
+        purchases = frozenset({Purchase.SPOT, Purchase.ON_DEMAND})
     return NodePool(
         resource=resource,
         name=_pool_name(labels, str(dig(resource.props, "metadata", "name"))),
