@@ -33,7 +33,7 @@ def add(commands: Group) -> None:
             "stack review --stack dev                          # runs pulumi preview",
             "stack review --stack dev --preview preview.json --events events.json",
             "stack review --stack dev --save-plan plan.json    # then pulumi up --plan plan.json",
-            "stack review --stack dev --comment 12             # in a GitHub workflow",
+            "stack review --stack dev --comment comment.md     # in a GitHub workflow, which posts it",
         ],
     )
     review.add_argument("--stack", required=True, metavar="STACK", help="such as dev")
@@ -58,10 +58,9 @@ def add(commands: Group) -> None:
     )
     review.add_argument(
         "--comment",
-        type=_number,
-        metavar="NUMBER",
-        help="also write it as the stack's one comment on this pull request; reads "
-        "GITHUB_REPOSITORY, GITHUB_TOKEN and GITHUB_API_URL",
+        type=Path,
+        metavar="FILE",
+        help="also write the text to this file, within the length of a comment on GitHub",
     )
     review.add_argument(
         "--live",
@@ -75,11 +74,10 @@ def add(commands: Group) -> None:
     drift = commands.add_offline(
         "drift",
         _drift,
-        "show what differs from the recorded state of a stack, and who changed it",
+        "show what differs from the recorded state of a stack",
         [
             "stack drift --stack dev                           # runs pulumi refresh --preview-only",
             "stack drift --stack dev --events events.json      # of a refresh that was made before",
-            "stack drift --stack dev --issue                   # in a GitHub workflow",
         ],
     )
     drift.add_argument("--stack", required=True, metavar="STACK", help="such as dev")
@@ -90,30 +88,14 @@ def add(commands: Group) -> None:
         help="what `PULUMI_DEBUG_COMMANDS=true pulumi refresh --preview-only --event-log FILE` wrote; "
         "default: run it",
     )
-    drift.add_argument(
-        "--issue",
-        action="store_true",
-        help="also keep one open issue for the stack until the drift is gone; reads "
-        "GITHUB_REPOSITORY, GITHUB_TOKEN and GITHUB_API_URL",
-    )
     drift.add_argument("--json", action="store_true", help="print one JSON object")
-
-
-def _number(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not the number of a pull request, such as 12"
-        )
-    return int(text)
 
 
 def _review(args: argparse.Namespace, console: Console) -> int:
     """Return 0, or 1 if a policy is violated, the preview fails or a run is edited in place."""
-    from ops.review import comment, consequences, github, report  # Imports the catalog.
+    from ops.review import consequences, report  # Imports the catalog.
     from ops.review import live as live_state
 
-    # Before the preview, which takes minutes.
-    to = github.github(os.environ) if args.comment else None
     cluster = Cluster(args.kubeconfig, args.context) if args.live else None
     preview = _preview(args)
     found = consequences.review(preview)
@@ -123,16 +105,15 @@ def _review(args: argparse.Namespace, console: Console) -> int:
         live, found = live_state.read(cluster, preview, found, prometheus, dt.datetime.now(dt.UTC))
     said = report.text(found, live)
     printer(console)(json.dumps(report.to_json(found, live)) if args.json else said.rstrip("\n"))
-    if to:
-        comment.post(to, args.comment, found.stack, said)
+    if args.comment:
+        args.comment.write_text(report.fitted(said), encoding="utf-8")
     return 0 if found.passes else 1
 
 
 def _drift(args: argparse.Namespace, console: Console) -> int:
     """Return 0, or 1 if something differs. Changes neither the state nor a resource."""
-    from ops.review import drift, github, issue
+    from ops.review import drift
 
-    to = github.github(os.environ) if args.issue else None
     if args.events:
         place, text = str(args.events), _read(args.events, "--events")
     else:
@@ -141,8 +122,6 @@ def _drift(args: argparse.Namespace, console: Console) -> int:
     found = drift.parse(text, place, args.stack)
     show = printer(console)
     show(json.dumps(drift.to_json(found)) if args.json else drift.text(found).rstrip("\n"))
-    if to:
-        issue.keep(to, found.stack, drift.text(found) if found.differences else None)
     return 1 if found.differences else 0
 
 
@@ -191,15 +170,13 @@ def _logged(words: list[str], option: str) -> tuple[str, str]:
 
 def _pulumi(words: list[str], option: str) -> str:
     """Run the engine and return the JSON that it wrote. `option`: what takes a file instead."""
-    # The program that is run does not need the token that writes comments.
-    rest = {name: value for name, value in os.environ.items() if name != "GITHUB_TOKEN"}
     # Has the option --event-log.
-    rest["PULUMI_DEBUG_COMMANDS"] = "true"
+    environment = os.environ | {"PULUMI_DEBUG_COMMANDS": "true"}
     try:
         done = subprocess.run(
             ["pulumi", *words, "--json", "--non-interactive"],
             cwd=ROOT,
-            env=rest,
+            env=environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

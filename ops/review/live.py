@@ -16,9 +16,8 @@ from ops.collect import NODES, NoSuchRunError
 from ops.metrics import PrometheusClient
 from ops.names import AmbiguousNameError
 from ops.objects import Json
-from ops.review import consequences, live_drift, live_runs, money
+from ops.review import consequences, live_runs, money
 from ops.review.consequences import Review
-from ops.review.live_drift import LiveDrift
 from ops.review.money import Pool
 from ops.review.steps import Change, Preview
 from ops.runs import details
@@ -65,8 +64,6 @@ class Live:
     unsaved: tuple[Unsaved, ...]
     gaps: tuple[str, ...] = ()
     """What is not known: it may not be read, or the cluster does not answer."""
-    drift: LiveDrift | None = None
-    """None: not known."""
     placed: bool = False
     """Whether it is known where all runs are, submitted ones included."""
 
@@ -78,7 +75,7 @@ def read(
     prometheus: PrometheusClient,
     now: dt.datetime,
 ) -> tuple[Live, Review]:
-    """Read the nodes, the runs that the change ends, and drift; return them, and the review of these runs.
+    """Read the nodes and the runs that the change ends; return them, and the review of these runs.
 
     What the caller may not read is a gap, not an error, and so is a cluster that does not answer.
     """
@@ -119,7 +116,6 @@ def _read(
         usd_per_hour=None if nodes is None else difference(preview, labels),
         unsaved=tuple(_unsaved(cluster, ends, prometheus, now)),
         gaps=tuple(gaps),
-        drift=live_drift.read(cluster, preview),
         placed=placed,
     )
     return live, found

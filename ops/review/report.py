@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from ops.review import drift
 from ops.review.consequences import Consequence, Review
 from ops.review.live import Live
-from ops.review.live_drift import LiveDrift
 from ops.review.steps import Finding
 
 LINES_MAX: Final = 30
@@ -17,6 +16,10 @@ LINES_MAX: Final = 30
 _SHOWN: Final = 3
 """Lines of each section before the rest is counted; --json has all."""
 
+_LENGTH_MAX: Final = 65_000
+"""Characters of a comment; GitHub refuses more than 65,536."""
+_SUMMARY: Final = re.compile(r"<details><summary>(.*?)</summary>.*</details>")
+_SHORTENED: Final = "Details are too long for a comment; `stack review --json` prints them"
 _SECTIONS: Final = (
     ("data", "Data replaced or deleted"),
     ("protection", "Protection"),
@@ -58,10 +61,22 @@ def text(review: Review, live: Live | None = None) -> str:
     if live is None:
         if ends:
             lines.append("GPU-hours that stopped runs lose since their last checkpoint: not known")
-        lines.append("Nodes that run now, drift: not known; `--live` reads the cluster")
+        lines.append("Nodes that run now: not known; `--live` reads the cluster")
     else:
-        lines += [*_live(live), *_drift(live.drift)]
+        lines += _live(live)
     return "\n".join(lines[:LINES_MAX]) + "\n"
+
+
+def fitted(text: str) -> str:
+    """Return the text within the length of a comment: the longest folded details are left out first."""
+    if len(text) <= _LENGTH_MAX:
+        return text
+    lines = [*text.rstrip("\n").splitlines(), _SHORTENED]
+    while len("\n".join(lines)) >= _LENGTH_MAX:
+        longest = max(range(len(lines)), key=lambda n: len(lines[n]))
+        summary = _SUMMARY.fullmatch(lines[longest])
+        lines[longest] = summary[1] if summary else lines[longest][:200] + "..."
+    return "\n".join(lines) + "\n"
 
 
 def _taken(review: Review, *, placed: bool) -> list[str]:
@@ -90,19 +105,6 @@ def _live(live: Live) -> list[str]:
         )
     nodes = ", ".join(f"{pool} {number}" for pool, number in live.nodes.items())
     return [*lines, f"Nodes now: {nodes or 'none'}", *live.gaps]
-
-
-def _drift(found: LiveDrift | None) -> list[str]:
-    """Return the differences, folded under their number, and what was not compared."""
-    if found is None:
-        return []
-    names = list(dict.fromkeys(one.resource for one in found.differences))
-    lines = [f"Drift: none of {found.compared} objects"] if found.compared else []
-    if names:
-        title = f"Drift: {len(names)} of {found.compared} objects: {_escaped(_some(names))}"
-        folded = "<br>".join(_escaped(drift.line(one)) for one in found.differences)
-        lines = [f"<details><summary>{title}</summary>{folded}</details>"]
-    return [*lines, *([f"Drift not known: {'; '.join(found.gaps)}"] if found.gaps else [])]
 
 
 def _section(title: str, found: Sequence[Consequence]) -> list[str]:
@@ -213,10 +215,4 @@ def _live_json(live: Live) -> dict[str, Any]:
             for one in live.unsaved
         ],
         "gaps": [*live.gaps, *(f"{one.run}: {one.gap}" for one in live.unsaved if one.gap)],
-        "drift": live.drift
-        and {
-            "compared": live.drift.compared,
-            "differences": drift.rows(live.drift.differences),
-            "gaps": list(live.drift.gaps),
-        },
     }

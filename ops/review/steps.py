@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from infra.domain import catalog, naming
 from ops.cluster import ClusterError
-from ops.review.managers import parse_path
 
 UNKNOWN: Final = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
 """What the engine writes for a value that only the update will know."""
@@ -57,10 +56,6 @@ class Step:
     """Its inputs before; empty if it is new."""
     new: Mapping[str, Any] = field(default_factory=dict)
     """Its inputs afterwards; empty if it is deleted."""
-    recorded: Mapping[str, Any] = field(default_factory=dict)
-    """What it was after the last update: its recorded outputs; empty if it is new, or a component."""
-    ignored: tuple[tuple[str | int, ...], ...] = ()
-    """Paths whose changes the program ignores."""
     reasons: tuple[str, ...] = ()
     """Properties that cause a replacement."""
     was_protected: bool = False
@@ -188,8 +183,6 @@ def _step(one: Mapping[str, Any], change: Change) -> Step:
         change=change,
         old=old.get("inputs") or {},
         new={} if change is Change.DELETE else new.get("inputs") or {},
-        recorded=(old.get("outputs") or {}) if old.get("custom") else {},
-        ignored=tuple(parse_path(path) for path in old.get("ignoreChanges") or ()),
         reasons=tuple(one.get("replaceReasons") or ()),
         was_protected=bool(old.get("protect")),
         is_protected=bool(new.get("protect")),
@@ -205,8 +198,6 @@ def _merged(a: Step, b: Step) -> Step:
         change=change,
         old=a.old or b.old,
         new=a.new or b.new,
-        recorded=a.recorded or b.recorded,
-        ignored=a.ignored or b.ignored,
         reasons=a.reasons or b.reasons,
         was_protected=a.was_protected or b.was_protected,
         is_protected=a.is_protected or b.is_protected,

@@ -27,7 +27,6 @@ from sandbox.node.api import Json
 from sandbox.runs import Runs
 from tests.sandbox.conftest import Cluster, started
 from tests.sandbox.node_kit import until
-from tests.unit.ops import github_server
 
 pytestmark = [
     pytest.mark.sandbox,
@@ -193,20 +192,28 @@ def checkout() -> Iterator[None]:
         (paths.PROJECT / "plan.json").unlink(missing_ok=True)
 
 
-def _review_comment(
-    cluster: Cluster, github: github_server.Server, folder: Path, named: dict[str, str]
-) -> str:
-    """The comment of the workflow of pull requests; `aws` finds the cluster that KUBECONFIG names."""
-    aws = folder / "aws"
-    aws.write_text('#!/bin/sh\n[ "$*" = "eks update-kubeconfig --name sandbox" ]\n')
-    aws.chmod(0o755)
-    own = {"PATH": f"{folder}:{cluster.env['PATH']}", "PULL_REQUEST": "12"}
-    own["GITHUB_STEP_SUMMARY"] = str(folder / "summary.md")
-    reviewed = _workflow_scripts(cluster, "preview", "account", **named, **own)
+def _review_comment(cluster: Cluster, folder: Path) -> str:
+    """The comment of the workflow of pull requests; `aws` and `gh` are played, and there is no comment to edit."""
+    programs = {
+        "aws": '[ "$*" = "eks update-kubeconfig --name sandbox" ]',
+        "gh": f'echo "$*" >> {folder}/asked',
+    }
+    for name, script in programs.items():
+        program = folder / name
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+    comment = folder / "comment.md"
+    own = {"PATH": f"{folder}:{cluster.env['PATH']}", "PULL_REQUEST": "12", "COMMENT": str(comment)}
+    own |= {
+        "GITHUB_STEP_SUMMARY": str(folder / "summary.md"),
+        "GITHUB_REPOSITORY": "acme/trainyard",
+    }
+    reviewed = _workflow_scripts(cluster, "preview", "account", **own)
     assert reviewed.returncode == 0, reviewed.stdout + reviewed.stderr
-    (comment,) = [str(one["body"]) for one in github.comments]
-    assert comment.strip() in (folder / "summary.md").read_text()
-    return comment
+    posted = (folder / "asked").read_text().splitlines()[-1]
+    assert posted == f"api --silent repos/acme/trainyard/issues/12/comments --field body=@{comment}"
+    assert comment.read_text().strip() in (folder / "summary.md").read_text()
+    return comment.read_text()
 
 
 @pytest.mark.long(30)
@@ -218,36 +225,29 @@ def test_the_workflows_find_a_hand_edit_and_deploy_only_what_was_planned(
     full: bool,
 ) -> None:
     hold = ["patch", "clusterqueue", "team-research", "--type=merge", "-p"]
-    with github_server.serving() as github:
-        named = {"GITHUB_API_URL": github.url, "GITHUB_REPOSITORY": "acme/trainyard"}
-        named |= {"GITHUB_TOKEN": github_server.TOKEN, "GITHUB_ACTIONS": "true"}
-        cluster.kubectl(*hold, '{"spec":{"stopPolicy":"Hold"}}')
-        try:
-            found = _workflow_scripts(cluster, "drift", "drift", **named)
-            assert found.returncode == 1, found.stdout + found.stderr
-            assert re.search(r"spec.stopPolicy \| None \| Hold \| a person: kubectl", found.stdout)
-            assert [one["state"] for one in github.issues] == ["open"]
-            comment = _review_comment(cluster, github, tmp_path, named)
-            assert "**local**: passes; no changes" in comment
-            assert "spec.stopPolicy: None -> Hold (a person, kubectl" in comment
-            if not full:
-                return
-            planned = _workflow_scripts(cluster, "deploy-stack", "plan")
-            assert planned.returncode == 0, planned.stdout + planned.stderr
-            stale = _pulumi(cluster, "refresh", "--yes")
-            assert stale.returncode == 0, stale.stdout + stale.stderr
-            # The update would do more than the plan, which knew nothing of the hand edit.
-            refused = _workflow_scripts(cluster, "deploy-stack", "up")
-            assert refused.returncode != 0 and "violates plan" in refused.stdout + refused.stderr
-            planned = _workflow_scripts(cluster, "deploy-stack", "plan")
-            assert planned.returncode == 0 and "1 update" in planned.stdout, planned.stdout
-            deployed = _workflow_scripts(cluster, "deploy-stack", "up")
-            assert deployed.returncode == 0, deployed.stdout + deployed.stderr
-            gone = _workflow_scripts(cluster, "drift", "drift", **named)
-            assert gone.returncode == 0, gone.stdout + gone.stderr
-            assert [one["state"] for one in github.issues] == ["closed"]
-        finally:
-            cluster.kubectl(*hold, '{"spec":{"stopPolicy":"None"}}')
+    cluster.kubectl(*hold, '{"spec":{"stopPolicy":"Hold"}}')
+    try:
+        found = _workflow_scripts(cluster, "drift", "drift")
+        assert found.returncode == 1, found.stdout + found.stderr
+        assert re.search(r"spec.stopPolicy \| None \| Hold \|", found.stdout)
+        assert "**local**: passes; no changes" in _review_comment(cluster, tmp_path)
+        if not full:
+            return
+        planned = _workflow_scripts(cluster, "deploy-stack", "plan")
+        assert planned.returncode == 0, planned.stdout + planned.stderr
+        stale = _pulumi(cluster, "refresh", "--yes")
+        assert stale.returncode == 0, stale.stdout + stale.stderr
+        # The update would do more than the plan, which knew nothing of the hand edit.
+        refused = _workflow_scripts(cluster, "deploy-stack", "up")
+        assert refused.returncode != 0 and "violates plan" in refused.stdout + refused.stderr
+        planned = _workflow_scripts(cluster, "deploy-stack", "plan")
+        assert planned.returncode == 0 and "1 update" in planned.stdout, planned.stdout
+        deployed = _workflow_scripts(cluster, "deploy-stack", "up")
+        assert deployed.returncode == 0, deployed.stdout + deployed.stderr
+        gone = _workflow_scripts(cluster, "drift", "drift")
+        assert gone.returncode == 0, gone.stdout + gone.stderr
+    finally:
+        cluster.kubectl(*hold, '{"spec":{"stopPolicy":"None"}}')
 
 
 @pytest.mark.long(19)

@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from bootstrap.roles import SESSION_S
+from ops.review import report
 from sandbox.toolchain.tools import PULUMI_VERSION
 from tools import stacks
 
@@ -75,7 +76,7 @@ def test_no_long_lived_cloud_credentials_are_used(path: Path) -> None:
 def test_workflow_permissions_are_read_only_by_default(path: Path) -> None:
     assert workflow(path)["permissions"] == {"contents": "read"}
     for name, job in workflow(path)["jobs"].items():
-        more = {("image", "propose"): {"contents"}, ("drift", "drift"): {"issues"}}
+        more = {("image", "propose"): {"contents"}}
         assert {
             scope for scope, level in job.get("permissions", {}).items() if level == "write"
         } <= {"id-token", "pull-requests"} | more.get((path.stem, name), set())
@@ -170,8 +171,36 @@ def test_preview_is_one_review_with_a_comment_and_the_live_state_where_there_is_
     assert [step for step in previews if "command" in step.get("with", {})] == []
     (review,) = [step for step in previews if "stack review" in step.get("run", "")]
     assert "--comment" in review["run"] and "live=(--live)" in review["run"]
-    assert review["env"]["GITHUB_TOKEN"] == "${{ github.token }}"
+    assert "GITHUB_TOKEN" not in review["env"], "the program of a branch runs in this step"
     assert review["env"]["KUBECONFIG"].startswith("${{ runner.temp }}/")
+    (post,) = [step for step in previews if "gh api" in step.get("run", "")]
+    assert post["env"]["GH_TOKEN"] == "${{ github.token }}"
+    assert post["env"]["COMMENT"] == review["env"]["COMMENT"]
+    assert report.marker("$STACK") in post["run"].replace("\\", "")
+
+
+@pytest.mark.parametrize(
+    ("listed", "posted"),
+    [
+        ("", "repos/acme/it/issues/12/comments --field body=@FILE"),
+        ("7\n9", "--method PATCH repos/acme/it/issues/comments/7 --field body=@FILE"),
+    ],
+)
+def test_the_comment_is_made_once_and_then_edited(listed: str, posted: str, tmp_path: Path) -> None:
+    """`gh` is played: it lists these ids, and notes what else it is asked."""
+    jobs = workflow(ROOT / ".github/workflows/preview.yml")["jobs"]
+    (script,) = [
+        run for step in jobs["account"]["steps"] if "gh api" in (run := step.get("run", ""))
+    ]
+    comment, asked, gh = (tmp_path / name for name in ("comment.md", "asked", "gh"))
+    comment.write_text("said")
+    lists = f"case $2 in --paginate) printf '{listed}' ;; *) echo \"$*\" >> {asked} ;; esac"
+    gh.write_text(f"#!/bin/sh\n{lists}\n")
+    gh.chmod(0o755)
+    variables = {"COMMENT": str(comment), "PULL_REQUEST": "12", "STACK": "dev"}
+    variables |= {"GITHUB_REPOSITORY": "acme/it", "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    subprocess.run(["bash", "-eo", "pipefail", "-c", script], env=variables, check=True)
+    assert asked.read_text().strip() == f"api --silent {posted}".replace("FILE", str(comment))
 
 
 def test_every_committed_stack_is_deployed_and_prod_waits_for_dev() -> None:

@@ -143,3 +143,25 @@ def test_other_files_are_refused(text: str) -> None:
 def test_the_preview_of_another_stack_is_refused() -> None:
     with pytest.raises(ClusterError, match="is a preview of dev; expected prod"):
         steps.parse(json.dumps(preview_of("dev", nothing)), "FILE", "prod")
+
+
+def test_the_file_of_the_comment_has_the_text(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    preview, comment = tmp_path / "preview.json", tmp_path / "comment.md"
+    preview.write_text(json.dumps(preview_of("dev", nothing)))
+    words = ["stack", "review", "--stack", "dev", "--preview", str(preview)]
+    assert front_door.main([*words, "--comment", str(comment)]) == 0
+    assert comment.read_text() == capsys.readouterr().out
+    assert comment.read_text().startswith(report.marker("dev") + "\n")
+
+
+def test_a_text_that_github_would_refuse_lacks_its_longest_details() -> None:
+    def folded(name: str, length: int) -> str:
+        return f"<details><summary>{name}</summary>{'x' * length}</details>"
+
+    text = "\n".join([report.marker("dev"), folded("Runs", 70_000), folded("Pools", 10)]) + "\n"
+    lines = report.fitted(text).splitlines()
+    assert lines[:3] == [report.marker("dev"), "Runs", folded("Pools", 10)]
+    assert "--json" in lines[3]
+    assert report.fitted("short\n") == "short\n"
