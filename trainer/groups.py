@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
@@ -20,6 +20,7 @@ from trainer import assembly, loop
 from trainer import publication as results
 from trainer.checkpoint.contents import progress_of
 from trainer.checkpointing import check_same_run
+from trainer.config import flatten
 from trainer.config.settings import TrainerConfig
 from trainer.evaluation import to_device
 from trainer.loop import Run, Work
@@ -245,8 +246,7 @@ class GroupLeader:
     def resume(self, step: int) -> int:
         """See Leader."""
         run = self._run
-        saved = session.store().steps() if run.world.is_leader and self._state.there else []
-        if self._state.there and run.world.broadcast_from_leader(max(saved, default=0)) <= step:
+        if self._state.there and self._ranks.share(_newest_step) <= step:
             self._resumed = True
         else:
             run.progress = self._state.initial
@@ -323,10 +323,14 @@ class GroupLeader:
         self._recent.close()
 
 
+def _newest_step() -> int:
+    return max(session.store().steps(), default=0)
+
+
 def describe_settings(config: TrainerConfig, version: str) -> dict[str, str]:
     """Return what must be equal in all groups, by dotted path; `version`: of the data that this one reads."""
-    values: dict[str, Any] = json.loads(json.dumps(config.to_dict()))
-    found = {path: str(value) for path, value in _flat(values) if not _may_differ(path)}
+    values = flatten(config.to_dict())
+    found = {path: str(value) for path, value in values.items() if not _may_differ(path)}
     identity = {f"model.{name}": str(value) for name, value in config.model.identity().items()}
     return {**found, **identity, "data.version": version}
 
@@ -335,14 +339,3 @@ def _may_differ(path: str) -> bool:
     head, *rest = path.split("[")
     pattern = head + "".join(f"[]{part.partition(']')[2]}" for part in rest)
     return pattern in MAY_DIFFER or pattern.partition(".")[0] in MAY_DIFFER
-
-
-def _flat(value: Any, path: str = "") -> list[tuple[str, Any]]:
-    """Return the scalars inside of a JSON value by dotted path; items of lists by their number."""
-    if isinstance(value, Mapping):
-        inner = [(f"{path}.{key}" if path else key, one) for key, one in value.items()]
-    elif isinstance(value, list):
-        inner = [(f"{path}[{number}]", one) for number, one in enumerate(value)]
-    else:
-        return [(path, value)]
-    return [pair for where, one in inner for pair in _flat(one, where)]

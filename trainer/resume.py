@@ -12,6 +12,7 @@ import torch
 from trainer import lineage
 from trainer.checkpoint.contents import Progress
 from trainer.checkpointing import Checkpointer
+from trainer.config.settings import CONFIG_FILE
 from trainer.data.sampler import Sampler
 from trainer.parallel.world import World, unwrap
 from trainer.preflight import RunRequest
@@ -60,7 +61,6 @@ def make_checkpointer(
     )
 
 
-CONFIG_FILE: Final = "config.json"
 TOKENIZER_FILES: Final = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from trainer.config import rules
+from trainer.config import flatten, rules
 from trainer.loop import Run
 from trainer.preflight import RunRequest
 from trainyard.contract import ATTEMPT_ENV
@@ -61,21 +59,11 @@ def _resume_warnings(run: Run, request: RunRequest) -> Iterator[str]:
     loaded = run.checkpointer.loaded
     before = loaded.get("config") if loaded else None
     if isinstance(before, dict):
-        changed = changed_settings(before, run.config.to_dict())
+        was, now = flatten(before), flatten(run.config.to_dict())
+        keys = (key for key in sorted(was.keys() | now.keys()) if was.get(key) != now.get(key))
+        changed = ", ".join(f"{key}: {was.get(key)}, now {now.get(key)}" for key in keys)
         if changed:
-            yield f"resumed with changed settings: {', '.join(changed)}"
-
-
-def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any], at: str = "") -> list[str]:
-    """Return `KEY: OLD, now NEW` for every setting that differs, with dotted keys."""
-    found = []
-    for key in sorted(before.keys() | now.keys()):
-        old, new = before.get(key), now.get(key)
-        if isinstance(old, Mapping) and isinstance(new, Mapping):
-            found += changed_settings(old, new, f"{at}{key}.")
-        elif json.dumps(old, default=str) != json.dumps(new, default=str):
-            found.append(f"{at}{key}: {old}, now {new}")
-    return found
+            yield f"resumed with changed settings: {changed}"
 
 
 def _process_age_s() -> float:

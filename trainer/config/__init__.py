@@ -58,6 +58,17 @@ def world_issues(config: TrainerConfig, world_size: int) -> list[ConfigIssue]:
     return list(rules.check_world(config, world_size))
 
 
+def flatten(value: Any, path: str = "") -> dict[str, Any]:
+    """Return the scalars inside of a configuration's values by dotted path; items of lists by their number."""
+    if isinstance(value, Mapping):
+        inner = [(f"{path}.{key}" if path else str(key), one) for key, one in value.items()]
+    elif isinstance(value, list | tuple):
+        inner = [(f"{path}[{number}]", one) for number, one in enumerate(value)]
+    else:
+        return {path: value}
+    return {key: scalar for at, one in inner for key, scalar in flatten(one, at).items()}
+
+
 def merge_assignments(values: Mapping[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
     """Return a copy of `values` with each `dotted.key=YAML` assigned.
 

@@ -9,6 +9,7 @@ Files are hashed while they are copied. Older versions are not removed.
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import fcntl
 import hashlib
@@ -16,7 +17,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from trainer.data.dataset import open_version
 from trainer.data.windows import DatasetVersion
@@ -34,31 +35,30 @@ from trainyard.disk import fsync_folder, write_durably
 CHUNK_BYTES: Final = 8 * 1024 * 1024
 
 
-class DatasetSource(Protocol):
-    """Storage of a prepared dataset. Methods raise DatasetError."""
+class DatasetSource(abc.ABC):
+    """Storage of a prepared dataset. Methods raise DatasetError; names are relative to the dataset."""
 
-    def text(self, name: str) -> str:
-        """Return a small file's content; `name` is relative to the dataset."""
-
+    @abc.abstractmethod
     def chunks(self, name: str) -> Iterator[bytes]:
         """Yield a file's content in chunks."""
 
+    @abc.abstractmethod
     def where(self, name: str) -> str:
         """Return the file's path or URL for messages."""
 
+    def text(self, name: str) -> str:
+        """Return a small file's content."""
+        return b"".join(self.chunks(name)).decode("utf-8", "replace")
 
-class FolderSource:
+
+class FolderSource(DatasetSource):
     """A dataset on a mounted file system."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def text(self, name: str) -> str:
-        """A small file's content."""
-        return b"".join(self.chunks(name)).decode("utf-8", "replace")
-
     def chunks(self, name: str) -> Iterator[bytes]:
-        """A file's content in pieces."""
+        """See DatasetSource."""
         try:
             with (self._path / name).open("rb") as stream:
                 while chunk := stream.read(CHUNK_BYTES):
@@ -67,11 +67,11 @@ class FolderSource:
             raise DatasetError(f"{self.where(name)}: {_reason(error)}") from None
 
     def where(self, name: str) -> str:
-        """Its path."""
+        """See DatasetSource."""
         return str(self._path / name)
 
 
-class BucketSource:
+class BucketSource(DatasetSource):
     """A copy of a dataset below s3://BUCKET/PREFIX."""
 
     def __init__(self, url: str) -> None:
@@ -84,12 +84,8 @@ class BucketSource:
         except BadLocation as error:
             raise DatasetError(f"data.path: {error}") from None
 
-    def text(self, name: str) -> str:
-        """A small object's content."""
-        return b"".join(self.chunks(name)).decode("utf-8", "replace")
-
     def chunks(self, name: str) -> Iterator[bytes]:
-        """An object's content in pieces."""
+        """See DatasetSource."""
         from trainyard.objects import ObjectError, ObjectMissing
 
         try:
@@ -100,7 +96,7 @@ class BucketSource:
             raise DatasetError(str(error)) from None
 
     def where(self, name: str) -> str:
-        """Its address."""
+        """See DatasetSource."""
         return f"{self._url}/{name}"
 
 

@@ -76,12 +76,6 @@ class World:
         dist.all_reduce(tensor)
         return [float(value) for value in tensor]
 
-    def broadcast_from_leader(self, value: int) -> int:
-        """Return the leader's number on every rank."""
-        tensor = torch.tensor([value], dtype=torch.int64)
-        dist.broadcast(tensor, src=0)
-        return int(tensor.item())
-
     def gather(self, value: T) -> list[T]:
         """Return the values of all ranks in their order, on every rank."""
         found = [value] * self.size
