@@ -33,7 +33,7 @@ from infra.config.platform_record import has_prometheus, installed
 from infra.kubernetes import chart_archives
 from infra.kubernetes.helm import Chart
 from infra.sections.observability import ObservabilityConfig
-from infra.sections.validation import TRAINER_IMAGE
+from infra.sections.teams import TRAINER_IMAGE
 
 
 def _image(config: StackConfig, name: str) -> str:

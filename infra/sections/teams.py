@@ -75,7 +75,7 @@ class TeamSecretConfig(StrictModel):
 
 
 TRAINER_IMAGE: Final = "trainer"
-"""Default image of a drill: its name in `images`."""
+"""Default image of drills, copies and node checks: its name in `images`."""
 
 
 _CRON_FIELDS: Final = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 6))

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated
 
 from pydantic import Field
 
+from infra.sections.teams import TRAINER_IMAGE
 from infra.sections.types import Bool, DnsLabel, Number, Str, StrictModel
-
-TRAINER_IMAGE: Final = "trainer"
-"""Default image of the checks: its name in `images`."""
 
 
 class ValidationConfig(StrictModel):

@@ -39,6 +39,13 @@ TIMED = {
     "start": "2027-03-01T11:30:00Z",
     "end": "2027-03-03T11:30:00Z",
 }
+LONG_NAME = {
+    "name": "a" * 40,
+    "capacity": "on-demand",
+    "max": 4,
+    "instanceTypes": ["p4d.24xlarge"],
+    "zone": "us-east-1a",
+}
 VOLCANO: Changes = {
     "operators.kueue": GONE,
     "operators.volcano": {"provided": True},
@@ -1032,16 +1039,10 @@ ACCEPTED_ON_EXISTING: dict[str, Changes] = {
         "validation": {"image": f"elsewhere.example.com/trainer{DIGEST}"},
         "registries": ["registry.example.com", "elsewhere.example.com"],
     },
-    "a long name of a pool that no check is named after": {
-        "nodePools[3]": {
-            "name": "a" * 40,
-            "capacity": "on-demand",
-            "min": 0,
-            "max": 4,
-            "instanceTypes": ["p4d.24xlarge"],
-            "zone": "us-east-1a",
-            "network": "efa",
-        }
+    "a long name of a pool, without checks": {"nodePools[3]": LONG_NAME},
+    "a long name of a simulated pool, which has no checks": {
+        "nodePools[3]": LONG_NAME | {"nodes": "kwok"},
+        "validation": {},
     },
 }
 ACCEPTED_ON_EKS: dict[str, Changes] = {
