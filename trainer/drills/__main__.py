@@ -7,20 +7,19 @@ invalid arguments.
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
-import signal
 import sys
 import time
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
-from trainer.cli import Parser
-from trainer.drills import results
-from trainer.drills.runs import newest_runs
-from trainer.drills.verify import Verdict, verify_run
+from trainer.cli import Parser, report_runs
+from trainer.drills.verify import RESTORED, Verdict, newest_runs, verify_run
 from trainyard.contract import EXIT_DONE
-from trainyard.objects.location import BadLocation
 
 _FAILED = 1
 
@@ -28,45 +27,66 @@ _FAILED = 1
 def main() -> int:
     """Verify the runs one after the other and print a summary; returns the exit code."""
     arguments = _parse()
-    signal.signal(signal.SIGTERM, _interrupted)
     begun = time.monotonic()
     verdicts: list[Verdict] = []
-    listing_error = ""
-    try:
-        for root in arguments.roots:
-            verdicts += _examine_all(root, arguments)
-    except (BadLocation, OSError) as error:
-        listing_error = str(error)
-    except KeyboardInterrupt:
-        print("drills: interrupted; with --results the next call continues here", file=sys.stderr)
-        return 128 + signal.SIGINT
-    summary = results.summarize(verdicts, time.monotonic() - begun, listing_error)
+    lines = _examine(arguments, verdicts)
+    error = report_runs("drills", lines, "with --results the next call continues here")
+    summary = _summarize(verdicts, time.monotonic() - begun, error)
     print(json.dumps(summary, sort_keys=True), flush=True)
     return EXIT_DONE if summary["ok"] else _FAILED
 
 
-def _examine_all(root: str, arguments: argparse.Namespace) -> list[Verdict]:
-    kept = results.load_results(arguments.results)
-    largest = arguments.largest
+def _examine(arguments: Namespace, verdicts: list[Verdict]) -> Iterator[dict[str, Any]]:
+    """Yield the verdict on each run, which is also added to `verdicts` and to the file of results."""
+    largest, file = arguments.largest, arguments.results
     if largest is None:
         largest = shutil.disk_usage(arguments.scratch).free
-    verdicts = []
-    for run in newest_runs(root, arguments.newest):
-        verdict = kept.get(run.place) or verify_run(run, largest, arguments.scratch)
-        if verdict is None:
+    kept = _load_results(file)
+    for root in arguments.roots:
+        for run in newest_runs(root, arguments.newest):
+            verdict = kept.get(run.place) or verify_run(run, largest, arguments.scratch)
+            if verdict is None:
+                continue
+            verdicts.append(verdict)
+            yield asdict(verdict)
+            if file is not None and run.place not in kept:
+                with file.open("a", encoding="utf-8") as out:
+                    out.write(f"{json.dumps(asdict(verdict), sort_keys=True)}\n")
+
+
+def _load_results(file: Path | None) -> dict[str, Verdict]:
+    """Return the verdicts in a file by the run's place; a torn last line is ignored."""
+    if file is None or not file.exists():
+        return {}
+    found = {}
+    for text in file.read_text(encoding="utf-8").splitlines():
+        try:
+            verdict = Verdict(**json.loads(text))
+        except (ValueError, TypeError):
             continue
-        print(results.format_line(verdict), flush=True)
-        if run.place not in kept:
-            results.append_result(arguments.results, verdict)
-        verdicts.append(verdict)
-    return verdicts
+        found[verdict.place] = verdict
+    return found
 
 
-def _interrupted(_number: int, _frame: object) -> None:
-    raise KeyboardInterrupt
+def _summarize(verdicts: Sequence[Verdict], seconds: float, error: str) -> dict[str, Any]:
+    """Return counts and the first failure. `error`: why listing runs failed."""
+    failed = [verdict for verdict in verdicts if not verdict.ok]
+    remedy = "see that the volume or the bucket is there" if error else ""
+    return {
+        "validation": "restore-drill",
+        "ok": not failed and not error,
+        "cause": f"{failed[0].run}: {failed[0].cause}" if failed else error,
+        "remedy": failed[0].remedy if failed else remedy,
+        "runs": len(verdicts),
+        "passed": len(verdicts) - len(failed),
+        "failed": len(failed),
+        "restored": sum(verdict.ok and verdict.how == RESTORED for verdict in verdicts),
+        "bytes": sum(verdict.bytes for verdict in verdicts),
+        "seconds": round(seconds, 3),
+    }
 
 
-def _parse() -> argparse.Namespace:
+def _parse() -> Namespace:
     parser = Parser(
         prog="python -m trainer.drills",
         description=__doc__,

@@ -9,13 +9,13 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import signal
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from trainer.cli import Parser
+from trainer.cli import Parser, report_runs
 from trainer.results.copying import Copied, copy_run
 from trainyard.contract import EXIT_DONE, RUN_ID_FORM, TERMINATION_LOG
 from trainyard.objects import AccessDenied, ObjectError, Objects, ObjectsUnavailable
@@ -32,44 +32,43 @@ _NAMED_MAX: Final = 8
 def main() -> int:
     """Copy the runs one after the other and print a summary; returns the exit code."""
     arguments = _parse()
-    signal.signal(signal.SIGTERM, _interrupted)
-    total, failed, cause, runs = Copied(), dict[str, str](), "", 0
-    try:
-        folders = sorted(
-            one
-            for one in arguments.root.iterdir()
-            if RUN_ID_FORM.fullmatch(one.name) and one.is_dir() and not one.is_symlink()
-        )
-        store, uploader = Objects.at(arguments.store), Uploader()
-        for folder in folders:
-            runs += 1
-            copied, why = _copy(folder, store, uploader)
-            if copied.files or copied.deleted or why:
-                line = {"run": folder.name, **asdict(copied), "cause": why}
-                print(json.dumps(line, sort_keys=True), flush=True)
-            total.files += copied.files
-            total.bytes += copied.bytes
-            total.deleted += copied.deleted
-            if why:
-                failed[folder.name] = why
-    except KeyboardInterrupt:
-        print("results: interrupted; the next call continues here", file=sys.stderr)
-        return 128 + signal.SIGINT
-    except OSError as error:
-        cause = _one_line(error)
+    total, failed = dict.fromkeys(("runs", "files", "bytes", "deleted"), 0), dict[str, str]()
+    lines = _copy_all(arguments, total, failed)
+    cause = report_runs("results", lines, "the next call continues here")[:_CAUSE_MAX]
     summary = {
         "ok": not failed and not cause,
         "store": arguments.store,
-        "runs": runs,
-        "files": total.files,
-        "bytes": total.bytes,
-        "deleted": total.deleted,
+        **total,
         "failed": len(failed),
         "cause": cause,
         "causes": dict(list(failed.items())[:_NAMED_MAX]),
     }
-    _report(summary)
+    text = json.dumps(summary, sort_keys=True)
+    print(text, flush=True)
+    with contextlib.suppress(OSError):  # outside of a container
+        Path(TERMINATION_LOG).write_text(text, encoding="utf-8")
     return EXIT_DONE if summary["ok"] else _FAILED
+
+
+def _copy_all(
+    arguments: argparse.Namespace, total: dict[str, int], failed: dict[str, str]
+) -> Iterator[dict[str, Any]]:
+    """Yield what changed in each run or why it could not be copied; adds it to `total` and `failed`."""
+    folders = sorted(
+        one
+        for one in arguments.root.iterdir()
+        if RUN_ID_FORM.fullmatch(one.name) and one.is_dir() and not one.is_symlink()
+    )
+    store, uploader = Objects.at(arguments.store), Uploader()
+    for folder in folders:
+        copied, why = _copy(folder, store, uploader)
+        total["runs"] += 1
+        for name in ("files", "bytes", "deleted"):
+            total[name] += getattr(copied, name)
+        if why:
+            failed[folder.name] = why
+        if copied.files or copied.deleted or why:
+            yield {"run": folder.name, **asdict(copied), "cause": why}
 
 
 def _copy(folder: Path, store: Objects, uploader: Uploader) -> tuple[Copied, str]:
@@ -83,23 +82,8 @@ def _copy(folder: Path, store: Objects, uploader: Uploader) -> tuple[Copied, str
     except (AccessDenied, ObjectsUnavailable):
         raise
     except (ObjectError, OSError) as error:
-        return Copied(), _one_line(error)
+        return Copied(), " ".join(str(error).split())[:_CAUSE_MAX]
     return copied, copied.corrupt
-
-
-def _one_line(error: OSError) -> str:
-    return " ".join(str(error).split())[:_CAUSE_MAX]
-
-
-def _report(summary: dict[str, Any]) -> None:
-    text = json.dumps(summary, sort_keys=True)
-    print(text, flush=True)
-    with contextlib.suppress(OSError):  # outside of a container
-        Path(TERMINATION_LOG).write_text(text, encoding="utf-8")
-
-
-def _interrupted(_number: int, _frame: object) -> None:
-    raise KeyboardInterrupt
 
 
 def _parse() -> argparse.Namespace:
