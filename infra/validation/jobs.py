@@ -117,7 +117,7 @@ def templates(pools: Sequence[NodePool], around: TemplateContext) -> list[Manife
 
 
 def expected(kind: Kind, pool: NodePool, around: TemplateContext) -> dict[str, Any]:
-    """Return the expected results of the check; see trainer/validation/expected.py."""
+    """Return the expected results of the check; see trainer/validation/consistency.py."""
     found: dict[str, Any] = {}
     if not pool.nodes.simulated:
         found |= {"models": list(pool.gpu_models), "zone": pool.zone}

@@ -19,7 +19,7 @@ from tests.trainer.ranks import DEADLINE_S, until
 from trainer import config as trainer_config
 from trainer.parallel.world import join_world
 from trainer.validation import bandwidth, gang, ranks, short_training, smoke
-from trainer.validation.expected import Expected
+from trainer.validation.consistency import Expected
 from trainer.validation.gang import Gang
 
 pytestmark = pytest.mark.long(53)

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from trainer.cli import Parser
-from trainer.validation import gang, gate, host, smoke
-from trainer.validation.expected import Expected
+from trainer.validation import gang, host, smoke
+from trainer.validation.consistency import Expected
 from trainer.validation.gang import Gang
 from trainer.validation.verdict import Verdict, report_verdict
 from trainyard import contract
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one check on this node; returns the exit code."""
     asked = _parse(arguments)
     if asked.validation == "gate":
-        return gate.run_gate(_gang(asked), asked.gbps, asked.command)
+        return gang.run_gate(_gang(asked), asked.gbps, asked.command)
     if asked.validation == "smoke":
         expected = Expected.from_json(asked.expect)
         return report_verdict(smoke.run_smoke(asked.processes, asked.device, expected))
@@ -57,7 +57,7 @@ def _gang(asked: argparse.Namespace) -> Gang:
         processes=asked.processes,
         job=asked.job,
         leader=asked.leader if asked.nodes > 1 else "",
-        port=gate.gate_port(port) if asked.validation == "gate" else port,
+        port=gang.gate_port(port) if asked.validation == "gate" else port,
         device=asked.device,
         join_s=asked.join_seconds,
     )

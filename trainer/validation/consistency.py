@@ -2,12 +2,43 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
-from trainer.validation.expected import Expected
 from trainer.validation.verdict import Finding
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expected:
+    """Facts that nodes must have; in JSON an object with any of these keys."""
+
+    models: tuple[str, ...] = ()
+    """Allowed GPU models as in the label gpu.model, such as a100; empty allows any."""
+    mtu: int | None = None
+    """MTU in bytes of the interface that collectives use."""
+    zone: str = ""
+    fabric_devices: int | None = None
+    """Minimum number of EFA or RDMA devices in a pod."""
+    transport: str = ""
+    """Network that collectives between nodes must use, as transport.transport_of names it: `efa`."""
+    gbps: float | None = None
+    """Minimum bus bandwidth of the collective check in GB/s (10^9 bytes)."""
+
+    @classmethod
+    def from_json(cls, text: str) -> Expected:
+        """Parse JSON. Raises ValueError for unknown keys and malformed text."""
+        values = json.loads(text)
+        if not isinstance(values, dict):
+            raise ValueError("not a JSON object")
+        known = {field.name for field in dataclasses.fields(cls)}
+        if unknown := sorted(values.keys() - known):
+            raise ValueError(f"unknown {', '.join(unknown)}")
+        return cls(**values | {"models": tuple(values.get("models", ()))})
+
 
 Facts = Mapping[str, Any]
 
@@ -41,15 +72,70 @@ def first_finding(ranks: Sequence[Facts], expected: Expected) -> Finding | None:
 
 
 def _findings(ranks: Sequence[Facts], expected: Expected) -> Iterator[Finding]:
-    yield from _interface(ranks)
-    yield from _mtu(ranks, expected.mtu)
-    yield from _zone(ranks, expected.zone)
+    for fact, is_wrong, cause, remedy in _checks(ranks, expected):
+        if wrong := [one for one in ranks if is_wrong(one)]:
+            yield Finding(cause=cause.format(format_by_value(wrong, fact)), remedy=remedy)
+
+
+_Check = tuple[str, Callable[[Facts], bool], str, str]
+"""Fact, whether that of a rank is wrong, cause with a place for the values, and remedy."""
+
+
+def _checks(ranks: Sequence[Facts], expected: Expected) -> Iterator[_Check]:
+    """Yield what is compared, the most likely root cause first."""
+    yield (
+        "unmatched_setting",
+        lambda one: "unmatched_setting" in one,
+        "no interface matches {}",
+        "remove the setting: collectives then take the pod's own interface",
+    )
+    sizes = {one["mtu"] for one in ranks} - {None}
+    if expected.mtu is not None and sizes - {expected.mtu}:
+        cause = f"MTU is {{}}; the pool's network has {expected.mtu}"
+        yield "mtu", lambda one: one["mtu"] is not None, cause, _NETWORK_REMEDY
+    elif len(sizes) > 1:
+        yield "mtu", lambda one: one["mtu"] is not None, "MTU differs: {}", _NETWORK_REMEDY
+    if expected.zone:
+        yield (
+            "zone",
+            lambda one: one["zone"] not in ("", expected.zone),
+            f"zone is {{}}; the pool is in {expected.zone}",
+            "correct the pool's zone in the stack file, or move its nodes",
+        )
     for name, (what, remedy) in _ALIKE.items():
-        if len(_values(ranks, name)) > 1:
-            yield Finding(cause=f"different {what}: {format_by_value(ranks, name)}", remedy=remedy)
-    yield from _models(ranks, expected.models)
-    yield from _fabric(ranks, expected.fabric_devices)
-    yield from _locked_memory(ranks, expected.fabric_devices)
+        if len({one[name] for one in ranks}) > 1:
+            yield name, lambda _: True, f"different {what}: {{}}", remedy
+    if expected.models:
+        yield (
+            "model",
+            lambda one: one["device"] == "cuda" and not _is_one_of(one, expected.models),
+            f"GPU model is {{}}; the pool has {', '.join(expected.models)}",
+            "correct the pool's instanceTypes in the stack file, or replace the nodes",
+        )
+    if devices := expected.fabric_devices:
+        yield (
+            "fabric_devices",
+            lambda one: one["fabric_devices"] < devices,
+            f"fabric devices: {{}}; a node of the pool has {devices}",
+            "check the device plugin of the fabric (EFA, RDMA), and the nodes' drivers",
+        )
+        yield (
+            "memlock",
+            lambda one: isinstance(one["memlock"], int) and one["memlock"] < MEMLOCK_MIN,
+            f"the limit of locked memory is {{}} (bytes); EFA and RDMA register more than {MEMLOCK_MIN}",
+            "raise RLIMIT_MEMLOCK in containerd's base runtime spec of the nodes; a capability of the "
+            "pod does not help",
+        )
+
+
+def _is_one_of(rank: Facts, models: Sequence[str]) -> bool:
+    """Return whether a device name such as `NVIDIA A100-SXM4-80GB` has all words of a model: a100-80gb."""
+    words = _words(str(rank["model"]))
+    return any(_words(model) <= words for model in models)
+
+
+def _words(name: str) -> set[str]:
+    return set(re.findall(r"[a-z0-9]+", name.lower()))
 
 
 def transport_finding(ranks: Sequence[Facts], expected: str) -> Finding | None:
@@ -76,87 +162,8 @@ def format_by_value(ranks: Sequence[Facts], name: str) -> str:
 
 def cross_zone_notes(ranks: Sequence[Facts]) -> list[str]:
     """Return notes on ranks in several zones: no failure, but slower collectives."""
-    if len(_values(ranks, "zone") - {""}) > 1:
+    if len({one["zone"] for one in ranks} - {""}) > 1:
         return [
             f"ranks are in several zones, which slows collectives: {format_by_value(ranks, 'zone')}"
         ]
     return []
-
-
-def _values(ranks: Sequence[Facts], name: str) -> set[Any]:
-    return {one[name] for one in ranks}
-
-
-def _interface(ranks: Sequence[Facts]) -> Iterator[Finding]:
-    without = [one for one in ranks if "unmatched_setting" in one]
-    if without:
-        yield Finding(
-            cause=f"no interface matches {format_by_value(without, 'unmatched_setting')}",
-            remedy="remove the setting: collectives then take the pod's own interface",
-        )
-
-
-def _mtu(ranks: Sequence[Facts], expected: int | None) -> Iterator[Finding]:
-    known = [one for one in ranks if one["mtu"] is not None]
-    if expected is not None and any(one["mtu"] != expected for one in known):
-        yield Finding(
-            cause=f"MTU is {format_by_value(known, 'mtu')}; the pool's network has {expected}",
-            remedy=_NETWORK_REMEDY,
-        )
-    elif len(_values(known, "mtu")) > 1:
-        yield Finding(cause=f"MTU differs: {format_by_value(known, 'mtu')}", remedy=_NETWORK_REMEDY)
-
-
-def _zone(ranks: Sequence[Facts], expected: str) -> Iterator[Finding]:
-    elsewhere = [one for one in ranks if one["zone"] not in ("", expected)] if expected else []
-    if elsewhere:
-        yield Finding(
-            cause=f"zone is {format_by_value(elsewhere, 'zone')}; the pool is in {expected}",
-            remedy="correct the pool's zone in the stack file, or move its nodes",
-        )
-
-
-def _models(ranks: Sequence[Facts], expected: Sequence[str]) -> Iterator[Finding]:
-    wrong = [one for one in ranks if one["device"] == "cuda" and not _is_one_of(one, expected)]
-    if expected and wrong:
-        yield Finding(
-            cause=f"GPU model is {format_by_value(wrong, 'model')}; the pool has {', '.join(expected)}",
-            remedy="correct the pool's instanceTypes in the stack file, or replace the nodes",
-        )
-
-
-def _is_one_of(rank: Facts, models: Sequence[str]) -> bool:
-    """Return whether a device name such as `NVIDIA A100-SXM4-80GB` has all words of a model: a100-80gb."""
-    return any(_words(model) <= _words(str(rank["model"])) for model in models)
-
-
-def _words(name: str) -> set[str]:
-    return set(re.findall(r"[a-z0-9]+", name.lower()))
-
-
-def _fabric(ranks: Sequence[Facts], expected: int | None) -> Iterator[Finding]:
-    short = [one for one in ranks if one["fabric_devices"] < (expected or 0)]
-    if short:
-        yield Finding(
-            cause=(
-                f"fabric devices: {format_by_value(short, 'fabric_devices')}; a node of the pool has "
-                f"{expected}"
-            ),
-            remedy="check the device plugin of the fabric (EFA, RDMA), and the nodes' drivers",
-        )
-
-
-def _locked_memory(ranks: Sequence[Facts], expected: int | None) -> Iterator[Finding]:
-    """Require lockable memory where the pool has an RDMA network."""
-    low = [
-        one
-        for one in ranks
-        if isinstance(one["memlock"], int) and expected and one["memlock"] < MEMLOCK_MIN
-    ]
-    if low:
-        yield Finding(
-            cause=f"the limit of locked memory is {format_by_value(low, 'memlock')} (bytes); EFA and RDMA "
-            f"register more than {MEMLOCK_MIN}",
-            remedy="raise RLIMIT_MEMLOCK in containerd's base runtime spec of the nodes; a capability of the "
-            "pod does not help",
-        )

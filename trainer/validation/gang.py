@@ -15,14 +15,14 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import IO, Any, Final
+from typing import IO, Any, Final, NoReturn
 
 from trainer.validation import host, transport
-from trainer.validation.verdict import Finding, Verdict
+from trainer.validation.verdict import Finding, Verdict, report_verdict
 from trainyard import contract
 from trainyard.contract import EXIT_PREEMPTED
 
@@ -238,3 +238,28 @@ def _echo(stream: IO[str], kept: collections.deque[str]) -> None:
     for line in stream:
         sys.stderr.write(line)
         kept.append(line)
+
+
+def gate_port(port: int) -> int:
+    """Return a rendezvous port other than the run's, whose socket could still be closing at its start."""
+    first = contract.RENDEZVOUS_PORT_BASE
+    return first + (port + 1 - first) % contract.RENDEZVOUS_PORT_COUNT
+
+
+def run_gate(gang: Gang, gbps: float, command: Sequence[str]) -> int:
+    """Exec a run's command in its pod if the gang reaches `gbps` GB/s of bus bandwidth; else return the exit code.
+
+    It runs with the run's environment, GPUs and network. Why not before admission: docs/adr/08-runs.md.
+    """
+    verdict = run_check(gang, "collective", "collective", json.dumps({"gbps": gbps}))
+    code = report_verdict(verdict)
+    if code == 0:
+        exec_command(command)
+    return EXIT_PREEMPTED if verdict.finding == INTERRUPTED else code
+
+
+def exec_command(command: Sequence[str]) -> NoReturn:
+    """Replace this process by the run's command."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execvp(command[0], list(command))

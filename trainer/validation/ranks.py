@@ -20,7 +20,7 @@ from trainer.cli import Parser
 from trainer.config.settings import TrainerConfig
 from trainer.parallel.world import World, join_world
 from trainer.validation import bandwidth, consistency, device, host, short_training, transport
-from trainer.validation.expected import Expected
+from trainer.validation.consistency import Expected
 from trainer.validation.gang import FAILED, OUTCOME, RESULTS_ENV
 from trainer.validation.verdict import Finding
 from trainyard.exit_codes import report_exit_code

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from trainer.validation import consistency, host
-from trainer.validation.expected import Expected
+from trainer.validation.consistency import Expected
 from trainer.validation.verdict import Finding, Verdict
 
 if TYPE_CHECKING:

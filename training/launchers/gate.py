@@ -1,6 +1,6 @@
 """The measurement that precedes the trainer in each pod when the run file has `require`.
 
-See trainer/validation/gate.py for what it does, and docs/adr/08-runs.md for why it runs in the run's own pods.
+See trainer/validation/gang.py for what it does, and docs/adr/08-runs.md for why it runs in the run's own pods.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from ops.ready import stack_facts
 from tests.golden.example_runs import IMAGE, scheduler_values, stack_values
 from tests.unit.infra.gpu_pools import CUT, ROCE, SERVED, SLICED, gpu_pool
 from trainer.validation.__main__ import GANG_CHECKS, WAITS
-from trainer.validation.expected import Expected
+from trainer.validation.consistency import Expected
 
 KWOK = {
     "name": "fleet",

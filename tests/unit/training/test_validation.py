@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from trainer.validation import consistency, gang, gate, host, smoke, transport
+from trainer.validation import consistency, gang, host, smoke, transport
 from trainer.validation.__main__ import main
-from trainer.validation.expected import Expected
+from trainer.validation.consistency import Expected
 from trainer.validation.gang import FAILED, OUTCOME, Gang, LaunchResult
 from trainer.validation.host import Interface
 from trainer.validation.verdict import Finding, Verdict, report_verdict
@@ -53,54 +53,64 @@ def cause(*ranks: dict[str, Any], **expected: Any) -> str:
     return found.cause if found else ""
 
 
-def test_equal_nodes_that_are_what_the_stack_says_pass() -> None:
-    assert cause(facts("a"), facts("b")) == ""
-    known = {"models": ("a100",), "mtu": 9001, "zone": "us-east-1a", "fabric_devices": 4}
-    assert cause(facts("a"), facts("b"), **known) == ""
+KNOWN = {"models": ("a100",), "mtu": 9001, "zone": "us-east-1a", "fabric_devices": 4}
+A80, A40 = "NVIDIA A100-SXM4-80GB", "NVIDIA A100-SXM4-40GB"
 
 
 @pytest.mark.parametrize(
-    ("changed", "words"),
+    ("changed", "expected", "words"),
     [
-        ({"mtu": 1500}, "MTU differs: 9001 on a; 1500 on b"),
-        ({"driver": "570.1"}, "different drivers: 580.95 on a; 570.1 on b"),
-        ({"model": "NVIDIA H100"}, "different GPU models: NVIDIA A100-SXM4-40GB on a"),
-        ({"nccl": "2.28.0"}, "different NCCL versions: 2.29.3 on a; 2.28.0 on b"),
-        ({"cuda": "12.8"}, "different CUDA versions"),
-        ({"device": "cpu"}, "different kinds of devices: cuda on a; cpu on b"),
+        ({}, {}, ""),
+        ({}, KNOWN, ""),
+        ({"mtu": 1500}, {}, "MTU differs: 9001 on a; 1500 on b"),
+        ({"driver": "570.1"}, {}, "different drivers: 580.95 on a; 570.1 on b"),
+        ({"model": "NVIDIA H100"}, {}, f"different GPU models: {A40} on a"),
+        ({"nccl": "2.28.0"}, {}, "different NCCL versions: 2.29.3 on a; 2.28.0 on b"),
+        ({"cuda": "12.8"}, {}, "different CUDA versions"),
+        ({"device": "cpu"}, {}, "different kinds of devices: cuda on a; cpu on b"),
         (
             {"unmatched_setting": "NCCL_SOCKET_IFNAME=ens5"},
+            {},
             "no interface matches NCCL_SOCKET_IFNAME=ens5 on b",
         ),
+        ({}, {"mtu": 1500}, "MTU is 9001 on a, b; the pool's network has 1500"),
+        ({"mtu": 1500}, {"mtu": 1500}, "MTU is 9001 on a; 1500 on b; the pool's network has 1500"),
+        ({}, {"zone": "us-east-1b"}, "zone is us-east-1a on a, b; the pool is in us-east-1b"),
+        ({}, {"models": ("h100",)}, f"GPU model is {A40} on a, b; the pool has h100"),
+        ({}, {"fabric_devices": 32}, "fabric devices: 4 on a, b; a node of the pool has 32"),
+        # 8 MiB is containerd's default.
+        (
+            {"memlock": 8 << 20},
+            KNOWN,
+            "the limit of locked memory is 8388608 on b (bytes)",
+        ),
+        ({"memlock": "unlimited"}, KNOWN, ""),
+        ({"memlock": 8 << 20}, {}, ""),  # TCP locks none
+        ({"mtu": None, "zone": ""}, {"mtu": 9001}, ""),  # what is not known is not compared
+        ({"zone": "us-east-1b"}, {}, ""),  # noted, see below
     ],
 )
-def test_a_node_that_differs_is_named_with_what_it_has(changed: dict[str, Any], words: str) -> None:
-    assert cause(facts("a"), facts("b", **changed)).startswith(words)
+def test_the_cause_names_nodes_that_differ_or_are_not_what_the_stack_says(
+    changed: dict[str, Any], expected: dict[str, Any], words: str
+) -> None:
+    found = cause(facts("a"), facts("b", **changed), **expected)
+    assert found.startswith(words) and bool(found) == bool(words)
 
 
 @pytest.mark.parametrize(
-    ("expected", "words"),
+    ("model", "device", "expected", "ok"),
     [
-        ({"mtu": 1500}, "MTU is 9001 on a; the pool's network has 1500"),
-        ({"zone": "us-east-1b"}, "zone is us-east-1a on a; the pool is in us-east-1b"),
-        ({"models": ("h100",)}, "GPU model is NVIDIA A100-SXM4-40GB on a; the pool has h100"),
-        ({"fabric_devices": 32}, "fabric devices: 4 on a; a node of the pool has 32"),
+        ("NVIDIA L40S", "cuda", "l4", False),
+        ("NVIDIA L4", "cuda", "l4", True),
+        (A80, "cuda", "a100-80gb", True),
+        (A40, "cuda", "a100-80gb", False),
+        ("some CPU", "cpu", "l4", True),
     ],
 )
-def test_nodes_that_are_not_what_the_stack_says_are_told(
-    expected: dict[str, Any], words: str
+def test_a_model_is_a_word_of_the_devices_name(
+    model: str, device: str, expected: str, ok: bool
 ) -> None:
-    assert cause(facts("a"), **expected) == words
-
-
-def test_ranks_on_an_rdma_network_must_be_able_to_lock_memory() -> None:
-    """8 MiB is containerd's default."""
-    low = facts("b", memlock=8 << 20)
-    assert cause(facts("a"), low, fabric_devices=4).startswith(
-        "the limit of locked memory is 8388608 on b (bytes)"
-    )
-    assert cause(facts("a"), facts("b", memlock="unlimited"), fabric_devices=4) == ""
-    assert cause(facts("a"), low) == "", "TCP locks none"
+    assert (cause(facts(model=model, device=device), models=(expected,)) == "") == ok
 
 
 NODE = "h200-2:6831:6840 [0] NCCL INFO "
@@ -171,21 +181,8 @@ def test_the_page_explains_each_fact_of_a_host() -> None:
     assert {*host.host_facts({}), "transport"} <= explained
 
 
-def test_a_model_is_a_word_of_the_devices_name() -> None:
-    assert cause(facts(model="NVIDIA L40S"), models=("l4",))
-    assert cause(facts(model="NVIDIA L4"), models=("l4",)) == ""
-    assert cause(facts(model="NVIDIA A100-SXM4-80GB"), models=("a100-80gb",)) == ""
-    assert cause(facts(model="NVIDIA A100-SXM4-40GB"), models=("a100-80gb",))
-    assert cause(facts(model="some CPU", device="cpu"), models=("l4",)) == ""
-
-
-def test_what_is_not_known_is_not_compared() -> None:
-    assert cause(facts(mtu=None, zone=""), mtu=9001, zone="us-east-1b") == ""
-
-
 def test_several_zones_are_noted_and_no_failure() -> None:
     ranks = [facts("a"), facts("b", zone="us-east-1b")]
-    assert cause(*ranks) == ""
     assert consistency.cross_zone_notes(ranks) == [
         "ranks are in several zones, which slows collectives: us-east-1a on a; us-east-1b on b"
     ]
@@ -213,15 +210,25 @@ def test_interfaces_are_chosen_as_nccl_chooses_them(pattern: str, names: list[st
     assert [one.name for one in host.match_interfaces(pattern, ALL)] == names
 
 
-def test_collectives_use_the_interface_that_is_set_else_the_pods_own() -> None:
-    own = {host.POD_IP_ENV: "10.0.3.7"}
-    assert host.collective_interface(own, ALL) == ETH0
-    assert host.collective_interface({host.POD_IP_ENV: "127.1.9.4"}, ALL) == LOOPBACK
-    assert host.collective_interface({**own, "NCCL_SOCKET_IFNAME": "eth1"}, ALL) == ETH1
-    assert host.collective_interface({**own, "NCCL_SOCKET_IFNAME": "^lo"}, ALL) == ETH0
-    assert host.collective_interface({**own, "NCCL_SOCKET_IFNAME": "ens5"}, ALL) is None
-    assert host.collective_interface({}, ALL) is None
-    assert host.collective_interface({host.POD_IP_ENV: "fd00::1"}, ALL) is None
+OWN = {host.POD_IP_ENV: "10.0.3.7"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "interface"),
+    [
+        (OWN, ETH0),
+        ({host.POD_IP_ENV: "127.1.9.4"}, LOOPBACK),
+        ({**OWN, "NCCL_SOCKET_IFNAME": "eth1"}, ETH1),
+        ({**OWN, "NCCL_SOCKET_IFNAME": "^lo"}, ETH0),
+        ({**OWN, "NCCL_SOCKET_IFNAME": "ens5"}, None),
+        ({}, None),
+        ({host.POD_IP_ENV: "fd00::1"}, None),
+    ],
+)
+def test_collectives_use_the_interface_that_is_set_else_the_pods_own(
+    environment: dict[str, str], interface: Interface | None
+) -> None:
+    assert host.collective_interface(environment, ALL) == interface
 
 
 def test_the_interfaces_of_this_machine_can_be_read() -> None:
@@ -295,8 +302,8 @@ def test_the_ranks_are_started_by_the_launcher_of_runs() -> None:
 
 def test_the_gate_does_not_meet_where_the_run_will() -> None:
     for port in (29400, 29450, 29499):
-        assert gate.gate_port(port) != port
-        assert 29400 <= gate.gate_port(port) < 29500
+        assert gang.gate_port(port) != port
+        assert 29400 <= gang.gate_port(port) < 29500
     assert 29400 <= rendezvous_port("llama-v3-01234567") < 29500
 
 
@@ -304,8 +311,8 @@ def passed_by(monkeypatch: pytest.MonkeyPatch, verdict: Verdict) -> tuple[int, l
     """The exit code of a gate whose check ends so, and the command that it becomes."""
     became: list[str] = []
     monkeypatch.setattr(gang, "run_check", lambda *_: verdict)
-    monkeypatch.setattr(gate, "exec_command", became.extend)
-    return gate.run_gate(PAIR, 40.0, ["run", "it"]), became
+    monkeypatch.setattr(gang, "exec_command", became.extend)
+    return gang.run_gate(PAIR, 40.0, ["run", "it"]), became
 
 
 def test_a_gate_lets_the_run_pass_only_if_its_network_suffices(
