@@ -64,7 +64,6 @@ class Shard:
 
     @property
     def starts_name(self) -> str:
-        """Name of the file of document starts."""
         return self.name.removesuffix(".bin") + ".starts"
 
 
@@ -107,11 +106,10 @@ class Index:
         return TOKEN_BYTES[self.dtype]
 
     def shards_of(self, split: Split) -> tuple[Shard, ...]:
-        """Return the shards of a split, in order."""
+        """In order."""
         return tuple(shard for shard in self.shards if shard.split == split)
 
     def tokens(self, split: Split) -> int:
-        """Return the number of tokens in a split."""
         return sum(shard.tokens for shard in self.shards_of(split))
 
     def files(self) -> tuple[DataFile, ...]:
@@ -127,7 +125,6 @@ class Index:
         return tuple(found)
 
     def to_json(self) -> str:
-        """Return the text of index.json."""
         return json.dumps({"version": self.version, **dataclasses.asdict(self)}, indent=1) + "\n"
 
 
@@ -203,26 +200,22 @@ def parse_index(text: str, version: str, where: str) -> Index:
 
 def verify_files(folder: Path, index: Index, *, hashes: bool) -> list[str]:
     """Return one line per file that is missing, has the wrong size or (with `hashes`) the wrong SHA-256."""
-    issues = []
-    for wanted in index.files():
-        file = folder / wanted.name
-        try:
-            size = file.stat().st_size
-        except OSError:
-            issues.append(f"{file}: missing; prepare the dataset again")
-            continue
-        if wanted.bytes is not None and size != wanted.bytes:
-            issues.append(
-                f"{file}: got {size} bytes; the index records {wanted.bytes}; prepare the dataset again"
-            )
-        elif hashes and file_sha256(file) != wanted.sha256:
-            issues.append(
-                f"{file}: corrupt (SHA-256 differs from index.json); prepare the dataset again"
-            )
-    return issues
+    found = ((folder / one.name, _damage(folder / one.name, one, hashes)) for one in index.files())
+    return [f"{file}: {damage}; prepare the dataset again" for file, damage in found if damage]
+
+
+def _damage(file: Path, wanted: DataFile, hashes: bool) -> str:
+    try:
+        size = file.stat().st_size
+    except OSError:
+        return "missing"
+    if wanted.bytes is not None and size != wanted.bytes:
+        return f"got {size} bytes; the index records {wanted.bytes}"
+    if hashes and file_sha256(file) != wanted.sha256:
+        return "corrupt (SHA-256 differs from index.json)"
+    return ""
 
 
 def file_sha256(file: Path) -> str:
-    """Return the SHA-256 of a file."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -44,7 +44,6 @@ class Document:
 
 
 def text_document(name: str, file: Path) -> Document:
-    """Return a text file as one document."""
     return Document(name=name, pieces=partial(_pieces, file))
 
 

@@ -6,11 +6,14 @@ refused by name: as text it would become tokens of noise.
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import io
 import json
 import lzma
+import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, Final, cast
@@ -26,6 +29,11 @@ _COMPRESSIONS: Final = {
     b"\x04\x22\x4d\x18": "lz4",
 }
 """Compression by the first bytes of a file. A bz2 file goes on with its block size and _BZ2_BLOCK."""
+_OPENED: Final[Mapping[str, Callable[[Path], object]]] = {
+    "gzip": gzip.open,
+    "bz2": bz2.open,
+    "xz": lzma.open,
+}
 _BZ2_BLOCK: Final = (b"1AY&SY", b"\x17rE8P\x90")
 _COMPRESSED_SUFFIXES: Final = frozenset({".gz", ".bz2", ".xz", ".zst", ".zstd", ".lz4"})
 _SUFFIXES: Final = {
@@ -48,16 +56,8 @@ _REFUSED: Final = (
     (0, b"\0\0\xfe\xff", "is UTF-32", "convert it with iconv"),
 )
 """Offset, bytes there, what the file is, and what to do."""
-_TOKENIZER_FILES: Final = frozenset(
-    {
-        "added_tokens.json",
-        "merges.txt",
-        "special_tokens_map.json",
-        "tokenizer.json",
-        "tokenizer_config.json",
-        "vocab.json",
-        "vocab.txt",
-    }
+_TOKENIZER_FILES: Final = re.compile(
+    r"(added_tokens|special_tokens_map|tokenizer|tokenizer_config|vocab)\.json|(merges|vocab)\.txt"
 )
 _TABLES: Final = frozenset({".csv", ".tsv"})
 _HEAD_BYTES: Final = 64 * 1024
@@ -112,7 +112,7 @@ def _detect(file: Path, head: bytes) -> str:
     if head.startswith(_PARQUET_MAGIC) or suffix in _SUFFIXES[PARQUET]:
         return PARQUET
     as_text = "or read it with --format text"
-    if file.name.lower() in _TOKENIZER_FILES:
+    if _TOKENIZER_FILES.fullmatch(file.name.lower()):
         raise DatasetError(f"{file}: belongs to a tokenizer; {_ONLY}; move it, {as_text}")
     if suffix in _TABLES:
         raise DatasetError(f"{file}: is a table; {_ONLY}; write it as parquet, {as_text}")
@@ -172,16 +172,8 @@ def open_content(file: Path) -> BinaryIO:
     """Open a file for reading, decompressed."""
     with file.open("rb") as raw:
         found = _compression(raw.read(16))
-    if found == "gzip":
-        import gzip
-
-        return cast(BinaryIO, gzip.open(file))
-    if found == "bz2":
-        import bz2
-
-        return cast(BinaryIO, bz2.open(file))
-    if found == "xz":
-        return cast(BinaryIO, lzma.open(file))
+    if found in _OPENED:
+        return cast(BinaryIO, _OPENED[found](file))
     if found:
         import pyarrow
 

@@ -31,9 +31,8 @@ class ScanResult:
     """Result of the first pass."""
 
     documents: int
-    """Distinct documents."""
     bytes: int
-    """Bytes of the distinct documents."""
+    """Of the distinct documents."""
     fingerprint: str
     """SHA-256 over names and contents of all documents."""
     digests: npt.NDArray[np.uint64] = field(repr=False)
@@ -77,7 +76,6 @@ class FileScan:
 
 
 def source_changed(source: Source, what: str) -> DatasetError:
-    """Return the error for a source that changed while it was read."""
     return DatasetError(f"{source.root}: {what} changed while it was read; prepare it again")
 
 
@@ -113,14 +111,10 @@ def scan_source(
     kept = np.zeros(len(found), dtype=bool)
     kept[np.unique(found, return_index=True)[1]] = True
     if not kept.any():
-        found_in = (
-            f"{len(files)} file{'s' if len(files) > 1 else ''} without text"
-            if files
-            else "no file to read"
-        )
+        count = f"{len(files)} file{'s' if len(files) > 1 else ''} without text"
         raise DatasetError(
-            f"{source.root}: has {found_in}; the dataset would be empty; add text, or "
-            "correct the format"
+            f"{source.root}: has {count if files else 'no file to read'}; the dataset would be empty; "
+            "add text, or correct the format"
         )
     held_out = (found >> np.uint64(32)) < eval_fraction * 2**32
     for split, there in zip(SPLITS, (~held_out & kept, held_out & kept), strict=True):

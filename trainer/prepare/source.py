@@ -67,13 +67,11 @@ class Source:
 
         for folder, folders, names in os.walk(self.root, onerror=unreadable):
             folders[:] = [one for one in folders if not (one in self.left_out or is_hidden(one))]
-            links = [
-                one for one in folders if self.kind != STDLIB and Path(folder, one).is_symlink()
-            ]
             faults += [
                 f"{Path(folder, one)}: is a link to a folder; must be a file or a folder; "
                 "copy what it points to, or name that with --source"
-                for one in links
+                for one in folders
+                if self.kind != STDLIB and Path(folder, one).is_symlink()
             ]
             for one in names:
                 file = Path(folder, one)
@@ -102,10 +100,10 @@ class Source:
             try:
                 found[detect_format(file, self.format)] += 1
             except DatasetError as error:
-                faults.extend(error.args)
+                faults += error.args
         if faults:
             raise DatasetError(*first_faults(faults))
-        return dict(found)
+        return found
 
 
 def first_faults(faults: list[str]) -> list[str]:
@@ -121,27 +119,17 @@ def open_source(
 
     `suffixes` (with dots) select files of a folder; none selects every file.
     """
-    if source == STDLIB:
-        root = Path(sysconfig.get_path("stdlib"))
-        left_out = frozenset(_LEFT_OUT)
-        return Source(
-            kind=STDLIB,
-            root=root,
-            suffixes=(".py",),
-            left_out=left_out,
-            column=column,
-            format=TEXT,
-        )
-    root = Path(source)
+    is_stdlib = source == STDLIB
+    root = Path(sysconfig.get_path("stdlib") if is_stdlib else source)
     if not root.is_dir():
         raise DatasetError(
             f"--source: {source} is not a folder; must be {STDLIB}, a folder or s3://BUCKET/PREFIX"
         )
     return Source(
-        kind="folder",
+        kind=STDLIB if is_stdlib else "folder",
         root=root,
-        suffixes=suffixes,
-        left_out=frozenset({"__pycache__"}),
+        suffixes=(".py",) if is_stdlib else suffixes,
+        left_out=frozenset(_LEFT_OUT if is_stdlib else {"__pycache__"}),
         column=column,
-        format=format_,
+        format=TEXT if is_stdlib else format_,
     )

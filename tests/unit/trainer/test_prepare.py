@@ -38,6 +38,10 @@ def texts(tmp_path: Path) -> Path:
     return folder
 
 
+def prepared(texts: Path, out: Path) -> Path:
+    return prepare(open_source(str(texts), ()), out, SETTINGS)[0]
+
+
 def random_text(generator: random.Random, length: int) -> bytes:
     return bytes(generator.choices(range(32, 127), k=length))
 
@@ -62,13 +66,13 @@ def documents_in(tokens: list[int]) -> list[bytes]:
 def test_every_byte_of_every_file_is_there_once_and_documents_are_apart(
     texts: Path, tmp_path: Path
 ) -> None:
-    folder, _ = prepare(open_source(str(texts), ()), tmp_path / "out", SETTINGS)
+    folder = prepared(texts, tmp_path / "out")
     documents = documents_in(tokens_of(folder, "train")) + documents_in(tokens_of(folder, "eval"))
     assert sorted(documents) == sorted(file.read_bytes() for file in texts.iterdir())
 
 
 def test_the_index_describes_what_is_there(texts: Path, tmp_path: Path) -> None:
-    folder, _ = prepare(open_source(str(texts), ()), tmp_path / "out", SETTINGS)
+    folder = prepared(texts, tmp_path / "out")
     index = read_index(folder)
     assert folder.name == index.version == resolve_version(tmp_path / "out", "latest")
     assert verify_files(folder, index, hashes=True) == []
@@ -80,17 +84,17 @@ def test_the_index_describes_what_is_there(texts: Path, tmp_path: Path) -> None:
 
 
 def test_the_same_text_elsewhere_is_the_same_version(texts: Path, tmp_path: Path) -> None:
-    first, _ = prepare(open_source(str(texts), ()), tmp_path / "one", SETTINGS)
+    first = prepared(texts, tmp_path / "one")
     moved = texts.rename(tmp_path / "moved")
-    second, _ = prepare(open_source(str(moved), ()), tmp_path / "two", SETTINGS)
+    second = prepared(moved, tmp_path / "two")
     assert first.name == second.name
 
 
 def test_another_byte_is_another_version_and_the_old_one_stays(texts: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    first, _ = prepare(open_source(str(texts), ()), out, SETTINGS)
+    first = prepared(texts, out)
     (texts / "t00.txt").write_bytes(b"changed")
-    second, _ = prepare(open_source(str(texts), ()), out, SETTINGS)
+    second = prepared(texts, out)
     assert first.name != second.name == resolve_version(out, "latest")
     assert verify_files(first, read_index(first), hashes=True) == []
 
@@ -106,7 +110,7 @@ def test_again_is_a_no_op(texts: Path, tmp_path: Path) -> None:
 
 def test_a_damaged_version_is_made_anew(texts: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    folder, _ = prepare(open_source(str(texts), ()), out, SETTINGS)
+    folder = prepared(texts, out)
     (folder / "shard-train-00000.bin").write_bytes(b"oops")
     _, written = prepare(open_source(str(texts), ()), out, SETTINGS)
     assert written
@@ -116,7 +120,7 @@ def test_a_damaged_version_is_made_anew(texts: Path, tmp_path: Path) -> None:
 def test_copies_of_a_held_out_file_are_not_trained_on(texts: Path, tmp_path: Path) -> None:
     for file in list(texts.iterdir()):
         (texts / f"copy-of-{file.name}").write_bytes(file.read_bytes())
-    folder, _ = prepare(open_source(str(texts), ()), tmp_path / "out", SETTINGS)
+    folder = prepared(texts, tmp_path / "out")
     train = documents_in(tokens_of(folder, "train"))
     held_out = documents_in(tokens_of(folder, "eval"))
     assert not set(train) & set(held_out)
@@ -128,14 +132,14 @@ def test_a_document_longer_than_a_shard_is_cut_and_loses_nothing(tmp_path: Path)
     texts.mkdir()
     for number in range(12):
         (texts / f"{number}.txt").write_bytes(b"%d" % (10 + number) * 2500)
-    folder, _ = prepare(open_source(str(texts), ()), tmp_path / "out", SETTINGS)
+    folder = prepared(texts, tmp_path / "out")
     documents = documents_in(tokens_of(folder, "train")) + documents_in(tokens_of(folder, "eval"))
     assert sorted(documents) == [b"%d" % (10 + number) * 2500 for number in range(12)]
 
 
 @pytest.mark.parametrize("damage", ["missing", "short", "flipped"])
 def test_a_bad_shard_is_one_clear_line(damage: str, texts: Path, tmp_path: Path) -> None:
-    folder, _ = prepare(open_source(str(texts), ()), tmp_path / "out", SETTINGS)
+    folder = prepared(texts, tmp_path / "out")
     shard = folder / "shard-train-00000.bin"
     content = bytearray(shard.read_bytes())
     content[5] ^= 1
@@ -149,7 +153,7 @@ def test_a_bad_shard_is_one_clear_line(damage: str, texts: Path, tmp_path: Path)
 
 
 def test_an_edited_index_is_refused(texts: Path, tmp_path: Path) -> None:
-    folder, _ = prepare(open_source(str(texts), ()), tmp_path / "out", SETTINGS)
+    folder = prepared(texts, tmp_path / "out")
     file = folder / "index.json"
     values = json.loads(file.read_text())
     values["unigram_counts"][0] += 1

@@ -40,6 +40,11 @@ def texts(tmp_path: Path) -> Path:
     return folder
 
 
+def prepared(texts: Path, out: Path, tokenizer: str, column: str = "text") -> Path:
+    source = open_source(str(texts), (), column)
+    return prepare(source, out, SETTINGS, parse_tokenizer_choice(tokenizer, None))[0]
+
+
 def texts_in(folder: Path, index: Index) -> list[str]:
     """All documents, decoded by the dataset's own tokenizer, found by where they begin."""
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
@@ -55,12 +60,7 @@ def texts_in(folder: Path, index: Index) -> list[str]:
 
 
 def test_a_trained_tokenizer_gives_every_document_back(texts: Path, tmp_path: Path) -> None:
-    folder, _ = prepare(
-        open_source(str(texts), ()),
-        tmp_path / "out",
-        SETTINGS,
-        parse_tokenizer_choice("train:300", None),
-    )
+    folder = prepared(texts, tmp_path / "out", "train:300")
     index = read_index(folder)
     assert (index.vocab_size, index.dtype, index.tokenizer["kind"]) == (300, "<u2", "tokenizers")
     assert verify_files(folder, index, hashes=True) == []
@@ -69,40 +69,19 @@ def test_a_trained_tokenizer_gives_every_document_back(texts: Path, tmp_path: Pa
 
 
 def test_training_again_gives_the_same_tokenizer_and_version(texts: Path, tmp_path: Path) -> None:
-    made = [
-        prepare(
-            open_source(str(texts), ()),
-            tmp_path / out,
-            SETTINGS,
-            parse_tokenizer_choice("train:400", None),
-        )[0]
-        for out in ("one", "two")
-    ]
-    assert made[0].name == made[1].name
-    _, written = prepare(
-        open_source(str(texts), ()),
-        tmp_path / "one",
-        SETTINGS,
-        parse_tokenizer_choice("train:400", None),
-    )
-    assert not written
+    first = prepared(texts, tmp_path / "one", "train:400")
+    assert prepared(texts, tmp_path / "two", "train:400").name == first.name
+    index = first / "index.json"
+    written = index.stat().st_mtime_ns
+    assert prepared(texts, tmp_path / "one", "train:400") == first
+    assert index.stat().st_mtime_ns == written
 
 
 def test_a_tokenizer_of_ones_own_is_kept_with_the_dataset(texts: Path, tmp_path: Path) -> None:
-    trained, _ = prepare(
-        open_source(str(texts), ()),
-        tmp_path / "a",
-        SETTINGS,
-        parse_tokenizer_choice("train:300", None),
-    )
+    trained = prepared(texts, tmp_path / "a", "train:300")
     file = tmp_path / "mine.json"
     file.write_bytes((trained / "tokenizer.json").read_bytes())
-    folder, _ = prepare(
-        open_source(str(texts), ()),
-        tmp_path / "b",
-        SETTINGS,
-        parse_tokenizer_choice(str(file), None),
-    )
+    folder = prepared(texts, tmp_path / "b", str(file))
     assert (folder / "tokenizer.json").read_bytes() == file.read_bytes()
     assert [s.sha256 for s in read_index(folder).shards] == [
         s.sha256 for s in read_index(trained).shards
@@ -131,12 +110,7 @@ def test_large_vocabularies_take_four_bytes(count: int, dtype: str) -> None:
 def test_text_that_spells_the_boundary_does_not_end_a_document(texts: Path, tmp_path: Path) -> None:
     spelled = "before <|endoftext|> after"
     (texts / "spelled.txt").write_text(spelled)
-    folder, _ = prepare(
-        open_source(str(texts), ()),
-        tmp_path / "out",
-        SETTINGS,
-        parse_tokenizer_choice("train:300", None),
-    )
+    folder = prepared(texts, tmp_path / "out", "train:300")
     assert spelled in texts_in(folder, read_index(folder))
 
 
@@ -175,12 +149,7 @@ def test_each_row_of_a_parquet_file_is_a_document(texts: Path, tmp_path: Path) -
         some: list[str | None] = [*contents[part::2], "", None, contents[0]]  # none of these counts
         table = pa.table({"id": list(range(len(some))), "body": some})
         parquet.write_table(table, rows / f"{part}.parquet", row_group_size=7)
-    folder, _ = prepare(
-        open_source(str(rows), (), "body"),
-        tmp_path / "out",
-        SETTINGS,
-        parse_tokenizer_choice("train:300", None),
-    )
+    folder = prepared(rows, tmp_path / "out", "train:300", "body")
     assert sorted(texts_in(folder, read_index(folder))) == sorted(contents)
 
 
