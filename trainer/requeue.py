@@ -11,7 +11,6 @@ It needs no memory: an annotation marks the Workloads that it has deactivated, s
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import signal
@@ -21,10 +20,9 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any, Final
 
 JOB_KINDS: Final = ("mpijob",)
@@ -60,17 +58,18 @@ class Api:
     """The API server. The token is read again for each request, because the kubelet renews it."""
 
     server: str
-    ca: Path
-    token: Path | None = None
-    pair: tuple[Path, Path] | None = None
-    """A client's certificate and key, in place of a token."""
-    tls: ssl.SSLContext = field(init=False)
+    token: Path
+    tls: ssl.SSLContext | None
 
-    def __post_init__(self) -> None:
-        tls = ssl.create_default_context(cafile=str(self.ca))
-        if self.pair:
-            tls.load_cert_chain(*self.pair)
-        object.__setattr__(self, "tls", tls)
+    @classmethod
+    def of_pod(cls) -> Api:
+        """Return the one of this pod's service account."""
+        host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
+        return cls(
+            server=f"https://{f'[{host}]' if ':' in host else host}:{port}",
+            token=_ACCOUNT / "token",
+            tls=ssl.create_default_context(cafile=str(_ACCOUNT / "ca.crt")),
+        )
 
     def items(self, path: str, **query: str) -> list[Json]:
         """List the objects of a path. Raises OSError."""
@@ -94,9 +93,8 @@ class Api:
         return True
 
     def _send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Json:
-        headers = {"Accept": "application/json"}
-        if self.token:
-            headers["Authorization"] = f"Bearer {self.token.read_text(encoding='ascii').strip()}"
+        token = self.token.read_text(encoding="ascii").strip()
+        headers = {"Accept": "application/json", "Authorization": f"Bearer {token}"}
         if body is not None:
             headers["Content-Type"] = "application/merge-patch+json"
         data = None if body is None else json.dumps(body).encode()
@@ -117,20 +115,19 @@ def stranded(
     """
     known = set(nodes)
     unhealthy = {_key(one): _unhealthy_nodes(one) for one in workloads}
-    found = {}
+    found: dict[tuple[str, str], str] = {}
     for pod in pods:
-        meta, spec = pod["metadata"], pod["spec"]
+        meta, ended = pod["metadata"], _was_ended(pod)
         workload = (meta.get("annotations") or {}).get(WORKLOAD_OF)
-        if not workload or not (_waits(pod) or _was_ended(pod)) or meta.get("deletionTimestamp"):
+        if not workload or not (ended or _waits(pod)) or meta.get("deletionTimestamp"):
             continue
         key = (meta["namespace"], workload)
-        pinned = [(spec.get("nodeSelector") or {}).get(HOST)]
-        gone = [node for node in pinned if node] or (
-            unhealthy.get(key, []) if _is_gated(pod) else []
-        )
-        for node in gone:
-            if node not in known or _was_ended(pod):
-                found[key] = node
+        if pinned := (pod["spec"].get("nodeSelector") or {}).get(HOST):
+            gone = [pinned]
+        else:
+            gone = unhealthy.get(key, []) if _is_gated(pod) else []
+        if lost := [node for node in gone if ended or node not in known]:
+            found[key] = lost[-1]
     return found
 
 
@@ -163,11 +160,6 @@ def _was_ended(pod: Json) -> bool:
     return status.get("phase") == "Failed" and ENDED in kinds and not of_job
 
 
-def released(workload: Json) -> bool:
-    """Return whether an evicted Workload holds no nodes any more, so that it may be queued again. Pure."""
-    return not (workload.get("status") or {}).get("admission")
-
-
 class Requeue:
     """Looks at the cluster again and again."""
 
@@ -193,12 +185,14 @@ class Requeue:
                 _report(f"{namespace}/{name}: its node {node} is gone; evicting it")
 
     def _activate(self) -> None:
-        """Queue the marked Workloads again that have left their nodes."""
-        marked = [one for one in self._api.items(_WORKLOADS) if _is_marked(one)]
+        """Queue the marked Workloads again that hold no nodes any more."""
+        workloads = self._api.items(_WORKLOADS)
+        marked = [one for one in workloads if MARK in (one["metadata"].get("annotations") or {})]
         self._marked = bool(marked)
         for workload in marked:
             namespace, name = _key(workload)
-            if released(workload) and self._set(namespace, name, active=True):
+            holds_nodes = (workload.get("status") or {}).get("admission")
+            if not holds_nodes and self._set(namespace, name, active=True):
                 _report(f"{namespace}/{name}: queued again")
 
     def _set(self, namespace: str, name: str, *, active: bool) -> bool:
@@ -206,10 +200,6 @@ class Requeue:
         mark = {"annotations": {MARK: None if active else "true"}}
         path = f"/apis/{KUEUE_API}/namespaces/{namespace}/workloads/{name}"
         return self._api.patch(path, {"metadata": mark, "spec": {"active": active}})
-
-
-def _is_marked(workload: Json) -> bool:
-    return MARK in (workload["metadata"].get("annotations") or {})
 
 
 def run(requeue: Requeue, *, give_up_s: float = GIVE_UP_S, poll_s: float = POLL_S) -> int:
@@ -226,41 +216,16 @@ def run(requeue: Requeue, *, give_up_s: float = GIVE_UP_S, poll_s: float = POLL_
         time.sleep(poll_s)
 
 
-def api_of(options: argparse.Namespace) -> Api:
-    """Return the API server of the arguments; by default that of the pod's service account."""
-    server = options.server
-    if not server:
-        host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
-        server = f"https://{f'[{host}]' if ':' in host else host}:{port}"
-    if options.certificate:
-        return Api(server=server, ca=options.ca, pair=(options.certificate, options.key))
-    return Api(server=server, ca=options.ca, token=options.token)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m trainer.requeue")
-    parser.add_argument("--server", metavar="URL", help="default: that of the pod")
-    parser.add_argument("--ca", type=Path, default=_ACCOUNT / "ca.crt", metavar="FILE")
-    parser.add_argument("--token", type=Path, default=_ACCOUNT / "token", metavar="FILE")
-    parser.add_argument("--certificate", type=Path, metavar="FILE", help="in place of a token")
-    parser.add_argument("--key", type=Path, metavar="FILE")
-    return parser
-
-
-def _stop(_number: int, _frame: FrameType | None) -> None:
-    sys.exit(0)
-
-
 def _report(text: str) -> None:
     print(f"requeue: {text}", flush=True)
 
 
-def main(argv: Sequence[str]) -> int:
+def main() -> int:
     """Run until SIGTERM."""
-    signal.signal(signal.SIGTERM, _stop)
-    signal.signal(signal.SIGINT, _stop)
-    return run(Requeue(api_of(_parser().parse_args(argv))))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit(0))
+    return run(Requeue(Api.of_pod()))
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

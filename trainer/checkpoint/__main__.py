@@ -27,17 +27,13 @@ def main() -> int:
     arguments = _parse()
     try:
         store, steps = find_checkpoints(arguments.dir)
-    except (BadLocation, OSError) as error:
-        print(f"{arguments.dir}: {error}", file=sys.stderr)
-        return _NOTHING
-    if not steps:
-        print(f"{arguments.dir}: no checkpoints found; name a run directory", file=sys.stderr)
-        return _NOTHING
-    try:
-        return _run(arguments, store, steps)
-    except UnknownFormat as error:
-        print(f"{arguments.dir}: {error}", file=sys.stderr)
-        return _NOTHING
+        if steps:
+            return _run(arguments, store, steps)
+        problem = "no checkpoints found; name a run directory"
+    except (BadLocation, OSError, UnknownFormat) as error:
+        problem = str(error)
+    print(f"{arguments.dir}: {problem}", file=sys.stderr)
+    return _NOTHING
 
 
 def _run(arguments: argparse.Namespace, store: CheckpointStore, steps: list[int]) -> int:
@@ -45,9 +41,13 @@ def _run(arguments: argparse.Namespace, store: CheckpointStore, steps: list[int]
         return _list(store, steps, store.last_known_good())
     if arguments.command == "verify":
         return _verify(store, steps)
-    if arguments.command == "explain":
-        return _explain(store, steps[-1], as_json=arguments.json)
-    return _copy(arguments.command, store, steps[-1], arguments.out)
+    try:
+        if arguments.command == "explain":
+            return _explain(store, steps[-1], as_json=arguments.json)
+        return _copy(arguments.command, store, steps[-1], arguments.out)
+    except CorruptCheckpoint as error:
+        print(f"{folder_name(steps[-1])}: corrupt: {error}", file=sys.stderr)
+        return _CORRUPT
 
 
 def _copy(command: str, store: CheckpointStore, step: int, out: Path) -> int:
@@ -59,18 +59,15 @@ def _copy(command: str, store: CheckpointStore, step: int, out: Path) -> int:
         if command == "export":
             export_model(store, step, out)
             print(f"{folder_name(step)}: model written to {out}")
-        else:
-            done = run_drill(store, step, out)
-            print(
-                f"{folder_name(step)}: {done.tensors} tensors, {done.bytes / 1e6:.1f} MB restored "
-                f"to {out} in {time.monotonic() - begun:.1f} s, all hashes match"
-            )
-    except CorruptCheckpoint as error:
-        print(f"{folder_name(step)}: corrupt: {error}", file=sys.stderr)
-        return _CORRUPT
+            return _FOUND
+        done = run_drill(store, step, out)
     except (RestoreError, OSError) as error:
         print(f"{folder_name(step)}: {error}", file=sys.stderr)
         return _NOTHING
+    print(
+        f"{folder_name(step)}: {done.tensors} tensors, {done.bytes / 1e6:.1f} MB restored "
+        f"to {out} in {time.monotonic() - begun:.1f} s, all hashes match"
+    )
     return _FOUND
 
 
@@ -109,11 +106,7 @@ def _verify(store: CheckpointStore, steps: list[int]) -> int:
 
 
 def _explain(store: CheckpointStore, step: int, *, as_json: bool) -> int:
-    try:
-        manifest = store.manifest(step)
-    except CorruptCheckpoint as error:
-        print(f"{folder_name(step)}: corrupt: {error}", file=sys.stderr)
-        return _CORRUPT
+    manifest = store.manifest(step)
     if as_json:
         print(manifest.to_json(), end="")
         return _FOUND

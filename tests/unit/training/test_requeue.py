@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import ssl
 import threading
 import urllib.parse
 from collections.abc import Iterator
@@ -167,10 +166,9 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture
-def looking(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> requeue.Requeue:
-    monkeypatch.setattr(ssl, "create_default_context", lambda **_: None)
+def looking(server: Server, tmp_path: Path) -> requeue.Requeue:
     (tmp_path / "token").write_text("secret\n")
-    api = requeue.Api(server=server.url, ca=tmp_path / "ca", token=tmp_path / "token")
+    api = requeue.Api(server=server.url, token=tmp_path / "token", tls=None)
     return requeue.Requeue(api)
 
 
