@@ -8,7 +8,6 @@ Source: https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -42,11 +41,6 @@ def measure_all_reduce(world: World) -> list[Measurement]:
     return [_one(world, mib) for mib in SIZES_MIB[world.device.type]]
 
 
-def best_gbps(measured: Sequence[Measurement]) -> float:
-    """Return the highest bandwidth of all sizes."""
-    return max(one.gbps for one in measured)
-
-
 def _one(world: World, mib: int) -> Measurement:
     elements = mib * MIB // 4
     wrong = _wrong(world, elements)
@@ -59,7 +53,9 @@ def _one(world: World, mib: int) -> Measurement:
     for _ in range(_TIMED):
         dist.all_reduce(work_E)
     _finish(world)
-    seconds = _slowest(time.perf_counter() - begun) / _TIMED
+    longest = torch.tensor([time.perf_counter() - begun], dtype=torch.float64)
+    dist.all_reduce(longest, op=dist.ReduceOp.MAX)
+    seconds = float(longest.item()) / _TIMED
     return Measurement(
         mib=mib, gbps=bus_gbps(mib * MIB, world.size, seconds), wrong=int(world.sum([wrong])[0])
     )
@@ -82,9 +78,3 @@ def _wrong(world: World, elements: int) -> float:
 def _finish(world: World) -> None:
     if world.device.type == "cuda":
         torch.cuda.synchronize(world.device)
-
-
-def _slowest(seconds: float) -> float:
-    longest = torch.tensor([seconds], dtype=torch.float64)
-    dist.all_reduce(longest, op=dist.ReduceOp.MAX)
-    return float(longest.item())

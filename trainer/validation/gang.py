@@ -15,10 +15,9 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
 from typing import IO, Any, Final, NoReturn
 
 from trainer.validation import host, transport
@@ -191,8 +190,14 @@ def _launch(gang: Gang, command: list[str], results: Path) -> LaunchResult:
     )
     lines: collections.deque[str] = collections.deque(maxlen=_LAST_LINES)
     ended, children = LaunchResult(code=1), list[subprocess.Popen[str]]()
+
+    def stop(*_: object) -> None:
+        ended.interrupted = True
+        for child in children:
+            child.terminate()
+
     # Before there is a child: as PID 1 of a container this process ignores SIGTERM by default.
-    before = signal.signal(signal.SIGTERM, _passing_on(children, ended))
+    before = signal.signal(signal.SIGTERM, stop)
     try:
         child = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
         children.append(child)
@@ -221,17 +226,6 @@ def _wait(child: subprocess.Popen[str], patience_s: float, ended: LaunchResult) 
         except subprocess.TimeoutExpired:
             child.kill()
             child.wait()
-
-
-def _passing_on(
-    children: list[subprocess.Popen[str]], ended: LaunchResult
-) -> Callable[[int, FrameType | None], None]:
-    def handler(_number: int, _frame: FrameType | None) -> None:
-        ended.interrupted = True
-        for child in children:
-            child.terminate()
-
-    return handler
 
 
 def _echo(stream: IO[str], kept: collections.deque[str]) -> None:

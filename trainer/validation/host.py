@@ -46,23 +46,17 @@ def interfaces() -> list[Interface]:
     found = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for _, name in socket.if_nameindex():
+            asked = struct.pack("16s24x", name.encode()[:15])
             with contextlib.suppress(OSError):
-                address, mask = (_ipv4(probe, name, ask) for ask in (_GET_ADDRESS, _GET_MASK))
-                network = ipaddress.ip_interface(f"{address}/{mask}").with_prefixlen
-                found.append(Interface(name=name, network=network, mtu=_mtu(probe, name)))
+                address, mask, mtu = (
+                    fcntl.ioctl(probe.fileno(), request, asked)
+                    for request in (_GET_ADDRESS, _GET_MASK, _GET_MTU)
+                )
+                pair = f"{socket.inet_ntoa(address[20:24])}/{socket.inet_ntoa(mask[20:24])}"
+                network = ipaddress.ip_interface(pair).with_prefixlen
+                [size] = struct.unpack_from("i", mtu, 16)
+                found.append(Interface(name=name, network=network, mtu=size))
     return found
-
-
-def _ask(probe: socket.socket, name: str, request: int) -> bytes:
-    return fcntl.ioctl(probe.fileno(), request, struct.pack("16s24x", name.encode()[:15]))
-
-
-def _ipv4(probe: socket.socket, name: str, request: int) -> str:
-    return socket.inet_ntoa(_ask(probe, name, request)[20:24])
-
-
-def _mtu(probe: socket.socket, name: str) -> int:
-    return int(struct.unpack_from("i", _ask(probe, name, _GET_MTU), 16)[0])
 
 
 def match_interfaces(pattern: str, known: Sequence[Interface]) -> list[Interface]:

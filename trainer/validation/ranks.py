@@ -59,7 +59,7 @@ def _collective(world: World, _: TrainerConfig, expected: Expected) -> Found:
     ranks, own = _facts(world)
     wrong = consistency.first_finding(ranks, expected)
     measured = bandwidth.measure_all_reduce(world)
-    best = bandwidth.best_gbps(measured)
+    best = max(one.gbps for one in measured)
     used = _of_all(world, {"node": own["node"], "transport": transport.used_here()})
     wrong = wrong or consistency.transport_finding(used, expected.transport)
     facts = own | {
@@ -69,26 +69,18 @@ def _collective(world: World, _: TrainerConfig, expected: Expected) -> Found:
     }
     errors = sum(one.wrong for one in measured)
     if errors:
-        return _sums_are_wrong(errors), facts
-    if wrong is None and expected.gbps is not None and best < expected.gbps:
-        wrong = _too_slow(best, expected.gbps, own)
+        wrong = Finding(
+            cause=f"an all-reduce gave {errors} wrong sums",
+            remedy="take the nodes out one by one until it is right, and replace the one that was wrong",
+        )
+    elif wrong is None and expected.gbps is not None and best < expected.gbps:
+        wrong = Finding(
+            cause=f"bus bandwidth is {best:.2f} GB/s over {own['interface'] or 'its network'}; "
+            f"{expected.gbps:g} is wanted",
+            remedy="see with NCCL_DEBUG=INFO which transport is used, and where the nodes are: rack, zone, "
+            "placement group",
+        )
     return wrong, facts
-
-
-def _sums_are_wrong(errors: int) -> Finding:
-    return Finding(
-        cause=f"an all-reduce gave {errors} wrong sums",
-        remedy="take the nodes out one by one until it is right, and replace the one that was wrong",
-    )
-
-
-def _too_slow(best: float, wanted: float, own: Mapping[str, Any]) -> Finding:
-    return Finding(
-        cause=f"bus bandwidth is {best:.2f} GB/s over {own['interface'] or 'its network'}; "
-        f"{wanted:g} is wanted",
-        remedy="see with NCCL_DEBUG=INFO which transport is used, and where the nodes are: rack, zone, "
-        "placement group",
-    )
 
 
 def _training(world: World, config: TrainerConfig, expected: Expected) -> Found:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from trainer.validation import consistency, host
 from trainer.validation.consistency import Expected
@@ -25,11 +24,10 @@ _RUNTIME_REMEDY: Final = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Gpu:
-    """A GPU as reported by nvidia-smi."""
+class Gpu(NamedTuple):
+    """A GPU as reported by nvidia-smi, see _ASKED."""
 
-    index: str
+    number: str
     name: str
     driver: str
     uuid: str
@@ -48,16 +46,13 @@ def run_smoke(processes: int, device: str, expected: Expected) -> Verdict:
             finding, more = _compute(processes, device, expected, facts)
             facts |= more
     except _HardwareError as broken:
-        finding = broken.finding
+        cause, remedy = broken.args
+        finding = Finding(cause=cause, remedy=remedy)
     return Verdict(validation="smoke", finding=finding, facts=facts)
 
 
 class _HardwareError(Exception):
-    """The hardware check cannot run."""
-
-    def __init__(self, cause: str, remedy: str) -> None:
-        super().__init__(cause)
-        self.finding = Finding(cause=cause, remedy=remedy)
+    """The hardware check cannot run: cause and remedy."""
 
 
 def _nvidia_smi() -> list[Gpu]:
@@ -84,8 +79,7 @@ def parse_nvidia_smi(text: str) -> Iterator[Gpu]:
     for line in text.splitlines():
         fields = [part.strip() for part in line.split(",")]
         if len(fields) == len(_ASKED):
-            index, name, driver, uuid, ecc = fields
-            yield Gpu(index=index, name=name, driver=driver, uuid=uuid, ecc_errors=ecc)
+            yield Gpu(*fields)
 
 
 def check_driver(gpus: list[Gpu], wanted: int) -> Finding | None:
@@ -97,7 +91,7 @@ def check_driver(gpus: list[Gpu], wanted: int) -> Finding | None:
         )
     bad = [g for g in gpus if g.ecc_errors.isdecimal() and int(g.ecc_errors)]
     if bad:
-        each = ", ".join(f"GPU {g.index} ({g.uuid}): {g.ecc_errors}" for g in bad)
+        each = ", ".join(f"GPU {g.number} ({g.uuid}): {g.ecc_errors}" for g in bad)
         return Finding(
             cause=f"uncorrectable ECC errors: {each}",
             remedy="drain the node and reset its GPUs; replace it if they come back",
@@ -119,10 +113,9 @@ def _compute(
             f"nvidia-smi shows {processes}",
             "use an image whose CUDA the node's driver supports",
         )
-    count = processes if device == "cuda" else 1
-    places = [
-        torch.device(device, n) if device == "cuda" else torch.device(device) for n in range(count)
-    ]
+    places = [torch.device(device)]
+    if device == "cuda":
+        places = [torch.device(device, number) for number in range(processes)]
     told = [known | devices.device_facts(place) for place in places]
     facts = told[0] | {"driver": told[0]["driver"] or known["driver"]}
     try:
