@@ -157,21 +157,30 @@ def test_content_that_is_not_what_the_hub_names_is_not_published(
     assert fetch(tmp_path / "tiny")
 
 
-def test_a_gated_model_is_not_blamed_on_the_token(
-    hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("gated", "asked_for", "sent", "commit", "said"),
+    [
+        (True, "", "hf_secret", COMMIT, "the model is gated: accept its terms"),
+        (False, "hf_secret", "", COMMIT, "HF_TOKEN is not set: add its team secret"),
+        (False, "", "", "0" * 40, "the model has no commit 0000"),
+    ],
+)
+def test_a_refusal_is_one_line_with_its_cause_and_without_the_token(
+    hub: HubServer,
+    monkeypatch: pytest.MonkeyPatch,
+    gated: bool,
+    asked_for: str,
+    sent: str,
+    commit: str,
+    said: str,
 ) -> None:
-    hub.gated = True
-    monkeypatch.setenv("HF_TOKEN", "hf_secret")
-    with pytest.raises(WeightsError, match="the model is gated: accept its terms") as caught:
-        fetch(tmp_path / "tiny")
-    assert "hf_secret" not in str(caught.value)
-    assert "not set" not in str(caught.value)
-
-
-def test_a_private_model_without_a_token_names_the_variable(hub: HubServer, tmp_path: Path) -> None:
-    hub.token = "hf_secret"
-    with pytest.raises(WeightsError, match="HF_TOKEN is not set: add its team secret"):
-        fetch(tmp_path / "tiny")
+    hub.gated, hub.token = gated, asked_for
+    monkeypatch.setenv("HF_TOKEN", sent)
+    with pytest.raises(WeightsError, match=said) as caught:
+        hub_of(commit).files()
+    text = str(caught.value)
+    assert len(text.splitlines()) == 1 and "hf_secret" not in text
+    assert ("is not set" in text) == bool(asked_for)
 
 
 ANSWERS: dict[str, Any] = {
@@ -272,11 +281,6 @@ def test_the_command_reports_success_and_a_missing_model(
     failed = json.loads(state.read_text())
     assert (failed["state"], "HTTP 404" in failed["text"]) == ("failed", True)
     assert "Traceback" not in capsys.readouterr().err
-
-
-def test_a_commit_that_the_hub_does_not_have_is_named(hub: HubServer) -> None:
-    with pytest.raises(WeightsError, match="the model has no commit 0000"):
-        hub_of("0" * 40).files()
 
 
 def test_too_little_space_is_reported_before_a_download(
