@@ -26,7 +26,7 @@ _REVISION: Final = 1
 """Incremented when the Job changes, so that an update creates another one."""
 _PATH: Final = "config: model.path"
 _RESOURCES: Final = PreparationResources(cpu="1", memory="1Gi")
-"""One connection at a time, and the hashes of what it brings."""
+"""Up to four connections at a time, and the hashes of what they bring."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -41,11 +42,19 @@ def run_reported(
 
     0 done, 78 after one of the errors `final`, 1 after others that may pass, 130 when interrupted.
     """
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    stopped = threading.Event()
+
+    def stop(*_: object) -> None:
+        stopped.set()
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, stop)
     reporter = ProgressReporter()
     state = StateReporter(arguments.state, arguments.attempts)
 
     def progress(what: str, done: int, total: int = 0, /) -> None:
+        if stopped.is_set():  # in a thread that the interrupted one waits for
+            raise KeyboardInterrupt
         reporter(what, done, total)
         state.progress(what, done, total)
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import os
+import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -128,6 +132,38 @@ def test_another_process_fetches_what_a_killed_one_has_not(hub: HubServer, tmp_p
     assert hub.paths("config.json") == []
     assert len(hub.paths("model.safetensors")) == 1
     assert names(tmp_path / "tiny") == FETCHED
+
+
+def test_sigterm_ends_a_download_and_is_no_attempt(
+    hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 1000)
+    over, sent = threading.Event(), []
+
+    def slow(handler: Handler, content: bytes) -> bool:
+        handler.send_response(200)
+        handler.send_header("Content-Length", str(len(content)))
+        handler.end_headers()
+        os.kill(os.getpid(), signal.SIGTERM)
+        with contextlib.suppress(OSError):  # the reader has left
+            for start in range(0, len(content) - 1000, 1000):
+                sent.append(handler.wfile.write(content[start : start + 1000]))
+                over.wait(0.02)
+        handler.close_connection = True
+        return True
+
+    hub.answer["model.safetensors"] = slow
+    state, before = tmp_path / "state.json", signal.getsignal(signal.SIGTERM)
+    words = ["weights", "--out", str(tmp_path / "tiny"), "--state", str(state)]
+    monkeypatch.setattr("sys.argv", [*words, "--source", SOURCE])
+    try:
+        assert main() == 130
+    finally:
+        over.set()
+        signal.signal(signal.SIGTERM, before)
+    found = json.loads(state.read_text())
+    assert (found["state"], found["text"], found["attempt"]) == ("running", "interrupted", 0)
+    assert sum(sent) < len(WEIGHTS) // 2, "it waited for the end of the download"
 
 
 def test_progress_counts_bytes(hub: HubServer, tmp_path: Path) -> None:
