@@ -17,7 +17,6 @@ from itertools import pairwise
 from typing import Final, TypeVar
 
 from ops.ledger.model import (
-    FAULTS,
     Account,
     Amount,
     Book,
@@ -111,12 +110,12 @@ def _divide(
         for one in held:
             share = max(one.share, 0.0) * scale
             if broken:
-                _book(book, node, Bucket.FAULTY, share * (b - a), one, 0, broken[0].cause)
+                _book(book, node, Bucket.STARTING, share * (b - a), one, 0, broken[0].cause)
             else:
                 runs.book(book, node, one, a, b, share, until)
         left = 1.0 - min(total, 1.0)
         if left > _PART and broken:
-            _book(book, node, Bucket.FAULTY, left * (b - a), None, 0, broken[0].cause)
+            _book(book, node, Bucket.IDLE, left * (b - a), None, 0, broken[0].cause)
         elif left > _PART:
             yield _Unused(a, b, left, node)
 
@@ -155,14 +154,11 @@ def with_replays(phases: Sequence[Phase]) -> list[Phase]:
         lost = min(max(lost, 0), phase.steps)
         if lost:
             share = lost / phase.steps
-            work = phase.seconds.get(Bucket.PRODUCTIVE, 0.0)
-            moved = {
-                Bucket.PRODUCTIVE.value: work * (1 - share),
-                Bucket.REPLAYED.value: phase.seconds.get(Bucket.REPLAYED, 0.0) + work * share,
-            }
+            replayed, save = (phase.seconds.get(b, 0.0) for b in (Bucket.REPLAYED, Bucket.SAVE))
+            again = max(0.0, phase.end - phase.start - replayed - save) * share
             phase = replace(
                 phase,
-                seconds={**phase.seconds, **moved},
+                seconds={Bucket.SAVE.value: save, Bucket.REPLAYED.value: replayed + again},
                 steps=phase.steps - lost,
                 tokens=phase.tokens * (1 - share),
             )
@@ -236,23 +232,21 @@ class _Runs:
         """Return the bucket of a time without steps between two phases on the same node."""
         if after is not None:
             same = before is not None and before.attempt == after.attempt
-            return Bucket.OTHER if same else Bucket.STARTING
-        faulty = before is not None and before.ended in FAULTS
-        return Bucket.FAULTY if faulty else Bucket.ENDING
+            return Bucket.PRODUCTIVE if same else Bucket.STARTING
+        return Bucket.SAVE
 
     @staticmethod
     def _steps(book: Book, node: Node, hold: Hold, phase: Phase, seconds: float) -> None:
         """Book a part of a phase in the proportions of the whole."""
         length = phase.end - phase.start
-        known = {bucket: max(0.0, s) for bucket, s in phase.seconds.items()}
+        known = {b: max(0.0, phase.seconds.get(b, 0.0)) for b in (Bucket.REPLAYED, Bucket.SAVE)}
         named = math.fsum(known.values())
+        known[Bucket.PRODUCTIVE] = max(0.0, length - named)
         scale = seconds / max(length, named)
         for bucket, part in known.items():
-            cause = phase.ended if bucket == Bucket.REPLAYED else ""
-            _book(book, node, Bucket(bucket), part * scale, hold, phase.attempt, cause)
-        if named < length:
-            rest = (length - named) * scale
-            _book(book, node, Bucket.OTHER, rest, hold, phase.attempt)
+            if part > 0:
+                cause = phase.ended if bucket is Bucket.REPLAYED else ""
+                _book(book, node, bucket, part * scale, hold, phase.attempt, cause)
 
 
 def _why(gap: Bucket, before: Phase | None, after: Phase | None) -> tuple[int, str]:
@@ -261,7 +255,11 @@ def _why(gap: Bucket, before: Phase | None, after: Phase | None) -> tuple[int, s
         attempt = after.attempt if after else before.attempt + 1 if before else 1
         ended = before.ended if before else ""
         return attempt, ended if before and ended != Cause.DONE else ""
-    return (before.attempt, before.ended if gap is not Bucket.OTHER else "") if before else (0, "")
+    return (
+        (before.attempt, before.ended if gap is not Bucket.PRODUCTIVE else "")
+        if before
+        else (0, "")
+    )
 
 
 def _book_unused(found: Sequence[_Unused], waits: Sequence[Wait], until: float, book: Book) -> None:

@@ -21,9 +21,9 @@ from ops import metrics, names
 from ops.cluster import Cluster, ClusterError
 from ops.collect import NoSuchRunError
 from ops.commands import Group, add_prometheus, printer
-from ops.ledger import clock, observe, report, run_files, stack_cost
+from ops.ledger import clock, observe, report, stack_cost
 from ops.ledger.accounting import account
-from ops.ledger.model import Book, Fact, Hold, Node, Phase, Wait
+from ops.ledger.model import Book, Fact, Hold, Node, Wait
 from ops.ledger.record import Record
 from ops.names import Named
 from ops.objects import label
@@ -40,14 +40,10 @@ def add_to_run(commands: Group) -> None:
         "show where a run's node-hours and money went",
         [
             "run cost hello",
-            "run cost hello --run-dir runs/hello   # exact, from the run's own files",
             "run cost hello --record ledger --json",
         ],
     )
     cost.add_argument("run_name", metavar="RUN", help="run id, or run name for its newest run")
-    cost.add_argument(
-        "--run-dir", type=Path, metavar="FOLDER", help="folder with the run's metrics.jsonl"
-    )
     cost.add_argument("--json", action="store_true", help="print one JSON object")
     add_record(cost)
     add_prometheus(cost)
@@ -116,13 +112,12 @@ def add_group(commands: Group) -> None:
         "report a month by team, pool and bucket",
         [
             "cost report --record ledger --month 2026-11",
-            "cost report --month 2026-11 --csv november.csv --png november.png",
+            "cost report --month 2026-11 --csv november.csv",
         ],
     )
     monthly.add_argument("--month", type=_month, metavar="YYYY-MM", help="default the current one")
     monthly.add_argument("--by", choices=sorted(_KEYS), default="team", help="default %(default)s")
     monthly.add_argument("--csv", type=Path, metavar="FILE", help="write one row per account")
-    monthly.add_argument("--png", type=Path, metavar="FILE", help="write a picture")
     monthly.add_argument("--json", action="store_true", help="print the rows as JSON")
     add_record(monthly)
 
@@ -205,7 +200,7 @@ def _report(args: argparse.Namespace, console: Console) -> int:
     try:
         facts = required(args.record).read()
         book = account(facts, since, min(until, max(now, since)))
-        _write_files(args, book, f"{first:%Y-%m}")
+        _write_csv(args.csv, book)
     except ClusterError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -221,16 +216,12 @@ def _report(args: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def _write_files(args: argparse.Namespace, book: Book, month: str) -> None:
+def _write_csv(file: Path | None, book: Book) -> None:
     try:
-        if args.csv:
-            args.csv.write_text(report.to_csv(book), encoding="utf-8")
-        if args.png:
-            whole = report.total(book)
-            title = f"{month}: {report.money(whole)} USD, {report.hours(whole.seconds)} node-hours"
-            report.draw(book, title, args.png)
-    except (OSError, ValueError) as error:
-        raise ClusterError(f"{args.png or args.csv}: not written: {error}") from None
+        if file:
+            file.write_text(report.to_csv(book), encoding="utf-8")
+    except OSError as error:
+        raise ClusterError(f"{file}: not written: {error}") from None
 
 
 def _run_cost(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
@@ -241,9 +232,6 @@ def _run_cost(args: argparse.Namespace, cluster: Cluster, console: Console) -> i
     facts = list(merged.values())
     of_team = [f for f in facts if args.team in (None, getattr(f, "team", None))]
     run = _find(args.run_name, of_team, sight)
-    if args.run_dir:
-        facts = [f for f in facts if not (isinstance(f, Phase) and f.run == run)]
-        facts += run_files.read_phases(args.run_dir, run)
     since = min((f.start for f in facts if isinstance(f, Node)), default=now)
     book = report.of_run(account(facts, since, now), run)
     steps, tokens = report.useful(facts, run)

@@ -16,25 +16,17 @@ class Bucket(StrEnum):
     """What a node's time was spent on. Each node-second is in exactly one."""
 
     PRODUCTIVE = "productive"
-    """Steps that count."""
+    """Between the first and the last step, but for the two below."""
     REPLAYED = "replayed"
     """Steps that were done again, because no checkpoint had them."""
-    COLLECTIVES = "collectives"
-    """Steps waiting for other ranks, where it is known; otherwise part of the steps."""
     SAVE = "save"
-    """Training stopped for a save."""
-    OTHER = "other"
-    """The rest between the first and the last step: waiting for data, evaluation, logging."""
+    """Training stopped for a save; and from the notice or the last step until the node is free."""
     STARTING = "starting"
-    """From the assignment of the node to the first step: image, rendezvous, loading."""
-    ENDING = "ending"
-    """From the notice or the last step until the node is free: saving, draining, shutting down."""
-    FAULTY = "faulty"
-    """The node or one of its GPUs is broken, or the run hung on it."""
+    """From the assignment of the node to the first step; also while a node that a run holds is broken."""
     WAITING = "waiting"
     """Nothing runs on the node, and a run that may use it waits to be admitted."""
     IDLE = "idle"
-    """Nothing runs on the node, and nothing waits for it."""
+    """Nothing runs on the node, and nothing waits for it, or it is broken."""
 
 
 class Cause(StrEnum):
@@ -50,10 +42,6 @@ class Cause(StrEnum):
     """Its program failed."""
     STOP = "stop"
     UNKNOWN = "unknown"
-
-
-FAULTS: Final = (Cause.NODE, Cause.HANG)
-"""Causes for which the time after the last step counts as FAULTY."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +103,7 @@ class Phase:
     end: float
     """When the last step ended."""
     seconds: Mapping[str, float] = field(default_factory=dict)
-    """By bucket; what is left of the time is OTHER. More than the time is scaled down."""
+    """Of SAVE and REPLAYED; the rest of the time is PRODUCTIVE. More than the time is scaled down."""
     steps: int = 0
     """Steps that count."""
     tokens: float = 0.0
@@ -188,7 +176,7 @@ class Account:
     attempt: int = 0
     """Counted from 1; 0: before or between attempts, or unknown."""
     cause: str = ""
-    """Of replays and starts: why the attempt before, or this one, ended. Of faults: what was found."""
+    """Why the attempt before a start, or that of a replay or an end, ended. Of broken nodes: what was found."""
 
 
 @dataclass(kw_only=True)

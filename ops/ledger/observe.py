@@ -36,8 +36,6 @@ COUNTERS: Final[Mapping[str, series.Series]] = {
     "steps": series.STEPS,
     "tokens": series.TOKENS,
     "step_s": series.STEP_SECONDS,
-    "loader_s": series.LOADER_SECONDS,
-    "collective_s": series.COLLECTIVE_SECONDS,
     "stall_s": series.CHECKPOINT_STALL_SECONDS,
     "step": series.STEP,
     "attempt": series.ATTEMPT,
@@ -273,8 +271,7 @@ def phase_of(
 
     `counters` has the keys of COUNTERS, at least `steps` and `step_s`.
     """
-    collective, stall = (counters.get(key, 0.0) for key in ("collective_s", "stall_s"))
-    work = counters["step_s"] - counters.get("loader_s", 0.0) - collective
+    stall = counters.get("stall_s", 0.0)
     made = int(counters["steps"])
     begun = now - counters["step_s"] - stall
     return Phase(
@@ -283,11 +280,7 @@ def phase_of(
         start=min(old.start, begun) if old else begun,
         # Without a further step it may hang, be saving for the last time, or have ended.
         end=old.end if old and old.steps == made else now,
-        seconds={
-            Bucket.PRODUCTIVE.value: max(0.0, work),
-            Bucket.COLLECTIVES.value: collective,
-            Bucket.SAVE.value: stall,
-        },
+        seconds={Bucket.SAVE.value: stall},
         steps=made,
         tokens=counters.get("tokens", 0.0),
         first_step=int(counters.get("step", made)) - made + 1,

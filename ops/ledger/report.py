@@ -1,4 +1,4 @@
-"""Amounts as tables, CSV, JSON and a picture."""
+"""Amounts as tables, CSV and JSON."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import csv
 import io
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 from rich.table import Table
@@ -14,14 +13,9 @@ from rich.table import Table
 from ops.ledger.accounting import with_replays
 from ops.ledger.model import Account, Amount, Book, Bucket, Fact, Phase
 
-LOST: Final = (
-    *(Bucket.REPLAYED, Bucket.SAVE, Bucket.STARTING, Bucket.ENDING),
-    *(Bucket.FAULTY, Bucket.WAITING),
-)
+LOST: Final = (Bucket.REPLAYED, Bucket.SAVE, Bucket.STARTING, Bucket.WAITING)
 """Buckets of time that interruptions, saves and waiting cost."""
-OF_STEPS: Final = frozenset(
-    {Bucket.PRODUCTIVE, Bucket.REPLAYED, Bucket.COLLECTIVES, Bucket.SAVE, Bucket.OTHER}
-)
+OF_STEPS: Final = frozenset({Bucket.PRODUCTIVE, Bucket.REPLAYED})
 """Buckets that are known only if steps are."""
 UNUSED: Final = "(no run)"
 COLUMNS: Final = (
@@ -156,68 +150,6 @@ def run_json(book: Mapping[Account, Amount], run: str, steps: int, tokens: float
     }
 
 
-_COLORS: Final = {
-    Bucket.PRODUCTIVE: "#2e7d4f",
-    Bucket.COLLECTIVES: "#8bbf9f",
-    Bucket.OTHER: "#c9d6c5",
-    Bucket.SAVE: "#3f6fb0",
-    Bucket.STARTING: "#8fb3de",
-    Bucket.ENDING: "#c3d5ec",
-    Bucket.REPLAYED: "#c1272d",
-    Bucket.FAULTY: "#7a1f1f",
-    Bucket.WAITING: "#e3a33b",
-    Bucket.IDLE: "#b9b9b9",
-}
-
-
-def draw(book: Mapping[Account, Amount], title: str, file: Path) -> None:
-    """Write the picture: USD by team and by pool, divided by bucket. Raises OSError or ValueError."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(12.0, 5.0), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    _bars(left, book, team_of, "by team")
-    _bars(right, book, _pool_of, "by pool")
-    handles, labels = left.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=5, frameon=False)
-    figure.suptitle(title)
-    figure.savefig(file, dpi=120)
-
-
-def _pool_of(account: Account) -> str:
-    other = account.purchase not in ("", account.pool)
-    return f"{account.pool} ({account.purchase})" if other else account.pool
-
-
-_MOST_BARS: Final = 15
-
-
-def _bars(panel: Any, book: Mapping[Account, Amount], key: Key, name: str) -> None:
-    from matplotlib.ticker import MaxNLocator
-
-    names = list(grouped(book, key))
-    shown, rest = names[:_MOST_BARS], set(names[_MOST_BARS:])
-    order = [*shown, *(["others"] if rest else [])]
-    cells: dict[tuple[str, Bucket], float] = defaultdict(float)
-    for account, amount in book.items():
-        one = key(account)
-        cells["others" if one in rest else one, account.bucket] += amount.usd
-    starts = [0.0] * len(order)
-    for bucket in _COLORS:
-        widths = [cells[one, bucket] for one in order]
-        if any(account.bucket is bucket for account in book):
-            panel.barh(order, widths, left=starts, color=_COLORS[bucket], label=bucket.value)
-        starts = [a + b for a, b in zip(starts, widths, strict=True)]
-    panel.invert_yaxis()
-    panel.set_title(name, loc="left")
-    panel.set_xlabel("USD")
-    panel.margins(x=0.05)
-    panel.xaxis.set_major_locator(MaxNLocator(5))
-    panel.xaxis.set_major_formatter("{x:,.0f}")
-    for side in ("top", "right"):
-        panel.spines[side].set_visible(False)
-
-
 def sentences(book: Mapping[Account, Amount], steps: int, tokens: float) -> Sequence[str]:
     """Return the cost of a run per unit of work."""
     whole = total(book)
@@ -229,8 +161,8 @@ def sentences(book: Mapping[Account, Amount], steps: int, tokens: float) -> Sequ
         found.append(f"{whole.usd / tokens * 1e9:,.2f} USD per billion tokens")
     if whole.usd and not any(account.bucket in OF_STEPS for account in book):
         found.append(
-            "what its time was spent on is not known: no step of it was found; pass a Prometheus that has its "
-            "metrics, or its folder with --run-dir"
+            "what its time was spent on is not known: no step of it was found; pass a Prometheus that has its"
+            " metrics"
         )
     elif whole.usd:
         found.append(

@@ -129,10 +129,9 @@ def divide_book(book: Mapping[tuple[str, str], Amount]) -> Division:
     parts.sort(key=lambda part: (order.index(part.bucket), part.cause))
     lost = [part for part in parts if part.bucket in report.LOST]
     interrupted = [part for part in lost if part.cause or part.bucket == Bucket.REPLAYED]
-    productive = (Bucket.PRODUCTIVE, Bucket.COLLECTIVES)
     return Division(
         parts=parts,
-        goodput=sum(part.share for part in parts if part.bucket in productive),
+        goodput=sum(part.share for part in parts if part.bucket == Bucket.PRODUCTIVE),
         usd=_usd(whole),
         lost_usd=_sum_usd(lost),
         lost_seconds=sum(part.seconds for part in lost),

@@ -140,7 +140,7 @@ class _Simulation:
     def start(self, time: float, run: _Run, nodes: list[str], pool: _Pool) -> None:
         run.attempt += 1
         startup = self.random.uniform(30, 600)
-        work = run.left_s / 0.93  # the rest of a phase: saves, waiting for ranks and data
+        work = run.left_s / 0.98  # the rest of a phase: saves
         mean = 40_000 / run.nodes if pool.purchase == "spot" else 400_000 / run.nodes
         until = self.random.expovariate(1 / mean)
         if until > work:
@@ -182,9 +182,8 @@ class _Simulation:
                 for bucket, part in self.shares(one).items():
                     world.truth[bucket] += width * trained * part
             after = max(0.0, time - last)
-            faulty = one.cause in (Cause.NODE, Cause.HANG)
             world.truth[Bucket.STARTING] += width * (min(first, time) - one.start)
-            world.truth[Bucket.FAULTY if faulty else Bucket.ENDING] += width * after
+            world.truth[Bucket.SAVE] += width * after
         else:
             world.truth[Bucket.STARTING] += width * (time - one.start)
         if not cut:
@@ -195,15 +194,13 @@ class _Simulation:
         replayed = 0.0 if one.cause in (Cause.DONE, Cause.PREEMPTION) else 0.08
         return {
             Bucket.REPLAYED: replayed,
-            Bucket.PRODUCTIVE: 0.93 - replayed,
+            Bucket.PRODUCTIVE: 0.98 - replayed,
             Bucket.SAVE: 0.02,
-            Bucket.COLLECTIVES: 0.03,
-            Bucket.OTHER: 0.02,
         }
 
     def phase(self, one: _Attempt, first: float, last: float) -> None:
         named = {b.value: p * (last - first) for b, p in self.shares(one).items()}
-        named.pop(Bucket.OTHER.value)
+        named.pop(Bucket.PRODUCTIVE.value)
         self.world.facts.append(
             Phase(
                 run=one.run.name,
@@ -229,7 +226,7 @@ class _Simulation:
                 Fault(node=one.victim, start=time, end=repaired, cause="NotReady")
             )
             within = min(repaired, MONTH_S) - time
-            self.world.truth[Bucket.FAULTY] += within
+            self.world.truth[Bucket.IDLE] += within
             self.busy[one.victim] += within
             self.at(repaired, "repaired", one.victim)
         useful = one.train_s * self.shares(one)[Bucket.PRODUCTIVE]
