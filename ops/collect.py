@@ -10,10 +10,11 @@ from typing import Final
 
 from infra.domain import launcher_support, naming
 from ops import groups, logs, metrics, names, objects, placement, stopped
-from ops.cluster import Cluster, ForbiddenError, Kind
+from ops.cluster import Cluster, Kind
 from ops.metrics import MetricsUnknownError, PrometheusClient, RunIdentity, Vitals
 from ops.names import Named
 from ops.objects import Json
+from ops.readable import Reader
 from ops.snapshot import Preparation, Snapshot
 from ops.symptoms import results
 from ops.symptoms.gpus import GPU_NAMESPACE
@@ -61,10 +62,7 @@ def list_runs(cluster: Cluster, namespace: str | None = None) -> list[Json]:
 
 def stopped_runs(cluster: Cluster, namespace: str | None) -> list[Json]:
     """Return the runs that `run resume` continues, newest first; none if the caller may not list ConfigMaps."""
-    try:
-        files = cluster.items(CONFIG_MAPS, namespace, stopped.SELECTOR)
-    except ForbiddenError:
-        return []
+    files = Reader(cluster).items(CONFIG_MAPS, namespace, stopped.SELECTOR)
     found = [run for one in files if (run := stopped.run_of(one)) is not None]
     return objects.newest_first(found)
 
@@ -116,7 +114,7 @@ def take_snapshot(
     prometheus: PrometheusClient | None = None,
 ) -> Snapshot:
     """Read everything about a run that the caller may read. `prometheus` None: no metrics."""
-    reader = _Reader(cluster)
+    reader = Reader(cluster)
     namespace = str(objects.meta(run)["namespace"])
     run_id = objects.label(run, naming.RUN_ID)
     mine = f"{naming.RUN_ID}={run_id}"
@@ -124,24 +122,11 @@ def take_snapshot(
     if "workloads" in reader.hidden:
         reader.hidden.discard("workloads")
         workloads = reader.items(WORKLOADS, namespace)
-    local_queues = reader.items(LOCAL_QUEUES, namespace)
-    local_queue = _find_by_name(local_queues, objects.label(run, naming.QUEUE_NAME))
-    cluster_queues = reader.items(CLUSTER_QUEUES)
-    behind = ((local_queue or {}).get("spec") or {}).get("clusterQueue", "")
-    cluster_queue = _find_by_name(cluster_queues, behind)
-    cohort = ((cluster_queue or {}).get("spec") or {}).get("cohortName", "")
     taken = Snapshot(
         run=run,
         now=now,
         workload=objects.workload_of(run, workloads),
-        local_queue=local_queue,
-        cluster_queue=cluster_queue,
-        cohort=_find_by_name(reader.items(COHORTS), cohort),
-        cluster_queues=[
-            q for q in cluster_queues if cohort and q["spec"].get("cohortName") == cohort
-        ],
         workloads=workloads,
-        flavors=reader.items(FLAVORS),
         jobs=[job for job in reader.items(JOBS, namespace, mine) if objects.owner(job)],
         pods=reader.items(PODS, namespace, mine),
         events=reader.items(EVENTS, namespace),
@@ -149,7 +134,7 @@ def take_snapshot(
         provisioning=reader.items(PROVISIONING, namespace),
     )
     taken = dataclasses.replace(
-        taken,
+        _with_queues(reader, taken),
         preparations=_preparations(reader, taken),
         results_pod=_results_pod(reader, namespace),
     )
@@ -158,31 +143,33 @@ def take_snapshot(
 
 def queue_snapshot(cluster: Cluster, run: Json, workload: Json, now: dt.datetime) -> Snapshot:
     """Read a waiting run and the queues around it, in five requests: no pods, nodes or events."""
-    reader = _Reader(cluster)
-    namespace = str(objects.meta(run)["namespace"])
-    local_queues = reader.items(LOCAL_QUEUES, namespace)
+    reader = Reader(cluster)
+    workloads = reader.items(WORKLOADS, str(objects.meta(run)["namespace"]))
+    taken = Snapshot(run=run, now=now, workload=workload, workloads=workloads)
+    return dataclasses.replace(_with_queues(reader, taken), hidden=frozenset(reader.hidden))
+
+
+def _with_queues(reader: Reader, taken: Snapshot) -> Snapshot:
+    """Add the run's queues, those of its cohort, and the flavors."""
+    local_queues = reader.items(LOCAL_QUEUES, taken.namespace)
+    local_queue = _find_by_name(local_queues, taken.queue_name)
     cluster_queues = reader.items(CLUSTER_QUEUES)
-    local_queue = _find_by_name(local_queues, objects.label(run, naming.QUEUE_NAME))
     behind = ((local_queue or {}).get("spec") or {}).get("clusterQueue", "")
     cluster_queue = _find_by_name(cluster_queues, behind)
     cohort = ((cluster_queue or {}).get("spec") or {}).get("cohortName", "")
-    return Snapshot(
-        run=run,
-        now=now,
-        workload=workload,
+    return dataclasses.replace(
+        taken,
         local_queue=local_queue,
         cluster_queue=cluster_queue,
         cohort=_find_by_name(reader.items(COHORTS), cohort),
         cluster_queues=[
             q for q in cluster_queues if cohort and q["spec"].get("cohortName") == cohort
         ],
-        workloads=reader.items(WORKLOADS, namespace),
         flavors=reader.items(FLAVORS),
-        hidden=frozenset(reader.hidden),
     )
 
 
-def _preparations(reader: _Reader, taken: Snapshot) -> list[Preparation]:
+def _preparations(reader: Reader, taken: Snapshot) -> list[Preparation]:
     """Return the Jobs that the run waits for, with their pods and logs while they matter."""
     names = taken.preparation_names
     if not names:
@@ -203,13 +190,13 @@ def _preparations(reader: _Reader, taken: Snapshot) -> list[Preparation]:
     return found
 
 
-def _results_pod(reader: _Reader, namespace: str) -> Json | None:
+def _results_pod(reader: Reader, namespace: str) -> Json | None:
     selector = f"{naming.COMPONENT}={naming.RESULTS_COPY}"
-    pods = reader.optional_items(PODS, namespace, selector)
+    pods = Reader(reader.cluster).items(PODS, namespace, selector)
     return next((pod for pod in objects.newest_first(pods) if results.finished(pod)), None)
 
 
-def _enrich(reader: _Reader, taken: Snapshot, prometheus: PrometheusClient | None) -> Snapshot:
+def _enrich(reader: Reader, taken: Snapshot, prometheus: PrometheusClient | None) -> Snapshot:
     """Add what is read only where it can explain something: logs, metrics, other pods."""
     stuck = any(
         objects.condition(pod, "PodScheduled").get("status") == "False" for pod in taken.pods
@@ -217,12 +204,14 @@ def _enrich(reader: _Reader, taken: Snapshot, prometheus: PrometheusClient | Non
     gpus_missing = any(placement.gpu_not_visible(node) for node in taken.nodes)
     reading = logs.read_logs(reader.cluster, taken.namespace, taken.pods) if taken.pods else None
     vitals, unknown = _read_vitals(taken, prometheus)
+    # Nothing is missing where these may not be read.
+    others = Reader(reader.cluster)
     hidden = reader.hidden | ({"pods/log"} if reading and reading.forbidden else set())
     gaps = [gap for gap in (reading.gap if reading else "", unknown) if gap]
     return dataclasses.replace(
         taken,
-        others_pods=reader.optional_items(PODS, None, naming.RUN_ID) if stuck else (),
-        gpu_pods=reader.optional_items(PODS, GPU_NAMESPACE) if gpus_missing else (),
+        others_pods=others.items(PODS, None, naming.RUN_ID) if stuck else (),
+        gpu_pods=others.items(PODS, GPU_NAMESPACE) if gpus_missing else (),
         logs=reading.logs if reading else (),
         vitals=vitals,
         gaps=gaps,
@@ -246,28 +235,6 @@ def _read_vitals(taken: Snapshot, prometheus: PrometheusClient | None) -> tuple[
 def _run_identity(taken: Snapshot) -> RunIdentity:
     name = objects.label(taken.run, naming.RUN)
     return RunIdentity(run_id=taken.run_id, name=name, namespace=taken.namespace)
-
-
-class _Reader:
-    """Lists objects and records the kinds that may not be read."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self.cluster = cluster
-        self.hidden: set[str] = set()
-
-    def items(self, kind: Kind, namespace: str | None = None, selector: str = "") -> list[Json]:
-        try:
-            return self.cluster.items(kind, namespace, selector)
-        except ForbiddenError:
-            self.hidden.add(kind.plural)
-            return []
-
-    def optional_items(self, kind: Kind, namespace: str | None, selector: str = "") -> list[Json]:
-        """As `items`, without recording kinds that may not be read."""
-        try:
-            return self.cluster.items(kind, namespace, selector)
-        except ForbiddenError:
-            return []
 
 
 def _find_by_name(items: Iterable[Json], wanted: str) -> Json | None:

@@ -10,12 +10,13 @@ from typing import Final
 from infra.domain import naming, prices, quantity
 from infra.observability import series
 from ops import groups, objects, placement
-from ops.cluster import Cluster, ForbiddenError, Kind
+from ops.cluster import Cluster
 from ops.collect import NODES, PODS, WORKLOADS
 from ops.ledger.model import Bucket, Cause, Fact, Fault, Hold, Node, Phase, Wait
 from ops.metrics import MetricsUnknownError, PrometheusClient
 from ops.objects import Json
 from ops.promql import Expression, Regex, select
+from ops.readable import Reader
 
 _GONE_TYPES: Final = (Node, Hold, Wait, Fault)
 
@@ -71,16 +72,9 @@ def look(
 
     `namespace`: read the runs of this one only; None: of all.
     """
-    hidden: set[str] = set()
-
-    def items(kind: Kind, selector: str = "") -> list[Json]:
-        try:
-            return cluster.items(kind, None if kind is NODES else namespace, selector)
-        except ForbiddenError:
-            hidden.add(kind.plural)
-            return []
-
-    nodes, pods, workloads = items(NODES), items(PODS, naming.RUN_ID), items(WORKLOADS)
+    reader = Reader(cluster)
+    nodes, workloads = reader.items(NODES), reader.items(WORKLOADS, namespace)
+    pods = reader.items(PODS, namespace, naming.RUN_ID)
     where = {"namespace": namespace} if namespace else {"run_id": Regex(".+")}
     counters: dict[str, dict[str, float]] = {}
     gap = "" if prometheus else "no Prometheus"
@@ -99,7 +93,7 @@ def look(
         pods=pods,
         workloads=workloads,
         counters=counters,
-        hidden=frozenset(hidden),
+        hidden=frozenset(reader.hidden),
         gap=gap,
     )
 

@@ -13,12 +13,13 @@ from rich.console import Console
 from infra.domain import naming
 from infra.observability import series
 from ops import collect, concurrent, logs, metrics, objects
-from ops.cluster import Cluster, ClusterError, ForbiddenError
+from ops.cluster import Cluster, ClusterError
 from ops.collect import PODS
 from ops.commands import Group, add_prometheus, printer
 from ops.metrics import MetricsUnknownError, PrometheusClient
 from ops.objects import Json
 from ops.promql import Expression, any_of, select
+from ops.readable import Reader
 from ops.runs import progress, record
 from ops.runs.columns import table
 from ops.runs.record import RunRecordView
@@ -129,10 +130,7 @@ def _recorded_losses(
 
 def _log_progress(cluster: Cluster, one: Json) -> progress.Progress | None:
     run_id, namespace = objects.run_id_of(one), str(objects.meta(one)["namespace"])
-    try:
-        pods = cluster.items(PODS, namespace, f"{naming.RUN_ID}={run_id}")
-    except ForbiddenError:
-        return None
+    pods = Reader(cluster).items(PODS, namespace, f"{naming.RUN_ID}={run_id}")
     first = [pod for pod in pods if objects.label(pod, naming.JOB_INDEX) in ("", "0")]
     reading = logs.read_logs(cluster, namespace, objects.newest_first(first)[:1]) if first else None
     lines_ = [line for log in (reading.logs if reading else ()) for line in log.lines]

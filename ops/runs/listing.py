@@ -15,10 +15,11 @@ from typing import Any
 
 from infra.domain import naming
 from ops import collect, concurrent, groups, objects
-from ops.cluster import Cluster, ForbiddenError, Kind
+from ops.cluster import Cluster
 from ops.collect import PODS, WORKLOADS
 from ops.metrics import MetricsUnknownError, PrometheusClient
 from ops.objects import Json
+from ops.readable import Reader
 from ops.runs import log_progress, progress, record, states
 from ops.runs.gangs import GangSummary, Places, state_of_run, summarize_gangs
 from ops.runs.progress import NO_PROGRESS, Progress
@@ -102,19 +103,11 @@ def read_listing(
     Raises ForbiddenError if the caller may not list runs there.
     """
     runs = collect.list_runs(cluster, namespace)
-    hidden: list[str] = []
-
-    def items(kind: Kind, selector: str = "") -> list[Json]:
-        try:
-            return cluster.items(kind, namespace, selector)
-        except ForbiddenError:
-            hidden.append(kind.plural)
-            return []
-
+    reader = Reader(cluster)
     known: dict[str, Progress] = {}
     gap = ""
-    workloads = items(WORKLOADS) if runs else []
-    pods = items(PODS, naming.RUN_ID) if runs else []
+    workloads = reader.items(WORKLOADS, namespace) if runs else []
+    pods = reader.items(PODS, namespace, naming.RUN_ID) if runs else []
     if prometheus is not None and runs:
         try:
             known = progress.from_prometheus(prometheus, namespace)
@@ -128,7 +121,9 @@ def read_listing(
         if gap and log_progress.is_limited(unmeasured):
             gap += f"; progress is read from the logs of {log_progress.RUNS_MAX} runs only"
     return Listing(
-        runs=tuple(summarize(runs, workloads, pods, known)), hidden=tuple(hidden), gap=gap
+        runs=tuple(summarize(runs, workloads, pods, known)),
+        hidden=tuple(sorted(reader.hidden)),
+        gap=gap,
     )
 
 

@@ -8,9 +8,10 @@ from typing import Final
 
 from infra.domain import naming
 from ops import collect, groups, objects, stopped
-from ops.cluster import Cluster, ForbiddenError, Kind
+from ops.cluster import Cluster
 from ops.collect import PODS, WORKLOADS, NoSuchRunError
 from ops.objects import Json
+from ops.readable import Reader
 from ops.runs import states
 from ops.runs.listing import RunSummary, summarize
 from ops.runs.log_reader import pod_of_group, pod_of_node
@@ -54,17 +55,18 @@ class OneRun:
 def read_run(cluster: Cluster, known: Json) -> OneRun:
     """Read a run again. Raises NoSuchRunError if it was deleted, or replaced by another of its name."""
     namespace, mine = str(objects.meta(known)["namespace"]), _selector(known)
+    reader = Reader(cluster)
     run = current_run(cluster, known)
     if run is None and stopped.is_stopped(known):
-        return OneRun(run=known, workloads=(), pods=_items(cluster, PODS, namespace, mine))
+        return OneRun(run=known, workloads=(), pods=reader.items(PODS, namespace, mine))
     if run is None:
         raise NoSuchRunError(f"run {objects.run_id_of(known)}: was deleted")
     uids = ",".join(str(objects.meta(one).get("uid")) for one in groups.gangs(run))
-    workloads = _items(cluster, WORKLOADS, namespace, f"{_JOB_UID} in ({uids})")
+    workloads = reader.items(WORKLOADS, namespace, f"{_JOB_UID} in ({uids})")
     return OneRun(
         run=run,
         workloads=objects.newest_first(workloads),
-        pods=_items(cluster, PODS, namespace, mine),
+        pods=reader.items(PODS, namespace, mine),
     )
 
 
@@ -86,10 +88,3 @@ def _uids(run: Json) -> set[str]:
 
 def _selector(run: Json) -> str:
     return f"{naming.RUN_ID}={objects.run_id_of(run)}"
-
-
-def _items(cluster: Cluster, kind: Kind, namespace: str, selector: str) -> list[Json]:
-    try:
-        return cluster.items(kind, namespace, selector)
-    except ForbiddenError:
-        return []

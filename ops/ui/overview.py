@@ -11,13 +11,14 @@ from decimal import Decimal
 
 from infra.domain import naming, prices, quantity
 from ops import metrics, objects, quota
-from ops.cluster import Cluster, ForbiddenError, Kind
+from ops.cluster import Cluster
 from ops.collect import CLUSTER_QUEUES, EVENTS, list_runs
 from ops.ledger import observe
 from ops.ledger.model import Fact
 from ops.metrics import PrometheusClient
 from ops.objects import Json
 from ops.quota import QuotaHolder
+from ops.readable import Reader
 from ops.runs import states
 from ops.runs.listing import Listing, RunSummary, read_listing
 from ops.ui import spending
@@ -135,30 +136,23 @@ def read_overview(
 ) -> Overview:
     """Read runs, queues and nodes. Raises ForbiddenError if runs may not be listed there."""
     listing = read_listing(cluster, namespace, prometheus)
-    hidden = set(listing.hidden)
-
-    def items(kind: Kind) -> list[Json]:
-        try:
-            return cluster.items(kind)
-        except ForbiddenError:
-            hidden.add(kind.plural)
-            return []
-
+    reader = Reader(cluster)
     sight = observe.look(cluster, None, now.timestamp(), namespace)
-    hidden |= sight.hidden
     # Who waits decides what idle nodes are booked on, and that is not shown.
     facts = observe.facts(dataclasses.replace(sight, workloads=()), recorded)
     merged = {f.identity: f for f in (*recorded, *facts)}
-    events = [e for e in items(EVENTS) if (e.get("involvedObject") or {}).get("kind") == "Node"]
+    events = [
+        e for e in reader.items(EVENTS) if (e.get("involvedObject") or {}).get("kind") == "Node"
+    ]
     return Overview(
         now=now,
         listing=listing,
         runs=list_runs(cluster, namespace),
         spent=spending.spending_by_run(list(merged.values()), now.timestamp()),
-        queues=queue_views(items(CLUSTER_QUEUES), sight.workloads, listing.runs),
+        queues=queue_views(reader.items(CLUSTER_QUEUES), sight.workloads, listing.runs),
         pools=pool_views(sight.nodes, sight.pods),
         node_events=node_events(events),
-        hidden=sorted(hidden),
+        hidden=sorted({*listing.hidden, *sight.hidden, *reader.hidden}),
     )
 
 

@@ -9,8 +9,9 @@ from typing import Final
 
 from infra.domain import naming
 from ops import collect, objects
-from ops.cluster import Cluster, ForbiddenError, Kind
+from ops.cluster import Cluster, Kind
 from ops.objects import Json
+from ops.readable import Reader
 from ops.ready.jobs import CRON_JOBS
 from ops.ready.outcome import Check, Outcome
 from ops.ready.production.prometheus_inventory import PrometheusInventory
@@ -128,28 +129,20 @@ def take_snapshot(
     now: dt.datetime,
 ) -> StackSnapshot:
     """Read all objects; kinds that the caller may not read are recorded."""
-    hidden: set[str] = set()
-
-    def items(kind: Kind, namespace: str | None = None) -> list[Json]:
-        try:
-            return cluster.items(kind, namespace)
-        except ForbiddenError:
-            hidden.add(kind.plural)
-            return []
-
+    reader = Reader(cluster)
     return StackSnapshot(
         stack=stack,
         teams=teams,
         now=now,
-        cluster_items={kind.plural: items(kind) for kind in CLUSTER_KINDS},
+        cluster_items={kind.plural: reader.items(kind) for kind in CLUSTER_KINDS},
         team_items={
-            team.namespace: {kind.plural: items(kind, team.namespace) for kind in TEAM_KINDS}
+            team.namespace: {kind.plural: reader.items(kind, team.namespace) for kind in TEAM_KINDS}
             for team in teams
         },
-        templates=items(CRON_JOBS, NAMESPACE),
+        templates=reader.items(CRON_JOBS, NAMESPACE),
         results=results,
         prometheus=prometheus,
-        hidden=frozenset(hidden),
+        hidden=frozenset(reader.hidden),
     )
 
 
