@@ -9,7 +9,7 @@ from ops import objects
 from ops.objects import Json
 from ops.runs import states
 from ops.snapshot import Snapshot, format_duration, pluralize
-from ops.verdict import Verdict
+from ops.verdict import Symptom, Verdict
 
 _SHOWN: Final = 6
 """Runs listed individually."""
@@ -174,3 +174,7 @@ def lacks_topology_fit(snapshot: Snapshot) -> bool:
 
 def workload_name(snapshot: Snapshot) -> str:
     return objects.reference(snapshot.workload or {})
+
+
+ADMITTING: Final[tuple[Symptom, ...]] = (backoff, waiting_for_nodes, preempting)
+"""A run that Kueue is about to admit."""

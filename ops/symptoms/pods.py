@@ -11,7 +11,7 @@ from ops.objects import Json
 from ops.runs.progress import points_from_log
 from ops.snapshot import Snapshot, pluralize
 from ops.symptoms import terminal_states
-from ops.verdict import Verdict
+from ops.verdict import Symptom, Verdict
 from trainyard.contract import EXIT_REPLACE_POD
 
 _IMAGE: Final = (
@@ -222,3 +222,7 @@ def _pod_state(pod: Json) -> str:
 def _subject(event: Json) -> str:
     about = event.get("involvedObject") or {}
     return f"{str(about.get('kind', 'object')).lower()}/{about.get('name')}"
+
+
+BEFORE_START: Final[tuple[Symptom, ...]] = (creation_rejected, image_pull, container_setup)
+"""Pods that cannot be created or started."""

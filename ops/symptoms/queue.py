@@ -8,7 +8,7 @@ from infra.domain import naming
 from ops import objects
 from ops.objects import Json
 from ops.snapshot import Snapshot
-from ops.verdict import Verdict
+from ops.verdict import Symptom, Verdict
 
 KUEUE_SILENT_AFTER_S: Final = 30.0
 """Kueue creates a Workload within two seconds; after this time it is probably down."""
@@ -147,3 +147,14 @@ def not_seen_by_kueue(snapshot: Snapshot) -> Verdict | None:
 def _suspended_by_run_policy(run: Json) -> bool:
     """Whether `runPolicy.suspend` is set, as Training Operator and MPI Operator do."""
     return bool(((run.get("spec") or {}).get("runPolicy") or {}).get("suspend"))
+
+
+CHECKS: Final[tuple[Symptom, ...]] = (
+    no_queue,
+    queue_missing,
+    held,
+    inactive,
+    not_seen_by_kueue,
+    wrong_team,
+)
+"""Causes in the queue, specific ones first."""

@@ -19,7 +19,7 @@ from ops.symptoms.pending import (
     queue_position,
     workload_name,
 )
-from ops.verdict import Verdict
+from ops.verdict import Symptom, Verdict
 
 REJECTED: Final = "couldn't assign flavors"
 """Part of Kueue's message about a run that it has tried to admit."""
@@ -215,3 +215,7 @@ def _holder_lines(snapshot: Snapshot, rooms: Sequence[FlavorCapacity]) -> list[s
         *lines,
         *([f"{pluralize(len(rest), 'more run')} hold {format_amount(total)} GPUs"] if rest else []),
     ]
+
+
+CHECKS: Final[tuple[Symptom, ...]] = (no_flavor, too_big, cost_cap, quota_exhausted)
+"""Causes in the quota, those that waiting does not cure first."""

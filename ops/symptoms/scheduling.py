@@ -12,7 +12,7 @@ from ops.objects import Json
 from ops.runs import states
 from ops.snapshot import Snapshot, pluralize
 from ops.symptoms.scarcity import node_lines
-from ops.verdict import Verdict
+from ops.verdict import Symptom, Verdict
 
 _SHOWN: Final = 6
 _AUTOSCALER_EVENTS: Final = (
@@ -211,3 +211,14 @@ def _autoscaler_event(snapshot: Snapshot, without: list[Json]) -> list[str]:
     return [
         f"pod/{e['involvedObject']['name']}: {e['reason']}: {e['message']}" for e in message[-1:]
     ]
+
+
+CHECKS: Final[tuple[Symptom, ...]] = (
+    partial_gang,
+    earlier_admission,
+    missing_toleration,
+    strict_affinity,
+    no_gpu_capacity,
+    unschedulable,
+)
+"""Pods without a node, specific causes first."""

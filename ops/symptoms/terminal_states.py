@@ -12,7 +12,7 @@ from ops import stopped as stopped_runs
 from ops.objects import Json
 from ops.runs import states
 from ops.snapshot import Snapshot, pluralize
-from ops.verdict import Verdict
+from ops.verdict import Symptom, Verdict
 from trainyard import contract
 from trainyard.restart_budget import USED_UP
 
@@ -271,3 +271,7 @@ def _exit_line(ended: Exit) -> tuple[str, ...]:
 def _condition_line(item: Json, condition: Json) -> str:
     text = condition.get("message") or condition.get("reason") or "no message"
     return f"{objects.reference(item)}: {text}"
+
+
+ENDED: Final[tuple[Symptom, ...]] = (failed, deleting, stopped)
+"""Ends without a known cause."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import re
 from pathlib import Path
 
 from rich.console import Console
@@ -38,17 +37,6 @@ def console() -> Console:
 def printed(on: Console) -> list[str]:
     assert isinstance(on.file, io.StringIO)
     return [line.rstrip() for line in on.file.getvalue().splitlines()]
-
-
-def test_each_symptom_is_on_the_page_and_each_one_there_exists() -> None:
-    page = (DOCS / "why-a-run-waits.md").read_text()
-    rows = "".join(re.findall(r"^\| (`[^|]*`) \|", page, re.M))
-    shown = set(re.findall(r"`([a-z-]+)`", rows))
-    files = [*(DOCS.parent / "ops/symptoms").glob("*.py"), DOCS.parent / "trainyard/culprits.py"]
-    code = "\n".join(file.read_text() for file in files)
-    named = set(re.findall(r'symptom="([a-z-]+)"', code))
-    assert named - shown == set()
-    assert {one for one in shown if f'"{one}"' not in code} == set()
 
 
 def test_why_a_run_waits() -> None:
