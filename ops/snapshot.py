@@ -113,7 +113,7 @@ class Snapshot:
     @property
     def other_scheduler(self) -> str:
         """Scheduler of its gang other than Kueue: `volcano`, `yunikorn`, `the cluster`; empty: none."""
-        specs = [pod["spec"] for pod in self.pods] + list(_pod_specs(self.run))
+        specs = [pod["spec"] for pod in self.pods] + list(pod_specs(self.run))
         names = [str(spec.get("schedulerName") or "") for spec in specs]
         other = [name for name in names if name not in ("", "default-scheduler")]
         grouped = any("schedulingGroup" in spec for spec in specs)
@@ -137,7 +137,7 @@ class Snapshot:
 
     def _containers(self, field: str) -> Iterator[Json]:
         """Yield these containers of its pods and of the run itself."""
-        for one in [*(pod["spec"] for pod in self.pods), *_pod_specs(self.run)]:
+        for one in [*(pod["spec"] for pod in self.pods), *pod_specs(self.run)]:
             yield from one.get(field) or []
 
     def events_of(self, *items: Json) -> list[Json]:
@@ -152,17 +152,17 @@ class Snapshot:
         return format_duration((self.now - then).total_seconds()) if then else "some time"
 
 
-def _pod_specs(value: object) -> Iterator[Json]:
+def pod_specs(value: object) -> Iterator[Json]:
     """Yield the pod specs anywhere inside an object of any kind."""
     if isinstance(value, dict):
         if "containers" in value:
             yield value
         else:
             for inner in value.values():
-                yield from _pod_specs(inner)
+                yield from pod_specs(inner)
     elif isinstance(value, list):
         for inner in value:
-            yield from _pod_specs(inner)
+            yield from pod_specs(inner)
 
 
 def format_duration(seconds: float) -> str:

@@ -17,6 +17,7 @@ from ops.ready.outcome import Check, Outcome
 from ops.ready.production.prometheus_inventory import PrometheusInventory
 from ops.ready.result_store import Results
 from ops.ready.stack_facts import CONFIG_MAPS, NAMESPACE, Pool, Stack, Team
+from ops.snapshot import pod_specs
 
 _RBAC: Final = "rbac.authorization.k8s.io/v1"
 NAMESPACES: Final = Kind("v1", "namespaces", "Namespace")
@@ -201,19 +202,6 @@ def abbreviate(names: Sequence[str]) -> str:
     """Join names; only the first SHOWN_MAX if there are more."""
     shown = ", ".join(names[:SHOWN_MAX])
     return f"{shown} and {len(names) - SHOWN_MAX} more" if len(names) > SHOWN_MAX else shown
-
-
-def pod_specs(value: object) -> Iterator[Json]:
-    """Yield the pod specs anywhere inside an object of any kind."""
-    if isinstance(value, dict):
-        if "containers" in value:
-            yield value
-        else:
-            for inner in value.values():
-                yield from pod_specs(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from pod_specs(inner)
 
 
 def containers(item: Json) -> Iterator[Json]:
