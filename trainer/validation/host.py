@@ -1,4 +1,4 @@
-"""Facts of this node without torch: name, zone, interface, MTU, fabric devices and locked memory."""
+"""Facts of this node, without torch, and of its devices: what is compared and reported."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ import contextlib
 import fcntl
 import ipaddress
 import os
+import re
 import resource
 import socket
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import torch
 
 NODE_ENV: Final = "TRAINYARD_NODE"
 """The pod's node, from the downward API."""
@@ -21,6 +25,7 @@ ZONE_ENV: Final = "TRAINYARD_ZONE"
 POD_IP_ENV: Final = "TRAINYARD_POD_IP"
 
 _SOCKET_ENVS: Final = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
+_CPU_INFO: Final = Path("/proc/cpuinfo")
 _FABRIC: Final = Path("/sys/class/infiniband")
 """EFA and RoCE devices: their drivers register them with the kernel's RDMA subsystem."""
 
@@ -118,3 +123,36 @@ def host_facts(environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
         "memlock": locked_memory_limit(),
         **({"unmatched_setting": wanted} if wanted else {}),
     }
+
+
+def device_facts(device: torch.device) -> dict[str, Any]:
+    """Return facts by their names in a check's result line; empty text if unknown."""
+    import torch
+
+    if device.type != "cuda":
+        return {"device": "cpu", "model": _cpu_model(), "driver": "", "cuda": "", "nccl": ""}
+    return {
+        "device": "cuda",
+        "model": torch.cuda.get_device_name(device),
+        "driver": _driver(),
+        "cuda": str(torch.version.cuda or ""),
+        "nccl": ".".join(map(str, torch.cuda.nccl.version())),  # type: ignore[no-untyped-call]
+    }
+
+
+def _driver() -> str:
+    """Return the version of the node's driver from NVML."""
+    with contextlib.suppress(Exception):  # a missing fact must not fail the check
+        import pynvml  # type: ignore[import-untyped]
+
+        pynvml.nvmlInit()
+        return str(pynvml.nvmlSystemGetDriverVersion())
+    return ""
+
+
+def _cpu_model() -> str:
+    with contextlib.suppress(OSError):
+        found = re.search(r"^model name\s*:\s*(.+)$", _CPU_INFO.read_text(), re.MULTILINE)
+        if found:
+            return found[1].strip()
+    return ""

@@ -19,7 +19,7 @@ from trainer import config as trainer_config
 from trainer.cli import Parser
 from trainer.config.settings import TrainerConfig
 from trainer.parallel.world import World, join_world
-from trainer.validation import bandwidth, consistency, device, host, short_training, transport
+from trainer.validation import bandwidth, consistency, host, short_training, transport
 from trainer.validation.consistency import Expected
 from trainer.validation.gang import FAILED, OUTCOME, RESULTS_ENV
 from trainer.validation.verdict import Finding
@@ -109,7 +109,7 @@ CHECKS: Final[Mapping[str, Callable[[World, TrainerConfig, Expected], Found]]] =
 
 def _facts(world: World) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Return the facts of every rank in order, and those of this node's result line."""
-    mine = host.host_facts() | device.device_facts(world.device)
+    mine = host.host_facts() | host.device_facts(world.device)
     gathered = _of_all(world, mine)
     nodes = sorted({str(one["node"]) for one in gathered})
     about = {

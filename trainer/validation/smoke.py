@@ -105,8 +105,6 @@ def _compute(
     """Multiply matrices on every GPU, or the CPU; return a problem and the first device's facts."""
     import torch
 
-    from trainer.validation import device as devices
-
     if device == "cuda" and torch.cuda.device_count() != processes:
         raise _HardwareError(
             f"PyTorch for CUDA {torch.version.cuda} sees {torch.cuda.device_count()} GPUs; "
@@ -116,7 +114,7 @@ def _compute(
     places = [torch.device(device)]
     if device == "cuda":
         places = [torch.device(device, number) for number in range(processes)]
-    told = [known | devices.device_facts(place) for place in places]
+    told = [known | host.device_facts(place) for place in places]
     facts = told[0] | {"driver": told[0]["driver"] or known["driver"]}
     try:
         wrong = {str(place): rows for place in places if (rows := wrong_rows(place))}
