@@ -28,7 +28,8 @@ def test_tier_orders_every_purchase_model_once_and_has_a_priority(tier: Tier) ->
 
 
 def test_no_other_module_contains_tier_names() -> None:
-    homes = {"infra/domain/tier.py"}
+    # The second is the name of a stage of `stack ready`.
+    homes = {"infra/domain/tier.py", "ops/ready/production/__init__.py"}
     found = {
         path.relative_to(ROOT).as_posix()
         for room in ("infra", "training", "ops", "policies", "sandbox")
