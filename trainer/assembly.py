@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from trainer import lineage
+from trainer.checkpointing import initial_progress, make_checkpointer
 from trainer.config.settings import TrainerConfig
 from trainer.data.prefetch import PrefetchLoader, PrefetchPlan
 from trainer.data.sampler import Sampler, baseline_loss, evaluation_windows
@@ -18,7 +19,6 @@ from trainer.optimizer import make_optimizer
 from trainer.parallel import build
 from trainer.parallel.world import World
 from trainer.preflight import RunRequest
-from trainer.resume import initial_progress, make_checkpointer
 from trainer.startup import log_start
 from trainyard import checkpoints, session
 from trainyard.contract import METRICS_FILE

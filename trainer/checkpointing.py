@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import torch
 
+from trainer import lineage
 from trainer.checkpoint import contents
 from trainer.checkpoint.contents import Progress, progress_of
+from trainer.config.settings import CONFIG_FILE
 from trainer.config_errors import ConfigError
+from trainer.data.sampler import Sampler
+from trainer.parallel.world import World, unwrap
+from trainer.preflight import RunRequest
 from trainyard import checkpoints
 from trainyard.contract import EXIT_PREEMPTED
 from trainyard.store.interface import SaveUnfinished, folder_name
@@ -19,6 +26,8 @@ from trainyard.store.manifest import UnknownFormat
 from trainyard.store.policy import SavePolicy
 from trainyard.tensors import random_state, replicas
 from trainyard.tensors.local_tensors import Groups
+
+TOKENIZER_FILES: Final = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 
 
 @dataclass(kw_only=True)
@@ -112,6 +121,48 @@ class Checkpointer:
         return intended_code if saved == step or late else 1
 
 
+def initial_progress(request: RunRequest, order: Sampler) -> Progress:
+    """Return the progress of a run before its first step."""
+    config = request.config
+    cursor = order.cursor(0)
+    return Progress(
+        step=0,
+        samples=cursor.samples,
+        windows=cursor.windows,
+        seed=cursor.seed,
+        evaluated_step=0,
+        evaluation_loss=None,
+        dataset_version=request.corpus.version,
+        model={**config.model.identity(), "sequence_length": config.data.sequence_length},
+        tokens=request.corpus.tokens,
+    )
+
+
+def make_checkpointer(
+    request: RunRequest, world: World, network: torch.nn.Module, optimizer: torch.optim.Optimizer
+) -> Checkpointer:
+    """Return the object that saves and loads this run on this rank."""
+    config = request.config
+    data = {"path": config.data.path, "version": request.corpus.version}
+    return Checkpointer(
+        model=unwrap(network),
+        optimizer=optimizer,
+        lineage={
+            **lineage.describe(config, request.record),
+            "data": {**data, "sources": request.corpus.sources()},
+            "parallelism": world.layout.dimensions(),
+        },
+        attachments=attached_files(unwrap(network), request.corpus.folders),
+        policy=SavePolicy(
+            every_steps=config.checkpoint.every_steps,
+            every_seconds=config.checkpoint.interval_s,
+            milestone_every_steps=config.checkpoint.milestone_every_steps,
+        ),
+        keep_latest=config.checkpoint.keep_latest,
+        stream=world.rank // world.layout.tensor,
+    )
+
+
 def check_same_run(metadata: Mapping[str, Any], wanted: Progress) -> None:
     """Raise ConfigError when a checkpoint with this metadata does not match the configuration of `wanted`."""
     found = progress_of(metadata)
@@ -133,3 +184,26 @@ def check_same_run(metadata: Mapping[str, Any], wanted: Progress) -> None:
             issues.append(f"resume: model.{key}: the checkpoint has {pair}")
     if issues:
         raise ConfigError([f"{line}; use another --run-dir or the old value" for line in issues])
+
+
+def attached_files(model: torch.nn.Module, folders: Sequence[Path]) -> dict[str, bytes]:
+    """Return config.json and the tokenizer's files by name, so that transformers can load a checkpoint.
+
+    Tokenizer files come from the first of `folders` that has them; byte tokens have none.
+    """
+    found: dict[str, bytes] = {}
+    config: Any = getattr(model, "config", None)
+    if hasattr(config, "to_dict"):
+        found[CONFIG_FILE] = _config_json(model, config.to_dict())
+    for name in TOKENIZER_FILES:
+        files = [folder / name for folder in folders if (folder / name).is_file()]
+        if files:
+            found[name] = files[0].read_bytes()
+    return found
+
+
+def _config_json(model: torch.nn.Module, values: dict[str, Any]) -> bytes:
+    if not values.get("architectures"):
+        # fully_shard prefixes the class name.
+        values["architectures"] = [type(model).__name__.removeprefix("FSDP")]
+    return (json.dumps(values, indent=2, sort_keys=True, default=str) + "\n").encode()

@@ -16,7 +16,7 @@ import torch
 
 from tests.trainer.ranks import RunFiles
 from tests.trainer.runs import STEPS, Trainer
-from trainer.resume import attached_files
+from trainer.checkpointing import attached_files
 from trainyard.store import hashes
 from trainyard.store.manifest import Manifest
 from trainyard.store.posix import PosixStore
