@@ -175,9 +175,11 @@ def trainer_step(folder: Path, *settings: str) -> Iterator[Step]:
     from trainer.parallel.world import fix_numerics, join_world
     from trainer.preflight import check_request
     from trainyard.notice import Notice
+    from trainyard.run_info import run as paths
 
     run_dir = folder / f"run-{os.getpid()}"
     request = check_request(folder / "config.yaml", list(settings), run_dir, None)
+    paths.use(run_dir)
     notice = Notice(run_dir)
     fix_numerics(request.config)
     with ExitStack() as stack:
