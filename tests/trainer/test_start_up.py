@@ -103,4 +103,5 @@ def test_ranks_wait_for_each_other_longer_until_the_first_step_is_done(
     assert {limit for _, limit in names} == {"300"}
     assert {name for name, _ in names} == {"rendezvous", "init_process_group", "set_timeout"}
     assert set(after.splitlines()) == {"set_timeout 100", "step"}
-    assert after.count("set_timeout") == before.count("set_timeout") >= 2
+    # One more: the group of the library's checkpoints, made when it looks for one.
+    assert after.count("set_timeout") == before.count("set_timeout") + 1 >= 3
