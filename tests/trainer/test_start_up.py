@@ -72,7 +72,6 @@ def test_ranks_wait_for_each_other_longer_until_the_first_step_is_done(
         from torch import distributed as dist
 
         from trainer import loop
-        from trainer.parallel import world
 
         def note(owner: Any, name: str) -> None:
             plain = getattr(owner, name)
@@ -91,7 +90,6 @@ def test_ranks_wait_for_each_other_longer_until_the_first_step_is_done(
             return plain(run)
 
         if rank == 0:
-            note(world, "rendezvous")
             note(dist, "init_process_group")
             note(dist, "set_timeout")
             pytest.MonkeyPatch().setattr(loop, "train_step", step)
@@ -101,7 +99,7 @@ def test_ranks_wait_for_each_other_longer_until_the_first_step_is_done(
     before, after = noted.read_text().split("step\n", 1)
     names = [line.split() for line in before.splitlines()]
     assert {limit for _, limit in names} == {"300"}
-    assert {name for name, _ in names} == {"rendezvous", "init_process_group", "set_timeout"}
+    assert {name for name, _ in names} == {"init_process_group", "set_timeout"}
     assert set(after.splitlines()) == {"set_timeout 100", "step"}
     # One more: the group of the library's checkpoints, made when it looks for one.
     assert after.count("set_timeout") == before.count("set_timeout") + 1 >= 3
