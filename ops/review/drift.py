@@ -11,6 +11,10 @@ from typing import Any, Final
 from ops.cluster import ClusterError
 
 _CHANGED: Final = {"update", "replace"}
+ADDED: Final = "added"
+"""In place of what was recorded."""
+_OF_CONTROLLERS: Final = frozenset({"Node"})
+"""Kinds to whose lists controllers add."""
 _CONFIDENTIAL: Final = "kubernetes:core/v1:Secret"
 HIDDEN: Final = "(hidden)"
 DELETED: Final = "deleted"
@@ -90,6 +94,30 @@ def _differences(step: Mapping[str, Any]) -> Iterator[Difference]:
         for path in _paths(step, *sides):
             recorded, now = (_value(one, path, secret=kind == _CONFIDENTIAL) for one in sides)
             yield Difference(resource=resource, field=path, recorded=recorded, now=now)
+    if kind.startswith("kubernetes:") and kind.rsplit(":", 1)[-1] not in _OF_CONTROLLERS:
+        inputs, live = ((step.get(side) or {}) for side in ("old", "new"))
+        for path, extra in _additions(inputs.get("inputs") or {}, live.get("outputs") or {}, ""):
+            yield Difference(resource=resource, field=path, recorded=ADDED, now=_short(extra))
+
+
+def _additions(inputs: Any, live: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Yield what somebody has added to a list of the inputs, or to an empty mapping in them.
+
+    The provider compares only what the inputs have, so a refresh does not see a further subject of a RoleBinding,
+    or labels in an empty selector; no update removes them either.
+    """
+    if isinstance(inputs, Mapping) and isinstance(live, Mapping):
+        if not inputs and live and path:
+            yield path, live
+        for name in inputs.keys() & live.keys():
+            if not name.startswith("__"):
+                yield from _additions(inputs[name], live[name], f"{path}.{name}" if path else name)
+    elif isinstance(inputs, list) and isinstance(live, list):
+        if len(live) > len(inputs):
+            yield path, [one for one in live if one not in inputs] or live[len(inputs) :]
+        else:
+            for index, (mine, theirs) in enumerate(zip(inputs, live, strict=False)):
+                yield from _additions(mine, theirs, f"{path}[{index}]")
 
 
 def _paths(
@@ -115,6 +143,10 @@ def _value(state: Mapping[str, Any], path: str, *, secret: bool) -> str:
         return "-"
     if secret and path.startswith(("data", "stringData")):
         return HIDDEN
+    return _short(value)
+
+
+def _short(value: Any) -> str:
     text = " ".join(
         (value if isinstance(value, str) else json.dumps(value, sort_keys=True)).split()
     )

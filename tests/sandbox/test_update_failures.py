@@ -216,6 +216,23 @@ def test_hand_edits_of_every_kind_are_reported_and_undone(cluster: Cluster, stac
     assert stack.drift() == []
     stack.pulumi("preview", "--expect-no-changes", "--stack", STACK)
 
+    # Neither a refresh nor an update sees what is added, so it is named until it is removed.
+    subject = {"kind": "ServiceAccount", "name": "mine", "namespace": "default"}
+    binding, policy = edited["RoleBinding"], edited["NetworkPolicy"]
+    assert policy["inputs"]["spec"]["podSelector"] == {}
+    patch(cluster, binding, "json", [{"op": "add", "path": "/subjects/-", "value": subject}])
+    patch(cluster, policy, "merge", {"spec": {"podSelector": {"matchLabels": {"a": "b"}}}})
+    for _ in range(2):
+        assert sorted((one["recorded"], one["field"]) for one in stack.drift()) == [
+            ("added", "spec.podSelector"),
+            ("added", "subjects"),
+        ]
+        stack.pulumi("up", "--yes", "--skip-preview", "--refresh", "--stack", STACK)
+    last = len(binding["inputs"]["subjects"])
+    patch(cluster, binding, "json", [{"op": "remove", "path": f"/subjects/{last}"}])
+    patch(cluster, policy, "merge", {"spec": {"podSelector": {"matchLabels": None}}})
+    assert stack.drift() == []
+
 
 @pytest.mark.full_only
 def test_another_instance_type_replaces_the_nodes_of_its_pool_only(
