@@ -59,6 +59,7 @@ cat > /tmp/config.yaml <<'END'{SETTINGS}END
 mkdir /tmp/source
 for i in $(seq 40); do echo "text = '$i: some text that a model can learn'" > /tmp/source/$i.py; done
 python -m trainer.prepare --source /tmp/source --out /tmp/data --eval-fraction 0.2
+export TRAINYARD_SCRATCH=/tmp/scratch
 exec python -m trainyard.launch -- -m trainer \
     --config /tmp/config.yaml --run-dir /tmp/run --set data.path=/tmp/data \
     --run-record /tmp/record.json
