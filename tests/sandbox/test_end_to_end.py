@@ -361,7 +361,7 @@ def test_invalid_stack_file_reports_one_line_per_error_and_creates_nothing(
     cluster: Cluster, first_up: subprocess.CompletedProcess[str], tmp_path: Path
 ) -> None:
     stack = yaml.safe_load(STACK_FILE.read_text())
-    stack["config"]["trainyard:nodePools"][0]["min"] = 9
+    stack["config"]["trainyard:nodePools"][0]["min"] = "nine"
     stack["config"]["trainyard:teamz"] = []
     file = tmp_path / "Pulumi.local.yaml"
     file.write_text(yaml.safe_dump(stack))
