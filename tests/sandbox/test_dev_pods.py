@@ -203,7 +203,9 @@ def test_members_copy_files_to_the_teams_volume_and_back(
     guarded: GuardedCluster, member: Callable[[str], Member], tmp_path: Path
 ) -> None:
     # The only node is one of a GPU pool; transfer pods use others.
-    guarded.cluster.kubectl("taint", "nodes", "-l", naming.POOL, f"{values()['taintKey']}-")
+    guarded.cluster.kubectl(
+        "taint", "nodes", "-l", f"{naming.POOL}=esc-pool", f"{values()['taintKey']}-"
+    )
     ada, bob = member("ada"), member("bob")
     source = tmp_path / "corpus"
     (source / "deep").mkdir(parents=True)
