@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from infra.sections.errors import ConfigIssue, issue, join
+from infra.sections.errors import ConfigIssue, join
 
 _SECRET_VALUES: Final = re.compile(
     r"AKIA[0-9A-Z]{16}|ASIA[0-9A-Z]{16}|gh[pousr]_[A-Za-z0-9]{30,}|hf_[A-Za-z0-9]{30,}"
@@ -38,8 +38,11 @@ def secrets_in(value: Any, path: str) -> Iterator[ConfigIssue]:
 
 
 def _secret(path: str) -> ConfigIssue:
-    return issue(
-        "plaintext-secret",
-        f"{path}: looks like a secret in plain text; a committed file must not contain secrets; "
-        "put it in a Kubernetes Secret, and rotate it",
+    # The path may name a file, as in `program.source: key.py`, so it is no part of a line to be split.
+    return ConfigIssue(
+        path=path,
+        code="plaintext-secret",
+        problem="looks like a secret in plain text",
+        valid="a committed file must not contain secrets",
+        action="put it in a Kubernetes Secret, and rotate it",
     )

@@ -450,7 +450,7 @@ WRONG: dict[str, tuple[Callable[[Path], dict[str, Any]], str]] = {
                 "source": write(p, "code/key.py", "K = 'AKIA" + "A" * 16 + "'").split("/")[0]
             }
         },
-        "program.source: plaintext-secret",
+        "program.source: key.py: plaintext-secret",
     ),
     "script that is not packed": (
         lambda _: {"program": {"command": ["tran.py"]}},
