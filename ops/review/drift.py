@@ -97,7 +97,8 @@ def _differences(step: Mapping[str, Any]) -> Iterator[Difference]:
     if kind.startswith("kubernetes:") and kind.rsplit(":", 1)[-1] not in _OF_CONTROLLERS:
         inputs, live = ((step.get(side) or {}) for side in ("old", "new"))
         for path, extra in _additions(inputs.get("inputs") or {}, live.get("outputs") or {}, ""):
-            yield Difference(resource=resource, field=path, recorded=ADDED, now=_short(extra))
+            now = HIDDEN if kind == _CONFIDENTIAL else _short(extra)
+            yield Difference(resource=resource, field=path, recorded=ADDED, now=now)
 
 
 def _additions(inputs: Any, live: Any, path: str) -> Iterator[tuple[str, Any]]:

@@ -67,6 +67,32 @@ def test_a_changed_field_has_both_values(path: str, recorded: str, now: str) -> 
     assert (found.field, found.recorded, found.now) == (path, recorded, now)
 
 
+@pytest.mark.parametrize(
+    ("kind", "inputs", "live", "found"),
+    [
+        ("rbac:RoleBinding", {"subjects": ["a"]}, {"subjects": ["a", "b"]}, ("subjects", '["b"]')),
+        ("core:Pod", {"spec": {"x": {}}}, {"spec": {"x": {"y": 1}}}, ("spec.x", '{"y": 1}')),
+        ("core:Pod", {"c": [{"e": []}]}, {"c": [{"e": ["b"]}]}, ("c[0].e", '["b"]')),
+        ("core/v1:Secret", {"data": {}}, {"data": {"key": SECRET}}, ("data", "(hidden)")),
+        ("core/v1:Node", {"taints": ["a"]}, {"taints": ["a", "b"]}, None),
+        ("core:Pod", {"spec": {"x": 1}}, {"spec": {"x": 1, "y": 2}, "status": {"z": 1}}, None),
+    ],
+)
+def test_what_was_added_to_a_list_or_an_empty_field_is_named(
+    kind: str, inputs: Json, live: Json, found: tuple[str, str] | None
+) -> None:
+    step = {
+        "op": "same",
+        "urn": urn(f"kubernetes:{kind}", "one"),
+        "old": {"inputs": inputs, "outputs": inputs},
+        "new": {"inputs": inputs, "outputs": live},
+    }
+    differences = drift.parse(refresh(step), "events.json", "dev").differences
+    assert [(one.field, one.recorded, one.now) for one in differences] == (
+        [(found[0], "added", found[1])] if found else []
+    )
+
+
 def test_deleted_resources_are_named_and_values_of_secrets_are_not() -> None:
     gone = {"op": "delete", "urn": urn("kubernetes:networking.k8s.io/v1:NetworkPolicy", "dns")}
     secret = changed("kubernetes:core/v1:Secret", "key", "data.token", SECRET, SECRET + "2")
