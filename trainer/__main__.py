@@ -51,8 +51,7 @@ def _train(arguments: argparse.Namespace, notice: Notice) -> int:
         arguments.run_record,
         arguments.continue_from,
     )
-    from trainer import assembly, lineage, loop
-    from trainer import publication as results
+    from trainer import assembly, lineage, loop, publication
     from trainer.metrics import reporting
     from trainer.parallel.world import fix_numerics, join_world
 
@@ -82,7 +81,7 @@ def _train(arguments: argparse.Namespace, notice: Notice) -> int:
         run.loader.close()
         run.metrics.close()
     if code == EXIT_DONE and run.world.is_leader:
-        results.publish(run, request, _exit)
+        publication.publish(run, request, _exit)
     run.events.close()
     reports.close(patient=code == EXIT_DONE)
     return code

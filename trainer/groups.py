@@ -16,8 +16,7 @@ from typing import Any, Final, NoReturn
 
 import torch
 
-from trainer import assembly, loop
-from trainer import publication as results
+from trainer import assembly, loop, publication
 from trainer.checkpoint.contents import progress_of
 from trainer.checkpointing import check_same_run
 from trainer.config import flatten
@@ -120,7 +119,7 @@ def run_group(
                 if members.takes_part and not step.void and loop.evaluation_is_due(run):
                     loop.evaluate(run)
             if members.leads:
-                results.publish(run, request, leave)
+                publication.publish(run, request, leave)
         except _Left as left:
             code = left.code
     run.loader.close()

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from trainer import publication as results
+from trainer import publication
 from trainer.loop import Run
 from trainer.results import contents
 from trainyard.objects import ObjectError
@@ -43,10 +43,10 @@ def test_a_bucket_that_refuses_does_not_fail_the_run_and_is_told(
     def refused(*_: object) -> tuple[int, int]:
         raise ObjectError("AccessDenied:\nno permission")
 
-    monkeypatch.setattr(results, "copy_files", refused)
+    monkeypatch.setattr(publication, "copy_files", refused)
     told = Recorded()
     run = SimpleNamespace(display=told, events=told, progress=SimpleNamespace(step=7))
-    results.copy_to_bucket(cast(Run, run), tmp_path, "s3://bucket/run")
+    publication.copy_to_bucket(cast(Run, run), tmp_path, "s3://bucket/run")
     ((name, fields),) = told.events
     assert name == "results_not_copied" and fields["step"] == 7
     assert fields["error"] == "AccessDenied: no permission" and fields["error"] in told.lines[0]
