@@ -60,10 +60,8 @@ class ConfigIssue:
         return "".join(one if one.isprintable() else repr(one)[1:-1] for one in line)
 
 
-def issue(code: str, line: str) -> ConfigIssue:
-    """Return the issue that a line `PATH: what is wrong; what is valid; what to do` describes."""
-    path, _, text = line.partition(": ")
-    problem, valid, action = text.split("; ", 2)
+def issue(code: str, path: str, problem: str, valid: str, action: str) -> ConfigIssue:
+    """Return an issue, see ConfigIssue."""
     return ConfigIssue(path=path, code=code, problem=problem, valid=valid, action=action)
 
 

@@ -29,12 +29,18 @@ def check_aws_sections(stack: StackConfig) -> Iterator[ConfigIssue]:
     for path, is_set in given.items():
         if stack.eks and not is_set and path in _NEEDED:
             yield issue(
-                "missing", f"{path}: missing; a cluster on AWS requires {_NEEDED[path]}; add it"
+                "missing",
+                path,
+                "missing",
+                f"a cluster on AWS requires {_NEEDED[path]}",
+                "add it",
             )
         if not stack.eks and is_set:
             yield issue(
                 "aws-only",
-                f"{path}: not valid on an existing cluster; requires cluster.provider: eks; "
+                path,
+                "not valid on an existing cluster",
+                "requires cluster.provider: eks",
                 "remove it, or change the provider",
             )
 
@@ -44,6 +50,8 @@ def check_role_account(stack: StackConfig, path: str, arn: str) -> Iterator[Conf
     if stack.aws and stack.aws.account != account:
         yield issue(
             "role-account",
-            f"{path}: a role of account {account}; must be a role of account {stack.aws.account} "
-            "(aws.account); name a role of that account, which people of other accounts may assume",
+            path,
+            f"a role of account {account}",
+            f"must be a role of account {stack.aws.account} (aws.account)",
+            "name a role of that account, which people of other accounts may assume",
         )

@@ -28,8 +28,10 @@ def check_access_roles(stack: StackConfig) -> Iterator[ConfigIssue]:
         if arn in seen:
             yield issue(
                 "duplicate",
-                f"{path}: already listed as {seen[arn]}; roles must be unique: a cluster has one access entry "
-                "per role; remove one of them",
+                path,
+                f"already listed as {seen[arn]}",
+                "roles must be unique: a cluster has one access entry per role",
+                "remove one of them",
             )
         seen.setdefault(arn, path)
 
@@ -45,12 +47,16 @@ def check_system_nodes(stack: StackConfig) -> Iterator[ConfigIssue]:
             otherwise = "choose one, or add it to infra/domain/catalog.yaml"
             yield issue(
                 "system-node-type",
-                f"cluster.systemNodes.instanceTypes[{index}]: {shown(name)}{gpus} is not valid for system nodes; "
-                f"must be one of {one_of(cpu)}; {did_you_mean(name, cpu, otherwise)}",
+                f"cluster.systemNodes.instanceTypes[{index}]",
+                f"{shown(name)}{gpus} is not valid for system nodes",
+                f"must be one of {one_of(cpu)}",
+                did_you_mean(name, cpu, otherwise),
             )
     if nodes.min > nodes.max:
         yield issue(
             "min-above-max",
-            f"cluster.systemNodes.min: {nodes.min} exceeds max ({nodes.max}); must be at most max; "
+            "cluster.systemNodes.min",
+            f"{nodes.min} exceeds max ({nodes.max})",
+            "must be at most max",
             "lower min or raise max",
         )

@@ -26,7 +26,9 @@ def check_gpu_driver(stack: StackConfig) -> Iterator[ConfigIssue]:
     if GPU_OPERATOR not in stack.operators.present():
         yield issue(
             "operator-required",
-            f"gpus.driver: 'operator' requires operators.{GPU_OPERATOR}; {GPU_OPERATOR} installs the driver; "
+            "gpus.driver",
+            f"'operator' requires operators.{GPU_OPERATOR}",
+            f"{GPU_OPERATOR} installs the driver",
             f"add operators.{GPU_OPERATOR}, or remove gpus.driver",
         )
     made = [
@@ -35,8 +37,11 @@ def check_gpu_driver(stack: StackConfig) -> Iterator[ConfigIssue]:
     if made:
         yield issue(
             "driver-conflict",
-            f"gpus.driver: 'operator' conflicts with nodePools[{made[0]}], whose machine image includes the "
-            "NVIDIA driver; must be image on EKS: two drivers conflict over the kernel module; remove it",
+            "gpus.driver",
+            f"'operator' conflicts with nodePools[{made[0]}], whose machine image includes the "
+            "NVIDIA driver",
+            "must be image on EKS: two drivers conflict over the kernel module",
+            "remove it",
         )
 
 
@@ -48,15 +53,18 @@ def check_gpu_sharing(stack: StackConfig) -> Iterator[ConfigIssue]:
         if name not in pools:
             yield issue(
                 "unknown-name",
-                f"{path}: {shown(name)} is not a GPU pool; must be one of {one_of(pools)}; "
-                f"{did_you_mean(name, pools, 'name a GPU pool')}",
+                path,
+                f"{shown(name)} is not a GPU pool",
+                f"must be one of {one_of(pools)}",
+                did_you_mean(name, pools, "name a GPU pool"),
             )
         elif len(config.modes) != 1:
             named = " and ".join(mode.value for mode in config.modes)
             yield issue(
                 "sharing-mode",
-                f"{path}: {named + ' are' if named else 'no mode is'} set; "
-                "exactly one of mig, timeSlicing and mps is required; "
+                path,
+                f"{named + ' are' if named else 'no mode is'} set",
+                "exactly one of mig, timeSlicing and mps is required",
                 f"{'keep one of them' if named else 'add one, or remove the pool'}",
             )
         else:
@@ -70,8 +78,11 @@ def _check_pool(
     if pool.nodes is Nodes.KARPENTER:
         yield issue(
             "sharing-on-karpenter",
-            f"{path}: the pool's nodes are karpenter; must be managed or existing: Karpenter counts whole GPUs "
-            "and would launch a node per few shares; set nodes: managed, or remove it",
+            path,
+            "the pool's nodes are karpenter",
+            "must be managed or existing: Karpenter counts whole GPUs and would launch a node "
+            "per few shares",
+            "set nodes: managed, or remove it",
         )
     if not pool.nodes.simulated:
         yield from _check_operator(stack, f"{path}.{mode.value}", mode)
@@ -86,8 +97,10 @@ def _check_pool(
         )
         yield issue(
             "mig-profile",
-            f"{path}.mig: {shown(config.mig)} is not a profile of {' and '.join(pool.gpu_models)}; {valid}; "
-            f"{did_you_mean(str(config.mig), can, 'choose one' if can else 'remove it')}",
+            f"{path}.mig",
+            f"{shown(config.mig)} is not a profile of {' and '.join(pool.gpu_models)}",
+            f"{valid}",
+            did_you_mean(str(config.mig), can, "choose one" if can else "remove it"),
         )
 
 
@@ -96,15 +109,18 @@ def _check_operator(stack: StackConfig, path: str, mode: SharingMode) -> Iterato
     if mode is SharingMode.TIME_SLICING and not {GPU_OPERATOR, DEVICE_PLUGIN} & set(present):
         yield issue(
             "operator-required",
-            f"{path}: no operator provides time-slicing; "
-            f"requires operators.{GPU_OPERATOR} or operators.{DEVICE_PLUGIN}, whose device plugin implements it; "
+            path,
+            "no operator provides time-slicing",
+            f"requires operators.{GPU_OPERATOR} or operators.{DEVICE_PLUGIN}, whose device plugin "
+            "implements it",
             "add one of them to operators",
         )
     elif mode is not SharingMode.TIME_SLICING and GPU_OPERATOR not in present:
         yield issue(
             "operator-required",
-            f"{path}: operators.{GPU_OPERATOR} is missing; "
-            f"requires operators.{GPU_OPERATOR}, which prepares the nodes; "
+            path,
+            f"operators.{GPU_OPERATOR} is missing",
+            f"requires operators.{GPU_OPERATOR}, which prepares the nodes",
             f"add operators.{GPU_OPERATOR}, or use timeSlicing",
         )
 
@@ -118,14 +134,16 @@ def _check_teams(
     if production:
         yield issue(
             "sharing-with-production",
-            f"{path}: production teams may use the pool: {', '.join(production)}; "
-            "must be a pool of research teams only: production trains on whole GPUs; "
+            path,
+            f"production teams may use the pool: {', '.join(production)}",
+            "must be a pool of research teams only: production trains on whole GPUs",
             f"set borrowing: {{{pool.name}: 0}} for them, or use mig",
         )
     if len(here) > 1:
         yield issue(
             "sharing-across-teams",
-            f"{path}: several teams may use the pool: {', '.join(team.name for team in here)}; "
-            f"must be a pool of one team: {_ONE_TEAM[mode]}; "
+            path,
+            f"several teams may use the pool: {', '.join(team.name for team in here)}",
+            f"must be a pool of one team: {_ONE_TEAM[mode]}",
             f"set borrowing: {{{pool.name}: 0}} for the others, or use mig",
         )

@@ -28,8 +28,9 @@ def _check_registry(stack: StackConfig, path: str, image: str) -> Iterator[Confi
         return
     yield issue(
         "registry-not-allowed",
-        f"{path}: {shown(repository)} is not in an allowed registry; "
-        f"{f'must be in {one_of(allowed)}' if allowed else 'registries allows no image'}; "
+        path,
+        f"{shown(repository)} is not in an allowed registry",
+        f"{f'must be in {one_of(allowed)}' if allowed else 'registries allows no image'}",
         "add its registry to registries, or push it to one of them",
     )
 
@@ -43,9 +44,10 @@ def check_image(stack: StackConfig, path: str, image: str, otherwise: str) -> It
     else:
         yield issue(
             "unknown-name",
-            f"{path}: unknown image {shown(image)}; "
-            f"must be a name in images ({one_of(stack.images)}) or REPOSITORY@sha256:DIGEST; "
-            f"{did_you_mean(image, stack.images, otherwise)}",
+            path,
+            f"unknown image {shown(image)}",
+            f"must be a name in images ({one_of(stack.images)}) or REPOSITORY@sha256:DIGEST",
+            did_you_mean(image, stack.images, otherwise),
         )
 
 
@@ -56,8 +58,9 @@ def check_source_images(stack: StackConfig) -> Iterator[ConfigIssue]:
         if image.endswith(SOURCE_SUFFIX):
             yield issue(
                 "source-image",
-                f"images.{name}: {shown(image)} is built from this checkout, which only simulated nodes can run; "
-                "must be REPOSITORY@sha256:DIGEST on real nodes; "
+                f"images.{name}",
+                f"{shown(image)} is built from this checkout, which only simulated nodes can run",
+                "must be REPOSITORY@sha256:DIGEST on real nodes",
                 "push the image and pin the digest that the registry shows",
             )
     controllers = {
@@ -71,7 +74,9 @@ def check_source_images(stack: StackConfig) -> Iterator[ConfigIssue]:
         if reference and reference.endswith(SOURCE_SUFFIX):
             yield issue(
                 "image-without-digest",
-                f"{path}: {shown(reference)} is built from this checkout; must be REPOSITORY@sha256:DIGEST; "
+                path,
+                f"{shown(reference)} is built from this checkout",
+                "must be REPOSITORY@sha256:DIGEST",
                 "push the image and pin the digest that the registry shows",
             )
 
@@ -85,15 +90,18 @@ def check_signer(stack: StackConfig) -> Iterator[ConfigIssue]:
     if len(named) != 1:
         yield issue(
             "single-signer",
-            f"signatures: {' and '.join(named) + ' are' if named else 'no signer is'} set; "
-            "exactly one of keyless and kmsKey is required; "
+            "signatures",
+            f"{' and '.join(named) + ' are' if named else 'no signer is'} set",
+            "exactly one of keyless and kmsKey is required",
             f"{'remove one of them' if named else 'add one, or remove signatures'}",
         )
     elif named == ["kmsKey"] and not stack.eks:
         yield issue(
             "aws-only",
-            "signatures.kmsKey: a KMS key requires a cluster on AWS; "
-            "must be keyless where cluster.provider is existing; set keyless",
+            "signatures.kmsKey",
+            "a KMS key requires a cluster on AWS",
+            "must be keyless where cluster.provider is existing",
+            "set keyless",
         )
 
 
@@ -105,7 +113,8 @@ def check_egress(stack: StackConfig) -> Iterator[ConfigIssue]:
             if held.version == block.version and held.supernet_of(block):  # type: ignore[arg-type]
                 yield issue(
                     "egress-to-metadata",
-                    f"egressCidrs[{index}]: {shown(text)} is in {held}, the range of the metadata service; "
-                    "must not expose the node's credentials; "
+                    f"egressCidrs[{index}]",
+                    f"{shown(text)} is in {held}, the range of the metadata service",
+                    "must not expose the node's credentials",
                     "remove it; pods get their own role by EKS Pod Identity",
                 )

@@ -32,8 +32,10 @@ def check_restore_drills(stack: StackConfig) -> Iterator[ConfigIssue]:
         if quantity.bytes_(drill.largest) > bound:
             yield issue(
                 "restore-drill-too-large",
-                f"{place}.largest: {shown(drill.largest)} exceeds the memory of {cpu.name} nodes or of the team's "
-                f"quota; must be at most {max(0, bound) // quantity.GIB}Gi; "
+                f"{place}.largest",
+                f"{shown(drill.largest)} exceeds the memory of {cpu.name} nodes or of the team's "
+                "quota",
+                f"must be at most {max(0, bound) // quantity.GIB}Gi",
                 "lower it, or choose larger types for the CPU pool",
             )
 
@@ -53,14 +55,17 @@ def check_results(stack: StackConfig) -> Iterator[ConfigIssue]:
         if exported:
             yield issue(
                 "results-exported",
-                f"{place}: results are copied although storage.fsx exports them; "
-                "requires another storage: FSx for Lustre exports to the team's prefix by itself; "
+                place,
+                "results are copied although storage.fsx exports them",
+                "requires another storage: FSx for Lustre exports to the team's prefix by itself",
                 "remove the section",
             )
         elif own.store is None and not on_eks:
             yield issue(
                 "missing",
-                f"{place}.store: missing; must be s3://BUCKET/PREFIX: the stack has no buckets of its own; "
+                f"{place}.store",
+                "missing",
+                "must be s3://BUCKET/PREFIX: the stack has no buckets of its own",
                 "add it, or set enabled: false",
             )
         elif on_eks:
@@ -68,16 +73,19 @@ def check_results(stack: StackConfig) -> Iterator[ConfigIssue]:
         if own.store and first.setdefault(own.store, place) != place:
             yield issue(
                 "duplicate",
-                f"{place}.store: {shown(own.store)} is already used by {first[own.store]}; "
-                "stores must be unique; give each team a prefix of its own",
+                f"{place}.store",
+                f"{shown(own.store)} is already used by {first[own.store]}",
+                "stores must be unique",
+                "give each team a prefix of its own",
             )
         known, otherwise = [one.name for one in team.secrets], "add it to the team's secrets"
         if own.secret_name is not None and own.secret_name not in known:
             yield issue(
                 "unknown-name",
-                f"{place}.secretName: unknown secret {shown(own.secret_name)}; "
-                f"must be one of the team's secrets ({one_of(known)}); "
-                f"{did_you_mean(own.secret_name, known, otherwise)}",
+                f"{place}.secretName",
+                f"unknown secret {shown(own.secret_name)}",
+                f"must be one of the team's secrets ({one_of(known)})",
+                did_you_mean(own.secret_name, known, otherwise),
             )
 
 
@@ -93,8 +101,9 @@ def _check_prefix(stack: StackConfig, path: str, team: TeamConfig) -> Iterator[C
     if not f"{store}/".startswith(tuple(writable)):
         yield issue(
             "foreign-prefix",
-            f"{path}: {shown(store)} is outside of what the role of team {team.name} may write; "
-            f"must be below {one_of(writable)}, or have a secretName with credentials; "
+            path,
+            f"{shown(store)} is outside of what the role of team {team.name} may write",
+            f"must be below {one_of(writable)}, or have a secretName with credentials",
             "correct it, or add secretName",
         )
 
@@ -111,8 +120,9 @@ def check_validation(stack: StackConfig) -> Iterator[ConfigIssue]:
     if section.weekly and not any(pool.min for pool in found):
         yield issue(
             "weekly-without-nodes",
-            "validation.weekly: no GPU pool always has nodes; "
-            "requires a GPU pool with min above 0: the weekly check starts no nodes; "
+            "validation.weekly",
+            "no GPU pool always has nodes",
+            "requires a GPU pool with min above 0: the weekly check starts no nodes",
             "remove it, or raise the min of a pool",
         )
     gangs = {pool.name for pool in found if pool.max > 1}
@@ -120,13 +130,17 @@ def check_validation(stack: StackConfig) -> Iterator[ConfigIssue]:
         if pool.name in gangs and len(pool.name) > NAME_MAX:
             yield issue(
                 "name-too-long",
-                f"nodePools[{index}].name: {len(pool.name)} characters; "
-                f"must be at most {NAME_MAX} with validation, whose CronJobs are named after pools; shorten it",
+                f"nodePools[{index}].name",
+                f"{len(pool.name)} characters",
+                f"must be at most {NAME_MAX} with validation, whose CronJobs are named after pools",
+                "shorten it",
             )
     for name in section.min_gbps:
         if name not in gangs:
             yield issue(
                 "no-collective-check",
-                f"validation.minGBps.{name}: {shown(name)} has no collective check; "
-                f"must be one of {one_of(gangs)}; {did_you_mean(name, gangs, 'remove it')}",
+                f"validation.minGBps.{name}",
+                f"{shown(name)} has no collective check",
+                f"must be one of {one_of(gangs)}",
+                did_you_mean(name, gangs, "remove it"),
             )

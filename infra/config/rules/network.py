@@ -37,21 +37,27 @@ def check_zones(stack: StackConfig) -> Iterator[ConfigIssue]:
             own = stack.aws.region
             yield issue(
                 "zone-outside-region",
-                f"{path}: {shown(zone)} is not in {own}; must be a zone of aws.region, such as {own}a; "
+                path,
+                f"{shown(zone)} is not in {own}",
+                f"must be a zone of aws.region, such as {own}a",
                 "correct the zone or the region",
             )
         if zone in seen:
             yield issue(
                 "duplicate",
-                f"{path}: {shown(zone)} is listed twice; zones must be unique; remove it",
+                path,
+                f"{shown(zone)} is listed twice",
+                "zones must be unique",
+                "remove it",
             )
         seen.add(zone)
     if not addresses.MIN_ZONES <= len(seen) <= addresses.MAX_ZONES:
         yield issue(
             "zone-count",
-            f"network.{'zones' if made else 'existing.privateSubnets'}: "
-            f"{len(seen)} {'zone' if len(seen) == 1 else 'zones'}; "
-            f"must be {addresses.MIN_ZONES} to {addresses.MAX_ZONES} zones: the EKS control plane spans two; "
+            f"network.{'zones' if made else 'existing.privateSubnets'}",
+            f"{len(seen)} {'zone' if len(seen) == 1 else 'zones'}",
+            f"must be {addresses.MIN_ZONES} to {addresses.MAX_ZONES} zones: the EKS control plane "
+            "spans two",
             f"{'add a zone of the region' if len(seen) < 2 else 'remove some'}",
         )
 
@@ -74,7 +80,9 @@ def check_vpc_addresses(stack: StackConfig) -> Iterator[ConfigIssue]:
         else:
             yield issue(
                 "not-ipv4",
-                f"{path}: {shown(str(block))} is not an IPv4 block; must be an IPv4 block such as 10.20.0.0/16; "
+                path,
+                f"{shown(str(block))} is not an IPv4 block",
+                "must be an IPv4 block such as 10.20.0.0/16",
                 "choose one from 10.0.0.0/8",
             )
 
@@ -86,26 +94,34 @@ def _check_block(
     if made and not any(block.subnet_of(ipaddress.IPv4Network(r)) for r in _PRIVATE):
         yield issue(
             "public-cidr",
-            f"{path}: {block} is public; must be part of {', '.join(_PRIVATE)}; "
+            path,
+            f"{block} is public",
+            f"must be part of {', '.join(_PRIVATE)}",
             "choose one that no connected network uses",
         )
     if made and not addresses.LARGEST <= block.prefixlen <= addresses.SMALLEST:
         small = block.prefixlen > addresses.SMALLEST
         yield issue(
             "cidr-size",
-            f"{path}: {block} is a /{block.prefixlen}; must be /{addresses.LARGEST} to /{addresses.SMALLEST}; "
+            path,
+            f"{block} is a /{block.prefixlen}",
+            f"must be /{addresses.LARGEST} to /{addresses.SMALLEST}",
             f"choose a {'larger' if small else 'smaller'} block",
         )
     if block.overlaps(addresses.SERVICES):
         yield issue(
             "cidr-overlap",
-            f"{path}: {block} overlaps {addresses.SERVICES}; must not overlap {addresses.SERVICES}, the range of "
-            "Kubernetes Services; choose one from 10.0.0.0/8",
+            path,
+            f"{block} overlaps {addresses.SERVICES}",
+            f"must not overlap {addresses.SERVICES}, the range of Kubernetes Services",
+            "choose one from 10.0.0.0/8",
         )
     if other := next((one for one in seen if block.overlaps(one)), None):
         yield issue(
             "cidr-overlap",
-            f"{path}: {block} overlaps {other}; blocks of a VPC must not overlap; "
+            path,
+            f"{block} overlaps {other}",
+            "blocks of a VPC must not overlap",
             "list the VPC's blocks, each once",
         )
 
@@ -119,8 +135,10 @@ def check_existing_subnets(stack: StackConfig) -> Iterator[ConfigIssue]:
         if subnet in seen:
             yield issue(
                 "duplicate",
-                f"network.existing.privateSubnets.{zone}: {subnet} is already used by {seen[subnet]}; "
-                "each zone requires its own subnet; name a subnet of that zone",
+                f"network.existing.privateSubnets.{zone}",
+                f"{subnet} is already used by {seen[subnet]}",
+                "each zone requires its own subnet",
+                "name a subnet of that zone",
             )
         seen.setdefault(subnet, zone)
 
@@ -142,8 +160,9 @@ def check_subnet_capacity(stack: StackConfig) -> Iterator[ConfigIssue]:
         if nodes > room:
             yield issue(
                 "cidr-too-small",
-                f"network.cidr: the subnet of {network.cidr} in {zone} has addresses for {room} nodes; "
-                f"must have addresses for {nodes}, the sum of its pools' max; "
+                "network.cidr",
+                f"the subnet of {network.cidr} in {zone} has addresses for {room} nodes",
+                f"must have addresses for {nodes}, the sum of its pools' max",
                 f"choose a larger block, or lower max of {', '.join(pool.name for pool in pools)}",
             )
 
@@ -158,7 +177,9 @@ def check_zones_have_subnets(stack: StackConfig) -> Iterator[ConfigIssue]:
         if zone not in zones:
             yield issue(
                 "zone-outside-network",
-                f"{path}: {shown(zone)} has no subnet; must be one of {one_of(zones)}; "
+                path,
+                f"{shown(zone)} has no subnet",
+                f"must be one of {one_of(zones)}",
                 "choose a zone of the network, or add it there",
             )
 
@@ -178,7 +199,9 @@ def check_efa_zone(stack: StackConfig) -> Iterator[ConfigIssue]:
         if pool.zone != zone:
             yield issue(
                 "efa-across-zones",
-                f"nodePools[{index}].zone: {shown(pool.zone)} is not the zone of {owner}; "
-                f"must be {zone} for a pool with network: efa; put both in one zone: EFA does not cross zones, "
-                "and reads across zones are slow and cost money",
+                f"nodePools[{index}].zone",
+                f"{shown(pool.zone)} is not the zone of {owner}",
+                f"must be {zone} for a pool with network: efa",
+                "put both in one zone: EFA does not cross zones, and reads across zones are slow "
+                "and cost money",
             )

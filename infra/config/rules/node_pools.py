@@ -49,8 +49,10 @@ def check_unique_names(stack: StackConfig) -> Iterator[ConfigIssue]:
             if first.setdefault(name, index) != index:
                 yield issue(
                     "duplicate",
-                    f"{section}[{index}].name: {shown(name)} is already used by {section}[{first[name]}]; "
-                    "names must be unique; rename one of them",
+                    f"{section}[{index}].name",
+                    f"{shown(name)} is already used by {section}[{first[name]}]",
+                    "names must be unique",
+                    "rename one of them",
                 )
 
 
@@ -59,7 +61,10 @@ def check_pool_sizes(stack: StackConfig) -> Iterator[ConfigIssue]:
         if pool.min > pool.max:
             yield issue(
                 "min-above-max",
-                f"{path}.min: {pool.min} exceeds max ({pool.max}); must be at most max; lower min or raise max",
+                f"{path}.min",
+                f"{pool.min} exceeds max ({pool.max})",
+                "must be at most max",
+                "lower min or raise max",
             )
 
 
@@ -71,28 +76,35 @@ def check_instance_types(stack: StackConfig) -> Iterator[ConfigIssue]:
             if pool.workload is Workload.GPU_TRAINING and not instance.gpus:
                 yield issue(
                     "type-without-gpu",
-                    f"{path}: {name} has no GPU; a gpu-training pool requires instance types with GPUs; "
+                    path,
+                    f"{name} has no GPU",
+                    "a gpu-training pool requires instance types with GPUs",
                     "choose a GPU type, or set workload: cpu",
                 )
             elif pool.workload is Workload.CPU and instance.gpus:
                 yield issue(
                     "type-with-gpu",
-                    f"{path}: {name} has {instance.gpus} {'GPU' if instance.gpus == 1 else 'GPUs'}; "
-                    "a cpu pool requires instance types without GPUs; "
+                    path,
+                    f"{name} has {instance.gpus} {'GPU' if instance.gpus == 1 else 'GPUs'}",
+                    "a cpu pool requires instance types without GPUs",
                     "choose a CPU type, or set workload: gpu-training",
                 )
             elif pool.network is Network.EFA and not instance.efa_cards:
                 yield issue(
                     "type-without-efa",
-                    f"{path}: {name} does not support EFA; network: efa requires instance types with EFA; "
+                    path,
+                    f"{name} does not support EFA",
+                    "network: efa requires instance types with EFA",
                     "choose another type, or set network: tcp",
                 )
         architectures = sorted({one.architecture.value for one in pool.types})
         if len(architectures) > 1:
             yield issue(
                 "mixed-architectures",
-                f"{place}.instanceTypes: types of {' and '.join(architectures)} are mixed; "
-                "must have one architecture: a run has one image; split the pool",
+                f"{place}.instanceTypes",
+                f"types of {' and '.join(architectures)} are mixed",
+                "must have one architecture: a run has one image",
+                "split the pool",
             )
 
 
@@ -109,13 +121,18 @@ def check_labels(stack: StackConfig) -> Iterator[ConfigIssue]:
             if key in own:
                 yield issue(
                     "reserved-label",
-                    f"{path}.labels.{key}: the platform sets this label; must be another label; remove it",
+                    f"{path}.labels.{key}",
+                    "the platform sets this label",
+                    "must be another label",
+                    "remove it",
                 )
             elif pool.nodes in _EC2 and naming.is_reserved_domain(key.rpartition("/")[0]):
                 yield issue(
                     "reserved-domain",
-                    f"{path}.labels.{key}: nodes may not set labels of this domain themselves; "
-                    "must have no domain, or a domain of your own; rename it",
+                    f"{path}.labels.{key}",
+                    "nodes may not set labels of this domain themselves",
+                    "must have no domain, or a domain of your own",
+                    "rename it",
                 )
 
 
@@ -126,32 +143,43 @@ def check_node_source(stack: StackConfig) -> Iterator[ConfigIssue]:
         if pool.nodes not in allowed:
             yield issue(
                 "nodes-provider",
-                f"{path}.nodes: {shown(pool.nodes.value)} is not available with "
-                f"cluster.provider: {stack.cluster.provider}; must be {_names(allowed)}; choose one of them",
+                f"{path}.nodes",
+                f"{shown(pool.nodes.value)} is not available with cluster.provider: "
+                f"{stack.cluster.provider}",
+                f"must be {_names(allowed)}",
+                "choose one of them",
             )
         for field, (key, nodes) in _OPTIONS.items():
             if field in stack.node_pools[index].model_fields_set and pool.nodes not in nodes:
                 yield issue(
                     "pool-option",
-                    f"{path}.{key}: not valid on nodes that are {pool.nodes.value}; "
-                    f"requires nodes: {_names(nodes)}; remove it, or change nodes",
+                    f"{path}.{key}",
+                    f"not valid on nodes that are {pool.nodes.value}",
+                    f"requires nodes: {_names(nodes)}",
+                    "remove it, or change nodes",
                 )
         if pool.nodes is Nodes.KARPENTER and pool.min:
             yield issue(
                 "karpenter-min",
-                f"{path}.min: {pool.min} is not valid for nodes that are karpenter; "
-                "must be 0: Karpenter launches nodes when pods wait; set it to 0, or set nodes: managed",
+                f"{path}.min",
+                f"{pool.min} is not valid for nodes that are karpenter",
+                "must be 0: Karpenter launches nodes when pods wait",
+                "set it to 0, or set nodes: managed",
             )
         if pool.placement_group and pool.network is not Network.EFA:
             yield issue(
                 "placement-group-network",
-                f"{path}.placementGroup: a placement group without EFA costs capacity and gains nothing; "
-                "requires network: efa; remove it, or set network: efa",
+                f"{path}.placementGroup",
+                "a placement group without EFA costs capacity and gains nothing",
+                "requires network: efa",
+                "remove it, or set network: efa",
             )
         if pool.fallback is Fallback.ON_DEMAND and pool.capacity is not Capacity.SPOT:
             yield issue(
                 "fallback-capacity",
-                f"{path}.fallback: a fallback in a pool that is on-demand already; requires capacity: spot; "
+                f"{path}.fallback",
+                "a fallback in a pool that is on-demand already",
+                "requires capacity: spot",
                 "remove it, or set capacity: spot",
             )
 
@@ -163,7 +191,9 @@ def check_reservations(stack: StackConfig) -> Iterator[ConfigIssue]:
         if pool.capacity is Capacity.SPOT:
             yield issue(
                 "reservation-on-spot",
-                f"{path}.reservation: a {reserved.kind.value} in a spot pool; requires capacity: on-demand; "
+                f"{path}.reservation",
+                f"a {reserved.kind.value} in a spot pool",
+                "requires capacity: on-demand",
                 "set capacity: on-demand, or remove it",
             )
         clock = list(_check_clock(f"{path}.reservation", reserved))
@@ -171,8 +201,10 @@ def check_reservations(stack: StackConfig) -> Iterator[ConfigIssue]:
         if len(pool.instance_types) > 1:
             yield issue(
                 "reservation-types",
-                f"{path}.instanceTypes: {len(pool.instance_types)} types with a reservation; "
-                "must be the one reserved type; remove the others",
+                f"{path}.instanceTypes",
+                f"{len(pool.instance_types)} types with a reservation",
+                "must be the one reserved type",
+                "remove the others",
             )
         scaled = (
             stack.autoscaler is Autoscaler.CLUSTER_AUTOSCALER or pool.nodes is not Nodes.MANAGED
@@ -180,9 +212,10 @@ def check_reservations(stack: StackConfig) -> Iterator[ConfigIssue]:
         if stack.eks and reserved.start and not clock and not scaled:
             yield issue(
                 "timed-block-unscaled",
-                f"{path}.nodes: 'managed' with start and end of a capacity block, and nothing scales its node "
-                f"group (autoscaler: {stack.autoscaler.value}); "
-                "requires nodes: karpenter, or autoscaler: cluster-autoscaler; "
+                f"{path}.nodes",
+                "'managed' with start and end of a capacity block, and nothing scales its node "
+                f"group (autoscaler: {stack.autoscaler.value})",
+                "requires nodes: karpenter, or autoscaler: cluster-autoscaler",
                 "set nodes: karpenter and min: 0, or remove start and end",
             )
 
@@ -194,19 +227,26 @@ def _check_clock(path: str, reserved: Reservation) -> Iterator[ConfigIssue]:
     if reserved.kind is not ReservationKind.CAPACITY_BLOCK:
         yield issue(
             "reservation-clock",
-            f"{path}: start or end in a {reserved.kind.value}, which ends when it is cancelled; "
-            "only a capacity-block has them; remove start and end",
+            path,
+            f"start or end in a {reserved.kind.value}, which ends when it is cancelled",
+            "only a capacity-block has them",
+            "remove start and end",
         )
     elif reserved.start is None or reserved.end is None:
         yield issue(
             "reservation-clock",
-            f"{path}: {'start' if reserved.start is None else 'end'} is missing; "
-            "requires both start and end, or neither; add what aws ec2 describe-capacity-reservations shows",
+            path,
+            f"{'start' if reserved.start is None else 'end'} is missing",
+            "requires both start and end, or neither",
+            "add what aws ec2 describe-capacity-reservations shows",
         )
     elif reserved.end <= reserved.start:
         yield issue(
             "reservation-clock",
-            f"{path}: end is not after start; must be the times of the capacity block; correct them",
+            path,
+            "end is not after start",
+            "must be the times of the capacity block",
+            "correct them",
         )
 
 
@@ -221,14 +261,18 @@ def check_autoscaler(stack: StackConfig) -> Iterator[ConfigIssue]:
     if nodes and not found[nodes]:
         yield issue(
             "autoscaler-unused",
-            f"autoscaler: {shown(chosen.value)} has no pool to scale; requires a pool with nodes: {nodes.value}; "
+            "autoscaler",
+            f"{shown(chosen.value)} has no pool to scale",
+            f"requires a pool with nodes: {nodes.value}",
             f"set nodes: {nodes.value} on a pool, or autoscaler: none",
         )
     if found[Nodes.KARPENTER] and chosen is not Autoscaler.KARPENTER:
         yield issue(
             "karpenter-autoscaler",
-            f"{found[Nodes.KARPENTER][0]}.nodes: 'karpenter' requires autoscaler: karpenter; "
-            f"must be managed with autoscaler: {chosen.value}; set autoscaler: karpenter, or nodes: managed",
+            f"{found[Nodes.KARPENTER][0]}.nodes",
+            "'karpenter' requires autoscaler: karpenter",
+            f"must be managed with autoscaler: {chosen.value}",
+            "set autoscaler: karpenter, or nodes: managed",
         )
     for path, pool in _pools(stack):
         kind = pool.reservation.kind if pool.reservation else None
@@ -238,8 +282,10 @@ def check_autoscaler(stack: StackConfig) -> Iterator[ConfigIssue]:
         if fixed and pool.min < pool.max:
             yield issue(
                 "fixed-size-pool",
-                f"{path}.min: {pool.min} is below max ({pool.max}), and nothing adds nodes "
-                f"(autoscaler: {chosen.value}); must equal max: queues count on all nodes of a managed pool; "
+                f"{path}.min",
+                f"{pool.min} is below max ({pool.max}), and nothing adds nodes (autoscaler: "
+                f"{chosen.value})",
+                "must equal max: queues count on all nodes of a managed pool",
                 "set autoscaler: cluster-autoscaler, nodes: karpenter, or min to max",
             )
 
@@ -252,26 +298,35 @@ def check_fabric(stack: StackConfig) -> Iterator[ConfigIssue]:
         if roce and pool.nodes is not Nodes.EXISTING:
             yield issue(
                 "roce-nodes",
-                f"{path}.network: 'roce' is not available on nodes that are {nodes}; "
-                "requires nodes: existing (EC2 offers EFA instead); set network: efa or tcp",
+                f"{path}.network",
+                f"'roce' is not available on nodes that are {nodes}",
+                "requires nodes: existing (EC2 offers EFA instead)",
+                "set network: efa or tcp",
             )
         elif roce and not pool.fabric.rdma_resource:
             yield issue(
                 "missing",
-                f"{path}.fabric.rdmaResource: missing; network: roce requires the resource through which pods "
-                "get adapters, such as rdma/hca; add it",
+                f"{path}.fabric.rdmaResource",
+                "missing",
+                "network: roce requires the resource through which pods get adapters, such as "
+                "rdma/hca",
+                "add it",
             )
         if given and pool.nodes is not Nodes.EXISTING:
             yield issue(
                 "fabric-nodes",
-                f"{path}.fabric: not valid on nodes that are {nodes}; "
-                "requires nodes: existing (the fabric of other nodes is known); remove it",
+                f"{path}.fabric",
+                f"not valid on nodes that are {nodes}",
+                "requires nodes: existing (the fabric of other nodes is known)",
+                "remove it",
             )
         elif given and not roce:
             for key, value in given.model_dump(by_alias=True).items():
                 if key in ("rdmaResource", "adapters", "gidIndex") and value not in (None, (), ""):
                     yield issue(
                         "fabric-network",
-                        f"{path}.fabric.{key}: not valid with network: {pool.network.value}; "
-                        "requires network: roce; remove it, or set network: roce",
+                        f"{path}.fabric.{key}",
+                        f"not valid with network: {pool.network.value}",
+                        "requires network: roce",
+                        "remove it, or set network: roce",
                     )

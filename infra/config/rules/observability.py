@@ -18,26 +18,33 @@ def check_logs(stack: StackConfig) -> Iterator[ConfigIssue]:
     if section and len(named) != 1:
         yield issue(
             "log-destination",
-            f"logs: {' and '.join(named) + ' are' if named else 'no destination is'} set; "
-            "exactly one of cloudwatch and loki is required; "
+            "logs",
+            f"{' and '.join(named) + ' are' if named else 'no destination is'} set",
+            "exactly one of cloudwatch and loki is required",
             f"{'remove the others' if named else 'add one, or remove logs'}",
         )
     elif named == ["cloudwatch"] and not stack.eks:
         yield issue(
             "aws-only",
-            "logs.cloudwatch: cloudwatch requires a cluster on AWS; "
-            "must be loki where cluster.provider is existing; use loki",
+            "logs.cloudwatch",
+            "cloudwatch requires a cluster on AWS",
+            "must be loki where cluster.provider is existing",
+            "use loki",
         )
     if section and not (shipper and not shipper.provided):
         yield issue(
             "log-shipper-missing",
-            "logs: no log shipper is installed; requires operators.fluentBit: {provided: false}; "
+            "logs",
+            "no log shipper is installed",
+            "requires operators.fluentBit: {provided: false}",
             "add that to operators, or remove logs",
         )
     elif not section and shipper and not shipper.provided and not stack.eks:
         yield issue(
             "log-destination",
-            "logs: missing, but operators.fluentBit is installed; fluentBit requires a destination: loki; "
+            "logs",
+            "missing, but operators.fluentBit is installed",
+            "fluentBit requires a destination: loki",
             "add it, or remove fluentBit from operators",
         )
 
@@ -48,8 +55,9 @@ def check_grafana(stack: StackConfig) -> Iterator[ConfigIssue]:
     if section and operator is None:
         yield issue(
             "operator-required",
-            f"observability: operators.{PROMETHEUS} is missing; "
-            f"requires operators.{PROMETHEUS}, whose objects it creates; "
+            "observability",
+            f"operators.{PROMETHEUS} is missing",
+            f"requires operators.{PROMETHEUS}, whose objects it creates",
             f"add {PROMETHEUS} to operators, with provided: true if the cluster has it",
         )
     grafana = section.grafana if section else None
@@ -58,22 +66,27 @@ def check_grafana(stack: StackConfig) -> Iterator[ConfigIssue]:
     if operator and not operator.provided and grafana.admin_secret_name is None:
         yield issue(
             "missing",
-            "observability.grafana.adminSecretName: missing; "
-            "must name a Secret in namespace monitoring with the keys admin-user and admin-password; "
+            "observability.grafana.adminSecretName",
+            "missing",
+            "must name a Secret in namespace monitoring with the keys admin-user and "
+            "admin-password",
             "add it, and create the Secret during the first update, once the namespace exists",
         )
     if grafana.ingress and not grafana.sign_in:
         yield issue(
             "ingress-without-sign-in",
-            "observability.grafana.ingress: opens Grafana to a network with the administrator's password only; "
-            "requires observability.grafana.signIn; add signIn, or remove ingress and forward a port",
+            "observability.grafana.ingress",
+            "opens Grafana to a network with the administrator's password only",
+            "requires observability.grafana.signIn",
+            "add signIn, or remove ingress and forward a port",
         )
     for key, value in (("signIn", grafana.sign_in), ("ingress", grafana.ingress)):
         if value and operator and operator.provided:
             yield issue(
                 "not-installed",
-                f"observability.grafana.{key}: operators.{PROMETHEUS} is provided by the cluster; "
-                "requires a Grafana that the stack installs; "
+                f"observability.grafana.{key}",
+                f"operators.{PROMETHEUS} is provided by the cluster",
+                "requires a Grafana that the stack installs",
                 f"remove it, or set provided: false of operators.{PROMETHEUS}",
             )
 
@@ -87,24 +100,33 @@ def check_receivers(stack: StackConfig) -> Iterator[ConfigIssue]:
         if first.setdefault(receiver.name, path) != path:
             yield issue(
                 "duplicate",
-                f"{path}.name: {shown(receiver.name)} is already used by {first[receiver.name]}; "
-                "names must be unique; rename one of them",
+                f"{path}.name",
+                f"{shown(receiver.name)} is already used by {first[receiver.name]}",
+                "names must be unique",
+                "rename one of them",
             )
         if receiver.team and receiver.team not in teams:
             otherwise = "name a team, or remove it to receive the platform's alerts"
             yield issue(
                 "unknown-name",
-                f"{path}.team: unknown team {shown(receiver.team)}; must be one of {one_of(teams)}; "
-                f"{did_you_mean(receiver.team, teams, otherwise)}",
+                f"{path}.team",
+                f"unknown team {shown(receiver.team)}",
+                f"must be one of {one_of(teams)}",
+                did_you_mean(receiver.team, teams, otherwise),
             )
         if kind is Channel.SLACK and receiver.channel is None:
             yield issue(
                 "missing",
-                f"{path}.channel: missing; kind: slack requires a channel such as '#gpu-alerts'; add it",
+                f"{path}.channel",
+                "missing",
+                "kind: slack requires a channel such as '#gpu-alerts'",
+                "add it",
             )
         elif kind is not Channel.SLACK and receiver.channel is not None:
             yield issue(
                 "channel-without-slack",
-                f"{path}.channel: {shown(receiver.channel)} is not used by kind: {kind.value}; "
-                "requires kind: slack; remove it",
+                f"{path}.channel",
+                f"{shown(receiver.channel)} is not used by kind: {kind.value}",
+                "requires kind: slack",
+                "remove it",
             )

@@ -27,9 +27,11 @@ def check_addon_versions(stack: StackConfig) -> Iterator[ConfigIssue]:
             first, last = add_on.kubernetes
             yield issue(
                 "addon-version",
-                f"cluster.version: {name} {add_on.version} does not support Kubernetes {version}; "
-                f"it supports {f'{first} to {last}' if last else f'{first} or newer'}; choose such a version, or "
-                "install your own version of the add-on and set provided: true",
+                "cluster.version",
+                f"{name} {add_on.version} does not support Kubernetes {version}",
+                f"it supports {f'{first} to {last}' if last else f'{first} or newer'}",
+                "choose such a version, or install your own version of the add-on and set "
+                "provided: true",
             )
 
 
@@ -40,14 +42,18 @@ def check_addon_images(stack: StackConfig) -> Iterator[ConfigIssue]:
         if chosen.image and not needs_image:
             yield issue(
                 "addon-image-unused",
-                f"{path}: {shown(chosen.image)} is not used: the chart or the cluster has its own image; "
-                "an image is valid only for an add-on that is installed without a chart; remove it",
+                path,
+                f"{shown(chosen.image)} is not used: the chart or the cluster has its own image",
+                "an image is valid only for an add-on that is installed without a chart",
+                "remove it",
             )
         elif needs_image and not chosen.image:
             [image] = ADD_ONS[name].images
             yield issue(
                 "missing",
-                f"{path}: missing; must be {image.registry}/{image.repository}@sha256:DIGEST, or a copy of it; "
+                path,
+                "missing",
+                f"must be {image.registry}/{image.repository}@sha256:DIGEST, or a copy of it",
                 f"add it: `crane digest {image.reference}` prints the digest",
             )
 
@@ -59,14 +65,19 @@ def check_charts(stack: StackConfig) -> Iterator[ConfigIssue]:
     if stack.mirror and not used:
         yield issue(
             "mirror-unused",
-            f"mirror: {shown(stack.mirror)} is not used; "
-            "requires an add-on that the stack installs, whose chart and images come from the mirror; remove it",
+            "mirror",
+            f"{shown(stack.mirror)} is not used",
+            "requires an add-on that the stack installs, whose chart and images come from the "
+            "mirror",
+            "remove it",
         )
     for name in stack.charts:
         if name not in charts:
             yield issue(
                 "chart-unused",
-                f"charts.{name}: the stack installs no chart of {shown(name)}; must be one of {one_of(charts)}; "
+                f"charts.{name}",
+                f"the stack installs no chart of {shown(name)}",
+                f"must be one of {one_of(charts)}",
                 "remove it, or install the add-on",
             )
 
@@ -78,15 +89,17 @@ def check_gpu_operators(stack: StackConfig) -> Iterator[ConfigIssue]:
         for name in (one for one in (DEVICE_PLUGIN, _EXPORTER) if one in present):
             yield issue(
                 "conflicting-operators",
-                f"operators.{name}: {name} conflicts with {GPU_OPERATOR}, which includes its own; "
-                f"must be either {GPU_OPERATOR}, or {DEVICE_PLUGIN} with an optional {_EXPORTER}; "
+                f"operators.{name}",
+                f"{name} conflicts with {GPU_OPERATOR}, which includes its own",
+                f"must be either {GPU_OPERATOR}, or {DEVICE_PLUGIN} with an optional {_EXPORTER}",
                 "remove one of them",
             )
     elif _EXPORTER in present and DEVICE_PLUGIN not in present:
         yield issue(
             "operator-required",
-            f"operators.{_EXPORTER}: {DEVICE_PLUGIN} is missing; "
-            f"{_EXPORTER} requires {DEVICE_PLUGIN} ({GPU_OPERATOR} includes an exporter); "
+            f"operators.{_EXPORTER}",
+            f"{DEVICE_PLUGIN} is missing",
+            f"{_EXPORTER} requires {DEVICE_PLUGIN} ({GPU_OPERATOR} includes an exporter)",
             f"add {DEVICE_PLUGIN}, or replace both with {GPU_OPERATOR}",
         )
     made = [
@@ -98,15 +111,18 @@ def check_gpu_operators(stack: StackConfig) -> Iterator[ConfigIssue]:
     if stack.eks and made and not {GPU_OPERATOR, DEVICE_PLUGIN} & set(present):
         yield issue(
             "gpu-plugin-missing",
-            f"operators.{GPU_OPERATOR}: missing; "
-            f"GPU pools on EKS require {GPU_OPERATOR} or {DEVICE_PLUGIN}, which offer GPUs to pods; "
+            f"operators.{GPU_OPERATOR}",
+            "missing",
+            f"GPU pools on EKS require {GPU_OPERATOR} or {DEVICE_PLUGIN}, which offer GPUs to pods",
             "add {provided: false} to install it",
         )
     if stack.eks and efa and _EFA_PLUGIN not in present:
         yield issue(
             "efa-plugin-missing",
-            f"operators.{_EFA_PLUGIN}: missing, but nodePools[{efa[0]}] has network: efa; "
-            "EFA pools on EKS require it to offer adapters to pods; add {provided: false} to install it",
+            f"operators.{_EFA_PLUGIN}",
+            f"missing, but nodePools[{efa[0]}] has network: efa",
+            "EFA pools on EKS require it to offer adapters to pods",
+            "add {provided: false} to install it",
         )
 
 
@@ -129,7 +145,9 @@ def check_required_operators(stack: StackConfig) -> Iterator[ConfigIssue]:
         if section and name not in stack.operators.present():
             yield issue(
                 "operator-required",
-                f"{path}: operators.{name} is missing; requires {valid}; "
+                path,
+                f"operators.{name} is missing",
+                f"requires {valid}",
                 f"add {name} to operators, or remove {path.rpartition('.')[2]}",
             )
 
@@ -145,22 +163,27 @@ def check_scheduler_operator(stack: StackConfig) -> Iterator[ConfigIssue]:
     if operator and operator not in present:
         yield issue(
             "operator-required",
-            f"operators.{operator}: missing; "
-            f"must be {{provided: true}} or {{provided: false}}{_with(scheduler)}; add it",
+            f"operators.{operator}",
+            "missing",
+            f"must be {{provided: true}} or {{provided: false}}{_with(scheduler)}",
+            "add it",
         )
     for other in Scheduler:
         foreign = backend(other).operator
         if other is not scheduler and foreign in present:
             yield issue(
                 "second-scheduler",
-                f"operators.{foreign}: a second scheduler for runs; "
-                f"only the operator of scheduler {scheduler.value} is valid, which queues the runs; "
+                f"operators.{foreign}",
+                "a second scheduler for runs",
+                f"only the operator of scheduler {scheduler.value} is valid, which queues the runs",
                 f"remove it, or set scheduler: {other.value}",
             )
     if "gang_timeouts" in stack.model_fields_set and "kueue" not in installed(stack):
         yield issue(
             "timeouts-unused",
-            "gangTimeouts: the stack does not install Kueue; requires operators.kueue: {provided: false}; "
+            "gangTimeouts",
+            "the stack does not install Kueue",
+            "requires operators.kueue: {provided: false}",
             "remove it, and configure waitForPodsReady of the cluster's own Kueue",
         )
 
@@ -173,21 +196,27 @@ def check_native_version(stack: StackConfig) -> Iterator[ConfigIssue]:
         if version and not stack.eks and not installed(stack):
             yield issue(
                 "version-unused",
-                f"cluster.version: {shown(version)} is not used; "
-                "requires scheduler: native, or an add-on that the stack installs; remove it",
+                "cluster.version",
+                f"{shown(version)} is not used",
+                "requires scheduler: native, or an add-on that the stack installs",
+                "remove it",
             )
     elif stack.eks:
         *others, last = [one.value for one in Scheduler if not backend(one).gang_apis]
         yield issue(
             "native-on-eks",
-            f"scheduler: {shown(scheduler.value)} requires the PodGroup API, which EKS does not serve; "
-            f"must be {', '.join(others)} or {last}; choose one",
+            "scheduler",
+            f"{shown(scheduler.value)} requires the PodGroup API, which EKS does not serve",
+            f"must be {', '.join(others)} or {last}",
+            "choose one",
         )
     elif version not in apis:
         problem = f"{shown(version)} does not serve the PodGroup API" if version else "missing"
         yield issue(
             "native-version",
-            f"cluster.version: {problem}; must be {' or '.join(apis)} with scheduler {scheduler.value}; "
+            "cluster.version",
+            f"{problem}",
+            f"must be {' or '.join(apis)} with scheduler {scheduler.value}",
             "set the cluster's version, and enable GenericWorkload and GangScheduling there",
         )
 
@@ -210,13 +239,16 @@ def check_team_options(stack: StackConfig) -> Iterator[ConfigIssue]:
         for option in (name for name, given in only_kueue.items() if given):
             yield issue(
                 "kueue-only",
-                f"teams[{index}].{option}: only Kueue supports this option; must be absent{_with(scheduler)}; "
+                f"teams[{index}].{option}",
+                "only Kueue supports this option",
+                f"must be absent{_with(scheduler)}",
                 "remove it, or set scheduler: kueue",
             )
         if not backend(scheduler).has_queues and any(team.guaranteed.values()):
             yield issue(
                 "no-queues",
-                f"teams[{index}].guaranteed: guarantees nodes of {', '.join(sorted(team.guaranteed))}; "
-                f"must be empty{_with(scheduler)}, which has no queues; "
+                f"teams[{index}].guaranteed",
+                f"guarantees nodes of {', '.join(sorted(team.guaranteed))}",
+                f"must be empty{_with(scheduler)}, which has no queues",
                 "remove it, or choose a scheduler with queues",
             )

@@ -15,7 +15,9 @@ def check_storage_backend(stack: StackConfig) -> Iterator[ConfigIssue]:
     if len(chosen) > 1:
         yield issue(
             "storage-backend",
-            f"storage: {' and '.join(chosen)} are set; at most one of {', '.join(given)} is valid; "
+            "storage",
+            f"{' and '.join(chosen)} are set",
+            f"at most one of {', '.join(given)} is valid",
             "remove the others",
         )
     if chosen or all(pool.nodes.simulated for pool in stack.node_pools):
@@ -23,12 +25,16 @@ def check_storage_backend(stack: StackConfig) -> Iterator[ConfigIssue]:
     if stack.eks:
         yield issue(
             "storage-missing",
-            "storage: no storage backend is set; a cluster on AWS requires fsx, efs or storageClass; "
+            "storage",
+            "no storage backend is set",
+            "a cluster on AWS requires fsx, efs or storageClass",
             "add fsx: {zone: ...} for training, or efs: {}",
         )
     else:
         yield issue(
             "missing",
-            "storage.storageClass: missing; must be a StorageClass of the cluster that serves ReadWriteMany; "
+            "storage.storageClass",
+            "missing",
+            "must be a StorageClass of the cluster that serves ReadWriteMany",
             "add it",
         )

@@ -39,14 +39,18 @@ def check_queued_pools(stack: StackConfig) -> Iterator[ConfigIssue]:
             if name not in names:
                 yield issue(
                     "unknown-name",
-                    f"{path}: unknown pool {shown(name)}; must be one of {one_of(names)}; "
-                    f"{did_you_mean(name, names, 'name a pool of nodePools')}",
+                    path,
+                    f"unknown pool {shown(name)}",
+                    f"must be one of {one_of(names)}",
+                    did_you_mean(name, names, "name a pool of nodePools"),
                 )
             elif name not in queued:
                 yield issue(
                     "cpu-pool",
-                    f"{path}: {shown(name)} is a cpu pool; "
-                    "must be a gpu-training pool (only GPU nodes are queued); remove it",
+                    path,
+                    f"{shown(name)} is a cpu pool",
+                    "must be a gpu-training pool (only GPU nodes are queued)",
+                    "remove it",
                 )
 
 
@@ -63,8 +67,9 @@ def check_guarantees(stack: StackConfig) -> Iterator[ConfigIssue]:
             if promised[name] > most:
                 yield issue(
                     "guarantees-above-pool",
-                    f"{place}.guaranteed.{name}: {nodes} makes {promised[name]} with the teams above; "
-                    f"must be at most {most - before}: the pool has at most {most} nodes; "
+                    f"{place}.guaranteed.{name}",
+                    f"{nodes} makes {promised[name]} with the teams above",
+                    f"must be at most {most - before}: the pool has at most {most} nodes",
                     f"lower it, or raise nodePools[{names.index(name)}].max",
                 )
         own = [queued.get(name) for name, nodes in team.guaranteed.items() if nodes]
@@ -73,8 +78,9 @@ def check_guarantees(stack: StackConfig) -> Iterator[ConfigIssue]:
         }:
             yield issue(
                 "production-on-spot",
-                f"{place}.guaranteed: all guaranteed pools are spot; "
-                "tier: production requires nodes of an on-demand pool; "
+                f"{place}.guaranteed",
+                "all guaranteed pools are spot",
+                "tier: production requires nodes of an on-demand pool",
                 "guarantee on-demand nodes, too, or set tier: research",
             )
 
@@ -85,7 +91,9 @@ def check_gpu_quotas(stack: StackConfig) -> Iterator[ConfigIssue]:
         if team.quota.gpus > total:
             yield issue(
                 "quota-above-pools",
-                f"{place}.quota.gpus: {team.quota.gpus} exceeds the GPUs of all pools; must be at most {total}; "
+                f"{place}.quota.gpus",
+                f"{team.quota.gpus} exceeds the GPUs of all pools",
+                f"must be at most {total}",
                 "lower it, or enlarge a pool",
             )
 
@@ -99,8 +107,9 @@ def check_lending(stack: StackConfig) -> Iterator[ConfigIssue]:
             if name in queued and nodes > own:
                 yield issue(
                     "lending-above-guarantee",
-                    f"{place}.lending.{name}: {nodes} exceeds the team's guarantee; "
-                    f"must be at most {own}, the nodes of {name} that the team is guaranteed; "
+                    f"{place}.lending.{name}",
+                    f"{nodes} exceeds the team's guarantee",
+                    f"must be at most {own}, the nodes of {name} that the team is guaranteed",
                     "lower it, or remove it to lend all",
                 )
         for name, nodes in team.borrowing.items():
@@ -108,8 +117,10 @@ def check_lending(stack: StackConfig) -> Iterator[ConfigIssue]:
             if name in queued and own <= queued[name].max < own + nodes:
                 yield issue(
                     "borrowing-above-pool",
-                    f"{place}.borrowing.{name}: {nodes} exceeds what the pool can lend; "
-                    f"must be at most {queued[name].max - own}, what {name} has besides the team's own nodes; "
+                    f"{place}.borrowing.{name}",
+                    f"{nodes} exceeds what the pool can lend",
+                    f"must be at most {queued[name].max - own}, what {name} has besides the "
+                    "team's own nodes",
                     "lower it, or remove it to borrow without a limit",
                 )
 
@@ -122,8 +133,9 @@ def check_costs(stack: StackConfig) -> Iterator[ConfigIssue]:
         if cap is not None and not TIERS[team.tier].on_demand_capped:
             yield issue(
                 "cost-cap-tier",
-                f"{path}: {cap:g} for a team of tier production; "
-                "requires tier: research (production depends on on-demand nodes); "
+                path,
+                f"{cap:g} for a team of tier production",
+                "requires tier: research (production depends on on-demand nodes)",
                 "remove it, and limit production with borrowing",
             )
         elif cap is not None:
@@ -131,7 +143,9 @@ def check_costs(stack: StackConfig) -> Iterator[ConfigIssue]:
         if budget and budget.usd_per_month is None and budget.gpu_hours_per_month is None:
             yield issue(
                 "budget-without-limit",
-                f"{place}.budget: no limit is set; requires usdPerMonth, gpuHoursPerMonth or both; "
+                f"{place}.budget",
+                "no limit is set",
+                "requires usdPerMonth, gpuHoursPerMonth or both",
                 "add one, or remove budget",
             )
 
@@ -143,8 +157,9 @@ def _check_cost_cap(
     if unknown:
         yield issue(
             "price-unknown",
-            f"{path}: the price of {', '.join(unknown)} is unknown; "
-            f"requires a price in {catalog.DATA.name} for every on-demand pool; "
+            path,
+            f"the price of {', '.join(unknown)} is unknown",
+            f"requires a price in {catalog.DATA.name} for every on-demand pool",
             "run python -m infra.cli.catalog refresh, or set borrowing instead",
         )
         return
@@ -153,14 +168,18 @@ def _check_cost_cap(
     if cap < own:
         yield issue(
             "cost-cap-below-guarantee",
-            f"{path}: {cap:g} is below the cost of the team's guaranteed on-demand nodes; "
-            f"must be at least {own:.2f}; raise it, or guarantee fewer nodes",
+            path,
+            f"{cap:g} is below the cost of the team's guaranteed on-demand nodes",
+            f"must be at least {own:.2f}",
+            "raise it, or guarantee fewer nodes",
         )
     elif 0 < cap < cheapest:
         yield issue(
             "cost-cap-below-node",
-            f"{path}: {cap:g} is below the price of one node; "
-            f"must be 0 (never on demand), or at least {cheapest:.2f}; raise it, or set 0",
+            path,
+            f"{cap:g} is below the price of one node",
+            f"must be 0 (never on demand), or at least {cheapest:.2f}",
+            "raise it, or set 0",
         )
 
 
@@ -184,22 +203,28 @@ def check_members(stack: StackConfig) -> Iterator[ConfigIssue]:
             if first.setdefault(member, path) != path:
                 yield issue(
                     "duplicate",
-                    f"{path}: already listed as {first[member]}; "
-                    "a member of a team must be listed once: a lead may do all that a researcher may; "
+                    path,
+                    f"already listed as {first[member]}",
+                    "a member of a team must be listed once: a lead may do all that a researcher "
+                    "may",
                     "remove one of them",
                 )
             elif member in taken:
                 yield issue(
                     "duplicate",
-                    f"{path}: already listed as {taken[member]}; a cluster has one access entry per role; "
+                    path,
+                    f"already listed as {taken[member]}",
+                    "a cluster has one access entry per role",
                     "remove one of them, or use another role",
                 )
             if is_role(member) and not stack.eks:
                 yield issue(
                     "role-without-eks",
-                    f"{path}: an IAM role, on a cluster that the stack does not create; "
-                    "must be a group of the cluster's identity provider; "
-                    "name a group, and map the role to it in the cluster's own access configuration",
+                    path,
+                    "an IAM role, on a cluster that the stack does not create",
+                    "must be a group of the cluster's identity provider",
+                    "name a group, and map the role to it in the cluster's own access "
+                    "configuration",
                 )
             elif is_role(member):
                 yield from check_role_account(stack, path, member)
@@ -217,32 +242,41 @@ def check_secrets(stack: StackConfig) -> Iterator[ConfigIssue]:
                 if first.setdefault((kind, name), path) != path:
                     yield issue(
                         "duplicate",
-                        f"{path}: {shown(name)} is already used by {first[kind, name]}; "
-                        "names and variables of a team's secrets must be unique; rename one of them",
+                        path,
+                        f"{shown(name)} is already used by {first[kind, name]}",
+                        "names and variables of a team's secrets must be unique",
+                        "rename one of them",
                     )
                 if kind == "env" and fabric.owns_variable(name):
                     yield issue(
                         "reserved-variable",
-                        f"{path}: {shown(name)} is set by the platform; "
-                        "network variables follow from the pool and cannot come from a secret; "
+                        path,
+                        f"{shown(name)} is set by the platform",
+                        "network variables follow from the pool and cannot come from a secret",
                         "remove it, and describe the network in the pool's fabric",
                     )
             if secret.store and not secret.remote_key:
                 yield issue(
                     "store-without-key",
-                    f"{at}.store: {shown(secret.store)} is set without remoteKey; a store requires remoteKey; "
+                    f"{at}.store",
+                    f"{shown(secret.store)} is set without remoteKey",
+                    "a store requires remoteKey",
                     "add remoteKey, or remove store",
                 )
             if secret.remote_key and not secret.store and not stack.eks:
                 yield issue(
                     "missing",
-                    f"{at}.store: missing; remoteKey requires a ClusterSecretStore of the cluster (only EKS has a "
-                    "default); add it, or create the Secret manually and remove remoteKey",
+                    f"{at}.store",
+                    "missing",
+                    "remoteKey requires a ClusterSecretStore of the cluster (only EKS has a "
+                    "default)",
+                    "add it, or create the Secret manually and remove remoteKey",
                 )
             if secret.remote_key and "externalSecrets" not in stack.operators.present():
                 yield issue(
                     "operator-required",
-                    f"{at}.remoteKey: operators.externalSecrets is missing; "
-                    "remoteKey requires operators.externalSecrets; "
+                    f"{at}.remoteKey",
+                    "operators.externalSecrets is missing",
+                    "remoteKey requires operators.externalSecrets",
                     "add externalSecrets: {provided: false} to operators",
                 )
