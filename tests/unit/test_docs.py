@@ -18,6 +18,7 @@ from infra.domain import catalog
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
     ROOT / "README.md",
+    ROOT / "tests" / "README.md",
     *sorted(ROOT.glob("docs/**/*.md")),
 ]
 OURS = ("infra", "training", "sandbox", "ops", "bench", "policies", "tests", "docs")
@@ -80,13 +81,14 @@ def test_every_link_resolves_to_a_page_and_a_heading() -> None:
 
 
 def test_every_file_that_a_page_mentions_exists() -> None:
-    tests = {path.name for path in ROOT.glob("tests/**/test_*.py")}
+    paths = [path.relative_to(ROOT / "tests") for path in ROOT.glob("tests/**/test_*.py")]
+    tests = {path.name for path in paths} | {path.as_posix() for path in paths}
     missing = []
     for page in PAGES:
         for span in re.findall(r"`([\w./-]+)`", prose(page.read_text())):
             path = "/" in span and span.split("/")[0] in OURS and span not in TO_BE_MADE
-            test = re.fullmatch(r"test_\w+\.py", span)
-            if (path and not (ROOT / span).exists()) or (test and span not in tests):
+            test = re.fullmatch(r"(\w+/)*test_\w+\.py", span)
+            if (path or test) and not (ROOT / span).exists() and span not in tests:
                 missing.append(f"{page.name}: {span}")
     assert missing == []
 
