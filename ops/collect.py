@@ -34,6 +34,9 @@ COHORTS: Final = Kind(naming.KUEUE_API, "cohorts", "Cohort")
 FLAVORS: Final = Kind(naming.KUEUE_API, "resourceflavors", "ResourceFlavor")
 PROVISIONING: Final = Kind("autoscaling.x-k8s.io/v1", "provisioningrequests", "ProvisioningRequest")
 
+JOB_UID: Final = "kueue.x-k8s.io/job-uid"
+"""Label that Kueue puts on Workloads: the uid of the object that they are for."""
+
 
 class NoSuchRunError(Exception):
     """No object in the cluster is that run; the text lists the existing runs."""
@@ -139,6 +142,47 @@ def take_snapshot(
         results_pod=_results_pod(reader, namespace),
     )
     return _enrich(reader, taken, prometheus)
+
+
+def read_run(cluster: Cluster, known: Json) -> Snapshot:
+    """Read a run again, without its surroundings, in three requests however many runs and groups there are.
+
+    Raises NoSuchRunError if it was deleted, or replaced by another of its name.
+    """
+    namespace, run_id = str(objects.meta(known)["namespace"]), objects.run_id_of(known)
+    run = _current_run(cluster, known) or next(
+        (one for one in stopped_runs(cluster, namespace) if objects.run_id_of(one) == run_id), None
+    )
+    if run is None:
+        raise NoSuchRunError(f"run {run_id}: was deleted")
+    reader = Reader(cluster)
+    uids = ",".join(sorted(_uids(run) - {"None"}))
+    workloads = reader.items(WORKLOADS, namespace, f"{JOB_UID} in ({uids})") if uids else []
+    return Snapshot(
+        run=run,
+        now=dt.datetime.now(dt.UTC),
+        workload=objects.workload_of(run, workloads),
+        workloads=workloads,
+        pods=reader.items(PODS, namespace, f"{naming.RUN_ID}={run_id}"),
+        hidden=frozenset(reader.hidden),
+    )
+
+
+def _current_run(cluster: Cluster, known: Json) -> Json | None:
+    """Return the run's object as it is now; None if it is gone, or another of its name is there."""
+    namespace = str(objects.meta(known)["namespace"])
+    kind = next(one for one in RUN_KINDS if one.kind == known["kind"])
+    if groups.has_groups(known):
+        mine = f"{naming.RUN_ID}={objects.run_id_of(known)}"
+        found = groups.merged(cluster.items(kind, namespace, mine))
+    else:
+        one = cluster.get(kind, objects.name(known), namespace)
+        found = [] if one is None else [one | {"kind": kind.kind, "apiVersion": kind.api}]
+    return next((run for run in found if _uids(known) & _uids(run)), None)
+
+
+def _uids(run: Json) -> set[str]:
+    return {str(objects.meta(one).get("uid")) for one in groups.gangs(run)}
 
 
 def queue_snapshot(cluster: Cluster, run: Json, workload: Json, now: dt.datetime) -> Snapshot:

@@ -12,6 +12,8 @@ from ops import groups, objects
 from ops.logs import Log
 from ops.metrics import Vitals
 from ops.objects import Json
+from ops.runs import states
+from ops.runs.states import Ending
 from trainyard import contract
 
 
@@ -31,7 +33,7 @@ class Preparation:
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """One run and its surroundings. Objects carry their `kind`."""
+    """One run and its surroundings, which some readers leave out. Objects carry their `kind`."""
 
     run: Json
     now: dt.datetime
@@ -71,6 +73,11 @@ class Snapshot:
     @property
     def run_id(self) -> str:
         return objects.run_id_of(self.run)
+
+    @property
+    def ending(self) -> Ending | None:
+        """How it ended; None while it goes on."""
+        return states.ending_of(self.run, self.workload)
 
     @property
     def parts(self) -> list[Snapshot]:

@@ -22,7 +22,8 @@ from rich.table import Table
 from infra.domain import naming
 from ops import objects
 from ops.collect import NoSuchRunError
-from ops.runs.one_run import OneRun
+from ops.runs.listing import summary_of
+from ops.snapshot import Snapshot
 from sandbox import elastic_drill, paths, run_report
 from sandbox.elastic_drill import DrillError as DrillError
 from sandbox.engine import STACK
@@ -129,7 +130,7 @@ def _wait_for_other_runs(session: Session, console: Console) -> None:
     for other in session.runs.all():
         # A run that is being deleted occupies nodes until its last pod has saved and stopped.
         with suppress(NoSuchRunError):
-            if not session.runs.read(other).summary().over:
+            if not summary_of(session.runs.read(other)).over:
                 console.print(f"[bold]Waiting for {objects.run_id_of(other)} to finish[/bold]")
                 session.runs.follow(other, console)
 
@@ -177,7 +178,7 @@ def _interrupt(
     """Reclaim a node of the run at `INTERRUPT_AT_STEP`, then follow the run until it ends."""
     runs = session.runs
     before = runs.follow(target, console, lambda at: at.step >= INTERRUPT_AT_STEP)
-    if before.summary().over:
+    if summary_of(before).over:
         raise DrillError(f"{before.run_id}: ended before it could be interrupted")
     node = _node_of(before)
     console.print(f"  [bold]reclaiming {node}[/bold], {notice_s:.0f} s notice", highlight=False)
@@ -189,7 +190,7 @@ def _interrupt(
     after = runs.follow(target, console, lambda _: not watcher.is_alive())
     resumption = watcher.result()
     elastic_drill.require_finished(runs.follow(target, console))
-    pools = (", ".join(one.summary().pools) for one in (before, after))
+    pools = (", ".join(summary_of(one).pools) for one in (before, after))
     return " -> ".join(pools), resumption
 
 
@@ -227,7 +228,7 @@ class _ResumptionWatcher(threading.Thread):
         return self._watched
 
 
-def _node_of(seen: OneRun) -> str:
+def _node_of(seen: Snapshot) -> str:
     nodes = sorted(
         pod["spec"]["nodeName"] for pod in seen.pods if pod["status"].get("phase") == "Running"
     )

@@ -17,7 +17,8 @@ from rich.table import Table
 
 from ops import groups, objects
 from ops.runs import states
-from ops.runs.one_run import OneRun
+from ops.runs.listing import summary_of
+from ops.snapshot import Snapshot
 from sandbox import paths
 from sandbox.node import reclaim
 from sandbox.node.api import Json
@@ -162,14 +163,14 @@ def _until(
     session: Session, target: Json, console: Console, found: Callable[[Progress], bool]
 ) -> Progress:
     seen = session.runs.follow(target, console, found)
-    if seen.summary().over:
-        raise DrillError(f"{seen.run_id}: {seen.summary().state}: {seen.summary().message}")
+    if summary_of(seen).over:
+        raise DrillError(f"{seen.run_id}: {summary_of(seen).state}: {summary_of(seen).message}")
     return session.runs.progress(target)
 
 
-def require_finished(ended: OneRun) -> None:
+def require_finished(ended: Snapshot) -> None:
     """Raise DrillError unless the run has reached its last step."""
-    one = ended.summary()
+    one = summary_of(ended)
     if one.state != states.FINISHED:
         raise DrillError(f"{one.run_id}: {one.state}: {one.message}")
 

@@ -10,20 +10,21 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from ops.runs.one_run import OneRun
+from ops.runs.listing import summary_of
+from ops.snapshot import Snapshot
 from sandbox import paths
 from sandbox.runs import Progress, Runs
 from trainyard import contract
 
 
-def print_summary(runs: Runs, ended: OneRun, console: Console) -> bool:
+def print_summary(runs: Runs, ended: Snapshot, console: Console) -> bool:
     """Print the summary of a run; return False when its newest checkpoint fails verification."""
     folder, progress = runs.folder(ended.run), runs.progress(ended.run)
     metrics, events = progress.metrics, progress.events
     table = Table(title=f"Run {ended.run_id}", show_header=False, title_justify="left")
     table.add_column(style="bold")
     table.add_column(overflow="fold")
-    table.add_row("outcome", ended.summary().state)
+    table.add_row("outcome", summary_of(ended).state)
     if metrics:
         table.add_row("steps", str(progress.step))
         table.add_row(

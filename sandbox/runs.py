@@ -13,8 +13,8 @@ from rich.console import Console
 from ops import collect, objects
 from ops.cluster import Cluster
 from ops.commands import printer
-from ops.runs import one_run, wait_command
-from ops.runs.one_run import OneRun
+from ops.runs import wait_command
+from ops.snapshot import Snapshot
 from sandbox import paths
 from sandbox.node.api import Json
 from trainyard import contract
@@ -50,13 +50,13 @@ class Runs:
         """Return the run with this id, or the newest version of this name. Raises NoSuchRunError."""
         return collect.find_run(self.all(), wanted)
 
-    def read(self, run: Json) -> OneRun:
+    def read(self, run: Json) -> Snapshot:
         """Return the run as it is now. Raises NoSuchRunError if it was deleted."""
-        return one_run.read_run(self.cluster, run)
+        return collect.read_run(self.cluster, run)
 
     def follow(
         self, run: Json, console: Console, until: Callable[[Progress], bool] = lambda _: False
-    ) -> OneRun:
+    ) -> Snapshot:
         """Print changes of a run until it has ended or `until` holds; return it as it is then."""
 
         def enough() -> bool:
@@ -64,7 +64,7 @@ class Runs:
 
         return wait_command.follow(self.cluster, run, printer(console), enough, POLL_S)
 
-    def exit_code(self, ended: OneRun) -> int:
+    def exit_code(self, ended: Snapshot) -> int:
         return wait_command.exit_code(self.cluster, ended)
 
     def folder(self, run: Json) -> Path:

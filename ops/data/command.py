@@ -15,14 +15,14 @@ from typing import Any, Final
 from rich.console import Console
 
 from infra.domain import naming
-from ops import collect, groups, objects, stopped
+from ops import collect, groups, objects
 from ops.cluster import Cluster, ClusterError, ForbiddenError
 from ops.collect import CONFIG_MAPS
 from ops.commands import Group, add_yes, confirm, printer
 from ops.data import copying, pod
 from ops.data.copying import Copied, Progress
 from ops.dev import starting
-from ops.runs import one_run
+from ops.runs import states
 from ops.runs.columns import table
 from trainyard.contract import DATA_MOUNT
 
@@ -195,8 +195,8 @@ def _runs(cluster: Cluster, team: str) -> dict[str, str]:
     namespace = naming.namespace(team)
     try:
         for run in collect.list_runs(cluster, namespace):
-            over = one_run.OneRun(run=run, workloads=(), pods=()).summary().over
-            if over and not stopped.is_stopped(run):
+            ending = states.ending_of(run)
+            if ending and ending.cause is not states.Cause.USER:
                 continue
             run_id = objects.run_id_of(run)
             config = cluster.get(CONFIG_MAPS, run_id, namespace) or {}

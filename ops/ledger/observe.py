@@ -17,6 +17,7 @@ from ops.metrics import MetricsUnknownError, PrometheusClient
 from ops.objects import Json
 from ops.promql import Expression, Regex, select
 from ops.readable import Reader
+from ops.runs import states
 
 _GONE_TYPES: Final = (Node, Hold, Wait, Fault)
 
@@ -293,9 +294,9 @@ def _cause(
         return None
     if _lost_spot_node(phase, sight, before):
         return Cause.RECLAIM
-    finished = objects.condition(workload, "Finished")
-    if attempt is None and finished.get("status") == "True":
-        return Cause.DONE if finished.get("reason") == "Succeeded" else Cause.FAILURE
+    ending = states.ending_of(None, workload)
+    if attempt is None and ending and ending.state != states.STOPPED:
+        return Cause.DONE if ending.state == states.FINISHED else Cause.FAILURE
     evicted = objects.condition(workload, "Evicted")
     if evicted and _time(evicted.get("lastTransitionTime"), 0.0) >= phase.start:
         return _EVICTED.get(str(evicted.get("reason")), Cause.UNKNOWN)

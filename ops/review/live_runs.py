@@ -32,6 +32,6 @@ def places(runs: Iterable[Json], pods: Iterable[Json], nodes: Iterable[Json]) ->
     return [
         dataclasses.replace(one, nodes=frozenset(held[one.namespace, one.run]))
         for run in runs
-        if not all(states.ended_at(gang, None) for gang in groups.gangs(run))
+        if not all(states.ending_of(gang) for gang in groups.gangs(run))
         for one in [place_of(objects.run_id_of(run), run)]
     ]

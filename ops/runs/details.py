@@ -18,7 +18,7 @@ from ops.objects import Json
 from ops.promql import Expression, select
 from ops.runs import log_progress, progress, record, states
 from ops.runs.expected_start import ExpectedStart, expected_start, waits
-from ops.runs.listing import RunSummary, summarize
+from ops.runs.listing import RunSummary, summary_of
 from ops.runs.progress import NO_PROGRESS, Progress
 from ops.runs.record import RunRecordView
 from ops.snapshot import Snapshot
@@ -103,7 +103,7 @@ def details_of(cluster: Cluster, taken: Snapshot, prometheus: PrometheusClient) 
     place = recorded.store or f"{_path(recorded, taken.run_id)} {ON_THE_VOLUME}"
     gaps = [gap for gap in (recorded.gap, *taken.gaps) if gap]
     return Details(
-        summary=summarize([taken.run], taken.workloads, taken.pods, {taken.run_id: at})[0],
+        summary=summary_of(taken, at),
         reference=objects.reference(taken.run),
         record=recorded,
         pods=pod_rows(taken.pods, taken.nodes),

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from ops import groups, objects
 from ops.objects import Json
 from ops.runs import states
+from ops.snapshot import Snapshot
 
 Places = Mapping[str, tuple[int, int]]
 """Place in the queue and its length, by the uid of each pending Workload."""
@@ -58,6 +59,14 @@ def state_of_run(run: Json, found: Sequence[GangSummary], pods: Sequence[Json]) 
     order = (states.RUNNING, states.STARTING, states.QUEUED, states.STOPPING, states.STOPPED)
     there = {one.state for one in found}
     return next((state for state in order if state in there), states.FAILED)
+
+
+def attempt_of(taken: Snapshot, pod: Json) -> int:
+    """Return the attempt that a pod belongs to, from 1: of its group, in a run with groups."""
+    number = groups.number_of(pod)
+    mine = [one for one in groups.gangs(taken.run) if groups.number_of(one) == number]
+    workload = objects.workload_of(mine[0], taken.workloads) if mine else None
+    return states.attempt_of_pod(pod, workload)
 
 
 def groups_text(found: Sequence[GangSummary], total: int) -> str:

@@ -23,6 +23,7 @@ from ops.readable import Reader
 from ops.runs import log_progress, progress, record, states
 from ops.runs.gangs import GangSummary, Places, state_of_run, summarize_gangs
 from ops.runs.progress import NO_PROGRESS, Progress
+from ops.snapshot import Snapshot
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +130,9 @@ def read_listing(
 
 def _planned_of_finished(cluster: Cluster, runs: Sequence[Json]) -> dict[str, Progress]:
     """Return the planned steps of finished runs, whose pods and logs may be gone, from their records."""
-    finished = [run for run in runs if states.has_succeeded(run)][: log_progress.RUNS_MAX]
+    finished = [
+        run for run in runs if (end := states.ending_of(run)) and end.state == states.FINISHED
+    ][: log_progress.RUNS_MAX]
     questions = {
         objects.run_id_of(run): functools.partial(record.read_record, cluster, run)
         for run in finished
@@ -140,6 +143,11 @@ def _planned_of_finished(cluster: Cluster, runs: Sequence[Json]) -> dict[str, Pr
         for run_id, one in found.items()
         if isinstance(one, record.RunRecordView)
     }
+
+
+def summary_of(taken: Snapshot, at: Progress = NO_PROGRESS) -> RunSummary:
+    """Return the record of a run."""
+    return summarize([taken.run], taken.workloads, taken.pods, {taken.run_id: at})[0]
 
 
 def summarize(
@@ -209,14 +217,14 @@ def _at_the_end(at: Progress) -> Progress:
 
 def _ended(run: Json, gangs: Sequence[GangSummary], owned: Mapping[str, Json]) -> str:
     """Return when a run ended: with groups that a queue stopped, when the last one did."""
-    found = [
-        states.ended_at(one, owned.get(str(objects.meta(one).get("uid"))))
+    own = states.ending_of(run)
+    if own or not all(one.state in states.ENDED for one in gangs):
+        return own.at if own else ""
+    endings = (
+        states.ending_of(one, owned.get(str(objects.meta(one).get("uid"))))
         for one in groups.gangs(run)
-    ]
-    if not groups.has_groups(run):
-        return found[0]
-    over = all(one.state in states.ENDED for one in gangs)
-    return states.ended_at(run, None) or (max(found) if over else "")
+    )
+    return max((one.at for one in endings if one), default="")
 
 
 def _by_owner(workloads: Iterable[Json]) -> dict[str, Json]:

@@ -13,6 +13,7 @@ from ops.cluster import Cluster, ClusterError
 from ops.collect import PODS
 from ops.logs import Line
 from ops.objects import Json
+from ops.snapshot import Snapshot
 
 _FRACTION: Final = re.compile(r"\.(\d+)")
 _READ_S: Final = 30.0
@@ -81,6 +82,13 @@ def pod_of_node(pods: Sequence[Json], node_rank: int) -> Json | None:
         if (objects.label(pod, naming.JOB_INDEX) or "0") == str(node_rank)
     ]
     return mine[0] if mine else None
+
+
+def pod_of_rank(taken: Snapshot, node_rank: int, group: int | None = None) -> Json | None:
+    """Return the newest pod of a node's rank; of a run with groups in `group`, or in the one that leads."""
+    if group is None and not groups.has_groups(taken.run):
+        return pod_of_node(taken.pods, node_rank)
+    return pod_of_group(taken.pods, node_rank, group)
 
 
 def pod_of_group(pods: Sequence[Json], node_rank: int, group: int | None) -> Json | None:

@@ -16,10 +16,12 @@ from ops.commands import Group, printer
 from ops.logs import Line, printable
 from ops.objects import Json
 from ops.runs import following, record, states
-from ops.runs.log_reader import LogReader, main_container
-from ops.runs.one_run import OneRun, read_run
+from ops.runs.gangs import attempt_of
+from ops.runs.listing import summary_of
+from ops.runs.log_reader import LogReader, main_container, pod_of_rank
 from ops.runs.scope import read_in_scope
 from ops.runs.show_command import add_run
+from ops.snapshot import Snapshot
 
 POLL_S: Final = 1.0
 TAIL: Final = 1000
@@ -83,7 +85,7 @@ def run(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
     found = collect.find_run(known, args.run_name)
     _check_group(found, args.group)
     node_rank = _node_rank(cluster, found, args.rank)
-    now = read_run(cluster, found)
+    now = collect.read_run(cluster, found)
     show, note = printer(console), printer(Console(stderr=True))
     pod = _pod(now, node_rank, args)
     if args.follow and args.attempt is None:
@@ -116,14 +118,14 @@ def _node_rank(cluster: Cluster, found: Json, rank: int) -> int:
     return rank // recorded.ranks_per_node
 
 
-def _pod(now: OneRun, node_rank: int, args: argparse.Namespace) -> Json | None:
-    pods = [pod for pod in now.pods if args.attempt is None or now.attempt_of(pod) == args.attempt]
-    return dataclasses.replace(now, pods=pods).pod_of_node(node_rank, args.group)
+def _pod(now: Snapshot, node_rank: int, args: argparse.Namespace) -> Json | None:
+    pods = [p for p in now.pods if args.attempt is None or attempt_of(now, p) == args.attempt]
+    return pod_of_rank(dataclasses.replace(now, pods=pods), node_rank, args.group)
 
 
-def _no_pod(now: OneRun, args: argparse.Namespace) -> str:
-    kept = sorted({now.attempt_of(pod) for pod in now.pods})
-    state = now.summary().state
+def _no_pod(now: Snapshot, args: argparse.Namespace) -> str:
+    kept = sorted({attempt_of(now, pod) for pod in now.pods})
+    state = summary_of(now).state
     waits = ""
     if args.attempt is not None and kept:
         have = ", ".join(map(str, kept))
@@ -159,9 +161,9 @@ def _follow(
     reader: LogReader | None = None
     told = ""
     while True:
-        now = following.read_again(lambda: read_run(cluster, found), note)
-        over = now.summary().over
-        pod = now.pod_of_node(node_rank, args.group)
+        now = following.read_again(lambda: collect.read_run(cluster, found), note)
+        one = summary_of(now)
+        pod = pod_of_rank(now, node_rank, args.group)
         if pod is not None and (
             reader is None
             or (reader.pod, reader.container) != (objects.name(pod), main_container(pod))
@@ -172,12 +174,11 @@ def _follow(
             note(f"-- {objects.name(pod)}, container {reader.container}")
         if reader is not None:
             _print_new(reader, show, note)
-        state = now.summary().state
-        if pod is None and not over and state != told:
-            note(f"-- {now.run_id} is {state}; waiting for its pods")
-        told = state
-        if over:
-            note(f"-- {now.run_id} is {state}")
+        if pod is None and not one.over and one.state != told:
+            note(f"-- {now.run_id} is {one.state}; waiting for its pods")
+        told = one.state
+        if one.over:
+            note(f"-- {now.run_id} is {one.state}")
             return 0
         time.sleep(POLL_S)
 

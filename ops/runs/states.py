@@ -1,8 +1,10 @@
-"""State of a run from its object, its Workload and its pods. Pure."""
+"""State, end and cause of a run, derived from its object, its Workload and its pods; nowhere else. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
 from infra.domain import naming
@@ -32,6 +34,87 @@ RESTART_ATTEMPT: Final = "jobset.sigs.k8s.io/restart-attempt"
 """Label that JobSet puts on pods: restarts of the gang before this one."""
 
 
+class Cause(StrEnum):
+    """Why a run ended."""
+
+    DONE = "done"
+    FAILURE = "failure"
+    USER = "stopped by run stop"
+    TIME_LIMIT = "time limit"
+    NEVER_READY = "never ready"
+    """Kueue requeued it as often as it may: its pods were not ready in time."""
+    DEACTIVATED = "deactivated"
+    """By something else that set its Workload inactive."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ending:
+    """How a run or a gang ended."""
+
+    state: str
+    """One of ENDED."""
+    cause: Cause
+    condition: Json
+    """Condition that says so; empty where none is recorded."""
+    of: Json
+    """Object with that condition: the run's, or its Workload."""
+
+    @property
+    def at(self) -> str:
+        """RFC 3339; empty if not recorded."""
+        return str(self.condition.get("lastTransitionTime") or "")
+
+    @property
+    def message(self) -> str:
+        return str(self.condition.get("message") or "")
+
+
+def ending_of(run: Json | None, workload: Json | None = None) -> Ending | None:
+    """Return how a run ended; None while it goes on. `run` None: not known, its Workload says it."""
+    if run is None:
+        return _finished_workload(workload) or _deactivated(workload)
+    for kind in (*SUCCESS, "Failed", stopped.CONDITION):
+        condition = objects.condition(run, kind)
+        if condition.get("status") == "True":
+            state, cause = _BY_CONDITION.get(kind, (FINISHED, Cause.DONE))
+            return Ending(state=state, cause=cause, condition=condition, of=run)
+    return _deactivated(workload)
+
+
+def has_ended(run: Json) -> bool:
+    """Whether a run is done or has failed."""
+    ending = ending_of(run)
+    return ending is not None and ending.state != STOPPED
+
+
+def _finished_workload(workload: Json | None) -> Ending | None:
+    condition = objects.condition(workload, "Finished")
+    if workload is None or condition.get("status") != "True":
+        return None
+    done = condition.get("reason") == "Succeeded"
+    state, cause = (FINISHED, Cause.DONE) if done else _BY_CONDITION["Failed"]
+    return Ending(state=state, cause=cause, condition=condition, of=workload)
+
+
+def _deactivated(workload: Json | None) -> Ending | None:
+    if workload is None or (workload.get("spec") or {}).get("active", True):
+        return None
+    evicted = objects.condition(workload, "Evicted")
+    text = f"{evicted.get('reason')} {evicted.get('message')}"
+    cause = next((c for key, c in _BY_EVICTION.items() if key in text), Cause.DEACTIVATED)
+    return Ending(state=STOPPED, cause=cause, condition=evicted, of=workload)
+
+
+_BY_CONDITION: Final = {
+    "Failed": (FAILED, Cause.FAILURE),
+    stopped.CONDITION: (STOPPED, Cause.USER),
+}
+_BY_EVICTION: Final = {
+    "MaximumExecutionTimeExceeded": Cause.TIME_LIMIT,
+    "RequeuingLimitExceeded": Cause.NEVER_READY,
+}
+
+
 def state_of(
     run: Json,
     workload: Json | None,
@@ -44,15 +127,12 @@ def state_of(
 
     `queued`: whether a queue holds it back; None: as its label says.
     """
-    if has_succeeded(run):
-        return FINISHED
-    if objects.condition_is_true(run, "Failed"):
-        return FAILED
+    ending = ending_of(run, workload)
+    if ending and ending.state != STOPPED:
+        return ending.state
     if objects.meta(run).get("deletionTimestamp"):
         return STOPPING
-    if stopped.is_stopped(run):
-        return STOPPING if live_pods(pods) else STOPPED
-    if workload is not None and not (workload.get("spec") or {}).get("active", True):
+    if ending:
         return STOPPING if live_pods(pods) else STOPPED
     if queued is None:
         queued = bool(objects.label(run, naming.QUEUE_NAME))
@@ -62,29 +142,11 @@ def state_of(
     return RUNNING if ready and ready >= planned else STARTING
 
 
-def has_succeeded(run: Json) -> bool:
-    return any(objects.condition_is_true(run, kind) for kind in SUCCESS)
-
-
-def ended_at(run: Json, workload: Json | None) -> str:
-    """Return when it finished, failed or was stopped, RFC 3339; empty if it did not."""
-    for kind in (*SUCCESS, "Failed", stopped.CONDITION):
-        condition = objects.condition(run, kind)
-        if condition.get("status") == "True":
-            return str(condition.get("lastTransitionTime") or "")
-    if workload is not None and not (workload.get("spec") or {}).get("active", True):
-        return str(objects.condition(workload, "Evicted").get("lastTransitionTime") or "")
-    return ""
-
-
 def message_of(run: Json, workload: Json | None, state: str) -> str:
     """Return what the cluster says about this state: why it waits or how it ended; often empty."""
-    if state == FAILED:
-        return str(objects.condition(run, "Failed").get("message") or "")
-    if stopped.is_stopped(run):
-        return str(objects.condition(run, stopped.CONDITION).get("message") or "")
-    if state == STOPPED:
-        return str(objects.condition(workload, "Evicted").get("message") or "")
+    ending = ending_of(run, workload)
+    if ending:
+        return "" if ending.cause is Cause.DONE else ending.message
     if state == QUEUED:
         return str(objects.condition(workload, "QuotaReserved").get("message") or "")
     return ""
@@ -127,7 +189,7 @@ def attempt_of(run: Json, workload: Json | None) -> int:
     restarts = int(objects.status(run).get("restarts") or 0)
     started = eviction_count(workload) + restarts
     queued = bool(objects.label(run, naming.QUEUE_NAME))
-    over = has_succeeded(run) or objects.condition_is_true(run, "Failed")
+    over = has_ended(run)
     now = not queued or objects.condition_is_true(workload, "Admitted")
     return started + 1 if now or (over and workload is None) else started
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import re
+import contextlib
+import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -17,22 +18,19 @@ from ops.collect import JOBS
 from ops.commands import Group, printer
 from ops.logs import Line
 from ops.objects import Json
-from ops.runs import following, progress, states
+from ops.runs import exits, following, progress, states
 from ops.runs.columns import progress_text
 from ops.runs.gangs import groups_text
-from ops.runs.listing import RunSummary
-from ops.runs.log_reader import LogReader, main_container
-from ops.runs.one_run import OneRun, read_run
+from ops.runs.listing import RunSummary, summary_of
+from ops.runs.log_reader import LogReader, main_container, pod_of_rank
 from ops.runs.progress import NO_PROGRESS
 from ops.runs.scope import read_in_scope
 from ops.runs.show_command import add_run
-from ops.snapshot import format_duration
-from trainyard.contract import EXIT_PREEMPTED
+from ops.snapshot import Snapshot, format_duration
 
 PROGRESS_EVERY_S: Final = 10.0
 """At most one line of progress in so many seconds."""
 _TAIL: Final = 200
-_EXIT_CODE: Final = re.compile(r"exit code (\d+)")
 
 Print = Callable[[str], None]
 
@@ -61,19 +59,19 @@ def follow(
     show: Print,
     until: Callable[[], bool] = lambda: False,
     poll_s: float = following.POLL_S,
-) -> OneRun:
+) -> Snapshot:
     """Show changes of a run until it has ended or `until` holds; return it as it is then."""
     shown, told_at, at = "", 0.0, NO_PROGRESS
     reader: LogReader | None = None
     lines: list[Line] = []
     while True:
         enough = until()
-        now = following.read_again(lambda: read_run(cluster, found), show)
+        now = following.read_again(lambda: collect.read_run(cluster, found), show)
         if (chosen := _reader(cluster, now, reader)) is not reader:
             reader, lines = chosen, []
         lines = [*lines, *_new_lines(reader, show)][-_TAIL:]
         newer = progress.newer(progress.from_log(lines), at)
-        one = now.summary(newer)
+        one = summary_of(now, newer)
         line = describe(one)
         moved = newer.step != at.step and time.monotonic() - told_at >= PROGRESS_EVERY_S
         if line != shown or moved or ((one.over or enough) and newer != at):
@@ -110,8 +108,8 @@ def _step_text(one: RunSummary) -> str:
     return f"; step {progress_text(one)}{loss}{rest}"
 
 
-def _reader(cluster: Cluster, now: OneRun, reader: LogReader | None) -> LogReader | None:
-    pod = now.pod_of_node(0)
+def _reader(cluster: Cluster, now: Snapshot, reader: LogReader | None) -> LogReader | None:
+    pod = pod_of_rank(now, 0)
     if pod is None or (reader is not None and reader.pod == objects.name(pod)):
         return reader
     if objects.status(pod).get("phase") == "Pending":
@@ -136,34 +134,11 @@ def _new_lines(reader: LogReader | None, show: Print) -> Sequence[Line]:
     return found or []
 
 
-def _jobs(cluster: Cluster, now: OneRun) -> Sequence[Json]:
+def exit_code(cluster: Cluster, now: Snapshot) -> int:
+    """Return the exit code of a run that has ended, by its pods, its Jobs and its own condition."""
     namespace = str(objects.meta(now.run)["namespace"])
-    try:
-        return cluster.items(JOBS, namespace, f"{naming.RUN_ID}={now.run_id}")
-    except ClusterError:
-        return []
-
-
-def exit_code(cluster: Cluster, now: OneRun) -> int:
-    """Return the exit code of a run that has ended: by its pods, else by the conditions of its objects.
-
-    A failed run whose code is not recorded any more returns 1.
-    """
-    state = now.summary().state
-    if state == states.FINISHED:
-        return 0
-    if state == states.STOPPED:
-        return EXIT_PREEMPTED
-    codes = [
-        (str(ended.get("finishedAt", "")), int(ended["exitCode"]))
-        for pod in now.pods
-        for one in objects.status(pod).get("containerStatuses") or []
-        if (ended := (one.get("state") or {}).get("terminated") or {}).get("exitCode")
-    ]
-    own = [code for _, code in sorted(codes) if code != EXIT_PREEMPTED]
-    if own:
-        return own[0]
-    for item in (*_jobs(cluster, now), now.run):
-        if found := _EXIT_CODE.search(str(objects.condition(item, "Failed").get("message", ""))):
-            return int(found[1])
-    return 1
+    with contextlib.suppress(ClusterError):
+        now = dataclasses.replace(
+            now, jobs=cluster.items(JOBS, namespace, f"{naming.RUN_ID}={now.run_id}")
+        )
+    return exits.exit_code(now)

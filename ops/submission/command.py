@@ -16,8 +16,9 @@ from ops import collect, groups, objects, stopped
 from ops.cluster import Cluster, ClusterError
 from ops.commands import Group, add_yes, confirm, printer
 from ops.objects import Json
+from ops.runs import states, wait_command
 from ops.runs.scope import read_in_scope
-from ops.submission import adoption, create, queue_place, record, stopping, watch
+from ops.submission import adoption, create, queue_place, record, stopping
 
 if TYPE_CHECKING:
     from ops.submission.render import RenderedRun, RunDocument
@@ -27,7 +28,6 @@ _EXAMPLES: Final = (
     "run submit training/runs/hello.yaml --set nodes=2      # with another value",
     "run submit training/runs/hello.yaml --render           # print the manifests only",
 )
-_ENDINGS: Final = ("Complete", "Completed", "Succeeded")
 
 
 def add(commands: Group) -> None:
@@ -211,8 +211,8 @@ def _follow(
 ) -> int:
     if not args.watch:
         return 0
-    ended = watch.until_ended(cluster, run, show)
-    return 0 if any(objects.condition_is_true(ended, name) for name in _ENDINGS) else 1
+    ended = wait_command.follow(cluster, run, show)
+    return 0 if ended.ending and ended.ending.state == states.FINISHED else 1
 
 
 def _stop(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
@@ -225,7 +225,7 @@ def _stop(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
         confirm(
             args, f"run {run_id} of {namespace}: stop it, and delete its objects; checkpoints stay"
         )
-    if args.delete and stopping.has_ended(run):
+    if args.delete and states.has_ended(run):
         for gang in groups.gangs(run):
             cluster.delete(create.kind_of(gang), objects.name(gang), namespace)
     elif args.delete and stopped.is_stopped(run):

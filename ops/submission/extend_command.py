@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from ops import collect, objects, stopped
+from ops import collect, objects
 from ops.cluster import Cluster, ClusterError
 from ops.collect import CONFIG_MAPS
 from ops.commands import Group, printer
@@ -77,14 +77,15 @@ def _extend(args: argparse.Namespace, cluster: Cluster, console: Console) -> int
 def _check_finished(run: Json) -> None:
     """Raise ClusterError for a run that has not finished."""
     name = objects.name(run)
-    if any(objects.condition_is_true(run, one) for one in states.SUCCESS):
+    ending = states.ending_of(run)
+    if ending and ending.state == states.FINISHED:
         return
-    if stopping.has_ended(run):
+    if ending and ending.state == states.FAILED:
         raise ClusterError(
             f"run {name}: has failed; must have finished; trainyard run why {name} explains it, and trainyard run "
             "clone starts it anew"
         )
-    if stopped.is_stopped(run):
+    if ending:
         raise ClusterError(
             f"run {name}: is stopped; must have finished; trainyard run resume {name} continues it"
         )

@@ -18,7 +18,6 @@ from ops.runs.expected_start import expected_start
 LOOKS: Final = 6
 POLL_S: Final = 0.25
 """Between looks for the run's Workload, which Kueue creates after the run and admits at once or not soon."""
-_JOB_UID: Final = "kueue.x-k8s.io/job-uid"
 
 
 def queue_line(cluster: Cluster, run: Json, sleep: Callable[[float], None] = time.sleep) -> str:
@@ -50,7 +49,7 @@ def _own_workload(cluster: Cluster, run: Json, sleep: Callable[[float], None]) -
     for look in range(LOOKS):
         if look:
             sleep(POLL_S)
-        mine = cluster.items(collect.WORKLOADS, namespace, f"{_JOB_UID}={uid}")
+        mine = cluster.items(collect.WORKLOADS, namespace, f"{collect.JOB_UID}={uid}")
         found = mine[0] if mine else found
         if objects.condition_is_true(found, "Admitted"):
             break

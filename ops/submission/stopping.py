@@ -16,18 +16,13 @@ from ops import groups, objects, stopped
 from ops.cluster import Cluster, ClusterError, ConflictError, Kind
 from ops.collect import CONFIG_MAPS, PODS
 from ops.objects import Json
+from ops.runs import states
 from ops.submission import create
 from ops.submission.create import kind_of
 
 POLL_S: Final = 1.0
 _SERVICES: Final = Kind("v1", "services", "Service")
 _RUNTIMES: Final = Kind("trainer.kubeflow.org/v1alpha1", "trainingruntimes", "TrainingRuntime")
-_ENDED: Final = ("Complete", "Completed", "Succeeded", "Failed")
-
-
-def has_ended(run: Json) -> bool:
-    """Whether a run is done or has failed."""
-    return any(objects.condition_is_true(run, name) for name in _ENDED)
 
 
 def stop(cluster: Cluster, run: Json) -> bool:
@@ -35,7 +30,7 @@ def stop(cluster: Cluster, run: Json) -> bool:
 
     The parts of a submitted run lose their owner first, or they would be deleted with it.
     """
-    if has_ended(run):
+    if states.has_ended(run):
         raise ClusterError(
             f"run {objects.name(run)}: has ended already; there is nothing to stop; trainyard run show "
             f"{objects.name(run)} shows its result"

@@ -22,6 +22,11 @@ LOG_LINES: Final = 3000
 LOG_BYTES: Final = 1024 * 1024
 DEADLINE_S: Final = 20.0
 """Of all logs of one round together, in seconds."""
+_STATES: Final = {
+    run_states.FINISHED: states.DONE,
+    run_states.FAILED: states.FAILED,
+    run_states.STOPPED: states.STOPPED,
+}
 
 
 def observe(
@@ -36,12 +41,10 @@ def observe(
         return _ended(trial, states.DELETED, "its object was deleted", _stamp(now), now, max_hours)
     admitted = trial.admitted or _admitted(run, workload)
     trial = dataclasses.replace(trial, admitted=admitted)
-    for name in run_states.SUCCESS:
-        if objects.condition_is_true(run, name):
-            return _ended(trial, states.DONE, "", _since(run, name), now, max_hours)
-    if objects.condition_is_true(run, "Failed"):
-        why = str(objects.condition(run, "Failed").get("message", ""))
-        return _ended(trial, states.FAILED, why, _since(run, "Failed"), now, max_hours)
+    if ending := run_states.ending_of(run, workload):
+        state = _STATES[ending.state]
+        why = "" if state == states.DONE else ending.message
+        return _ended(trial, state, why, ending.at, now, max_hours)
     running = admitted and (workload is None or objects.condition_is_true(workload, "Admitted"))
     state = states.RUNNING if running else states.QUEUED
     hours = _hours(admitted, now, max_hours)

@@ -8,6 +8,7 @@ from typing import Final
 from infra.domain import naming
 from ops import logs
 from ops.logs import Match
+from ops.runs import exits
 from ops.snapshot import Snapshot, pluralize
 from ops.symptoms import terminal_states
 from ops.symptoms.health import zone_lines
@@ -149,7 +150,7 @@ def _remedy_steps(snapshot: Snapshot, cause: Cause) -> list[str]:
 def _evidence(snapshot: Snapshot, found: list[Match]) -> tuple[str, ...]:
     pods = len({match.log.pod for match in found})
     more = [f"{pluralize(pods, 'pod')} logged this"] if pods > _SHOWN else []
-    first = terminal_states.first_exit(snapshot)
+    first = exits.first_exit(snapshot)
     return (
         *(match.evidence for match in found[:_SHOWN]),
         *more,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 from ops import gang, objects
-from ops import stopped as stopped_runs
 from ops.objects import Json
 from ops.snapshot import Snapshot, pluralize
 from ops.verdict import Verdict
@@ -20,9 +19,7 @@ def lost_node(snapshot: Snapshot) -> Verdict | None:
     The Job creates no other pod for it until it has ended (`podReplacementPolicy: Failed`), which only the kubelet
     or the end of the Node reports: the gang is admitted and evicted in turns and trains nothing.
     """
-    failed = objects.condition_is_true(snapshot.run, "Failed")
-    active = ((snapshot.workload or {}).get("spec") or {}).get("active", True)
-    if failed or not active or stopped_runs.is_stopped(snapshot.run) or gang.is_training(snapshot):
+    if snapshot.ending or gang.is_training(snapshot):
         return None
     stuck = [pod for pod in snapshot.pods if _cannot_end(snapshot, pod)]
     lost = stuck or [pod for pod in gang.live_pods(snapshot) if _is_silent(_node(snapshot, pod))]

@@ -8,6 +8,7 @@ from typing import Final
 from infra.domain import naming
 from ops import gang, objects
 from ops.objects import Json
+from ops.runs import exits
 from ops.runs.progress import points_from_log
 from ops.snapshot import Snapshot, pluralize
 from ops.symptoms import terminal_states
@@ -93,7 +94,7 @@ def _setup_verdict(what: str, line: str) -> Verdict:
 
 def restarting(snapshot: Snapshot) -> Verdict | None:
     """An attempt failed and the next one is not ready yet."""
-    first = terminal_states.first_exit(snapshot)
+    first = exits.first_exit(snapshot)
     if first is None or not terminal_states.failure_mode(snapshot):
         return None
     most = ((snapshot.run.get("spec") or {}).get("failurePolicy") or {}).get("maxRestarts")

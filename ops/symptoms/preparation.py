@@ -7,6 +7,7 @@ from typing import Final
 
 from infra.domain import naming
 from ops import gang, logs, objects
+from ops.runs import exits
 from ops.snapshot import Preparation, Snapshot
 from ops.symptoms import terminal_states
 from ops.verdict import Verdict
@@ -57,7 +58,7 @@ def _failed(snapshot: Snapshot, awaited: Preparation) -> Verdict | None:
     gave_up = next(
         (
             one
-            for one in terminal_states.container_exits(snapshot)
+            for one in exits.container_exits(snapshot)
             if one.container == awaited.container and one.code == contract.EXIT_BAD_CONFIG
         ),
         None,

@@ -18,9 +18,10 @@ from ops.ledger.record import Record
 from ops.metrics import PrometheusClient
 from ops.objects import Json
 from ops.runs import compare_command, record
-from ops.runs.log_reader import LogReader, main_container
-from ops.runs.one_run import OneRun, read_run
+from ops.runs.listing import summary_of
+from ops.runs.log_reader import LogReader, main_container, pod_of_rank
 from ops.runs.record import RunRecordView
+from ops.snapshot import Snapshot
 from ops.ui import curves, run_view
 from ops.ui.overview import Overview, read_overview
 from ops.ui.recent import Recent, SharedLists
@@ -105,7 +106,7 @@ class Source:
         `group`: of a run with groups; None: the one that leads.
         """
         now = self._one_run(namespace, run_id)
-        pod = now.pod_of_node(self._node_rank(now, rank), group)
+        pod = pod_of_rank(now, self._node_rank(now, rank), group)
         if pod is None or objects.name(pod) == last:
             return None
         return LogReader(
@@ -118,14 +119,14 @@ class Source:
 
     def is_over(self, namespace: str, run_id: str) -> bool:
         """Whether a run has ended."""
-        return self._one_run(namespace, run_id).summary().over
+        return summary_of(self._one_run(namespace, run_id)).over
 
-    def _one_run(self, namespace: str, run_id: str) -> OneRun:
+    def _one_run(self, namespace: str, run_id: str) -> Snapshot:
         return self._checked(
-            lambda cluster: read_run(cluster, self._find(cluster, namespace, run_id))
+            lambda cluster: collect.read_run(cluster, self._find(cluster, namespace, run_id))
         )
 
-    def _node_rank(self, now: OneRun, rank: int) -> int:
+    def _node_rank(self, now: Snapshot, rank: int) -> int:
         if rank == 0:
             return 0
         recorded = record.read_record(self._shared(), now.run)

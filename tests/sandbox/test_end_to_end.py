@@ -21,6 +21,7 @@ import yaml
 
 from infra.domain import naming
 from ops import objects
+from ops.runs.listing import summary_of
 from sandbox import paths
 from sandbox.node import reclaim
 from sandbox.node.api import Json
@@ -349,7 +350,7 @@ def test_wait_exits_with_the_exit_code_of_a_failed_run(
     waited = _ops(cluster, "run", "wait", "impossible")
     assert waited.returncode == 78, waited.stdout + waited.stderr
     runs = Runs(cluster.state)
-    assert runs.read(runs.find("impossible")).summary().attempt == 1
+    assert summary_of(runs.read(runs.find("impossible"))).attempt == 1
     waited = _ops(cluster, "run", "wait", "unprepared")
     assert waited.returncode == 78, waited.stdout + waited.stderr
     why = _ops(cluster, "run", "why", "unprepared").stdout

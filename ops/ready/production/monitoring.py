@@ -56,7 +56,8 @@ def observability(snapshot: StackSnapshot) -> Check:
 
 def _scraped(run: Json, snapshot: StackSnapshot) -> bool:
     """Return whether a run could have been scraped: it has pods that run, or ended after the oldest scrape."""
-    ended, since = objects.time(states.ended_at(run, None)), snapshot.prometheus.since
+    ending, since = states.ending_of(run), snapshot.prometheus.since
+    ended = objects.time(ending.at) if ending else None
     if ended is None:
         return any(
             objects.status(pod).get("phase") == "Running"

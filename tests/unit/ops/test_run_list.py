@@ -14,8 +14,8 @@ from ops import metrics
 from ops.cluster import Kind, UnreachableError, context_namespace
 from ops.objects import Json
 from ops.runs import columns, following, list_command, log_progress, states
-from ops.runs.listing import Listing, read_listing
-from ops.runs.one_run import OneRun
+from ops.runs.gangs import attempt_of
+from ops.runs.listing import Listing, read_listing, summary_of
 from tests.unit.ops.run_fixtures import (
     NOW,
     RUN_ID,
@@ -25,6 +25,7 @@ from tests.unit.ops.run_fixtures import (
     pod,
     run,
     runs_on,
+    snapshot,
     waits,
     workload,
 )
@@ -169,8 +170,8 @@ def test_list_and_pods_count_the_same_attempts_whatever_is_measured() -> None:
             prometheus = metrics.connect("", cluster)  # type: ignore[arg-type]
             found = read_listing(cluster, None, prometheus)  # type: ignore[arg-type]
             assert found.runs[0].attempt == attempt
-        now = OneRun(run=run(status=status), workloads=[mine], pods=[last])
-        assert (now.attempt_of(last), now.summary().attempt) == (attempt, attempt)
+        now = snapshot(run=run(status=status), workloads=[mine], pods=[last])
+        assert (attempt_of(now, last), summary_of(now).attempt) == (attempt, attempt)
 
 
 def test_a_run_that_has_ended_was_started_also_when_its_workload_is_gone() -> None:

@@ -12,6 +12,7 @@ from ops import collect
 from ops.cluster import Kind
 from ops.objects import Json
 from ops.runs import following
+from ops.runs.states import Cause
 from tests.unit.ops.test_ops_commands import call
 from tests.unit.ops.test_submission_mistakes import HELLO, Cluster, published
 from trainyard.contract import EXIT_PREEMPTED
@@ -72,6 +73,13 @@ def test_it_is_shown_explained_and_waited_for(
     assert call(monkeypatch, stopped, "run", "wait", "hello") == EXIT_PREEMPTED
     assert call(monkeypatch, stopped, "run", "clone", "hello", "--render") == 0
     assert "name: hello-v2-" in capsys.readouterr().out
+
+
+def test_a_command_that_follows_it_meanwhile_sees_it_stopped(stopped: Stoppable) -> None:
+    [left] = collect.list_runs(stopped)  # type: ignore[arg-type]
+    before = {**left, "status": {}, "metadata": left["metadata"] | {"uid": "before"}}
+    ending = collect.read_run(stopped, before).ending  # type: ignore[arg-type]
+    assert ending is not None and ending.cause is Cause.USER
 
 
 @pytest.mark.parametrize(

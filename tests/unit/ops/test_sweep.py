@@ -279,6 +279,13 @@ def test_a_failed_run_has_its_reason() -> None:
     assert (one.state, one.reason) == (states.FAILED, "because")
 
 
+def test_a_run_that_kueue_stopped_at_its_time_limit_has_ended() -> None:
+    over: Json = {"type": "Evicted", "status": "True", "message": "MaximumExecutionTimeExceeded"}
+    stopped = workload(trial(0)) | {"spec": {"active": False}, "status": {"conditions": [over]}}
+    one = observe.observe(trial(0), run_object(trial(0)), stopped, NOW, 2.0)
+    assert (one.state, one.reason) == (states.STOPPED, "MaximumExecutionTimeExceeded")
+
+
 def test_no_run_is_submitted_that_could_exceed_the_cap() -> None:
     """Two hours at 10 USD: an active run may still cost 20, an ended one has cost what it has."""
     used = trial(0, state=states.DONE, hours=0.5)
