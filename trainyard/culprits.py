@@ -119,15 +119,20 @@ class Verdicts:
         self.folder = run_dir / FOLDER / _VERDICTS
         self._events = run_dir / EVENTS_FILE
 
-    def announce(self, name: str, culprit: Culprit) -> None:
-        """Record a verdict as a file, a line and an event, unless any rank has done so. Raises OSError."""
+    def announce(self, name: str, culprit: Culprit) -> bool:
+        """Record a verdict as a file, a line and an event of a run that has some; return whether it is the first.
+
+        Any rank may have recorded one of this name before. Raises OSError.
+        """
         if not self.claim(name, culprit):
-            return
+            return False
         print(culprit.line(), file=sys.stderr, flush=True)
-        shown = ("symptom", "rank", "node", "pod", "what", "evidence", "frame")
-        events = EventLog(self._events, culprit.attempt, enabled=True)
-        events.write("culprit", culprit.step, **{key: getattr(culprit, key) for key in shown})
-        events.close()
+        if self._events.exists():
+            shown = ("symptom", "rank", "node", "pod", "what", "evidence", "frame")
+            events = EventLog(self._events, culprit.attempt, enabled=True)
+            events.write("culprit", culprit.step, **{key: getattr(culprit, key) for key in shown})
+            events.close()
+        return True
 
     def claim(self, name: str, culprit: Culprit) -> bool:
         """Record a verdict under a name; return whether no rank has recorded one under it before.
@@ -148,18 +153,10 @@ class Verdicts:
         """Record that the trouble of this name goes on. Raises OSError."""
         self._write(culprit).replace(self._file(name))
 
-    def exists(self, name: str) -> bool:
-        """Return whether a verdict of this name was recorded."""
-        return self._file(name).exists()
-
     def all(self) -> list[Culprit]:
         """Return all verdicts, the oldest first; without those that cannot be read."""
-        return self.of("")
-
-    def of(self, beginning: str) -> list[Culprit]:
-        """Return the verdicts whose names begin like this."""
         found = []
-        for file in self.folder.glob(f"{beginning}*.json"):
+        for file in self.folder.glob("*.json"):
             with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
                 found.append(_checked(json.loads(file.read_text(encoding="utf-8"))))
         return sorted(found, key=lambda culprit: culprit.time)

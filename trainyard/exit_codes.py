@@ -9,7 +9,6 @@ its result in a folder that the launcher of the node names in the environment:
     config-errors-N   what is wrong with the configuration, printed once per node
     notice            when the launcher asked all ranks to stop
     finished          the program has done all its work: 0 after a notice is not a request to resume
-    alive-N           signs of life of rank N of an elastic run (trainyard/silence.py)
 
 docs/program-outcomes.md has the table of outcomes.
 """
@@ -38,7 +37,6 @@ from trainyard.contract import (
 NOTICE_FILE: Final = "notice"
 FINISHED_FILE: Final = "finished"
 _HANG_FILE: Final = "hang"
-_SIGN: Final = "alive-"
 _SHELL_SIGNAL: Final = 128
 """A shell reports a process that a signal ended as 128 plus the signal's number."""
 _SIGNALS_MAX: Final = 64
@@ -149,18 +147,6 @@ class ExitDir:
             if values["host"] == os.uname().nodename:
                 found[int(file.name.partition("-")[2])] = list(values["pids"])
         return found
-
-    def write_sign_of_life(self, rank: int, limit_s: float) -> Path:
-        """Record that this process, a rank, lives; return the file, whose modification time is its newest sign.
-
-        The launcher may end the rank after `limit_s` seconds without another one.
-        """
-        self._write(f"{_SIGN}{rank}", json.dumps({"pid": os.getpid(), "limit_s": limit_s}))
-        return self.path / f"{_SIGN}{rank}"
-
-    def signs_of_life(self) -> dict[int, Path]:
-        """Return the files of `write_sign_of_life`, by rank."""
-        return {int(file.name.removeprefix(_SIGN)): file for file in self.path.glob(f"{_SIGN}*")}
 
     def write_notice(self, moment: float) -> None:
         """Ask all ranks to stop, those that start later included."""

@@ -20,10 +20,10 @@ from typing import Final
 from trainyard import contract, processes
 from trainyard.exit_codes import ExitDir
 from trainyard.gang_notice import GangNotice
+from trainyard.hangs import Progress
 from trainyard.launchers import LaunchError, Ranks, Start, start_of
 from trainyard.node import Node
 from trainyard.program import Program, ProgramError, program_environment, read_program
-from trainyard.progress import Progress
 from trainyard.rank import stop_deadline_s
 
 _FACTS: Final = {

@@ -23,9 +23,8 @@ from trainyard.contract import (
 )
 from trainyard.exit_codes import ExitDir, RankResult, node_exit_code
 from trainyard.gang_notice import GangNotice
+from trainyard.hangs import Progress
 from trainyard.launchers import Start
-from trainyard.progress import Progress
-from trainyard.silence import SilentRanks
 
 _LAUNCHER_END_S: Final = 3.0
 """Time for the launcher to end after the last rank, where its ranks were stopped."""
@@ -62,11 +61,7 @@ class Node:
     _stopping: float | None = None
     """Since when the ranks are being stopped, for whatever reason, in monotonic seconds."""
     _all_ended: float | None = None
-    _silent: SilentRanks = field(init=False)
     _expects_save: float = field(default_factory=lambda: time.monotonic() + UNSAVED_AFTER_S)
-
-    def __post_init__(self) -> None:
-        self._silent = SilentRanks(self.results)
 
     def run(self, start: Start, env: Mapping[str, str], folder: Path | None) -> int:
         """Start the launcher or the ranks, wait for them and return the node's exit code."""
@@ -128,7 +123,6 @@ class Node:
             self._expects_save = math.inf
             self._report_unsaved(f"after {UNSAVED_AFTER_S / 60:.0f} min")
         results = self.results.results()
-        self._silent.end(time.monotonic())
         if self._stopping is None:
             if any(result.code not in (EXIT_DONE, EXIT_PREEMPTED) for result in results):
                 self._signal_ranks()

@@ -96,7 +96,7 @@ class _RankParent:
         while self.code is None:
             self._wait()
             if self.watch and self.asked is None:
-                self.watch.look(self.pid)
+                self.watch.look(time.monotonic())
             if self.asked is None and self.folder and self.folder.has_notice():
                 self._forward(signal.SIGTERM)
             if self._late():

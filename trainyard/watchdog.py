@@ -1,9 +1,10 @@
 """Watchdog of one rank, in its process: the phase that it is in, for how long, and its own work in each step.
 
 `trainyard.rank` has it start in each Python program that imports torch (startup/sitecustomize.py); the program
-need not know of it. A thread replaces the rank's report in the run's folder every few seconds; the parent
-processes of the ranks compare the reports (hangs.py). Steps are counted by torch's hooks of optimizers. Phases
-are marked by this library, its adapters and whoever calls `enter`.
+need not know of it. A thread replaces the rank's report in the run's folder every few seconds. The parent
+processes of the ranks compare the reports: hangs.py finds a hang, naming.py names the rank.
+Steps are counted by torch's hooks of optimizers. Phases are marked by this library, its adapters and whoever calls
+`enter`.
 
 The time of a step says nothing about one rank, because all end it together. A rank's own work ends with the
 gradient of the model's first parameter, the last one of the backward pass; until the optimizer begins it waits
@@ -12,12 +13,12 @@ for others.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import faulthandler
 import json
 import os
 import signal
-import socket
 import statistics
 import sys
 import threading
@@ -30,8 +31,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
-from trainyard.contract import NODE_NAME_ENV, POD_NAME_ENV, START_TIMEOUT_S
-from trainyard.culprits import Culprit, Verdicts
+from trainyard.contract import START_TIMEOUT_S
+from trainyard.culprits import Culprit, Verdicts, node_name, pod_name
 from trainyard.exit_codes import rank_of_environment
 
 FOLDER_ENV: Final = "TRAINYARD_WATCH"
@@ -43,10 +44,10 @@ DUMP_SIGNAL: Final = signal.SIGRTMIN + 9
 DUMP_REQUEST: Final = "dump"
 """File in the folder that asks all ranks for their stacks and collectives."""
 
-START, LOAD, SAVE, EVAL, DATA, STEP = "start", "load", "save", "eval", "data", "step"
+START, LOAD, SAVE, EVAL, DATA, STEP, END = "start", "load", "save", "eval", "data", "step", "end"
 IDLE: Final = "idle"
 """Of a group of an elastic run that takes no part: nobody waits for it, however long it lasts."""
-LONG: Final = (START, LOAD, SAVE, EVAL)
+LONG: Final = (START, LOAD, SAVE, EVAL, END)
 """Phases that have the limit of a start: they compile, or wait for storage."""
 _STEP_S: Final = 90.0
 _TIMES_MEDIAN: Final = 30
@@ -65,6 +66,7 @@ class Report:
     rank: int
     node: str
     pod: str
+    pid: int = 0
     beat: int = 0
     """Grows with each report of this process."""
     attempt: int = 0
@@ -89,6 +91,13 @@ class Report:
     """Whether one of them is not complete, or the rank waits for a file of another one."""
     work: Mapping[int, tuple[float, float]] = field(default_factory=dict)
     """Seconds of own work and of waiting for samples, by step."""
+    replaceable_s: float = 0.0
+    """Silence in seconds after which the rank is ended, since others go on without it; 0: they wait for it."""
+
+    @property
+    def last_step(self) -> int:
+        """The last step, by the program's own count if it is known."""
+        return self.number or self.steps
 
     @property
     def takes_long(self) -> bool:
@@ -136,9 +145,10 @@ class Watchdog:
         self._receivers: list[Callable[[Culprit], None]] = []
         self._times: deque[float] = deque(maxlen=_RECENT)
         self._work: dict[int, tuple[float, float]] = {}
-        self._loader = self._ended = 0.0
+        self._loader = self._ended = self.replaceable_s = 0.0
         self._every, self._waits = 1, 0
         self._clock: _Clock | None = None
+        self._is_ended = threading.Event()
 
     # Marks, by the thread that trains
 
@@ -171,6 +181,20 @@ class Watchdog:
             yield
         finally:
             self.enter(STEP if before == START and self.steps else before)
+
+    @contextlib.contextmanager
+    def replaceable(self, silent_s: float) -> Iterator[None]:
+        """Mark that others go on without this rank until the block ends: it is ended after so much silence.
+
+        Also where the launcher started another process, such as a shell, in which this one is not watched yet.
+        """
+        if self._folder is None:
+            start_here()
+        self.replaceable_s = silent_s
+        try:
+            yield
+        finally:
+            self.replaceable_s = 0.0
 
     def describe(self, *, attempt: int | None = None, number: int | None = None) -> None:
         """Tell the attempt of the run, or the program's own number of the step that it has ended."""
@@ -217,23 +241,33 @@ class Watchdog:
             module.register_optimizer_step_pre_hook(self._before_update)
             module.register_optimizer_step_post_hook(self._after_update)
         self._report(time.monotonic())
-        threading.Thread(target=self._run, name="trainyard-watchdog", daemon=True).start()
+        thread = threading.Thread(target=self._run, name="trainyard-watchdog", daemon=True)
+        thread.start()
+        atexit.register(self._end, thread)
+
+    def _end(self, thread: threading.Thread) -> None:
+        """End the thread before the interpreter does: that would abort the process in a call of torch."""
+        self.enter(END)
+        self._is_ended.set()
+        thread.join(_BEAT_S)
 
     def _run(self) -> None:
         written, poll_s = 0.0, min(1.0, self._limits[1] / 10)
         looked = time.monotonic()
         while True:
-            time.sleep(poll_s)
+            ended = self._is_ended.wait(poll_s)
             now, before = time.monotonic(), looked
             looked, place = now, _place()
             if now - before > 10 * poll_s:  # the machine was suspended, or this process
                 self._since = now
             if place != self._place[0] or now - before > 10 * poll_s:
                 self._place = (place, now)
-            if now - written >= min(self._beat_s, self._limits[1] / 5):
+            if ended or now - written >= min(self._beat_s, self._limits[1] / 5):
                 written = now
                 with contextlib.suppress(Exception):  # its failure must not harm the run
                     self._report(now)
+            if ended:
+                return
 
     def _report(self, now: float) -> None:
         assert self._folder is not None
@@ -252,8 +286,9 @@ class Watchdog:
             file.write_text(json.dumps(recorded), encoding="utf-8")
         report = Report(
             rank=self._rank,
-            node=os.environ.get(NODE_NAME_ENV) or socket.gethostname(),
-            pod=os.environ.get(POD_NAME_ENV, ""),
+            node=node_name(),
+            pod=pod_name(),
+            pid=os.getpid(),
             beat=self._beat,
             attempt=self.attempt,
             number=self.number,
@@ -267,6 +302,7 @@ class Watchdog:
             issued=issued(recorded),
             waiting=bool(self._waits) or any(not one.get("retired") for one in recorded),
             work=dict(self._work),
+            replaceable_s=self.replaceable_s,
         )
         write_report(self._folder, report)
         self._pass_on()

@@ -41,7 +41,6 @@ from trainyard.elastic.membership import Membership
 from trainyard.elastic.ranks import Ranks, interruptible
 from trainyard.elastic.tree import SubtreeSums
 from trainyard.elastic.views import Member, View
-from trainyard.silence import signs_of_life
 from trainyard.store.interface import StaleAttempt
 from trainyard.tensors.replicas import Replica, ReplicasDiffer, require_same
 from trainyard.watchdog import IDLE, SAVE, STEP, watchdog
@@ -197,7 +196,7 @@ class Run:
         `warm_up`: the first step that is yielded is dropped after its gradients, so that what is compiled or
         allocated there delays nobody. Ends the process with 75 after a notice. Raises ReplicasDiffer.
         """
-        with signs_of_life(self._options.timeout_s):
+        with watchdog.replaceable(self._options.timeout_s):
             yield from self._steps(total, warm_up=warm_up)
 
     def _steps(self, total: int, *, warm_up: bool) -> Iterator[Step]:

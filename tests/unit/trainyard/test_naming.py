@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trainyard.culprits import NO_RANK, SLOW_LOADER, SLOW_RANK
-from trainyard.hangs import behind
-from trainyard.slowness import find
+from trainyard.naming import behind, slow_rank
 from trainyard.watchdog import DATA, SAVE, STEP, Report
 
 STEPS = range(1, 33)
@@ -18,7 +17,7 @@ def work(*ranks: tuple[float, float]) -> dict[int, dict[int, tuple[float, float]
 
 
 def found(*ranks: tuple[float, float]) -> tuple[str, int] | None:
-    slow = find(work(*ranks), STEPS)
+    slow = slow_rank(work(*ranks), STEPS)
     return slow and slow[:2]
 
 
@@ -30,7 +29,7 @@ def test_the_rank_that_works_a_third_longer_is_named() -> None:
 def test_single_long_steps_name_nobody() -> None:
     reports = work((0.010, 0.0), (0.010, 0.0))
     reports[1] |= dict.fromkeys(range(1, 12), (0.100, 0.0))
-    assert find(reports, STEPS) is None
+    assert slow_rank(reports, STEPS) is None
 
 
 def test_a_loader_is_named_by_its_share_and_all_of_them_without_a_rank() -> None:
