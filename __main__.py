@@ -13,7 +13,7 @@ from infra.queueing.backends import backend
 from infra.queueing.priorities import Priorities
 from infra.sites.simulated.node_pools import SimulatedNodePools
 from infra.sites.simulated.storage import SimulatedStorage
-from infra.tenancy.admission import AdmissionPolicies
+from infra.tenancy.admission.component import AdmissionPolicies
 from infra.tenancy.shared_view import SharedView
 from infra.tenancy.team import Team
 from infra.validation.component import Validation

@@ -1,29 +1,17 @@
-"""TrainingJob: one run on the platform. RunSpec and Platform in, Kubernetes objects out."""
+"""One run on the platform: RunSpec and Platform in, Kubernetes objects out."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
-import pulumi
-
-from infra.domain import naming
 from infra.domain.platform import Platform
-from infra.kubernetes.objects import KubernetesObject, Manifest, metadata
+from infra.kubernetes.objects import Manifest, metadata
 from infra.observability.dashboards import run_url
 from training import placement
 from training.gangs import gang_backend
 from training.launchers import LAUNCHERS, pod, program
 from training.spec import NOT_KNOWN, Launch, RunRecord, RunSpec
 from trainyard import contract
-
-_IMMUTABLE: Final = ["metadata", "spec", "data", "immutable"]
-"""A run stays as it was launched: a newer launcher, a newer commit or a changed platform does not update it.
-A change of its spec creates a new run."""
-
-
-def _immutable(manifest: Manifest) -> list[str]:
-    return [*_IMMUTABLE, *(["binaryData"] if "binaryData" in manifest else [])]
 
 
 def config_map(run: RunSpec, platform: Platform, record: RunRecord) -> Manifest:
@@ -78,35 +66,3 @@ def outputs(run: RunSpec, platform: Platform, queued: Manifest) -> dict[str, Any
         **({"groups": [gang.gang_id for gang in run.gangs()]} if run.groups else {}),
         **({"dashboard": run_url(platform.grafana, run.run_id)} if platform.grafana else {}),
     }
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainingJobArgs:
-    """A run, where it goes, and the commit that launches it, by whom."""
-
-    run: RunSpec
-    platform: Platform
-    git_commit: str
-    launch: Launch = NOT_KNOWN
-
-
-class TrainingJob(pulumi.ComponentResource):
-    """The objects of one run. They are created once and deleted; never updated."""
-
-    def __init__(self, name: str, args: TrainingJobArgs, opts: pulumi.ResourceOptions) -> None:
-        super().__init__(naming.training_type("TrainingJob"), name, None, opts)
-        created: list[pulumi.Resource] = []
-        rendered = manifests(args.run, args.platform, args.git_commit, args.launch)
-        for manifest in rendered:
-            part = manifest["metadata"]["name"].removeprefix(args.run.run_id)
-            created.append(
-                KubernetesObject(
-                    f"{name}{part}-{manifest['kind'].lower()}",
-                    manifest,
-                    pulumi.ResourceOptions(
-                        parent=self, depends_on=list(created), ignore_changes=_immutable(manifest)
-                    ),
-                )
-            )
-        self.outputs = outputs(args.run, args.platform, rendered[-1])
-        self.register_outputs(self.outputs)

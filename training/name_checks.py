@@ -8,7 +8,6 @@ from typing import Final
 import pydantic
 
 from infra.domain.platform import Platform
-from infra.queueing.backends import backend
 from infra.sections.errors import ConfigIssue, did_you_mean, one_of, shown
 from infra.sections.types import Image
 from training import admission_checks, dataset_checks, spec
@@ -25,7 +24,7 @@ def check_names(
     """Check names against those of the platform, and the length of the run's own."""
     yield from _unknown("team", file.team, platform.teams, "add the team to the stack")
     yield from _unknown("jobKind", file.job_kind, LAUNCHERS, "choose one")
-    unsuited = backend(platform.scheduler).unsupported_launchers
+    unsuited = platform.scheduler.unsupported_launchers
     if file.job_kind in LAUNCHERS and file.job_kind not in {*platform.launchers, *unsuited}:
         yield ConfigIssue(
             path="jobKind",

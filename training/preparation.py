@@ -1,4 +1,4 @@
-"""PreparationJob: a Job that brings a dataset or a model to the team's volume, for the runs that read it.
+"""The Job that brings a dataset or a model to the team's volume, for the runs that read it.
 
 It needs no GPU and does not queue. Nothing waits for it but the pods of runs: their init container follows the
 Job's state file on the team's volume. Why: docs/adr/13-data-and-models.md.
@@ -7,16 +7,13 @@ Job's state file on the team's volume. Why: docs/adr/13-data-and-models.md.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
-
-import pulumi
 
 from infra.domain import naming, quantity
 from infra.domain.platform import Platform
 from infra.kubernetes import pod_security
-from infra.kubernetes.objects import KubernetesObject, Manifest, metadata
+from infra.kubernetes.objects import Manifest, metadata
 from trainer.prepare.state import UID_ENV
 from training.launchers import pod, pod_failure_policy
 from training.needs import Need
@@ -146,24 +143,3 @@ def job(need: Need, platform: Platform) -> Manifest:
             },
         },
     }
-
-
-@dataclass(frozen=True, kw_only=True)
-class PreparationJobArgs:
-    """Arguments of PreparationJob."""
-
-    need: Need
-    platform: Platform
-
-
-class PreparationJob(pulumi.ComponentResource):
-    """One Job. Runs that depend on it are created after it, and wait for its end themselves."""
-
-    def __init__(self, name: str, args: PreparationJobArgs, opts: pulumi.ResourceOptions) -> None:
-        fetches = isinstance(args.need, WeightsFetch)
-        kind = "WeightsFetch" if fetches else "DatasetPreparation"
-        super().__init__(naming.training_type(kind), name, None, opts)
-        self.job = KubernetesObject(
-            f"{name}-job", job(args.need, args.platform), pulumi.ResourceOptions(parent=self)
-        )
-        self.register_outputs({"path": args.need.path})

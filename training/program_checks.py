@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-from infra.config.loader import read_yaml
 from infra.domain import quantity
 from infra.domain.platform import Platform
 from infra.sections.errors import ConfigError, ConfigIssue, shown
+from infra.sections.yaml_files import read_yaml
 from training import (
     accelerate_checks,
     command_checks,

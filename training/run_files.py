@@ -12,8 +12,6 @@ from typing import Any, Final
 
 import pydantic
 
-from infra.config.loader import read_yaml
-from infra.config.plaintext_secrets import secrets_in
 from infra.domain.platform import Platform
 from infra.sections.errors import (
     ConfigError,
@@ -24,7 +22,9 @@ from infra.sections.errors import (
     shown,
     within,
 )
+from infra.sections.plaintext_secrets import secrets_in
 from infra.sections.types import SOURCE_SUFFIX
+from infra.sections.yaml_files import read_yaml
 from training import (
     bucket_checks,
     capacity_checks,

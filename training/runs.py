@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import pulumi
 import pulumi_kubernetes as k8s
 
+from infra.domain import naming
 from infra.domain.platform import Platform
-from training import lineage, needs, trainer_settings
-from training.job import TrainingJob, TrainingJobArgs
-from training.preparation import PreparationJob, PreparationJobArgs
-from training.spec import RunSpec
+from infra.kubernetes.objects import Manifest
+from infra.kubernetes.resources import KubernetesObject
+from training import job, lineage, needs, preparation, trainer_settings
+from training.spec import NOT_KNOWN, Launch, RunSpec
+from training.weights import WeightsFetch
+
+_IMMUTABLE: Final = ["metadata", "spec", "data", "immutable"]
+"""A run stays as it was launched: a newer launcher, a newer commit or a changed platform does not update it.
+A change of its spec creates a new run."""
+
 
 DOCUMENT: Final = "runDocument"
 """Key of the hash of a run's document, by which the policy `run-documents` knows it."""
@@ -40,8 +48,7 @@ def deploy(
         for need in wanted:
             if need not in prepared:
                 opts = pulumi.ResourceOptions(provider=on, depends_on=list(ready[run.team]))
-                work = PreparationJobArgs(need=need, platform=platform)
-                prepared[need] = PreparationJob(f"{run.team}-{need.name}", work, opts)
+                prepared[need] = PreparationJob(f"{run.team}-{need.name}", need, platform, opts)
         after = [*ready[run.team], *(prepared[need] for need in wanted)]
         opts = pulumi.ResourceOptions(provider=on, depends_on=after)
         args = TrainingJobArgs(run=run, platform=platform, git_commit=commit, launch=launch)
@@ -56,3 +63,56 @@ def _keep_document(run: RunSpec) -> None:
     It lies under the version, not under the run's id, which an edit changes. The policy pack compares both.
     """
     pulumi.Stash(f"{run.name}-v{run.version}", input={DOCUMENT: run.document_hash})
+
+
+def _immutable(manifest: Manifest) -> list[str]:
+    return [*_IMMUTABLE, *(["binaryData"] if "binaryData" in manifest else [])]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingJobArgs:
+    """A run, where it goes, and the commit that launches it, by whom."""
+
+    run: RunSpec
+    platform: Platform
+    git_commit: str
+    launch: Launch = NOT_KNOWN
+
+
+class TrainingJob(pulumi.ComponentResource):
+    """The objects of one run. They are created once and deleted; never updated."""
+
+    def __init__(self, name: str, args: TrainingJobArgs, opts: pulumi.ResourceOptions) -> None:
+        super().__init__(naming.training_type("TrainingJob"), name, None, opts)
+        created: list[pulumi.Resource] = []
+        rendered = job.manifests(args.run, args.platform, args.git_commit, args.launch)
+        for manifest in rendered:
+            part = manifest["metadata"]["name"].removeprefix(args.run.run_id)
+            created.append(
+                KubernetesObject(
+                    f"{name}{part}-{manifest['kind'].lower()}",
+                    manifest,
+                    pulumi.ResourceOptions(
+                        parent=self, depends_on=list(created), ignore_changes=_immutable(manifest)
+                    ),
+                )
+            )
+        self.outputs = job.outputs(args.run, args.platform, rendered[-1])
+        self.register_outputs(self.outputs)
+
+
+class PreparationJob(pulumi.ComponentResource):
+    """One Job. Runs that depend on it are created after it, and wait for its end themselves."""
+
+    def __init__(
+        self, name: str, need: needs.Need, platform: Platform, opts: pulumi.ResourceOptions
+    ) -> None:
+        fetches = isinstance(need, WeightsFetch)
+        kind = "WeightsFetch" if fetches else "DatasetPreparation"
+        super().__init__(naming.training_type(kind), name, None, opts)
+        self.job = KubernetesObject(
+            f"{name}-job",
+            preparation.job(need, platform),
+            pulumi.ResourceOptions(parent=self),
+        )
+        self.register_outputs({"path": need.path})

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 
 from infra.domain.platform import Platform
 from infra.domain.pools import Network
-from infra.queueing.backends import backend
 from infra.sections.errors import ConfigIssue, one_of, shown
 from training import placement
 from training.gangs import gang_backend
@@ -17,7 +16,7 @@ from training.spec import RunSpec
 def check_scheduler_support(file: RunFile, platform: Platform) -> Iterator[ConfigIssue]:
     """Reject kinds of Kubernetes object and time limits that the scheduler does not support."""
     scheduler = platform.scheduler.value
-    if reason := backend(platform.scheduler).unsupported_launchers.get(file.job_kind):
+    if reason := platform.scheduler.unsupported_launchers.get(file.job_kind):
         yield ConfigIssue(
             path="jobKind",
             code="unsupported-kind",
@@ -57,7 +56,7 @@ def check_quota_of_all(
 
     Their pods are created at once, and a quota that is used up halfway through two gangs blocks both forever.
     """
-    if backend(platform.scheduler).has_queues:
+    if platform.scheduler.has_queues:
         return
     total: dict[str, int] = {}
     for where, run in runs:

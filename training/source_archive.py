@@ -16,8 +16,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from infra.config.plaintext_secrets import secrets_in
 from infra.sections.errors import ConfigIssue, shown
+from infra.sections.plaintext_secrets import secrets_in
 from training import lineage
 from training.program import Source
 from trainyard.source import UNPACKED_MAX

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-from infra.config.loader import read_yaml
 from infra.domain.platform import Platform
 from infra.sections.errors import ConfigError, ConfigIssue, did_you_mean, one_of, shown
+from infra.sections.yaml_files import read_yaml
 from trainer import config as trainer_config
 from trainer import config_errors
 from trainer.config import rules as trainer_rules

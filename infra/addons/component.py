@@ -15,7 +15,8 @@ from infra.addons.registry import ADD_ONS
 from infra.domain import naming
 from infra.kubernetes import helm
 from infra.kubernetes.helm import Chart
-from infra.kubernetes.objects import KubernetesObject, Manifest, metadata
+from infra.kubernetes.objects import Manifest, metadata
+from infra.kubernetes.resources import KubernetesObject
 
 KUBE_SYSTEM: Final = "kube-system"
 """Exists in every cluster."""

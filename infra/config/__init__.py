@@ -1,6 +1,6 @@
 """StackConfig: a stack file read once, checked whole. The only reader of pulumi.Config."""
 
-from infra.config.loader import engine_values, parse, read_yaml, stack_values
+from infra.config.loader import engine_values, parse, stack_values
 from infra.config.model import StackConfig
 from infra.sections.errors import ConfigError, ConfigIssue
 
@@ -10,6 +10,5 @@ __all__ = [
     "StackConfig",
     "engine_values",
     "parse",
-    "read_yaml",
     "stack_values",
 ]

@@ -296,7 +296,7 @@ def teams(
             cpu_pool=platform.cpu_pool.name if platform.cpu_pool else None,
             cluster_queue=cluster_queues.get(team.name),
             pod_groups=scheduler.pod_group_api,
-            queue_holds_quota=scheduler.has_queues and not scheduler.holds_pods_back,
+            queue_holds_quota=config.scheduler.has_queues and not scheduler.holds_pods_back,
             record=published_record.to_text(platform, team.name, images),
         )
         for team in config.teams

@@ -120,7 +120,7 @@ def platform(config: StackConfig, stack: str) -> Platform:
         pools=config.pools,
         teams=teams,
         launchers=launcher_support.launchers(
-            present_operators(config), scheduler.unsupported_launchers
+            present_operators(config), config.scheduler.unsupported_launchers
         ),
         scheduler=config.scheduler,
         gang_api=gang_api(config),

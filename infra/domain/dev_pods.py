@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
 from typing import Final
 
 from infra.domain import naming
 
+MAX_HOURS: Final = 24
+"""Longest dev pod."""
 NAME_MAX: Final = 20
 
 TRANSFER: Final = "transfer"
@@ -15,6 +18,11 @@ TRANSFER: Final = "transfer"
 
 ENDING_S: Final = 60
 """After its own time limit a dev pod has this long to end before Kubernetes ends it."""
+
+
+def lowest(priorities: Mapping[str, int]) -> str:
+    """Return the class of dev pods: every run may take their place."""
+    return min(priorities, key=lambda name: priorities[name])
 
 
 def user_key(user: str) -> str:

@@ -1,11 +1,12 @@
 """The schedulers that a stack can choose from.
 
-What depends on the choice is in two modules that are named after the value: `infra.queueing.kueue` and
+What else depends on the choice is in two modules that are named after the value: `infra.queueing.kueue` and
 `training.gangs.kueue`, for example.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
@@ -21,6 +22,21 @@ class Scheduler(StrEnum):
     """YuniKorn's scheduler reserves a gang by placeholder pods, in hierarchical queues."""
     NATIVE = "native"
     """kube-scheduler's own gangs, by Kubernetes' PodGroup; without queues."""
+
+    @property
+    def has_queues(self) -> bool:
+        """Whether teams have queues with guarantees and limits."""
+        return self is not Scheduler.NATIVE
+
+    @property
+    def unsupported_launchers(self) -> Mapping[str, str]:
+        """Launchers whose gangs the scheduler cannot hold together, and why."""
+        return {} if self.has_queues else _NATIVE_UNSUPPORTED
+
+
+_NATIVE_UNSUPPORTED: Final = dict.fromkeys(
+    ("jobset", "trainjob", "pytorchjob", "mpijob"), "its CRD drops the pods' schedulingGroup"
+)
 
 
 DEFAULT_SCHEDULER: Final = Scheduler.KUEUE

@@ -10,7 +10,8 @@ import pulumi
 
 from infra.domain import naming
 from infra.kubernetes import network_policy
-from infra.kubernetes.objects import KubernetesObject, Manifest, metadata
+from infra.kubernetes.objects import Manifest, metadata
+from infra.kubernetes.resources import KubernetesObject
 from infra.observability import monitors
 
 NAMESPACE: Final = monitors.NAMESPACE

@@ -36,14 +36,10 @@ class SchedulerBackend:
     """API group of the PodGroup that each run creates; empty: none."""
     gang_apis: Mapping[str, str] = {}
     """API of PodGroup by Kubernetes version, where Kubernetes itself schedules gangs."""
-    has_queues: bool = True
-    """Whether teams have queues with guarantees and limits."""
     holds_pods_back: bool = False
     """Whether a waiting run has no pods yet. Else its pods are pending, and a ResourceQuota counts them."""
     limits_by_pool: bool = False
     """Whether queues know `fairWeight`, `borrowing`, `lending` and `onDemandUsdPerHour`."""
-    unsupported_launchers: Mapping[str, str] = {}
-    """Launchers whose gangs the scheduler cannot hold together, and why."""
     preemption_policy: str = "Never"
     """`preemptionPolicy` of priority classes."""
     binders: tuple[str, ...] = (KUBE_SCHEDULER,)

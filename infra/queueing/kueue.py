@@ -17,7 +17,8 @@ from infra.domain.pools import NodePool, topology_aware
 from infra.domain.scheduler import Scheduler
 from infra.domain.tier import TIERS
 from infra.domain.topology import FLAT, RACKS, Topology, pool_topology
-from infra.kubernetes.objects import KubernetesObject, Manifest, metadata
+from infra.kubernetes.objects import Manifest, metadata
+from infra.kubernetes.resources import KubernetesObject
 from infra.queueing import quotas
 from infra.queueing.backends import SchedulerBackend, TeamQueues
 from infra.queueing.kueue_admission import require_team_queue, workloads_written_by_kueue

@@ -10,8 +10,6 @@ from infra.queueing.backends import SchedulerBackend
 _GANG_APIS: Final = {"1.36": "scheduling.k8s.io/v1alpha2", "1.37": "scheduling.k8s.io/v1beta1"}
 """Off unless the feature gates are on and the API is served. 1.35 had another form, which 1.36 dropped."""
 
-_DROPPED: Final = "its CRD drops the pods' schedulingGroup"
-
 
 class NativeBackend(SchedulerBackend):
     """kube-scheduler with the feature gates GenericWorkload and GangScheduling."""
@@ -19,8 +17,6 @@ class NativeBackend(SchedulerBackend):
     scheduler = Scheduler.NATIVE
     pod_group_api = "scheduling.k8s.io"
     gang_apis = _GANG_APIS
-    has_queues = False
-    unsupported_launchers = dict.fromkeys(("jobset", "trainjob", "pytorchjob", "mpijob"), _DROPPED)
 
 
 BACKEND: Final = NativeBackend()

@@ -8,7 +8,8 @@ from typing import Final
 import pulumi
 
 from infra.domain import naming
-from infra.kubernetes.objects import KubernetesObject, Manifest, metadata
+from infra.kubernetes.objects import Manifest, metadata
+from infra.kubernetes.resources import KubernetesObject
 from infra.queueing.backends import SchedulerBackend
 
 PRIORITIES: Final[Mapping[str, int]] = {

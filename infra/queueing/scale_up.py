@@ -14,7 +14,8 @@ import pulumi
 
 from infra.domain import naming
 from infra.domain.pools import NodePool, Nodes, Workload
-from infra.kubernetes.objects import KubernetesObject, Manifest, metadata
+from infra.kubernetes.objects import Manifest, metadata
+from infra.kubernetes.resources import KubernetesObject
 
 CHECK: Final = "gang-scale-up"
 """Name of the AdmissionCheck and of its configuration."""

@@ -12,7 +12,8 @@ from infra.domain.scheduler import Scheduler
 from infra.kubernetes import pod_templates
 from infra.kubernetes.admission_policy import Rule, policy, resources, text
 from infra.kubernetes.controller_accounts import KUBE_SCHEDULER
-from infra.kubernetes.objects import KubernetesObject, Manifest, metadata
+from infra.kubernetes.objects import Manifest, metadata
+from infra.kubernetes.resources import KubernetesObject
 from infra.queueing import shares
 from infra.queueing.admission import require_scheduler
 from infra.queueing.backends import SchedulerBackend, TeamQueues

@@ -11,7 +11,8 @@ from infra.domain import naming
 from infra.domain.scheduler import Scheduler
 from infra.kubernetes import controller_accounts, pod_templates
 from infra.kubernetes.admission_policy import Rule, policy, resources, text
-from infra.kubernetes.objects import KubernetesObject, Manifest, metadata
+from infra.kubernetes.objects import Manifest, metadata
+from infra.kubernetes.resources import KubernetesObject
 from infra.queueing import shares
 from infra.queueing.admission import require_scheduler
 from infra.queueing.backends import SchedulerBackend, TeamQueues

@@ -11,7 +11,8 @@ from typing import Any, Final
 import pulumi
 
 from infra.domain import naming
-from infra.kubernetes.objects import KubernetesObject, Manifest, metadata
+from infra.kubernetes.objects import Manifest, metadata
+from infra.kubernetes.resources import KubernetesObject
 from infra.sections.teams import TeamConfig
 
 _READ: Final = ["get", "list", "watch"]

@@ -11,7 +11,8 @@ import pulumi
 from infra.domain import naming
 from infra.domain.storage import TeamVolumes
 from infra.domain.tier import RESEARCH
-from infra.kubernetes.objects import KubernetesObject, Manifest, metadata
+from infra.kubernetes.objects import Manifest, metadata
+from infra.kubernetes.resources import KubernetesObject
 from infra.sections.teams import TeamConfig
 from infra.tenancy import (
     access,

@@ -18,7 +18,8 @@ from infra.domain.platform import Platform
 from infra.domain.pools import NodePool, Nodes, Workload, topology_aware
 from infra.domain.topology import gang_level
 from infra.kubernetes import network_policy
-from infra.kubernetes.objects import KubernetesObject, Manifest, metadata
+from infra.kubernetes.objects import Manifest, metadata
+from infra.kubernetes.resources import KubernetesObject
 from infra.queueing import kueue
 from infra.queueing.backends import backend
 from infra.queueing.quotas import Share

@@ -83,7 +83,7 @@ def _add_name(parser: argparse.ArgumentParser, default: str | None = "main") -> 
 
 
 def _start(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
-    # Rendering imports Pulumi, which the other commands do without.
+    # Rendering takes a third of a second to import, which the other commands do without.
     from ops.dev import pod as dev_pod
 
     if args.name == dev_pods.TRANSFER:

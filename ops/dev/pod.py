@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from infra.domain import naming
-from infra.domain.dev_pods import ENDING_S, NAME_MAX, home, job_name
+from infra.domain.dev_pods import ENDING_S, MAX_HOURS, NAME_MAX, home, job_name, lowest
 from infra.domain.platform import Platform
 from infra.domain.pools import NodePool, topology_aware
 from infra.kubernetes import pod_security
 from infra.kubernetes.objects import Manifest, metadata
-from infra.tenancy.admission.dev_pods import MAX_HOURS, lowest
 from ops.dev import session as dev_session
 from training import placement
 from training.launchers import pod

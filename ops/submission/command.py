@@ -104,7 +104,7 @@ def add_launch_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _submit(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
-    # Rendering imports Pulumi, which the other commands do without.
+    # Rendering takes a third of a second to import, which the other commands do without.
     from ops.submission import render
 
     try:

@@ -11,10 +11,9 @@ from typing import Any
 import pydantic
 import yaml
 
-from infra.config import ConfigError, ConfigIssue
-from infra.config.loader import read_yaml
 from infra.domain.published_record import PublishedRecord
-from infra.sections.errors import shown, within
+from infra.sections.errors import ConfigError, ConfigIssue, shown, within
+from infra.sections.yaml_files import read_yaml
 from ops.objects import Json
 from training import lineage, placement, run_files, scheduler_checks, submission, trainer_settings
 from training.run_schema import RunFile

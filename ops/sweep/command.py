@@ -70,7 +70,7 @@ def add(commands: Group) -> None:
 
 def _load(args: argparse.Namespace, connect: Callable[[], Cluster]) -> Submission | None:
     """Return the sweep of the file; None after its issues were printed. Raises ClusterError."""
-    # Rendering imports Pulumi, which the other commands do without.
+    # Rendering takes a third of a second to import, which the other commands do without.
     from ops.sweep import submission
 
     try:

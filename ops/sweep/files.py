@@ -13,7 +13,6 @@ from typing import Any, Final
 
 import pydantic
 
-from infra.config.loader import read_yaml
 from infra.domain.platform import Platform
 from infra.sections.errors import (
     ConfigError,
@@ -24,6 +23,7 @@ from infra.sections.errors import (
     shown,
     within,
 )
+from infra.sections.yaml_files import read_yaml
 from ops.sweep import checks as sweep_checks
 from ops.sweep import space
 from ops.sweep.asha import Asha

@@ -6,19 +6,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from infra.config import ConfigError, stack_values
-from infra.config.loader import read_yaml
 from infra.domain import naming
 from infra.domain.platform import Platform
 from infra.domain.published_record import PublishedRecord
-from infra.sections.errors import shown
+from infra.sections.errors import ConfigError, shown
+from infra.sections.yaml_files import read_yaml
 from ops.objects import Json
 from ops.submission.create import as_user
 from ops.sweep import files as sweep_files
 from ops.sweep.asha import Asha
 from ops.sweep.files import Sweep
 from ops.sweep.state import SweepState
-from training import lineage, plan, submission
+from training import lineage, submission
 from training.spec import Launch
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,6 +42,10 @@ class Submission:
 
 def load(file: Path, stack: str, root: Path = ROOT) -> Submission:
     """Return the sweep of a run file on a stack of the project at `root`. Raises SweepFileError."""
+    # A stack file is read with Pulumi, which the installed command does without.
+    from infra.config import stack_values
+    from training import plan
+
     try:
         values = {**stack_values(root / f"Pulumi.{stack}.yaml"), "runs": []}
         planned = plan.make(values, stack, root, preview=False)

@@ -20,7 +20,7 @@ from infra.domain.pools import (
     ReservationKind,
     Workload,
 )
-from infra.kubernetes.objects import KubernetesObject
+from infra.kubernetes.resources import KubernetesObject
 from infra.sites.aws.node_pools import NodePools, NodePoolsArgs
 from infra.sites.aws.outputs import ClusterRecord, NetworkRecord
 from tests.aws.moto_cloud import ACCOUNT, REGION, Cloud, Created, Deployed, deploy

@@ -147,7 +147,7 @@ def scheduler_values(scheduler: Scheduler) -> dict[str, Any]:
     values |= {"scheduler": scheduler.value, "operators": operators}
     if apis := backend(scheduler).gang_apis:
         values["cluster"] = {**values["cluster"], "version": max(apis)}
-    if not backend(scheduler).has_queues:
+    if not scheduler.has_queues:
         values["teams"] = [{**team, "guaranteed": {}} for team in values["teams"]]
     return values
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import subprocess
 import sys
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
@@ -313,3 +314,23 @@ def test_import_rules_detect_every_form_of_import(tmp_path: Path) -> None:
         "import torch.nn\nfrom infra import config\ndef f():\n    from training.spec import RunSpec\n"
     )
     assert {"torch.nn", "infra.config", "training.spec"} <= imported(example)
+
+
+INSTALLED: Final = (
+    *("ops.__main__", "ops.submission.render", "ops.sweep.submission", "ops.sweep.chart"),
+    *("ops.dev.pod", "ops.data.pod"),
+)
+"""What the installed command imports: its tree, and what commands import when they run."""
+NOT_INSTALLED: Final = ("pulumi", "pulumi_kubernetes", "torch", "numpy", "matplotlib")
+
+
+def test_the_installed_command_imports_neither_torch_nor_pulumi() -> None:
+    program = (
+        "import importlib, sys\n"
+        f"for name in {NOT_INSTALLED}: sys.modules[name] = None\n"
+        f"for name in {INSTALLED}: importlib.import_module(name)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")

@@ -244,7 +244,7 @@ def check_team_options(stack: StackConfig) -> Iterator[ConfigIssue]:
                 f"must be absent{_with(scheduler)}",
                 "remove it, or set scheduler: kueue",
             )
-        if not backend(scheduler).has_queues and any(team.guaranteed.values()):
+        if not scheduler.has_queues and any(team.guaranteed.values()):
             yield issue(
                 "no-queues",
                 f"teams[{index}].guaranteed",

@@ -20,7 +20,8 @@ from infra.domain import naming
 from infra.domain.pools import NodePool
 from infra.kubernetes import helm
 from infra.kubernetes.helm import Chart
-from infra.kubernetes.objects import KubernetesObject, Manifest
+from infra.kubernetes.objects import Manifest
+from infra.kubernetes.resources import KubernetesObject
 from infra.sites.aws import pod_identity, provisioning_request
 from infra.sites.aws.outputs import ClusterRecord
 from infra.sites.aws.policy_documents import document

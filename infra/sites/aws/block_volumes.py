@@ -7,7 +7,8 @@ from typing import Final
 import pulumi
 
 from infra.domain import naming
-from infra.kubernetes.objects import KubernetesObject, Manifest, metadata
+from infra.kubernetes.objects import Manifest, metadata
+from infra.kubernetes.resources import KubernetesObject
 from infra.sites.aws.addons import Addon, AddonRole
 
 STORAGE_CLASS: Final = naming.BLOCK_STORAGE_CLASS

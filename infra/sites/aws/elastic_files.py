@@ -13,7 +13,8 @@ from pulumi_aws import vpc as vpc_rules
 
 from infra.domain import naming
 from infra.domain.storage import TeamVolumes, VolumeSizes, provisioned
-from infra.kubernetes.objects import KubernetesObject, Manifest, metadata
+from infra.kubernetes.objects import Manifest, metadata
+from infra.kubernetes.resources import KubernetesObject
 from infra.sites.aws.policy_documents import document
 
 STORAGE_CLASS: Final = naming.EFS_STORAGE_CLASS

@@ -21,7 +21,7 @@ from infra.domain import naming
 from infra.domain.pools import NodePool
 from infra.kubernetes import helm
 from infra.kubernetes.helm import Chart
-from infra.kubernetes.objects import KubernetesObject
+from infra.kubernetes.resources import KubernetesObject
 from infra.sites.aws import karpenter_manifests, node_health, pod_identity
 from infra.sites.aws.interruption import InterruptionQueue
 from infra.sites.aws.karpenter_access import ControllerScope, controller_policy

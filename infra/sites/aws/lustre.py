@@ -11,7 +11,7 @@ from pulumi_aws import vpc as vpc_rules
 
 from infra.domain import naming
 from infra.domain.storage import TeamVolumes, Volume, VolumeSizes
-from infra.kubernetes.objects import KubernetesObject
+from infra.kubernetes.resources import KubernetesObject
 from infra.sites.aws.bucket_access import team_prefix
 from infra.sites.aws.lustre_volumes import capacity_gib, persistent_volume, volume_name
 from infra.sites.aws.outputs import BucketRecord

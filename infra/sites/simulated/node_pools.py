@@ -13,7 +13,8 @@ import pulumi
 from infra.domain import catalog, naming, quantity
 from infra.domain.catalog import InstanceType
 from infra.domain.pools import NodePool, Nodes
-from infra.kubernetes.objects import KubernetesObject, Manifest, metadata
+from infra.kubernetes.objects import Manifest, metadata
+from infra.kubernetes.resources import KubernetesObject
 
 _STORAGE = 100 * quantity.GIB
 

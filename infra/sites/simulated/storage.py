@@ -6,7 +6,8 @@ import pulumi
 
 from infra.domain import naming
 from infra.domain.storage import TeamVolumes, VolumeSizes, provisioned
-from infra.kubernetes.objects import KubernetesObject, Manifest, metadata
+from infra.kubernetes.objects import Manifest, metadata
+from infra.kubernetes.resources import KubernetesObject
 
 
 def storage_class() -> Manifest:

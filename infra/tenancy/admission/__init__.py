@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import pulumi
-
-from infra.domain import naming
 from infra.domain.pools import Taint
-from infra.kubernetes.admission_policy import binding
 from infra.kubernetes.controller_accounts import KUBE_SCHEDULER
-from infra.kubernetes.objects import KubernetesObject, Manifest
+from infra.kubernetes.objects import Manifest
 from infra.tenancy.admission import (
     attribution,
     caps,
@@ -74,24 +70,3 @@ def policies(args: AdmissionPoliciesArgs) -> list[Manifest]:
         attribution.team_label_matches(),
         attribution.audit_launches(),
     ]
-
-
-class AdmissionPolicies(pulumi.ComponentResource):
-    """All policies with their bindings. Teams depend on them, so no namespace is ever without them."""
-
-    def __init__(
-        self, name: str, args: AdmissionPoliciesArgs, opts: pulumi.ResourceOptions
-    ) -> None:
-        super().__init__(naming.infra_type("AdmissionWalls"), name, None, opts)
-        found = policies(args)
-        for manifest in found:
-            own = manifest["metadata"]["name"].removeprefix(f"{naming.PROJECT}-")
-            policy = KubernetesObject(
-                f"{name}-{own}", manifest, pulumi.ResourceOptions(parent=self)
-            )
-            KubernetesObject(
-                f"{name}-{own}-binding",
-                binding(manifest),
-                pulumi.ResourceOptions(parent=self, depends_on=[policy]),
-            )
-        self.register_outputs({"policies": [manifest["metadata"]["name"] for manifest in found]})

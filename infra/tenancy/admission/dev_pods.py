@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from infra.domain import naming
+from infra.domain.dev_pods import MAX_HOURS, lowest
 from infra.domain.launcher_support import JOB
 from infra.kubernetes import pod_templates
 from infra.kubernetes.admission_policy import (
@@ -23,9 +24,6 @@ from infra.kubernetes.admission_policy import (
 from infra.kubernetes.controller_accounts import created_by
 from infra.kubernetes.objects import Manifest
 
-MAX_HOURS: Final = 24
-"""Longest dev pod."""
-
 _JOB_CONTROLLER: Final = dict.fromkeys(JOB.controllers, (JOB.group, JOB.kind))
 _KEY: Final = text(naming.DEV)
 _NAME: Final = (
@@ -38,11 +36,6 @@ _REMEDY: Final = "use: trainyard dev start"
 
 def _owner(of: str) -> str:
     return f"{annotations_of(of)}[?{text(naming.LAUNCHED_BY)}].orValue('')"
-
-
-def lowest(priorities: Mapping[str, int]) -> str:
-    """Return the class of dev pods: every run may take their place."""
-    return min(priorities, key=lambda name: priorities[name])
 
 
 def _identity() -> list[Rule]:

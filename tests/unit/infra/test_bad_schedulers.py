@@ -32,7 +32,7 @@ def choose(scheduler: str) -> Edit:
         if chosen.gang_apis:
             stack["cluster"]["version"] = max(chosen.gang_apis)
         for team in stack["teams"]:
-            if not chosen.has_queues:
+            if not Scheduler(scheduler).has_queues:
                 del team["guaranteed"]
 
     return edit

@@ -23,7 +23,7 @@ from tests.golden.example_runs import (
     run_of,
     write_runs,
 )
-from training import job, lineage, plan, run_files, submission
+from training import job, lineage, plan, run_files, runs, submission
 from training.spec import Launch
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -186,15 +186,15 @@ def test_an_import_file_names_every_object_as_the_stack_does(
     run = run_of(launcher)
     registered: list[tuple[str, str]] = []
     monkeypatch.setattr(pulumi.ComponentResource, "__init__", lambda *_: None)
-    monkeypatch.setattr(job.TrainingJob, "register_outputs", lambda *_: None)
+    monkeypatch.setattr(runs.TrainingJob, "register_outputs", lambda *_: None)
     monkeypatch.setattr(pulumi, "ResourceOptions", lambda **_: None)
     monkeypatch.setattr(
-        job,
+        runs,
         "KubernetesObject",
         lambda name, manifest, opts: registered.append((type_token(manifest), name)),
     )
-    args = job.TrainingJobArgs(run=run, platform=platform(), git_commit="c")
-    job.TrainingJob(run.run_id, args, None)  # type: ignore[arg-type]
+    args = runs.TrainingJobArgs(run=run, platform=platform(), git_commit="c")
+    runs.TrainingJob(run.run_id, args, None)  # type: ignore[arg-type]
 
     parts = job.manifests(run, platform(), "c")
     found = json.loads(adoption.import_file(parts, adoption.provider_urn("local")))

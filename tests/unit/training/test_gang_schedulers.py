@@ -14,7 +14,6 @@ from infra.config import ConfigError, ConfigIssue
 from infra.domain import naming
 from infra.domain.platform import Platform
 from infra.domain.scheduler import Scheduler
-from infra.queueing.backends import backend
 from infra.queueing.yunikorn import QUEUE_LABEL
 from tests.golden.example_runs import (
     IMAGE,
@@ -38,7 +37,7 @@ GOOD = RUN_FILE | {"jobKind": "indexed-job"}
 
 def suited(scheduler: Scheduler) -> list[str]:
     """Launchers that the scheduler can hold together."""
-    return [name for name in LAUNCHERS if name not in backend(scheduler).unsupported_launchers]
+    return [name for name in LAUNCHERS if name not in scheduler.unsupported_launchers]
 
 
 EVERY = [(scheduler, launcher) for scheduler in OTHERS for launcher in suited(scheduler)]
@@ -184,7 +183,7 @@ def test_a_gang_of_plain_jobs_runs_under_every_scheduler(
     assert issues(project, platform_of(scheduler), GOOD) == []
 
 
-@pytest.mark.parametrize("launcher", backend(Scheduler.NATIVE).unsupported_launchers)
+@pytest.mark.parametrize("launcher", Scheduler.NATIVE.unsupported_launchers)
 def test_launchers_whose_objects_drop_the_group_are_refused(project: Path, launcher: str) -> None:
     refused = issues(project, platform_of(Scheduler.NATIVE), GOOD | {"jobKind": launcher})
     assert refused == [("jobKind", "unsupported-kind")]
