@@ -13,8 +13,8 @@ from typing import Any
 import yaml
 
 from bench.embedded import Embedded
+from infra.config import stack_values
 from sandbox import paths
-from tests import committed
 from tests.sandbox.pulumi_project import link_project
 
 COMMAND_S = 900.0
@@ -48,13 +48,14 @@ class Region:
         self.env = os.environ | cluster.variables()
         self.pulumi("stack", "init", stack, "--no-select")
 
-    def up(self, *runs: Path) -> None:
-        """Deploy the local stack with these runs."""
-        local = committed.local_on_queueing_cluster() | {"runs": [str(run) for run in runs]}
+    def up(self, *runs: Path) -> str:
+        """Deploy the local stack with these runs; return what the engine printed."""
+        local = stack_values(paths.PROJECT / "Pulumi.local.yaml")
+        local["runs"] = [str(run) for run in runs]
         values = {"config": {f"trainyard:{key}": value for key, value in local.items()}}
         kept = yaml.safe_load(self.file.read_text()) if self.file.exists() else {}
         self.file.write_text(yaml.safe_dump({**(kept or {}), **values}))
-        self.pulumi("up", "--yes", "--skip-preview", "--stack", self.stack)
+        return self.pulumi("up", "--yes", "--skip-preview", "--stack", self.stack)
 
     def pulumi(self, *words: str) -> str:
         return self._run("pulumi", "--non-interactive", *words)

@@ -22,7 +22,8 @@ import pulumi
 import pulumi_kubernetes as kubernetes
 
 on = pulumi.ResourceOptions(provider=kubernetes.Provider("cluster", **ARGUMENTS))
-kubernetes.core.v1.Namespace("namespace", metadata={"name": "NAMESPACE"}, opts=on)
+namespace = kubernetes.core.v1.Namespace("namespace", metadata={"name": "NAMESPACE"}, opts=on)
+kubernetes.helm.v3.Release("release", chart="./chart", name="release", namespace=namespace.metadata.name, opts=on)
 """
 RELEASED = """
 Object("helm.sh/v3:Release", "release", chart="./chart", namespace=NAMESPACE, name="release",
@@ -49,6 +50,16 @@ LABEL = "app.kubernetes.io/part-of"
 @pytest.fixture
 def project(cluster: Cluster, tmp_path: Path) -> Project:
     return Project.create(tmp_path, cluster.env)
+
+
+def write_chart(project: Project) -> None:
+    """Write a chart with one object, `made`."""
+    chart = project.folder / "chart"
+    (chart / "templates").mkdir(parents=True)
+    (chart / "Chart.yaml").write_text("apiVersion: v2\nname: chart\nversion: 1.0.0\n")
+    (chart / "templates/made.yaml").write_text(
+        "{apiVersion: v1, kind: ConfigMap, metadata: {name: made}}\n"
+    )
 
 
 @pytest.fixture
@@ -96,20 +107,29 @@ def test_an_identified_cluster_keeps_its_objects_at_another_address(
         found = steps.parse(preview[preview.index("{") :], "preview", "test").findings
         return [one.text for one in found if one.fails]
 
+    def identities() -> str:
+        """Of the namespace, of what the chart has, and of the Secret of each of the release's revisions."""
+        uid = ("-o", "jsonpath={.items[*].metadata.uid}")
+        selected = f"--field-selector=metadata.name={project.namespace}"
+        inside = ("configmaps,secrets", "-n", project.namespace)
+        return cluster.kubectl("get", "namespaces", selected, *uid) + cluster.kubectl(
+            "get", *inside, *uid
+        )
+
+    write_chart(project)
     write(kubeconfig=here)
     project.up()
-    place = ("namespace", project.namespace, "-o", "jsonpath={.metadata.uid}")
-    made = cluster.kubectl("get", *place)
+    made = identities()
     write(kubeconfig=moved, cluster_identifier="own")
-    assert "+-2 to replace" in project.succeed("preview")
+    assert "+-3 to replace" in project.succeed("preview")
     assert len(findings()) == 1 and "deploy with the former kubeconfig first" in findings()[0]
 
     for kubeconfig in (here, moved):
         write(kubeconfig=kubeconfig, cluster_identifier="own")
         assert findings() == []
         text = project.up()
-        assert "~ 1 updated" in text and "2 unchanged" in text
-    assert cluster.kubectl("get", *place) == made
+        assert "~ 1 updated" in text and "3 unchanged" in text
+    assert identities() == made
     project.destroy()
 
 
@@ -117,12 +137,7 @@ def test_an_identified_cluster_keeps_its_objects_at_another_address(
 def test_a_release_comes_back_on_an_empty_cluster_and_is_forgotten_with_a_lost_one(
     cluster: Cluster, project: Project
 ) -> None:
-    chart = project.folder / "chart"
-    (chart / "templates").mkdir(parents=True)
-    (chart / "Chart.yaml").write_text("apiVersion: v2\nname: chart\nversion: 1.0.0\n")
-    (chart / "templates/made.yaml").write_text(
-        "{apiVersion: v1, kind: ConfigMap, metadata: {name: made}}\n"
-    )
+    write_chart(project)
     project.write(RELEASED)
     project.up()
     # What another cluster of the same name would have: nothing.
