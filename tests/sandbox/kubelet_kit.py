@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from bench.embedded import Embedded, running_cluster
-from infra.config import parse
+from infra.config import parse, stack_values
 from infra.domain import catalog, naming
 from infra.sites.simulated import storage
 from sandbox import paths
@@ -56,7 +56,11 @@ _CLASS = "shared"
 
 
 def stack(trainer: str) -> Json:
-    """Return the stack file for a cluster that exists: its pools describe the nodes, and create none."""
+    """Return the stack file for a cluster that exists: its pools describe the nodes, and create none.
+
+    Kueue and JobSet are installed as in the local stack, whose charts put them on the sandbox's own node.
+    """
+    local = stack_values(paths.PROJECT / "Pulumi.local.yaml")
     quota = {"cpu": "8", "memory": "16Gi", "gpus": 2}
     team = {"tier": "research", "quota": quota, "caps": {"nodes": 2, "hours": 1}}
     return {
@@ -65,7 +69,8 @@ def stack(trainer: str) -> Json:
         "cohort": "trainyard",
         "nodePools": [pool | {"zone": "rack-1"} for pool in _POOLS],
         "storage": {"storageClass": _CLASS, "checkpoints": "1Gi", "datasets": "1Gi"},
-        "operators": {name: {"provided": True} for name in ("kueue", "jobset")},
+        "operators": local["operators"],
+        "charts": local["charts"],
         "teams": [
             {"name": TEAM, "guaranteed": {"spot": 2}, **team},
             {"name": OTHERS, **team},
