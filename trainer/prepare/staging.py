@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -45,3 +46,13 @@ def missing_space(folder: Path, needed: int) -> str:
     """Return how much of `needed` bytes a folder's volume cannot hold; empty if it can."""
     free = shutil.disk_usage(folder).free
     return "" if needed <= free else f"{needed / 1e9:.1f} GB to write, {free / 1e9:.1f} GB free"
+
+
+def write_chunks(chunks: Iterable[bytes], file: Path) -> Iterator[bytes]:
+    """Write a file durably from chunks; yields each of them once it is written."""
+    with file.open("wb") as stream:
+        for chunk in chunks:
+            stream.write(chunk)
+            yield chunk
+        stream.flush()
+        os.fsync(stream.fileno())

@@ -9,8 +9,8 @@ from trainer.cli import Parser
 from trainer.prepare.command import add_options, run_reported
 from trainer.prepare.progress import ProgressCallback
 from trainer.weights.fetch import fetch
-from trainer.weights.files import Place, WeightsError
-from trainer.weights.reference import BadReference, HubModel, parse_reference
+from trainer.weights.places import WeightsError, open_place
+from trainer.weights.reference import BadReference
 
 
 def main() -> int:
@@ -30,21 +30,10 @@ def main() -> int:
 
     def work(progress: ProgressCallback) -> tuple[str, str]:
         source, folder = arguments.source, arguments.out
-        fetched = fetch(_open(source), source, folder, progress)
+        fetched = fetch(open_place(source), source, folder, progress)
         return source, f"{'fetched' if fetched else 'up to date:'} {folder}"
 
     return run_reported("weights", arguments, work, BadReference, WeightsError)
-
-
-def _open(source: str) -> Place:
-    found = parse_reference(source)
-    if isinstance(found, HubModel):
-        from trainer.weights.hub import Hub  # imports huggingface_hub
-
-        return Hub(found)
-    from trainer.weights.bucket import Bucket
-
-    return Bucket(found)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ A folder that exists is never changed or removed: it is complete, or the caller 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -17,17 +18,14 @@ from typing import Final
 from trainer.prepare.command import RetryableError
 from trainer.prepare.progress import ProgressCallback
 from trainer.prepare.staging import missing_space, staging_folder
-from trainer.weights.files import (
-    CONFIG_FILE,
-    INDEX_FILE,
-    Place,
-    RemoteFile,
-    WeightsError,
-    is_weights,
-)
+from trainer.weights.places import Place, RemoteFile, WeightsError
 from trainyard.disk import fsync_folder, write_durably
 
 MANIFEST_FILE: Final = ".fetched.json"
+_CONFIG_FILE: Final = "config.json"
+_INDEX_FILE: Final = "model.safetensors.index.json"
+_GIT_CHARACTERS: Final = 40
+"""Hexadecimal characters of git's name for a file's content, which hubs state of small files."""
 
 
 def fetch(place: Place, source: str, folder: Path, progress: ProgressCallback) -> bool:
@@ -80,9 +78,9 @@ def _is_complete(folder: Path, source: str) -> bool:
 def _wanted(place: Place, source: str) -> list[RemoteFile]:
     found = sorted(place.files(), key=lambda file: file.name)
     names = {file.name for file in found}
-    if CONFIG_FILE not in names:
-        raise WeightsError(f"{source}: has no {CONFIG_FILE}; must be a model of transformers")
-    if not any(is_weights(name) for name in names):
+    if _CONFIG_FILE not in names:
+        raise WeightsError(f"{source}: has no {_CONFIG_FILE}; must be a model of transformers")
+    if not any(name.endswith(".safetensors") for name in names):
         raise WeightsError(
             f"{source}: has no model.safetensors, nor parts of one; pickled weights are not read"
         )
@@ -94,14 +92,15 @@ def _publish(files: Path, source: str, wanted: list[RemoteFile]) -> None:
     recorded = {}
     for file in wanted:
         path = files / file.name
-        if not (digest := file.verify(path)):
+        with path.open("rb+") as stream:
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+            os.fsync(stream.fileno())
+        if path.stat().st_size != file.bytes or not _is_as_stated(path, digest, file.stated):
             path.unlink()
             raise RetryableError(
                 f"{source}: {file.name}: its content differs from the checksum that the source states; "
                 "it is fetched again at the next attempt"
             )
-        with path.open("rb+") as stream:
-            os.fsync(stream.fileno())
         recorded[file.name] = {"bytes": file.bytes, "sha256": digest}
     for other in [one for one in files.iterdir() if one.name not in recorded]:
         shutil.rmtree(other) if other.is_dir() else other.unlink()
@@ -111,13 +110,22 @@ def _publish(files: Path, source: str, wanted: list[RemoteFile]) -> None:
     fsync_folder(files)
 
 
+def _is_as_stated(path: Path, digest: str, stated: str) -> bool:
+    """Return whether a file has the checksum that its place states; `digest`: its SHA-256."""
+    if not stated or stated == digest:
+        return True
+    content = path.read_bytes() if len(stated) == _GIT_CHARACTERS else b""
+    named = hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False)
+    return named.hexdigest() == stated
+
+
 def _check_index(files: Path, source: str) -> None:
     """Require the shards that the index of the weights names."""
-    if not (files / INDEX_FILE).exists():
+    if not (files / _INDEX_FILE).exists():
         return
     try:
-        named = set(json.loads((files / INDEX_FILE).read_text())["weight_map"].values())
+        named = set(json.loads((files / _INDEX_FILE).read_text())["weight_map"].values())
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise WeightsError(f"{source}: {INDEX_FILE} is not an index of weights") from None
+        raise WeightsError(f"{source}: {_INDEX_FILE} is not an index of weights") from None
     if missing := sorted(str(n) for n in named if not (files / str(n)).is_file()):
-        raise WeightsError(f"{source}: {INDEX_FILE} names {missing[0]}, which is not there")
+        raise WeightsError(f"{source}: {_INDEX_FILE} names {missing[0]}, which is not there")

@@ -40,7 +40,6 @@ class HubServer:
     """Suffixes of files that are stored by their SHA-256."""
     store: HubServer | None = None
     """Another host to which requests for large files are redirected."""
-    scheme_of_store: str = "http"
     token: str = ""
     """Requests without it are refused."""
     gated: bool = False
@@ -120,9 +119,7 @@ class Handler(BaseHTTPRequestHandler):
             hub.store.files[name] = content
             host = hub.store.address.partition("://")[2]
             self.send_response(302)
-            self.send_header(
-                "Location", f"{hub.scheme_of_store}://{host}/stored/{name}?signature=s3cr3t"
-            )
+            self.send_header("Location", f"http://{host}/stored/{name}?signature=s3cr3t")
             self.send_header("Content-Length", "0")
             self.end_headers()
             return
