@@ -13,7 +13,7 @@ from trainer.config.settings import TrainerConfig
 from trainer.config_errors import ConfigError, ConfigIssue, config_error, issue, within
 from trainer.continuation import continue_from
 from trainer.data.dataset import Corpus, combine_datasets, open_version
-from trainer.data.local_cache import cache_version, latest_version, open_dataset_source
+from trainer.data.local_cache import cache_version, latest_version
 from trainer.data.windows import DatasetVersion
 from trainer.lineage import read_run_record
 from trainer.prepare.dataset import check_version, resolve_version
@@ -103,9 +103,8 @@ def _open(config: TrainerConfig, path: str, version: str) -> DatasetVersion:
     full = config.data.verify == "full"
     if config.data.staging is None:
         return open_version(Path(path) / resolve_version(Path(path), version), full_check=full)
-    place = open_dataset_source(path)
-    found = latest_version(place) if version == LATEST else check_version(version)
-    return cache_version(place, found, Path(config.data.staging), full_check=full)
+    found = latest_version(path) if version == LATEST else check_version(version)
+    return cache_version(path, found, Path(config.data.staging), full_check=full)
 
 
 def _version_to_open(asked: str, path: str, begun_with: dict[str, str]) -> str:

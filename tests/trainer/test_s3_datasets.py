@@ -8,7 +8,7 @@ import pytest
 
 from tests.s3.bucket import Bucket, Fault
 from tests.unit.trainer.datasets import dataset
-from trainer.data.local_cache import cache_version, latest_version, open_dataset_source
+from trainer.data.local_cache import cache_version, latest_version
 from trainer.prepare.dataset import DatasetError, verify_files
 from trainer.prepare.download import local_folder
 from trainer.prepare.progress import no_progress
@@ -33,38 +33,34 @@ def url(bucket: Bucket, tmp_path: Path) -> str:
 
 
 def test_a_dataset_in_a_bucket_is_staged_whole(bucket: Bucket, url: str, tmp_path: Path) -> None:
-    place = open_dataset_source(url)
-    opened = cache_version(place, latest_version(place), tmp_path / "nvme", full_check=True)
+    opened = cache_version(url, latest_version(url), tmp_path / "nvme", full_check=True)
     assert verify_files(opened.folder, opened.index, hashes=True) == []
 
 
 def test_throttled_requests_are_tried_again(bucket: Bucket, url: str, tmp_path: Path) -> None:
     bucket.break_(Fault(kind="503", share=0.3), seed=4)
-    place = open_dataset_source(url)
-    opened = cache_version(place, latest_version(place), tmp_path / "nvme", full_check=True)
+    opened = cache_version(url, latest_version(url), tmp_path / "nvme", full_check=True)
     bucket.break_()
     assert verify_files(opened.folder, opened.index, hashes=True) == []
 
 
 def test_a_byte_that_changed_on_the_way_is_found(bucket: Bucket, url: str, tmp_path: Path) -> None:
-    place = open_dataset_source(url)
-    version = latest_version(place)
+    version = latest_version(url)
     bucket.break_(Fault(kind="flip", match=r"^GET .*shard-train-00001\.bin"))
     with pytest.raises(DatasetError, match=r"s3://.*shard-train-00001\.bin"):
-        cache_version(place, version, tmp_path / "nvme", full_check=True)
+        cache_version(url, version, tmp_path / "nvme", full_check=True)
     bucket.break_()
     assert not (tmp_path / "nvme" / version).exists()
 
 
 def test_a_missing_object_is_named(bucket: Bucket, url: str, tmp_path: Path) -> None:
-    place = open_dataset_source(url)
-    version = latest_version(place)
+    version = latest_version(url)
     prefix = url.removeprefix("s3://bucket/")
     bucket.objects(f"{prefix}/").delete([f"{version}/shard-eval-00000.bin"])
     with pytest.raises(DatasetError, match=r"shard-eval-00000\.bin: missing"):
-        cache_version(place, version, tmp_path / "nvme", full_check=True)
+        cache_version(url, version, tmp_path / "nvme", full_check=True)
     with pytest.raises(DatasetError, match="latest: missing"):
-        latest_version(open_dataset_source(f"{url}-elsewhere"))
+        latest_version(f"{url}-elsewhere")
 
 
 def test_text_in_a_bucket_makes_the_same_version_as_the_same_text_in_a_folder(

@@ -200,11 +200,15 @@ def parse_index(text: str, version: str, where: str) -> Index:
 
 def verify_files(folder: Path, index: Index, *, hashes: bool) -> list[str]:
     """Return one line per file that is missing, has the wrong size or (with `hashes`) the wrong SHA-256."""
-    found = ((folder / one.name, _damage(folder / one.name, one, hashes)) for one in index.files())
+    found = (
+        (folder / one.name, file_damage(folder / one.name, one, hashes=hashes))
+        for one in index.files()
+    )
     return [f"{file}: {damage}; prepare the dataset again" for file, damage in found if damage]
 
 
-def _damage(file: Path, wanted: DataFile, hashes: bool) -> str:
+def file_damage(file: Path, wanted: DataFile, *, hashes: bool) -> str:
+    """Return how a file differs from its record; empty if it does not."""
     try:
         size = file.stat().st_size
     except OSError:
