@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,14 +17,10 @@ PIECE_BYTES: Final = 16 * 1024 * 1024
 """Longer documents are read and tokenized in pieces that end after a line if possible: a token that
 spans two pieces becomes two tokens."""
 _ROWS: Final = 512
-_LINE_BYTES: Final = 1 << 30
-"""A longer line is refused."""
 _FAULTS: Final = 3
 """Bad lines of a file that are reported."""
-_COLUMNS: Final = 20
-"""Columns that an error lists."""
-_NAME: Final = 60
-"""Characters of their names."""
+_NAMES: Final = 1000
+"""Characters of the columns' names that an error lists."""
 _JSON_TYPES: Final[dict[type, str]] = {
     float: "a number",
     bool: "a boolean",
@@ -66,34 +63,25 @@ def _parquet_values(file: Path, column: str) -> Iterator[object]:
         columns = opened.schema_arrow.names
         if column not in columns:
             raise DatasetError(_no_column(str(file), column, columns))
-        if columns.count(column) > 1:
-            raise DatasetError(
-                f"{file}: column {column!r} is there twice; must be once; remove one"
-            )
-        batches = iter(opened.iter_batches(batch_size=_ROWS, columns=[column]))
-        while True:
-            with damage_reported(file, f"column {column!r} from row {row}"):
-                try:
-                    values = next(batches).column(0).to_pylist()
-                except StopIteration:
-                    return
-                except ArrowException as error:
-                    raise ValueError(str(error)) from None
-            yield from values
-            row += len(values)
+        with damage_reported(file, lambda: f"column {column!r} from row {row}: "):
+            try:
+                for batch in opened.iter_batches(batch_size=_ROWS, columns=[column]):
+                    yield from batch.column(0).to_pylist()
+                    row += len(batch)
+            except ArrowException as error:
+                raise ValueError(str(error)) from None
 
 
 def jsonl_documents(name: str, file: Path, column: str) -> Iterator[Document]:
     """Yield one document per line, without empty ones and nulls. Raises DatasetError with the first bad lines."""
     faults: list[str] = []
     with damage_reported(file), open_content(file) as stream:
-        for row, line in enumerate(iter(partial(stream.readline, _LINE_BYTES), b"")):
-            where = f"{file}: line {row + 1}"
+        for row, line in enumerate(stream):
             try:
-                text = _field(line, column, where) if line.strip() else None
+                text = _field(line, column, f"{file}: line {row + 1}") if line.strip() else None
             except DatasetError as error:
                 faults.append(error.args[0])
-                if len(faults) == _FAULTS or len(line) == _LINE_BYTES:
+                if len(faults) == _FAULTS:
                     break
                 continue
             if text and not faults:
@@ -103,12 +91,9 @@ def jsonl_documents(name: str, file: Path, column: str) -> Iterator[Document]:
 
 
 def _field(line: bytes, column: str, where: str) -> bytes | None:
-    if len(line) == _LINE_BYTES:
-        raise DatasetError(f"{where}: longer than 1 GiB; must be a JSON object; split it")
     try:
         # Numbers are not text, and integers of any length are valid.
         values = json.loads(line, parse_int=float)
-        twice = isinstance(values, dict) and _is_repeated(line, column)
     except RecursionError:
         raise DatasetError(
             f"{where}: nested too deeply; must be a JSON object; flatten it"
@@ -119,23 +104,11 @@ def _field(line: bytes, column: str, where: str) -> bytes | None:
         raise DatasetError(f"{where}: is {_json_type(values)}; must be a JSON object")
     if column not in values:
         raise DatasetError(_no_column(where, column, list(values)))
-    if twice:
-        raise DatasetError(f"{where}: column {column!r} is there twice; must be once; remove one")
     return _text(values[column], f"{where}: column {column!r}")
 
 
-def _is_repeated(line: bytes, column: str) -> bool:
-    """Return whether a JSON object has a key twice, of which a parser keeps the last one."""
-    if line.count(json.dumps(column).encode()) < 2:
-        return False
-    pairs = json.loads(line, object_pairs_hook=list, parse_int=float)
-    return [key for key, _ in pairs].count(column) > 1
-
-
 def _no_column(where: str, column: str, columns: list[str]) -> str:
-    shown = ", ".join(name[:_NAME] for name in columns[:_COLUMNS]) + (
-        ", ..." if len(columns) > _COLUMNS else ""
-    )
+    shown = textwrap.shorten(", ".join(columns), _NAMES, placeholder=" ...")
     return f"{where}: no column {column!r}; columns are {shown}; choose one with --column"
 
 

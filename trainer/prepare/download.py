@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import json
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
@@ -14,7 +11,7 @@ from typing import Final
 from trainer.prepare.dataset import DatasetError
 from trainer.prepare.formats import has_suffix, is_hidden
 from trainer.prepare.progress import ProgressCallback
-from trainer.prepare.staging import missing_space, staging_folder
+from trainer.prepare.staging import missing_space, remove_abandoned, staging_folder, write_chunks
 from trainyard.hashing import content_hash
 from trainyard.objects import BadLocation, ListedObject, ObjectError, Objects
 
@@ -23,8 +20,6 @@ FETCHED_PREFIX: Final = ".fetched-"
 _NO_FILE: Final = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.EEXIST)
 """Errors of a key that is too long, or begins with another key and a slash."""
 _OBJECTS: Final = "objects"
-_JOURNAL: Final = "journal.jsonl"
-"""Name and ETag of each object that is complete."""
 
 
 @contextmanager
@@ -33,85 +28,76 @@ def local_folder(
 ) -> Iterator[str]:
     """Yield `source`, or for S3 a hidden folder below `scratch` with its objects.
 
-    What a killed process has fetched is not fetched again. The folder is removed at the end, but not by an OSError
-    or an interruption. Raises DatasetError for an invalid or empty location and for too little disk space.
+    What a killed process has fetched is not fetched again unless an object has changed. The folder is removed at
+    the end, but not by an OSError or an interruption. Raises DatasetError for an invalid or empty location and for
+    too little disk space.
     """
     if not source.startswith(SCHEME):
         yield source
         return
-    folder = scratch / f"{FETCHED_PREFIX}{content_hash([source, list(suffixes)])[:16]}"
-    with staging_folder(folder, OSError, KeyboardInterrupt):
-        (folder / _OBJECTS).mkdir(exist_ok=True)
-        try:
-            objects = Objects.at(source if source.endswith("/") else f"{source}/")
-            _fetch(objects, source, folder, suffixes, progress)
-        except (BadLocation, ObjectError) as error:
-            raise DatasetError(f"--source: {error}") from None
-        yield str(folder / _OBJECTS)
+    try:
+        objects = Objects.at(source if source.endswith("/") else f"{source}/")
+        found = [one for one in objects.list() if one.bytes and _wanted(one, suffixes)]
+        if not found:
+            raise DatasetError(
+                f"--source: {source}: no objects found; check the prefix and --suffix"
+            )
+        content = [source, *([one.name, one.etag] for one in found)]
+        folder = scratch / f"{FETCHED_PREFIX}{content_hash(content)[:16]}"
+        for other in scratch.glob(f"{FETCHED_PREFIX}*"):
+            if other != folder:
+                remove_abandoned(other)
+        with staging_folder(folder, OSError, KeyboardInterrupt):
+            _fetch(objects, found, source, folder, progress)
+            yield str(folder / _OBJECTS)
+    except (BadLocation, ObjectError) as error:
+        raise DatasetError(f"--source: {error}") from None
 
 
 def _fetch(
     objects: Objects,
+    found: list[ListedObject],
     source: str,
     folder: Path,
-    suffixes: tuple[str, ...],
     progress: ProgressCallback,
 ) -> None:
-    found = [o for o in objects.list() if o.bytes and _wanted(o, suffixes)]
-    if not found:
-        raise DatasetError(f"--source: {source}: no objects found; check the prefix and --suffix")
-    whole = _journal(folder)
-    missing = [o for o in found if whole.get(o.name) != o.etag]
-    needed = sum(o.bytes for o in missing)
-    if lacking := missing_space(folder, needed):
+    total = done = 0
+    missing = []
+    for one in found:
+        total += one.bytes
+        if _is_there(folder / _OBJECTS / one.name):
+            done += one.bytes
+        else:
+            missing.append(one)
+    if lacking := missing_space(folder, total - done):
         raise DatasetError(f"--source: {source}: {lacking} at {folder.parent}; free some space")
-    total = sum(o.bytes for o in found)
-    done = total - needed
-    with (folder / _JOURNAL).open("a") as journal:
-        for listed in missing:
-            for count in _fetch_object(objects, listed, folder / _OBJECTS / listed.name):
-                done += count
-                progress("fetching", done, total)
-            journal.write(json.dumps([listed.name, listed.etag]) + "\n")
-            journal.flush()
-    _remove_others(folder / _OBJECTS, {o.name for o in found})
+    part = folder / "part"
+    for listed in missing:
+        for chunk in write_chunks(objects.chunks(listed.name, count=listed.bytes), part):
+            done += len(chunk)
+            progress("fetching", done, total)
+        _place(part, folder / _OBJECTS / listed.name, listed.name)
 
 
-def _fetch_object(objects: Objects, listed: ListedObject, file: Path) -> Iterator[int]:
+def _is_there(file: Path) -> bool:
+    try:
+        return file.is_file()
+    except (OSError, ValueError):  # a key that cannot be a file: `_place` says why
+        return False
+
+
+def _place(part: Path, file: Path, name: str) -> None:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        stream = file.open("wb")
+        part.rename(file)
     except (OSError, ValueError) as error:  # ValueError: a zero byte
         if isinstance(error, OSError) and error.errno not in _NO_FILE:
             raise
         reason = getattr(error, "strerror", None) or error
         raise DatasetError(
-            f"--source: {listed.name[:200]}: cannot be a file here: {reason}; "
+            f"--source: {name[:200]}: cannot be a file here: {reason}; "
             "rename the object, or leave it out with --suffix"
         ) from None
-    with stream:
-        for chunk in objects.chunks(listed.name, count=listed.bytes):
-            stream.write(chunk)
-            yield len(chunk)
-        stream.flush()
-        os.fsync(stream.fileno())
-
-
-def _journal(folder: Path) -> dict[str, str]:
-    """Return the ETag of each complete object; a line that a kill has torn ends the list."""
-    found: dict[str, str] = {}
-    with contextlib.suppress(FileNotFoundError, ValueError):
-        for line in (folder / _JOURNAL).read_text().splitlines():
-            name, etag = json.loads(line)
-            found[name] = etag
-    return found
-
-
-def _remove_others(folder: Path, names: set[str]) -> None:
-    """Remove what an earlier call has fetched and is no longer in the bucket."""
-    for file in folder.rglob("*"):
-        if file.is_file() and file.relative_to(folder).as_posix() not in names:
-            file.unlink()
 
 
 def _wanted(listed: ListedObject, suffixes: tuple[str, ...]) -> bool:

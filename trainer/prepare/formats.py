@@ -183,7 +183,7 @@ def open_content(file: Path) -> BinaryIO:
 
 
 @contextmanager
-def damage_reported(file: Path, where: str = "") -> Iterator[None]:
+def damage_reported(file: Path, where: Callable[[], str] = str) -> Iterator[None]:
     """Turn errors of the file system and of decompressors into a DatasetError with the file and `where`."""
     try:
         yield
@@ -192,5 +192,5 @@ def damage_reported(file: Path, where: str = "") -> Iterator[None]:
             raise DatasetError(f"{file}: cannot be read: {error.strerror}") from None
         reason = " ".join(str(error).split()) or type(error).__name__
         raise DatasetError(
-            f"{file}: {where and f'{where}: '}is damaged: {reason}; fetch or write it again"
+            f"{file}: {where()}is damaged: {reason}; fetch or write it again"
         ) from None

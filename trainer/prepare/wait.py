@@ -45,7 +45,7 @@ def main() -> int:
     arguments = _parse()
     stopped = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())
-    return wait(arguments.state, arguments.settle, arguments.silent, stopped, arguments.what)
+    return wait(arguments.state, SETTLE_S, SILENT_S, stopped, arguments.what)
 
 
 def wait(
@@ -92,20 +92,6 @@ def _parse() -> argparse.Namespace:
         "--what", choices=sorted(_WORDS), default=DATASET, help="default: %(default)s"
     )
     parser.add_argument("--state", required=True, type=Path, metavar="FILE", help="its state file")
-    parser.add_argument(
-        "--settle",
-        type=float,
-        default=SETTLE_S,
-        metavar="SECONDS",
-        help="believe an earlier failure after this time (default: %(default)g)",
-    )
-    parser.add_argument(
-        "--silent",
-        type=float,
-        default=SILENT_S,
-        metavar="SECONDS",
-        help="give up a preparation that reports nothing (default: %(default)g)",
-    )
     return parser.parse_args()
 
 
