@@ -273,11 +273,12 @@ def test_sigterm_leaves_nothing_half_done(tmp_path: Path) -> None:
 
 
 SLOW = """
-import signal, sys
+import sys, threading
 from trainer.prepare import __main__ as command, writer
 def hang(*_):
     print("staging", flush=True)
-    signal.pause()
+    while not threading.Event().wait(0.05):  # a signal just before a wait without end would not end it
+        pass
 writer._write_shards = hang
 for number in range(40):
     with open(f"{sys.argv[2]}/{number}.txt", "w") as stream:
