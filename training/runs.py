@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import pulumi
 import pulumi_kubernetes as k8s
 
+from infra.config.deployment import STACK, Owner
 from infra.domain import naming
 from infra.domain.platform import Platform
 from infra.kubernetes.objects import Manifest
 from infra.kubernetes.resources import KubernetesObject
-from training import job, lineage, needs, preparation, trainer_settings
+from training import job, needs, preparation, trainer_settings
 from training.spec import NOT_KNOWN, Launch, RunSpec
 from training.weights import WeightsFetch
 
@@ -32,37 +32,45 @@ def deploy(
     platform: Platform,
     ready: Mapping[str, Sequence[pulumi.Resource]],
     on: k8s.Provider,
-    root: Path,
+    git_commit: str,
+    launch: Launch,
+    owner: Owner = STACK,
 ) -> dict[str, TrainingJob]:
     """Return runs by id. Each dataset and model is brought once; the runs that read it wait for it themselves.
 
-    `ready`: by team, resources on which its runs depend; `root`: the project, whose commit is recorded.
+    `ready`: by team, resources on which its runs depend; `git_commit`, `launch`: what is recorded.
     """
     prepared: dict[needs.Need, pulumi.Resource] = {}
     jobs: dict[str, TrainingJob] = {}
-    commit, launch = lineage.git_commit(root), lineage.launch(root)
     for run in runs:
         for line in trainer_settings.config_warnings(run, platform):
             pulumi.log.warn(line)
         wanted = needs.needs(run)
         for need in wanted:
             if need not in prepared:
-                opts = pulumi.ResourceOptions(provider=on, depends_on=list(ready[run.team]))
-                prepared[need] = PreparationJob(f"{run.team}-{need.name}", need, platform, opts)
+                opts = pulumi.ResourceOptions(
+                    parent=owner.parent, provider=on, depends_on=list(ready[run.team])
+                )
+                name = f"{owner.prefix}{run.team}-{need.name}"
+                prepared[need] = PreparationJob(name, need, platform, opts)
         after = [*ready[run.team], *(prepared[need] for need in wanted)]
-        opts = pulumi.ResourceOptions(provider=on, depends_on=after)
-        args = TrainingJobArgs(run=run, platform=platform, git_commit=commit, launch=launch)
-        _keep_document(run)
+        opts = pulumi.ResourceOptions(parent=owner.parent, provider=on, depends_on=after)
+        args = TrainingJobArgs(run=run, platform=platform, git_commit=git_commit, launch=launch)
+        _keep_document(run, owner)
         jobs[run.run_id] = TrainingJob(run.run_id, args, opts)
     return jobs
 
 
-def _keep_document(run: RunSpec) -> None:
+def _keep_document(run: RunSpec, owner: Owner) -> None:
     """Keep the document with which a version was launched in the state: `output` stays what `input` was first.
 
     It lies under the version, not under the run's id, which an edit changes. The policy pack compares both.
     """
-    pulumi.Stash(f"{run.name}-v{run.version}", input={DOCUMENT: run.document_hash})
+    pulumi.Stash(
+        f"{run.name}-v{run.version}",
+        input={DOCUMENT: run.document_hash},
+        opts=pulumi.ResourceOptions(parent=owner.parent),
+    )
 
 
 def _immutable(manifest: Manifest) -> list[str]:

@@ -294,6 +294,7 @@ def teams(
             results_image=_results_image(config, team, images),
             results_store=_results_store(config, team),
             cpu_pool=platform.cpu_pool.name if platform.cpu_pool else None,
+            local_queue=bool(scheduler.cluster_queue(team.name)),
             cluster_queue=cluster_queues.get(team.name),
             pod_groups=scheduler.pod_group_api,
             queue_holds_quota=config.scheduler.has_queues and not scheduler.holds_pods_back,

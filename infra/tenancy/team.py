@@ -40,8 +40,10 @@ class TeamArgs:
     """Addresses of services on its node that a pod may reach; see `Cloud.node_services`."""
     secret_store: Mapping[str, Any] | None = None
     """Provider of the team's SecretStore; None: the cloud has none."""
-    cluster_queue: pulumi.Resource | None
-    """The team's ClusterQueue, which its LocalQueue depends on; None without Kueue."""
+    local_queue: bool = False
+    """Whether its runs queue in a LocalQueue: with Kueue."""
+    cluster_queue: pulumi.Resource | None = None
+    """The team's ClusterQueue, which its LocalQueue depends on; None: not of this program, or without Kueue."""
     queue_holds_quota: bool = False
     """The scheduler's queue limits the resources of the team's pods, so the namespace's quota does not."""
     pod_groups: str = ""
@@ -200,8 +202,9 @@ class Team(pulumi.ComponentResource):
             drill = restore_drill.cron_job(team, args.team.restore_drill, image, on_cpus)
             add("restore-drill", drill, *needs)
         found = {"namespace": naming.namespace(team)}
-        if args.cluster_queue:
+        if args.local_queue:
+            behind = [args.cluster_queue] if args.cluster_queue else []
             # The last one: each run then depends on one resource, not on a hundred, which its state would list.
-            self.ready = add("queue", local_queue(team), args.cluster_queue, *made[1:])
+            self.ready = add("queue", local_queue(team), *behind, *made[1:])
             found["localQueue"] = naming.local_queue(team)
         self.register_outputs(found)

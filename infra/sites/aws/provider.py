@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+import pulumi
 import pulumi_aws.provider as aws
 
 from infra.domain import naming
@@ -38,11 +39,14 @@ def default_tags(args: ProviderArgs) -> dict[str, str]:
     }
 
 
-def aws_provider(name: str, args: ProviderArgs) -> aws.Provider:
+def aws_provider(
+    name: str, args: ProviderArgs, parent: pulumi.Resource | None = None
+) -> aws.Provider:
     """Create the provider; components take it in `providers`."""
     return aws.Provider(
         name,
         region=args.region,
         allowed_account_ids=[args.account],
         default_tags=aws.ProviderDefaultTagsArgs(tags=default_tags(args)),
+        opts=pulumi.ResourceOptions(parent=parent),
     )

@@ -296,8 +296,8 @@ class AwsStack(pulumi.ComponentResource):
         }
 
 
-def deploy(name: str, args: AwsStackArgs) -> ClusterTarget:
+def deploy(name: str, args: AwsStackArgs, parent: pulumi.Resource | None = None) -> ClusterTarget:
     """Deploy all AWS resources through their own provider."""
-    aws = aws_provider(f"{name}-provider", args.site)
+    aws = aws_provider(f"{name}-provider", args.site, parent)
     check_creator(args.cluster, args.members, aws)
-    return AwsStack(name, args, pulumi.ResourceOptions(providers=[aws])).site
+    return AwsStack(name, args, pulumi.ResourceOptions(parent=parent, providers=[aws])).site
