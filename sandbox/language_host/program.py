@@ -41,8 +41,7 @@ def main() -> int:
         )
         return BAIL_EXIT_CODE
     _configure(arguments)
-    if version := os.environ.get("SANDBOX_KUBERNETES_PLUGIN"):
-        _ask_for_plugin(KUBERNETES_SDK, version)
+    use_sandbox_plugin()
     sys.argv = [arguments.program, *arguments.arguments]
     # Imports of the program start from its folder, not from this file's.
     sys.path[0] = str(_folder(arguments.program))
@@ -57,10 +56,19 @@ def main() -> int:
     return BAIL_EXIT_CODE
 
 
-def _ask_for_plugin(package: str, version: str) -> None:
-    """Let a package of the SDK ask the engine for this version of its plugin instead of its own."""
+def run_plugin() -> int:
+    """Run a plugin, `program.py --plugin FOLDER ARGUMENTS`, until the engine ends it."""
+    use_sandbox_plugin()
+    del sys.argv[:2], sys.path[0]
+    runpy.run_path(sys.argv[0], run_name="__main__")
+    return 0
+
+
+def use_sandbox_plugin() -> None:
+    """Let the Kubernetes SDK ask the engine for the sandbox's version of its plugin instead of its own."""
     own = metadata.version
-    metadata.version = lambda name: version if name == package else own(name)  # type: ignore[assignment]
+    if version := os.environ.get("SANDBOX_KUBERNETES_PLUGIN"):
+        metadata.version = lambda name: version if name == KUBERNETES_SDK else own(name)  # type: ignore[assignment]
 
 
 def _parse() -> argparse.Namespace:
@@ -163,4 +171,4 @@ def _die_with(parent: int) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_plugin() if sys.argv[1] == "--plugin" else main())

@@ -151,7 +151,7 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         if request.kind == "analyzer":
             command = [str(python), "-u", "-m", "pulumi.policy", *request.args, folder]
         else:
-            command = [str(python), "-u", folder, *request.args]
+            command = [str(python), "-u", str(PROGRAM), "--plugin", folder, *request.args]
         extra = dict(entry.split("=", 1) for entry in request.env if "=" in entry)
         cwd = Path(folder if request.kind == "analyzer" else request.pwd or folder)
         child = self._children.start(
