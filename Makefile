@@ -37,7 +37,7 @@ reference: env ## write docs/schemas and docs/reference from the models
 check: env ## run lint, type checks, and what a change can break of the unit, golden and policy tests
 	@$(VENV) -m ruff check .
 	@$(VENV) -m ruff format --check .
-	@$(VENV) -m mypy bootstrap infra trainer training trainyard sandbox ops bench tools tests __main__.py
+	@$(VENV) -m mypy bootstrap components infra trainer training trainyard sandbox ops bench tools tests __main__.py
 	@cd policies && ../$(VENV) -m mypy --config-file ../pyproject.toml --python-executable .venv/bin/python .
 	@$(VENV) -m tools.run_tests gate
 

@@ -20,7 +20,17 @@ from typing import Final
 from tools.imports import imports, module_imports, module_paths, syntax_tree
 
 ROOMS: Final = (
-    *("__main__.py", "bench", "bootstrap", "examples", "infra", "ops", "policies", "sandbox"),
+    *(
+        "__main__.py",
+        "bench",
+        "bootstrap",
+        "components",
+        "examples",
+        "infra",
+        "ops",
+        "policies",
+        "sandbox",
+    ),
     *("tests", "tools", "trainer", "training", "trainyard"),
 )
 STARTERS: Final = ("tests", "sandbox", "bench")

@@ -11,7 +11,7 @@ import asyncio
 import json
 import runpy
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -126,25 +126,32 @@ def engine_config(values: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def render(stack: str, values: Mapping[str, Any]) -> list[Record]:
+def _project() -> None:
+    runpy.run_path(str(ROOT / "__main__.py"), run_name="__main__")
+
+
+def render(
+    stack: str, values: Mapping[str, Any], program: Callable[[], None] = _project
+) -> list[Record]:
     """Return every resource of a stack with this configuration, parents before children, then by name.
 
-    Raises pulumi.RunError with one line per issue.
+    `program`: registers the resources. Raises pulumi.RunError with one line per issue.
     """
     recorder = _Recorder()
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
-    # Reset the stack of an earlier render.
+    # Reset the stack of an earlier render, and what it left unfinished when it failed.
     settings.set_root_resource(None)  # type: ignore[arg-type]
+    settings._get_rpc_manager().clear()
+    settings.SETTINGS.outputs.clear()
     mocks.set_mocks(recorder.mocks, naming.PROJECT, stack, preview=True, monitor=recorder)
     pulumi.runtime.set_all_config(engine_config(values))
-
-    def program() -> None:
-        runpy.run_path(str(ROOT / "__main__.py"), run_name="__main__")
-
     try:
         loop.run_until_complete(run_pulumi_func(program))
     finally:
+        for task in (unfinished := asyncio.all_tasks(loop)):
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*unfinished, return_exceptions=True))
         asyncio.set_event_loop(None)
         loop.close()
     return in_order(recorder.records.values())

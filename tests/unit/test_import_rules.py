@@ -16,6 +16,7 @@ from tools.imports import ROOT, files, imported, imports, module_imports, module
 
 ROOMS = (
     "bootstrap",
+    "components",
     "infra",
     "trainer",
     "training",
