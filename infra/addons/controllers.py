@@ -17,9 +17,6 @@ PRIORITY: Final = "system-cluster-critical"
 NODE_PRIORITY: Final = "system-node-critical"
 """For what runs on each node."""
 
-TOLERATIONS: Final = ({"key": "CriticalAddonsOnly", "operator": "Exists"},)
-"""Taint of nodes reserved for cluster services."""
-
 DISRUPTION_BUDGET: Final = {"enabled": True, "minAvailable": 1}
 """Value of `podDisruptionBudget` in most charts."""
 

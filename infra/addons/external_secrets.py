@@ -6,7 +6,7 @@ from typing import Final
 
 from infra.addons import controllers
 from infra.addons.isolation import isolation
-from infra.addons.model import WHOLE, AddOn, Image, Installable
+from infra.addons.model import WHOLE, AddOn, Image, Installable, placed
 from infra.domain import naming
 
 
@@ -18,7 +18,6 @@ def plan() -> Installable:
     requests = controllers.resources("50m", "256Mi")
     common = {
         "resources": requests,
-        "tolerations": list(controllers.TOLERATIONS),
         "priorityClassName": controllers.PRIORITY,
     }
     twice = {
@@ -75,5 +74,6 @@ EXTERNAL_SECRETS: Final = AddOn(
             },
         ),
     ),
+    placed=placed("", "webhook", "certController"),
     plan=plan,
 )

@@ -20,7 +20,7 @@ import yaml
 from infra.addons import controllers, dcgm_exporter, gpu_nodes
 from infra.addons.gpu_nodes import GpuNodesArgs
 from infra.addons.isolation import isolation
-from infra.addons.model import PARENT, WHOLE, AddOn, Image, Installable
+from infra.addons.model import PARENT, WHOLE, AddOn, Image, Installable, placed
 from infra.domain import naming
 from infra.domain.gpu_sharing import SharingMode
 from infra.domain.pools import NodePool, Nodes
@@ -191,5 +191,6 @@ GPU_OPERATOR: Final = AddOn(
     ),
     # Its hooks are Jobs, which Kueue's webhook must be there to admit.
     needs=("kueue",),
+    placed=placed("operator", "node-feature-discovery.master", "node-feature-discovery.gc"),
     plan=plan,
 )

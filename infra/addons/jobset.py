@@ -6,7 +6,7 @@ from typing import Final
 
 from infra.addons import controllers
 from infra.addons.isolation import isolation
-from infra.addons.model import WHOLE, AddOn, ChartSource, Image, Installable
+from infra.addons.model import WHOLE, AddOn, ChartSource, Image, Installable, placed
 from infra.domain import naming
 
 LABELS: Final = {"app.kubernetes.io/name": "jobset"}
@@ -24,7 +24,6 @@ def plan() -> Installable:
                 "leaderElection": {"enable": True},
                 "podDisruptionBudget": controllers.DISRUPTION_BUDGET,
                 "resources": controllers.chart_resources("500m", "512Mi"),
-                "tolerations": list(controllers.TOLERATIONS),
                 "affinity": controllers.anti_affinity(LABELS),
             },
         },
@@ -52,5 +51,6 @@ JOBSET: Final = AddOn(
     ),
     toolchain="0.12.0",
     chart_source=ChartSource(module="sigs.k8s.io/jobset", path="charts/jobset"),
+    placed=placed("controller"),
     plan=plan,
 )

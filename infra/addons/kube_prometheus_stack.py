@@ -11,7 +11,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from infra.addons import controllers
-from infra.addons.model import AddOn, Image, Installable
+from infra.addons.model import AddOn, Image, Installable, placed
 from infra.domain import naming, quantity
 from infra.observability import routing, series
 from infra.observability.component import DASHBOARD_LABEL
@@ -288,5 +288,13 @@ KUBE_PROMETHEUS_STACK: Final = AddOn(
     ),
     # Its hooks are Jobs, which Kueue's webhook must be there to admit.
     needs=("kueue",),
+    placed=placed(
+        "prometheusOperator",
+        "prometheusOperator.admissionWebhooks.patch",
+        "prometheus.prometheusSpec",
+        "alertmanager.alertmanagerSpec",
+        "grafana",
+        "kube-state-metrics",
+    ),
     plan=plan,
 )

@@ -9,7 +9,7 @@ import yaml
 from infra.addons import controllers, kueue_config
 from infra.addons.isolation import isolation
 from infra.addons.kueue_config import PRODUCTION_TIMEOUTS
-from infra.addons.model import WHOLE, AddOn, ChartSource, Image, Installable
+from infra.addons.model import WHOLE, AddOn, ChartSource, Image, Installable, placed
 from infra.domain import naming
 from infra.sections.scheduler import GangTimeoutsConfig
 
@@ -40,7 +40,6 @@ def plan(
             "controllerManager": {
                 "replicas": replicas,
                 "podDisruptionBudget": controllers.DISRUPTION_BUDGET,
-                "tolerations": list(controllers.TOLERATIONS),
                 "topologySpreadConstraints": controllers.topology_spread(LABELS),
                 "manager": {
                     "priorityClassName": controllers.PRIORITY,
@@ -84,5 +83,6 @@ KUEUE: Final = AddOn(
     ),
     toolchain="0.19.2",
     chart_source=ChartSource(module="sigs.k8s.io/kueue", path="charts/kueue"),
+    placed=placed("controllerManager"),
     plan=plan,
 )

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from infra.addons import controllers
 from infra.domain import naming
+from infra.kubernetes import system_nodes
 from infra.kubernetes.objects import Manifest, metadata
 
 Rule = dict[str, list[str]]
@@ -150,7 +151,7 @@ def deployment(
     pod = {
         "serviceAccountName": name,
         "priorityClassName": controllers.PRIORITY,
-        "tolerations": list(controllers.TOLERATIONS),
+        "tolerations": list(system_nodes.TOLERATIONS),
         "affinity": controllers.anti_affinity(own),
         "securityContext": RESTRICTED_POD,
         "containers": [

@@ -12,7 +12,7 @@ from typing import Any
 
 from infra.addons.model import Image
 from infra.addons.registry import ADD_ONS
-from infra.kubernetes.helm import Chart, merged
+from infra.kubernetes.helm import Chart, merged, nested
 from infra.kubernetes.objects import Manifest
 
 _CONTAINERS = ("containers", "initContainers")
@@ -38,7 +38,7 @@ def chart(add_on: str, mirror: str) -> Chart:
     values: dict[str, Any] = {}
     for image in source.images:
         for path, text in image.values.items():
-            values = merged(values, _nested(path, _filled(text, image, mirror)))
+            values = merged(values, nested(path, _filled(text, image, mirror)))
     return Chart(chart=_chart(source.chart, mirror), version=source.version, image_values=values)
 
 
@@ -86,11 +86,6 @@ def _chart(reference: str, mirror: str) -> str:
 def _filled(text: str, of: Image, mirror: str) -> str:
     parent = of.repository.rpartition("/")[0]
     return text.format(registry=mirror, repository=of.repository, parent=parent)
-
-
-def _nested(path: str, value: str) -> dict[str, Any]:
-    first, _, rest = path.partition(".")
-    return {first: _nested(rest, value) if rest else value}
 
 
 def _walked(value: Any, mirror: str) -> Any:

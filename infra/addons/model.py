@@ -58,6 +58,23 @@ class ChartSource:
     """Version of the module; empty: the chart's, prefixed with v."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class PlacedBy:
+    """Values of a chart that place one of its controllers, as dotted paths."""
+
+    tolerations: str
+    node_selector: str
+
+
+def placed(*parts: str) -> tuple[PlacedBy, ...]:
+    """Return the values of charts with the usual keys below each part; an empty part is the chart's top."""
+    above = [f"{part}." if part else "" for part in parts]
+    return tuple(
+        PlacedBy(tolerations=f"{one}tolerations", node_selector=f"{one}nodeSelector")
+        for one in above
+    )
+
+
 class Section(StrEnum):
     """The section of the stack file that decides whether an add-on is installed."""
 
@@ -113,6 +130,8 @@ class AddOn:
     """apiVersion by kind, of its custom resources that this project writes or reads."""
     images: tuple[Image, ...] = ()
     """Images that a mirror must have."""
+    placed: tuple[PlacedBy, ...] = ()
+    """Values that place each controller of its chart on system nodes. Its DaemonSets follow the pools' taints."""
     toolchain: str = ""
     """Version that the sandbox can build (sandbox/toolchain); empty: none."""
     chart_source: ChartSource | None = None

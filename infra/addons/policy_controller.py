@@ -10,14 +10,13 @@ from typing import Any, Final
 
 from infra.addons import controllers
 from infra.addons.isolation import isolation
-from infra.addons.model import WHOLE, AddOn, Image, Installable, Section
+from infra.addons.model import WHOLE, AddOn, Image, Installable, PlacedBy, Section
 from infra.addons.signatures import API, image_policy
 from infra.domain import naming
 from infra.kubernetes.helm import merged
 from infra.sections.signatures import SignaturesConfig
 
 VALUES: Final[dict[str, Any]] = {
-    "commonTolerations": list(controllers.TOLERATIONS),
     "webhook": {
         "replicaCount": controllers.REPLICAS,
         "podDisruptionBudget": controllers.DISRUPTION_BUDGET,
@@ -95,6 +94,7 @@ POLICY_CONTROLLER: Final = AddOn(
             values={"leasescleanup.image.repository": WHOLE},
         ),
     ),
+    placed=(PlacedBy(tolerations="commonTolerations", node_selector="commonNodeSelector"),),
     # Created after Kueue and so removed before it: Kueue's webhook is called for the chart's clean-up Job.
     needs=("kueue",),
     release="policy-controller",

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from infra.addons import controllers
 from infra.domain import naming
-from infra.kubernetes import pod_security
+from infra.kubernetes import pod_security, system_nodes
 from infra.kubernetes.objects import Manifest, metadata
 
 WORKSPACE: Final = "/workspace"
@@ -79,7 +79,7 @@ def deployment(
         "serviceAccountName": name,
         "enableServiceLinks": False,
         "priorityClassName": controllers.PRIORITY,
-        "tolerations": list(controllers.TOLERATIONS),
+        "tolerations": list(system_nodes.TOLERATIONS),
         "securityContext": pod_security.pod_security_with_volumes(),
         "containers": [dict(one) for one in containers],
         **({"volumes": list(volumes)} if volumes else {}),

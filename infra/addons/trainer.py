@@ -6,7 +6,7 @@ from typing import Final
 
 from infra.addons import controllers
 from infra.addons.isolation import isolation
-from infra.addons.model import AddOn, ChartSource, Image, Installable
+from infra.addons.model import AddOn, ChartSource, Image, Installable, placed
 
 LABELS: Final = {
     "app.kubernetes.io/name": "kubeflow-trainer",
@@ -28,7 +28,6 @@ def plan() -> Installable:
             "manager": {
                 "replicas": controllers.REPLICAS,
                 "resources": controllers.resources("100m", "256Mi"),
-                "tolerations": list(controllers.TOLERATIONS),
                 "affinity": controllers.anti_affinity(LABELS),
                 # The chart sets the rest of `restricted`.
                 "securityContext": {"readOnlyRootFilesystem": True},
@@ -64,5 +63,6 @@ KUBEFLOW_TRAINER: Final = AddOn(
     # It watches JobSets from its start and exits where that API is missing.
     needs=("jobset",),
     toolchain="2.3.0",
+    placed=placed("manager"),
     plan=plan,
 )

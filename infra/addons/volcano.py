@@ -6,7 +6,7 @@ from typing import Final
 
 from infra.addons import controllers
 from infra.addons.isolation import isolation
-from infra.addons.model import AddOn, ChartSource, Image, Installable
+from infra.addons.model import AddOn, ChartSource, Image, Installable, PlacedBy
 from infra.queueing.volcano import API, SCHEDULER_CONFIG
 
 PARTS: Final = ("admission", "controller", "scheduler")
@@ -39,7 +39,6 @@ def plan() -> Installable:
                 "admission_resources": resources,
                 "controller_resources": resources,
                 "scheduler_resources": scheduler,
-                "default_tolerations": list(controllers.TOLERATIONS),
             },
         },
         before=(isolation("volcano", _NAMESPACE, called=(8443,), metrics=(8080, 8081)),),
@@ -72,5 +71,6 @@ VOLCANO: Final = AddOn(
     apis=dict.fromkeys(("PodGroup", "Queue"), API),
     images=tuple(_image(part) for part in ("controller-manager", "scheduler", "webhook-manager")),
     chart_source=ChartSource(module="volcano.sh/volcano", path="installer/helm/chart/volcano"),
+    placed=(PlacedBy(tolerations="custom.default_tolerations", node_selector="custom.default_ns"),),
     plan=plan,
 )

@@ -6,7 +6,7 @@ from typing import Final
 
 from infra.addons import controllers
 from infra.addons.isolation import isolation
-from infra.addons.model import WHOLE, AddOn, Image, Installable
+from infra.addons.model import WHOLE, AddOn, Image, Installable, placed
 from infra.queueing.yunikorn import NAMESPACE, PLACEHOLDER
 
 
@@ -21,7 +21,6 @@ def plan() -> Installable:
             "enableWebService": False,
             "service": {"type": "ClusterIP"},
             "priorityClassName": controllers.PRIORITY,
-            "tolerations": list(controllers.TOLERATIONS),
             "resources": controllers.chart_resources("500m", "2Gi"),
         },
         before=(isolation("yunikorn", NAMESPACE, metrics=(9080,)),),
@@ -47,5 +46,6 @@ YUNIKORN: Final = AddOn(
         ),
         Image.parse(PLACEHOLDER),
     ),
+    placed=placed(""),
     plan=plan,
 )

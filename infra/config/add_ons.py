@@ -26,6 +26,7 @@ from infra.addons import (
 )
 from infra.addons.component import AddOnsArgs
 from infra.addons.model import AddOn, Installable
+from infra.addons.placement import place
 from infra.addons.registry import ADD_ONS
 from infra.config import arguments
 from infra.config.model import StackConfig
@@ -117,9 +118,11 @@ _PLANS: Final[Mapping[str, Callable[[StackConfig], Installable]]] = {
 def plan(add_on: AddOn, config: StackConfig) -> Installable:
     """Return what this stack installs of the add-on."""
     if add_on.name in _PLANS:
-        return _PLANS[add_on.name](config)
-    assert add_on.plan
-    return add_on.plan()
+        found = _PLANS[add_on.name](config)
+    else:
+        assert add_on.plan
+        found = add_on.plan()
+    return place(found, selected=config.eks is not None)
 
 
 def args(config: StackConfig) -> AddOnsArgs:

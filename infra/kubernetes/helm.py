@@ -55,6 +55,12 @@ def merged(values: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]
     return found
 
 
+def nested(path: str, value: Any) -> dict[str, Any]:
+    """Return values with only the one at this dotted path."""
+    first, _, rest = path.partition(".")
+    return {first: nested(rest, value) if rest else value}
+
+
 def _has_null(values: Any) -> bool:
     if isinstance(values, Mapping):
         return any(_has_null(value) for value in values.values())

@@ -183,7 +183,8 @@ def test_system_nodes_are_on_demand_cpu_nodes_in_every_zone(
     assert found["instanceTypes"] == ["m6i.xlarge"]
     assert found["scalingConfig"] == {"minSize": 2, "maxSize": 4, "desiredSize": 2}
     assert set(found["subnets"]) == set(cluster["resourcesVpcConfig"]["subnetIds"])
-    assert found.get("taints", []) == []
+    taint = {"key": "CriticalAddonsOnly", "value": "true", "effect": "NO_SCHEDULE"}
+    assert found["taints"] == [taint]
 
 
 def test_system_nodes_block_pod_access_to_imds_and_encrypt_disks(

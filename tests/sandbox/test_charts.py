@@ -21,9 +21,11 @@ from rich.console import Console
 from infra.addons import device_plugin, mirror, volcano
 from infra.addons.gpu_nodes import GpuNodesArgs
 from infra.addons.model import Installable
+from infra.addons.placement import place
 from infra.addons.registry import ADD_ONS, CHART_SOURCES
 from infra.config import add_ons, parse
 from infra.domain.pools import Nodes
+from infra.kubernetes import system_nodes
 from infra.kubernetes.helm import merged
 from infra.observability import monitors
 from sandbox import paths, toolchain
@@ -62,7 +64,7 @@ def plans() -> dict[str, Installable]:
     values["operators"] = {name: {"provided": False} for name in names}
     found = {plan.add_on: plan for plan in add_ons.args(parse(values)).plans}
     # Volcano stands where Kueue does. Karpenter is a release of the AWS component.
-    return found | {"volcano": volcano.plan()}
+    return found | {"volcano": place(volcano.plan(), selected=True)}
 
 
 @functools.cache
@@ -201,6 +203,15 @@ def test_controllers_have_a_memory_limit_and_no_cpu_limit(helm: Helm, tmp_path: 
     pods = list(pods_of(helm.render(values_of(helm.add_on), tmp_path)))
     limits = [c["resources"]["limits"] for pod in pods for c in pod["containers"]]
     assert limits and all(list(one) == ["memory"] for one in limits)
+
+
+def test_controllers_run_on_system_nodes(helm: Helm, tmp_path: Path) -> None:
+    made = helm.render(values_of(helm.add_on), tmp_path)
+    pods = list(pods_of([one for one in made if one["kind"] != "DaemonSet"]))
+    assert pods or helm.add_on == "devicePlugin"
+    for pod in pods:
+        assert pod["nodeSelector"].items() >= system_nodes.LABELS.items()
+        assert system_nodes.TOLERATIONS[0] in pod["tolerations"]
 
 
 def test_crds_that_helm_never_updates_are_named_in_the_upgrade_page(helm: Helm) -> None:

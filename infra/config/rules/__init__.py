@@ -34,6 +34,7 @@ RULES: Final[tuple[Callable[[StackConfig], Iterator[ConfigIssue]], ...]] = (
     node_pools.check_unique_names,
     node_pools.check_pool_sizes,
     node_pools.check_instance_types,
+    node_pools.check_cpu_pool,
     node_pools.check_labels,
     node_pools.check_node_source,
     node_pools.check_reservations,

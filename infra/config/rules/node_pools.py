@@ -108,6 +108,18 @@ def check_instance_types(stack: StackConfig) -> Iterator[ConfigIssue]:
             )
 
 
+def check_cpu_pool(stack: StackConfig) -> Iterator[ConfigIssue]:
+    """Require a CPU pool on EKS: the other nodes are tainted, so pods without GPUs would never be scheduled."""
+    if stack.eks and not any(pool.workload is Workload.CPU for pool in stack.pools):
+        yield issue(
+            "cpu-pool-missing",
+            "nodePools",
+            "no pool has workload: cpu",
+            "EKS requires one, for pods without GPUs: system nodes take controllers only",
+            "add one; with nodes: karpenter it has no node while it is not used",
+        )
+
+
 def check_labels(stack: StackConfig) -> Iterator[ConfigIssue]:
     """Reject extra labels that the platform or Kubernetes reserves."""
     for path, pool in _pools(stack):

@@ -15,6 +15,7 @@ import pulumi_aws.eks as aws_eks
 import pulumi_aws.iam as iam
 
 from infra.domain import naming
+from infra.kubernetes import system_nodes
 from infra.sites.aws import addon_versions, addresses, pod_identity
 from infra.sites.aws.node_role import AWS_POLICIES
 from infra.sites.aws.outputs import ClusterRecord
@@ -62,16 +63,23 @@ BEFORE_NODES: Final = (
 )
 """DaemonSets that nodes need to become ready."""
 
-AFTER_NODES: Final = (Addon(name="coredns"), Addon(name="metrics-server"))
+AFTER_NODES: Final = (
+    Addon(name="coredns", settings=system_nodes.PLACEMENT),
+    Addon(name="metrics-server", settings=system_nodes.PLACEMENT),
+)
 """Deployments, which EKS waits for and which need a node; node_health.py defines another."""
 
-FSX: Final = Addon(name="aws-fsx-csi-driver")
+DRIVER: Final = {"controller": dict(system_nodes.PLACEMENT)}
+"""Settings of a storage driver: its DaemonSet runs on all nodes."""
+
+FSX: Final = Addon(name="aws-fsx-csi-driver", settings=DRIVER)
 """Mounts existing file systems; it needs no AWS permissions."""
 EFS: Final = Addon(
     name="aws-efs-csi-driver",
     role=AddonRole(
         service_account="efs-csi-controller-sa", policy="service-role/AmazonEFSCSIDriverPolicy"
     ),
+    settings=DRIVER,
 )
 """Creates an access point per claim."""
 

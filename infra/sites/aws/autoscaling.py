@@ -18,7 +18,7 @@ import pulumi_aws.iam as iam
 
 from infra.domain import naming
 from infra.domain.pools import NodePool
-from infra.kubernetes import helm
+from infra.kubernetes import helm, system_nodes
 from infra.kubernetes.helm import Chart
 from infra.kubernetes.objects import Manifest
 from infra.kubernetes.resources import KubernetesObject
@@ -65,6 +65,7 @@ def values(args: ClusterAutoscalerArgs) -> dict[str, Any]:
         "image": {"tag": args.image_tag},
         "rbac": {"serviceAccount": {"name": SERVICE_ACCOUNT}},
         "priorityClassName": "system-cluster-critical",
+        **system_nodes.PLACEMENT,
         "resources": {
             "requests": {"cpu": "100m", "memory": "600Mi"},
             "limits": {"memory": "600Mi"},

@@ -9,7 +9,7 @@ import pulumi
 from infra.domain import naming
 from infra.kubernetes.objects import Manifest, metadata
 from infra.kubernetes.resources import KubernetesObject
-from infra.sites.aws.addons import Addon, AddonRole
+from infra.sites.aws.addons import DRIVER, Addon, AddonRole
 
 STORAGE_CLASS: Final = naming.BLOCK_STORAGE_CLASS
 
@@ -18,6 +18,7 @@ EBS: Final = Addon(
     role=AddonRole(
         service_account="ebs-csi-controller-sa", policy="service-role/AmazonEBSCSIDriverPolicy"
     ),
+    settings=DRIVER,
 )
 """Creates a volume per claim."""
 

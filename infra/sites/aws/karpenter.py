@@ -19,7 +19,7 @@ import pulumi_aws.iam as iam
 
 from infra.domain import naming
 from infra.domain.pools import NodePool
-from infra.kubernetes import helm
+from infra.kubernetes import helm, system_nodes
 from infra.kubernetes.helm import Chart
 from infra.kubernetes.resources import KubernetesObject
 from infra.sites.aws import karpenter_manifests, node_health, pod_identity
@@ -55,6 +55,7 @@ def values(args: KarpenterArgs, queue: pulumi.Input[str]) -> dict[str, Any]:
             "interruptionQueue": queue,
             "featureGates": node_health.KARPENTER_FEATURES,
         },
+        **system_nodes.PLACEMENT,
         "controller": {"resources": {"requests": {"cpu": "1"} | memory, "limits": memory}},
     }
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 import pulumi
 
 from infra.domain import naming, prices
-from infra.domain.pools import Network, NodePool
+from infra.domain.pools import Network, NodePool, Workload
 from infra.kubernetes.objects import Manifest, metadata
 from infra.sites.aws import efa, machine_images, node_config
 from infra.sites.aws.pool_nodes import (
@@ -35,13 +35,19 @@ IMAGE: Final = f"al2023@v{machine_images.DATE}"
 EMPTY_FOR: Final = "5m"
 """How long an empty node is kept: a restarting gang starts sooner on it than on a new one."""
 
-BUDGETS: Final[tuple[dict[str, Any], ...]] = (
-    {"nodes": "10%"},
+BUDGETS: Final[tuple[dict[str, Any], ...]] = ({"nodes": "10%"},)
+"""Disruption budgets; they do not apply to interruptions by AWS."""
+
+GANG_BUDGETS: Final = (
+    *BUDGETS,
     # A changed tag or image makes all nodes drift from their class; draining them one by one would evict the gang.
     # So only empty nodes are replaced.
     {"nodes": "0", "reasons": ["Drifted"]},
 )
-"""Disruption budgets; they do not apply to interruptions by AWS."""
+"""Disruption budgets of GPU pools."""
+
+CPU_LIFETIME: Final = "720h"
+"""Age at which a node without GPUs is replaced, 30 days: no work there lasts as long as a gang's."""
 
 DRAIN: Final = "30m"
 """Bound of a node's drain, so that no pod blocks its deletion, and with it a destroy, forever. Longer than any
@@ -66,7 +72,8 @@ def _among(key: str, values: list[str]) -> dict[str, Any]:
 
 
 def node_pool(pool: NodePool) -> Manifest:
-    """Return the NodePool. Nodes never expire, since that would end runs."""
+    """Return the NodePool. GPU nodes never expire, since that would end runs; nodes without GPUs are replaced."""
+    gangs = pool.workload is Workload.GPU_TRAINING
     return {
         "apiVersion": NODE_POOL_API,
         "kind": "NodePool",
@@ -86,7 +93,7 @@ def node_pool(pool: NodePool) -> Manifest:
                         _among(naming.ZONE, [pool.zone]),
                     ],
                     "taints": [taint.manifest() for taint in pool.taints],
-                    "expireAfter": "Never",
+                    "expireAfter": "Never" if gangs else CPU_LIFETIME,
                     "terminationGracePeriod": DRAIN,
                 },
             },
@@ -94,7 +101,7 @@ def node_pool(pool: NodePool) -> Manifest:
             "disruption": {
                 "consolidationPolicy": "WhenEmpty",
                 "consolidateAfter": EMPTY_FOR,
-                "budgets": [dict(budget) for budget in BUDGETS],
+                "budgets": [dict(budget) for budget in (GANG_BUDGETS if gangs else BUDGETS)],
             },
         },
     }

@@ -26,6 +26,7 @@ from infra.sites.aws.pool_nodes import (
     ami_type,
     group_timeouts,
     is_capacity_block,
+    node_group_taints,
     own_labels,
     placement_group,
 )
@@ -47,14 +48,6 @@ def scaling(pool: NodePool) -> aws_eks.NodeGroupScalingConfigArgs:
     """Return bounds and initial size: zero for a capacity block, which may not have started."""
     least = 0 if is_capacity_block(pool) else pool.min
     return aws_eks.NodeGroupScalingConfigArgs(min_size=least, max_size=pool.max, desired_size=least)
-
-
-def taints(pool: NodePool) -> list[aws_eks.NodeGroupTaintArgs]:
-    """Return the pool's taints in EKS's format."""
-    return [
-        aws_eks.NodeGroupTaintArgs(key=taint.key, value=taint.value, effect="NO_SCHEDULE")
-        for taint in pool.taints
-    ]
 
 
 class NodePools(pulumi.ComponentResource):
@@ -95,7 +88,7 @@ class NodePools(pulumi.ComponentResource):
             instance_types=None if is_capacity_block(pool) else list(pool.instance_types),
             scaling_config=scaling(pool),
             labels=own_labels(pool),
-            taints=taints(pool),
+            taints=node_group_taints(pool.taints),
             launch_template=aws_eks.NodeGroupLaunchTemplateArgs(
                 id=template.id, version=template.latest_version.apply(str)
             ),

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 import pulumi
 import pulumi_aws.ec2 as ec2
+import pulumi_aws.eks as aws_eks
 
 from infra.domain import naming
 from infra.domain.catalog import Architecture
-from infra.domain.pools import Network, NodePool, ReservationKind
+from infra.domain.pools import Network, NodePool, ReservationKind, Taint
 from infra.sites.aws.imds_sidecar import MetadataAccess
 from infra.sites.aws.outputs import ClusterRecord, NetworkRecord
 
@@ -86,6 +87,14 @@ def own_labels(pool: NodePool) -> dict[str, str]:
         for key, value in pool.labels().items()
         if not key.partition("/")[0].endswith(_SET_BY_KUBERNETES)
     }
+
+
+def node_group_taints(taints: Iterable[Taint]) -> list[aws_eks.NodeGroupTaintArgs]:
+    """Return taints in the format of EKS's node groups."""
+    return [
+        aws_eks.NodeGroupTaintArgs(key=taint.key, value=taint.value, effect="NO_SCHEDULE")
+        for taint in taints
+    ]
 
 
 def ami_type(pool: NodePool) -> str:

@@ -1,4 +1,4 @@
-"""CPU nodes for cluster services: DNS, metrics, controllers, queues."""
+"""CPU nodes for cluster services: DNS, metrics, controllers, queues. Pods of teams do not tolerate their taint."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import pulumi_aws.ec2 as ec2
 import pulumi_aws.eks as aws_eks
 
 from infra.domain import naming
+from infra.kubernetes import system_nodes
 from infra.sections.cluster import SystemNodesConfig
 from infra.sites.aws import machine_images
 from infra.sites.aws.outputs import ClusterRecord, NetworkRecord
-from infra.sites.aws.pool_nodes import group_timeouts
+from infra.sites.aws.pool_nodes import group_timeouts, node_group_taints
 
 AMI_TYPE: Final = "AL2023_x86_64_STANDARD"
 ROOT_DEVICE: Final = "/dev/xvda"
@@ -23,8 +24,8 @@ ROOT_GIB: Final = 80
 """Holds images of all controllers, twice during an upgrade."""
 UPDATED_AT_ONCE: Final = 1
 """Nodes that an update replaces concurrently."""
-SYSTEM: Final = "system"
-"""Value of the labels for the pool and its type."""
+SYSTEM: Final = naming.SYSTEM_NODES
+"""Value of the label for the pool."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +42,7 @@ class SystemNodesArgs:
 
 
 class SystemNodes(pulumi.ComponentResource):
-    """An on-demand managed node group over all private subnets, without taints.
+    """An on-demand managed node group over all private subnets, tainted against pods of teams.
 
     Pass the add-ons that make a node ready in `depends_on`.
     """
@@ -67,7 +68,8 @@ class SystemNodes(pulumi.ComponentResource):
                 max_size=args.settings.max,
                 desired_size=args.settings.min,
             ),
-            labels={naming.POOL: SYSTEM, naming.NODE_TYPE: SYSTEM},
+            labels={naming.POOL: SYSTEM, **system_nodes.LABELS},
+            taints=node_group_taints([system_nodes.TAINT]),
             launch_template=aws_eks.NodeGroupLaunchTemplateArgs(
                 id=template.id, version=template.latest_version.apply(str)
             ),

@@ -1,7 +1,8 @@
-"""Workloads of all add-ons: none has a CPU limit, and each has a system priority class."""
+"""Workloads of all add-ons: no CPU limit, a system priority class, and controllers on system nodes."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
@@ -12,6 +13,7 @@ from infra.addons import controllers
 from infra.addons.model import Installable
 from infra.addons.registry import ADD_ONS
 from infra.config import add_ons, parse
+from infra.kubernetes import system_nodes
 from infra.kubernetes.objects import Manifest
 from tests import committed
 from tests.unit.infra.test_add_ons import BY_NAME, at
@@ -115,6 +117,67 @@ CHARTS = [name for name, made in ADD_ONS.items() if made.chart and name not in N
 def test_values_remove_the_cpu_limit_of_the_chart_and_set_none(add_on: str) -> None:
     removed = {LIMITED_BY_CHART[add_on]: None} if add_on in LIMITED_BY_CHART else {}
     assert dict(cpu_limits(values_of(add_on))) == removed
+
+
+ON_EVERY_NODE = {"devicePlugin", "dcgmExporter", "efaDevicePlugin", "fluentBit"}
+"""Charts with DaemonSets only."""
+
+
+def on_system_nodes(pod: Mapping[str, Any]) -> bool:
+    """Whether pods tolerate the taint of system nodes and select them."""
+    selected = pod.get("nodeSelector", {}).items() >= system_nodes.LABELS.items()
+    return selected and system_nodes.TOLERATIONS[0] in pod.get("tolerations", ())
+
+
+@pytest.mark.parametrize("add_on", sorted({*CHARTS} - {*BY_SITE} - ON_EVERY_NODE))
+def test_values_place_every_controller_of_a_chart_on_system_nodes(add_on: str) -> None:
+    plan = on_eks()[add_on]
+    found = [
+        {"tolerations": at(plan.values, one.tolerations)}
+        | {"nodeSelector": at(plan.values, one.node_selector)}
+        for one in ADD_ONS[add_on].placed
+        if not _off(plan.values, one.tolerations)
+    ]
+    assert found and all(map(on_system_nodes, found))
+
+
+@cache
+def on_eks() -> Mapping[str, Installable]:
+    """Every add-on that a stack on EKS can install."""
+    extra = {name: {"image": OPS} for name in ("costs", "steering", "elasticRuns")}
+    config = parse(committed.values("prod") | extra | {"runPage": SECTION})
+    return BY_NAME | {plan.add_on: plan for plan in add_ons.args(config).plans}
+
+
+def test_every_deployment_of_an_add_on_selects_system_nodes() -> None:
+    made = [
+        one for plan in on_eks().values() for one in plan.objects if one["kind"] == "Deployment"
+    ]
+    names = {one["metadata"]["name"] for one in made}
+    assert {"costs", "mpi-operator", "run-page", "steering"} <= names
+    for one in made:
+        assert on_system_nodes(one["spec"]["template"]["spec"]), one["metadata"]["name"]
+
+
+def test_controllers_on_an_existing_cluster_tolerate_the_taint_and_select_nothing() -> None:
+    config = parse(committed.values("local"))
+    values = {plan.add_on: plan.values for plan in add_ons.args(config).plans}
+    kueue = values["kueue"]["controllerManager"]
+    assert kueue["tolerations"] == list(system_nodes.TOLERATIONS) and "nodeSelector" not in kueue
+
+
+@pytest.mark.parametrize("stack", ["dev", "prod"])
+def test_controllers_that_the_site_installs_run_on_system_nodes(stack: str) -> None:
+    found = {}
+    for record in committed.rendered(stack):
+        if record["type"] == "aws:eks/addon:Addon":
+            given = json.loads(record["inputs"].get("configurationValues") or "{}")
+            found[record["inputs"]["addonName"]] = given.get("controller", given)
+        elif record["name"] in [name for _, name in BY_SITE.values()]:
+            found[record["inputs"]["name"]] = record["inputs"]["values"]
+    daemons = {"eks-pod-identity-agent", "kube-proxy", "vpc-cni", "eks-node-monitoring-agent"}
+    assert len(found) > len(daemons) + 3
+    assert {name for name, given in found.items() if not on_system_nodes(given)} == daemons
 
 
 def workloads() -> Iterator[tuple[str, Manifest, dict[str, Any]]]:

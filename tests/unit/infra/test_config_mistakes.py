@@ -938,6 +938,10 @@ ON_EKS: Cases = {
             {"nodePools[1].nodes": "managed", "nodePools[1].min": 50},
             "autoscaler: autoscaler-unused",
         ),
+        "no pool for pods without GPUs": (
+            {"nodePools[2]": GONE},
+            "nodePools: cpu-pool-missing",
+        ),
         "Cluster Autoscaler without a pool": (
             {
                 "nodePools": [
@@ -948,7 +952,16 @@ ON_EKS: Cases = {
                         "max": 50,
                         "zone": "us-east-1a",
                         "nodes": "karpenter",
-                    }
+                    },
+                    {
+                        "name": "cpu",
+                        "workload": "cpu",
+                        "capacity": "on-demand",
+                        "instanceTypes": ["m6i.4xlarge"],
+                        "max": 2,
+                        "zone": "us-east-1b",
+                        "nodes": "karpenter",
+                    },
                 ],
                 "autoscaler": "cluster-autoscaler",
                 "teams[0].tier": "research",
