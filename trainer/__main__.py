@@ -11,6 +11,7 @@ import faulthandler
 import os
 import sys
 import traceback
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NoReturn
 
@@ -18,7 +19,7 @@ import trainyard
 from trainer.cli import Parser
 from trainer.config_errors import ConfigError
 from trainer.prepare.dataset import DatasetError
-from trainyard import session
+from trainyard import reporting, session
 from trainyard.contract import EXIT_BAD_CONFIG, EXIT_DONE, EXIT_PREEMPTED
 from trainyard.exit_codes import report_config_errors, report_exit_code
 from trainyard.notice import Notice
@@ -52,7 +53,7 @@ def _train(arguments: argparse.Namespace, notice: Notice) -> int:
         arguments.continue_from,
     )
     from trainer import assembly, lineage, loop, publication
-    from trainer.metrics import reporting
+    from trainer.metrics.tracking import sent_to_mlflow
     from trainer.parallel.world import fix_numerics, join_world
 
     trainyard.run.use(
@@ -64,26 +65,28 @@ def _train(arguments: argparse.Namespace, notice: Notice) -> int:
     session.records_start = False
     trainyard.notice.use(notice)
     fix_numerics(request.config)
-    with join_world(request.config) as world:
-        notice.work_started()
-        if request.config.groups.enabled:
-            from trainer.groups import run_group
+    code = 1
+    with ExitStack() as stack:
+        with join_world(request.config) as world:
+            notice.work_started()
+            if request.config.groups.enabled:
+                from trainer.groups import run_group
 
-            return run_group(request, world, notice, describe=describe_error, leave=_exit)
-        run = assembly.assemble(request, world, notice)
-        reports = reporting.Reports(run, request)
-        try:
-            code = loop.train(run)
-        except Exception as error:
-            text = describe_error(error) or f"{type(error).__name__}: {error}"
-            run.events.write("failed", run.progress.step, error=" ".join(text.split())[:300])
-            raise
-        run.loader.close()
-        run.metrics.close()
-    if code == EXIT_DONE and run.world.is_leader:
-        publication.publish(run, request, _exit)
-    run.events.close()
-    reports.close(patient=code == EXIT_DONE)
+                return run_group(request, world, notice, describe=describe_error, leave=_exit)
+            run = assembly.assemble(request, world, notice)
+            if world.is_leader:
+                stack.callback(reporting.close)
+                stack.enter_context(sent_to_mlflow(request, lambda: code == EXIT_DONE))
+            try:
+                code = loop.train(run)
+            except Exception as error:
+                text = describe_error(error) or f"{type(error).__name__}: {error}"
+                run.events.write("failed", run.progress.step, error=" ".join(text.split())[:300])
+                raise
+            run.loader.close()
+        if code == EXIT_DONE and run.world.is_leader:
+            publication.publish(run, request, _exit)
+        run.events.close()
     return code
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from trainer import lineage
 from trainer.checkpointing import initial_progress, make_checkpointer
 from trainer.config.settings import TrainerConfig
@@ -13,18 +11,17 @@ from trainer.data.windows import TokenWindows
 from trainer.evaluation import Evaluator, to_device
 from trainer.export import check_export
 from trainer.loop import Run
+from trainer.metrics import flops
 from trainer.metrics.progress import ProgressDisplay
-from trainer.metrics.step_metrics import make_step_meter
 from trainer.optimizer import make_optimizer
 from trainer.parallel import build
 from trainer.parallel.world import World
 from trainer.preflight import RunRequest
 from trainer.startup import log_start
 from trainyard import checkpoints, session
-from trainyard.contract import METRICS_FILE
 from trainyard.notice import Notice
-from trainyard.profiling import StepProfiler
-from trainyard.run_logs import EventLog, MetricsLog
+from trainyard.reporting import reporter
+from trainyard.run_logs import EventLog
 from trainyard.tensors import random_state
 
 
@@ -38,8 +35,9 @@ def assemble(request: RunRequest, world: World, notice: Notice) -> Run:
     run = make_run(request, world, notice, current.fence.attempt, current.events)
     resumed = load(run)
     step = run.progress.step
-    run.metrics = MetricsLog(request.run_dir / METRICS_FILE, step, enabled=world.is_leader)
-    session.metrics.append(run.metrics)
+    if world.is_leader:
+        reporter.take_over()
+        reporter.open(step, steps=config.steps)
     run.display = make_display(config, step, enabled=world.is_leader)
     checkpoints.prepare(run.checkpointer.tensors())
     log_start(run, request, resumed=resumed)
@@ -81,13 +79,11 @@ def make_run(
         checkpointer=saver,
         notice=notice,
         deadline_s=lineage.checkpoint_deadline_s(request.record, config),
-        metrics=MetricsLog(Path(), 0, enabled=False),
-        meter=make_step_meter(config, network, world, attempt),
+        flops=_model_flops(config, network, world),
         events=events,
         display=make_display(config, 0, enabled=False),
         progress=progress,
         attempt=attempt,
-        profiler=StepProfiler(request.run_dir) if world.is_leader else None,
     )
 
 
@@ -106,6 +102,22 @@ def make_display(config: TrainerConfig, step: int, *, enabled: bool) -> Progress
     every = config.report.metric_lines_every
     return ProgressDisplay(
         config.steps, step, config.report.every_seconds, enabled=enabled, metric_lines_every=every
+    )
+
+
+def _model_flops(config: TrainerConfig, network: build.Network, world: World) -> flops.ModelFlops:
+    shape, heads = network.settings, network.settings.num_attention_heads
+    tied = shape.tie_word_embeddings
+    return flops.ModelFlops(
+        token_flops=flops.flops_per_token(
+            parameters=network.parameters,
+            looked_up=0 if tied else shape.vocab_size * shape.hidden_size,
+            layers=shape.num_hidden_layers,
+            width=heads * (getattr(shape, "head_dim", None) or shape.hidden_size // heads),
+            sequence_length=config.data.sequence_length,
+        ),
+        devices=world.size,
+        device_flops=flops.peak_flops(world.device_name),
     )
 
 

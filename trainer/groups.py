@@ -23,18 +23,18 @@ from trainer.config import flatten
 from trainer.config.settings import TrainerConfig
 from trainer.evaluation import to_device
 from trainer.loop import Run, Work
-from trainer.metrics.reporting import Reports
+from trainer.metrics.tracking import sent_to_mlflow
 from trainer.parallel.world import World
 from trainer.preflight import RunRequest
-from trainer.recent_metrics import RecentMetrics
 from trainer.startup import log_start
 from trainyard import checkpoints, elastic, notice, session
-from trainyard.contract import EVENTS_FILE, EXIT_DONE, METRICS_FILE
+from trainyard.contract import EVENTS_FILE, EXIT_DONE
 from trainyard.elastic.leader import claim
 from trainyard.elastic.leaves import seed_all
 from trainyard.elastic.ranks import Ranks
 from trainyard.elastic.views import View
-from trainyard.run_logs import EventLog, Totals, entries_from_end
+from trainyard.reporting import reporter
+from trainyard.run_logs import EventLog, entries_from_end
 from trainyard.store.factory import newest_attempt
 from trainyard.tensors.local_tensors import local_data
 from trainyard.watchdog import LOAD, STEP, watchdog
@@ -89,12 +89,12 @@ def run_group(
         asked.watch_run_dir()
     nothing = EventLog(run_dir / EVENTS_FILE, 0, enabled=False)
     run = assembly.make_run(request, world, asked, 0, nothing)
-    run.metrics = recent = RecentMetrics()
+    reporter.waits = True
     with torch.no_grad():
         for parameter in run.network.unwrapped.parameters():
             local_data(parameter).zero_()  # memory as it was allocated may hold any numbers
     state = _ProgressState(run)
-    leader = GroupLeader(request, run, state, recent)
+    leader = GroupLeader(request, run, state)
     members = elastic.join(
         run.network.unwrapped,
         run.optimizer,
@@ -192,10 +192,8 @@ class _ProgressState:
 class GroupLeader:
     """This rank's part of what the leading group does; see trainyard.elastic.leader."""
 
-    def __init__(
-        self, request: RunRequest, run: Run, state: _ProgressState, recent: RecentMetrics
-    ) -> None:
-        self._request, self._run, self._state, self._recent = request, run, state, recent
+    def __init__(self, request: RunRequest, run: Run, state: _ProgressState) -> None:
+        self._request, self._run, self._state = request, run, state
         self._idle = run.events, run.display
         self._ranks = Ranks()
         self._open = ExitStack()
@@ -234,10 +232,10 @@ class GroupLeader:
         run = self._run
         with watchdog.during(LOAD):  # a bucket that does not answer is no hang of this rank
             claim(self._ranks, attempt)
-        run.attempt = run.meter.attempt = attempt
-        run.meter.totals = Totals()  # counters are of an attempt
+        run.attempt = attempt
         run.events = session.current().events
-        session.metrics[:] = [self._recent] if run.world.is_leader else []
+        if run.world.is_leader:
+            reporter.take_over()
         checkpoints.prepare(run.checkpointer.tensors())
         run.checkpointer.saved_step, run.saved_at = None, time.monotonic()
         self._resumed, self._opening = False, None
@@ -258,7 +256,7 @@ class GroupLeader:
     def formed(self, view: View, position: int, step: int, seconds: float) -> None:
         """See Leader."""
         run = self._run
-        run.meter.devices = view.groups * run.world.size
+        run.flops.devices = view.groups * run.world.size
         if position == 0 and self._opening is None:
             self._open_logs()
         if position == 0:
@@ -270,15 +268,16 @@ class GroupLeader:
         run.display = assembly.make_display(run.config, step, enabled=leads)
         # A copy: training goes on meanwhile.
         self._opening = self._writer.submit(self._write_start, replace(run), self._resumed)
-        reports = Reports(run, self._request)
-        self._open.callback(lambda: reports.close(patient=run.progress.step == run.config.steps))
+        if leads:
+            sending = sent_to_mlflow(self._request, lambda: run.progress.step == run.config.steps)
+            self._open.enter_context(sending)
 
     def _write_start(self, run: Run, resumed: bool) -> None:
         """Open the metrics, a file that becomes long, and record the start and what the last leader did not."""
         if not run.world.is_leader:
             return
-        run.metrics = self._recent
-        self._recent.open(self._request.run_dir / METRICS_FILE, run.progress.step, run.attempt)
+        config = run.config
+        reporter.open(run.progress.step, steps=config.steps, groups=config.groups.max)
         log_start(run, self._request, resumed=resumed)
         step, loss = run.progress.evaluated_step, run.progress.evaluation_loss
         if step and loss is not None and not self._is_recorded(step):
@@ -319,7 +318,7 @@ class GroupLeader:
     def _close(self) -> None:
         self._writer.submit(lambda: None).result()
         self._open.close()
-        self._recent.close()
+        reporter.close()
 
 
 def _newest_step() -> int:

@@ -10,10 +10,11 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
+import trainyard
 from trainer.checkpoint.contents import Progress
 from trainer.checkpointing import Checkpointer
 from trainer.config.settings import TrainerConfig
@@ -21,15 +22,14 @@ from trainer.data.prefetch import PrefetchLoader
 from trainer.data.sampler import Sampler
 from trainer.evaluation import Evaluator, to_device
 from trainer.loss_scale import may_overflow, scale_after, scale_of
+from trainer.metrics.flops import ModelFlops
 from trainer.metrics.progress import ProgressDisplay
-from trainer.metrics.step_metrics import StepMeter
 from trainer.parallel.build import Network
 from trainer.parallel.world import World, limit_collectives
 from trainer.schedule import learning_rate
 from trainyard.contract import EXIT_DONE, EXIT_PREEMPTED
 from trainyard.notice import Notice
-from trainyard.profiling import StepProfiler
-from trainyard.run_logs import EventLog, MetricsLog
+from trainyard.run_logs import EventLog
 from trainyard.store import policy
 from trainyard.watchdog import DATA, EVAL, SAVE, STEP, watchdog
 
@@ -52,8 +52,7 @@ class Run:
     checkpointer: Checkpointer
     notice: Notice
     deadline_s: float
-    metrics: MetricsLog
-    meter: StepMeter
+    flops: ModelFlops
     events: EventLog
     display: ProgressDisplay
     progress: Progress
@@ -62,8 +61,6 @@ class Run:
     """Until the first step is done: ranks load and compile."""
     compute: Computation | None = None
     """Of an elastic run; None: `compute`."""
-    profiler: StepProfiler | None = None
-    """On the leader."""
     saved_at: float = 0.0
     """Monotonic seconds of the last save."""
 
@@ -134,9 +131,8 @@ def train_step(run: Run) -> StepAgreement:
         run.checkpointer.check_replicas(run.progress.step)  # one of them may be the cause
         raise not_finite(step, agreed.loss, grad_norm)
     lr = update(run, scale, finite=finite)
-    watchdog.describe(number=step)
-    metrics = run.meter.step(
-        step=step,
+    report_step(
+        run,
         loss=agreed.loss,
         lr=lr,
         grad_norm=grad_norm if finite else None,
@@ -144,19 +140,19 @@ def train_step(run: Run) -> StepAgreement:
         loader_time_s=work.loaded_at - begun,
         collective_time_s=exchanged - computed + work.exchanged_s,
     )
-    run.metrics.append(metrics)
-    run.display.step(metrics)
-    end_step(run)
+    if run.starting:
+        run.starting = False
+        limit_collectives(config.collective_timeout_s)
     return agreed
 
 
-def end_step(run: Run) -> None:
-    """End or begin a profile; once the first step is done, limit what follows by the time of a step."""
-    if run.starting:
-        run.starting = False
-        limit_collectives(run.config.collective_timeout_s)
-    if run.profiler:
-        run.profiler.step_done(run.progress.step)
+def report_step(run: Run, *, step_time_s: float, **measured: Any) -> None:
+    """Report the step that is completed, to the terminal, too."""
+    samples = run.config.batch.global_samples
+    tokens = samples * run.config.data.sequence_length
+    measured |= {"mfu": run.flops.utilization(tokens / step_time_s), "step_time_s": step_time_s}
+    trainyard.log(step=run.progress.step, tokens=tokens, samples=samples, **measured)
+    run.display.step(run.progress.step, tokens, samples, measured)
 
 
 def update(run: Run, scale: float | None, *, finite: bool) -> float:
@@ -254,9 +250,7 @@ def save_if_due(run: Run, time_due: bool) -> None:
     step = run.progress.step
     reason = run.checkpointer.policy.reason(step, time_due=time_due)
     if reason is not None and step < run.config.steps:
-        begun = time.perf_counter()
         run.checkpointer.save(run.progress, reason, run.config.collective_timeout_s / 2)
-        run.meter.add_stall(time.perf_counter() - begun)
         run.saved_at = time.monotonic()
 
 

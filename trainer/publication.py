@@ -15,6 +15,7 @@ from trainer.preflight import RunRequest
 from trainer.results import contents
 from trainyard.objects import ObjectError, Objects
 from trainyard.objects.upload import Uploader
+from trainyard.reporting import reporter
 
 
 def publish(run: Run, request: RunRequest, leave: Callable[[int], None]) -> None:
@@ -22,8 +23,7 @@ def publish(run: Run, request: RunRequest, leave: Callable[[int], None]) -> None
 
     `leave`: see `write_export`, which also says what this raises.
     """
-    if run.profiler:
-        run.profiler.wait()
+    reporter.wait()
     settings = request.config.checkpoint
     if settings.export:
         export.write_export(run, request.run_dir, leave)

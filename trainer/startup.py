@@ -11,6 +11,7 @@ from trainer.config import flatten, rules
 from trainer.loop import Run
 from trainer.preflight import RunRequest
 from trainyard.contract import ATTEMPT_ENV
+from trainyard.reporting import reporter
 from trainyard.restart_budget import restarts_in_pod
 
 
@@ -32,7 +33,7 @@ def log_start(run: Run, request: RunRequest, *, resumed: bool) -> None:
         restart=os.environ.get(ATTEMPT_ENV),
         restarts_in_pod=restarts_in_pod(),
         startup_s=_process_age_s(),
-        dropped=run.metrics.dropped,
+        dropped=reporter.dropped,
         config=run.config.to_dict(),
     )
     for warning in [*rules.warnings(run.config), *_resume_warnings(run, request)]:
@@ -47,13 +48,13 @@ def log_start(run: Run, request: RunRequest, *, resumed: bool) -> None:
 
 def _resume_warnings(run: Run, request: RunRequest) -> Iterator[str]:
     """Yield one line for each thing that makes the resumed run another than the one before."""
-    if run.metrics.missing and request.continued:
+    if reporter.missing and request.continued:
         yield (
-            f"metrics.jsonl lacks the first {run.metrics.missing} steps: they are in {request.continued}"
+            f"metrics.jsonl lacks the first {reporter.missing} steps: they are in {request.continued}"
         )
-    elif run.metrics.missing:
+    elif reporter.missing:
         yield (
-            f"metrics.jsonl lacks {run.metrics.missing} of the first {run.progress.step} steps: it was "
+            f"metrics.jsonl lacks {reporter.missing} of the first {run.progress.step} steps: it was "
             "removed or damaged; the checkpoint does not depend on it"
         )
     loaded = run.checkpointer.loaded

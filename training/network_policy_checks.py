@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from infra.domain import naming
 from infra.domain.platform import Platform
 from infra.sections.errors import ConfigIssue, shown
 from infra.tenancy.network_policies import RUN_PORTS
@@ -20,10 +19,7 @@ _HTTPS: Final = 443
 def check_report(settings: Mapping[str, Any], platform: Platform) -> Iterator[ConfigIssue]:
     """Check the section `report` of the trainer's settings."""
     report = settings.get("report")
-    if not isinstance(report, Mapping):
-        return
-    yield from _metrics_endpoint(report)
-    if isinstance(uri := report.get("mlflow"), str):
+    if isinstance(report, Mapping) and isinstance(uri := report.get("mlflow"), str):
         yield from _tracking_server("config: report.mlflow", uri, platform)
 
 
@@ -45,19 +41,6 @@ def check_program(file: RunFile, platform: Platform) -> Iterator[ConfigIssue]:
         yield ConfigIssue(**vars(issue))
         return
     yield from _tracking_server(path, uri, platform)
-
-
-def _metrics_endpoint(report: Mapping[str, Any]) -> Iterator[ConfigIssue]:
-    """Prometheus reaches runs on the platform's port only."""
-    for key in ("prometheus_port", "prometheus_address"):
-        if key in report:
-            yield ConfigIssue(
-                path=f"config: report.{key}",
-                code="platform-setting",
-                problem=f"{shown(report[key])} replaces the platform's metrics endpoint",
-                valid=f"must be absent: every run serves metrics on port {naming.METRICS_PORT}",
-                action="remove it",
-            )
 
 
 def _tracking_server(path: str, uri: str, platform: Platform) -> Iterator[ConfigIssue]:

@@ -8,13 +8,13 @@ import shutil
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from trainyard import shared_files
 from trainyard.contract import EVENTS_FILE, START_TIMEOUT_S
 from trainyard.restart_budget import restarts_in_pod
 from trainyard.run_info import run
-from trainyard.run_logs import EventLog, MetricsLog
+from trainyard.run_logs import EventLog
 from trainyard.store import factory
 from trainyard.store.fence import ATTEMPTS_DIR
 from trainyard.store.interface import CheckpointStore, Fence
@@ -37,8 +37,15 @@ class Session:
         return self.folder / ATTEMPTS_DIR / f".start-{shared_files.start_id()}"
 
 
-metrics: Final[list[MetricsLog]] = []
-"""Made durable before each checkpoint, so that its steps are recorded."""
+class Durable(Protocol):
+    """What is made durable before each checkpoint."""
+
+    def sync(self) -> None:
+        """Raises OSError."""
+
+
+metrics: Final[list[Durable]] = []
+"""So that the steps of a checkpoint are recorded."""
 records_start = True
 """Whether `current` records the event `started`; False for a program that does it itself, with more details."""
 _number: int | None = None

@@ -25,6 +25,7 @@ import torch
 
 from bench.request import ROOT, Request, Result
 from bench.statistics import Bound, median_and_bound
+from trainyard.contract import METRICS_ADDRESS_ENV, METRICS_PORT_ENV
 
 SIZES: dict[str, dict[str, Any]] = {"small": {"pairs": 100}, "full": {"pairs": 1000}}
 GOAL_MS: Final = 0.1
@@ -171,9 +172,10 @@ def token_batches(folder: Path) -> Iterator[Any]:
 def trainer_step(folder: Path, *settings: str) -> Iterator[Step]:
     """Yield a step of the trainer."""
     from trainer import assembly, loop
-    from trainer.metrics import reporting
+    from trainer.metrics.tracking import sent_to_mlflow
     from trainer.parallel.world import fix_numerics, join_world
     from trainer.preflight import check_request
+    from trainyard import reporting
     from trainyard.notice import Notice
     from trainyard.run_info import run as paths
 
@@ -186,8 +188,8 @@ def trainer_step(folder: Path, *settings: str) -> Iterator[Step]:
         world = stack.enter_context(join_world(request.config))
         notice.listen(leave=lambda: None)
         run = assembly.assemble(request, world, notice)
-        reports = reporting.Reports(run, request)
-        stack.callback(lambda: reports.close(patient=False))
+        stack.callback(reporting.close)
+        stack.enter_context(sent_to_mlflow(request, lambda: False))
 
         def step() -> None:
             result = loop.train_step(run)
@@ -220,14 +222,16 @@ def main(name: str, folder: Path, pairs: int) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    reports = (f"report.prometheus_port={port}", f"report.mlflow=sqlite:///{folder}/mlflow.db")
+    reports = f"report.mlflow=sqlite:///{folder}/mlflow.db"
+    if name == "reporting":
+        os.environ |= {METRICS_PORT_ENV: str(port), METRICS_ADDRESS_ENV: "127.0.0.1"}
     bare = bare_step(folder)
     with ExitStack() as stack:
         arm = (
             bare_step(folder)
             if name == "control"
             else stack.enter_context(
-                trainer_step(folder, *(reports if name == "reporting" else ()))
+                trainer_step(folder, *([reports] if name == "reporting" else []))
             )
         )
         os.write(answers, json.dumps(alternate(bare, arm, pairs)).encode())

@@ -229,8 +229,9 @@ def _answers(url: str) -> bool:
 def test_slow_data_and_slow_storage_are_diagnosed_from_metrics(live: Live, tmp_path: Path) -> None:
     port = free_port()
     script = f"""{TRAIN}
+    export TRAINYARD_METRICS_PORT={port} TRAINYARD_METRICS_ADDRESS=127.0.0.1
     exec python -c '{SLOW}' --config /work/config.yaml --run-dir /work/slow \
-        --set checkpoint.every_steps=20 --set report.prometheus_port={port}
+        --set checkpoint.every_steps=20
     """
     with prometheus(live.cluster, tmp_path, port) as url:
         live.start("slow", script, queued=False, image=trainer_image())

@@ -16,6 +16,7 @@ import pytest
 from sandbox.ports import free_port
 from tests.trainer.ranks import RunFiles, until
 from tests.trainer.runs import STEPS, Trainer, assert_same
+from trainyard.contract import METRICS_ADDRESS_ENV, METRICS_PORT_ENV
 
 pytestmark = pytest.mark.long(33)
 
@@ -26,6 +27,13 @@ def scrape(port: int) -> str:
             return str(answer.read().decode())
     except OSError:
         return ""
+
+
+def serve_at(port: int, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Have runs serve their metrics at this port of loopback."""
+    monkeypatch.setenv(METRICS_PORT_ENV, str(port))
+    monkeypatch.setenv(METRICS_ADDRESS_ENV, "127.0.0.1")
+    return port
 
 
 def query(database: Path, sql: str) -> list[tuple[Any, ...]]:
@@ -73,10 +81,12 @@ def test_a_server_that_is_not_there_changes_nothing(trainer: Trainer, control: R
     until(lambda: "the run directory keeps all metrics" in ranks.output(), "its complaint")
 
 
-def test_prometheus_sees_the_run_while_it_trains(trainer: Trainer, control: RunFiles) -> None:
-    port = free_port()
+def test_prometheus_sees_the_run_while_it_trains(
+    trainer: Trainer, control: RunFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = serve_at(free_port(), monkeypatch)
     files = trainer.files("run")
-    ranks = trainer.start("run", f"report.prometheus_port={port}", "steps=2000")
+    ranks = trainer.start("run", "steps=2000")
     text = until(lambda: (t := scrape(port)) and "trainyard_loss_nats" in t and t, "a scrape")
     assert 'run_id="run"' in text
     until(lambda: 'event="checkpoint_commit"' in scrape(port), "a checkpoint")
@@ -84,7 +94,7 @@ def test_prometheus_sees_the_run_while_it_trains(trainer: Trainer, control: RunF
     assert ranks.wait() == [75, 75]
     assert files.losses()[:1] == control.losses()[:1]
     assert scrape(port) == ""
-    again = trainer.start("run", f"report.prometheus_port={port}", "steps=2000")
+    again = trainer.start("run", "steps=2000")
     text = until(lambda: (t := scrape(port)) and "trainyard_loss_nats" in t and t, "the resume")
     for name in ("due", "done"):
         assert re.search(rf"^trainyard_resumes_{name}{{.*}} 1.0$", text, re.MULTILINE), name
@@ -94,13 +104,13 @@ def test_prometheus_sees_the_run_while_it_trains(trainer: Trainer, control: RunF
 
 
 def test_an_occupied_port_is_logged_and_does_not_stop_the_run(
-    trainer: Trainer, control: RunFiles
+    trainer: Trainer, control: RunFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        port = taken.getsockname()[1]
-        ranks = trainer.start("run", f"report.prometheus_port={port}", world=2)
+        port = serve_at(taken.getsockname()[1], monkeypatch)
+        ranks = trainer.start("run", world=2)
         assert ranks.wait() == [0, 0]
     assert f"cannot serve Prometheus metrics at 127.0.0.1:{port}" in ranks.output()
     assert_same(trainer.files("run"), control)

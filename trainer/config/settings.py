@@ -278,18 +278,13 @@ class CheckpointConfig(Section):
 
 
 class ReportConfig(Section):
-    """Progress lines, Prometheus and MLflow; metrics.jsonl always has every step."""
+    """Progress lines and MLflow; metrics.jsonl always has every step."""
 
     every_seconds: Positive = 5.0
     """Seconds between progress lines."""
     metric_lines_every: Count | None = None
     """Steps between lines `trainyard-metric {...}` on standard output, which `trainyard sweep` reads; the last
     step and evaluations are always among them. null: none."""
-    prometheus_port: Annotated[int, Field(strict=True, ge=1, le=65535), AS_NUMBER] | None = None
-    """Port on which the leading rank serves /metrics, 1 to 65535; null: none. On the platform every run
-    uses the platform's port, and this must be absent."""
-    prometheus_address: Text = "127.0.0.1"
-    """Address it listens on."""
     mlflow: Text | None = None
     """Tracking URI: sqlite:///FILE, http://SERVER or https://SERVER; null: no MLflow. Credentials belong
     in MLflow's environment (MLFLOW_TRACKING_TOKEN ...), not in the URI."""

@@ -5,6 +5,7 @@ Needs no torch. Recomputed activations do not count.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 PEAK_BF16_FLOPS: Final = (
@@ -52,10 +53,17 @@ def flops_per_token(
     return 6.0 * (parameters - looked_up) + 12.0 * layers * width * sequence_length
 
 
-def model_flops_utilization(
-    tokens_per_s: float, token_flops: float, devices: int, device_flops: float | None
-) -> float | None:
-    """Return MFU, 0 to 1; None without a known peak."""
-    if not device_flops:
-        return None
-    return tokens_per_s * token_flops / (devices * device_flops)
+@dataclass
+class ModelFlops:
+    """FLOPs that the model needs, and those of the devices."""
+
+    token_flops: float
+    devices: int
+    device_flops: float | None
+    """Peak FLOP/s of one device; None if unknown."""
+
+    def utilization(self, tokens_per_s: float) -> float | None:
+        """Return MFU, 0 to 1; None without a known peak."""
+        if not self.device_flops:
+            return None
+        return tokens_per_s * self.token_flops / (self.devices * self.device_flops)

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from typing import Final
 
 from trainyard.contract import METRIC_LINE
-from trainyard.run_logs import StepMetrics
 
 EVALUATION_LOSS: Final = "eval_loss"
 METRICS: Final = (
@@ -52,21 +51,25 @@ class ProgressDisplay:
         self._begun = self._shown = time.monotonic()
         self._tokens = 0
 
-    def step(self, metrics: StepMetrics) -> None:
-        """Show a completed step."""
-        step, last = metrics.step, metrics.step == self._steps
-        self._tokens += metrics.tokens
+    def step(
+        self, step: int, tokens: int, samples: int, measured: Mapping[str, float | None]
+    ) -> None:
+        """Show a completed step; `measured` has the other METRICS by name."""
+        last = step == self._steps
+        self._tokens += tokens
         if self._metrics_every and (step % self._metrics_every == 0 or last):
-            values = {name: getattr(metrics, name, None) for name in METRICS}
+            seconds = measured["step_time_s"] or 1e-9
+            rates = {"tokens_per_s": tokens / seconds, "samples_per_s": samples / seconds}
+            values = {name: {**measured, **rates}.get(name) for name in METRICS}
             _print_metrics(step, {name: one for name, one in values.items() if one is not None})
         now = time.monotonic()
         if not self._enabled or not (now - self._shown >= self._every or last):
             return
         self._shown, taken = now, now - self._begun
         rate = self._tokens / max(taken, 1e-9)
-        text = f"loss {metrics.loss:.3f}  {rate:,.0f} tokens/s"
-        if metrics.mfu is not None:
-            text += f"  MFU {100 * metrics.mfu:.1f} %"
+        text = f"loss {measured['loss']:.3f}  {rate:,.0f} tokens/s"
+        if mfu := measured["mfu"]:
+            text += f"  MFU {100 * mfu:.1f} %"
         left = taken / (step - self._first) * (self._steps - step)
         self.log(f"step {step}/{self._steps}  {text}  {left:.0f} s left")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NoReturn, Protocol
 
 import trainyard
-from trainyard import checkpoints, session
+from trainyard import checkpoints, reporting, session
 from trainyard.contract import EXIT_DONE, EXIT_PREEMPTED
 from trainyard.elastic.ranks import Ranks
 from trainyard.elastic.views import View
@@ -129,6 +129,7 @@ class ProgramLeader:
 
     def step_down(self) -> None:
         """See Leader."""
+        reporting.close()
 
     def leave(self, code: int) -> NoReturn:
         """See Leader."""

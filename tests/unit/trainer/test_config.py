@@ -171,7 +171,6 @@ BAD: dict[str, tuple[Any, str, str]] = {
         "conflict",
         "precision.reduce",
     ),
-    "port 0": (with_(report={"prometheus_port": 0}), "out-of-range", "report.prometheus_port"),
     "tracking in a file": (with_(report={"mlflow": "runs/x.db"}), "invalid-uri", "report.mlflow"),
     "credentials in a URI": (
         with_(report={"mlflow": "http://a:b@c"}),

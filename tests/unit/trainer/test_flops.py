@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainer.metrics.flops import flops_per_token, model_flops_utilization, peak_flops
+from trainer.metrics.flops import ModelFlops, flops_per_token, peak_flops
 
 
 def test_a_token_costs_what_its_matrices_and_its_attention_cost() -> None:
@@ -48,5 +48,5 @@ def test_an_unknown_device_has_no_peak(name: str) -> None:
 
 
 def test_utilisation_is_a_part_of_all_devices() -> None:
-    assert model_flops_utilization(1000.0, 2e9, 4, 1e12) == pytest.approx(0.5)
-    assert model_flops_utilization(1000.0, 2e9, 4, None) is None
+    assert ModelFlops(2e9, 4, 1e12).utilization(1000.0) == pytest.approx(0.5)
+    assert ModelFlops(2e9, 4, None).utilization(1000.0) is None

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
 
 import pytest
 
 from trainer.metrics.progress import EVALUATION_LOSS, METRICS, ProgressDisplay
 from trainyard.contract import METRIC_LINE
-from trainyard.run_logs import StepMetrics
 
 SELDOM = 3600.0
-
-
-def metrics(step: int, mfu: float | None) -> StepMetrics:
-    values = dict.fromkeys((one.name for one in fields(StepMetrics)), 0.5)
-    return StepMetrics(**values | {"step": step, "loss": 2.5, "mfu": mfu})  # type: ignore[arg-type]
+MEASURED = {"loss": 2.5, "grad_norm": 1.0, "step_time_s": 0.5}
 
 
 def show(
@@ -24,7 +18,7 @@ def show(
 ) -> None:
     display = ProgressDisplay(10, 4, every, enabled=enabled, metric_lines_every=lines)
     for step in range(5, 11):
-        display.step(metrics(step, mfu))
+        display.step(step, 64, 4, {**MEASURED, "mfu": mfu})
     display.evaluated(10, 0.25, 0.75)
 
 
@@ -47,7 +41,8 @@ def test_programs_get_a_line_every_so_many_steps_and_for_the_last_one(
     lines = capsys.readouterr().out.splitlines()
     found = [json.loads(line.removeprefix(METRIC_LINE)) for line in lines]
     assert [one["step"] for one in found] == [8, 10, 10]
-    assert found[0]["loss"] == 2.5 and "mfu" not in found[0]
+    assert set(METRICS) - set(found[0]) == {"mfu", EVALUATION_LOSS}
+    assert (found[0]["loss"], found[0]["tokens_per_s"]) == (2.5, 128.0)
     assert found[-1] == {"step": 10, EVALUATION_LOSS: 0.25}
 
 
@@ -56,7 +51,3 @@ def test_nothing_is_printed_unless_asked_for(capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr().out == ""
     show(1e-9, 1, enabled=False)
     assert capsys.readouterr() == ("", "")
-
-
-def test_metrics_of_sweeps_are_those_of_steps_and_the_held_out_loss() -> None:
-    assert set(METRICS) - {EVALUATION_LOSS} <= {one.name for one in fields(StepMetrics)}

@@ -6,44 +6,29 @@ import shutil
 import socket
 import urllib.request
 from collections import namedtuple
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from sandbox.ports import free_port
-from trainer.metrics.step_metrics import StepMeter
 from training.spec import GraceBudget
 from trainyard.culprits import Culprit
 from trainyard.prometheus import RunCollector, start_server
-from trainyard.run_logs import EventLog, Totals
+from trainyard.run_logs import EventLog, StepMetrics, Totals
 
 Usage = namedtuple("Usage", "total used free")
 LABELS = {"run_id": "hello-v1-0a1b2c3d", "team": "research"}
 
 
-def meter(device_flops: float | None = None) -> StepMeter:
-    return StepMeter(
-        attempt=2,
-        samples=4,
-        sequence_length=8,
-        token_flops=100.0,
-        devices=2,
-        device_flops=device_flops,
-    )
-
-
-def step(of: StepMeter, number: int) -> None:
-    of.step(
-        step=number,
-        loss=3.5,
-        lr=0.01,
-        grad_norm=1.5,
-        step_time_s=0.5,
-        loader_time_s=0.1,
-        collective_time_s=0.05,
-    )
+def step(totals: Totals, number: int, **changed: float | None) -> None:
+    """Add a step of four samples and 32 tokens."""
+    values: dict[str, Any] = {field.name: None for field in fields(StepMetrics)}
+    values |= {"step": number, "loss": 3.5, "tokens": 32, "tokens_per_s": 64.0, "step_time_s": 0.5}
+    values |= {"loader_time_s": 0.1, "collective_time_s": 0.05, "checkpoint_stall_s": 0.0}
+    totals.add(StepMetrics(**values | changed), samples=4)
 
 
 def served(collector: RunCollector, path: str) -> str:
@@ -70,11 +55,10 @@ def scraped(collector: RunCollector) -> dict[str, float]:
 
 
 def test_counters_are_sums_and_gauges_are_the_newest_step(tmp_path: Path) -> None:
-    measured = meter(device_flops=1000.0)
-    measured.add_stall(0.25)
-    step(measured, 7)
-    step(measured, 8)
-    found = scraped(RunCollector(measured.totals, LABELS, folder=tmp_path, attempt=2, steps=10))
+    totals = Totals()
+    step(totals, 7, checkpoint_stall_s=0.25)
+    step(totals, 8, mfu=0.5)
+    found = scraped(RunCollector(totals, LABELS, folder=tmp_path, attempt=2, steps=10))
     assert found["trainyard_steps_total"] == 2
     assert found["trainyard_tokens_total"] == 64
     assert found["trainyard_samples_total"] == 8
@@ -85,22 +69,22 @@ def test_counters_are_sums_and_gauges_are_the_newest_step(tmp_path: Path) -> Non
     assert found["trainyard_step"] == 8
     assert found["trainyard_loss_nats"] == 3.5
     assert found["trainyard_tokens_per_second"] == 64.0
-    assert found["trainyard_model_flops_utilization_ratio"] == pytest.approx(64 * 100 / 2000)
+    assert found["trainyard_model_flops_utilization_ratio"] == 0.5
     assert (found["trainyard_attempt"], found["trainyard_planned_steps"]) == (2, 10)
 
 
 def test_before_the_first_step_and_without_a_known_peak_nothing_is_made_up(tmp_path: Path) -> None:
-    measured = meter()
-    collector = RunCollector(measured.totals, LABELS, folder=tmp_path, attempt=1, steps=10)
+    totals = Totals()
+    collector = RunCollector(totals, LABELS, folder=tmp_path, attempt=1, steps=10)
     assert "trainyard_loss_nats" not in scraped(collector)
-    step(measured, 1)
+    step(totals, 1)
     found = scraped(collector)
     assert "trainyard_loss_nats" in found
     assert "trainyard_model_flops_utilization_ratio" not in found
 
 
 def test_events_are_counted_and_the_newest_checkpoint_is_told(tmp_path: Path) -> None:
-    collector = RunCollector(meter().totals, LABELS, folder=tmp_path, attempt=1, steps=10)
+    collector = RunCollector(Totals(), LABELS, folder=tmp_path, attempt=1, steps=10)
     for number in (5, 10):
         collector.observe(
             {
@@ -144,7 +128,7 @@ def test_the_volume_of_a_run_is_measured_at_its_start_and_after_each_checkpoint(
 ) -> None:
     free = [700]
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: Usage(1000, 1000 - free[0], free[0]))
-    collector = RunCollector(meter().totals, LABELS, folder=tmp_path, attempt=1, steps=10)
+    collector = RunCollector(Totals(), LABELS, folder=tmp_path, attempt=1, steps=10)
     assert scraped(collector)["trainyard_volume_free_bytes"] == 700
     free[0] = 50
     assert scraped(collector)["trainyard_volume_free_bytes"] == 700, "a scrape does not touch it"
@@ -160,7 +144,7 @@ def test_the_volume_of_a_run_is_measured_at_its_start_and_after_each_checkpoint(
 
 def test_a_volume_that_cannot_be_measured_is_not_told_of(tmp_path: Path) -> None:
     lost = tmp_path / "lost"
-    collector = RunCollector(meter().totals, LABELS, folder=lost, attempt=1, steps=10)
+    collector = RunCollector(Totals(), LABELS, folder=lost, attempt=1, steps=10)
     assert "trainyard_volume_free_bytes" not in scraped(collector)
 
 
@@ -217,18 +201,9 @@ def test_the_volume_is_timed_with_each_event(tmp_path: Path) -> None:
 
 
 def test_a_port_in_use_is_an_os_error(tmp_path: Path) -> None:
-    collector = RunCollector(meter().totals, LABELS, folder=tmp_path, attempt=1, steps=10)
+    collector = RunCollector(Totals(), LABELS, folder=tmp_path, attempt=1, steps=10)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         with pytest.raises(OSError, match="in use"):
             start_server(collector, "127.0.0.1", taken.getsockname()[1])
-
-
-def test_a_stall_is_told_once_with_the_step_after_it() -> None:
-    measured = meter()
-    measured.add_stall(0.25)
-    step(measured, 1)
-    assert measured.totals.last and measured.totals.last.checkpoint_stall_s == 0.25
-    step(measured, 2)
-    assert measured.totals.last.checkpoint_stall_s == 0.0

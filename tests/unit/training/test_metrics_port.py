@@ -2,28 +2,13 @@
 
 from __future__ import annotations
 
-import copy
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from infra.config import ConfigError
 from infra.domain import naming
 from infra.tenancy import network_policies
-from tests.golden.example_runs import (
-    IMAGE,
-    LAUNCHERS,
-    RUN_FILE,
-    platform,
-    project_in,
-    run_of,
-    write_runs,
-)
-from tests.unit.training.config_issues import check_issues
-from trainer.config.settings import ReportConfig
-from trainer.metrics import reporting
-from training import run_files
+from tests.golden.example_runs import LAUNCHERS, platform, run_of
 from training.job import manifests
 from trainyard import contract
 
@@ -61,35 +46,6 @@ def test_the_mpirun_launcher_pod_has_no_port() -> None:
     found = _containers(manifests(run_of("mpijob"), platform(), "c" * 40))
     (launcher,) = [one for one in found if one["name"] == "launcher"]
     assert "ports" not in launcher
-
-
-@pytest.mark.parametrize("key", ["prometheus_port", "prometheus_address"])
-def test_a_run_file_cannot_choose_where(key: str, tmp_path: Path) -> None:
-    project, file = project_in(tmp_path), copy.deepcopy(RUN_FILE)
-    value = 9100 if key == "prometheus_port" else "0.0.0.0"
-    file["overrides"] = {"report": {key: value}}
-    write_runs(project, file)
-    with pytest.raises(ConfigError) as caught:
-        run_files.load(["llama"], platform(), {"trainer": IMAGE}, project)
-    check_issues("metrics", key, caught.value, f"config: report.{key}: platform-setting")
-
-
-def test_the_platform_port_overrides_the_configuration(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    own = ReportConfig(prometheus_port=9100, prometheus_address="0.0.0.0")
-    monkeypatch.setenv(contract.METRICS_PORT_ENV, "9400")
-    assert reporting.metrics_place(own) == (9400, None)
-
-
-def test_without_the_platform_the_configuration_sets_the_port(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    for name in (contract.METRICS_PORT_ENV, contract.METRICS_ADDRESS_ENV):
-        monkeypatch.delenv(name, raising=False)
-    assert reporting.metrics_place(ReportConfig())[0] is None
-    own = ReportConfig(prometheus_port=9100, prometheus_address="127.0.0.2")
-    assert reporting.metrics_place(own) == (9100, "127.0.0.2")
 
 
 def test_only_prometheus_is_let_in_and_only_on_that_port() -> None:
