@@ -69,7 +69,7 @@ def _train(arguments: argparse.Namespace, notice: Notice) -> int:
     with ExitStack() as stack:
         with join_world(request.config) as world:
             notice.work_started()
-            if request.config.groups.enabled:
+            if request.config.groups.workers:
                 from trainer.groups import run_group
 
                 return run_group(request, world, notice, describe=describe_error, leave=_exit)

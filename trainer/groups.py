@@ -93,6 +93,7 @@ def run_group(
     with torch.no_grad():
         for parameter in run.network.unwrapped.parameters():
             local_data(parameter).zero_()  # memory as it was allocated may hold any numbers
+    assert config.groups.workers
     state = _ProgressState(run)
     leader = GroupLeader(request, run, state)
     members = elastic.join(
@@ -102,7 +103,6 @@ def run_group(
         workers=config.groups.workers,
         seed=config.seed,
         leader=leader,
-        groups=elastic.Groups(config.groups.min, config.groups.max, config.groups.spares),
         run_dir=run_dir,
         settings=describe_settings(config, request.corpus.version),
         silent_after_s=config.groups.silent_after_s,
@@ -277,7 +277,8 @@ class GroupLeader:
         if not run.world.is_leader:
             return
         config = run.config
-        reporter.open(run.progress.step, steps=config.steps, groups=config.groups.max)
+        groups = elastic.Groups.of_run().max or config.groups.workers or 0
+        reporter.open(run.progress.step, steps=config.steps, groups=groups)
         log_start(run, self._request, resumed=resumed)
         step, loss = run.progress.evaluated_step, run.progress.evaluation_loss
         if step and loss is not None and not self._is_recorded(step):

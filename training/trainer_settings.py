@@ -20,6 +20,8 @@ from training.spec import Dataset, RunSpec
 from trainyard.contract import SCRATCH_MOUNT
 
 CONFIGS_FOLDER: Final = "training/configs"
+WORKERS: Final = 8
+"""Logical workers of the trainer's runs with groups, where `groups.workers` is not set."""
 
 
 def load(file: RunFile, root: Path) -> tuple[dict[str, Any], list[ConfigIssue | str]]:
@@ -54,11 +56,9 @@ def load(file: RunFile, root: Path) -> tuple[dict[str, Any], list[ConfigIssue | 
         ]
     merged = _merged(_merged(content[0], file.overrides), _checkpoint_override(file))
     merged = _merged(merged, _parallel_override(file))
-    grouped = list(_grouped_elsewhere(merged))
-    merged = _merged(merged, _groups_override(file))
+    merged = _with_groups(merged, file)
     return merged, [
         *_read_elsewhere(file),
-        *grouped,
         *_staged_elsewhere(merged),
         *_continued_elsewhere(file, merged),
         *weights.check_reference(merged),
@@ -121,27 +121,23 @@ def _parallel_override(file: RunFile) -> dict[str, Any]:
     return {"parallel": named} if named else {}
 
 
-def _grouped_elsewhere(settings: Mapping[str, Any]) -> Iterator[ConfigIssue]:
-    """The run file says how many groups are created, and the trainer waits for no others."""
-    groups = settings.get("groups")
-    for name in ("min", "max", "spares"):
-        if isinstance(groups, Mapping) and name in groups:
-            yield ConfigIssue(
-                path=f"config: groups.{name}",
-                code="platform-setting",
-                problem=f"{shown(groups[name])} is the run file's to set",
-                valid="must be absent: the run file's groups sets it",
-                action=f"set groups.{name} in the run file, and remove this",
-            )
-
-
-def _groups_override(file: RunFile) -> dict[str, Any]:
+def _with_groups(settings: dict[str, Any], file: RunFile) -> dict[str, Any]:
+    """Have the trainer of a run with groups divide its steps, by default over WORKERS logical workers."""
     if file.groups is None:
-        return {}
-    groups = file.groups
-    # group_checks reports a min above max.
-    numbers = {"min": min(groups.min, groups.max), "max": groups.max}
-    return {"groups": numbers | ({"spares": groups.spares} if groups.spares else {})}
+        return settings
+    return _merged({"groups": {"workers": WORKERS}}, settings)
+
+
+def _check_workers(file: RunFile, config: TrainerConfig) -> Iterator[ConfigIssue]:
+    workers, groups = config.groups.workers, file.groups
+    if workers and (groups is None or groups.max > workers):
+        yield ConfigIssue(
+            path="config: groups.workers",
+            code="out-of-range" if groups else "conflict",
+            problem=f"{workers} for {groups.max} groups" if groups else f"{workers} without groups",
+            valid="must be at least groups.max of the run file, and absent without groups",
+            action="raise it" if groups else "remove it, or set groups in the run file",
+        )
 
 
 def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -168,7 +164,8 @@ def _issues(file: RunFile, settings: Mapping[str, Any]) -> list[ConfigIssue | st
         return [_converted(one) for one in error.issues]
     world_size = file.nodes * file.processes_per_node
     found = trainer_config.world_issues(config, world_size)
-    return [_converted(one) for one in config_errors.within("config", found)]
+    within = config_errors.within("config", found)
+    return [*_check_workers(file, config), *(_converted(one) for one in within)]
 
 
 def _converted(issue: config_errors.ConfigIssue | str) -> ConfigIssue | str:

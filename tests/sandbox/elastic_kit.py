@@ -186,7 +186,7 @@ def start(
 ) -> ElasticRun:
     """Start a run of groups of so many nodes, with one process on each."""
     given = config_of(**settings)
-    given |= {"groups": given["groups"] | {"min": groups_.min, "max": groups_.max}}
+    given |= {"groups": given["groups"] | {"workers": 8}}
     prepare_data(cluster, stage)
     spec = dataclasses.replace(spec_of(name, groups_, given), nodes=nodes, team=stage.team)
     run = ElasticRun(cluster, spec, stage)
@@ -260,7 +260,7 @@ def undisturbed(
     """
     file, run_dir = folder / "config.yaml", folder / "undisturbed"
     given = config_of(**settings)
-    given |= {"groups": given["groups"] | {"min": 1, "max": 1}}
+    given |= {"groups": given["groups"] | {"workers": 8}}
     given["data"] |= {"path": str(prepare_data(cluster, stage))}
     file.write_text(yaml.safe_dump(given))
     gang = ["trainyard.launch", f"--ranks={ranks}", "--", "-m"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import signal
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,12 +14,13 @@ import pytest
 
 from tests.trainer.ranks import DEADLINE_S, Hook, Ranks, RunFiles, until
 from tests.trainer.runs import Trainer
+from trainyard.contract import GROUPS_ENV
 
 ENDLESS = (
     "steps=1000000",
     "schedule.kind=constant",
     "evaluation.every_steps=40",
-    "groups.max=4",
+    "groups.workers=8",
     "groups.silent_after_s=60",
 )
 """Settings of a run that is stopped by its test. A group that only waits for a processor is not lost."""
@@ -47,6 +49,8 @@ class ElasticRun:
     settings: tuple[str, ...]
     ranks: int = 1
     """Ranks of a group."""
+    numbers: dict[str, int] = field(default_factory=lambda: {"max": 4})
+    """What TRAINYARD_GROUPS says."""
     groups: list[Ranks] = field(default_factory=list)
 
     @property
@@ -56,7 +60,13 @@ class ElasticRun:
 
     def add(self, hook: Hook | None = None) -> Ranks:
         """Start one more group."""
-        started = self.trainer.start(self.name, *self.settings, world=self.ranks, hook=hook)
+
+        def numbered(rank: int) -> None:
+            os.environ[GROUPS_ENV] = json.dumps(self.numbers)
+            if hook:
+                hook(rank)
+
+        started = self.trainer.start(self.name, *self.settings, world=self.ranks, hook=numbered)
         self.groups.append(started)
         return started
 
@@ -94,7 +104,8 @@ def start_run(
     hook: Hook | None = None,
 ) -> ElasticRun:
     """Start a run with so many groups."""
-    run = ElasticRun(trainer, name, ("groups.max=4", f"groups.min={minimum}", *settings), ranks)
+    run = ElasticRun(trainer, name, ("groups.workers=8", *settings), ranks)
+    run.numbers["min"] = minimum
     for _ in range(groups):
         run.add(hook)
     return run

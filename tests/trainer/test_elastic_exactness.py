@@ -40,7 +40,7 @@ def test_a_group_may_have_several_ranks(trainer: Trainer, full: bool, layout: st
     if not full and layout != _IN_CI:
         pytest.skip("needs --full")
     ranks, workers, settings = LAYOUTS[layout]
-    settings = (*settings, f"groups.workers={workers}", "groups.max=2", "groups.silent_after_s=120")
+    settings = (*settings, f"groups.workers={workers}", "groups.silent_after_s=120")
     runs = [
         start_run(trainer, f"of {groups}", groups, *settings, minimum=groups, ranks=ranks)
         for groups in (1, 2)

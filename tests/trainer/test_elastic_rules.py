@@ -42,7 +42,7 @@ def test_an_announced_leave_ends_that_group_alone(elastic: ElasticRun) -> None:
 
 @groups_of_one_or_two
 def test_a_spare_waits_until_there_is_room(elastic: ElasticRun) -> None:
-    elastic.settings += ("groups.max=2",)
+    elastic.numbers |= {"max": 2}
     grown(elastic, 2)
     elastic.add()
     advance(elastic, 20)
@@ -148,7 +148,11 @@ def test_after_the_loss_of_all_groups_the_next_one_starts_from_the_checkpoint(
 @groups_of_one_or_two
 def test_a_lone_group_that_was_stopped_notices_that_another_took_over(elastic: ElasticRun) -> None:
     # Without checkpoints: no save that is refused shows it to the former group.
-    elastic.settings += (SILENT, "groups.max=1", "checkpoint.every_steps=1000000")
+    elastic.numbers |= {"max": 1}
+    elastic.settings += (
+        SILENT,
+        "checkpoint.every_steps=1000000",
+    )
     grown(elastic, 1)
     before = elastic.view()
     elastic.groups[0].signal(signal.SIGSTOP)

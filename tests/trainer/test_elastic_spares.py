@@ -43,7 +43,7 @@ def views(run: ElasticRun, after: int) -> list[dict[str, Any]]:
 
 @groups_of_one_or_two
 def test_spares_replace_two_groups_that_are_lost_at_once(elastic: ElasticRun) -> None:
-    elastic.settings += ("groups.max=3", "groups.spares=2")
+    elastic.numbers |= {"max": 3, "spares": 2}
     grown(elastic, 3)
     add_spares(elastic, 2)
     before = elastic.view()["number"]
@@ -59,7 +59,8 @@ def test_spares_replace_two_groups_that_are_lost_at_once(elastic: ElasticRun) ->
 
 @groups_of_two
 def test_a_spare_goes_on_from_memory_when_all_groups_are_lost(elastic: ElasticRun) -> None:
-    elastic.settings += ("groups.max=1", "groups.spares=1", "checkpoint.every_steps=1000000")
+    elastic.numbers |= {"max": 1, "spares": 1}
+    elastic.settings += ("checkpoint.every_steps=1000000",)
     grown(elastic, 1)
     add_spares(elastic, 1)
     elastic.groups[0].signal(signal.SIGKILL)
@@ -70,7 +71,7 @@ def test_a_spare_goes_on_from_memory_when_all_groups_are_lost(elastic: ElasticRu
 
 @groups_of_one_or_two
 def test_the_loss_of_a_spare_disturbs_nobody(elastic: ElasticRun) -> None:
-    elastic.settings += ("groups.max=2", "groups.spares=1")
+    elastic.numbers |= {"max": 2, "spares": 1}
     grown(elastic, 2)
     add_spares(elastic, 1)
     before = elastic.view()["number"]
@@ -87,7 +88,7 @@ def test_the_loss_of_a_spare_disturbs_nobody(elastic: ElasticRun) -> None:
 
 @groups_of_one_or_two
 def test_a_spare_learns_which_step_was_evaluated_last(elastic: ElasticRun) -> None:
-    elastic.settings += ("groups.max=3", "groups.spares=1")
+    elastic.numbers |= {"max": 3, "spares": 1}
     grown(elastic, 3)
     add_spares(elastic, 1)
     evaluated = len(elastic.files.events("evaluated"))

@@ -42,18 +42,8 @@ def check(config: TrainerConfig) -> Issues:
             batch.global_samples,
             f"must be a multiple of batch.micro_samples = {batch.micro_samples}",
         )
-    if groups.spares > 0 and not groups.enabled:
-        yield out_of_range(
-            "groups.spares", groups.spares, "must be 0 while groups.max is 0", "set groups.max"
-        )
-    if groups.workers & (groups.workers - 1):
-        yield out_of_range("groups.workers", groups.workers, "must be a power of two")
-    elif groups.enabled and groups.max > groups.workers:
-        valid = f"must be at most groups.workers = {groups.workers}"
-        yield out_of_range("groups.max", groups.max, valid, "lower it, or raise groups.workers")
-    if groups.enabled and groups.min > groups.max:
-        valid = f"must be at most groups.max = {groups.max}"
-        yield out_of_range("groups.min", groups.min, valid, "lower it")
+    if groups.workers:
+        yield from _check_elastic(config, groups.workers)
     store = config.checkpoint.store
     if store is not None and not _is_location(store):
         valid = "must be s3://BUCKET/PREFIX, or null for the run directory"
@@ -64,23 +54,25 @@ def check(config: TrainerConfig) -> Issues:
         yield from check_uri("report.mlflow", config.report.mlflow)
     if not config.model.path:
         yield from check_shape(config.parallel, config.model.shape())
-    if groups.enabled and batch.global_samples % groups.workers:
-        yield out_of_range(
-            "batch.global_samples",
-            batch.global_samples,
-            f"must be a multiple of groups.workers = {groups.workers}",
-        )
-    if groups.enabled and not config.deterministic:
-        yield issue(
-            "deterministic",
-            "false in an elastic run",
-            "must be true with groups.max above 0",
-            "change it, or remove groups",
-            "conflict",
-        )
     if config.schedule.warmup_steps >= config.steps:
         valid = f"must be below steps = {config.steps}"
         yield out_of_range("schedule.warmup_steps", config.schedule.warmup_steps, valid)
+
+
+def _check_elastic(config: TrainerConfig, workers: int) -> Issues:
+    if workers & (workers - 1):
+        yield out_of_range("groups.workers", workers, "must be a power of two")
+    elif config.batch.global_samples % workers:
+        valid = f"must be a multiple of groups.workers = {workers}"
+        yield out_of_range("batch.global_samples", config.batch.global_samples, valid)
+    if not config.deterministic:
+        yield issue(
+            "deterministic",
+            "false in an elastic run",
+            "must be true with groups.workers",
+            "change it, or remove groups",
+            "conflict",
+        )
 
 
 def check_world(config: TrainerConfig, world_size: int) -> Issues:
@@ -98,8 +90,8 @@ def check_world(config: TrainerConfig, world_size: int) -> Issues:
         )
         return
     data_ranks = parallel.layout(world_size).data
-    if config.groups.enabled:
-        yield from _check_group(config, data_ranks)
+    if config.groups.workers:
+        yield from _check_group(config, config.groups.workers, data_ranks)
     elif not (passes := batch.passes(data_ranks)):
         at_once = batch.micro_samples * data_ranks
         below = batch.global_samples // at_once * at_once
@@ -245,13 +237,9 @@ def _check_data(config: TrainerConfig) -> Issues:
             yield missing("data.staging", valid)
 
 
-def _check_group(config: TrainerConfig, data_ranks: int) -> Issues:
+def _check_group(config: TrainerConfig, workers: int, data_ranks: int) -> Issues:
     """Yield why the samples of a logical worker cannot be divided over the data ranks of a group."""
-    samples, micro, workers = (
-        config.batch.global_samples,
-        config.batch.micro_samples,
-        config.groups.workers,
-    )
+    samples, micro = config.batch.global_samples, config.batch.micro_samples
     each, pipeline = config.samples_at_once(data_ranks), config.parallel.pipeline
     if samples % (workers * data_ranks):
         valid = f"must be a multiple of groups.workers x data ranks of a group = {workers} x {data_ranks}"

@@ -211,24 +211,14 @@ class BatchConfig(Section):
 
 
 class GroupsConfig(Section):
-    """Elastic replica groups: processes or gangs. Every loss is the same for any number of groups."""
+    """Elastic replica groups: processes or gangs, as many as TRAINYARD_GROUPS says. Every loss is the same for any
+    number of groups."""
 
-    min: Count = 1
-    """Training begins with so many groups; below it the run saves and ends with exit code 75."""
-    max: CountOrZero = 0
-    """Groups that take part at most; further ones wait. 0: the run is not elastic."""
-    spares: CountOrZero = 0
-    """Waiting groups that hold the state and follow every step, so that they replace a lost one at once."""
-    workers: Count = 8
-    """Logical workers into which each step's samples are divided, a power of two. Losses are bit-identical only
-    for equal numbers of them."""
+    workers: Count | None = None
+    """Logical workers into which each step's samples are divided, a power of two and at least the number of
+    groups; null: the run is not elastic. Losses are bit-identical only for equal numbers of them."""
     silent_after_s: Positive = 2.0
     """Seconds without a sign of life after which a group counts as lost."""
-
-    @property
-    def enabled(self) -> bool:
-        """Whether the run is elastic."""
-        return self.max > 0
 
 
 class ScheduleConfig(Section):
@@ -339,8 +329,7 @@ class TrainerConfig(Section):
 
     def samples_at_once(self, data_ranks: int) -> int:
         """Return the samples for which a data rank sums gradients by itself: of a step, or of a logical worker."""
-        workers = self.groups.workers if self.groups.enabled else 1
-        return self.batch.global_samples // data_ranks // workers
+        return self.batch.global_samples // data_ranks // (self.groups.workers or 1)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, nested as in the file; `parse` reads them."""

@@ -217,7 +217,7 @@ def _replicate(model: torch.nn.Module, world: World, config: TrainerConfig) -> t
             init_sync=False,
             forward_sync_buffers=False,
             # Groups of an elastic run keep the gradients of several backward passes.
-            gradient_as_bucket_view=not config.groups.enabled,
+            gradient_as_bucket_view=not config.groups.workers,
         )
 
 

@@ -26,15 +26,15 @@ def run_labels(run: RunSpec) -> dict[str, str]:
 
 
 def environment(run: RunSpec) -> list[dict[str, Any]]:
-    """Return the file of the pod's readiness, and how many groups there are: the trainer has that as settings."""
+    """Return the file of the pod's readiness, and how many groups there are."""
     if run.groups is None:
         return []
-    found = [{"name": READY_FILE_ENV, "value": _READY_FILE}]
-    if run.program:
-        groups = run.groups
-        numbers = {"min": groups.min, "max": groups.max, "spares": groups.spares}
-        found.append({"name": GROUPS_ENV, "value": json.dumps(numbers)})
-    return found
+    groups = run.groups
+    numbers = {"min": groups.min, "max": groups.max, "spares": groups.spares}
+    return [
+        {"name": READY_FILE_ENV, "value": _READY_FILE},
+        {"name": GROUPS_ENV, "value": json.dumps(numbers)},
+    ]
 
 
 def readiness(run: RunSpec) -> dict[str, Any]:

@@ -19,15 +19,12 @@ docs/elastic.md has the rules, and what cannot be exact.
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
 import torch
 
 from trainyard.adapters import dcp
-from trainyard.contract import GROUPS_ENV
 from trainyard.elastic.feed import Stateful
 from trainyard.elastic.leader import Checkpoints, Leader, ProgramLeader
 from trainyard.elastic.leaves import Leaves
@@ -73,7 +70,7 @@ def join(
             checkpoints = dcp.Checkpointer(model, optimizer, every=save_every, **others)
         leader = ProgramLeader(ranks, checkpoints, save_every)
     if groups is None:
-        groups = Groups(**json.loads(os.environ.get(GROUPS_ENV) or "{}"))
+        groups = Groups.of_run()
     membership = Membership(
         ranks,
         run_dir or facts.run_dir or facts.checkpoints,

@@ -18,6 +18,7 @@ How a step goes:
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import queue
 import sys
@@ -31,7 +32,7 @@ import torch
 import torch.distributed as dist
 
 from trainyard import notice
-from trainyard.contract import EXIT_DONE, EXIT_PREEMPTED, READY_FILE_ENV
+from trainyard.contract import EXIT_DONE, EXIT_PREEMPTED, GROUPS_ENV, READY_FILE_ENV
 from trainyard.elastic import feed
 from trainyard.elastic.exchange import Exchange, Lost, Meeting, Transport
 from trainyard.elastic.feed import Stateful
@@ -67,6 +68,11 @@ class Groups(NamedTuple):
     """Groups that compute at most; 0: any number."""
     spares: int = 0
     """Groups beyond `max` that follow every step and replace one that is lost at once."""
+
+    @classmethod
+    def of_run(cls) -> Groups:
+        """Return the numbers of the run's environment."""
+        return cls(**json.loads(os.environ.get(GROUPS_ENV) or "{}"))
 
 
 class Options(NamedTuple):

@@ -59,14 +59,11 @@ BASE = {"steps": 100, "data": {"path": "/x"}, "batch": {"global_samples": 32, "m
 @pytest.mark.parametrize(
     ("changes", "path"),
     [
-        ({"groups": {"max": 4, "min": 5}}, "groups.min"),
-        ({"groups": {"max": 4, "min": 0}}, "groups.min"),
-        ({"groups": {"max": 4, "workers": 6}, "batch": UNEVEN}, "groups.workers"),
-        ({"groups": {"max": 16}}, "groups.max"),
-        ({"groups": {"max": -1}}, "groups.max"),
-        ({"groups": {"max": 2, "silent_after_s": 0.0}}, "groups.silent_after_s"),
-        ({"groups": {"max": 4}, "deterministic": False}, "deterministic"),
-        ({"groups": {"max": 4}, "batch": {"global_samples": 36, "micro_samples": 2}}, "batch.global_samples"),
+        ({"groups": {"workers": 6}, "batch": UNEVEN}, "groups.workers"),
+        ({"groups": {"workers": 0}}, "groups.workers"),
+        ({"groups": {"workers": 8, "silent_after_s": 0.0}}, "groups.silent_after_s"),
+        ({"groups": {"workers": 8}, "deterministic": False}, "deterministic"),
+        ({"groups": {"workers": 8}, "batch": {"global_samples": 36, "micro_samples": 2}}, "batch.global_samples"),
     ],
 )  # fmt: skip
 def test_what_an_elastic_run_cannot_do_is_refused(changes: dict[str, object], path: str) -> None:
@@ -83,7 +80,7 @@ def test_what_an_elastic_run_cannot_do_is_refused(changes: dict[str, object], pa
         (2, {"parallel": {"tensor": 2}}, None),
         (8, {}, "batch.global_samples"),
         (3, {"parallel": {"shard": 2}}, "parallel"),
-        (1, {"batch": UNEVEN, "groups": {"max": 2, "workers": 2}}, "batch.micro_samples"),
+        (1, {"batch": UNEVEN, "groups": {"workers": 2}}, "batch.micro_samples"),
         (2, {"parallel": {"pipeline": 2}}, None),
         (4, {"parallel": {"pipeline": 2}}, "parallel.pipeline"),
     ],
@@ -91,7 +88,7 @@ def test_what_an_elastic_run_cannot_do_is_refused(changes: dict[str, object], pa
 def test_a_group_divides_the_samples_of_each_logical_worker(
     ranks: int, changes: dict[str, object], path: str | None
 ) -> None:
-    config = parse({**BASE, "groups": {"max": 4}, **changes})
+    config = parse({**BASE, "groups": {"workers": 8}, **changes})
     assert [issue.path for issue in world_issues(config, ranks)] == ([path] if path else [])
 
 

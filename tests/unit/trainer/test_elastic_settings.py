@@ -16,7 +16,7 @@ from trainyard.elastic.same import differences
 
 pytestmark = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
 DATA_VERSION = "data.version"
-CONFIG = parse({"steps": 100, "data": {"path": "/x"}, "groups": {"max": 4}})
+CONFIG = parse({"steps": 100, "data": {"path": "/x"}, "groups": {"workers": 8}})
 
 
 def replace(section: Any, **values: Any) -> Any:

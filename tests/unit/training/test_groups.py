@@ -44,10 +44,13 @@ def load(folder: Path, document: Run, on: Platform | None = None) -> RunSpec:
     return run
 
 
-def test_the_trainer_learns_of_groups_from_the_run_file_alone(tmp_path: Path) -> None:
+def test_the_trainer_divides_a_step_of_a_run_with_groups_over_logical_workers(
+    tmp_path: Path,
+) -> None:
     run = load(tmp_path, GROUPED | {"overrides": {"groups": {"workers": 4}}})
     assert run.groups == Groups(min=1, max=3)
-    assert run.config["groups"] == {"min": 1, "max": 3, "workers": 4}
+    assert run.config["groups"] == {"workers": 4}
+    assert load(tmp_path / "other", GROUPED).config["groups"] == {"workers": 8}
     assert run.record(stack="x", git_commit="y").groups == {
         "min": 1,
         "max": 3,
@@ -144,15 +147,11 @@ BAD: dict[str, tuple[Callable[[Run], object], str]] = {
     ),
     "more groups than logical workers": (
         lambda r: r.update(overrides={"groups": {"workers": 2}}),
-        "config: groups.max: out-of-range",
+        "config: groups.workers: out-of-range",
     ),
-    "groups of the trainer's configuration": (
-        lambda r: r.update(overrides={"groups": {"max": 2}}),
-        "config: groups.max: platform-setting",
-    ),
-    "groups of the trainer's configuration alone": (
-        lambda r: (r.pop("groups"), r.update(overrides={"groups": {"max": 2}})),
-        "config: groups.max: platform-setting",
+    "logical workers without groups": (
+        lambda r: (r.pop("groups"), r.update(overrides={"groups": {"workers": 2}})),
+        "config: groups.workers: conflict",
     ),
     "groups of a kind that restarts pods one by one": (
         lambda r: r.update(jobKind="job"),
