@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import safetensors.torch
 import torch
@@ -15,19 +15,15 @@ from trainer.checkpoint.contents import MODEL, progress_of
 from trainer.checkpoint.tokenizer_export import CONFIG_FILE, TokenizerExportError, export_files
 from trainer.prepare.dataset import TOKENIZER_FILE
 from trainyard.contract import CHECKPOINTS_DIR
-from trainyard.store.interface import CheckpointStore, Upload
+from trainyard.store.interface import CheckpointStore
 from trainyard.store.manifest import Content, FileRecord, Manifest
 from trainyard.store.posix import PosixStore
 from trainyard.tensors.layout import (
     LAYOUT_FILE,
     Layout,
     layout_from_json,
-    layout_to_json,
-    whole_box,
 )
 from trainyard.tensors.loading import load_tensors, whole_tensors
-from trainyard.tensors.plan import TensorShard, make_plan
-from trainyard.tensors.staging import Staging
 
 _ATTEMPT: Final = 1
 
@@ -73,53 +69,38 @@ def export_model(store: CheckpointStore, step: int, out: Path) -> None:
 
 
 def run_drill(store: CheckpointStore, step: int, scratch: Path) -> DrillResult:
-    """Restore a checkpoint under `scratch` as one rank, read it back and compare every tensor.
+    """Copy a checkpoint to `scratch`, and load every tensor from there; all hashes are compared on both ways.
 
-    Leaves a run directory's checkpoints folder. Needs memory for the larger of model and optimizer
-    state. Raises RestoreError, CorruptCheckpoint, OSError.
+    Leaves a run directory's checkpoints folder. Needs memory for the largest file, and for the larger of model and
+    optimizer state. Raises RestoreError, CorruptCheckpoint, OSError.
     """
     _refuse_used(scratch)
-    manifest, layout = store.manifest(step), _layout(store, step)
-    copy = PosixStore(scratch / CHECKPOINTS_DIR)
+    manifest, copy = store.manifest(step), PosixStore(scratch / CHECKPOINTS_DIR)
     upload = copy.begin(step, _ATTEMPT)
     try:
-        before, files, new_layout = _restore_tensors(store, manifest, layout, upload)
-        files[LAYOUT_FILE] = upload.put(LAYOUT_FILE, [layout_to_json(new_layout)])
-        for name in manifest.files.keys() - _tensor_files(layout) - {LAYOUT_FILE}:
-            files[name] = upload.put(name, [store.read(step, name)])
+        files = {
+            name: upload.put(name, [_verified(store, step, name, record)])
+            for name, record in manifest.files.items()
+        }
         restored = upload.commit(manifest.with_files(files), lambda: None)
     except BaseException:
         upload.abort()
         raise
-    for group in new_layout:
-        for name, tensor in _loaded(copy, restored, new_layout, group).items():
-            if _record(tensor) != before[group, name]:
-                raise RestoreError(f"{group} tensor {name} differs after the restore")
-    return DrillResult(step=step, tensors=len(before), bytes=restored.bytes)
+    layout = _layout(copy, step)
+    count = sum(len(_loaded(copy, restored, layout, group)) for group in layout)
+    return DrillResult(step=step, tensors=count, bytes=restored.bytes)
 
 
-def _restore_tensors(
-    store: CheckpointStore, manifest: Manifest, layout: Layout, upload: Upload
-) -> tuple[dict[tuple[str, str], FileRecord], dict[str, FileRecord], Layout]:
-    """Copy the tensors; return their sizes and hashes, and the files and layout of the copy."""
-    shares = {
-        group: {
-            name: TensorShard(t.dtype, t.shape, whole_box(t.shape)) for name, t in tensors.items()
-        }
-        for group, tensors in layout.items()
-    }
-    plan = make_plan([shares])
-    before: dict[tuple[str, str], FileRecord] = {}
-    files: dict[str, FileRecord] = {}
-    for group in layout:
-        tensors = _loaded(store, manifest, layout, group)
-        before |= {(group, name): _record(tensor) for name, tensor in tensors.items()}
-        for file in plan.files[0]:
-            if file.group == group:
-                memory = Staging([file], {group: tensors}, torch.device("cpu"))
-                memory.stage({group: tensors})
-                files[file.name] = upload.put(file.name, memory.chunks(file.name))
-    return before, files, plan.layout
+def _verified(store: CheckpointStore, step: int, name: str, record: FileRecord) -> memoryview:
+    """Return the content of a file. Raises CorruptCheckpoint."""
+    whole = memoryview(bytearray(record.bytes + 1))  # one more would be read, too
+    at, content = 0, Content(record.algorithm)
+    with store.open(step, name) as source:
+        while count := source.readinto(whole[at:]):
+            content.update(whole[at : at + count])
+            at += count
+    record.compare(name, content.record())
+    return whole[:at]
 
 
 def _loaded(
@@ -132,18 +113,6 @@ def _loaded(
 
 def _layout(store: CheckpointStore, step: int) -> Layout:
     return layout_from_json(store.read(step, LAYOUT_FILE))
-
-
-def _tensor_files(layout: Layout) -> set[str]:
-    tensors = (tensor for group in layout.values() for tensor in group.values())
-    return {piece.file for tensor in tensors for piece in tensor.pieces}
-
-
-def _record(tensor: torch.Tensor) -> FileRecord:
-    raw: Any = tensor.reshape(-1).view(torch.uint8).numpy()
-    content = Content()
-    content.update(memoryview(raw))
-    return content.record()
 
 
 def _refuse_used(folder: Path) -> None:
