@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator
 from typing import Final
 
 from ops import __main__ as front_door
@@ -23,18 +24,26 @@ _INTRO: Final = f"""# Command line
 | 2 | invalid command line, or the cluster gave no answer or refused: one line says which, and what to do |
 | 130 | Ctrl-C; the same command continues |
 
-Commands on a cluster also have these options:
+Every command reads the cluster of your kubeconfig and takes the first three of these arguments, unless it says
+that it needs no cluster. The others are those that several commands have:
 """
+_SHARED: Final = 3
+"""Number of commands from which on an argument is explained once, at the top of the page."""
 
 
 def text() -> str:
     """Return the page, as Markdown."""
-    shared = argparse.ArgumentParser(add_help=False)
-    add_cluster(shared)
-    names = {option for action in shared._actions for option in action.option_strings}
-    parts = [_INTRO, "\n".join(_table(shared._actions))]
-    for parser in _commands(front_door.parser()):
-        parts.append("\n".join(_section(parser, names)))
+    cluster = argparse.ArgumentParser(add_help=False)
+    add_cluster(cluster)
+    parsers = [*_commands(front_door.parser())]
+    uses = Counter(_line(a) for one in parsers for a in _own(one) if a.dest != "name")
+    lines = [_line(action) for action in cluster._actions]
+    shared = lines + [
+        line for line, count in uses.items() if count >= _SHARED and line not in lines
+    ]
+    parts = [_INTRO, "\n".join(shared)]
+    for parser in parsers:
+        parts.append("\n".join(_section(parser, set(lines), set(shared))))
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 
@@ -48,29 +57,20 @@ def _commands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentPars
             yield from _commands(one)
 
 
-def _section(parser: argparse.ArgumentParser, shared: set[str]) -> Iterator[str]:
-    own = [
-        action
-        for action in parser._actions
-        if not isinstance(action, argparse._HelpAction)
-        and not shared.intersection(action.option_strings)
-    ]
-    on_cluster = any(shared.intersection(a.option_strings) for a in parser._actions)
+def _own(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+    return [a for a in parser._actions if not isinstance(a, argparse._HelpAction)]
+
+
+def _section(parser: argparse.ArgumentParser, cluster: set[str], shared: set[str]) -> Iterator[str]:
+    own = [action for action in _own(parser) if _line(action) not in cluster]
     yield f"## {parser.prog}"
-    yield ""
-    yield f"{parser.description}{' On a cluster.' if on_cluster else ''}"
-    yield ""
+    yield f"{parser.description}{'' if len(own) < len(_own(parser)) else ' Needs no cluster.'}"
     yield "```sh"
     yield " ".join([parser.prog, *(_usage(action) for action in own)])
+    examples = [line.strip() for line in (parser.epilog or "").splitlines()[1:]]
+    yield from (line for line in examples if line != parser.prog)
     yield "```"
-    if own:
-        yield ""
-        yield from _table(own)
-    if parser.epilog:
-        yield ""
-        yield "```sh"
-        yield from (line.strip() for line in parser.epilog.splitlines()[1:])
-        yield "```"
+    yield from (line for line in map(_line, own) if line not in shared)
 
 
 def _usage(action: argparse.Action) -> str:
@@ -95,12 +95,9 @@ def _value(action: argparse.Action) -> str:
     return str(action.metavar or fallback)
 
 
-def _table(actions: Sequence[argparse.Action]) -> Iterator[str]:
-    yield "| argument | meaning |"
-    yield "|---|---|"
-    for action in actions:
-        names = ", ".join(action.option_strings) or _value(action)
-        value = _value(action) if action.option_strings else ""
-        shown = f"{names} {value}".strip().replace("|", "\\|")
-        meaning = ((action.help or "") % vars(action)).replace("|", "\\|")
-        yield f"| `{shown}` | {meaning or '-'} |"
+def _line(action: argparse.Action) -> str:
+    """Return the item of a list that explains an argument; its choices are in the usage."""
+    value = _value(action) if action.choices is None else ""
+    names = ", ".join(action.option_strings)
+    shown = f"{names} {value}".strip() or _value(action)
+    return f"- `{shown}`: {(action.help or '') % vars(action)}"

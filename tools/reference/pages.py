@@ -1,6 +1,6 @@
 """Reference pages of the files that people write, from their JSON Schemas.
 
-Examples are the values of the committed files; where none has a key, an allowed value.
+Examples are values of the committed files.
 """
 
 from __future__ import annotations
@@ -63,11 +63,12 @@ def text(name: str) -> str:
         f"{page.intro} Editors complete and check the keys with",
         f"[{name}.schema.json](../schemas/{name}.schema.json).",
         "",
+        "A key without a default may be absent. "
         "This page is generated: change the models and run `make reference`.",
     ]
     for heading, about, rows in tree.sections(_without_prefix(root)):
         lines += ["", f"## {heading}", *([about, ""] if about else [])]
-        lines += ["| Key | Type | Default | Meaning | Example |", "|---|---|---|---|---|", *rows]
+        lines += ["| Key | Type | Default | Meaning |", "|---|---|---|---|", *rows]
     if name == "stack-file":
         lines += ["", *_add_on_versions()]
     return "\n".join(lines) + "\n"
@@ -126,23 +127,27 @@ class _Sections:
         self._done: set[str] = set()
 
     def sections(self, root: Schema) -> Iterator[tuple[str, str, list[str]]]:
-        """Heading, description and rows of the root and of every object below it."""
-        waiting: list[tuple[str, str, Schema]] = [("", "", root)]
+        """Heading, description and rows of the root and of every object below it.
+
+        A description that the row of the object has, too, is left out.
+        """
+        waiting: list[tuple[str, str, str, Schema]] = [("", "", "", root)]
         while waiting:
-            path, variant, schema = waiting.pop(0)
+            path, variant, above, schema = waiting.pop(0)
             found = [one for one in self._at(path) if _fits(one, schema)]
             rows = [self._row(key, value, schema, found) for key, value in _keys(schema)]
-            inner: list[tuple[str, str, Schema]] = []
+            inner: list[tuple[str, str, str, Schema]] = []
             for key, value in _keys(schema):
                 targets = [t for t in self._objects(value) if t[1] not in self._done]
                 for suffix, name in targets:
                     self._done.add(name)
                     below, target = (f"{path}.{key}" if path else key), self._definitions[name]
                     label = _variant(target) if len(targets) > 1 else ""
-                    inner.append((below + suffix, label, target))
+                    inner.append((below + suffix, label, self._meaning(value), target))
             if rows:
+                about = schema.get("description", "") if path else ""
                 heading = f"`{path}`{variant}" if path else "Top level"
-                yield heading, schema.get("description", "") if path else "", rows
+                yield heading, "" if about == above else about, rows
             waiting[:0] = inner
 
     def _at(self, path: str) -> list[Any]:
@@ -164,19 +169,20 @@ class _Sections:
             yield from self._objects(schema["additionalProperties"], suffix + ".NAME")
 
     def _row(self, key: str, schema: Schema, parent: Schema, found: list[Any]) -> str:
-        meaning = schema.get("description") or self._meaning(schema)
+        meaning = self._meaning(schema)
+        default = "required" if key in parent.get("required", ()) else _shown(schema.get("default"))
         kind = self._type(schema)
-        if key in parent.get("required", ()):
-            default = "required"
-        elif kind == "mapping" and schema.get("default", {}) is not None:
-            default = "its keys' defaults"
-        else:
-            default = _shown(schema.get("default")) or "none"
-        values = [one[key] for one in found if key in one]
-        cells = [f"`{key}`", kind, default, meaning, self._example(values, schema)]
+        if [*self._objects(schema)]:  # which have a section of their own
+            default = "required" if default == "required" else ""
+        elif re.match("list|mapping", kind) and not re.search("such as|`", meaning):
+            example = self._example([one[key] for one in found if key in one], schema)
+            meaning += f" Example: {example}" if example else ""
+        cells = [f"`{key}`", kind, default, meaning]
         return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
 
     def _meaning(self, schema: Schema) -> str:
+        if "description" in schema:
+            return str(schema["description"])
         return next(
             (str(found) for one in self._resolved(schema) if (found := one.get("description"))), ""
         )
@@ -210,30 +216,8 @@ class _Sections:
         return names.get(str(kind), "any") + _bounds(schema)
 
     def _example(self, values: list[Any], schema: Schema) -> str:
-        shown = (_shown(value) for value in [*values, self._allowed(schema)])
-        return next(filter(None, shown), "")
-
-    def _allowed(self, schema: Schema) -> Any:
-        """A value of a simple type, other than the default where there is another."""
-        if name := _definition(schema):
-            return self._allowed(self._definitions[name])
-        for option in schema.get("anyOf", []) + schema.get("oneOf", []):
-            if option.get("type") != "null":
-                about = {k: v for k, v in schema.items() if k in ("default", "description")}
-                return self._allowed({**option, **about})
-        named = re.search(r"such as (\S{2,}?)[.,;]?(\s|$)", schema.get("description", ""))
-        if named and schema.get("type") == "string" and "enum" not in schema:
-            return named[1]
-        default = schema.get("default")
-        if "const" in schema:
-            return schema["const"]
-        if "enum" in schema:
-            return next((one for one in schema["enum"] if one != default), default)
-        if schema.get("type") == "boolean":
-            return not default
-        if default is not None:
-            return default
-        return schema.get("minimum")
+        others = (_shown(value) for value in values if value != schema.get("default"))
+        return next(filter(None, others), "")
 
 
 def _definition(schema: Schema) -> str:
@@ -264,6 +248,8 @@ def _variant(schema: Schema) -> str:
 
 def _bounds(schema: Schema) -> str:
     words = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
+    if schema.keys() >= {"minimum", "maximum"}:
+        return f" {schema['minimum']} to {schema['maximum']}"
     bounds = [f"{sign} {schema[name]:g}" for name, sign in words.items() if name in schema]
     return f" {', '.join(bounds)}" if bounds else ""
 
