@@ -134,7 +134,7 @@ def _no_pod(now: Snapshot, args: argparse.Namespace) -> str:
         problem = f"run {now.run_id}: is {state} and has no pod of rank {args.rank}"
         waits = "; --follow waits for it" if state in (states.QUEUED, states.STARTING) else ""
     return (
-        f"{problem}{waits}; logs of deleted pods are where the stack ships them: docs/logs.md;"
+        f"{problem}{waits}; logs of deleted pods are where the stack ships them: docs/observability.md;"
         f" trainyard run why {now.run_id} says how it is"
     )
 

@@ -16,7 +16,7 @@ ALL = pytest.mark.parametrize("document", DOCUMENTS.values(), ids=DOCUMENTS)
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_file_is_in_the_form_of_the_documented_command(name: str) -> None:
-    """Sorted keys, without what Grafana changes at every export: docs/alerts.md, "Dashboards"."""
+    """Sorted keys, without what Grafana changes at every export: docs/observability.md."""
     form = json.dumps(DOCUMENTS[name], indent=1, sort_keys=True, ensure_ascii=False)
     assert dashboards.texts()[name] == f"{form}\n"
     assert not {"id", "version"} & DOCUMENTS[name].keys()
