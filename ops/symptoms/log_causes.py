@@ -80,7 +80,7 @@ CAUSES: Final = (
             "python -m trainer.checkpoint verify RUN_DIR shows which file differs",
             "restore an older version of the bucket's object, or move the folder away to start at"
             " step 0",
-            "docs/runbooks.md#checkpointfailed; restore drills detect this early: docs/restore-drill.md",
+            "docs/runbooks.md#checkpointfailed; restore drills detect this early: docs/recover.md",
         ),
     ),
     Cause(

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def commands(page: str, heading: str) -> list[str]:
     """The `aws` commands of a section of a page, each on one line."""
-    text = (ROOT / page).read_text().partition(f"### {heading}\n")[2]
+    text = (ROOT / page).read_text().partition(f"# {heading}\n")[2]
     section = re.split(r"^#{2,3} ", text, maxsplit=1, flags=re.MULTILINE)[0]
     lines = section.replace("\\\n", " ").splitlines()
     found = [line.strip().partition("  #")[0] for line in lines if line.strip().startswith("aws ")]

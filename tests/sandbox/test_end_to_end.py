@@ -432,7 +432,7 @@ def _in_zone(cluster: Cluster, zone: str) -> list[str]:
 def test_runs_go_on_in_another_zone_after_theirs_is_lost(
     cluster: Cluster, first_up: subprocess.CompletedProcess[str], tmp_path: Path
 ) -> None:
-    """docs/operate.md, "Lost zone"."""
+    """docs/recover.md, "Lost zone"."""
     lost, new = "sandbox-1a", "sandbox-1c"
     file = _stack_with(["hello", _run_file(tmp_path, "zonal", overrides={"steps": 300})], tmp_path)
     done = _pulumi(cluster, "up", "--yes", "--skip-preview", "--config-file", str(file))

@@ -1,4 +1,4 @@
-"""docs/operate.md, "Lost cluster": a stack and its releases when their cluster moves, or is lost under a run."""
+"""docs/recover.md, "Lost cluster": a stack and its releases when their cluster moves, or is lost under a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/operate.md, "A second region": a run goes on, exactly, in another stack on another control plane."""
+"""docs/recover.md, "A second region": a run goes on, exactly, in another stack on another control plane."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What docs/operate.md says of a lost state and of a removed team, in a small project on the cluster."""
+"""What docs/recover.md says of a lost state and of a removed team, in a small project on the cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/operate.md, "When an update fails": clusters that move or are gone, rejected credentials, hand edits."""
+"""docs/failed-updates.md: clusters that move or are gone, rejected credentials, hand edits."""
 
 from __future__ import annotations
 

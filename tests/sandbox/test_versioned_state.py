@@ -1,4 +1,4 @@
-"""docs/operate.md, "Lost state": a deleted or overwritten state comes back from the versions of its object."""
+"""docs/recover.md, "Lost state": a deleted or overwritten state comes back from the versions of its object."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def fails(engine: Engine, *arguments: str) -> str:
 
 def restore(bucket: Bucket, index: int) -> None:
     """Follow the page: list the versions of the object, newest first, and copy one over it."""
-    listing, copying = aws_cli.commands("docs/operate.md", "Lost state")
+    listing, copying = aws_cli.commands("docs/recover.md", "Lost state")
     found: list[Any] = aws_cli.run(bucket, listing, **OF_THE_PAGE)["Versions"]
     mine = [one["VersionId"] for one in found if one["Key"] == KEY]
     aws_cli.run(bucket, copying, **OF_THE_PAGE, VERSION=mine[index])

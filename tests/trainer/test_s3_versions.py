@@ -1,4 +1,4 @@
-"""docs/operate.md, "Lost or overwritten object": a file of a checkpoint comes back from its versions."""
+"""docs/recover.md, "Lost or overwritten object": a file of a checkpoint comes back from its versions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def verified(monkeypatch: pytest.MonkeyPatch, where: str) -> int:
 
 def restore(bucket: Bucket, key: str, index: int) -> None:
     """Follow the page: list the versions of the object, newest first, and copy one over it."""
-    listing, copying = aws_cli.commands("docs/operate.md", "Lost or overwritten object")
+    listing, copying = aws_cli.commands("docs/recover.md", "Lost or overwritten object")
     found: list[Any] = aws_cli.run(bucket, listing, BUCKET=NAME, KEY=key)["Versions"]
     aws_cli.run(bucket, copying, BUCKET=NAME, KEY=key, VERSION=found[index]["VersionId"])
 
