@@ -1,7 +1,7 @@
 """Pack a folder of the repository as the source of a program: equal contents give equal archives.
 
 What git ignores is left out; files that are not committed yet are packed, so that a script can be tried.
-docs/adr/09-programs.md says why the archive is stored in ConfigMaps.
+docs/adr/08-runs.md says why the archive is stored in ConfigMaps.
 """
 
 from __future__ import annotations
