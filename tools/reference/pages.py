@@ -19,6 +19,9 @@ from tools.reference.schemas import SCHEMAS, Schema
 ROOT: Final = Path(__file__).resolve().parents[2]
 
 _EXISTING: Final = "tests/golden/existing-cluster.yaml"
+_ALLOWED: Final = re.compile(r" Allowed: (.+?)\.?$")
+_DEFAULT: Final = re.compile(r" Default: (?:none(?:[,;] |(?=\.$)))?(.*?)\.?$")
+"""Ends of a meaning that are about the type or the default."""
 _LONGEST: Final = 60
 """Characters of an example or a default; a longer one is left out."""
 
@@ -169,12 +172,16 @@ class _Sections:
             yield from self._objects(schema["additionalProperties"], suffix + ".NAME")
 
     def _row(self, key: str, schema: Schema, parent: Schema, found: list[Any]) -> str:
-        meaning = self._meaning(schema)
         default = "required" if key in parent.get("required", ()) else _shown(schema.get("default"))
-        kind = self._type(schema)
-        if [*self._objects(schema)]:  # which have a section of their own
-            default = "required" if default == "required" else ""
-        elif re.match("list|mapping", kind) and not re.search("such as|`", meaning):
+        kind, meaning = self._type(schema), self._meaning(schema)
+        inside = [*self._objects(schema)]
+        if inside and default != "required":
+            default = ""  # its section has them
+        if kind == "text" and (form := _ALLOWED.search(meaning)):
+            kind, meaning = form[1], meaning[: form.start()]
+        if not default and (said := _DEFAULT.search(meaning)):
+            default, meaning = said[1], meaning[: said.start()]
+        if not inside and re.match("list|mapping", kind) and not re.search("such as|`", meaning):
             example = self._example([one[key] for one in found if key in one], schema)
             meaning += f" Example: {example}" if example else ""
         cells = [f"`{key}`", kind, default, meaning]
