@@ -89,15 +89,13 @@ def _value(action: argparse.Action) -> str:
     """Return what stands for the value of an argument; empty for a flag."""
     if action.nargs == 0:
         return ""
-    if action.choices is not None:
+    if action.choices is not None and not action.metavar:
         return "{" + ",".join(str(one) for one in action.choices) + "}"
     fallback = action.dest.upper() if action.option_strings else action.dest
     return str(action.metavar or fallback)
 
 
 def _line(action: argparse.Action) -> str:
-    """Return the item of a list that explains an argument; its choices are in the usage."""
-    value = _value(action) if action.choices is None else ""
-    names = ", ".join(action.option_strings)
-    shown = f"{names} {value}".strip() or _value(action)
+    """Return the item of a list that explains an argument."""
+    shown = f"{', '.join(action.option_strings)} {_value(action)}".strip()
     return f"- `{shown}`: {(action.help or '') % vars(action)}"
