@@ -6,7 +6,7 @@ tools.record_image` writes it. An image without an entry declares nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -50,17 +50,33 @@ UNDECLARED: Final = ImageCapabilities()
 
 def load_record(file: Path) -> Mapping[str, ImageCapabilities]:
     """Return capabilities by digest; none without the file."""
-    if not file.is_file():
-        return {}
-    entries: dict[str, dict[str, Any]] = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
-    return {
-        digest: ImageCapabilities(
-            **entry | {"architectures": tuple(entry.get("architectures", "").split())}
-        )
-        for digest, entry in entries.items()
-    }
+    return {digest: _capabilities(labels) for digest, labels in _entries(file).items()}
 
 
-def capabilities(reference: str, root: Path) -> ImageCapabilities | None:
-    """Return what the image of a reference by digest declares; None: it is not in the record."""
-    return load_record(root / RECORD).get(reference.rpartition("@")[2])
+def labels_of(references: Collection[str], root: Path) -> dict[str, Mapping[str, str]]:
+    """Return the entries of the images of these references by digest, for clients that have no checkout."""
+    digests = {one.rpartition("@")[2] for one in references}
+    return {key: one for key, one in _entries(root / RECORD).items() if key in digests}
+
+
+def _entries(file: Path) -> dict[str, dict[str, str]]:
+    return (yaml.safe_load(file.read_text(encoding="utf-8")) or {}) if file.is_file() else {}
+
+
+def _capabilities(labels: Mapping[str, str]) -> ImageCapabilities:
+    texts: dict[str, Any] = dict(labels)
+    return ImageCapabilities(
+        **texts | {"architectures": tuple(labels.get("architectures", "").split())}
+    )
+
+
+def capabilities(
+    reference: str, root: Path, published: Mapping[str, Mapping[str, str]]
+) -> ImageCapabilities | None:
+    """Return what the image of a reference by digest declares; None: it is not in the record.
+
+    `published`: entries that the stack has published; they count before those of the checkout.
+    """
+    digest = reference.rpartition("@")[2]
+    labels = published.get(digest, _entries(root / RECORD).get(digest))
+    return None if labels is None else _capabilities(labels)

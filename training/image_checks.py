@@ -26,7 +26,7 @@ def check_image(run: RunSpec, platform: Platform, root: Path) -> Iterator[Config
     pools = [p for p in placement.eligible_pools(run, platform) if not p.nodes.simulated]
     if not pools:
         return
-    declared = capabilities(run.image, root)
+    declared = capabilities(run.image, root, platform.image_labels)
     found = declared or UNDECLARED
     if naming.EFA in placement.network_devices(run, tuple(pools)) and not found.efa:
         names = ", ".join(pool.name for pool in pools)

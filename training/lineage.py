@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from training.spec import Launch
+from training.spec import Launch, RunSpec
 
 _UNKNOWN: Final = "unknown"
 
@@ -18,6 +18,13 @@ def git_commit(root: Path) -> str:
     """Return the checkout's commit: 40 hexadecimal digits, or `unknown` outside of git."""
     found = _git(root, "rev-parse", "HEAD")
     return _UNKNOWN if found is None else found.strip()
+
+
+def origin(run: RunSpec, root: Path) -> str:
+    """Return the checkout's commit; outside of git the digest of the run's source, sha256:HEX, if it has one."""
+    found = git_commit(root)
+    source = run.program.source if run.program else None
+    return f"sha256:{source.sha256}" if found == _UNKNOWN and source else found
 
 
 def launch(root: Path) -> Launch:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from infra.config import ConfigError, ConfigIssue, StackConfig, parse, placeholders, platform_record
 from infra.domain.platform import Platform
-from training import run_files
+from training import image_capabilities, run_files
 from training.spec import RunSpec
 
 
@@ -47,8 +47,9 @@ def make(values: Mapping[str, Any], stack: str, root: Path, *, preview: bool) ->
         ]
         raise ConfigError(issues) from None
     config = _pinned(config, root)
-    platform = platform_record.platform(config, stack)
     references = run_files.images(config.images, root)
+    labels = image_capabilities.labels_of(references.values(), root)
+    platform = replace(platform_record.platform(config, stack), image_labels=labels)
     runs = run_files.load(config.runs, platform, references, root)
     return Plan(
         config=config, platform=platform, images=references, runs=runs, placeholders=tuple(unset)

@@ -74,6 +74,8 @@ class Platform:
     """URL of Grafana; empty: none."""
     releases_groups: bool = False
     """Whether the stack lets groups of ended runs go that still wait for nodes; runs with groups require it."""
+    image_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """What the stack's images declare, by digest; see training/image_capabilities.py."""
     pod_additions: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)
     """Additions to each pod of a run by field: `initContainers` (without image: the trainer's) and `volumes` of
     the pod, `env` and `volumeMounts` of the trainer's container."""

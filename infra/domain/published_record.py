@@ -18,6 +18,8 @@ import pydantic
 from infra.domain import catalog
 from infra.domain.platform import Platform
 
+VERSION: Final = "0.1.0"
+"""Of this project, as in pyproject.toml."""
 FORMAT: Final = 1
 """Incremented when the meaning of something in the text changes; additions do not need that."""
 
@@ -34,6 +36,8 @@ class PublishedRecord:
     """With this team only."""
     images: Mapping[str, str]
     """References by digest, by the names of the stack file."""
+    version: str = ""
+    """Version of the project that wrote it; empty: older than versions."""
 
 
 @cache
@@ -62,6 +66,7 @@ def to_text(platform: Platform, team: str, images: Mapping[str, str]) -> str:
     own = dataclasses.replace(platform, teams={team: platform.teams[team]})
     record = {
         "format": FORMAT,
+        "version": VERSION,
         "platform": _plain(own),
         "images": dict(sorted(images.items())),
         "instanceTypes": _instance_types(own),
@@ -77,27 +82,31 @@ def from_text(text: str) -> PublishedRecord:
     except (ValueError, TypeError, KeyError):
         raise RecordError("it is not a Platform record; deploy the stack again") from None
     if written != FORMAT:
-        raise RecordError(
-            _other_release(f"it has format {written}, and this client reads {FORMAT}")
-        )
+        raise _skew(record, f"it has format {written}, and this client reads {FORMAT}")
     try:
         platform = _adapter().validate_python(record["platform"])
         images = {str(name): str(image) for name, image in record["images"].items()}
         understood = json.loads(json.dumps(_plain(platform)))
         types = json.loads(json.dumps(_instance_types(platform), default=str))
     except (pydantic.ValidationError, KeyError, TypeError, AttributeError):
-        raise RecordError(_other_release("it has facts that this client does not know")) from None
+        raise _skew(record, "it has facts that this client does not know") from None
     if unknown := sorted(_differences(record["platform"], understood, "")):
-        raise RecordError(
-            _other_release(f"this client does not understand {', '.join(unknown[:5])}")
-        )
+        raise _skew(record, f"this client does not understand {', '.join(unknown[:5])}")
     if types != record.get("instanceTypes"):
-        raise RecordError(_other_release("it was made with another catalog of instance types"))
-    return PublishedRecord(platform=platform, images=images)
+        raise _skew(record, "it was made with another catalog of instance types")
+    return PublishedRecord(platform=platform, images=images, version=str(record.get("version", "")))
 
 
-def _other_release(why: str) -> str:
-    return f"{why}; client and stack must be of the same release; update the checkout, or deploy the stack again"
+def _skew(record: Mapping[str, Any], why: str) -> RecordError:
+    """Return the error for a record of another release, with both versions and what to install."""
+    written = str(record.get("version") or "an older release")
+    apart = f"the stack is of {written}, this client of {VERSION}"
+    install = f'pip install "trainyard[cli]=={written}"'
+    if written == VERSION:
+        apart = f"the stack and this client are of different commits of {VERSION}"
+    if written == VERSION or "version" not in record:
+        install = "install trainyard[cli] from the commit that the stack was deployed from"
+    return RecordError(f"{why}: {apart}; {install}, or deploy the stack again")
 
 
 def _differences(written: Any, understood: Any, path: str) -> set[str]:

@@ -46,14 +46,14 @@ def test_both_sides_of_the_record_agree_on_its_place_and_keys() -> None:
 
 def test_a_recorded_image_declares_its_labels(root: Path) -> None:
     assert run(root, OLD) == run(root, NEW) == run(root, NEW) == 0
-    found = capabilities(f"{REPOSITORY}@{NEW}", root)
+    found = capabilities(f"{REPOSITORY}@{NEW}", root, {})
     wanted = ("sm_80", "sm_90")
     assert found == ImageCapabilities(
         efa="aws-ofi-nccl 1", architectures=wanted, cuda="13.2", commit="abc"
     )
     text = (root / record_image.RECORD).read_text()
     assert text.startswith("# head\n") and text.count(NEW) == text.count(OLD) == 1
-    assert capabilities(f"{REPOSITORY}@sha256:{'3' * 64}", root) is None
+    assert capabilities(f"{REPOSITORY}@sha256:{'3' * 64}", root, {}) is None
 
 
 def test_the_digest_reaches_stack_files_that_name_the_repository(root: Path) -> None:
