@@ -22,7 +22,7 @@ from ops.review import command as review
 from ops.runs import command as runs
 from ops.steer import command as steer
 from ops.submission import command as submission
-from ops.submission import extend_command
+from ops.submission import extend_command, init_command
 from ops.sweep import command as sweep
 from ops.ui import command as ui
 
@@ -32,11 +32,18 @@ _PERMISSION_HINT: Final = (
 )
 
 _EXAMPLES: Final = (
+    "init --script                    # write a run file and a script here",
     "run why hello                    # why the newest run named hello waits or failed",
     "sweep show lr                    # result of the newest sweep named lr",
     "stack ready --until collective   # check capacity, GPUs and collectives",
     "stack drain --team research      # save and stop the runs of one team",
 )
+
+_OPTIONAL: Final = {
+    "pulumi": "it reads a stack file; run it in the stack's repository, after make env",
+    "matplotlib": "pip install matplotlib",
+}
+"""Packages that few commands need and the installed command does without, and what to do."""
 
 MOVED: Final = {
     "why": "run why",
@@ -70,6 +77,14 @@ def main(argv: list[str] | None = None) -> int:
     except ClusterError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except ModuleNotFoundError as error:
+        if (remedy := _OPTIONAL.get(str(error.name).partition(".")[0])) is None:
+            raise
+        print(
+            f"error: {error.name} is not installed, which this command needs: {remedy}",
+            file=sys.stderr,
+        )
+        return 2
     except KeyboardInterrupt:
         print("interrupted; run the same command to continue", file=sys.stderr)
         return 130
@@ -90,6 +105,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     tree = Group(top)
+    init_command.add(tree)
     run = tree.group("run", "look at runs and explain them")
     runs.add(run)
     costs.add_to_run(run)

@@ -24,16 +24,20 @@ if TYPE_CHECKING:
     from ops.submission.render import RenderedRun, RunDocument
 
 _EXAMPLES: Final = (
-    "run submit training/runs/hello.yaml                    # check, create, show place in the queue",
-    "run submit training/runs/hello.yaml --set nodes=2      # with another value",
-    "run submit training/runs/hello.yaml --render           # print the manifests only",
+    "run submit run.yaml                       # check, create, show place in the queue",
+    "run submit run.yaml --source my-project   # pack this folder as the program",
+    "run submit run.yaml --set nodes=2         # with another value",
+    "run submit run.yaml --render              # print the manifests only",
 )
 
 
 def add(commands: Group) -> None:
     """Add the commands to the group `run`."""
     submit = commands.add("submit", _submit, "check a run file and submit its run", _EXAMPLES)
-    submit.add_argument("file", type=Path, metavar="FILE", help="run file; its newest version")
+    submit.add_argument(
+        "file", type=Path, nargs="?", metavar="FILE", help="run file; its newest version"
+    )
+    _add_source(submit)
     add_launch_options(submit)
     clone = commands.add(
         "clone",
@@ -42,6 +46,7 @@ def add(commands: Group) -> None:
         ["run clone hello --set overrides.optimizer.learning_rate=1e-4"],
     )
     add_run(clone)
+    _add_source(clone)
     add_launch_options(clone)
     stop = commands.add(
         "stop",
@@ -83,6 +88,16 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run_name", metavar="RUN", help="run id, or run name for its newest run")
 
 
+def _add_source(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--source",
+        type=Path,
+        metavar="FOLDER",
+        help="folder of the program, in place of program.source; paths of the run file are then relative to it; "
+        "default: to the top of the repository that the file is in, else to its folder",
+    )
+
+
 def _add_watch(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--watch", action="store_true", help="follow it until it has ended")
 
@@ -107,8 +122,13 @@ def _submit(args: argparse.Namespace, cluster: Cluster, console: Console) -> int
     # Rendering takes a third of a second to import, which the other commands do without.
     from ops.submission import render
 
+    if args.file is None:
+        raise ClusterError(
+            "FILE: is missing; must be a run file; trainyard init --script writes run.yaml and a script; then: "
+            "trainyard run submit run.yaml"
+        )
     try:
-        document = render.read(args.file, args.settings)
+        document = render.read(args.file, args.settings, source=args.source)
     except render.RunFileError as error:
         print(error, file=sys.stderr)
         return 1
@@ -136,6 +156,8 @@ def _clone(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
             f"clone of {objects.name(run)}",
             values | {"version": next_version(known, run)},
             args.settings,
+            render.root_of(Path.cwd()),
+            args.source,
         )
     except render.RunFileError as error:
         print(error, file=sys.stderr)
@@ -203,7 +225,8 @@ def _facts(run: RenderedRun) -> list[str]:
         if run.usd_per_hour is not None:
             limit += f", so at most {run.usd_per_hour * run.max_hours:.2f} USD"
     cap = "" if run.cost_cap_usd is None else f" of its cap of {run.cost_cap_usd:g} USD"
-    return [f"{run.run_id}: {run.nodes} nodes of {', '.join(run.pools)}; {price}{limit}{cap}"]
+    line = f"{run.run_id}: {run.nodes} nodes of {', '.join(run.pools)}; {price}{limit}{cap}"
+    return [line, *([run.source] if run.source else [])]
 
 
 def _follow(

@@ -6,6 +6,7 @@ import argparse
 import functools
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -65,7 +66,10 @@ def _extend(args: argparse.Namespace, cluster: Cluster, console: Console) -> int
     given = [f"{key}={value}" for key, value in settings.items()]
     try:
         document = render.changed(
-            f"extension of {objects.name(run)}", values, [*given, *args.settings]
+            f"extension of {objects.name(run)}",
+            values,
+            [*given, *args.settings],
+            render.root_of(Path.cwd()),
         )
     except render.RunFileError as error:
         print(error, file=sys.stderr)

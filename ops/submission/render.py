@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,15 +11,13 @@ from typing import Any
 import pydantic
 import yaml
 
-from infra.domain.published_record import PublishedRecord
+from infra.domain.published_record import VERSION, PublishedRecord
 from infra.sections.errors import ConfigError, ConfigIssue, shown, within
 from infra.sections.yaml_files import read_yaml
 from ops.objects import Json
 from training import lineage, placement, run_files, scheduler_checks, submission, trainer_settings
 from training.run_schema import RunFile
-from training.spec import Launch
-
-ROOT = Path(__file__).resolve().parents[2]
+from training.spec import Launch, RunSpec
 
 
 class RunFileError(Exception):
@@ -34,6 +32,8 @@ class RunDocument:
     """The file, as messages name it."""
     values: Mapping[str, Any]
     team: str
+    root: Path
+    """What its paths are relative to."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,14 +51,31 @@ class RenderedRun:
     manifests: list[Json]
     """In the order of creation; the last is the run itself."""
     warnings: tuple[str, ...] = ()
+    source: str = ""
+    """Line about what is packed for it; empty: nothing."""
 
 
-def read(file: Path, settings: Sequence[str], root: Path = ROOT) -> RunDocument:
+def root_of(*places: Path) -> Path:
+    """Return what paths of a run file are relative to: the top of the first repository that one of these is in.
+
+    Without one: the first folder, or the folder of the first file.
+    """
+    for place in places:
+        for one in (place, *place.parents):
+            if (one / ".git").exists() or (one / "Pulumi.yaml").is_file():
+                return one
+    return places[0] if places[0].is_dir() else places[0].parent
+
+
+def read(
+    file: Path, settings: Sequence[str], root: Path | None = None, source: Path | None = None
+) -> RunDocument:
     """Return the document of a run file with the highest version, with settings `KEY=VALUE` of the command line.
 
-    Raises RunFileError.
+    `source`: see `changed`. Raises RunFileError.
     """
     path = file.resolve()
+    root = root or root_of(path, Path.cwd())
     where = path.relative_to(root).as_posix() if path.is_relative_to(root) else str(file)
     try:
         documents = [one for one in read_yaml(path, where) if isinstance(one, dict)]
@@ -69,18 +86,33 @@ def read(file: Path, settings: Sequence[str], root: Path = ROOT) -> RunDocument:
             f"{where}: has no run; must be a run: name, version, ...; docs/submit-a-run.md has an example"
         )
     newest = max(documents, key=lambda one: one["version"] if _is_number(one) else 0)
-    return changed(where, newest, settings)
+    return changed(where, newest, settings, root, source)
 
 
-def changed(where: str, document: Mapping[str, Any], settings: Sequence[str]) -> RunDocument:
-    """Return a document with settings `KEY=VALUE`. Raises RunFileError."""
+def changed(
+    where: str,
+    document: Mapping[str, Any],
+    settings: Sequence[str],
+    root: Path,
+    source: Path | None = None,
+) -> RunDocument:
+    """Return a document with settings `KEY=VALUE`. Raises RunFileError.
+
+    `source`: folder that is packed in place of `program.source`, and that all paths are relative to.
+    """
+    if source is not None:
+        if not source.is_dir():
+            raise RunFileError(
+                f"--source: got {shown(str(source))}; must be the folder of the program; correct it"
+            )
+        root, settings = source.resolve(), [*settings, "program.source=."]
     values = copy.deepcopy(dict(document))
     texts = dict(_assign(values, setting) for setting in settings)
     _keep_texts(values, texts)
     team = values.get("team")
     if not isinstance(team, str) or not team:
         raise RunFileError(f"{where}: team: got {shown(team)}; must be a team of the stack; add it")
-    return RunDocument(where=where, values=values, team=team)
+    return RunDocument(where=where, values=values, team=team, root=root)
 
 
 def _is_number(document: Mapping[str, Any]) -> bool:
@@ -155,11 +187,9 @@ def _replace(values: Any, place: Sequence[str | int], text: Any) -> None:
     values[place[-1]] = text
 
 
-def render(
-    document: RunDocument, record: PublishedRecord, user: str, root: Path = ROOT
-) -> RenderedRun:
+def render(document: RunDocument, record: PublishedRecord, user: str) -> RenderedRun:
     """Return the run for `user`, with all checks that a preview makes. Raises RunFileError."""
-    platform = record.platform
+    platform, root = record.platform, document.root
     run, found = run_files.resolve(document.values, platform, record.images, root)
     if run is not None:
         found = [*found, *scheduler_checks.check_quota_of_all([(document.where, run)], platform)]
@@ -178,6 +208,23 @@ def render(
         usd_per_hour=placement.usd_per_hour(run, pools),
         max_hours=run.max_hours,
         cost_cap_usd=run.cost_cap_usd,
-        manifests=submission.manifests(run, platform, lineage.git_commit(root), launch),
-        warnings=tuple(trainer_settings.config_warnings(run, platform)),
+        manifests=submission.manifests(run, platform, lineage.origin(run, root), launch),
+        warnings=(*_other_version(record), *trainer_settings.config_warnings(run, platform)),
+        source=_packed(run, root),
     )
+
+
+def _other_version(record: PublishedRecord) -> Iterator[str]:
+    if record.version not in ("", VERSION):
+        yield f"warning: the stack is of trainyard {record.version}, and this client of {VERSION}"
+
+
+def _packed(run: RunSpec, root: Path) -> str:
+    source = run.program.source if run.program else None
+    if source is None:
+        return ""
+    origin = lineage.origin(run, root)
+    if not origin.startswith("sha256:"):
+        origin = f"commit {origin[:12]}{' with changes' if source.dirty else ''}"
+    size = f"{len(source.archive) / 1024:.1f} KiB"
+    return f"source: {(root / source.folder).resolve()}, {size} packed, {origin}"

@@ -13,14 +13,13 @@ from infra.sections.errors import ConfigError, shown
 from infra.sections.yaml_files import read_yaml
 from ops.objects import Json
 from ops.submission.create import as_user
+from ops.submission.render import root_of
 from ops.sweep import files as sweep_files
 from ops.sweep.asha import Asha
 from ops.sweep.files import Sweep
 from ops.sweep.state import SweepState
 from training import lineage, submission
 from training.spec import Launch
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 class SweepFileError(Exception):
@@ -40,8 +39,9 @@ class Submission:
     """Member of the team who submits it; empty: CI, by a stack file."""
 
 
-def load(file: Path, stack: str, root: Path = ROOT) -> Submission:
+def load(file: Path, stack: str, root: Path | None = None) -> Submission:
     """Return the sweep of a run file on a stack of the project at `root`. Raises SweepFileError."""
+    root = root or root_of(file.resolve(), Path.cwd())
     # A stack file is read with Pulumi, which the installed command does without.
     from infra.config import stack_values
     from training import plan
@@ -70,9 +70,10 @@ def team_of(file: Path) -> str:
 
 
 def load_published(
-    file: Path, published: PublishedRecord, user: str, root: Path = ROOT
+    file: Path, published: PublishedRecord, user: str, root: Path | None = None
 ) -> Submission:
     """Return the sweep of a run file that a member of its team submits. Raises SweepFileError."""
+    root = root or root_of(file.resolve(), Path.cwd())
     try:
         sweep = sweep_files.load(file.resolve(), published.platform, published.images, root)
     except ConfigError as error:
@@ -84,7 +85,7 @@ def load_published(
 def _submission(
     sweep: Sweep, platform: Platform, root: Path, launch: Launch, user: str = ""
 ) -> Submission:
-    commit = lineage.git_commit(root)
+    commit = lineage.origin(next(iter(sweep.runs.values())), root)
 
     def manifests(run_id: str) -> list[Json]:
         found = submission.manifests(sweep.runs[run_id], platform, commit, launch)

@@ -89,9 +89,7 @@ def rendered(cluster: OpsCluster, folder: Path, name: str, **changes: Any) -> li
     """The objects of a run, with what `submit` notes on them."""
     project, file = run_file(folder, name, **changes)
     document = render.read(file, [], project)
-    found = render.render(
-        document, record.read_record(cluster, RESEARCH), record.caller(cluster), project
-    )
+    found = render.render(document, record.read_record(cluster, RESEARCH), record.caller(cluster))
     return create.with_source(found.manifests, document.values)
 
 

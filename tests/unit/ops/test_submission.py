@@ -42,7 +42,7 @@ def file_of(folder: Path, *documents: dict[str, Any]) -> tuple[Path, Path]:
 
 def submitted(folder: Path, *settings: str, **changes: Any) -> render.RenderedRun:
     project, file = file_of(folder, RUN_FILE | changes)
-    return render.render(render.read(file, settings, project), record(), ADA, project)
+    return render.render(render.read(file, settings, project), record(), ADA)
 
 
 def _committed() -> list[str]:
@@ -98,7 +98,7 @@ def test_the_newest_version_is_submitted_with_the_settings_of_the_command_line(
     document = render.read(file, settings, project)
     assert (document.values["version"], document.values["nodes"]) == (10, 1)
     assert document.values["overrides"] == {"optimizer": {"learning_rate": 1e-4}}
-    found = render.render(document, record(), ADA, project)
+    found = render.render(document, record(), ADA)
     assert found.run_id.startswith("llama-v10-")
     assert found.nodes == 1
 

@@ -1,0 +1,104 @@
+"""`trainyard init`: what it writes is a run that the stack of the record accepts."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from infra.domain.published_record import from_text, to_text
+from infra.tenancy import team
+from ops.submission import init_command, render
+from tests.golden.example_runs import IMAGE, platform
+from tests.unit.ops.test_ops_commands import FakeCluster, call
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    home = tmp_path / "7 My_Project: [x]"
+    home.mkdir()
+    monkeypatch.chdir(home)
+    return home
+
+
+def cluster(**images: str) -> FakeCluster:
+    text = to_text(platform(), "research", images or {"other": IMAGE, "trainer": IMAGE})
+    return FakeCluster(configmaps=[team.platform_record("research", text)])
+
+
+def init(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    return call(monkeypatch, cluster(), "init", "--team", "research", *arguments)
+
+
+def test_the_run_file_and_the_script_are_a_run(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert init(monkeypatch, "--script") == 0
+    assert "next: trainyard run submit run.yaml --watch" in capsys.readouterr().out
+    assert len((folder / "train.py").read_text().splitlines()) <= 32
+    document = render.read(Path("run.yaml"), [])
+    assert (document.root, document.values["image"]) == (folder, "trainer")
+    published = from_text(to_text(platform(), "research", {"trainer": IMAGE}))
+    found = render.render(document, published, "ada")
+    assert found.run_id.startswith("my-project-x-v1-")
+    assert found.source.startswith(f"source: {folder}, ")
+    [files, *_] = found.manifests
+    assert '"git_commit": "sha256:' in files["data"]["run.json"]
+
+
+def test_in_a_repository_paths_are_relative_to_its_top(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subprocess.run(["git", "init", "-q", str(folder.parent)], check=True)
+    assert init(monkeypatch) == 0
+    document = yaml.safe_load((folder / "run.yaml").read_text())
+    assert document["program"]["source"] == folder.name
+    assert render.read(Path("run.yaml"), []).root == folder.parent
+
+
+def test_an_existing_file_is_kept(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "train.py").write_text("mine")
+    assert init(monkeypatch, "--script") == 2
+    assert "train.py: exists; must be a new file" in capsys.readouterr().err
+    assert (folder / "train.py").read_text() == "mine"
+    assert not (folder / "run.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("folder_name", "name"),
+    [
+        ("Überlauf 2", "berlauf-2"),
+        ("___", "my-run"),
+        ("no", "no"),
+        ("a" * 40, "a" * 30),
+        ("2024-x_", "x"),
+    ],
+)
+def test_a_run_is_named_after_the_folder(folder_name: str, name: str) -> None:
+    published = from_text(to_text(platform(), "research", {"trainer": IMAGE}))
+    text = init_command.run_file(published, "research", folder_name, ".")
+    assert yaml.safe_load(text)["name"] == name
+
+
+def test_the_source_of_the_command_line_takes_the_place_of_the_files(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert init(monkeypatch, "--script") == 0
+    other = tmp_path / "elsewhere"
+    other.mkdir()
+    (other / "train.py").write_text("print()")
+    document = render.read(Path("run.yaml"), [], source=other)
+    assert (document.root, document.values["program"]["source"]) == (other, ".")
+    with pytest.raises(render.RunFileError, match=r"--source: got 'nowhere'; must be the folder"):
+        render.read(Path("run.yaml"), [], source=Path("nowhere"))
+
+
+def test_submit_without_a_file_says_what_to_do(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, cluster(), "run", "submit") == 2
+    assert "trainyard init --script writes run.yaml and a script" in capsys.readouterr().err
