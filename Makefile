@@ -4,7 +4,7 @@ VENV := .venv/bin/python
 SANDBOX := $(VENV) -m sandbox
 STACK ?= local
 
-.PHONY: help up interrupt status down clean test reference check soak bench preview env
+.PHONY: help up interrupt status down clean test reference check soak bench preview env wheel
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -30,6 +30,10 @@ clean: env ## stop all processes and delete all data
 
 preview: env ## preview a stack with policies: make preview STACK=dev (default local)
 	@$(SANDBOX) preview $(STACK)
+
+wheel: ## build dist/trainyard-VERSION-py3-none-any.whl: pip install "dist/...whl[cli]"
+	@rm -rf build
+	@$(PYTHON) -m pip wheel --quiet --no-deps --wheel-dir dist .
 
 reference: env ## write docs/schemas and docs/reference from the models
 	@$(VENV) -m tools.reference

@@ -26,6 +26,7 @@ from sandbox import paths
 from sandbox.node import reclaim
 from sandbox.node.api import Json
 from sandbox.runs import Runs
+from tests.sandbox import installed_kit
 from tests.sandbox.conftest import Cluster, started
 from tests.sandbox.node_kit import until
 
@@ -269,6 +270,36 @@ def test_kubectl_shows_nodes_workloads_and_jobsets(
     for expected in ("node/spot-0", "node/ondemand-1", "workload.kueue.x-k8s.io/", "hello-v1-"):
         assert expected in shown
     assert "NotReady" not in shown
+
+
+@pytest.mark.long(60)
+def test_a_member_installs_the_command_and_submits_from_a_folder_without_a_checkout(
+    cluster: Cluster, first_up: subprocess.CompletedProcess[str], tmp_path: Path
+) -> None:
+    command = installed_kit.install(installed_kit.build_wheel(tmp_path), tmp_path / "env")
+    folder = tmp_path / "my-project"
+    folder.mkdir()
+    kubeconfig = installed_kit.member_kubeconfig(cluster, tmp_path, "ada@example.com", "research")
+    ada = installed_kit.Researcher(command, kubeconfig, folder)
+
+    assert "trainyard init --script" in ada("run", "submit", code=2)
+    assert "next: trainyard run submit run.yaml" in ada("init", "--script")
+    endless = ["--set", 'program.command=[train.py, "1000000000"]']
+    (tmp_path / "elsewhere").mkdir()
+    there = replace(ada, folder=tmp_path / "elsewhere")
+    said = there("run", "submit", "../my-project/run.yaml", "--source", str(folder), *endless)
+    [run_id] = re.findall(r"^(my-project-v1-\w+): submitted as ada@example\.com$", said, re.M)
+    assert f"source: {folder}, " in said
+    until(lambda: "step" in ada("run", "logs", run_id), "it trains", COMMAND_S, every_s=2.0)
+    assert f"{run_id} " in ada("run", "why", "my-project")
+    assert f"trainyard run resume {run_id} continues it" in ada("run", "stop", "my-project")
+    assert re.search(rf"{run_id} +stopped", ada("run", "list"))
+    done = ada("run", "submit", "run.yaml", "--set", "version=2", "--watch")
+    assert done.splitlines()[-1].endswith(": done"), done
+    assert "finished" in ada("run", "why", "my-project")
+    assert "stopped and deleted" in ada("run", "stop", run_id, "--delete", "--yes")
+    refused = ada("run", "advise", "hello", "--stack", "Pulumi.local.yaml", "--hours", "1", code=2)
+    assert "pulumi is not installed, which this command needs" in refused
 
 
 def test_what_a_run_wrote_is_fetched_and_verified(
