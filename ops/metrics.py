@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import quote, unquote, urlencode, urlsplit, urlunsplit
 
 import urllib3
 
@@ -27,6 +27,8 @@ from training.spec import ids_of_runs
 PROMETHEUS_ENV: Final = "PROMETHEUS_URL"
 TOKEN_ENV: Final = "PROMETHEUS_TOKEN_FILE"
 CA_ENV: Final = "PROMETHEUS_CA_FILE"
+REGION_ENV: Final = "PROMETHEUS_AWS_REGION"
+"""Region of an Amazon Managed Service for Prometheus, whose queries are signed."""
 DEADLINE_S: Final = 8.0
 """Time limit for all queries of one command together, in seconds."""
 HOW_TO_PASS: Final = (
@@ -113,7 +115,9 @@ class PrometheusClient:
         except ClusterError as error:
             raise MetricsUnknownError(str(error)) from None
         if text is None:
-            raise MetricsUnknownError(f"no Prometheus found at {self.place}")
+            raise MetricsUnknownError(
+                f"no Prometheus found at {self.place}: the stack has none, or it has not started yet"
+            )
         return text
 
 
@@ -146,14 +150,16 @@ def connect(url: str, cluster: Cluster) -> PrometheusClient:
 
 
 def _fetch(place: str, path: str, query: Query, login: str) -> str | None:
-    authority, headers = _file_of(CA_ENV), _credentials(login)
+    authority = _file_of(CA_ENV)
+    # Encoded as a signature requires it, which the client's own encoding of spaces is not.
+    url = f"{place}{path}?{urlencode(query, quote_via=quote)}"
+    headers = _credentials(login, url)
     try:
         # A redirect is not followed: it leads to a login page, and the credentials are not for another host.
         with urllib3.PoolManager(ca_certs=authority) as pool:
             answer = pool.request(
                 "GET",
-                place + path,
-                fields=dict(query),
+                url,
                 headers=headers,
                 timeout=DEADLINE_S,
                 retries=False,
@@ -171,12 +177,36 @@ def _fetch(place: str, path: str, query: Query, login: str) -> str | None:
     return answer.data.decode(errors="replace")
 
 
-def _credentials(login: str) -> dict[str, str]:
+def _credentials(login: str, url: str) -> dict[str, str]:
     if login:
         return urllib3.make_headers(basic_auth=unquote(login))
+    if region := os.environ.get(REGION_ENV):
+        return _signature(url, region)
     file = _file_of(TOKEN_ENV)
     # Tokens of service accounts are replaced while a program runs.
     return {"Authorization": f"Bearer {Path(file).read_text().strip()}"} if file else {}
+
+
+def _signature(url: str, region: str) -> dict[str, str]:
+    """Return the headers of a GET that is signed with the caller's AWS credentials (SigV4)."""
+    try:
+        from botocore.auth import SigV4Auth
+        from botocore.awsrequest import AWSRequest
+        from botocore.exceptions import BotoCoreError
+        from botocore.session import Session
+    except ModuleNotFoundError:
+        raise MetricsUnknownError(
+            f'{REGION_ENV}: requires botocore; pip install "trainyard[cli,s3]"'
+        ) from None
+    try:
+        credentials = Session().get_credentials()
+        if credentials is None:
+            raise MetricsUnknownError(f"{REGION_ENV}: no AWS credentials; log in: aws sso login")
+        request = AWSRequest("GET", url)
+        SigV4Auth(credentials, "aps", region).add_auth(request)
+    except BotoCoreError as error:
+        raise MetricsUnknownError(f"{REGION_ENV}: no AWS credentials: {error}; log in") from None
+    return dict(request.headers.items())
 
 
 def _file_of(variable: str) -> str | None:
@@ -192,8 +222,8 @@ def _refusal(status: int, body: bytes) -> str:
     said = f"HTTP {status} {http.client.responses.get(status, '')}".strip()
     if status in (401, 403) or status < 400:
         return (
-            f"{said}: no or other credentials; set {TOKEN_ENV} to the file of a token, or {PROMETHEUS_ENV} to "
-            "https://USER:PASSWORD@HOST"
+            f"{said}: no or other credentials; set {TOKEN_ENV} to the file of a token, {REGION_ENV} for Amazon's "
+            f"service, or {PROMETHEUS_ENV} to https://USER:PASSWORD@HOST"
         )
     try:
         error = " ".join(str(json.loads(body)["error"]).split())

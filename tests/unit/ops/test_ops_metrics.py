@@ -41,7 +41,10 @@ def test_values_that_are_not_numbers_are_left_out() -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (None, "^no Prometheus found at http://here$"),
+        (
+            None,
+            "^no Prometheus found at http://here: the stack has none, or it has not started yet$",
+        ),
         ("<html>", "^http://here: "),
         ("[]", "^http://here: "),
         ('{"status": "success", "data": {}}', "^http://here: "),

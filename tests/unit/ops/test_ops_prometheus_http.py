@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import base64
+import hashlib
+import hmac
 import ssl
+import sys
 import threading
 from collections.abc import Iterator
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, quote
 
 import pytest
 
@@ -31,6 +36,7 @@ class Server(ThreadingHTTPServer):
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, str]] = []
+        self.requests: list[tuple[str, Message]] = []
         super().__init__(("127.0.0.1", 0), Handler)
 
     def url(self, login: str = "", scheme: str = "http") -> str:
@@ -42,6 +48,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         given = self.headers.get("Authorization", "")
+        self.server.requests.append((self.path, self.headers))
         self.server.seen.append((self.path.partition("?")[0], given))
         status, text = self.server.reply
         if self.server.required not in ("", given):
@@ -156,3 +163,51 @@ def test_a_password_is_not_passed_as_an_argument(
     assert metrics.PROMETHEUS_ENV in error and "p%40ss" not in error
     monkeypatch.setenv(metrics.PROMETHEUS_ENV, url)
     assert front_door.parser().parse_args(["run", "list"]).prometheus == url
+
+
+def test_queries_of_amazons_service_are_signed_as_the_server_sees_them(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKID")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "session")
+    monkeypatch.setenv(metrics.REGION_ENV, "eu-west-1")
+    connected = metrics.connect(f"{server.url()}/workspaces/ws-1", None)  # type: ignore[arg-type]
+    assert connected.query('sum by (a) (up{b=~"c+|d"}) + 1') == []
+    [(target, headers)] = server.requests
+    path, _, query = target.partition("?")
+    signed = {
+        "host": headers["Host"],
+        "x-amz-date": headers["X-Amz-Date"],
+        "x-amz-security-token": "session",
+    }
+    lines = [f"{name}:{value}" for name, value in signed.items()]
+    empty = hashlib.sha256(b"").hexdigest()
+    # AWS encodes the parameters anew: RFC 3986, in which a space is %20.
+    canonical = "&".join(sorted(f"{k}={quote(v, safe='-_.~')}" for k, v in parse_qsl(query)))
+    asked = "\n".join(["GET", path, canonical, *lines, "", ";".join(signed), empty])
+    day = headers["X-Amz-Date"][:8]
+    scope = f"{day}/eu-west-1/aps/aws4_request"
+    digest = hashlib.sha256(asked.encode()).hexdigest()
+    text = f"AWS4-HMAC-SHA256\n{headers['X-Amz-Date']}\n{scope}\n{digest}"
+    key = b"AWS4secret"
+    for part in (day, "eu-west-1", "aps", "aws4_request", text):
+        key = hmac.digest(key, part.encode(), "sha256")
+    assert headers["Authorization"] == (
+        f"AWS4-HMAC-SHA256 Credential=AKID/{scope}, SignedHeaders={';'.join(signed)}, "
+        f"Signature={key.hex()}"
+    )
+
+
+def test_signing_without_credentials_or_botocore_is_one_line(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(metrics.REGION_ENV, "eu-west-1")
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "none"))
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    assert f"{metrics.REGION_ENV}: no AWS credentials" in refusal(server.url())
+    monkeypatch.setitem(sys.modules, "botocore.auth", None)
+    assert 'pip install "trainyard[cli,s3]"' in refusal(server.url())
