@@ -175,6 +175,7 @@ def _up(args: argparse.Namespace, console: Console) -> int:
     console.print(
         "Next: [bold]make interrupt[/bold] reclaims spot nodes under runs;"
         " [bold]make status[/bold] shows services and runs; [bold]make down[/bold] stops them.\n"
+        f"{_metrics_line(session.settings.tools)}"
         'pulumi and kubectl: eval "$(.venv/bin/python -m sandbox env)", then use them as usual.'
     )
     return runs.exit_code(ended) or int(not good)
@@ -187,6 +188,18 @@ def _start_monitoring_later(tools: Toolchain, console: Console) -> None:
 
     if monitoring.is_enabled() and not tools.can_monitor:
         console.print(f"  {late_start.start(paths.state())}", highlight=False)
+
+
+def _metrics_line(tools: Toolchain) -> str:
+    """Say when metrics come; empty if they are there or switched off."""
+    from sandbox import monitoring
+
+    if not monitoring.is_enabled() or tools.can_monitor:
+        return ""
+    return (
+        "Metrics: none yet; Prometheus is being built in the background and starts by itself. Until then commands"
+        " and the page show progress by logs; [bold]make status[/bold] says when it runs.\n"
+    )
 
 
 def _monitor(_args: argparse.Namespace, console: Console) -> int:
