@@ -8,6 +8,7 @@ from typing import Final
 
 from rich.console import Console
 
+from infra.domain.published_record import VERSION
 from ops import advise_command, completion, drain_command, release_command, update_lookup
 from ops.budgets import command as budgets
 from ops.cluster import Cluster, ClusterError, ForbiddenError
@@ -104,6 +105,7 @@ def parser() -> argparse.ArgumentParser:
         epilog=epilog(_EXAMPLES),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    top.add_argument("--version", action="version", version=f"{PROGRAM} {VERSION}")
     tree = Group(top)
     init_command.add(tree)
     run = tree.group("run", "look at runs and explain them")

@@ -18,6 +18,7 @@ from ops.commands import Group, add_yes, confirm, printer
 from ops.objects import Json
 from ops.runs import states, wait_command
 from ops.runs.scope import read_in_scope
+from ops.snapshot import pluralize
 from ops.submission import adoption, create, queue_place, record, stopping
 
 if TYPE_CHECKING:
@@ -225,7 +226,7 @@ def _facts(run: RenderedRun) -> list[str]:
         if run.usd_per_hour is not None:
             limit += f", so at most {run.usd_per_hour * run.max_hours:.2f} USD"
     cap = "" if run.cost_cap_usd is None else f" of its cap of {run.cost_cap_usd:g} USD"
-    line = f"{run.run_id}: {run.nodes} nodes of {', '.join(run.pools)}; {price}{limit}{cap}"
+    line = f"{run.run_id}: {pluralize(run.nodes, 'node')} of {', '.join(run.pools)}; {price}{limit}{cap}"
     return [line, *([run.source] if run.source else [])]
 
 

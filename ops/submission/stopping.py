@@ -17,6 +17,7 @@ from ops.cluster import Cluster, ClusterError, ConflictError, Kind
 from ops.collect import CONFIG_MAPS, PODS
 from ops.objects import Json
 from ops.runs import states
+from ops.snapshot import pluralize
 from ops.submission import create
 from ops.submission.create import kind_of
 
@@ -130,7 +131,7 @@ def wait_for_pods(
         pods = cluster.items(PODS, namespace, f"{naming.RUN_ID}={run_id}")
         left = [p for p in pods if objects.status(p).get("phase") in ("Pending", "Running")]
         if len(left) != said:
-            report(f"{len(left)} pods left")
+            report(f"{pluralize(len(left), 'pod')} left")
             said = len(left)
         if not left:
             return

@@ -29,6 +29,7 @@ from sandbox.runs import Runs
 from tests.sandbox import installed_kit
 from tests.sandbox.conftest import Cluster, started
 from tests.sandbox.node_kit import until
+from training import lineage
 
 pytestmark = [
     pytest.mark.sandbox,
@@ -139,10 +140,13 @@ def test_a_second_up_changes_nothing(
     assert _jobsets(cluster) == before
 
 
-def test_the_stack_file_stays_as_it_was_committed(
+def test_the_stack_file_stays_as_it_was_committed_and_the_run_records_no_other_change(
     cluster: Cluster, first_up: subprocess.CompletedProcess[str]
 ) -> None:
     assert "encryptionsalt" not in STACK_FILE.read_text()
+    files = ["get", "configmaps", "-n", "team-research", "-l", f"{naming.RUN}=hello", "-o", "json"]
+    [found] = json.loads(cluster.kubectl(*files))["items"]
+    assert json.loads(found["data"]["run.json"])["dirty"] == lineage.is_dirty(paths.PROJECT)
 
 
 def test_preview_and_refresh_right_after_up_see_no_change_and_a_lost_cluster_is_said(
@@ -295,7 +299,7 @@ def test_a_member_installs_the_command_and_submits_from_a_folder_without_a_check
     assert f"trainyard run resume {run_id} continues it" in ada("run", "stop", "my-project")
     assert re.search(rf"{run_id} +stopped", ada("run", "list"))
     done = ada("run", "submit", "run.yaml", "--set", "version=2", "--watch")
-    assert done.splitlines()[-1].endswith(": done"), done
+    assert re.search(r"^my-project-v2-\w+: finished; step 1000/1000", done, re.M), done
     assert "finished" in ada("run", "why", "my-project")
     assert "stopped and deleted" in ada("run", "stop", run_id, "--delete", "--yes")
     refused = ada("run", "advise", "hello", "--stack", "Pulumi.local.yaml", "--hours", "1", code=2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -46,6 +47,23 @@ def test_the_run_file_and_the_script_are_a_run(
     assert found.source.startswith(f"source: {folder}, ")
     [files, *_] = found.manifests
     assert '"git_commit": "sha256:' in files["data"]["run.json"]
+
+
+def test_in_a_repository_the_commit_of_the_code_is_recorded(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert init(monkeypatch, "--script") == 0
+    who = ("-c", "user.name=a", "-c", "user.email=a@example.com")
+    for arguments in (("init", "-q"), ("add", "."), (*who, "commit", "-qm", "first")):
+        subprocess.run(["git", *arguments], cwd=folder, check=True)
+    for change, recorded in (("", ""), ("print()", " with changes")):
+        with (folder / "train.py").open("a") as script:
+            script.write(change)
+        document = render.read(Path("run.yaml"), [], source=folder)
+        published = from_text(to_text(platform(), "research", {"trainer": IMAGE}))
+        found = render.render(document, published, "ada")
+        [commit] = re.findall('"git_commit": "([0-9a-f]{40})"', str(found.manifests))
+        assert found.source.endswith(f", commit {commit[:12]}{recorded}")
 
 
 def test_in_a_repository_paths_are_relative_to_its_top(

@@ -102,7 +102,11 @@ def _newer_stack() -> Cluster:
     [
         (_without_record, (), "team research: namespace team-research has no Platform record"),
         (_not_a_member, (), "team research: you may not read its Platform record"),
-        (_newer_stack, (), "are of different commits of 0.1.0; install trainyard[cli] from the commit"),
+        (
+            _newer_stack,
+            (),
+            "are of different commits of 0.1.0; install trainyard[cli] from the commit",
+        ),
         (published, ("--team", "production"), "--team: got 'production'"),
     ],
 )
