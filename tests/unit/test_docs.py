@@ -18,10 +18,14 @@ from infra.domain import catalog
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
     ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
     ROOT / "tests" / "README.md",
     *sorted(ROOT.glob("docs/**/*.md")),
 ]
-OURS = ("infra", "training", "sandbox", "ops", "bench", "policies", "tests", "docs")
+OURS = (
+    *("infra", "training", "trainer", "trainyard", "sandbox", "ops", "bench", "tools"),
+    *("policies", "tests", "docs"),
+)
 TO_BE_MADE = {
     "infra/addons/NAME.py",
     "training/runs/my-run.yaml",
@@ -103,6 +107,7 @@ def test_every_command_that_a_page_shows_exists_with_its_options() -> None:
             if module in OF_OTHERS:
                 continue
             text = sources(module)
+            words = words[: words.index("--")] if "--" in words else words
             options = {word.split("=")[0] for word in words if word.startswith("--")}
             if words and "add_subparsers" in text and re.fullmatch(r"[a-z]+", words[0]):
                 options.add(words[0])
