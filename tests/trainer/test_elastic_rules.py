@@ -117,7 +117,7 @@ def test_a_notice_for_one_rank_lets_its_group_leave(elastic: ElasticRun) -> None
 
 @groups_of_one_or_two
 def test_below_the_smallest_number_the_run_saves_and_ends_with_75(elastic: ElasticRun) -> None:
-    elastic.settings += ("groups.min=2",)
+    elastic.numbers |= {"min": 2}
     for _ in range(2):
         elastic.add()
     elastic.files.until_step(3)

@@ -119,7 +119,7 @@ def test_a_group_of_an_elastic_run_that_hangs_is_named_and_ended_and_the_other_g
     trainer: Trainer, launch: Launch, tmp_path: Path
 ) -> None:
     (tmp_path / "hangs.py").write_text(HANGS)
-    words, files = arguments(trainer, tmp_path, "groups.max=2"), RunFiles(tmp_path)
+    words, files = arguments(trainer, tmp_path, "groups.workers=8"), RunFiles(tmp_path)
     other = launch(SHORT, "-m", "trainer", *words, ranks=1)
     files.until_step(3)
     hung = launch(SHORT, "-m", "hangs", *words, ranks=1)
