@@ -18,8 +18,8 @@ from trainer.loss import mean_loss
 from trainer.parallel import build, initialization
 from trainer.parallel.architecture import build_on_meta, decoder_blocks, model_settings
 from trainer.parallel.pipeline_stages import Stage, keep_stage
-from trainer.parallel.sharding import Region
 from trainer.parallel.world import World
+from trainyard.tensors.layout import Box
 
 SMALL = ModelConfig(hidden_size=16, intermediate_size=24, layers=3, heads=2, kv_heads=1)
 VOCABULARY = 257
@@ -95,21 +95,21 @@ def test_any_part_of_a_tensor_is_drawn_as_in_the_whole(
     monkeypatch.setattr(initialization, "_BLOCK_NUMBERS", 40)
     draws = [initialization.InitOp("normal_", (0.0, 1.0)), initialization.InitOp("zero_", (), 7)]
 
-    def drawn(shape: torch.Size, region: Region) -> torch.Tensor:
+    def drawn(shape: torch.Size, region: Box) -> torch.Tensor:
         part = torch.full(region.shape, torch.nan)
         initialization._draw(part, region, shape, "name", draws, 3)
         return part
 
     shape = torch.Size((23, 5))
-    whole = drawn(shape, Region((0, 0), (23, 5)))
+    whole = drawn(shape, Box((0, 0), (23, 5)))
     assert torch.equal(whole[7], torch.zeros(5)) and whole.isfinite().all()
     for _ in range(20):
         begin, left = chance.randrange(23), chance.randrange(5)
         size = (chance.randint(0, 23 - begin), chance.randint(1, 5 - left))
-        region = Region((begin, left), size)
-        assert torch.equal(drawn(shape, region), whole[region.slices])
-    line = drawn(torch.Size((100,)), Region((0,), (100,)))
-    assert torch.equal(drawn(torch.Size((100,)), Region((30,), (41,))), line[30:71])
+        region = Box((begin, left), size)
+        assert torch.equal(drawn(shape, region), whole[region.slices_in(Box((0, 0), (23, 5)))])
+    line = drawn(torch.Size((100,)), Box((0,), (100,)))
+    assert torch.equal(drawn(torch.Size((100,)), Box((30,), (41,))), line[30:71])
 
 
 def test_a_folder_describes_any_causal_model(tmp_path: Path, world: World) -> None:

@@ -116,7 +116,12 @@ def test_a_group_of_an_elastic_run_that_is_stopped_for_good_is_ended_by_its_laun
     trainer: Trainer, launch: Launch, tmp_path: Path
 ) -> None:
     files = trainer.files("run")
-    settings = ("steps=1000000", "schedule.kind=constant", "groups.workers=8", "collective_timeout_s=4")
+    settings = (
+        "steps=1000000",
+        "schedule.kind=constant",
+        "groups.workers=8",
+        "collective_timeout_s=4",
+    )
     words = [word for setting in settings for word in ("--set", setting)]
     pod = launch(*trainer_command(trainer, files.path), *words)
     files.until_step(3)

@@ -9,7 +9,6 @@
 | build.py | applies these, then activation checkpointing, compilation, FSDP2 or DDP, in that order |
 | initialization.py | random initial weights, drawn per shard, the same for every layout |
 | pretrained.py | initial weights from safetensors, read per shard |
-| sharding.py | which part of a whole tensor a rank holds, and how many ranks hold it |
 | passes.py, pipeline_passes.py | forward and backward passes over micro-batches |
 | grad_norm.py | global gradient norm and clipping of sharded gradients |
 """

@@ -17,7 +17,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from trainer.config_errors import ConfigError
-from trainer.parallel.sharding import Region, local_region, to_local
+from trainyard.tensors.layout import Box, whole_box
+from trainyard.tensors.local_tensors import local_tensor
 
 _BLOCK_NUMBERS: Final = 1 << 18
 """Numbers per block; at least one row of the tensor."""
@@ -102,24 +103,23 @@ class InitRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 def initialize(model: torch.nn.Module, recipes: Mapping[str, list[InitOp]], seed: int) -> None:
     """Fill this rank's part of every parameter."""
     for name, parameter in model.named_parameters():
-        _draw(
-            to_local(parameter), local_region(parameter), parameter.shape, name, recipes[name], seed
-        )
+        part = local_tensor(parameter)
+        _draw(part.local, part.share.box, parameter.shape, name, recipes[name], seed)
 
 
 def _draw(
     part: torch.Tensor,
-    region: Region,
+    box: Box,
     shape: torch.Size,
     name: str,
     draws: list[InitOp],
     seed: int,
 ) -> None:
-    first, *_ = (*region.offset, 0)
-    rows, *_ = (*region.shape, 1)
+    first, *_ = (*box.offset, 0)
+    rows, *_ = (*box.shape, 1)
     whole_rows, *rest = (*shape, *([1] * (1 - len(shape))))
     per_block = max(1, _BLOCK_NUMBERS // max(1, torch.Size(rest).numel()))
-    columns = region.slices[1:]
+    columns = box.slices_in(whole_box(tuple(shape)))[1:]
     for block in range(first // per_block, -(-(first + rows) // per_block)):
         begin, end = block * per_block, min((block + 1) * per_block, whole_rows)
         numbers = torch.empty((end - begin, *rest))
@@ -127,7 +127,7 @@ def _draw(
         for draw in draws:
             _fill(numbers, draw, begin, generator)
         here, there = max(begin, first), min(end, first + rows)
-        part.view(rows, *region.shape[1:])[here - first : there - first].copy_(
+        part.view(rows, *box.shape[1:])[here - first : there - first].copy_(
             numbers[(slice(here - begin, there - begin), *columns)]
         )
 

@@ -21,7 +21,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from trainer.config_errors import ConfigError, config_error
-from trainer.parallel.sharding import local_region, to_local
+from trainyard.tensors.layout import whole_box
+from trainyard.tensors.local_tensors import local_data, local_tensor
 
 _SINGLE: Final = "model.safetensors"
 _INDEX: Final = "model.safetensors.index.json"
@@ -222,13 +223,13 @@ class _Reader:
         experts = slice(None)
         if in_rows := own is not None and _keeps_rows(source.converter):
             assert own is not None
-            region, count = local_region(own), own.shape[0]
-            experts = region.slices[0]
+            box, count = local_tensor(own).share.box, own.shape[0]
+            experts = slice(box.offset[0], box.offset[0] + box.shape[0])
             for pattern, keys in source.keys.items():
                 if len(keys) != count:
                     where = self._where(keys[0])
                     raise _Misfit(f"{where}: {len(keys)} of {count} tensors {pattern} are there")
-            if 0 in region.shape:
+            if 0 in box.shape:
                 return
         converter = deepcopy(source.converter)
         for pattern, keys in source.keys.items():
@@ -258,12 +259,13 @@ class _Reader:
         if list(shape) != list(own.shape):
             yield f"model.weights: {where} has shape {list(shape)}, the model {list(own.shape)}"
             return
-        local = to_local(own)
+        described = local_tensor(own)
+        local = described.local
         if not local.numel():
             return
-        part = take(local_region(own).slices)
+        part = take(described.share.box.slices_in(whole_box(tuple(own.shape))))
         before = self._filled.setdefault(self.expected.tied[name], name)
-        if before != name and not torch.equal(to_local(self._own[before]), part.to(local)):
+        if before != name and not torch.equal(local_data(self._own[before]), part.to(local)):
             yield f"model.weights: {where} is not {before}, to which the model ties it"
             return
         local.copy_(part)
