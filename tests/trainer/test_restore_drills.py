@@ -15,8 +15,7 @@ from tests.s3.bucket import Bucket, Fault
 from tests.trainer.s3_places import Place
 from tests.trainer.tiny_checkpoints import damage, run_in, write
 from trainer.checkpoint import restore
-from trainer.drills.__main__ import main
-from trainer.drills.verify import RESTORED, VERIFIED
+from trainer.drills import RESTORED, VERIFIED, main
 
 Drill = Callable[..., tuple[int, list[dict[str, Any]], dict[str, Any]]]
 
@@ -124,36 +123,6 @@ def test_a_place_that_is_not_there_fails_with_its_name(drill: Drill, tmp_path: P
     code, _, last = drill(tmp_path / "nowhere")
     assert (code, last["ok"]) == (1, False)
     assert str(tmp_path / "nowhere") in last["cause"]
-
-
-def test_a_drill_that_was_cut_off_goes_on_where_it_was(
-    drill: Drill,
-    volume: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    kept, real = tmp_path / "results.jsonl", restore.run_drill
-    options = (volume, "--results", kept)
-
-    def killed(store: Any, *more: Any) -> Any:
-        if "old" in store.place:
-            raise KeyboardInterrupt
-        return real(store, *more)
-
-    monkeypatch.setattr(restore, "run_drill", killed)
-    scratch = str(tmp_path / "scratch")
-    monkeypatch.setattr(sys, "argv", ["drills", *map(str, options), "--scratch", scratch])
-    with pytest.raises(SystemExit, match="130"):
-        main()
-    assert len(capsys.readouterr().out.splitlines()) == 2
-    with kept.open("a") as torn:
-        torn.write('{"run": "old", "st')
-    damage(run_in(volume, "new"), 20)  # already examined, so not read again
-    monkeypatch.setattr(restore, "run_drill", real)
-    code, lines, last = drill(*options)
-    assert (code, last["runs"]) == (0, 3)
-    assert [line["run"] for line in lines] == ["new", "middle", "old"]
 
 
 def test_runs_in_a_bucket_are_examined_like_those_in_a_folder(drill: Drill, bucket: Bucket) -> None:
