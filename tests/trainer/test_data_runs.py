@@ -1,4 +1,4 @@
-"""Runs that mix staged datasets resume bit-identically, and use the same samples with any ranks."""
+"""A run that mixes staged datasets resumes bit-identically."""
 
 from __future__ import annotations
 
@@ -74,31 +74,3 @@ def test_a_run_over_two_staged_datasets_is_the_same_however_it_is_interrupted(
     found = metadata_of(files)
     assert [source["weight"] for source in found["data"]["sources"]] == [3, 1]
     assert found["progress"]["samples"] == STEPS * 8
-
-
-def test_another_number_of_ranks_reads_the_same_mixture(
-    trainer: Trainer, control: RunFiles, other: Path, tmp_path: Path
-) -> None:
-    settings = mixed(other, tmp_path / "nvme")
-    assert trainer.run("two", *settings) == [0, 0]
-    assert trainer.run("one", *settings, world=1) == [0]
-    two, one = trainer.files("two").losses(), trainer.files("one").losses()
-    assert one == pytest.approx(two, rel=1e-4)
-    assert two != control.losses()
-
-
-def test_reading_ahead_changes_no_bit(trainer: Trainer, control: RunFiles) -> None:
-    assert trainer.run("ahead", "data.prefetch_steps=3") == [0, 0]
-    assert_same(trainer.files("ahead"), control)
-
-
-def test_a_shard_that_is_bad_at_its_source_stops_the_run_before_the_first_step(
-    trainer: Trainer, other: Path, tmp_path: Path
-) -> None:
-    copy = shutil.copytree(other, tmp_path / "copy")
-    (shard, *_) = sorted(copy.glob("*/shard-train-*.bin"))
-    shard.write_bytes(shard.read_bytes()[::-1])
-    ranks = trainer.start("run", *mixed(copy, tmp_path / "nvme"))
-    assert ranks.wait() == [78, 78]
-    assert f"{shard}: corrupt" in ranks.output() and "Traceback" not in ranks.output()
-    assert trainer.files("run").last_step() == 0

@@ -11,6 +11,7 @@ from bench.groups import SIGNALS
 from tests.trainer.elastic_groups import SILENT, ElasticRun, advance, groups_of_one, stop_run
 from tests.trainer.fault_table import Trials
 from tests.trainer.ranks import Ranks, until
+from trainyard.culprits import CORRUPT, Verdicts
 
 pytestmark = pytest.mark.long(17)
 
@@ -41,4 +42,5 @@ def test_changes_of_the_membership_change_no_bit(trials: Trials, elastic: Elasti
     stop_run(elastic)
     steps = [line["step"] for line in elastic.files.metrics()]
     assert steps == list(range(1, len(steps) + 1))
+    assert not [one for one in Verdicts(elastic.files.path).all() if one.symptom == CORRUPT]
     trials.passed = True

@@ -17,7 +17,7 @@ from tests.trainer.elastic_groups import (
 )
 from tests.trainer.fault_table import Trials
 from tests.trainer.ranks import Ranks, until
-from trainyard.culprits import CORRUPT, Verdicts
+from trainyard.culprits import CORRUPT
 
 pytestmark = pytest.mark.long(131)
 
@@ -86,21 +86,3 @@ def leave(run: ElasticRun) -> None:
     group.signal(signal.SIGTERM)
     assert group.wait() == [75], group.output()
     run.until_groups(len(run.groups))
-
-
-@groups_of_one
-def test_none_is_named_while_groups_join_and_leave(elastic: ElasticRun, trials: Trials) -> None:
-    steps = trials.numbers("elastic: none is named while groups join and leave", 300, 20_000)
-    grown(elastic, 2)
-    while elastic.files.last_step() < len(steps):
-        elastic.add()
-        elastic.until_groups(3)
-        advance(elastic, 20)
-        leaving = elastic.groups.pop(trials.chance.randrange(3))
-        leaving.signal(signal.SIGTERM)
-        assert leaving.wait() == [75], leaving.output()
-        elastic.until_groups(2)
-        advance(elastic, 20)
-    assert Verdicts(elastic.files.path).all() == []
-    assert elastic.files.events("culprit") == []
-    trials.passed = True

@@ -29,11 +29,6 @@ def test_all_configuration_errors_are_reported_once(trainer: Trainer) -> None:
     assert not trainer.files("run").path.exists()
 
 
-def test_a_batch_that_does_not_divide_is_refused(trainer: Trainer) -> None:
-    (line,) = refused(trainer, "run", world=3)
-    assert "micro_samples x data ranks = 2 x 3; use 6 or 12" in line
-
-
 def test_a_missing_dataset_is_reported_with_the_prepare_command(
     trainer: Trainer, tmp_path: Path
 ) -> None:

@@ -244,14 +244,6 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
         load(tmp_path / "none.yaml")
 
 
-def test_the_batch_must_divide_among_the_ranks() -> None:
-    config = parse(with_(batch={"global_samples": 32, "micro_samples": 16}))
-    assert world_issues(config, 2) == []
-    (issue,) = world_issues(config, 3)
-    assert (issue.code, issue.path) == ("out-of-range", "batch.global_samples")
-    assert "16 x 3" in issue.valid and "48" in issue.action
-
-
 def test_reading_a_configuration_loads_no_torch() -> None:
     program = "import sys, trainer.config; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
