@@ -47,7 +47,6 @@ def _expected_errors() -> tuple[type[Exception], ...]:
     from sandbox.monitoring import MonitoringError
     from sandbox.node.api import ApiError, ApiUnavailable
     from sandbox.node.reclaim import ReclaimError
-    from sandbox.plugins import SetupError
     from sandbox.preview import PreviewError
     from sandbox.toolchain import ToolchainError
 
@@ -57,7 +56,6 @@ def _expected_errors() -> tuple[type[Exception], ...]:
         EngineError,
         ExampleEnvironmentError,
         MonitoringError,
-        SetupError,
         ApiError,
         ApiUnavailable,
         PreviewError,

@@ -13,12 +13,10 @@ import secrets
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 from sandbox import monitoring, paths, plugins
 from sandbox.ports import LOOPBACK
-from sandbox.reporting import Report
 from sandbox.services import ClusterSettings
 from sandbox.toolchain import Toolchain
 from sandbox.toolchain.tools import KUBERNETES_PLUGIN_VERSION
@@ -44,23 +42,15 @@ def variables(settings: ClusterSettings) -> dict[str, str]:
     }
 
 
-def preview_variables(state: paths.State, providers: Mapping[str, str]) -> dict[str, str]:
+def preview_variables(state: paths.State) -> dict[str, str]:
     """Return the whole environment for previews of another stack.
 
     Its backend is separate from the local stack's. The kubeconfig is empty: no cluster of this machine is the
     stack's.
     """
     apart = preview_folder(state)
-    env = dict(os.environ)
-    if env.get("AWS_ACCESS_KEY_ID") == _SANDBOX_KEY:
-        for name in ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-            env.pop(name, None)
-    env["KUBECONFIG"] = str(apart / "no-cluster.yaml")
-    env |= _engine_variables(state, apart / "state")
-    if "official" in providers.values():
-        # The official eks plugin needs plugins of versions that it names itself.
-        env["PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION"] = "false"
-    return env
+    nowhere = {"KUBECONFIG": str(apart / "no-cluster.yaml")}
+    return os.environ | nowhere | _engine_variables(state, apart / "state")
 
 
 def preview_folder(state: paths.State) -> Path:
@@ -81,22 +71,14 @@ def install(settings: ClusterSettings) -> None:
     _install_commands(state, settings.tools)
 
 
-def install_for_previews(state: paths.State, tools: Toolchain, report: Report) -> dict[str, str]:
-    """Install pulumi, passphrase and the plugins of all stacks; return official or standin by AWS package.
-
-    Raises:
-        SetupError: SANDBOX_PROVIDER is invalid, or an official plugin is not available.
-    """
-    wanted = plugins.requested_provider()
+def install_for_previews(state: paths.State, tools: Toolchain) -> None:
+    """Install pulumi, passphrase, the Kubernetes plugin and the stand-ins of the clouds' plugins."""
     (preview_folder(state) / "state").mkdir(parents=True, exist_ok=True)
     (preview_folder(state) / "no-cluster.yaml").write_text(_NO_CLUSTER)
     state.home.chmod(0o700)
     _passphrase(state)
     _install_commands(state, tools)
-    return {
-        plugin.package: plugins.install_plugin(plugin, state, tools, wanted, report)
-        for plugin in plugins.CLOUD
-    }
+    plugins.install_stand_ins(state)
 
 
 def _engine_variables(state: paths.State, backend: Path) -> dict[str, str]:

@@ -10,6 +10,6 @@ class NotSupportedError(Exception):
 def remedy(package: str, version: str) -> str:
     """Return the remedy: how to run with the official plugin of a package."""
     return (
-        f"run it where the official plugin is available (pulumi plugin install resource {package}"
+        f"run `pulumi preview` with an account and the official plugin (pulumi plugin install resource {package}"
         f" {version})"
     )

@@ -109,12 +109,10 @@ def env(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """The environment that `python -m sandbox preview` gives the engine, with no cluster started."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SANDBOX_HOME", str(tmp_path_factory.mktemp("preview")))
-        patch.setenv("SANDBOX_PROVIDER", "standin")
         state = paths.state()
         tools = toolchain.ensure(Console(force_terminal=False), "pulumi", "pulumi-kubernetes")
-        providers = environment.install_for_previews(state, tools, lambda _: None)
-        assert set(providers.values()) == {"standin"}
-        yield environment.preview_variables(state, providers)
+        environment.install_for_previews(state, tools)
+        yield environment.preview_variables(state)
 
 
 @pytest.fixture
@@ -203,7 +201,7 @@ def test_update_is_rejected_in_one_line_and_creates_nothing(project: Project) ->
     output = project.fail("up", "--yes", "--skip-preview")
     assert (
         "error: the preview stand-in of aws cannot create aws:ec2/vpc:Vpc vpc: it only previews;"
-        " run it where the official plugin is available (pulumi plugin install resource aws 7.51.1)"
+        " run `pulumi preview` with an account and the official plugin (pulumi plugin install resource aws 7.51.1)"
     ) in output
     assert {kept["type"] for kept in project.resources().values()} <= {
         "pulumi:pulumi:Stack",
@@ -216,7 +214,7 @@ def test_unsupported_stand_in_lookup_is_a_one_line_error(project: Project) -> No
     output = project.run("preview", "--config", "aws:region=eu-west-1").text
     assert (
         "the preview stand-in of aws has no answer for the invoke aws:ec2/getVpc:getVpc;"
-        " run it where the official plugin is available"
+        " run `pulumi preview` with an account and the official plugin"
     ) in output
 
 
@@ -234,7 +232,7 @@ def test_stack_preview_runs_policies_and_leaves_the_stack_file_unchanged(
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "providers: aws standin, eks standin;" in done.stdout
+    assert "stand-ins of the plugins aws and eks;" in done.stdout
     assert "trainyard@v0.1.0" in done.stdout and "to create" in done.stdout
     assert done.stdout.rstrip().splitlines()[-1].startswith("Next: nothing was created.")
     assert file.read_bytes() == before

@@ -83,12 +83,10 @@ def refused(requests: list[tuple[str, str]], policy: dict[str, Any]) -> list[tup
 
 @pytest.fixture
 def engine(tmp_path: Path, bucket: Bucket) -> Engine:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SANDBOX_PROVIDER", "standin")
-        state = paths.State(tmp_path / "home")
-        tools = toolchain.ensure(Console(force_terminal=False), "pulumi", "pulumi-kubernetes")
-        providers = environment.install_for_previews(state, tools, lambda _: None)
-        env = environment.preview_variables(state, providers)
+    state = paths.State(tmp_path / "home")
+    tools = toolchain.ensure(Console(force_terminal=False), "pulumi", "pulumi-kubernetes")
+    environment.install_for_previews(state, tools)
+    env = environment.preview_variables(state)
     backend = f"s3://{NAME}?endpoint={bucket.endpoint}&s3ForcePathStyle=true&region=us-east-1"
     folder = tmp_path / "project"
     folder.mkdir()
