@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
@@ -46,72 +44,9 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         self.stop()
         return empty_pb2.Empty()
 
-    def About(self, request: Any, context: grpc.ServicerContext) -> Any:
-        python = _python(request.info, context)
-        version = subprocess.run(
-            [str(python), "-c", "import platform; print(platform.python_version())"],
-            capture_output=True,
-            text=True,
-            check=False,
-        ).stdout.strip()
-        return language_pb2.AboutResponse(executable=str(python), version=version)
-
     def GetRequiredPackages(self, request: Any, context: grpc.ServicerContext) -> Any:
-        plugins = _required_plugins(request.info, context)
-        return language_pb2.GetRequiredPackagesResponse(
-            packages=[
-                plugin_pb2.PackageDependency(
-                    name=plugin.name, kind="resource", version=plugin.version, server=plugin.server
-                )
-                for plugin in plugins
-            ]
-        )
-
-    def GetRequiredPlugins(self, request: Any, context: grpc.ServicerContext) -> Any:
-        plugins = _required_plugins(request.info, context)
-        return language_pb2.GetRequiredPluginsResponse(
-            plugins=[
-                plugin_pb2.PluginDependency(
-                    name=plugin.name, kind="resource", version=plugin.version, server=plugin.server
-                )
-                for plugin in plugins
-            ]
-        )
-
-    def GetProgramDependencies(self, request: Any, context: grpc.ServicerContext) -> Any:
-        try:
-            found = interpreter.packages(_python(request.info, context))
-        except interpreter.InterpreterError as error:
-            context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
-        return language_pb2.GetProgramDependenciesResponse(
-            dependencies=[
-                language_pb2.DependencyInfo(name=name, version=version) for name, version in found
-            ]
-        )
-
-    def RuntimeOptionsPrompts(self, request: Any, context: grpc.ServicerContext) -> Any:
-        return language_pb2.RuntimeOptionsResponse()
-
-    def Template(self, request: Any, context: grpc.ServicerContext) -> Any:
-        return language_pb2.TemplateResponse()
-
-    def InstallDependencies(
-        self, request: Any, context: grpc.ServicerContext
-    ) -> Iterator[language_pb2.InstallDependenciesResponse]:
-        """`pip install -r requirements.txt` into the project's environment, made when missing."""
-        folder = Path(request.info.program_directory or request.directory)
-        options = _options(request.info)
-        root = request.info.root_directory or str(folder)
-        for command in _install_commands(root, folder, options):
-            child = self._children.start(
-                command, cwd=folder, env=interpreter.environment(Path(command[0]), {}), piped=True
-            )
-            for stream, data in stream_output(child):
-                yield language_pb2.InstallDependenciesResponse(**{stream: data})
-            if code := self._children.wait(child):
-                context.abort(
-                    grpc.StatusCode.UNKNOWN, f"{' '.join(command)} failed with exit code {code}"
-                )
+        """Name none: the engine then asks for a plugin when its first resource is registered."""
+        return language_pb2.GetRequiredPackagesResponse()
 
     def Run(self, request: Any, context: grpc.ServicerContext) -> Any:
         """Run a program. `bail` in the response: it has reported its error."""
@@ -178,14 +113,6 @@ def _python(info: Any, context: grpc.ServicerContext) -> Path:
         raise
 
 
-def _required_plugins(info: Any, context: grpc.ServicerContext) -> list[interpreter.Plugin]:
-    try:
-        return interpreter.required_plugins(_python(info, context))
-    except interpreter.InterpreterError as error:
-        context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
-        raise
-
-
 def _entry(info: Any) -> Path:
     folder = Path(info.program_directory)
     return folder if info.entry_point in ("", ".") else folder / info.entry_point
@@ -202,14 +129,3 @@ def _run_flags(request: Any, engine: str) -> list[str]:
         f"--parallel={request.parallel}",
         f"--dry-run={'true' if request.dryRun else 'false'}",
     ]
-
-
-def _install_commands(root: str, folder: Path, options: Mapping[str, Any]) -> Iterator[list[str]]:
-    python = Path(sys.executable)
-    if options.get("virtualenv"):
-        target = interpreter.virtualenv(root, options)
-        python = target / "bin" / "python"
-        if not python.exists():
-            yield [sys.executable, "-m", "venv", str(target)]
-    if (folder / "requirements.txt").exists():
-        yield [str(python), "-m", "pip", "install", "-r", "requirements.txt"]
