@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from decimal import Decimal, InvalidOperation
-from math import ceil
 from typing import Final
 
 GIB: Final = 1024**3
@@ -31,11 +30,6 @@ def parse(text: str | int | float) -> Decimal:
         return Decimal(number + (exponent or "")) * _FACTORS[suffix or ""]
     except InvalidOperation:
         raise ValueError(f"{text!r} is not a quantity such as 500m, 32 or 4Ti") from None
-
-
-def divide(text: str | int, divisor: str | int) -> int:
-    """Return `text / divisor` rounded up, as resourceFieldRef does; a divisor of 0 means 1."""
-    return ceil(parse(text) / (parse(divisor) or Decimal(1)))
 
 
 def millicores(text: str) -> int:

@@ -129,7 +129,6 @@ class Agent:
             if name in self._pod_watches:
                 self._node_gone(name)
         elif is_process_node(node):
-            self.shared.allocatable[name] = (node.get("status") or {}).get("allocatable") or {}
             client = self._clients.get(name)
             if client is None:
                 client = NodeClient(self.state.kubeconfig_of(AGENT), name)
@@ -148,7 +147,6 @@ class Agent:
         log.warning("%s: node deleted; ending its pods", name)
         self._pod_watches.pop(name).stop()
         self._heartbeat.drop(name)
-        self.shared.allocatable.pop(name, None)
         with self._lock:
             for worker in self._workers.values():
                 if worker.state.pod["spec"]["nodeName"] == name:

@@ -49,7 +49,6 @@ class Container:
         """time.monotonic() of the next attempt to create it."""
         self.create_failures = 0
         self.ready = not spec.get("readinessProbe")
-        self.started = not spec.get("startupProbe")
         self._folder = folder
         self.attempts: list[Attempt] = folder.attempts(self.name)
 
@@ -95,7 +94,6 @@ class Container:
         self.waiting = None
         self.create_failures = 0
         self.ready = not self.spec.get("readinessProbe")
-        self.started = not self.spec.get("startupProbe")
         on_exit(attempt, process)
         attempt.run(wait_s=5.0)
 
@@ -124,7 +122,7 @@ class Container:
         last = self.last
         exit_ = last.exit() if last else None
         run = last.run() if last else None
-        state = _terminated_state(last, run, exit_, self.spec) if last and exit_ else None
+        state = _terminated_state(last, run, exit_) if last and exit_ else None
         restarting = state is not None and self.waiting is not None
         previous = state if restarting else self._previous()
         running = last is not None and exit_ is None
@@ -138,27 +136,24 @@ class Container:
             terminated=None if restarting else state,
             last=previous,
             restarts=max(0, last.number) if last else 0,
-            ready=self._is_ready(running) or (self.init and self.exit_code() == 0),
-            started=running and self.started,
+            ready=(running and self.ready) or (self.init and self.exit_code() == 0),
+            started=running,
             sidecar=self.sidecar,
             resources=self.spec.get("resources") or None,
         )
-
-    def _is_ready(self, running: bool) -> bool:
-        return running and self.started and self.ready
 
     def _previous(self) -> Json | None:
         if len(self.attempts) < 2:
             return None
         attempt = self.attempts[-2]
         exit_ = attempt.exit()
-        return _terminated_state(attempt, attempt.run(), exit_, self.spec) if exit_ else None
+        return _terminated_state(attempt, attempt.run(), exit_) if exit_ else None
 
 
 ExitWatch = Callable[[Attempt, subprocess.Popen[bytes]], None]
 
 
-def _terminated_state(attempt: Attempt, run: Json | None, exit_: Json, spec: Json) -> Json:
+def _terminated_state(attempt: Attempt, run: Json | None, exit_: Json) -> Json:
     """Return the ContainerStateTerminated of an attempt."""
     code, reason, message = classify_exit(
         exit_, killed=attempt.marked("killed"), stopped=attempt.marked("stopped")
@@ -169,7 +164,7 @@ def _terminated_state(attempt: Attempt, run: Json | None, exit_: Json, spec: Jso
         finished=exit_["finished_at"],
         container_id=attempt.container_id,
         reason=reason,
-        message=message or _termination_message(attempt, exit_, spec, code),
+        message=message or _termination_message(attempt),
     )
 
 
@@ -197,16 +192,12 @@ def classify_exit(exit_: Json, killed: bool, stopped: bool) -> tuple[int, str, s
     return code, "Error", ""
 
 
-def _termination_message(attempt: Attempt, exit_: Json, spec: Json, code: int) -> str:
-    """Return the container's termination message, else its log tail if the policy asks for it."""
+def _termination_message(attempt: Attempt) -> str:
     try:
         with open(attempt.path / "message", "rb") as file:
-            text = file.read(MESSAGE_BYTES).decode(errors="replace")
+            return file.read(MESSAGE_BYTES).decode(errors="replace")
     except OSError:
-        text = ""
-    if not text and code and spec.get("terminationMessagePolicy") == "FallbackToLogsOnError":
-        text = str(exit_["tail"])
-    return text
+        return ""
 
 
 def container_user(pod: Json, container: Json) -> tuple[int, int]:

@@ -159,12 +159,7 @@ class ContainerStarter:
         return self._followed + pause - now
 
     def _placement(self) -> Placement:
-        node = self._state.pod["spec"]["nodeName"]
-        return Placement(
-            pod_ip=self._state.ip,
-            host_ip=HOST_IP,
-            allocatable=self._state.shared.allocatable.get(node, {}),
-        )
+        return Placement(pod_ip=self._state.ip, host_ip=HOST_IP)
 
     @property
     def _fetch(self) -> Fetch:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox import paths
@@ -63,5 +63,3 @@ class AgentContext:
     exits: Exits
     addresses: Addresses
     hosts: HostTable
-    allocatable: dict[str, dict[str, str]] = field(default_factory=dict)
-    """Node name -> allocatable resources."""

@@ -1,13 +1,11 @@
-"""The downward API: fieldRef and resourceFieldRef, for env and downwardAPI volumes."""
+"""The downward API: fieldRef, for env and downwardAPI volumes."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-from infra.domain import quantity
 from sandbox.node.api import Json
 
 _SUBSCRIPT = re.compile(r"^metadata\.(labels|annotations)\['([^']+)'\]$")
@@ -23,8 +21,6 @@ class Placement:
 
     pod_ip: str
     host_ip: str
-    allocatable: Mapping[str, str]
-    """The node's resources: defaults of limits that a container does not set."""
 
 
 def pod_field(pod: Json, path: str, placement: Placement) -> str:
@@ -37,8 +33,6 @@ def pod_field(pod: Json, path: str, placement: Placement) -> str:
         "metadata.name": lambda: metadata["name"],
         "metadata.namespace": lambda: metadata["namespace"],
         "metadata.uid": lambda: metadata["uid"],
-        "metadata.labels": lambda: format_entries(metadata.get("labels") or {}),
-        "metadata.annotations": lambda: format_entries(metadata.get("annotations") or {}),
         "spec.nodeName": lambda: spec.get("nodeName", ""),
         "spec.serviceAccountName": lambda: spec.get("serviceAccountName", ""),
         "status.hostIP": lambda: placement.host_ip,
@@ -49,39 +43,6 @@ def pod_field(pod: Json, path: str, placement: Placement) -> str:
     if path not in simple:
         raise InvalidReference(f"fieldPath {path!r}: must be one of {', '.join(sorted(simple))}")
     return str(simple[path]())
-
-
-def format_entries(entries: Mapping[str, str]) -> str:
-    """Format labels or annotations as the downward API does: sorted `key="value"` lines."""
-
-    def quoted(value: str) -> str:
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-        return f'"{escaped}"'
-
-    return "\n".join(f"{key}={quoted(str(entries[key]))}" for key in sorted(entries))
-
-
-def resource_field(pod: Json, ref: Json, container: Json | None, placement: Placement) -> str:
-    """Return limits or requests of a container, rounded up to whole divisors.
-
-    `container`: default for references without containerName (those in env).
-    """
-    name = ref.get("containerName")
-    if name:
-        container = next((c for c in all_containers(pod) if c["name"] == name), None)
-    if container is None:
-        raise InvalidReference(f"resourceFieldRef: the pod has no container {name!r}")
-    group, _, resource = str(ref["resource"]).partition(".")
-    resources: dict[str, Any] = container.get("resources") or {}
-    limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
-    value: str | None
-    if group == "limits":
-        value = limits.get(resource, placement.allocatable.get(resource))
-    elif group == "requests":
-        value = requests.get(resource, limits.get(resource, "0"))
-    else:
-        raise InvalidReference(f"resource {ref['resource']!r}: must be limits.X or requests.X")
-    return str(quantity.divide(value if value is not None else "0", ref.get("divisor") or "1"))
 
 
 def all_containers(pod: Json) -> list[Json]:

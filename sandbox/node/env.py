@@ -7,10 +7,9 @@ import re
 from collections.abc import Callable, Mapping
 
 from sandbox.node.api import Json
-from sandbox.node.downward_api import InvalidReference, Placement, pod_field, resource_field
+from sandbox.node.downward_api import InvalidReference, Placement, pod_field
 
 _REFERENCE = re.compile(r"\$(\$|\(([^()]*)\))")
-_NAME = re.compile(r"^[^=\x00]+$")
 
 Fetch = Callable[[str, str], Json | None]
 """(kind "configmaps" or "secrets", name) -> the object in the pod's namespace, None if absent."""
@@ -30,15 +29,13 @@ def expand(text: str, values: Mapping[str, str]) -> str:
 def environment(
     pod: Json, container: Json, base: Mapping[str, str], placement: Placement, fetch: Fetch
 ) -> dict[str, str]:
-    """Merge `base` (variables of image and cluster), envFrom and env, in the spec's order.
+    """Merge `base` (variables of image and cluster) and env, in the spec's order.
 
     Raises InvalidReference for a missing object or key that is not optional.
     """
     values = dict(base)
-    for source in container.get("envFrom") or []:
-        values.update(_from_source(source, fetch))
     for entry in container.get("env") or []:
-        value = _value(pod, container, entry, values, placement, fetch)
+        value = _value(pod, entry, values, placement, fetch)
         if value is not None:
             values[entry["name"]] = value
     return values
@@ -65,25 +62,8 @@ def object_data(kind: str, item: Json) -> dict[str, bytes]:
     return {**texts, **binary}
 
 
-def _from_source(source: Json, fetch: Fetch) -> dict[str, str]:
-    prefix = source.get("prefix") or ""
-    kind = "configmaps" if "configMapRef" in source else "secrets"
-    ref = source.get("configMapRef") or source.get("secretRef") or {}
-    item = fetch(kind, ref["name"])
-    if item is None:
-        if ref.get("optional"):
-            return {}
-        raise InvalidReference(f"{_kind_name(kind)} {ref['name']!r} not found")
-    return {
-        prefix + key: value.decode(errors="replace")
-        for key, value in object_data(kind, item).items()
-        if _NAME.match(prefix + key) and b"\x00" not in value
-    }
-
-
 def _value(
     pod: Json,
-    container: Json,
     entry: Json,
     values: Mapping[str, str],
     placement: Placement,
@@ -94,8 +74,6 @@ def _value(
         return expand(entry.get("value") or "", values)
     if "fieldRef" in source:
         return pod_field(pod, source["fieldRef"]["fieldPath"], placement)
-    if "resourceFieldRef" in source:
-        return resource_field(pod, source["resourceFieldRef"], container, placement)
     if "configMapKeyRef" in source:
         return _key("configmaps", source["configMapKeyRef"], fetch)
     if "secretKeyRef" in source:

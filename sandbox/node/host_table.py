@@ -22,13 +22,13 @@ class HostTable:
     def __init__(self) -> None:
         self._held = True
         self._lock = threading.Lock()
-        self._pods: dict[str, tuple[Peer, PodFolder, list[Json] | None]] = {}
+        self._pods: dict[str, tuple[Peer, PodFolder]] = {}
         self._services: dict[str, Json] = {}
 
-    def put(self, uid: str, peer: Peer, folder: PodFolder, aliases: list[Json] | None) -> None:
+    def put(self, uid: str, peer: Peer, folder: PodFolder) -> None:
         """Add or update a pod."""
         with self._lock:
-            entry = (peer, folder, aliases)
+            entry = (peer, folder)
             if self._pods.get(uid) != entry:
                 self._pods[uid] = entry
                 self._rewrite(peer.namespace)
@@ -37,7 +37,7 @@ class HostTable:
         """All pods are known: rewrite all files, then on every change."""
         with self._lock:
             self._held = False
-            for namespace in {peer.namespace for peer, _, _ in self._pods.values()}:
+            for namespace in {peer.namespace for peer, _ in self._pods.values()}:
                 self._rewrite(namespace)
 
     def remove(self, uid: str) -> None:
@@ -63,7 +63,7 @@ class HostTable:
         Those that are ready, if one is: after a start others serve already, and no probe has told so.
         """
         with self._lock:
-            peers = [peer for peer, _, _ in self._pods.values()]
+            peers = [peer for peer, _ in self._pods.values()]
             for service in self._services.values():
                 spec = service["spec"]
                 if spec.get("clusterIP") == cluster_ip:
@@ -80,12 +80,12 @@ class HostTable:
         return []
 
     def _rewrite(self, namespace: str) -> None:
-        peers = [peer for peer, _, _ in self._pods.values() if peer.namespace == namespace]
+        peers = [peer for peer, _ in self._pods.values() if peer.namespace == namespace]
         services = [s for s in self._services.values() if s["metadata"]["namespace"] == namespace]
-        for peer, folder, aliases in self._pods.values():
+        for peer, folder in self._pods.values():
             path = folder.etc / "hosts"
             try:
                 if peer.namespace == namespace and not (self._held and path.stat().st_size):
-                    write_in_place(path, render_hosts(peer, peers, services, aliases))
+                    write_in_place(path, render_hosts(peer, peers, services))
             except OSError as error:
                 log.debug("%s: %s", folder.etc, error)  # the pod is being removed

@@ -60,22 +60,16 @@ def peer_from(pod: Json, ip: str, ready: bool) -> Peer:
 
 
 def host_name(pod: Json) -> str:
-    """Return the pod's hostname: at most 63 characters, or the FQDN with setHostnameAsFQDN."""
-    spec = pod["spec"]
-    short = str(spec.get("hostname") or pod["metadata"]["name"])[:63].rstrip("-.")
-    if spec.get("setHostnameAsFQDN") and spec.get("subdomain"):
-        return fqdn(short, spec["subdomain"], pod["metadata"]["namespace"])
-    return short
+    """Return the pod's hostname: at most 63 characters."""
+    return str(pod["spec"].get("hostname") or pod["metadata"]["name"])[:63].rstrip("-.")
 
 
 def fqdn(hostname: str, subdomain: str, namespace: str) -> str:
     return f"{hostname}.{subdomain}.{namespace}.svc.{CLUSTER_DOMAIN}"
 
 
-def render_hosts(
-    me: Peer, peers: Iterable[Peer], services: Iterable[Json], aliases: list[Json] | None
-) -> str:
-    """Return the text of `me`'s /etc/hosts; `aliases`: spec.hostAliases. Deterministic."""
+def render_hosts(me: Peer, peers: Iterable[Peer], services: Iterable[Json]) -> str:
+    """Return the text of `me`'s /etc/hosts. Deterministic."""
     lines = list(_OWN)
     own = [me.hostname] if not me.subdomain else [fqdn(me.hostname, me.subdomain, me.namespace)]
     lines.append("\t".join([me.ip, *own, *([me.hostname] if me.subdomain else [])]))
@@ -87,10 +81,7 @@ def render_hosts(
     for service in services:
         if service["metadata"]["namespace"] == me.namespace:
             body += _service_lines(service, near, taken)
-    lines += sorted(body)
-    for alias in aliases or []:
-        lines.append("\t".join([alias["ip"], *(alias.get("hostnames") or [])]))
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *sorted(body)]) + "\n"
 
 
 def selected_peers(service: Json, peers: Iterable[Peer], *, unready: bool = False) -> list[Peer]:

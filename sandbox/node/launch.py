@@ -63,7 +63,7 @@ def compose_launch(
             *(Bind(etc / name, f"/etc/{name}") for name in ETC_FILES),
             Bind(attempt.path / "message", message, writable=True),
         ],
-        mounts=volumes.binds(container, values),
+        mounts=volumes.binds(container),
         scratch=None if read_only else attempt.path / "tmp",
         read_only=read_only,
         work_dir=container.get("workingDir") or image.work_dir,

@@ -87,7 +87,7 @@ class PodState:
             return
         ready = all(c.view().ready for c in self.mains)
         peer = hosts.peer_from(self.pod, self.address, ready)
-        self.shared.hosts.put(self.uid, peer, self.folder, self.pod["spec"].get("hostAliases"))
+        self.shared.hosts.put(self.uid, peer, self.folder)
 
 
 def _final_verdict(pod: Json) -> Verdict | None:

@@ -12,8 +12,8 @@ from pathlib import Path, PurePosixPath
 
 from sandbox import paths
 from sandbox.node.api import ApiError, Client, Json, object_path
-from sandbox.node.downward_api import InvalidReference, Placement, pod_field, resource_field
-from sandbox.node.env import Fetch, expand, object_data
+from sandbox.node.downward_api import InvalidReference, Placement, pod_field
+from sandbox.node.env import Fetch, object_data
 from sandbox.node.records import PodFolder, memory_folder
 from sandbox.node.rootfs import Bind
 
@@ -49,8 +49,8 @@ class PodVolumes:
         for volume in self.pod["spec"].get("volumes") or []:
             self.sources[volume["name"]] = self._make(volume)
 
-    def binds(self, container: Json, values: dict[str, str]) -> list[Bind]:
-        """Return the binds of the container's volumeMounts; `values`: its environment, for subPathExpr."""
+    def binds(self, container: Json) -> list[Bind]:
+        """Return the binds of the container's volumeMounts."""
         read_only = {
             v["name"]
             for v in self.pod["spec"].get("volumes") or []
@@ -60,9 +60,8 @@ class PodVolumes:
         found = []
         for mount in container.get("volumeMounts") or []:
             source = self.sources[mount["name"]]
-            sub = mount.get("subPath") or expand(mount.get("subPathExpr") or "", values)
-            if sub:
-                source = _sub_path(source, sub)
+            if mount.get("subPath"):
+                source = _sub_path(source, mount["subPath"])
             writable = not mount.get("readOnly") and mount["name"] not in read_only
             found.append(Bind(source, mount["mountPath"], writable))
         return found
@@ -90,7 +89,6 @@ class PodVolumes:
         name = volume["name"]
         writers: dict[str, Callable[[str, Json], Path]] = {
             "persistentVolumeClaim": lambda _, v: self._claim(v["claimName"]),
-            "ephemeral": lambda n, _: self._claim(f"{self.pod['metadata']['name']}-{n}"),
             "emptyDir": self._empty,
             "configMap": self._keyed,
             "secret": self._keyed,
@@ -176,10 +174,9 @@ class PodVolumes:
     def _downward_files(self, source: Json) -> dict[str, tuple[bytes, int | None]]:
         files: dict[str, tuple[bytes, int | None]] = {}
         for item in source.get("items") or []:
-            if "fieldRef" in item:
-                text = pod_field(self.pod, item["fieldRef"]["fieldPath"], self.placement)
-            else:
-                text = resource_field(self.pod, item["resourceFieldRef"], None, self.placement)
+            if "fieldRef" not in item:
+                raise InvalidReference(f"downwardAPI {item['path']}: only fieldRef is supported")
+            text = pod_field(self.pod, item["fieldRef"]["fieldPath"], self.placement)
             files[item["path"]] = (text.encode(), item.get("mode"))
         return files
 

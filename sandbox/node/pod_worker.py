@@ -14,7 +14,7 @@ from collections.abc import Callable
 from sandbox.node.api import ApiError, ApiUnavailable, Json, pod_path
 from sandbox.node.container import Container
 from sandbox.node.container_starter import ContainerStarter
-from sandbox.node.context import HOST_IP, RETRY_S, AgentContext
+from sandbox.node.context import RETRY_S, AgentContext
 from sandbox.node.launch import write_etc
 from sandbox.node.pod_state import PodState
 from sandbox.node.status import Verdict, disruption
@@ -149,9 +149,7 @@ class PodWorker:
             return
         known = self.state.folder.load()
         ip = known.get("ip")
-        if self.state.pod["spec"].get("hostNetwork"):
-            ip = HOST_IP
-        elif not ip or not self.shared.addresses.claim(ip, self.state.uid):
+        if not ip or not self.shared.addresses.claim(ip, self.state.uid):
             ip = self.shared.addresses.take(self.state.uid)
         self.state.folder.update(
             ip=ip,

@@ -1,4 +1,4 @@
-"""Startup, readiness and liveness probes of one running container."""
+"""Readiness and liveness probes of one running container."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sandbox.node.records import Attempt
 
 log = logging.getLogger("probes")
 
-KINDS = ("startupProbe", "readinessProbe", "livenessProbe")
+KINDS = ("readinessProbe", "livenessProbe")
 
 
 def has_probes(spec: Json) -> bool:
@@ -71,20 +71,12 @@ class Prober(threading.Thread):
 
     def run(self) -> None:
         spec, begun = self._container.spec, time.monotonic()
-        startup = spec.get("startupProbe")
-        if startup and not self._await_startup(
-            ProbeCounter(startup, False, due=begun + _delay(startup))
-        ):
-            return
-        if startup:
-            self._container.started = True
-            self._changed("started")
         tallies = [
             (
                 kind,
                 ProbeCounter(spec[kind], kind == "livenessProbe", due=begun + _delay(spec[kind])),
             )
-            for kind in ("readinessProbe", "livenessProbe")
+            for kind in KINDS
             if spec.get(kind)
         ]
         while tallies and not self._over():
@@ -99,18 +91,6 @@ class Prober(threading.Thread):
                 else:
                     self._end(f"Liveness probe failed: {error}")
                     return
-
-    def _await_startup(self, tally: ProbeCounter) -> bool:
-        failures = 0
-        while self._sleep_until(tally.due):
-            error = self._probe(tally)
-            if error is None:
-                return True
-            failures += 1
-            if failures >= int(tally.spec.get("failureThreshold") or 3):
-                self._end(f"Startup probe failed: {error}")
-                return False
-        return False
 
     def _probe(self, tally: ProbeCounter) -> str | None:
         tally.due = time.monotonic() + tally.period_s

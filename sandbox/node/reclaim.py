@@ -56,21 +56,19 @@ def reclaim(
     notice_s: float,
     *,
     on_event: Report = lambda _: None,
-    full_notice: bool = False,
     state: paths.State | None = None,
 ) -> None:
     """Reclaim `node` as a spot interruption does; `notice_s`: seconds of notice (EC2: 120).
 
-    0 means no notice: SIGKILL to everything at once. The node is deleted when it is drained; with
-    `full_notice` it stays idle until the notice is over, as on EC2. Returns once no process of it
-    runs. `restore` recreates it. Raises ReclaimError for an unknown node.
+    0 means no notice: SIGKILL to everything at once. The node is deleted when it is drained. Returns once
+    no process of it runs. `restore` recreates it. Raises ReclaimError for an unknown node.
     """
     at = state or paths.state()
     client = Client(at.kubeconfig_of(CLOUD))
     item = _get_node(client, node)
     _save(at, item)
     if notice_s > 0:
-        _drain(client, node, notice_s, on_event, full_notice)
+        _drain(client, node, notice_s, on_event)
     else:
         on_event(f"{node}: reclaimed without notice")
     _remove(client, node)
@@ -126,7 +124,7 @@ def _save(state: paths.State, item: Json) -> None:
     part.replace(path)
 
 
-def _drain(client: Client, node: str, notice_s: float, report: Report, full_notice: bool) -> None:
+def _drain(client: Client, node: str, notice_s: float, report: Report) -> None:
     end = time.monotonic() + notice_s
     _send_notice(client, node, notice_s)
     report(f"{node}: interruption notice, {notice_s:g} s; cordoned and tainted")
@@ -139,7 +137,7 @@ def _drain(client: Client, node: str, notice_s: float, report: Report, full_noti
                 if uid not in evicted and _evict(client, pod, end - time.monotonic()):
                     evicted.add(uid)
                     report(f"{node}: evicting {_name(pod)}")
-            if not left and not full_notice:
+            if not left:
                 report(
                     f"{node}: drained {end - time.monotonic():.0f} s before the end of the notice"
                 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -202,7 +202,6 @@ def _conditions(
     not_inited = [v.name for v in inits if not (v.started if v.sidecar else v.exit_code == 0)]
     sidecars = [v for v in inits if v.sidecar]
     not_ready = [v.name for v in [*sidecars, *mains] if not v.ready]
-    gates = _closed_gates(pod)
     done: dict[str, Any] = {}
     if over:
         done = {"reason": "PodCompleted" if decided == "Succeeded" else "PodFailed"}
@@ -211,18 +210,11 @@ def _conditions(
         **_names_message("incomplete status", not_inited),
     }
     ready = done or {"reason": "ContainersNotReady", **_names_message("unready status", not_ready)}
-    gated = (
-        ready if not_ready else {"reason": "ReadinessGatesNotReady", "message": ", ".join(gates)}
-    )
     return [
         ("PodReadyToStartContainers", sandbox and not over, {}),
         ("Initialized", not not_inited, inited if not_inited else done),
-        ("ContainersReady", not not_ready and not over, ready if not_ready or over else {}),
-        (
-            "Ready",
-            not (not_ready or gates or over),
-            gated if not_ready or gates or over else {},
-        ),
+        ("ContainersReady", not (not_ready or over), ready if not_ready or over else {}),
+        ("Ready", not (not_ready or over), ready if not_ready or over else {}),
     ]
 
 
@@ -239,13 +231,6 @@ def _condition(kind: str, true: bool, detail: Json, previous: Sequence[Json], no
 
 def _any_running(views: Sequence[ContainerView]) -> bool:
     return any(view.running_since is not None for view in views)
-
-
-def _closed_gates(pod: Json) -> list[str]:
-    conditions = (pod.get("status") or {}).get("conditions") or []
-    true = {c["type"] for c in conditions if c.get("status") == "True"}
-    gates: Iterable[Json] = pod["spec"].get("readinessGates") or []
-    return [g["conditionType"] for g in gates if g["conditionType"] not in true]
 
 
 def _names_message(what: str, names: list[str]) -> Json:

@@ -58,6 +58,6 @@ class HandlerAttempt:
 
 
 def every() -> list[HandlerAttempt]:
-    """Return one attempt of each kind; process nodes refuse pods with postStart."""
-    kinds = ("startupProbe", "readinessProbe", "livenessProbe", "preStop")
+    """Return one attempt of each kind; process nodes refuse pods with postStart or startupProbe."""
+    kinds = ("readinessProbe", "livenessProbe", "preStop")
     return [HandlerAttempt(kind) for kind in kinds]

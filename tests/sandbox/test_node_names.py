@@ -71,13 +71,6 @@ def test_pod_name_does_not_resolve_in_another_namespace(kit: Kit, cluster: Clust
     kit.delete("near-a", 1)
 
 
-def test_set_hostname_as_fqdn_sets_the_full_hostname(kit: Kit) -> None:
-    _headless(kit, "full")
-    kit.run("full-a", "hostname", hostname="a", subdomain="full", setHostnameAsFQDN=True)
-    pod = kit.await_phase("full-a", "Succeeded")
-    assert kit.log(pod) == "a.full.test-names.svc.cluster.local\n"
-
-
 @pytest.mark.long(30)
 def test_jobset_of_two_pods_completes_a_gloo_all_reduce(kit: Kit) -> None:
     kit.create("configmaps", "program", {"data": {"all_reduce.py": ALL_REDUCE}})

@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from infra.domain.quantity import bytes_, cpu, divide, memory, millicores, parse
+from infra.domain.quantity import bytes_, cpu, memory, millicores, parse
 
 
 @pytest.mark.parametrize(
@@ -51,12 +51,6 @@ def test_a_quantity_is_read_exactly(text: str, value: Decimal) -> None:
 def test_invalid_quantity_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="is not a quantity"):
         parse(text)
-
-
-def test_division_rounds_up_and_zero_divides_by_one() -> None:
-    assert divide("1500m", "1") == 2
-    assert divide("1500m", "0") == 2
-    assert divide("1Gi", "1Mi") == 1024
 
 
 def test_formatted_quantity_parses_to_the_same_amount() -> None:

@@ -68,7 +68,9 @@ def test_each_unsupported_feature_is_named() -> None:
         {"name": "n", "nfs": {}},
         {"name": "e", "emptyDir": {}},
     ]
-    containers = [privileged, hooked]
+    mounts = [{"name": "v", "subPathExpr": "$(X)"}]
+    others = {"name": "e", "envFrom": [{}], "startupProbe": {"exec": {}}, "volumeMounts": mounts}
+    containers = [privileged, hooked, others]
     found = unsupported_features(
         {"spec": {"hostPID": True, "containers": containers, "volumes": volumes}}
     )
@@ -79,5 +81,8 @@ def test_each_unsupported_feature_is_named() -> None:
         "container c",
         "container c",
         "container d",
+        "container e",
+        "container e",
+        "container e",
     ]
     assert unsupported_features({"spec": {"containers": [{"name": "c"}]}}) == []

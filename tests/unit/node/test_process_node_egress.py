@@ -94,7 +94,7 @@ def _proxy(
 ) -> None:
     hosts = HostTable()
     hosts.service("ADDED", service)
-    hosts.put("u", peer, PodFolder(home / "pod", home / "logs"), None)
+    hosts.put("u", peer, PodFolder(home / "pod", home / "logs"))
     Egress(paths.State(home), hosts, node_port, lambda: kubelets).start()
 
 
@@ -119,9 +119,9 @@ def test_other_addresses_are_refused(tmp_path: Path, served: int, target: str) -
 def test_a_pod_that_is_not_ready_is_asked_only_if_no_other_is(tmp_path: Path, served: int) -> None:
     hosts, folder = HostTable(), PodFolder(tmp_path / "pod", tmp_path / "logs")
     hosts.service("ADDED", _service(served))
-    hosts.put("starting", replace(POD, ready=False, ip="127.1.254.252"), folder, None)
+    hosts.put("starting", replace(POD, ready=False, ip="127.1.254.252"), folder)
     assert hosts.backends(CLUSTER_IP, 443) == [("127.1.254.252", served)]
-    hosts.put("ready", POD, folder, None)
+    hosts.put("ready", POD, folder)
     assert hosts.backends(CLUSTER_IP, 443) == [(POD_IP, served)]
 
 

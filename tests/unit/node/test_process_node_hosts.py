@@ -37,7 +37,7 @@ def _names(text: str) -> dict[str, list[str]]:
 
 
 def test_pods_of_a_headless_service_are_known_by_their_short_and_full_names() -> None:
-    names = _names(render_hosts(ME, [ME, OTHER], [_service()], None))
+    names = _names(render_hosts(ME, [ME, OTHER], [_service()]))
     for name in ("js-w-0-1.js", "js-w-0-1.js.team.svc.cluster.local", "js-w-0-1.js.team"):
         assert names[name] == ["127.1.1.2"]
     assert names["js-w-0-0"] == ["127.1.1.1"]
@@ -45,47 +45,38 @@ def test_pods_of_a_headless_service_are_known_by_their_short_and_full_names() ->
 
 
 def test_without_a_headless_service_a_pod_knows_only_itself() -> None:
-    names = _names(render_hosts(ME, [ME, OTHER], [], None))
+    names = _names(render_hosts(ME, [ME, OTHER], []))
     assert names["js-w-0-0.js.team.svc.cluster.local"] == ["127.1.1.1"]
     assert "js-w-0-1.js" not in names
-    assert "js-w-0-1.js" not in _names(
-        render_hosts(ME, [OTHER], [_service(clusterIP="10.0.0.1")], None)
-    )
+    assert "js-w-0-1.js" not in _names(render_hosts(ME, [OTHER], [_service(clusterIP="10.0.0.1")]))
 
 
 def test_a_pod_that_is_not_ready_is_known_only_where_the_service_publishes_it() -> None:
-    hidden = render_hosts(ME, [OTHER], [_service(publish=False)], None)
+    hidden = render_hosts(ME, [OTHER], [_service(publish=False)])
     assert "js-w-0-1.js" not in _names(hidden)
-    ready = render_hosts(ME, [replace(OTHER, ready=True)], [_service(publish=False)], None)
+    ready = render_hosts(ME, [replace(OTHER, ready=True)], [_service(publish=False)])
     assert "js-w-0-1.js" in _names(ready)
 
 
 def test_the_newest_pod_of_a_name_answers_to_it() -> None:
     newer = replace(OTHER, name="js-w-0-1-fghij", ip="127.1.1.9", created="2026-01-02T00:00:00Z")
-    names = _names(render_hosts(ME, [OTHER, newer], [_service()], None))
+    names = _names(render_hosts(ME, [OTHER, newer], [_service()]))
     assert names["js-w-0-1.js"] == ["127.1.1.9"]
 
 
 def test_pods_of_other_namespaces_and_labels_are_not_listed() -> None:
     strangers = [replace(OTHER, namespace="other"), replace(OTHER, labels={"run": "x"})]
-    assert "js-w-0-1.js" not in _names(render_hosts(ME, strangers, [_service()], None))
-
-
-def test_host_aliases_are_added() -> None:
-    aliases = [{"ip": "127.0.0.1", "hostnames": ["s3.local", "s3"]}]
-    assert _names(render_hosts(ME, [], [], aliases))["s3"] == ["127.0.0.1"]
+    assert "js-w-0-1.js" not in _names(render_hosts(ME, strangers, [_service()]))
 
 
 def test_the_same_input_gives_the_same_text_in_any_order() -> None:
-    one = render_hosts(ME, [ME, OTHER], [_service()], None)
-    assert one == render_hosts(ME, [OTHER, ME], [_service()], None)
+    one = render_hosts(ME, [ME, OTHER], [_service()])
+    assert one == render_hosts(ME, [OTHER, ME], [_service()])
 
 
-def test_a_host_name_is_cut_to_63_characters_or_made_full_where_asked() -> None:
+def test_a_host_name_is_cut_to_63_characters() -> None:
     pod: Json = {"metadata": {"name": "a" * 70, "namespace": "n"}, "spec": {}}
     assert host_name(pod) == "a" * 63
-    pod["spec"] = {"hostname": "w", "subdomain": "js", "setHostnameAsFQDN": True}
-    assert host_name(pod) == "w.js.n.svc.cluster.local"
 
 
 def test_the_file_keeps_its_inode_and_is_written_only_when_it_changes(tmp_path: Path) -> None:

@@ -113,14 +113,6 @@ def test_conditions_of_others_are_never_written() -> None:
     assert "DisruptionTarget" not in _conditions(_status([], [RUNNING], pod))
 
 
-def test_a_closed_readiness_gate_keeps_a_pod_from_being_ready() -> None:
-    pod: Json = {"metadata": {}, "spec": {"readinessGates": [{"conditionType": "gate"}]}}
-    conditions = _conditions(_status([], [RUNNING], pod))
-    assert conditions["ContainersReady"] == "True" and conditions["Ready"] == "False"
-    pod["status"] = {"conditions": [{"type": "gate", "status": "True"}]}
-    assert _conditions(_status([], [RUNNING], pod))["Ready"] == "True"
-
-
 def test_final_phase_waits_until_all_containers_ended() -> None:
     verdict = Verdict(phase="Failed", reason="DeadlineExceeded", message="too long")
     assert _status([], [RUNNING], verdict=verdict)["phase"] == "Running"
