@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import os
 import select
-import struct
 import sys
 import time
 
@@ -26,12 +25,16 @@ if TYPE_CHECKING:  # importing typing would slow every shim
 ARGS_FD, INFO_FD = 3, 4
 CHUNK_BYTES = 65536
 TAIL_BYTES = 2048
-STAMP = struct.Struct("<dQ")
-"""Entry of LOG.times: wall-clock seconds, and the log offset of the output written then."""
+
+
+def stamp(seconds: float) -> str:
+    """Return Unix seconds in UTC; texts sort as the times do."""
+    whole, micro = divmod(round(seconds * 1e6), 1_000_000)
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole)) + f".{micro:06d}Z"
 
 
 class Log:
-    """The container's output; a full file replaces LOG.1."""
+    """The container's output, each line behind its time and F (P if it ends later); a full file replaces LOG.1."""
 
     def __init__(self, path: str, limit_bytes: int) -> None:
         self._path, self._limit = path, limit_bytes
@@ -41,29 +44,27 @@ class Log:
     def _open(self) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         self._fd = os.open(self._path, flags, 0o644)
-        self._times = os.open(self._path + ".times", flags, 0o644)
         self._size = os.fstat(self._fd).st_size
 
     def write(self, data: bytes) -> None:
         """Append data; on a full disk output is lost, but the container keeps running."""
         self.tail = (self.tail + data)[-TAIL_BYTES:]
+        when = stamp(time.time()).encode()
+        *whole, part = data.split(b"\n")
+        entries = b"".join(when + b" F " + line + b"\n" for line in whole)
+        if part:
+            entries += when + b" P " + part + b"\n"
         try:
-            if self._size + len(data) > self._limit and self._size:
-                self._rotate()
-            os.write(self._times, STAMP.pack(time.time(), self._size))
-            rest = memoryview(data)
+            if self._size + len(entries) > self._limit and self._size:
+                os.replace(self._path, self._path + ".1")
+                os.close(self._fd)
+                self._open()
+            rest = memoryview(entries)
             while rest:
                 rest = rest[os.write(self._fd, rest) :]
-            self._size += len(data)
+            self._size += len(entries)
         except OSError:
             pass
-
-    def _rotate(self) -> None:
-        for suffix in ("", ".times"):
-            os.replace(self._path + suffix, self._path + ".1" + suffix)
-        os.close(self._fd)
-        os.close(self._times)
-        self._open()
 
 
 def save(folder: str, name: str, content: dict[str, object]) -> None:

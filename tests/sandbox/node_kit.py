@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
 from infra.domain import naming
@@ -24,6 +25,7 @@ from sandbox.node.api import (
     pod_path,
 )
 from sandbox.node.images import REGISTRY
+from sandbox.node.logs import LogOptions, read_log
 from sandbox.node.reclaim import restore
 from sandbox.node.records import Attempt, PodFolder, pod_folder
 from tests import waiting
@@ -117,6 +119,11 @@ def until(
             return None
 
     return waiting.until(looked, what, deadline_s, every_s=every_s)
+
+
+def log_text(path: Path) -> str:
+    """What `kubectl logs` shows of a log."""
+    return b"".join(read_log(path, LogOptions(), lambda: True)).decode()
 
 
 @dataclass
@@ -226,8 +233,7 @@ class Kit:
 
     def log(self, pod: Json, container: str = "main") -> str:
         """Return the container's log so far."""
-        path = self.attempt(pod, container).log
-        return path.read_text() if path.exists() else ""
+        return log_text(self.attempt(pod, container).log)
 
     def await_line(self, name: str, line: str, container: str = "main") -> Json:
         """Wait until the container has written this line; return the pod."""

@@ -14,6 +14,7 @@ from tests.sandbox.node_kit import (
     Kit,
     condition,
     container_status,
+    log_text,
     processes_with,
     serving,
     terminated,
@@ -78,7 +79,7 @@ def test_pre_stop_hook_runs_before_sigterm(kit: Kit) -> None:
     log = kit.attempt(pod).log
     kit.delete("hooked")
     _final_pod(kit, "hooked")
-    assert log.read_text() == "up\nhook of x\nasked\n"
+    assert log_text(log) == "up\nhook of x\nasked\n"
 
 
 def test_forced_deletion_kills_immediately(kit: Kit) -> None:

@@ -14,6 +14,7 @@ from tests.sandbox.conftest import Cluster
 from tests.sandbox.node_kit import (
     Kit,
     condition,
+    log_text,
     node_manifest,
     processes_with,
     serving,
@@ -60,7 +61,7 @@ def test_with_notice_pods_are_evicted_and_shut_down_gracefully(kit: Kit) -> None
     kit.release("warned")
     assert terminated(ended)["exitCode"] == 75
     assert condition(ended, "DisruptionTarget")["reason"] == "EvictionByEvictionAPI"
-    assert log.read_text() == "up\nasked\n"
+    assert log_text(log) == "up\nasked\n"
     assert any("evicting" in line for line in events) and events[-1] == f"{node}: deleted"
     node_back = _back(kit, node)
     assert not node_back["spec"].get("unschedulable")
@@ -100,7 +101,7 @@ def test_without_notice_all_processes_are_killed_without_sigterm(kit: Kit) -> No
     log = kit.attempt(pod).log
     reclaim(kit.nodes[0], 0, state=kit.cluster.state)
     assert not processes_with(marker)
-    assert log.read_text() == "up\n"
+    assert log_text(log) == "up\n"
     ended = kit.await_phase("struck", "Failed")
     assert condition(ended, "DisruptionTarget")["reason"] == "DeletionByPodGC"
     assert ended["metadata"]["deletionTimestamp"]

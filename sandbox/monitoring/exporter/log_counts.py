@@ -14,6 +14,7 @@ from typing import Final
 
 from infra.observability import log_patterns, series
 from sandbox.monitoring.exporter import text_format
+from sandbox.node.logs import parse_entry
 
 READ_BYTES: Final = 4 * 2**20
 """Limit per log and update; the next update continues."""
@@ -39,7 +40,7 @@ class _Tail:
         self._path = path
         self._inode = 0
         self._offset = 0
-        self._rest = b""
+        self._rest = self._part = b""
 
     def lines(self) -> list[str]:
         """Return the complete lines written since the last call."""
@@ -49,8 +50,14 @@ class _Tail:
             data += read
             if len(read) == READ_BYTES:
                 break
-        *whole, self._rest = data.split(b"\n")
-        return [line.decode(errors="replace") for line in whole]
+        *entries, self._rest = data.split(b"\n")
+        found = []
+        for entry in map(parse_entry, entries):
+            self._part += entry.text
+            if entry.is_whole:
+                found.append(self._part.decode(errors="replace"))
+                self._part = b""
+        return found
 
     def _read(self, path: Path, *, rotated: bool) -> bytes:
         try:

@@ -9,7 +9,7 @@ import pytest
 
 from sandbox.node.log_server import RequestError, parse_log_options
 from sandbox.node.logs import LogOptions, read_log
-from sandbox.node.shim import STAMP, Log
+from sandbox.node.shim import Log, stamp
 
 
 def _text(path: Path, **query: object) -> str:
@@ -20,9 +20,8 @@ def _text(path: Path, **query: object) -> str:
 def log(tmp_path: Path) -> Path:
     """Three lines, written at 100, 200 and 300 s."""
     path = tmp_path / "0.log"
-    path.write_text("one\ntwo\nthree\n")
-    stamps = ((100.0, 0), (200.0, 4), (300.0, 8))
-    Path(f"{path}.times").write_bytes(b"".join(STAMP.pack(*stamp) for stamp in stamps))
+    written = {"one": 100.0, "two": 200.0, "three": 300.0}
+    path.write_text("".join(f"{stamp(when)} F {line}\n" for line, when in written.items()))
     return path
 
 
@@ -40,11 +39,14 @@ def test_the_tail_is_counted_in_lines(log: Path, lines: int, text: str) -> None:
     assert _text(log, tail_lines=lines) == text
 
 
-def test_a_last_line_without_an_end_counts(log: Path) -> None:
-    with log.open("a") as file:
-        file.write("part")
+def test_a_last_line_without_an_end_counts_and_is_continued(log: Path) -> None:
+    shim = Log(str(log), limit_bytes=1000)
+    shim.write(b"part")
     assert _text(log, tail_lines=1) == "part"
     assert _text(log, tail_lines=2) == "three\npart"
+    shim.write(b" and rest\nlast\n")
+    assert _text(log, tail_lines=2) == "part and rest\nlast\n"
+    assert _text(log, tail_lines=2, timestamps=True).count("Z ") == 2
 
 
 def test_since_gives_what_was_written_from_then_on(log: Path) -> None:
@@ -66,10 +68,10 @@ def test_a_limit_cuts_at_that_many_bytes(log: Path) -> None:
 
 def test_a_rotated_log_is_read_from_its_older_part_on(tmp_path: Path) -> None:
     path = tmp_path / "0.log"
-    log = Log(str(path), limit_bytes=100)
+    log = Log(str(path), limit_bytes=500)
     for number in range(30):
         log.write(f"line {number}\n".encode())
-    assert path.stat().st_size <= 100 and Path(f"{path}.1").stat().st_size <= 100
+    assert path.stat().st_size <= 500 and Path(f"{path}.1").stat().st_size <= 500
     lines = _text(path).split("\n")[:-1]
     assert lines[-1] == "line 29" and len(lines) > 12
     assert lines == [f"line {n}" for n in range(30 - len(lines), 30)]
@@ -78,7 +80,7 @@ def test_a_rotated_log_is_read_from_its_older_part_on(tmp_path: Path) -> None:
 
 def test_following_a_log_continues_across_a_rotation(tmp_path: Path) -> None:
     path = tmp_path / "0.log"
-    log = Log(str(path), limit_bytes=60)
+    log = Log(str(path), limit_bytes=250)
     log.write(b"first\n")
     over = threading.Event()
     blocks = read_log(path, LogOptions(follow=True), over.is_set)

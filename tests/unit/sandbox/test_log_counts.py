@@ -8,6 +8,7 @@ from pathlib import Path
 from infra.observability.log_patterns import COUNTED
 from sandbox.monitoring.exporter import log_counts
 from sandbox.monitoring.exporter.log_counts import KEPT_S, LogCounts, LoggedPod
+from sandbox.node.shim import Log
 
 MATCHING = "rank 0: another rank is gone or hangs: Connection closed by peer\n"
 PATTERN = "collective-timeout"
@@ -25,8 +26,7 @@ class Watched:
         self.pods = [LoggedPod(uid="u", namespace="n", pod="p", run_id="r", folder=folder)]
 
     def write(self, text: str) -> None:
-        with self.log.open("a") as file:
-            file.write(text)
+        Log(str(self.log), limit_bytes=1 << 30).write(text.encode())
 
     def scrape(self, now: float = STARTED + 2) -> dict[str, int]:
         self.counts.update(self.pods, self.created, now)
