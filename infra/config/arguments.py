@@ -196,7 +196,8 @@ def steering(config: StackConfig) -> dict[str, Any]:
             }
             for pool in pools
         ],
-        "rules": config.steering.rules(),
+        "rules": config.steering.rules()
+        | {"startSeconds": float(config.gang_timeouts.start_seconds)},
         "cordonNamedNodes": config.steering.cordon_named_nodes,
     }
 

@@ -47,6 +47,8 @@ def parse(found: Mapping[str, Any]) -> Settings:
             losses=int(rules["losses"]),
             window_s=float(rules["windowSeconds"]),
             empty_s=float(rules["emptySeconds"]),
+            # An older release did not publish it.
+            start_s=float(rules.get("startSeconds", Rules.start_s)),
         ),
         priors={
             (str(one["name"]), kind): _prior(band)

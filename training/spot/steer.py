@@ -35,7 +35,7 @@ class Rules:
     empty_s: float = 3600.0
     """For how long a pool is not tried again after a time-out; doubles with each time-out in a row."""
     start_s: float = 1200.0
-    """For how long the queue waits for the nodes of a gang: the time-out that the platform sets in Kueue."""
+    """For how long the queue waits for the nodes of a gang: the stack's `gangTimeouts.startSeconds`."""
     full_s: float = 300.0
     """For how long a run with a deadline waits for reserved capacity before it takes other."""
 

@@ -6,12 +6,14 @@ from typing import Any, cast
 
 import pytest
 
+from infra.config import arguments, parse
 from infra.domain import naming
 from ops.cluster import Cluster, Kind
 from ops.collect import NODES
 from ops.steer import settings
 from ops.steer.control import Controller
 from ops.steer.settings import Settings
+from tests import committed
 
 NOW = 1_800_000_000.0
 BANDS = {"p4d.24xlarge": "10-15%", "p4de.24xlarge": "<5%", "p6-b200.48xlarge": None}
@@ -41,8 +43,14 @@ def test_a_pool_is_assumed_to_lose_nodes_as_its_most_interrupted_type(
     assert found.rates(3).lost * 3600 == pytest.approx(3 * prior)
 
 
-def test_pools_that_an_older_release_published_have_the_usual_prior() -> None:
+def test_what_an_older_release_published_has_the_usual_prior_and_start() -> None:
     assert parsed().pools["spot"].prior == pytest.approx(0.2)
+    assert parsed().rules.start_s == 1200
+
+
+def test_the_queue_waits_for_nodes_as_long_as_the_stack_says() -> None:
+    values = committed.values("prod") | {"gangTimeouts": {"startSeconds": 700}}
+    assert settings.parse(arguments.steering(parse(values))).rules.start_s == 700
 
 
 @pytest.mark.parametrize("bands", [{"p4d.24xlarge": "many"}, {"p4d.24xlarge": 3}, None, 3])
