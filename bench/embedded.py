@@ -156,8 +156,11 @@ class Embedded:
         return self._signal(service, signal.SIGKILL)
 
     def save_state(self, folder: Path) -> None:
-        """Write the logs of all services to `folder`, and the objects of a load if the API server answers."""
+        """Write the logs of all services and controllers to `folder`, and the objects of a load if the API server
+        answers."""
         shutil.copytree(self.home / "logs", folder / "logs")
+        for pod in (self.home / "node/logs").glob("*-system_*"):
+            shutil.copytree(pod, folder / "logs" / pod.name)
         api = Api(self.kubeconfig)
         with contextlib.suppress(ApiError, urllib3.exceptions.HTTPError, OSError):
             for kind, path in STATE.items():
