@@ -9,17 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from infra.config import arguments, parse, platform_record
 from infra.domain import naming
 from infra.domain.launcher_support import LAUNCHERS as SUPPORT
-from infra.domain.platform import Platform
-from infra.domain.storage import Volume
-from infra.queueing import kueue, priorities
-from infra.sites.simulated import node_pools, storage
-from infra.tenancy import access, team, volumes
 from tests.golden.example_runs import PREPARED, run
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.node_kit import trainer_image, until
+from tests.sandbox.team_kit import TeamStage, process_pool
 from training.launchers import LAUNCHERS
 from training.launchers import program as program_of_pods
 from training.spec import Resources, RunSpec
@@ -42,81 +37,12 @@ _ENDED: Final = {"Complete": "done", "Succeeded": "done", "Completed": "done", "
 
 Json = dict[str, Any]
 
-
-def _values() -> Json:
-    pool = {
-        "name": SPOT,
-        "capacity": "spot",
-        "instanceTypes": ["g6.xlarge"],
-        "min": NODES,
-        "max": NODES,
-        "zone": "launch-zone",
-        "nodes": "process",
-    }
-    return {
-        "cluster": {"provider": "existing", "name": "launchers"},
-        "taintKey": "dedicated",
-        "cohort": "launchers",
-        "nodePools": [pool],
-        "storage": {"checkpoints": "1Gi", "datasets": "1Gi"},
-        "operators": {name: {"provided": True} for name in ("kueue", "jobset", *OPERATORS)},
-        "teams": [
-            {
-                "name": TEAM,
-                "tier": "research",
-                "guaranteed": {SPOT: NODES},
-                "quota": {"cpu": "40", "memory": "64Gi", "gpus": NODES},
-            }
-        ],
-    }
-
-
-def platform() -> Platform:
-    """The platform of one team with spot nodes and every operator."""
-    return platform_record.platform(parse(_values()), "launchers")
-
-
-def platform_objects() -> list[Json]:
-    """Return the team's objects in the order of creation."""
-    config = parse(_values())
-    queues = arguments.queues(config)
-    size = Volume(size="1Gi", storage_class=platform().storage_class)
-    outputs = platform().teams[TEAM]
-    objects = [
-        *(node_pools.node(pool, i) for pool in config.pools for i in range(pool.max)),
-        *(
-            build(name)
-            for name in priorities.PRIORITIES
-            for build in (priorities.priority_class, kueue.workload_priority_class)
-        ),
-        storage.storage_class(),
-        kueue.topology(),
-        *(kueue.flavor(pool) for pool in queues.pools),
-        kueue.cohort(queues.cohort, queues.pools, queues.teams),
-        *(kueue.cluster_queue(t, queues.cohort, queues.pools) for t in queues.teams),
-        team.namespace(TEAM),
-        access.service_account(TEAM),
-        team.local_queue(TEAM),
-        volumes.claim(TEAM, outputs.checkpoints_claim, size),
-        volumes.claim(TEAM, outputs.datasets_claim, size),
-    ]
-    return [_renamed(manifest) for manifest in objects]
-
-
-_OWN_NAMES = {
-    naming.SIMULATED_STORAGE_CLASS: "launch-shared",
-    naming.TOPOLOGY: "launch-topology",
-    **{name: f"launch-{name}" for name in priorities.PRIORITIES},
-}
-"""Cluster-wide objects that a stack on the same cluster has under their usual names."""
-
-
-def _renamed(manifest: Json) -> Json:
-    text = json.dumps(manifest)
-    for name, own in _OWN_NAMES.items():
-        text = text.replace(f'"{name}"', f'"{own}"')
-    renamed: Json = json.loads(text)
-    return renamed
+STAGE: Final = TeamStage(
+    team=TEAM,
+    pools=[process_pool(SPOT, "spot", NODES, "launch-zone")],
+    guaranteed={SPOT: NODES},
+    more={"operators": {name: {"provided": True} for name in ("kueue", "jobset", *OPERATORS)}},
+)
 
 
 @dataclass(frozen=True)
@@ -130,9 +56,8 @@ class LiveRun:
     @property
     def folder(self) -> Path:
         """The run's directory, as the ranks see it."""
-        claim = platform().teams[TEAM].checkpoints_claim
         inside = Path(self.spec.run_dir).relative_to(contract.CHECKPOINT_MOUNT)
-        return self.cluster.state.volumes / NAMESPACE / claim / inside
+        return STAGE.volume(self.cluster, naming.CHECKPOINTS_CLAIM) / inside
 
     def lines(self) -> list[str]:
         """What the ranks wrote: `ATTEMPT RANK HOST`, in order."""
@@ -218,8 +143,8 @@ def start(
         "metadata": {"name": spec.run_id, "namespace": NAMESPACE},
         "data": scripts | {"plan": plan, PROGRAM_FILE: _program(spec, program)},
     }
-    rendered = copy.deepcopy(LAUNCHERS[kind].render(spec, platform()))
-    for manifest in [config, *(_renamed(one) for one in rendered)]:
+    rendered = copy.deepcopy(LAUNCHERS[kind].render(spec, STAGE.platform()))
+    for manifest in [config, *(STAGE.own(one) for one in rendered)]:
         for body in _pod_specs(manifest):
             body["terminationGracePeriodSeconds"] = 30
             for container in body["containers"]:

@@ -45,6 +45,8 @@ class TeamStage:
     guaranteed: Mapping[str, int]
     more: Json = field(default_factory=dict)
     """Further sections of the stack file."""
+    of_team: Json = field(default_factory=dict)
+    """Further settings of the team."""
 
     @property
     def namespace(self) -> str:
@@ -52,7 +54,7 @@ class TeamStage:
 
     def values(self) -> Json:
         """Return the stack file."""
-        gpus = sum(pool["max"] for pool in self.pools)
+        gpus = sum(one["max"] for one in self.pools if one.get("workload") != "cpu")
         quota = {"cpu": str(4 * gpus), "memory": "64Gi", "gpus": gpus}
         one = {"name": self.team, "tier": "research", "guaranteed": dict(self.guaranteed)}
         return {
@@ -62,7 +64,7 @@ class TeamStage:
             "nodePools": list(self.pools),
             "storage": {"checkpoints": "1Gi", "datasets": "1Gi"},
             "operators": {"kueue": {"provided": True}, "jobset": {"provided": True}},
-            "teams": [one | {"quota": quota}],
+            "teams": [one | {"quota": quota} | self.of_team],
             **self.more,
         }
 

@@ -9,15 +9,12 @@ from typing import Any
 
 import pytest
 
-from infra.config import arguments, parse, platform_record
 from infra.domain import naming
-from infra.domain.platform import Platform
-from infra.queueing import kueue, priorities
-from infra.sites.simulated import node_pools
-from infra.tenancy import access, team
+from infra.tenancy import team
 from tests.golden.example_runs import PREPARED, run
 from tests.sandbox.conftest import Cluster
-from tests.sandbox.node_kit import HOST, delete, platform_in, until
+from tests.sandbox.node_kit import HOST, delete, until
+from tests.sandbox.team_kit import TeamStage, process_pool
 from training.launchers import LAUNCHERS
 from training.spec import Resources, RunSpec
 
@@ -26,87 +23,22 @@ pytestmark = [pytest.mark.sandbox, pytest.mark.long(78)]
 TEAM = "gang"
 NAMESPACE = naming.namespace(TEAM)
 SPOT, ON_DEMAND = "gang-spot", "gang-ondemand"
+STAGE = TeamStage(
+    team=TEAM,
+    pools=[
+        process_pool(ON_DEMAND, "on-demand", 2, "gang-zone"),
+        process_pool(SPOT, "spot", 2, "gang-zone"),
+    ],
+    guaranteed={SPOT: 1},
+)
 RESTART_S = 240.0
 """Two restarts of two processes, on a machine that may be busy with other tests."""
-
-_OWN_NAMES = {
-    naming.TOPOLOGY: "gang-topology",
-    **{name: f"gang-{name}" for name in priorities.PRIORITIES},
-}
-"""Cluster-wide objects that a stack on the same cluster has under their usual names."""
-
-
-def _values() -> dict[str, Any]:
-    def pool(name: str, capacity: str) -> dict[str, Any]:
-        return {
-            "name": name,
-            "capacity": capacity,
-            "instanceTypes": ["g6.xlarge"],
-            "min": 2,
-            "max": 2,
-            "zone": "gang-zone",
-            "nodes": "process",
-        }
-
-    return {
-        "cluster": {"provider": "existing", "name": "gangs"},
-        "taintKey": "dedicated",
-        "cohort": "gangs",
-        "nodePools": [pool(ON_DEMAND, "on-demand"), pool(SPOT, "spot")],
-        "storage": {"checkpoints": "1Gi", "datasets": "1Gi"},
-        "operators": {"kueue": {"provided": True}, "jobset": {"provided": True}},
-        "teams": [
-            {
-                "name": TEAM,
-                "tier": "research",
-                "guaranteed": {SPOT: 1},
-                "quota": {"cpu": "16", "memory": "64Gi", "gpus": 4},
-            }
-        ],
-    }
-
-
-def _renamed(manifest: dict[str, Any]) -> dict[str, Any]:
-    text = json.dumps(manifest)
-    for name, own in _OWN_NAMES.items():
-        text = text.replace(f'"{name}"', f'"{own}"')
-    renamed: dict[str, Any] = json.loads(text)
-    return renamed
-
-
-def _platform_objects() -> list[dict[str, Any]]:
-    """Return the objects of one team in the order of creation."""
-    config = parse(_values())
-    queues = arguments.queues(config)
-    nodes = [node_pools.node(pool, i) for pool in config.pools for i in range(pool.max)]
-    classes = [
-        build(name)
-        for name in priorities.PRIORITIES
-        for build in (priorities.priority_class, kueue.workload_priority_class)
-    ]
-    objects = [
-        *nodes,
-        *classes,
-        kueue.topology(),
-        *(kueue.flavor(pool) for pool in queues.pools),
-        kueue.cohort(queues.cohort, queues.pools, queues.teams),
-        *(kueue.cluster_queue(t, queues.cohort, queues.pools) for t in queues.teams),
-        team.namespace(TEAM),
-        access.service_account(TEAM),
-        team.local_queue(TEAM),
-    ]
-    return [_renamed(manifest) for manifest in objects]
-
-
-def _platform() -> Platform:
-    return platform_record.platform(parse(_values()), "gangs")
 
 
 @pytest.fixture(scope="module")
 def gangs(cluster: Cluster) -> Iterator[Cluster]:
     """The cluster with a team, its queue and four process nodes; deleted at the end."""
-    queues, made = (naming.cluster_queue(TEAM),), {NAMESPACE: "jobsets"}
-    with platform_in(cluster, _platform_objects(), (SPOT, ON_DEMAND), queues, made) as ready:
+    with STAGE.deployed(cluster, "jobsets") as ready:
         yield ready
 
 
@@ -121,12 +53,12 @@ def _gang(script: str, **changes: Any) -> tuple[RunSpec, dict[str, Any]]:
         max_hours=None,
         **changes,
     )
-    manifest = copy.deepcopy(LAUNCHERS["jobset"].render(spec, _platform())[-1])
+    manifest = copy.deepcopy(LAUNCHERS["jobset"].render(spec, STAGE.platform())[-1])
     body = manifest["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
     main = body["containers"][0]
     main |= {"image": HOST, "command": ["sh", "-c", script], "workingDir": "/", "volumeMounts": []}
     body |= {"volumes": [], "terminationGracePeriodSeconds": 5}
-    return spec, _renamed(manifest)
+    return spec, STAGE.own(manifest)
 
 
 def _start(cluster: Cluster, manifest: dict[str, Any]) -> None:

@@ -21,15 +21,12 @@ from sandbox import charts, paths
 from sandbox.node.reclaim import reclaim, restore
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.launcher_kit import (
-    NAMESPACE,
     OPERATORS,
-    SPOT,
-    TEAM,
+    STAGE,
     LiveRun,
-    platform_objects,
     start,
 )
-from tests.sandbox.node_kit import platform_in, trainer_image
+from tests.sandbox.node_kit import trainer_image
 from training.launchers.restarts import STATE_FILE
 
 pytestmark = [pytest.mark.sandbox, pytest.mark.long(129)]
@@ -61,9 +58,9 @@ def launchers(cluster: Cluster) -> Iterator[Cluster]:
     manager = ("deployment", "kueue-controller-manager", "-n", naming.KUEUE_NAMESPACE)
     cluster.kubectl("rollout", "restart", *manager)
     cluster.kubectl("rollout", "status", *manager, "--timeout=180s")
-    queues = (naming.cluster_queue(TEAM),)
-    made = {NAMESPACE: "trainjobs,trainingruntimes,pytorchjobs,mpijobs,jobs,services,configmaps"}
-    with platform_in(cluster, platform_objects(), (SPOT,), queues, made) as ready:
+    with STAGE.deployed(
+        cluster, "trainjobs,trainingruntimes,pytorchjobs,mpijobs,jobs,services,configmaps"
+    ) as ready:
         yield ready
     for name in OPERATORS:
         cluster.kubectl("delete", "namespace", ADD_ONS[name].namespace, "--timeout=180s")

@@ -10,18 +10,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from infra.domain import naming
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.launcher_kit import (
     ALONE,
-    NAMESPACE,
-    SPOT,
-    TEAM,
+    STAGE,
     LiveRun,
-    platform_objects,
     start,
 )
-from tests.sandbox.node_kit import platform_in
 from training.launchers.restarts import STATE_FILE
 
 pytestmark = [pytest.mark.sandbox, pytest.mark.long(35)]
@@ -32,9 +27,7 @@ Runs = dict[str, LiveRun]
 @pytest.fixture(scope="module")
 def one_pod_team(cluster: Cluster) -> Iterator[Cluster]:
     """The cluster with a team."""
-    queues = (naming.cluster_queue(TEAM),)
-    made = {NAMESPACE: "jobsets,jobs,services,configmaps"}
-    with platform_in(cluster, platform_objects(), (SPOT,), queues, made) as ready:
+    with STAGE.deployed(cluster, "jobsets,jobs,services,configmaps") as ready:
         yield ready
 
 

@@ -13,24 +13,23 @@ from typing import Any
 import pytest
 import yaml
 
-from infra.config import arguments, parse, platform_record
 from infra.domain import naming
-from infra.domain.storage import Volume
-from infra.queueing import kueue, priorities
-from infra.sites.simulated import node_pools, storage
-from infra.tenancy import access, team, volumes
 from sandbox.node.reclaim import reclaim
 from tests.sandbox.conftest import Cluster
-from tests.sandbox.node_kit import platform_in, trainer_image, until
+from tests.sandbox.node_kit import trainer_image, until
+from tests.sandbox.team_kit import TeamStage, process_pool
 from training import job, run_files
 from training.spec import RunSpec
 
 pytestmark = [pytest.mark.sandbox, pytest.mark.timeout(600), pytest.mark.long(64)]
 
-TEAM = "programs"
-NAMESPACE = naming.namespace(TEAM)
 POOL = "programs-spot"
-CLASS = "programs-shared"
+STAGE = TeamStage(
+    team="programs",
+    pools=[process_pool(POOL, "spot", 3, "programs-zone")],
+    guaranteed={POOL: 3},
+    more={"images": {"trainer": trainer_image()}},
+)
 START_S = 240.0
 """Two processes that load torch, on a machine that may be busy with other tests."""
 
@@ -74,78 +73,10 @@ dist.destroy_process_group()
 STEPS = 300
 
 
-def _values() -> dict[str, Any]:
-    return {
-        "cluster": {"provider": "existing", "name": "programs"},
-        "taintKey": "dedicated",
-        "cohort": "programs",
-        "nodePools": [
-            {
-                "name": POOL,
-                "capacity": "spot",
-                "instanceTypes": ["g6.xlarge"],
-                "min": 3,
-                "max": 3,
-                "zone": "programs-zone",
-                "nodes": "process",
-            }
-        ],
-        "storage": {"checkpoints": "1Gi", "datasets": "1Gi"},
-        "operators": {"kueue": {"provided": True}, "jobset": {"provided": True}},
-        "images": {"trainer": trainer_image()},
-        "teams": [
-            {
-                "name": TEAM,
-                "tier": "research",
-                "guaranteed": {POOL: 3},
-                "quota": {"cpu": "16", "memory": "64Gi", "gpus": 3},
-            }
-        ],
-    }
-
-
-def _renamed(manifest: dict[str, Any]) -> dict[str, Any]:
-    """Give cluster-wide objects names of their own: a stack on the same cluster has the usual ones."""
-    text = json.dumps(manifest)
-    for name in (naming.TOPOLOGY, *priorities.PRIORITIES):
-        text = text.replace(f'"{name}"', f'"programs-{name}"')
-    renamed: dict[str, Any] = json.loads(text)
-    return renamed
-
-
-def _platform_objects() -> list[dict[str, Any]]:
-    config = parse(_values())
-    queues = arguments.queues(config)
-    shared = storage.storage_class()
-    shared["metadata"]["name"] = CLASS
-    classes = [
-        build(name)
-        for name in priorities.PRIORITIES
-        for build in (priorities.priority_class, kueue.workload_priority_class)
-    ]
-    small = Volume(size="1Gi", storage_class=CLASS)
-    objects = [
-        *(node_pools.node(pool, i) for pool in config.pools for i in range(pool.max)),
-        *classes,
-        shared,
-        kueue.topology(),
-        *(kueue.flavor(pool) for pool in queues.pools),
-        kueue.cohort(queues.cohort, queues.pools, queues.teams),
-        *(kueue.cluster_queue(t, queues.cohort, queues.pools) for t in queues.teams),
-        team.namespace(TEAM),
-        access.service_account(TEAM),
-        team.local_queue(TEAM),
-        volumes.claim(TEAM, naming.CHECKPOINTS_CLAIM, small),
-        volumes.claim(TEAM, naming.DATASETS_CLAIM, small),
-    ]
-    return [_renamed(manifest) for manifest in objects]
-
-
 @pytest.fixture(scope="module")
 def programs(cluster: Cluster) -> Iterator[Cluster]:
     """The cluster with a team, its volumes, its queue and three process nodes; deleted at the end."""
-    queues, made = (naming.cluster_queue(TEAM),), {NAMESPACE: "jobsets"}
-    with platform_in(cluster, _platform_objects(), (POOL,), queues, made) as ready:
+    with STAGE.deployed(cluster, "jobsets") as ready:
         yield ready
 
 
@@ -156,7 +87,7 @@ def _run(folder: Path) -> tuple[RunSpec, list[dict[str, Any]]]:
     document = {
         "name": "ddp",
         "version": 1,
-        "team": TEAM,
+        "team": STAGE.team,
         "nodes": 2,
         "gpusPerNode": 1,
         "image": "trainer",
@@ -167,10 +98,9 @@ def _run(folder: Path) -> tuple[RunSpec, list[dict[str, Any]]]:
         },
     }
     (folder / "ddp.yaml").write_text(yaml.safe_dump(document))
-    config = parse(_values())
-    platform = platform_record.platform(config, "programs")
-    [run] = run_files.load(("ddp.yaml",), platform, config.images, folder)
-    return run, [_renamed(one) for one in job.manifests(run, platform, "c" * 40)]
+    platform = STAGE.platform()
+    [run] = run_files.load(("ddp.yaml",), platform, STAGE.more["images"], folder)
+    return run, [STAGE.own(one) for one in job.manifests(run, platform, "c" * 40)]
 
 
 def test_a_plain_ddp_script_survives_a_reclaim_with_notice_and_ends_with_0(
@@ -179,7 +109,7 @@ def test_a_plain_ddp_script_survives_a_reclaim_with_notice_and_ends_with_0(
     run, manifests = _run(tmp_path)
 
     def kubectl(*arguments: str, stdin: str | None = None) -> str:
-        return programs.kubectl("-n", NAMESPACE, *arguments, stdin=stdin)
+        return programs.kubectl("-n", STAGE.namespace, *arguments, stdin=stdin)
 
     def logs() -> str:
         selector = f"{naming.RUN_ID}={run.run_id}"

@@ -6,102 +6,36 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
-from infra.config import arguments, parse, platform_record
 from infra.domain import naming
-from infra.domain.storage import Volume
-from infra.queueing import kueue, priorities
-from infra.sites.simulated import node_pools, storage
-from infra.tenancy import access, team, volumes
 from ops import __main__ as ops
 from tests.sandbox.conftest import Cluster
-from tests.sandbox.node_kit import platform_in, trainer_image, until
+from tests.sandbox.node_kit import trainer_image, until
+from tests.sandbox.team_kit import TeamStage, process_pool
 from tests.unit.weights.hub_server import COMMIT, MODEL, HubServer, serve
 from training import run_files, submission
 from training.spec import RunSpec
 
 pytestmark = [pytest.mark.sandbox, pytest.mark.timeout(600), pytest.mark.long(37)]
 
-TEAM = "weights"
-NAMESPACE = naming.namespace(TEAM)
-POOL, CPU_POOL = "weights-ondemand", "weights-cpu"
-CLASS = "weights-shared"
+POOL, ZONE = "weights-ondemand", "weights-zone"
+CPUS = {"name": "weights-cpu", "instanceTypes": ["m6i.xlarge"], "workload": "cpu"}
+TEAM = TeamStage(
+    team="weights",
+    pools=[
+        process_pool(POOL, "on-demand", 1, ZONE),
+        process_pool(POOL, "on-demand", 1, ZONE) | CPUS,
+    ],
+    guaranteed={POOL: 1},
+    more={"egressCidrs": ["203.0.113.0/24"], "images": {"trainer": trainer_image()}},
+    of_team={"secrets": [{"name": "hub", "env": ["HF_TOKEN", "HF_ENDPOINT"]}]},
+)
 TOKEN = "hf_live_token"
 END_S = 240.0
 """A process that loads torch, on a machine that may be busy with other tests."""
-
-
-def _values() -> dict[str, Any]:
-    pool = {
-        "capacity": "on-demand",
-        "min": 1,
-        "max": 1,
-        "zone": "weights-zone",
-        "nodes": "process",
-    }
-    return {
-        "cluster": {"provider": "existing", "name": "weights"},
-        "taintKey": "dedicated",
-        "cohort": "weights",
-        "nodePools": [
-            {**pool, "name": POOL, "instanceTypes": ["g6.xlarge"]},
-            {**pool, "name": CPU_POOL, "instanceTypes": ["m6i.xlarge"], "workload": "cpu"},
-        ],
-        "storage": {"checkpoints": "1Gi", "datasets": "1Gi"},
-        "operators": {"kueue": {"provided": True}, "jobset": {"provided": True}},
-        "images": {"trainer": trainer_image()},
-        "egressCidrs": ["203.0.113.0/24"],
-        "teams": [
-            {
-                "name": TEAM,
-                "tier": "research",
-                "guaranteed": {POOL: 1},
-                "quota": {"cpu": "16", "memory": "64Gi", "gpus": 1},
-                "secrets": [{"name": "hub", "env": ["HF_TOKEN", "HF_ENDPOINT"]}],
-            }
-        ],
-    }
-
-
-def _renamed(manifest: dict[str, Any]) -> dict[str, Any]:
-    """Give cluster-wide objects names of their own: a stack on the same cluster has the usual ones."""
-    text = json.dumps(manifest)
-    for name in (naming.TOPOLOGY, *priorities.PRIORITIES):
-        text = text.replace(f'"{name}"', f'"weights-{name}"')
-    renamed: dict[str, Any] = json.loads(text)
-    return renamed
-
-
-def _platform_objects() -> list[dict[str, Any]]:
-    config = parse(_values())
-    queues = arguments.queues(config)
-    shared = storage.storage_class()
-    shared["metadata"]["name"] = CLASS
-    classes = [
-        build(name)
-        for name in priorities.PRIORITIES
-        for build in (priorities.priority_class, kueue.workload_priority_class)
-    ]
-    small = Volume(size="1Gi", storage_class=CLASS)
-    objects = [
-        *(node_pools.node(pool, i) for pool in config.pools for i in range(pool.max)),
-        *classes,
-        shared,
-        kueue.topology(),
-        *(kueue.flavor(pool) for pool in queues.pools),
-        kueue.cohort(queues.cohort, queues.pools, queues.teams),
-        *(kueue.cluster_queue(t, queues.cohort, queues.pools) for t in queues.teams),
-        team.namespace(TEAM),
-        access.service_account(TEAM),
-        team.local_queue(TEAM),
-        volumes.claim(TEAM, naming.CHECKPOINTS_CLAIM, small),
-        volumes.claim(TEAM, naming.DATASETS_CLAIM, small),
-    ]
-    return [_renamed(manifest) for manifest in objects]
 
 
 @dataclass(frozen=True)
@@ -112,19 +46,19 @@ class Stage:
     hub: HubServer
 
     def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
-        return self.cluster.kubectl("-n", NAMESPACE, *arguments, stdin=stdin)
+        return self.cluster.kubectl("-n", TEAM.namespace, *arguments, stdin=stdin)
 
     @property
     def data(self) -> Path:
         """The team's data volume on this machine."""
-        return self.cluster.state.volumes / NAMESPACE / naming.DATASETS_CLAIM
+        return TEAM.volume(self.cluster, naming.DATASETS_CLAIM)
 
     def start(self, folder: Path, name: str) -> RunSpec:
         """Start a run of two steps from the hub's model."""
         document = {
             "name": name,
             "version": 1,
-            "team": TEAM,
+            "team": TEAM.team,
             "nodes": 1,
             "gpusPerNode": 1,
             "image": "trainer",
@@ -141,10 +75,9 @@ class Stage:
         }
         (folder / "tiny.yaml").write_text(yaml.safe_dump(settings))
         (folder / f"{name}.yaml").write_text(yaml.safe_dump(document))
-        config = parse(_values())
-        platform = platform_record.platform(config, "weights")
-        [run] = run_files.load((f"{name}.yaml",), platform, config.images, folder)
-        objects = [_renamed(one) for one in submission.manifests(run, platform, "c" * 40)]
+        platform = TEAM.platform()
+        [run] = run_files.load((f"{name}.yaml",), platform, TEAM.more["images"], folder)
+        objects = [TEAM.own(one) for one in submission.manifests(run, platform, "c" * 40)]
         text = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
         assert TOKEN not in text
         self.kubectl("apply", "--server-side", "-f", "-", stdin=text)
@@ -193,10 +126,9 @@ def stage(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     texts = tmp_path_factory.mktemp("texts")
     for letter in "abcdefgh":
         (texts / f"{letter}.txt").write_text(letter * 400)
-    queues, made = (naming.cluster_queue(TEAM),), {NAMESPACE: "jobsets,jobs"}
     with (
         serve(HubServer(files=files, token=TOKEN)) as hub,
-        platform_in(cluster, _platform_objects(), (POOL, CPU_POOL), queues, made) as ready,
+        TEAM.deployed(cluster, "jobsets,jobs") as ready,
     ):
         found = Stage(ready, hub)
         secret = {
