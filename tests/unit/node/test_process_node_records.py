@@ -14,6 +14,7 @@ import pytest
 from sandbox import paths
 from sandbox.node import runtime, shim
 from sandbox.node.context import Addresses
+from sandbox.node.logs import LogOptions, read_log
 from sandbox.node.records import Attempt, open_process, pod_folder, pod_folders, signal_process
 
 POD = {"metadata": {"namespace": "n", "name": "p", "uid": "u-1"}}
@@ -46,6 +47,10 @@ def fake_bwrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
 
 
+def log_of(attempt: Attempt) -> str:
+    return b"".join(read_log(attempt.log, LogOptions(), lambda: True)).decode()
+
+
 def _end(process: object, seconds: float = 20.0) -> None:
     fd = os.pidfd_open(process.pid)  # type: ignore[attr-defined]
     assert select.select([fd], [], [], seconds)[0], "the shim has ended"
@@ -62,7 +67,7 @@ def test_a_shim_records_who_runs_and_how_it_ended_and_keeps_the_output(attempt: 
     assert exit_ is not None and run is not None
     assert exit_["exit_code"] == 7 and exit_["tail"] == "out\nerr\n"
     assert run["shim_pid"] == process.pid and run["started_at"] <= exit_["finished_at"]
-    assert attempt.log.read_text() == "out\nerr\n"
+    assert log_of(attempt) == "out\nerr\n"
     assert not attempt.alive()
 
 
@@ -118,7 +123,7 @@ def test_servers_on_every_interface_get_the_address_of_their_pod(attempt: Attemp
     _end(process)
     exit_ = attempt.exit()
     assert exit_ is not None and exit_["exit_code"] == 0, exit_
-    assert attempt.log.read_text().splitlines() == [
+    assert log_of(attempt).splitlines() == [
         "0.0.0.0 127.1.254.253",
         ":: ::ffff:127.1.254.253",
         "127.0.0.1 127.0.0.1",
