@@ -26,6 +26,7 @@ from transformers import (
 )
 
 from trainyard.adapters import hf_trainer
+from trainyard.adapters.elastic_trainer import ElasticTrainer
 
 TEMPLATE = (
     "{% for m in messages %}{{ '<' + m['role'] + '>' }}"
@@ -40,6 +41,7 @@ def main() -> None:
     parser.add_argument("--model", help="folder of a model with its tokenizer; default: random")
     parser.add_argument("--chats", type=Path, help="JSONL file of chats")
     parser.add_argument("--epochs", type=float, default=2)
+    parser.add_argument("--steps", type=int, help="by groups that come and go, not by epochs")
     parser.add_argument("--length", type=int, default=256, help="tokens of a packed sample")
     parser.add_argument("--save-steps", type=int, default=20)
     parser.add_argument("--lora", action=argparse.BooleanOptionalAction, default=True)
@@ -56,11 +58,12 @@ def main() -> None:
         wanted = LoraConfig(r=8, lora_alpha=16, lora_dropout=0.05, target_modules="all-linear")
         model = get_peft_model(model, wanted)
     chats = read_chats(args.chats) if args.chats else standard_library_chats()
-    trainer = Trainer(
+    trainer = (GroupTrainer if args.steps else Trainer)(
         model=model,
         args=TrainingArguments(
             output_dir=args.output,
             num_train_epochs=args.epochs,
+            max_steps=args.steps or -1,
             per_device_train_batch_size=4,
             learning_rate=1e-3,
             warmup_steps=5,
@@ -74,9 +77,21 @@ def main() -> None:
             ddp_find_unused_parameters=False,
         ),
         train_dataset=pack(chats, tokenizer, args.length),
-        callbacks=[hf_trainer.NoticeCallback()],
+        callbacks=[] if args.steps else [hf_trainer.NoticeCallback()],
     )
-    trainer.train(resume_from_checkpoint=hf_trainer.latest())
+    # Groups save and resume by themselves.
+    trainer.train(resume_from_checkpoint=None if args.steps else hf_trainer.latest())
+
+
+class GroupTrainer(ElasticTrainer):
+    """Prints each step that this group takes; ElasticTrainer does without."""
+
+    def training_step(self, *args, **kwargs) -> torch.Tensor:
+        """Take a step."""
+        loss = super().training_step(*args, **kwargs)
+        number = self.state.global_step + 1
+        print(f"step {number} loss {self.loss!r} groups {self.run.groups}", flush=True)
+        return loss
 
 
 def pack(chats: list[dict], tokenizer: PreTrainedTokenizerFast, length: int) -> list[dict]:

@@ -7,7 +7,7 @@ import os
 import random
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,8 +18,9 @@ from bench.request import ROOT
 from trainyard.contract import EXIT_BAD_CONFIG, EXIT_PREEMPTED
 
 Make = Callable[..., Programs]
-PLAIN = ROOT / "examples" / "elastic" / "train.py"
-ENDLESS = "1000000"
+EXAMPLES = ROOT / "examples"
+PLAIN = EXAMPLES / "elastic" / "train.py"
+ENDLESS = "--steps=1000000"
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ def make(tmp_path: Path) -> Iterator[Make]:
     made: list[Programs] = []
 
     def program(*command: str, groups: str = "{}", python: str = sys.executable) -> Programs:
-        words = command or (str(PLAIN), f"--steps={ENDLESS}", "--save-every=5")
+        words = command or (str(PLAIN), ENDLESS, "--save-every=5")
         made.append(Programs(tmp_path, words, groups, python))
         return made[-1]
 
@@ -71,7 +72,7 @@ def test_a_run_that_has_lost_all_groups_goes_on_from_its_newest_checkpoint(make:
 
 @pytest.mark.parametrize("save_every", [5, 0])
 def test_a_group_that_was_stopped_and_replaced_joins_again(make: Make, save_every: int) -> None:
-    run = make(str(PLAIN), f"--steps={ENDLESS}", f"--save-every={save_every}")
+    run = make(str(PLAIN), ENDLESS, f"--save-every={save_every}")
     first = run.start()
     run.until(lambda: first.last > 2, "steps", [first])
     first.send(signal.SIGSTOP)
@@ -133,13 +134,16 @@ def test_a_group_with_another_program_is_refused(make: Make, tmp_path: Path) -> 
     assert text.count("\n") == 1
 
 
-SHARDED: Sequence[str] = (str(Path(__file__).with_name("elastic_sharded.py")), ENDLESS)
-HUGGING_FACE: Sequence[str] = (str(Path(__file__).with_name("elastic_hugging_face.py")), ENDLESS)
-
-
 @pytest.mark.long(90)
-def test_groups_whose_ranks_hold_one_model_together(make: Make) -> None:
-    run = make(*SHARDED)
+def test_groups_whose_ranks_hold_one_model_together(
+    make: Make, environment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As `accelerate launch` does for fsdp2.yaml.
+    monkeypatch.setenv("FSDP_VERSION", "2")
+    monkeypatch.setenv("FSDP_AUTO_WRAP_POLICY", "TRANSFORMER_BASED_WRAP")
+    monkeypatch.setenv("FSDP_TRANSFORMER_CLS_TO_WRAP", "LlamaDecoderLayer")
+    script = str(EXAMPLES / "accelerate-fsdp2" / "elastic.py")
+    run = make(script, ENDLESS, python=str(environment / "bin" / "python"))
     first = run.start(ranks=2)
     run.settle([first])
     second = run.join([first], ranks=2)
@@ -156,8 +160,8 @@ def test_groups_whose_ranks_hold_one_model_together(make: Make) -> None:
 
 @pytest.mark.long(60)
 def test_the_trainer_of_hugging_face(make: Make, environment: Path) -> None:
-    # The Trainer needs Accelerate, a package of the examples.
-    run = make(*HUGGING_FACE, python=str(environment / "bin" / "python"))
+    words = (str(EXAMPLES / "hf-trainer" / "train.py"), ENDLESS, "--length=32")
+    run = make(*words, python=str(environment / "bin" / "python"))
     first = run.start()
     run.settle([first])
     second = run.join([first])

@@ -6,7 +6,8 @@
 Exact: parameters, optimizer, schedule, dropout. `per_device_train_batch_size` is the batch of one logical worker,
 and `args.seed` gives the order of the samples. The dataset must have a length and be read by index; samplers and
 the normalisation of a loss by the tokens of a whole step are not used. Checkpoints are the library's, every
-`save_steps`.
+`save_steps`; the leading group reports each step. Callbacks that save or report, such as
+`hf_trainer.NoticeCallback`, are not for it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 import torch
 from transformers import Trainer
 
+import trainyard
 from trainyard import elastic
 
 
@@ -52,6 +54,9 @@ class ElasticTrainer(Trainer):  # type: ignore[misc]
                     step.add(super().training_step(model, inputs))
                 self.loss = step.reduce()
                 self.state.global_step = step.number - 1
+                if self.run.leads:
+                    rate = self.lr_scheduler.get_last_lr()[0] if self.lr_scheduler else None
+                    trainyard.log(step=step.number, loss=self.loss, lr=rate)
                 return torch.tensor(self.loss)
         raise RuntimeError("the run has no more steps")
 
