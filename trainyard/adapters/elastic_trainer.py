@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import Any
 
 import torch
-from transformers import Trainer
+from transformers import Trainer, TrainingArguments
 
 import trainyard
 from trainyard import elastic
@@ -35,9 +35,9 @@ class ElasticTrainer(Trainer):  # type: ignore[misc]
     _steps: Iterator[elastic.Step] | None = None
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
-        """Train up to `max_steps`. Raises ValueError without it."""
-        if self.args.max_steps <= 0:
-            raise ValueError("max_steps: must be set; an elastic run counts steps, not epochs")
+        """Train up to `max_steps`. Raises ValueError for what groups cannot have."""
+        if problems := list(refusals(self.args, self.train_dataset)):
+            raise ValueError("\n".join(problems))
         result = super().train(*args, **kwargs)
         if self._steps is not None:
             next(self._steps, None)  # what follows the last step, such as its checkpoint
@@ -81,6 +81,19 @@ class ElasticTrainer(Trainer):  # type: ignore[misc]
 
     def _save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
         """Do nothing: the run saves."""
+
+
+def refusals(args: TrainingArguments, dataset: object) -> Iterator[str]:
+    """Yield a line for each setting that has no meaning, or another one, in groups."""
+    if args.max_steps <= 0:
+        yield "max_steps: must be set; an elastic run counts steps, not epochs"
+    if args.gradient_accumulation_steps != 1:
+        yield "gradient_accumulation_steps: must be 1; a step has `workers` passes; set ElasticTrainer.workers"
+    if args.fp16:
+        yield "fp16: the scale of the loss is not exchanged between groups; valid are float32 and bf16; use bf16"
+    if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
+        kind = type(dataset).__name__
+        yield f"train_dataset: {kind} has no length or no index; must have both; use a map-style dataset"
 
 
 @lru_cache(maxsize=2)

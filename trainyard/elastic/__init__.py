@@ -12,8 +12,9 @@
             schedule.step()
             optimizer.zero_grad()
 
-A batch is a function of step and worker. `tree` fixes the order of every sum, `views` the order of memberships;
-`links` has the heartbeats, `exchange` the sums, `feed` the state for newcomers, and `run` the protocol.
+A batch is a function of step and worker. A loss over all samples of a step, such as a contrastive one, is here over
+those of one worker. `tree` fixes the order of every sum, `views` the order of memberships; `links` has the
+heartbeats, `exchange` the sums, `feed` the state for newcomers, and `run` the protocol.
 docs/elastic.md has the rules, and what cannot be exact.
 """
 
@@ -31,7 +32,7 @@ from trainyard.elastic.leaves import Leaves
 from trainyard.elastic.membership import Membership
 from trainyard.elastic.ranks import Ranks
 from trainyard.elastic.run import Groups, Options, Run, Step
-from trainyard.elastic.same import describe
+from trainyard.elastic.same import describe, refuse
 from trainyard.run_info import run as facts
 
 __all__ = ["Groups", "Leader", "Run", "Step", "join"]
@@ -62,8 +63,7 @@ def join(
     checkpoints of their own. `groups`, `run_dir`: by default those of the platform. `silent_after_s`: seconds
     without a heartbeat after which a group is lost. `timeout_s`: limit for a step's exchange. Raises ValueError.
     """
-    if workers < 1 or workers & (workers - 1):
-        raise ValueError(f"workers: {workers} is not valid; must be a power of two")
+    refuse(model, workers)
     ranks = Ranks()
     if leader is None:
         if checkpoints is None and save_every:

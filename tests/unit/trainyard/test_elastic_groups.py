@@ -6,13 +6,16 @@ import queue
 import socket
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
 from tests.waiting import until
 from trainyard import elastic
-from trainyard.elastic import feed
+from trainyard.adapters import elastic_trainer
+from trainyard.elastic import feed, same
 from trainyard.elastic.exchange import Lost
 from trainyard.elastic.leaves import Leaves, seed_all
 from trainyard.elastic.links import FEED, TOKEN_BYTES, WATCH, Links
@@ -181,7 +184,50 @@ def test_what_the_bits_depend_on_must_be_the_same() -> None:
     )
 
 
-def test_workers_must_be_a_power_of_two() -> None:
-    model = torch.nn.Linear(2, 2)
-    with pytest.raises(ValueError, match="workers: 6 is not valid; must be a power of two"):
-        elastic.join(model, torch.optim.SGD(model.parameters()), workers=6)
+@pytest.mark.parametrize(
+    ("model", "workers", "problem"),
+    [
+        (torch.nn.Linear(2, 2), 6, "workers: 6 is not valid; must be a power of two"),
+        (
+            torch.nn.Sequential(torch.nn.SyncBatchNorm(2)),
+            4,
+            "0: SyncBatchNorm is not valid in groups",
+        ),
+    ],
+)
+def test_what_cannot_be_exact_is_refused(
+    model: torch.nn.Module, workers: int, problem: str
+) -> None:
+    with pytest.raises(ValueError, match=problem):
+        elastic.join(model, torch.optim.SGD(model.parameters()), workers=workers)
+
+
+def test_kernels_of_a_gpu_that_need_not_be_deterministic_are_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(same, "_is_on_gpu", lambda _: True)
+    same.refuse(torch.nn.Linear(2, 2), 4)
+    assert capsys.readouterr().err.endswith("call torch.use_deterministic_algorithms(True)\n")
+    monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: True)
+    same.refuse(torch.nn.Linear(2, 2), 4)
+    assert capsys.readouterr().err == ""
+
+
+ARGUMENTS = {"max_steps": 10, "gradient_accumulation_steps": 1, "fp16": False}
+
+
+@pytest.mark.parametrize(
+    ("settings", "dataset", "named"),
+    [
+        ({}, [1, 2], []),
+        ({"max_steps": -1}, [1, 2], ["max_steps"]),
+        ({"gradient_accumulation_steps": 2}, [1, 2], ["gradient_accumulation_steps"]),
+        ({"fp16": True}, iter([1]), ["fp16", "train_dataset"]),
+    ],
+)
+def test_settings_of_a_hugging_face_trainer_that_groups_cannot_have_are_refused(
+    settings: dict[str, Any], dataset: object, named: list[str]
+) -> None:
+    arguments: Any = SimpleNamespace(**(ARGUMENTS | settings))
+    found = [line.partition(": ")[0] for line in elastic_trainer.refusals(arguments, dataset)]
+    assert found == named
