@@ -12,8 +12,8 @@
             schedule.step()
             optimizer.zero_grad()
 
-A batch is a function of step and worker. A loss over all samples of a step, such as a contrastive one, is here over
-those of one worker. `tree` fixes the order of every sum, `views` the order of memberships; `links` has the
+A batch is a function of step and worker. A loss over all samples of a step, such as a contrastive one, is over
+those of one worker here. `tree` fixes the order of every sum, `views` the order of memberships; `links` has the
 heartbeats, `exchange` the sums, `feed` the state for newcomers, and `run` the protocol.
 docs/elastic.md has the rules, and what cannot be exact.
 """
