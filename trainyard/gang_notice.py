@@ -21,6 +21,8 @@ _FILE: Final = ".gang-notice-{}.json"
 """By the host at which the nodes meet: replica groups of one run share its folder."""
 _POLL_S: Final = 1.0
 """Limits requests to the shared file system."""
+_REFRESH_S: Final = 5.0
+"""An NFS client may remember for half a minute that the file does not exist, which is most of a spot notice."""
 
 
 @dataclass
@@ -32,6 +34,7 @@ class GangNotice:
     started: float = field(default_factory=time.time)
     """Unix seconds; older notices are those of earlier attempts."""
     _polled: float = 0.0
+    _refreshed: float = 0.0
 
     @classmethod
     def of_run(cls, facts: Mapping[str, str]) -> GangNotice:
@@ -66,7 +69,8 @@ class GangNotice:
         if self.file is None or (not now and time.monotonic() - self._polled < _POLL_S):
             return None
         self._polled = time.monotonic()
-        if now:
+        if now or self._polled - self._refreshed >= _REFRESH_S:
+            self._refreshed = self._polled
             shared_files.refresh(self.file.parent)
         try:
             values = json.loads(self.file.read_text(encoding="utf-8"))

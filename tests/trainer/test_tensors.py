@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import random
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -67,6 +69,45 @@ def test_staging_memory_begins_on_a_page_so_that_it_can_be_written_around_the_ca
 ) -> None:
     kept = [staged({"x": torch.zeros(elements)}) for _ in range(4)]
     assert {staging.files[name].data_ptr() % 4096 for staging, name in kept} == {0}
+
+
+class Driver:
+    """Stands in for CUDA's: which ranges of the host's memory are pinned."""
+
+    def __init__(self) -> None:
+        self.pinned: dict[int, int] = {}
+
+    def cudaHostRegister(self, pointer: int, size: int, _: int) -> int:
+        """Pin a range."""
+        assert pointer % 4096 == size % 4096 == 0
+        self.pinned[pointer] = size
+        return 0
+
+    def cudaHostUnregister(self, pointer: int) -> int:
+        """End that."""
+        del self.pinned[pointer]
+        return 0
+
+
+def test_staging_memory_for_a_gpu_is_pinned_file_by_file_and_takes_no_more_than_the_state(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    driver = Driver()
+    for name in ("Stream", "Event", "device"):
+        monkeypatch.setattr(torch.cuda, name, MagicMock())
+    monkeypatch.setattr(torch.cuda, "cudart", lambda: driver)
+    monkeypatch.setattr(torch.cuda, "check_error", lambda result: result)
+    tensors = {f"x{number}": torch.zeros(300, 100) for number in range(5)}
+    plan = make_plan([local_shards({"model": tensors})], file_bytes=200_000)
+    staging = Staging(plan.files[0], {"model": tensors}, torch.device("cuda"))
+    assert len(staging.files) == 5
+    places = {buffer.data_ptr(): buffer.numel() for buffer in staging.files.values()}
+    assert driver.pinned.keys() == places.keys()
+    for place, size in places.items():
+        assert size <= driver.pinned[place] < size + 4096
+    del staging
+    gc.collect()
+    assert not driver.pinned
 
 
 def draw() -> list[float]:

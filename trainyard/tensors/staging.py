@@ -6,8 +6,8 @@ buffer is the exact content of its file and page-aligned, for O_DIRECT.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
 from typing import Any, Final
 
 import torch
@@ -18,6 +18,8 @@ from trainyard.tensors.local_tensors import Groups, LocalTensor, local_data, loc
 from trainyard.tensors.plan import PlannedFile, PlannedPiece
 
 _PAGE_BYTES: Final = 4096
+_PORTABLE: Final = 1
+"""cudaHostRegisterPortable: pinned for all GPUs of the process."""
 
 
 class Staging:
@@ -29,10 +31,13 @@ class Staging:
         like: Groups,
         device: torch.device,
     ) -> None:
-        """Allocate and touch the buffers, in any thread; for a GPU pinned memory, and a separate stream."""
+        """Allocate and touch the buffers, in any thread; for a GPU pin them, and use a stream of their own."""
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         self._copied = torch.cuda.Event() if self._stream else None  # type: ignore[no-untyped-call]
-        self.files = dict(_buffers(files, allocate(files, device)))
+        self.files = dict(_buffers(files, allocate(files)))
+        if self._stream:
+            with torch.cuda.device(device):
+                _pin(self, list(self.files.values()))
         self._parts: list[tuple[str, str, tuple[slice, ...] | None]] = []
         self._targets: list[torch.Tensor] = []
         for file in files:
@@ -100,11 +105,25 @@ def part_of(source: LocalTensor, box: Box) -> torch.Tensor:
     )
 
 
-def allocate(files: Sequence[PlannedFile], device: torch.device) -> torch.Tensor:
-    """Return touched memory for the buffers of these files, pinned for copies from a GPU; in any thread."""
-    with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
-        room = sum(file.bytes + _PAGE_BYTES for file in files) + _PAGE_BYTES
-        return torch.zeros(room, dtype=torch.uint8, pin_memory=device.type == "cuda")
+def allocate(files: Sequence[PlannedFile]) -> torch.Tensor:
+    """Return touched memory for the buffers of these files; in any thread."""
+    room = sum(file.bytes + _PAGE_BYTES for file in files) + _PAGE_BYTES
+    return torch.zeros(room, dtype=torch.uint8)
+
+
+def _pin(owner: Staging, buffers: Sequence[torch.Tensor]) -> None:
+    """Pin the pages of each buffer for copies from the current GPU, as long as `owner` lives.
+
+    Not by torch's allocator, which takes a power of two: up to twice the state. Buffer by buffer, since a copy
+    must not cross two pinned ranges, and one call for all would hold up the GPU for long.
+    """
+    cuda: Any = torch.cuda
+    driver = cuda.cudart()
+    for buffer in buffers:
+        size = buffer.numel() + -buffer.numel() % _PAGE_BYTES
+        cuda.check_error(driver.cudaHostRegister(buffer.data_ptr(), size, _PORTABLE))
+        freed = weakref.finalize(owner, driver.cudaHostUnregister, buffer.data_ptr())
+        freed.atexit = False
 
 
 def _buffers(
