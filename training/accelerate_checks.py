@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-from infra.sections.errors import ConfigIssue, shown
+from infra.sections.errors import ConfigIssue, issue, shown
 from training import deepspeed_checks, source_archive
 from training.program import DEEPSPEED_FILE
 from training.program_schema import ProgramSection
@@ -36,50 +36,50 @@ def check(
     """Check the file by itself and against the number of nodes and ranks."""
     environment = values.get("compute_environment", _LOCAL)
     if environment != _LOCAL:
-        yield ConfigIssue(
-            path=f"{path}: compute_environment",
-            code="other-platform",
-            problem=f"{shown(environment)} is another platform, which Accelerate would submit the run to",
-            valid=f"must be {_LOCAL}",
-            action="write the configuration again with accelerate config, for this machine",
+        yield issue(
+            "other-platform",
+            f"{path}: compute_environment",
+            f"{shown(environment)} is another platform, which Accelerate would submit the run to",
+            f"must be {_LOCAL}",
+            "write the configuration again with accelerate config, for this machine",
         )
         return
     for key, value in {"num_processes": ranks, "num_machines": nodes}.items():
         if key in values and values[key] != value:
-            yield ConfigIssue(
-                path=f"{path}: {key}",
-                code="world-size",
-                problem=f"{shown(values[key])} contradicts nodes and gpusPerNode of the run",
-                valid=f"must be {value}",
-                action="remove it: the platform derives it",
+            yield issue(
+                "world-size",
+                f"{path}: {key}",
+                f"{shown(values[key])} contradicts nodes and gpusPerNode of the run",
+                f"must be {value}",
+                "remove it: the platform derives it",
             )
     nested = _mapping(values.get("deepspeed_config"))
     for key in _DERIVED:
         if key in values or (key in nested and nested[key] != "standard"):
             where = key if key in values else f"deepspeed_config.{key}"
-            yield ConfigIssue(
-                path=f"{path}: {where}",
-                code="platform-setting",
-                problem="is set by the platform",
-                valid="must be absent",
-                action="remove it",
+            yield issue(
+                "platform-setting",
+                f"{path}: {where}",
+                "is set by the platform",
+                "must be absent",
+                "remove it",
             )
     kind = values.get("distributed_type")
     if kind == "NO" and ranks > 1:
-        yield ConfigIssue(
-            path=f"{path}: distributed_type",
-            code="world-size",
-            problem=f"'NO' means one process, and the run has {ranks} ranks",
-            valid="must be a distributed type such as MULTI_GPU or FSDP",
-            action="correct it, or remove it",
+        yield issue(
+            "world-size",
+            f"{path}: distributed_type",
+            f"'NO' means one process, and the run has {ranks} ranks",
+            "must be a distributed type such as MULTI_GPU or FSDP",
+            "correct it, or remove it",
         )
     elif kind is not None and kind not in _TYPES:
-        yield ConfigIssue(
-            path=f"{path}: distributed_type",
-            code="other-platform",
-            problem=f"{shown(kind)} is not a type for GPUs",
-            valid=f"must be one of {', '.join(_TYPES)}",
-            action="correct it",
+        yield issue(
+            "other-platform",
+            f"{path}: distributed_type",
+            f"{shown(kind)} is not a type for GPUs",
+            f"must be one of {', '.join(_TYPES)}",
+            "correct it",
         )
 
 
@@ -108,12 +108,12 @@ def check_deepspeed(
             if given != MOUNTED:
                 yield from deepspeed_checks.check(settings, f"{where}: {given}", ranks)
         elif section.source is not None and not outside:
-            yield ConfigIssue(
-                path=where,
-                code="missing-file",
-                problem=f"{shown(given)} is not packed with the run",
-                valid=f"must be a file of program.source, or {MOUNTED}, which program.deepspeed names",
-                action="correct it, or add the file",
+            yield issue(
+                "missing-file",
+                where,
+                f"{shown(given)} is not packed with the run",
+                f"must be a file of program.source, or {MOUNTED}, which program.deepspeed names",
+                "correct it, or add the file",
             )
     wanted = {values.get("mixed_precision")}.intersection(_PRECISIONS)
     wanted |= {one for one in _PRECISIONS if values.get(one) is True}

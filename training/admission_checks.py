@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from infra.domain.platform import Platform
-from infra.sections.errors import ConfigIssue, one_of, shown
+from infra.sections.errors import ConfigIssue, issue, one_of, shown
 from infra.tenancy.admission import images, priorities
 from training.run_schema import RunFile
 
@@ -18,21 +18,21 @@ def check_admission(
     image = references.get(file.image, file.image)
     # name_checks reports an image without a digest.
     if "@sha256:" in image and not re.fullmatch(images.pattern(platform.registries), image):
-        yield ConfigIssue(
-            path="image",
-            code="registry-not-allowed",
-            problem=f"{shown(image.partition('@')[0])} is not from a registry of the stack",
-            valid=f"must be from {one_of(platform.registries)}",
-            action="push it there, or add its registry to the stack's registries",
+        yield issue(
+            "registry-not-allowed",
+            "image",
+            f"{shown(image.partition('@')[0])} is not from a registry of the stack",
+            f"must be from {one_of(platform.registries)}",
+            "push it there, or add its registry to the stack's registries",
         )
     if file.team in platform.teams and file.priority in platform.priorities:
         tier = platform.teams[file.team].tier
         own = priorities.allowed(platform.priorities, platform.default_priority)[tier]
         if file.priority not in own:
-            yield ConfigIssue(
-                path="priority",
-                code="priority-above-tier",
-                problem=f"{shown(file.priority)} is above the tier of team {file.team}",
-                valid=f"must be one of {one_of(own)}",
-                action="choose one, or remove it to use the tier's default",
+            yield issue(
+                "priority-above-tier",
+                "priority",
+                f"{shown(file.priority)} is above the tier of team {file.team}",
+                f"must be one of {one_of(own)}",
+                "choose one, or remove it to use the tier's default",
             )

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from infra.domain.platform import Platform
-from infra.sections.errors import ConfigIssue, one_of, shown
+from infra.sections.errors import ConfigIssue, issue, one_of, shown
 from training.spec import RunKeys
 from trainyard.objects.location import BadLocation, Location, is_location
 
@@ -25,40 +25,40 @@ def check_bucket(
     try:
         found = Location.parse(source)
     except BadLocation:
-        yield ConfigIssue(
-            path=path,
-            code="invalid-source",
-            problem=f"{shown(source)} is not an S3 location",
-            valid="must be s3://BUCKET/PREFIX",
-            action="correct it",
+        yield issue(
+            "invalid-source",
+            path,
+            f"{shown(source)} is not an S3 location",
+            "must be s3://BUCKET/PREFIX",
+            "correct it",
         )
         return
     own = f"s3://{one_of(usable)}/{team}/..."
     if not platform.buckets:
         return
     if found.bucket not in platform.buckets:
-        yield ConfigIssue(
-            path=path,
-            code="foreign-bucket",
-            problem=f"bucket {found.bucket} is not one of the stack",
-            valid=f"must be below {own}: pods of the team have no permission for other buckets",
-            action="use that prefix",
+        yield issue(
+            "foreign-bucket",
+            path,
+            f"bucket {found.bucket} is not one of the stack",
+            f"must be below {own}: pods of the team have no permission for other buckets",
+            "use that prefix",
         )
     elif not found.prefix.startswith(f"{team}/"):
-        yield ConfigIssue(
-            path=path,
-            code="foreign-prefix",
-            problem=f"{shown(source)} is outside the prefix of team {team}",
-            valid=f"must be below {own}: pods of the team have no permission for other prefixes",
-            action="use that prefix",
+        yield issue(
+            "foreign-prefix",
+            path,
+            f"{shown(source)} is outside the prefix of team {team}",
+            f"must be below {own}: pods of the team have no permission for other prefixes",
+            "use that prefix",
         )
     elif found.bucket not in usable:
-        yield ConfigIssue(
-            path=path,
-            code="read-only-bucket",
-            problem=f"pods only read bucket {found.bucket}",
-            valid=f"must be below {own}",
-            action="use another bucket",
+        yield issue(
+            "read-only-bucket",
+            path,
+            f"pods only read bucket {found.bucket}",
+            f"must be below {own}",
+            "use another bucket",
         )
 
 

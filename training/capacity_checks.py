@@ -9,7 +9,7 @@ from infra.domain.catalog import SPOT_NOTICE_S
 from infra.domain.platform import Platform
 from infra.domain.pools import Capacity, NodePool
 from infra.domain.scheduler import MAX_GRACE_S
-from infra.sections.errors import ConfigIssue, one_of, shown
+from infra.sections.errors import ConfigIssue, issue, one_of, shown
 from training import placement, spec
 from training.launchers import LAUNCHERS, group, pod
 from training.run_schema import RunFile
@@ -36,20 +36,20 @@ def check_capacity(file: RunFile, run: RunSpec, platform: Platform) -> Iterator[
 def _world(file: RunFile, run: RunSpec) -> Iterator[ConfigIssue]:
     product = f"nodes x gpusPerNode = {run.nodes} x {run.processes_per_node} = {run.world_size}"
     if file.world_size is not None and file.world_size != run.world_size:
-        yield ConfigIssue(
-            path="worldSize",
-            code="world-size",
-            problem=f"{file.world_size} is not the number of ranks",
-            valid=f"must be {product}",
-            action="remove or correct it",
+        yield issue(
+            "world-size",
+            "worldSize",
+            f"{file.world_size} is not the number of ranks",
+            f"must be {product}",
+            "remove or correct it",
         )
     if LAUNCHERS[run.job_kind].support.single_node and run.nodes > 1:
-        yield ConfigIssue(
-            path="nodes",
-            code="single-node-kind",
-            problem=f"{run.nodes} nodes with jobKind {run.job_kind}",
-            valid=f"must be 1 with jobKind {run.job_kind}",
-            action="set jobKind: jobset",
+        yield issue(
+            "single-node-kind",
+            "nodes",
+            f"{run.nodes} nodes with jobKind {run.job_kind}",
+            f"must be 1 with jobKind {run.job_kind}",
+            "set jobKind: jobset",
         )
 
 
@@ -58,20 +58,20 @@ def _collectives(run: RunSpec) -> Iterator[ConfigIssue]:
     if run.collective_gbps is None:
         return
     if not LAUNCHERS[run.job_kind].support.torchrun:
-        yield ConfigIssue(
-            path="require.collectiveGBps",
-            code="kind-without-torchrun",
-            problem=f"jobKind {run.job_kind} starts ranks without torchrun, which measures bandwidth",
-            valid="requires a jobKind that starts ranks with torchrun",
-            action="remove it, or set jobKind: jobset",
+        yield issue(
+            "kind-without-torchrun",
+            "require.collectiveGBps",
+            f"jobKind {run.job_kind} starts ranks without torchrun, which measures bandwidth",
+            "requires a jobKind that starts ranks with torchrun",
+            "remove it, or set jobKind: jobset",
         )
     elif run.world_size == 1:
-        yield ConfigIssue(
-            path="require.collectiveGBps",
-            code="single-rank",
-            problem="a run of one GPU has no collectives",
-            valid="requires at least two GPUs",
-            action="remove it",
+        yield issue(
+            "single-rank",
+            "require.collectiveGBps",
+            "a run of one GPU has no collectives",
+            "requires at least two GPUs",
+            "remove it",
         )
 
 
@@ -85,12 +85,12 @@ def _variables(run: RunSpec, platform: Platform) -> Iterator[ConfigIssue]:
     own = {one["name"] for one in variables} | {contract.ATTEMPT_ENV}
     for name in run.secrets:
         for key in sorted(own & set(platform.teams[run.team].secrets[name])):
-            yield ConfigIssue(
-                path="secrets",
-                code="reserved-variable",
-                problem=f"{shown(name)} sets {key}, a variable of the platform",
-                valid="must not set variables of the platform",
-                action=f"rename the key in the Secret and in the secrets of team {run.team}",
+            yield issue(
+                "reserved-variable",
+                "secrets",
+                f"{shown(name)} sets {key}, a variable of the platform",
+                "must not set variables of the platform",
+                f"rename the key in the Secret and in the secrets of team {run.team}",
             )
 
 
@@ -100,12 +100,12 @@ def _quota(run: RunSpec, platform: Platform) -> Iterator[ConfigIssue]:
     gpus = groups * run.world_size
     if gpus > quota:
         of_groups = f"{groups} x " if run.groups else ""
-        yield ConfigIssue(
-            path="groups.max" if groups > 1 and run.world_size <= quota else "nodes",
-            code="quota-exceeded",
-            problem=f"{of_groups}{run.nodes} nodes with {gpus} GPUs exceed the quota of team {run.team}",
-            valid=f"must need at most {quota} GPUs",
-            action="request fewer, or raise the team's quota.gpus",
+        yield issue(
+            "quota-exceeded",
+            "groups.max" if groups > 1 and run.world_size <= quota else "nodes",
+            f"{of_groups}{run.nodes} nodes with {gpus} GPUs exceed the quota of team {run.team}",
+            f"must need at most {quota} GPUs",
+            "request fewer, or raise the team's quota.gpus",
         )
 
 
@@ -117,39 +117,38 @@ def _nowhere(run: RunSpec, platform: Platform) -> ConfigIssue:
     whole_gpus = [p for p in modelled if not p.sharing]
     sizes = sorted({p.gpus_per_node for p in whole_gpus})
     if not bought:
-        return ConfigIssue(
-            path="allowSpot",
-            code="no-on-demand-pool",
-            problem=f"false, but team {run.team} has spot pools only",
-            valid="requires on-demand nodes for the team",
-            action="set allowSpot: true, add a pool, or raise the team's onDemandUsdPerHour or "
-            "borrowing",
+        return issue(
+            "no-on-demand-pool",
+            "allowSpot",
+            f"false, but team {run.team} has spot pools only",
+            "requires on-demand nodes for the team",
+            "set allowSpot: true, add a pool, or raise the team's onDemandUsdPerHour or borrowing",
         )
     if not modelled:
-        return ConfigIssue(
-            path="gpuModel",
-            code="no-such-pool",
-            problem=f"{shown(run.gpu_model)} is in no {' or '.join(run.capacity_types)} pool of the team",
-            valid=f"must be one of {one_of({model for pool in bought for model in pool.gpu_models})}",
-            action="choose one, or set allowSpot",
+        return issue(
+            "no-such-pool",
+            "gpuModel",
+            f"{shown(run.gpu_model)} is in no {' or '.join(run.capacity_types)} pool of the team",
+            f"must be one of {one_of({model for pool in bought for model in pool.gpu_models})}",
+            "choose one, or set allowSpot",
         )
     if not whole_gpus:
-        return ConfigIssue(
-            path="nodes" if run.nodes > 1 else "gpusPerNode",
-            code="shared-gpus",
-            problem=f"{run.nodes if run.nodes > 1 else run.processes_per_node} is not possible with "
+        return issue(
+            "shared-gpus",
+            "nodes" if run.nodes > 1 else "gpusPerNode",
+            f"{run.nodes if run.nodes > 1 else run.processes_per_node} is not possible with "
             f"shared GPUs, which NCCL cannot join ({_names(modelled)})",
-            valid="must be 1",
-            action="set it to 1, or add a pool of whole GPUs",
+            "must be 1",
+            "set it to 1, or add a pool of whole GPUs",
         )
     several = run.nodes > 1 and run.processes_per_node < sizes[-1]
     whole = ": a run of several nodes takes whole nodes" if several else ""
-    return ConfigIssue(
-        path="gpusPerNode",
-        code="no-such-pool",
-        problem=f"no pool of the team has nodes for {run.processes_per_node} GPUs per node",
-        valid=f"must be {', '.join(map(str, sizes))} ({_names(whole_gpus)}){whole}",
-        action="change gpusPerNode, or add a pool",
+    return issue(
+        "no-such-pool",
+        "gpusPerNode",
+        f"no pool of the team has nodes for {run.processes_per_node} GPUs per node",
+        f"must be {', '.join(map(str, sizes))} ({_names(whole_gpus)}){whole}",
+        "change gpusPerNode, or add a pool",
     )
 
 
@@ -158,12 +157,12 @@ def _mixed(run: RunSpec, pools: Sequence[NodePool]) -> Iterator[ConfigIssue]:
     mixed = [pool for pool in pools if len(pool.gpu_models) > 1]
     if run.nodes > 1 and not run.gpu_model and mixed:
         models = sorted({model for pool in mixed for model in pool.gpu_models})
-        yield ConfigIssue(
-            path="gpuModel",
-            code="mixed-gpus",
-            problem=f"missing, and nodes of pool {_names(mixed)} have different GPUs",
-            valid=f"must be one of {one_of(models)} for a run of several nodes",
-            action="set it, or give the pool instance types with one GPU",
+        yield issue(
+            "mixed-gpus",
+            "gpuModel",
+            f"missing, and nodes of pool {_names(mixed)} have different GPUs",
+            f"must be one of {one_of(models)} for a run of several nodes",
+            "set it, or give the pool instance types with one GPU",
         )
 
 
@@ -182,20 +181,20 @@ def _gang(run: RunSpec, platform: Platform, pools: Sequence[NodePool]) -> Iterat
     most = platform.teams[run.team].most_nodes
     share = max(most.get(pool.name, pool.max) for pool in pools)
     if run.nodes > largest:
-        yield ConfigIssue(
-            path="nodes",
-            code="pool-too-small",
-            problem=f"{run.nodes} is more than any matching pool has ({_names(pools)})",
-            valid=f"must be at most {largest}",
-            action="request fewer, or raise the pool's max",
+        yield issue(
+            "pool-too-small",
+            "nodes",
+            f"{run.nodes} is more than any matching pool has ({_names(pools)})",
+            f"must be at most {largest}",
+            "request fewer, or raise the pool's max",
         )
     elif run.nodes > share:
-        yield ConfigIssue(
-            path="nodes",
-            code="share-too-small",
-            problem=f"{run.nodes} is more than team {run.team} can have at once ({_names(pools)})",
-            valid=f"must be at most {share}",
-            action="request fewer, or raise the team's guaranteed, borrowing or onDemandUsdPerHour",
+        yield issue(
+            "share-too-small",
+            "nodes",
+            f"{run.nodes} is more than team {run.team} can have at once ({_names(pools)})",
+            f"must be at most {share}",
+            "request fewer, or raise the team's guaranteed, borrowing or onDemandUsdPerHour",
         )
 
 
@@ -207,20 +206,20 @@ def _sizes(run: RunSpec, platform: Platform, pools: Sequence[NodePool]) -> Itera
     for name, amount in asked.items():
         room = min(pool.node_quota[name] for pool in pools)
         if amount > room:
-            yield ConfigIssue(
-                path=f"resources.{name}",
-                code="node-too-small",
-                problem=f"{getattr(sizes, name)} is more than a node has ({_names(pools)})",
-                valid=f"must be at most {show[name](room)}",
-                action="lower it",
+            yield issue(
+                "node-too-small",
+                f"resources.{name}",
+                f"{getattr(sizes, name)} is more than a node has ({_names(pools)})",
+                f"must be at most {show[name](room)}",
+                "lower it",
             )
     if quantity.bytes_(sizes.shm) > asked["memory"]:
-        yield ConfigIssue(
-            path="resources.shm",
-            code="shm-above-memory",
-            problem=f"{sizes.shm} is more than resources.memory, of which it is a part",
-            valid=f"must be at most {sizes.memory}",
-            action="lower shm or raise memory",
+        yield issue(
+            "shm-above-memory",
+            "resources.shm",
+            f"{sizes.shm} is more than resources.memory, of which it is a part",
+            f"must be at most {sizes.memory}",
+            "lower shm or raise memory",
         )
 
 
@@ -231,22 +230,22 @@ def _gibibytes(size: int) -> str:
 def _grace(run: RunSpec, pools: Sequence[NodePool]) -> Iterator[ConfigIssue]:
     spot = any(pool.capacity is Capacity.SPOT for pool in pools)
     if spot and not run.grace.fits(SPOT_NOTICE_S):
-        yield ConfigIssue(
-            path="saveSeconds",
-            code="save-exceeds-notice",
-            problem=f"{run.save_seconds:g} needs {run.grace.termination_grace_s} s to shut down, and "
+        yield issue(
+            "save-exceeds-notice",
+            "saveSeconds",
+            f"{run.save_seconds:g} needs {run.grace.termination_grace_s} s to shut down, and "
             f"spot nodes are reclaimed {SPOT_NOTICE_S} s after the notice",
-            valid=f"must be at most {spec.max_save_seconds(SPOT_NOTICE_S)} on spot capacity",
-            action="make saves faster, or set allowSpot: false",
+            f"must be at most {spec.max_save_seconds(SPOT_NOTICE_S)} on spot capacity",
+            "make saves faster, or set allowSpot: false",
         )
     elif not run.grace.fits(MAX_GRACE_S):
-        yield ConfigIssue(
-            path="saveSeconds",
-            code="save-exceeds-grace",
-            problem=f"{run.save_seconds:g} needs {run.grace.termination_grace_s} s to shut down, and an "
+        yield issue(
+            "save-exceeds-grace",
+            "saveSeconds",
+            f"{run.save_seconds:g} needs {run.grace.termination_grace_s} s to shut down, and an "
             f"evicted run has {MAX_GRACE_S} s",
-            valid=f"must be at most {spec.max_save_seconds(MAX_GRACE_S)}",
-            action="make saves faster: more nodes write at once, or faster storage",
+            f"must be at most {spec.max_save_seconds(MAX_GRACE_S)}",
+            "make saves faster: more nodes write at once, or faster storage",
         )
 
 
@@ -254,30 +253,26 @@ def _cost(run: RunSpec, pools: tuple[NodePool, ...]) -> Iterator[ConfigIssue]:
     if run.cost_cap_usd is None:
         return
     if run.max_hours is None:
-        yield ConfigIssue(
-            path="maxHours",
-            code="missing",
-            problem="missing",
-            valid="must be a number of hours with costCapUsd",
-            action="add it",
+        yield issue(
+            "missing", "maxHours", "missing", "must be a number of hours with costCapUsd", "add it"
         )
         return
     hourly = placement.usd_per_hour(run, pools)
     if hourly is None:
         names = [pool.name for pool in pools if prices.per_node(pool) is None]
-        yield ConfigIssue(
-            path="costCapUsd",
-            code="price-unknown",
-            problem=f"infra/domain/catalog.yaml has no price for pools: {', '.join(names)}",
-            valid="requires a price for every matching pool",
-            action="run python -m infra.cli.catalog refresh, or remove the cap",
+        yield issue(
+            "price-unknown",
+            "costCapUsd",
+            f"infra/domain/catalog.yaml has no price for pools: {', '.join(names)}",
+            "requires a price for every matching pool",
+            "run python -m infra.cli.catalog refresh, or remove the cap",
         )
     elif hourly * run.max_hours > run.cost_cap_usd:
-        yield ConfigIssue(
-            path="costCapUsd",
-            code="above-cost-cap",
-            problem=f"{run.cost_cap_usd:g} is less than {run.max_hours:g} h at {hourly:.2f} USD/h, the "
+        yield issue(
+            "above-cost-cap",
+            "costCapUsd",
+            f"{run.cost_cap_usd:g} is less than {run.max_hours:g} h at {hourly:.2f} USD/h, the "
             "highest price of a matching pool",
-            valid=f"must be at least {hourly * run.max_hours:.2f}",
-            action="raise it, lower maxHours, or use cheaper capacity",
+            f"must be at least {hourly * run.max_hours:.2f}",
+            "raise it, lower maxHours, or use cheaper capacity",
         )

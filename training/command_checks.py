@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from infra.sections.errors import ConfigIssue, shown
+from infra.sections.errors import ConfigIssue, issue, shown
 from training import source_archive
 from training.program import Source
 from training.program_schema import ProgramSection
@@ -145,23 +145,23 @@ def _python_target(words: Sequence[str]) -> Sequence[str]:
 
 def _nested(section: ProgramSection, found: str, kind: str) -> ConfigIssue:
     other = kind and kind != section.launcher
-    return ConfigIssue(
-        path="program.command[0]",
-        code="nested-launcher",
-        problem=f"{shown(found)} starts ranks, which program.launcher: {section.launcher} does already",
-        valid="must be the script, -m MODULE, or another program",
-        action="remove it and its options, which are derived from the run"
+    return issue(
+        "nested-launcher",
+        "program.command[0]",
+        f"{shown(found)} starts ranks, which program.launcher: {section.launcher} does already",
+        "must be the script, -m MODULE, or another program",
+        "remove it and its options, which are derived from the run"
         + (f"; set launcher: {kind}" if other else ""),
     )
 
 
 def _option(section: ProgramSection) -> ConfigIssue:
-    return ConfigIssue(
-        path="program.command[0]",
-        code="option-first",
-        problem=f"{shown(section.command[0])} is an option",
-        valid="must be the script, -m MODULE, or another program",
-        action=f"remove it: the options of {section.launcher} are derived from the run"
+    return issue(
+        "option-first",
+        "program.command[0]",
+        f"{shown(section.command[0])} is an option",
+        "must be the script, -m MODULE, or another program",
+        f"remove it: the options of {section.launcher} are derived from the run"
         " (Python's own follow python: [python, -O, train.py])",
     )
 
@@ -173,12 +173,12 @@ def _script(script: str, root: Path, source: Source) -> Iterator[ConfigIssue]:
     folder = root / source.folder
     if PurePosixPath(script).as_posix() not in source_archive.listed(folder):
         near = " (git ignores it)" if (folder / script).is_file() else ""
-        yield ConfigIssue(
-            path="program.command[0]",
-            code="missing-script",
-            problem=f"{shown(script)} is not in {source.folder}{near}",
-            valid="must be a file of program.source, by its path in that folder",
-            action="correct it, or add the file",
+        yield issue(
+            "missing-script",
+            "program.command[0]",
+            f"{shown(script)} is not in {source.folder}{near}",
+            "must be a file of program.source, by its path in that folder",
+            "correct it, or add the file",
         )
 
 
@@ -198,12 +198,12 @@ def _module(module: str, root: Path, source: Source, image: str) -> Iterator[Con
         return
     ignored = any(one.is_file() for one in _files(module, folder))
     near = " (git ignores it)" if ignored else "" if own or not known else " and not in the image"
-    yield ConfigIssue(
-        path="program.command",
-        code="missing-module",
-        problem=f"-m {module} is not in {source.folder}{near}",
-        valid="must be a module of program.source, by its path in that folder, or of the image",
-        action="correct it, add the file, or name the folder that contains the package as source",
+    yield issue(
+        "missing-module",
+        "program.command",
+        f"-m {module} is not in {source.folder}{near}",
+        "must be a module of program.source, by its path in that folder, or of the image",
+        "correct it, add the file, or name the folder that contains the package as source",
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from infra.domain import quantity
-from infra.sections.errors import ConfigIssue, shown
+from infra.sections.errors import ConfigIssue, issue, shown
 from trainyard.contract import SCRATCH_MOUNT
 
 _AUTO: Final = "auto"
@@ -166,4 +166,4 @@ def _batch(values: Mapping[str, Any], path: str, world_size: int) -> Iterator[Co
 def _issue(
     path: str, code: str, problem: str, valid: str, action: str = "correct the file"
 ) -> ConfigIssue:
-    return ConfigIssue(path=path, code=code, problem=problem, valid=valid, action=action)
+    return issue(code, path, problem, valid, action)

@@ -7,7 +7,7 @@ from typing import Final
 
 from infra.domain.platform import Platform
 from infra.domain.pools import NodePool
-from infra.sections.errors import ConfigIssue, one_of
+from infra.sections.errors import ConfigIssue, issue, one_of
 from training import placement
 from training.gangs import gang_backend
 from training.launchers import LAUNCHERS
@@ -24,72 +24,72 @@ def check_support(file: RunFile, platform: Platform) -> Iterator[ConfigIssue]:
         return
     yield from _numbers(file.groups)
     if file.groups.on_demand is not None and file.allow_spot is False:
-        yield ConfigIssue(
-            path="groups.onDemand",
-            code="conflict",
-            problem="divides the groups between on-demand and spot nodes, and allowSpot is false",
-            valid="must be absent with allowSpot: false",
-            action="remove one of them",
+        yield issue(
+            "conflict",
+            "groups.onDemand",
+            "divides the groups between on-demand and spot nodes, and allowSpot is false",
+            "must be absent with allowSpot: false",
+            "remove one of them",
         )
     kinds = sorted(name for name, one in LAUNCHERS.items() if one.support.groups)
     if file.job_kind not in kinds:
-        yield ConfigIssue(
-            path="groups",
-            code="kind-without-groups",
-            problem=f"jobKind {file.job_kind} does not restart each group by itself, by the cause of its end",
-            valid=f"requires jobKind {one_of(kinds)}",
-            action=f"set jobKind: {kinds[0]}, or remove groups",
+        yield issue(
+            "kind-without-groups",
+            "groups",
+            f"jobKind {file.job_kind} does not restart each group by itself, by the cause of its end",
+            f"requires jobKind {one_of(kinds)}",
+            f"set jobKind: {kinds[0]}, or remove groups",
         )
     if file.program is not None and file.program.launcher not in _LAUNCHERS:
-        yield ConfigIssue(
-            path="program.launcher",
-            code="launcher-without-groups",
-            problem=f"{file.program.launcher} does not start ranks that use trainyard.elastic",
-            valid=f"must be {one_of(_LAUNCHERS)} with groups",
-            action="change it, or remove groups",
+        yield issue(
+            "launcher-without-groups",
+            "program.launcher",
+            f"{file.program.launcher} does not start ranks that use trainyard.elastic",
+            f"must be {one_of(_LAUNCHERS)} with groups",
+            "change it, or remove groups",
         )
     if not gang_backend(platform.scheduler).admits_groups:
-        yield ConfigIssue(
-            path="groups",
-            code="kueue-only",
-            problem=f"scheduler {platform.scheduler.value} does not admit the groups of a run one by one",
-            valid="requires Kueue",
-            action="remove it",
+        yield issue(
+            "kueue-only",
+            "groups",
+            f"scheduler {platform.scheduler.value} does not admit the groups of a run one by one",
+            "requires Kueue",
+            "remove it",
         )
     elif not platform.releases_groups:
-        yield ConfigIssue(
-            path="groups",
-            code="section-required",
-            problem="nothing on the stack lets groups go that still wait when their run has ended",
-            valid="requires the section elasticRuns in the stack file",
-            action="add it, or remove groups",
+        yield issue(
+            "section-required",
+            "groups",
+            "nothing on the stack lets groups go that still wait when their run has ended",
+            "requires the section elasticRuns in the stack file",
+            "add it, or remove groups",
         )
 
 
 def _numbers(groups: Groups) -> Iterator[ConfigIssue]:
     if groups.min > groups.max:
-        yield ConfigIssue(
-            path="groups.min",
-            code="out-of-range",
-            problem=f"{groups.min} is more than groups.max",
-            valid=f"must be at most {groups.max}",
-            action="lower it, or raise groups.max",
+        yield issue(
+            "out-of-range",
+            "groups.min",
+            f"{groups.min} is more than groups.max",
+            f"must be at most {groups.max}",
+            "lower it, or raise groups.max",
         )
     if groups.count > GROUPS_MAX:
-        yield ConfigIssue(
-            path="groups.spares",
-            code="out-of-range",
-            problem=f"{groups.count} groups with spares",
-            valid=f"must be at most {GROUPS_MAX} with groups.max",
-            action="lower one of them",
+        yield issue(
+            "out-of-range",
+            "groups.spares",
+            f"{groups.count} groups with spares",
+            f"must be at most {GROUPS_MAX} with groups.max",
+            "lower one of them",
         )
     if (groups.on_demand or 0) > groups.count:
-        yield ConfigIssue(
-            path="groups.onDemand",
-            code="out-of-range",
-            problem=f"{groups.on_demand} is more than the run has groups",
-            valid=f"must be at most {groups.count}, which is max + spares",
-            action="lower it",
+        yield issue(
+            "out-of-range",
+            "groups.onDemand",
+            f"{groups.on_demand} is more than the run has groups",
+            f"must be at most {groups.count}, which is max + spares",
+            "lower it",
         )
 
 
@@ -101,12 +101,12 @@ def check_capacity(run: RunSpec, platform: Platform) -> Iterator[ConfigIssue]:
     for capacity, gangs in _by_capacity(run).items():
         pools = placement.eligible_pools(gangs[0], platform)
         if not pools:
-            yield ConfigIssue(
-                path="groups.onDemand",
-                code="no-such-pool",
-                problem=f"{len(gangs)} groups need {capacity} nodes, and no pool of the team has such for them",
-                valid="must be absent, or leave no group without a pool",
-                action="remove it, set allowSpot: true, or add a pool",
+            yield issue(
+                "no-such-pool",
+                "groups.onDemand",
+                f"{len(gangs)} groups need {capacity} nodes, and no pool of the team has such for them",
+                "must be absent, or leave no group without a pool",
+                "remove it, set allowSpot: true, or add a pool",
             )
             continue
         most = sum(_most_gangs(run, pool, platform) for pool in pools)
@@ -131,15 +131,15 @@ def _most_gangs(run: RunSpec, pool: NodePool, platform: Platform) -> int:
 def _too_many(run: RunSpec, wanted: int, most: int, pools: Sequence[NodePool]) -> ConfigIssue:
     assert run.groups
     names = ", ".join(pool.name for pool in pools)
-    return ConfigIssue(
-        path="groups.max" if most else "nodes",
-        code="share-too-small",
-        problem=f"groups x nodes = {wanted} x {run.nodes} is more than team {run.team} can have at once "
+    return issue(
+        "share-too-small",
+        "groups.max" if most else "nodes",
+        f"groups x nodes = {wanted} x {run.nodes} is more than team {run.team} can have at once "
         f"({names})",
-        valid=f"must be at most {most} groups in these pools, with spares"
+        f"must be at most {most} groups in these pools, with spares"
         if most
         else "must fit one of these pools and the team's share of it",
-        action="request fewer, or raise the pool's max or the team's guaranteed, borrowing or "
+        "request fewer, or raise the pool's max or the team's guaranteed, borrowing or "
         "onDemandUsdPerHour",
     )
 
@@ -148,10 +148,10 @@ def _models(run: RunSpec, pools: Sequence[NodePool]) -> Iterator[ConfigIssue]:
     """Groups compute the same bits on equal GPUs only."""
     models = sorted({model for pool in pools for model in pool.gpu_models})
     if len(models) > 1 and not run.gpu_model:
-        yield ConfigIssue(
-            path="gpuModel",
-            code="mixed-gpus",
-            problem="missing, and groups on different GPUs would compute different losses",
-            valid=f"must be one of {one_of(models)} for a run with groups",
-            action="set it",
+        yield issue(
+            "mixed-gpus",
+            "gpuModel",
+            "missing, and groups on different GPUs would compute different losses",
+            f"must be one of {one_of(models)} for a run with groups",
+            "set it",
         )

@@ -10,7 +10,7 @@ from infra.domain import naming
 from infra.domain.catalog import compute_capability
 from infra.domain.platform import Platform
 from infra.domain.pools import NodePool
-from infra.sections.errors import ConfigIssue
+from infra.sections.errors import ConfigIssue, issue
 from training import placement
 from training.image_capabilities import LABEL, RECORD, UNDECLARED, ImageCapabilities, capabilities
 from training.spec import RunSpec
@@ -40,12 +40,12 @@ def check_image(run: RunSpec, platform: Platform, root: Path) -> Iterator[Config
 
 def _undeclared(key: str, need: str, declared: ImageCapabilities | None) -> ConfigIssue:
     missing = f"declares no {LABEL}{key}" if declared else f"is not in {RECORD}"
-    return ConfigIssue(
-        path="image",
-        code=f"image-without-{key}",
-        problem=f"{need}, and the image {missing}",
-        valid=f"must be an image with the label {LABEL}{key}",
-        action="use the image of training/image/Dockerfile, or add its labels with python -m tools.record_image",
+    return issue(
+        f"image-without-{key}",
+        "image",
+        f"{need}, and the image {missing}",
+        f"must be an image with the label {LABEL}{key}",
+        "use the image of training/image/Dockerfile, or add its labels with python -m tools.record_image",
     )
 
 
@@ -54,11 +54,11 @@ def _architectures(found: ImageCapabilities, pools: Sequence[NodePool]) -> Itera
     unsupported = [model for model in models if not found.runs_on(compute_capability(model))]
     if unsupported:
         names = ", ".join(p.name for p in pools if set(unsupported) & set(p.gpu_models))
-        yield ConfigIssue(
-            path="image",
-            code="image-without-gpu",
-            problem=f"has no kernels for {', '.join(unsupported)} of pool {names} (CUDA {found.cuda}: "
+        yield issue(
+            "image-without-gpu",
+            "image",
+            f"has no kernels for {', '.join(unsupported)} of pool {names} (CUDA {found.cuda}: "
             f"{' '.join(found.architectures)})",
-            valid="must support the GPUs of every eligible pool",
-            action="set gpuModel to another GPU, remove the pool's older types, or use another image",
+            "must support the GPUs of every eligible pool",
+            "set gpuModel to another GPU, remove the pool's older types, or use another image",
         )

@@ -8,7 +8,7 @@ from typing import Final
 import pydantic
 
 from infra.domain.platform import Platform
-from infra.sections.errors import ConfigIssue, did_you_mean, one_of, shown
+from infra.sections.errors import ConfigIssue, did_you_mean, issue, one_of, shown
 from infra.sections.types import Image
 from training import admission_checks, dataset_checks, spec
 from training.launchers import LAUNCHERS
@@ -26,12 +26,12 @@ def check_names(
     yield from _unknown("jobKind", file.job_kind, LAUNCHERS, "choose one")
     unsuited = platform.scheduler.unsupported_launchers
     if file.job_kind in LAUNCHERS and file.job_kind not in {*platform.launchers, *unsuited}:
-        yield ConfigIssue(
-            path="jobKind",
-            code="operator-required",
-            problem=f"{shown(file.job_kind)} needs an operator that the stack does not have",
-            valid=f"must be one of {one_of(platform.launchers)}",
-            action="choose one, or add the operator to the stack's operators",
+        yield issue(
+            "operator-required",
+            "jobKind",
+            f"{shown(file.job_kind)} needs an operator that the stack does not have",
+            f"must be one of {one_of(platform.launchers)}",
+            "choose one, or add the operator to the stack's operators",
         )
     if file.priority:
         yield from _unknown("priority", file.priority, platform.priorities, "choose one")
@@ -44,23 +44,23 @@ def check_names(
     suffix = len(spec.group_id("", groups.count - 1)) if groups else 0
     longest = spec.RUN_ID_MAX - _HASH_PART - len(str(file.version)) - suffix
     if len(file.name) > longest:
-        yield ConfigIssue(
-            path="name",
-            code="name-too-long",
-            problem=f"has {len(file.name)} characters",
-            valid=f"must have at most {longest}: names of pods derive from it",
-            action="shorten it",
+        yield issue(
+            "name-too-long",
+            "name",
+            f"has {len(file.name)} characters",
+            f"must have at most {longest}: names of pods derive from it",
+            "shorten it",
         )
 
 
 def _unknown(path: str, got: str, known: Collection[str], otherwise: str) -> Iterator[ConfigIssue]:
     if got not in known:
-        yield ConfigIssue(
-            path=path,
-            code="unknown-name",
-            problem=f"{shown(got)} does not exist",
-            valid=f"must be one of {one_of(known)}",
-            action=did_you_mean(got, known, otherwise),
+        yield issue(
+            "unknown-name",
+            path,
+            f"{shown(got)} does not exist",
+            f"must be one of {one_of(known)}",
+            did_you_mean(got, known, otherwise),
         )
 
 
@@ -76,12 +76,12 @@ def _gpu_model(file: RunFile, platform: Platform) -> Iterator[ConfigIssue]:
     models = {model for pool in platform.pools for model in pool.gpu_models}
     if file.gpu_model and file.gpu_model not in models:
         # Never a guess: a100 and h100 look alike and are not.
-        yield ConfigIssue(
-            path="gpuModel",
-            code="unknown-name",
-            problem=f"{shown(file.gpu_model)} is not in any pool",
-            valid=f"must be one of {one_of(models)}",
-            action="choose one, or add a pool",
+        yield issue(
+            "unknown-name",
+            "gpuModel",
+            f"{shown(file.gpu_model)} is not in any pool",
+            f"must be one of {one_of(models)}",
+            "choose one, or add a pool",
         )
 
 
@@ -91,10 +91,10 @@ def _image(file: RunFile, references: Mapping[str, str]) -> Iterator[ConfigIssue
     try:
         _IMAGE.validate_python(file.image)
     except pydantic.ValidationError:
-        yield ConfigIssue(
-            path="image",
-            code="invalid-image",
-            problem=f"{shown(file.image)} is not an image of the stack or a reference by digest",
-            valid=f"must be one of {one_of(references)}, or REPOSITORY@sha256:DIGEST",
-            action=did_you_mean(file.image, references, "name one, or pin a digest"),
+        yield issue(
+            "invalid-image",
+            "image",
+            f"{shown(file.image)} is not an image of the stack or a reference by digest",
+            f"must be one of {one_of(references)}, or REPOSITORY@sha256:DIGEST",
+            did_you_mean(file.image, references, "name one, or pin a digest"),
         )

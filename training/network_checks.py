@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from infra.domain import fabric
 from infra.domain.platform import Platform
-from infra.sections.errors import ConfigIssue, shown
+from infra.sections.errors import ConfigIssue, issue, shown
 from training import placement
 from training.spec import RunSpec
 
@@ -16,30 +16,30 @@ def check_network(run: RunSpec, platform: Platform) -> Iterator[ConfigIssue]:
     pools = placement.eligible_pools(run, platform)
     names = {fabric.expected_interface(pool) for pool in pools} - {""}
     if run.network.interface and names and run.network.interface not in names:
-        yield ConfigIssue(
-            path="network.interface",
-            code="unknown-interface",
-            problem=f"pods of the run's pools have no interface {shown(run.network.interface)}",
-            valid=f"must be {' or '.join(sorted(names))}",
-            action="remove it: the platform sets it",
+        yield issue(
+            "unknown-interface",
+            "network.interface",
+            f"pods of the run's pools have no interface {shown(run.network.interface)}",
+            f"must be {' or '.join(sorted(names))}",
+            "remove it: the platform sets it",
         )
     if run.network.mtu is None:
         return
     for pool in pools:
         mtu = fabric.expected_mtu(pool)
         if mtu is None:
-            yield ConfigIssue(
-                path="network.mtu",
-                code="unknown-mtu",
-                problem=f"the MTU of pool {pool.name} is not known",
-                valid="requires fabric.mtu of the pool in the stack file",
-                action="set it there, where the node validation measures it, or remove network.mtu",
+            yield issue(
+                "unknown-mtu",
+                "network.mtu",
+                f"the MTU of pool {pool.name} is not known",
+                "requires fabric.mtu of the pool in the stack file",
+                "set it there, where the node validation measures it, or remove network.mtu",
             )
         elif mtu < run.network.mtu:
-            yield ConfigIssue(
-                path="network.mtu",
-                code="mtu-too-large",
-                problem=f"{run.network.mtu} is more than {mtu}, the MTU of pool {pool.name}",
-                valid=f"must be at most {mtu}",
-                action="lower it, or exclude the pool by gpuModel or allowSpot",
+            yield issue(
+                "mtu-too-large",
+                "network.mtu",
+                f"{run.network.mtu} is more than {mtu}, the MTU of pool {pool.name}",
+                f"must be at most {mtu}",
+                "lower it, or exclude the pool by gpuModel or allowSpot",
             )

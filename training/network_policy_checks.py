@@ -8,7 +8,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from infra.domain.platform import Platform
-from infra.sections.errors import ConfigIssue, shown
+from infra.sections.errors import ConfigIssue, issue, shown
 from infra.tenancy.network_policies import RUN_PORTS
 from trainer.config.rules import check_uri
 from training.run_schema import RunFile
@@ -29,16 +29,16 @@ def check_program(file: RunFile, platform: Platform) -> Iterator[ConfigIssue]:
     if not uri:
         return
     if urlsplit(uri).scheme not in ("http", "https"):
-        yield ConfigIssue(
-            path=path,
-            code="invalid-uri",
-            problem=f"{shown(uri)} is not a tracking server",
-            valid="must be http://SERVER or https://SERVER",
-            action="correct it; a file of MLflow is for the program's own client, by program.env",
+        yield issue(
+            "invalid-uri",
+            path,
+            f"{shown(uri)} is not a tracking server",
+            "must be http://SERVER or https://SERVER",
+            "correct it; a file of MLflow is for the program's own client, by program.env",
         )
         return
-    for issue in check_uri(path, uri):
-        yield ConfigIssue(**vars(issue))
+    for found in check_uri(path, uri):
+        yield ConfigIssue(**vars(found))
         return
     yield from _tracking_server(path, uri, platform)
 
@@ -49,12 +49,12 @@ def _tracking_server(path: str, uri: str, platform: Platform) -> Iterator[Config
     if parts.scheme not in ("http", "https") or not parts.hostname:
         return
     if _is_loopback(parts.hostname):
-        yield ConfigIssue(
-            path=path,
-            code="unreachable",
-            problem=f"{shown(uri)} is the pod itself, which runs no tracking server",
-            valid="must be a host that pods reach",
-            action="name the server as other hosts do",
+        yield issue(
+            "unreachable",
+            path,
+            f"{shown(uri)} is the pod itself, which runs no tracking server",
+            "must be a host that pods reach",
+            "name the server as other hosts do",
         )
         return
     try:
@@ -64,13 +64,13 @@ def _tracking_server(path: str, uri: str, platform: Platform) -> Iterator[Config
     if any(first <= port <= last for first, last in RUN_PORTS):
         return
     if port != _HTTPS or not _may_be_in(parts.hostname, platform.egress_cidrs):
-        yield ConfigIssue(
-            path=path,
-            code="unreachable",
-            problem=f"{shown(uri)} is blocked by the network policies of team namespaces",
-            valid=f"must be on port {_HTTPS} in egressCidrs of the stack "
+        yield issue(
+            "unreachable",
+            path,
+            f"{shown(uri)} is blocked by the network policies of team namespaces",
+            f"must be on port {_HTTPS} in egressCidrs of the stack "
             f"({', '.join(platform.egress_cidrs) or 'none defined'})",
-            action="use such a server, or add its address to egressCidrs",
+            "use such a server, or add its address to egressCidrs",
         )
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from infra.domain import quantity
 from infra.domain.platform import Platform
-from infra.sections.errors import ConfigError, ConfigIssue, shown
+from infra.sections.errors import ConfigError, ConfigIssue, issue, shown
 from infra.sections.yaml_files import read_yaml
 from training import (
     accelerate_checks,
@@ -53,31 +53,27 @@ def required(file: RunFile) -> Iterator[ConfigIssue]:
     """Check the keys that the built-in trainer requires, and that a program must not have."""
     if file.program is None:
         if file.config is None:
-            yield ConfigIssue(
-                path="config",
-                code="missing",
-                problem="missing",
-                valid="must be the stem of a file in training/configs, unless program says what to run",
-                action="add it",
+            yield issue(
+                "missing",
+                "config",
+                "missing",
+                "must be the stem of a file in training/configs, unless program says what to run",
+                "add it",
             )
         if file.dataset == NO_DATASET:
-            yield ConfigIssue(
-                path="dataset",
-                code="missing",
-                problem="missing",
-                valid="must be name, version and source",
-                action="add it",
+            yield issue(
+                "missing", "dataset", "missing", "must be name, version and source", "add it"
             )
         return
     for key in _TRAINER_KEYS:
         if key in file.model_fields_set:
             saves = key == "checkpoint" or (key == "overrides" and "checkpoint" in file.overrides)
-            yield ConfigIssue(
-                path=key,
-                code="trainer-setting",
-                problem="is of the built-in trainer, which program replaces",
-                valid="must be absent with program",
-                action=_SAVES if saves else "remove it, or remove program",
+            yield issue(
+                "trainer-setting",
+                key,
+                "is of the built-in trainer, which program replaces",
+                "must be absent with program",
+                _SAVES if saves else "remove it, or remove program",
             )
 
 
@@ -116,12 +112,12 @@ def check_on_platform(file: RunFile, run: RunSpec, platform: Platform) -> Iterat
         return
     for name in run.secrets:
         for key in sorted(set(run.program.env) & set(platform.teams[run.team].secrets[name])):
-            yield ConfigIssue(
-                path=f"program.env.{key}",
-                code="duplicate",
-                problem=f"is also set by secret {shown(name)}",
-                valid="must be set once",
-                action="remove it",
+            yield issue(
+                "duplicate",
+                f"program.env.{key}",
+                f"is also set by secret {shown(name)}",
+                "must be set once",
+                "remove it",
             )
     pools = placement.eligible_pools(run, platform)
     text = run.program.files.get(DEEPSPEED_FILE)
@@ -137,37 +133,37 @@ def check_on_platform(file: RunFile, run: RunSpec, platform: Platform) -> Iterat
 def _launcher(section: ProgramSection, file: RunFile) -> Iterator[ConfigIssue]:
     """The launcher against the number of ranks, and the object that runs the gang."""
     if section.launcher == "python" and file.nodes > 1:
-        yield ConfigIssue(
-            path="program.launcher",
-            code="one-node-launcher",
-            problem=f"python starts the ranks of one node, and the run has {file.nodes} nodes",
-            valid="requires nodes: 1",
-            action="use torchrun, or one node",
+        yield issue(
+            "one-node-launcher",
+            "program.launcher",
+            f"python starts the ranks of one node, and the run has {file.nodes} nodes",
+            "requires nodes: 1",
+            "use torchrun, or one node",
         )
     if section.launcher == "mpirun" and file.job_kind != "mpijob" and file.nodes > 1:
-        yield ConfigIssue(
-            path="program.launcher",
-            code="mpi-kind",
-            problem=f"mpirun reaches other nodes by ssh, which pods of jobKind {file.job_kind} do not serve",
-            valid="requires jobKind: mpijob, or one node",
-            action="set jobKind: mpijob",
+        yield issue(
+            "mpi-kind",
+            "program.launcher",
+            f"mpirun reaches other nodes by ssh, which pods of jobKind {file.job_kind} do not serve",
+            "requires jobKind: mpijob, or one node",
+            "set jobKind: mpijob",
         )
     if file.job_kind == "mpijob" and section.launcher != "mpirun":
-        yield ConfigIssue(
-            path="program.launcher",
-            code="mpi-kind",
-            problem=f"{section.launcher} does not start ranks on the workers of jobKind mpijob",
-            valid="must be mpirun with jobKind: mpijob",
-            action="set launcher: mpirun, or jobKind: jobset",
+        yield issue(
+            "mpi-kind",
+            "program.launcher",
+            f"{section.launcher} does not start ranks on the workers of jobKind mpijob",
+            "must be mpirun with jobKind: mpijob",
+            "set launcher: mpirun, or jobKind: jobset",
         )
     for key, launchers in _LAUNCHER_KEYS.items():
         if getattr(section, key) is not None and section.launcher not in launchers:
-            yield ConfigIssue(
-                path=f"program.{key}",
-                code="launcher-setting",
-                problem=f"has no meaning with launcher {section.launcher}",
-                valid=f"requires launcher {' or '.join(launchers)}",
-                action="remove it, or change the launcher",
+            yield issue(
+                "launcher-setting",
+                f"program.{key}",
+                f"has no meaning with launcher {section.launcher}",
+                f"requires launcher {' or '.join(launchers)}",
+                "remove it, or change the launcher",
             )
 
 
@@ -184,23 +180,23 @@ def _files(
         place = root / given
         inside = place.resolve().is_relative_to(root.resolve())
         if PurePosixPath(given).is_absolute() or not inside or not place.is_file():
-            yield ConfigIssue(
-                path=path,
-                code="missing-file",
-                problem=f"{shown(given)} is not a file of the repository",
-                valid="must be a file, by its path from the top of the repository",
-                action="correct it",
+            yield issue(
+                "missing-file",
+                path,
+                f"{shown(given)} is not a file of the repository",
+                "must be a file, by its path from the top of the repository",
+                "correct it",
             )
             continue
         try:
             found.files[name] = place.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            yield ConfigIssue(
-                path=path,
-                code="invalid-file",
-                problem=f"{given} cannot be read: {error}",
-                valid="must be a text file",
-                action="correct it",
+            yield issue(
+                "invalid-file",
+                path,
+                f"{given} cannot be read: {error}",
+                "must be a text file",
+                "correct it",
             )
             continue
         if key == "deepspeed":
@@ -222,12 +218,12 @@ def _accelerate(
         return
     values = documents[0] if len(documents) == 1 else None
     if not isinstance(values, dict):
-        yield ConfigIssue(
-            path=path,
-            code="invalid-file",
-            problem="is not one mapping",
-            valid="must be Accelerate's configuration, as accelerate config writes it",
-            action="correct the file",
+        yield issue(
+            "invalid-file",
+            path,
+            "is not one mapping",
+            "must be Accelerate's configuration, as accelerate config writes it",
+            "correct the file",
         )
         return
     ranks = file.nodes * file.processes_per_node

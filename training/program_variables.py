@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from infra.sections.errors import ConfigIssue, did_you_mean, one_of, shown
+from infra.sections.errors import ConfigIssue, did_you_mean, issue, one_of, shown
 from training.program_schema import ProgramSection
 from trainyard.contract import PLACEHOLDERS
 from trainyard.placeholders import placeholders_in
@@ -72,44 +72,44 @@ def check(section: ProgramSection) -> Iterator[ConfigIssue]:
 def _reserved(name: str, launcher: str) -> ConfigIssue | None:
     path = f"program.env.{name}"
     if not _NAME.fullmatch(name):
-        return ConfigIssue(
-            path=path,
-            code="invalid-variable",
-            problem=f"{shown(name)} is not the name of a variable",
-            valid="must be letters, digits and underscores, not starting with a digit",
-            action="rename it",
+        return issue(
+            "invalid-variable",
+            path,
+            f"{shown(name)} is not the name of a variable",
+            "must be letters, digits and underscores, not starting with a digit",
+            "rename it",
         )
     if key := _NETWORK_KEYS.get(name):
-        return ConfigIssue(
-            path=path,
-            code="network-variable",
-            problem="is a network setting",
-            valid=f"must be set by network.{key}",
-            action=f"move it to network.{key}",
+        return issue(
+            "network-variable",
+            path,
+            "is a network setting",
+            f"must be set by network.{key}",
+            f"move it to network.{key}",
         )
     if name.startswith(_PREFIXES_OF_POOL):
-        return ConfigIssue(
-            path=path,
-            code="network-variable",
-            problem="follows from the network of the node pool",
-            valid="must not be set by a run",
-            action="remove it",
+        return issue(
+            "network-variable",
+            path,
+            "follows from the network of the node pool",
+            "must not be set by a run",
+            "remove it",
         )
     if name in _OF_PLATFORM or name.startswith(_PREFIXES_OF_PLATFORM):
-        return ConfigIssue(
-            path=path,
-            code="reserved-variable",
-            problem="is set by the platform",
-            valid="must not be set by a run",
-            action="remove it",
+        return issue(
+            "reserved-variable",
+            path,
+            "is set by the platform",
+            "must not be set by a run",
+            "remove it",
         )
     if launcher == "accelerate" and name.startswith(_PREFIXES_OF_ACCELERATE):
-        return ConfigIssue(
-            path=path,
-            code="reserved-variable",
-            problem="is set by accelerate launch",
-            valid="must be a key of the file that program.accelerate names",
-            action="move it there",
+        return issue(
+            "reserved-variable",
+            path,
+            "is set by accelerate launch",
+            "must be a key of the file that program.accelerate names",
+            "move it there",
         )
     return None
 
@@ -117,22 +117,20 @@ def _reserved(name: str, launcher: str) -> ConfigIssue | None:
 def _unknown(path: str, text: str, section: ProgramSection) -> Iterator[ConfigIssue]:
     for name in placeholders_in([text]):
         if name not in PLACEHOLDERS:
-            yield ConfigIssue(
-                path=path,
-                code="unknown-placeholder",
-                problem=f"{{{name}}} is not a placeholder",
-                valid=f"must be one of {one_of(PLACEHOLDERS)}",
-                action=did_you_mean(
-                    name, PLACEHOLDERS, f"write {{{{{name}}}}} for the text itself"
-                ),
+            yield issue(
+                "unknown-placeholder",
+                path,
+                f"{{{name}}} is not a placeholder",
+                f"must be one of {one_of(PLACEHOLDERS)}",
+                did_you_mean(name, PLACEHOLDERS, f"write {{{{{name}}}}} for the text itself"),
             )
         elif absent := _absent(name, section):
-            yield ConfigIssue(
-                path=path,
-                code="empty-placeholder",
-                problem=f"{{{name}}} is empty without program.{absent}",
-                valid=f"requires program.{absent}",
-                action="set it, or remove the placeholder",
+            yield issue(
+                "empty-placeholder",
+                path,
+                f"{{{name}}} is empty without program.{absent}",
+                f"requires program.{absent}",
+                "set it, or remove the placeholder",
             )
 
 

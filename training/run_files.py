@@ -18,6 +18,7 @@ from infra.sections.errors import (
     ConfigIssue,
     did_you_mean,
     from_pydantic,
+    issue,
     one_of,
     shown,
     within,
@@ -96,12 +97,12 @@ def _files(listed: Sequence[str], root: Path, problems: list[ConfigIssue | str])
     for index, name in enumerate(listed):
         if name in listed[:index]:
             problems.append(
-                ConfigIssue(
-                    path=f"runs[{index}]",
-                    code="duplicate",
-                    problem=f"{shown(name)} is listed twice",
-                    valid="must list each file once",
-                    action="remove it",
+                issue(
+                    "duplicate",
+                    f"runs[{index}]",
+                    f"{shown(name)} is listed twice",
+                    "must list each file once",
+                    "remove it",
                 )
             )
         elif name.endswith(".yaml") and name.isprintable():
@@ -110,13 +111,13 @@ def _files(listed: Sequence[str], root: Path, problems: list[ConfigIssue | str])
             yield known[name]
         else:
             problems.append(
-                ConfigIssue(
-                    path=f"runs[{index}]",
-                    code="unknown-name",
-                    problem=f"{shown(name)} does not exist",
-                    valid=f"must be one of {one_of(known)} (files of {RUNS_FOLDER}), or a path to a "
+                issue(
+                    "unknown-name",
+                    f"runs[{index}]",
+                    f"{shown(name)} does not exist",
+                    f"must be one of {one_of(known)} (files of {RUNS_FOLDER}), or a path to a "
                     ".yaml file",
-                    action=did_you_mean(name, known, f"add {RUNS_FOLDER}/{name}.yaml"),
+                    did_you_mean(name, known, f"add {RUNS_FOLDER}/{name}.yaml"),
                 )
             )
 
@@ -126,12 +127,12 @@ def _reused_versions(runs: Sequence[tuple[str, RunSpec]]) -> Iterator[ConfigIssu
     for where, run in runs:
         key = (run.name, run.version)
         if key in first:
-            yield ConfigIssue(
-                path=f"{where}: version",
-                code="duplicate",
-                problem=f"{run.version} of {shown(run.name)} is also in {first[key]}",
-                valid="must be unique for a name",
-                action="raise the version",
+            yield issue(
+                "duplicate",
+                f"{where}: version",
+                f"{run.version} of {shown(run.name)} is also in {first[key]}",
+                "must be unique for a name",
+                "raise the version",
             )
         first.setdefault(key, where)
 
@@ -142,23 +143,23 @@ def _current_keys(document: Mapping[str, Any]) -> tuple[dict[str, Any], list[Con
         return dict(document), []
     others = {key: value for key, value in document.items() if key != "launcher"}
     kind = document["launcher"]
-    renamed = ConfigIssue(
-        path="launcher",
-        code="renamed-key",
-        problem="is now called jobKind",
-        valid="jobKind must be the kind of Kubernetes object; program.launcher is what starts the ranks",
-        action=f"write jobKind: {kind}" if isinstance(kind, str) else "rename it",
+    renamed = issue(
+        "renamed-key",
+        "launcher",
+        "is now called jobKind",
+        "jobKind must be the kind of Kubernetes object; program.launcher is what starts the ranks",
+        f"write jobKind: {kind}" if isinstance(kind, str) else "rename it",
     )
     return {"jobKind": kind, **others}, [renamed]
 
 
 def _sweep_issue() -> ConfigIssue:
-    return ConfigIssue(
-        path="sweep",
-        code="sweep-in-stack",
-        problem="a stack does not deploy the runs of a sweep",
-        valid="must be absent from files in a stack's runs",
-        action="remove the file from runs, and submit it with trainyard sweep run FILE",
+    return issue(
+        "sweep-in-stack",
+        "sweep",
+        "a stack does not deploy the runs of a sweep",
+        "must be absent from files in a stack's runs",
+        "remove the file from runs, and submit it with trainyard sweep run FILE",
     )
 
 
@@ -167,12 +168,12 @@ def resolve(
 ) -> tuple[RunSpec | None, list[ConfigIssue | str]]:
     """Return the run of one document, or None and its issues; always None without a platform."""
     if not isinstance(document, dict):
-        empty = ConfigIssue(
-            path="",
-            code="wrong-type",
-            problem=f"{shown(document)} is not a mapping",
-            valid="must be a run: name, version, ...",
-            action="correct it",
+        empty = issue(
+            "wrong-type",
+            "",
+            f"{shown(document)} is not a mapping",
+            "must be a run: name, version, ...",
+            "correct it",
         )
         return None, [empty]
     problems: list[ConfigIssue | str] = list(secrets_in(document, ""))

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from infra.sections.errors import ConfigIssue, shown
+from infra.sections.errors import ConfigIssue, issue, shown
 from infra.sections.plaintext_secrets import secrets_in
 from training import lineage
 from training.program import Source
@@ -186,4 +186,4 @@ def _mebibytes(size: int) -> str:
 
 
 def _issue(code: str, problem: str, valid: str, action: str) -> ConfigIssue:
-    return ConfigIssue(path=_KEY, code=code, problem=problem, valid=valid, action=action)
+    return issue(code, _KEY, problem, valid, action)

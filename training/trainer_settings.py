@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from infra.domain.platform import Platform
-from infra.sections.errors import ConfigError, ConfigIssue, did_you_mean, one_of, shown
+from infra.sections.errors import ConfigError, ConfigIssue, did_you_mean, issue, one_of, shown
 from infra.sections.yaml_files import read_yaml
 from trainer import config as trainer_config
 from trainer import config_errors
@@ -32,12 +32,12 @@ def load(file: RunFile, root: Path) -> tuple[dict[str, Any], list[ConfigIssue | 
     path = root / file.config if file.config.endswith(".yaml") else known.get(file.config)
     if path is None:
         return {}, [
-            ConfigIssue(
-                path="config",
-                code="unknown-name",
-                problem=f"{shown(file.config)} does not exist",
-                valid=f"must be one of {one_of(known)} (files of {CONFIGS_FOLDER})",
-                action=did_you_mean(file.config, known, f"add {CONFIGS_FOLDER}/{file.config}.yaml"),
+            issue(
+                "unknown-name",
+                "config",
+                f"{shown(file.config)} does not exist",
+                f"must be one of {one_of(known)} (files of {CONFIGS_FOLDER})",
+                did_you_mean(file.config, known, f"add {CONFIGS_FOLDER}/{file.config}.yaml"),
             )
         ]
     try:
@@ -46,12 +46,12 @@ def load(file: RunFile, root: Path) -> tuple[dict[str, Any], list[ConfigIssue | 
         return {}, list(error.issues)
     if len(content) != 1 or not isinstance(content[0], dict):
         return {}, [
-            ConfigIssue(
-                path=f"config: {file.config}",
-                code="invalid-file",
-                problem="not one mapping",
-                valid="must be a mapping of the trainer's settings",
-                action="correct the file",
+            issue(
+                "invalid-file",
+                f"config: {file.config}",
+                "not one mapping",
+                "must be a mapping of the trainer's settings",
+                "correct the file",
             )
         ]
     merged = _merged(_merged(content[0], file.overrides), _checkpoint_override(file))
@@ -70,12 +70,12 @@ def _read_elsewhere(file: RunFile) -> Iterator[ConfigIssue]:
     """`data.path` is for use without the platform; a run reads its dataset."""
     data = file.overrides.get("data")
     if isinstance(data, Mapping) and "path" in data:
-        yield ConfigIssue(
-            path="overrides.data.path",
-            code="platform-setting",
-            problem=f"{shown(data['path'])} replaces the path of the run's dataset",
-            valid="must be absent",
-            action="set dataset, and remove this",
+        yield issue(
+            "platform-setting",
+            "overrides.data.path",
+            f"{shown(data['path'])} replaces the path of the run's dataset",
+            "must be absent",
+            "set dataset, and remove this",
         )
 
 
@@ -84,12 +84,12 @@ def _staged_elsewhere(settings: Mapping[str, Any]) -> Iterator[ConfigIssue]:
     data = settings.get("data")
     staging = data.get("staging") if isinstance(data, Mapping) else None
     if isinstance(staging, str) and not PurePosixPath(staging).is_relative_to(SCRATCH_MOUNT):
-        yield ConfigIssue(
-            path="config: data.staging",
-            code="not-local",
-            problem=f"{shown(staging)} is not on the node's local disk",
-            valid=f"must be {SCRATCH_MOUNT} or a folder in it",
-            action=f"set data.staging: {SCRATCH_MOUNT}/datasets",
+        yield issue(
+            "not-local",
+            "config: data.staging",
+            f"{shown(staging)} is not on the node's local disk",
+            f"must be {SCRATCH_MOUNT} or a folder in it",
+            f"set data.staging: {SCRATCH_MOUNT}/datasets",
         )
 
 
@@ -98,12 +98,12 @@ def _continued_elsewhere(file: RunFile, settings: Mapping[str, Any]) -> Iterator
     checkpoint = settings.get("checkpoint")
     store = checkpoint.get("store") if isinstance(checkpoint, Mapping) else None
     if file.continues and store is not None:
-        yield ConfigIssue(
-            path="continues",
-            code="conflict",
-            problem=f"the run's checkpoints go to {shown(store)}",
-            valid="requires checkpoints on the team's volume",
-            action="remove continues: a new version with the same checkpoint.store continues there",
+        yield issue(
+            "conflict",
+            "continues",
+            f"the run's checkpoints go to {shown(store)}",
+            "requires checkpoints on the team's volume",
+            "remove continues: a new version with the same checkpoint.store continues there",
         )
 
 
@@ -131,12 +131,12 @@ def _with_groups(settings: dict[str, Any], file: RunFile) -> dict[str, Any]:
 def _check_workers(file: RunFile, config: TrainerConfig) -> Iterator[ConfigIssue]:
     workers, groups = config.groups.workers, file.groups
     if workers and (groups is None or groups.max > workers):
-        yield ConfigIssue(
-            path="config: groups.workers",
-            code="out-of-range" if groups else "conflict",
-            problem=f"{workers} for {groups.max} groups" if groups else f"{workers} without groups",
-            valid="must be at least groups.max of the run file, and absent without groups",
-            action="raise it" if groups else "remove it, or set groups in the run file",
+        yield issue(
+            "out-of-range" if groups else "conflict",
+            "config: groups.workers",
+            f"{workers} for {groups.max} groups" if groups else f"{workers} without groups",
+            "must be at least groups.max of the run file, and absent without groups",
+            "raise it" if groups else "remove it, or set groups in the run file",
         )
 
 

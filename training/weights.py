@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from infra.domain.platform import Platform
-from infra.sections.errors import ConfigIssue, shown
+from infra.sections.errors import ConfigIssue, issue, shown
 from trainer.weights.reference import (
     ENDPOINT_ENV,
     FOLDER,
@@ -98,13 +98,13 @@ def check_reference(settings: Mapping[str, Any]) -> Iterator[ConfigIssue]:
         if source:
             parse_reference(source)
     except BadReference:
-        yield ConfigIssue(
-            path=_PATH,
-            code="invalid-reference",
-            problem=f"{shown(source)} is not a model",
-            valid="must be an absolute folder, s3://BUCKET/PREFIX, or hub:ORG/NAME@COMMIT with the 40 hexadecimal "
+        yield issue(
+            "invalid-reference",
+            _PATH,
+            f"{shown(source)} is not a model",
+            "must be an absolute folder, s3://BUCKET/PREFIX, or hub:ORG/NAME@COMMIT with the 40 hexadecimal "
             "digits of a commit: branches and tags move",
-            action="correct it",
+            "correct it",
         )
 
 
@@ -118,10 +118,10 @@ def check_on_platform(
     if not isinstance(parse_reference(source), HubModel):
         yield from bucket_checks.check_bucket(_PATH, source, team, platform)
     elif not platform.egress_cidrs:
-        yield ConfigIssue(
-            path=_PATH,
-            code="unreachable",
-            problem="the network policies of team namespaces block the hub",
-            valid="requires egressCidrs in the stack file that contain it",
-            action="add its addresses, or copy the model to the team's volume and name its folder",
+        yield issue(
+            "unreachable",
+            _PATH,
+            "the network policies of team namespaces block the hub",
+            "requires egressCidrs in the stack file that contain it",
+            "add its addresses, or copy the model to the team's volume and name its folder",
         )

@@ -6,9 +6,8 @@
 The Trainer writes `checkpoint-STEP` into its `output_dir`; the callback publishes each as a checkpoint of the run
 (hard links where both are on one file system, so keep `output_dir` next to it and `save_total_limit=1`).
 
-The engine of `save_async` cannot take the Trainer's place: the Trainer reads its own folder when it resumes, and only
-after `train` has begun, so saves are its own and synchronous (a plain loop, `dcp` or Accelerate saves in the
-background; `elastic_trainer` does, too).
+`save_async` cannot take the place of these saves, since the Trainer resumes from a folder that it has written itself.
+So they are synchronous; with `dcp`, Accelerate or `elastic_trainer` they are written in the background.
 
 Exact: parameters, adapters (peft), optimizer, scheduler, the Trainer's state, random generators per rank, and the
 position in a data set of fixed order, which the Trainer skips to (`ignore_data_skip=False`, its default). Not
