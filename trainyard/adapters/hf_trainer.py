@@ -6,7 +6,7 @@
 The Trainer writes `checkpoint-STEP` into its `output_dir`; the callback publishes each as a checkpoint of the run
 (hard links where both are on one file system, so keep `output_dir` next to it and `save_total_limit=1`).
 
-`save_async` cannot take the place of these saves, since the Trainer resumes from a folder that it has written itself.
+`save_async` cannot take the place of these saves, since the Trainer resumes from a folder of its own.
 So they are synchronous; with `dcp`, Accelerate or `elastic_trainer` they are written in the background.
 
 Exact: parameters, adapters (peft), optimizer, scheduler, the Trainer's state, random generators per rank, and the
