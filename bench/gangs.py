@@ -71,7 +71,7 @@ def render_gang(gang: Gang, platform: Platform) -> Json:
         image=fleet.IMAGE,
         config={},
         dataset=Dataset(name="none"),
-        resources=Resources(cpu="80", memory="900Gi", shm="1Gi", network_devices=0),
+        resources=Resources(cpu="80", memory="900Gi", shm="1Gi"),
         priority=gang.priority,
     )
     made: Json = LAUNCHERS[job_kind].render(run, platform)[-1]

@@ -54,8 +54,7 @@ class Program:
             "source": self.source.sha256 if self.source else None,
             "tracking_uri": self.tracking_uri,
             "files": dict(self.files),
-            # Absent from the ids of runs that leave it out, as it was when they were launched.
-            **({} if self.progress_timeout_s is None else {"progress": self.progress_timeout_s}),
+            "progress": self.progress_timeout_s,
         }
 
     def record(self) -> dict[str, Any]:

@@ -109,34 +109,29 @@ def key(
     *,
     kind: str = "",
     alias: str = "",
-    added_later: bool = False,
-    hashed_as: str = "",
     **bounds: float,
 ) -> dict[str, Any]:
     """Return field metadata that makes the field a key of run files.
 
     `kind`: a type of training/run_schema.py that is narrower than the field's; `alias`: the key,
-    if it is not the field's name in camelCase; `added_later`: the default is left out of the spec's hash, so
-    that runs which do not set the key keep their ids; `hashed_as`: the name that the spec's hash keeps for a
-    renamed field; `bounds`: ge, gt and le, as in pydantic.
+    if it is not the field's name in camelCase; `bounds`: ge, gt and le, as in pydantic.
     """
-    about = {"description": description, "kind": kind, "alias": alias, "bounds": bounds}
-    return {"key": about, "added_later": added_later, "hashed_as": hashed_as}
+    return {"key": {"description": description, "kind": kind, "alias": alias, "bounds": bounds}}
 
 
 def _hashed(record: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass, and of those inside it, that its hash covers."""
+    """Return the fields of a dataclass, and of those inside it, that its hash covers: those without their default.
+
+    So a key that is added later leaves the ids of runs that do not set it.
+    """
     found: dict[str, Any] = {}
     for one in dataclasses.fields(record):
         value = getattr(record, one.name)
-        if one.metadata.get("of_gang"):
+        if value == one.default or one.metadata.get("of_gang"):
             continue
-        if one.metadata.get("added_later") and value == one.default:
-            continue
-        name = one.metadata.get("hashed_as") or one.name
         if isinstance(value, Program):
             value = value.identity()
-        found[name] = _hashed(value) if dataclasses.is_dataclass(value) else value
+        found[one.name] = _hashed(value) if dataclasses.is_dataclass(value) else value
     return found
 
 
@@ -169,26 +164,24 @@ class Dataset:
         metadata=key(
             "parquet, jsonl or text; absent: by each file's content and suffix",
             kind="DataFormat",
-            added_later=True,
         ),
     )
     column: str = field(
         default="",
-        metadata=key("text column of parquet and jsonl files; absent: text", added_later=True),
+        metadata=key("text column of parquet and jsonl files; absent: text"),
     )
     tokenizer: str = field(
         default="",
         metadata=key(
             "bytes, train:VOCAB to train one on this text, or the absolute path of a tokenizer.json; "
             "absent: bytes",
-            added_later=True,
         ),
     )
     resources: PreparationResources = field(
         default=PreparationResources(),
-        metadata=key("cpu and memory of the preparation Job", added_later=True),
+        metadata=key("cpu and memory of the preparation Job"),
     )
-    image: str = field(default="", metadata={"added_later": True})
+    image: str = ""
     """Image of the preparation Job, by digest; empty: the run's."""
 
     @property
@@ -214,8 +207,6 @@ class Resources:
         default="",
         metadata=key("a size such as 32Gi, part of memory; absent: a quarter of it", kind="Size"),
     )
-    network_devices: int = 0
-    """Unused; a part of the hash."""
 
 
 NO_DATASET: Final = Dataset(name="")
@@ -294,7 +285,7 @@ class RunKeys:
     team: str = field(metadata=key("a team of the stack"))
     job_kind: str = field(
         default="jobset",
-        metadata=key("kind of Kubernetes object that runs the gang", hashed_as="launcher"),
+        metadata=key("kind of Kubernetes object that runs the gang"),
     )
     nodes: int = field(metadata=key("a number of nodes", ge=1, le=NODES_MAX))
     processes_per_node: int = field(
@@ -311,7 +302,7 @@ class RunKeys:
     resources: Resources = field(default=Resources(), metadata=key("cpu, memory and shm"))
     network: NetworkSettings = field(
         default=NetworkSettings(),
-        metadata=key("settings of NCCL and torch.distributed", added_later=True),
+        metadata=key("settings of NCCL and torch.distributed"),
     )
     save_seconds: float = field(
         default=30.0,
@@ -319,7 +310,7 @@ class RunKeys:
     )
     secrets: tuple[str, ...] = field(
         default=(),
-        metadata=key("team secrets whose variables the run gets", added_later=True),
+        metadata=key("team secrets whose variables the run gets"),
     )
     priority: str = field(
         default="",
@@ -342,7 +333,6 @@ class RunKeys:
             'time by which the run must have ended, in UTC, in quotes, such as "2027-03-01T09:00:00Z"; '
             "`trainyard run advise` counts with it",
             kind="Instant",
-            added_later=True,
         ),
     )
     continues: str = field(
@@ -350,14 +340,12 @@ class RunKeys:
         metadata=key(
             "id of a finished run of the team whose newest checkpoint the run starts at; absent: step 0",
             kind="RunId",
-            added_later=True,
         ),
     )
     groups: Groups | None = field(
         default=None,
         metadata=key(
             "replica groups of `nodes` each, which may leave and join; absent: one gang",
-            added_later=True,
         ),
     )
 
@@ -391,14 +379,14 @@ class RunSpec(RunKeys):
     """Ranks per dimension (data, tensor, pipeline ...); the product is the world size."""
     capacity_types: tuple[str, ...] = ("spot", "on-demand")
     """Capacity that the run may be admitted to, in the order of its tier's preference."""
-    program: Program | None = field(default=None, metadata={"added_later": True})
+    program: Program | None = None
     """None: the built-in trainer."""
-    sweep: str = field(default="", metadata={"added_later": True})
+    sweep: str = ""
     """The sweep that it belongs to, NAME-vVERSION; empty: none."""
-    weights: str = field(default="", metadata={"added_later": True})
+    weights: str = ""
     """The model that is fetched to the folder `model.path` of its configuration: s3://BUCKET/PREFIX or
     hub:ORG/NAME@COMMIT; empty: none."""
-    collective_gbps: float | None = field(default=None, metadata={"added_later": True})
+    collective_gbps: float | None = None
     """Bus bandwidth in GB/s that its pods must measure before the trainer starts; None: not measured."""
     group: int | None = field(default=None, metadata={"of_gang": True})
     """The group that is rendered, from 0; not part of the run's id. None: the whole run. See `gangs`."""
@@ -415,7 +403,7 @@ class RunSpec(RunKeys):
 
     @functools.cached_property
     def spec_hash(self) -> str:
-        """SHA-256 over every field but defaults of those added later: 64 hexadecimal characters."""
+        """SHA-256 over every field that has not its default: 64 hexadecimal characters."""
         return content_hash(_hashed(self))
 
     @property
@@ -427,7 +415,7 @@ class RunSpec(RunKeys):
         hashed = _hashed(self)
         for name in ("image", "tier", "collective_gbps"):
             hashed.pop(name, None)
-        hashed["dataset"].pop("image", None)
+        hashed.get("dataset", {}).pop("image", None)
         return content_hash(hashed)
 
     @functools.cached_property

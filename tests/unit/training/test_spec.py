@@ -52,10 +52,6 @@ def test_the_order_of_settings_is_not_a_change() -> None:
     assert run(config=turned).run_id == run().run_id
 
 
-def test_runs_of_before_there_were_secrets_keep_their_ids() -> None:
-    assert run().run_id == "llama-v3-b001237d"
-
-
 def test_every_field_is_part_of_the_identity() -> None:
     assert set(dataclasses.asdict(run())) == {f.name for f in dataclasses.fields(RunSpec)}
 
