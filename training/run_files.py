@@ -137,22 +137,6 @@ def _reused_versions(runs: Sequence[tuple[str, RunSpec]]) -> Iterator[ConfigIssu
         first.setdefault(key, where)
 
 
-def _current_keys(document: Mapping[str, Any]) -> tuple[dict[str, Any], list[ConfigIssue]]:
-    """Return the document with the former key `launcher` under its present name, and an issue if it had it."""
-    if "launcher" not in document:
-        return dict(document), []
-    others = {key: value for key, value in document.items() if key != "launcher"}
-    kind = document["launcher"]
-    renamed = issue(
-        "renamed-key",
-        "launcher",
-        "is now called jobKind",
-        "jobKind must be the kind of Kubernetes object; program.launcher is what starts the ranks",
-        f"write jobKind: {kind}" if isinstance(kind, str) else "rename it",
-    )
-    return {"jobKind": kind, **others}, [renamed]
-
-
 def _sweep_issue() -> ConfigIssue:
     return issue(
         "sweep-in-stack",
@@ -177,8 +161,6 @@ def resolve(
         )
         return None, [empty]
     problems: list[ConfigIssue | str] = list(secrets_in(document, ""))
-    document, renamed = _current_keys(document)
-    problems += renamed
     try:
         file = RunFile.read(document)
     except pydantic.ValidationError as error:

@@ -10,7 +10,6 @@ import pytest
 
 from tests.s3.bucket import Bucket, Fault
 from tests.trainer.s3_places import MODEL, Place, save
-from tests.unit.trainer.checkpoints import written_with
 from trainer.checkpoint import __main__ as command
 from trainyard.store.interface import CheckpointStore
 from trainyard.store.posix import PosixStore
@@ -18,15 +17,14 @@ from trainyard.store.posix import PosixStore
 
 @pytest.fixture(params=["folder", "bucket"])
 def run(request: pytest.FixtureRequest, bucket: Bucket, tmp_path: Path) -> Iterator[str]:
-    """A run with two checkpoints, the older one last known good and of the format before BLAKE3."""
+    """A run with two checkpoints, the older one last known good."""
     bucket.break_()
     place = Place(bucket)
     store: CheckpointStore = PosixStore(tmp_path / "checkpoints")
     where = str(tmp_path)
     if request.param == "bucket":
         store, where = place.store(), bucket.url(place.prefix)
-    with written_with(2):
-        save(store, 10)
+    save(store, 10)
     save(store, 20)
     store.mark_known_good(10)
     yield where

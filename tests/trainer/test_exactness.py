@@ -11,7 +11,6 @@ import torch
 
 from tests.trainer.ranks import RunFiles, noting_samples, until
 from tests.trainer.runs import STEPS, Trainer, assert_same
-from trainyard.store.posix import PosixStore
 
 pytestmark = [pytest.mark.core, pytest.mark.long(26)]
 
@@ -112,25 +111,6 @@ def test_the_number_of_ranks_may_change_between_attempts(
     assert [e["world_size"] for e in files.events("started")] == [2, 1, 4, 2]
     # The leader alone is as good as with others.
     assert {line["tokens"] for line in files.metrics()} == {8 * 16}
-
-
-def test_a_run_goes_on_from_a_checkpoint_of_the_format_before_blake3(
-    trainer: Trainer, control: RunFiles
-) -> None:
-    def before_blake3(_: int) -> None:
-        from trainyard.store import hashes, manifest
-
-        patch = pytest.MonkeyPatch()
-        patch.setattr(manifest, "FORMAT", 2)
-        patch.setattr(hashes, "preferred", lambda: "sha256")
-
-    assert trainer.stop("old", 11, hook=before_blake3).wait() == [75, 75]
-    assert trainer.run("old") == [0, 0]
-    files = trainer.files("old")
-    assert_same(files, control)
-    store = PosixStore(files.path / "checkpoints")
-    assert store.verify(STEPS) == []
-    assert sorted({store.manifest(step).format for step in store.steps()}) == [2, 3]
 
 
 def test_each_sample_is_used_once_across_interruptions_and_numbers_of_ranks(

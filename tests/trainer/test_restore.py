@@ -184,7 +184,7 @@ def test_a_checkpoint_of_another_format_is_refused_and_kept(
     manifest.write_text(other.to_json())
     ranks = trainer.start("run")
     assert ranks.wait() == [78, 78]
-    assert f"got {number}; this trainer reads 2 and 3; use the run's image, or" in ranks.output()
+    assert f"got {number}; this release reads 3; use the run's image, or" in ranks.output()
     assert manifest.read_text() == other.to_json()
 
 

@@ -1,14 +1,9 @@
-"""The manifest of a checkpoint.
-
-Formats: 2 has the SHA-256 of each file (`sha256`), 3 a hash with its algorithm (`hash`, see hashes.py).
-Both are read, 3 is written.
-"""
+"""The manifest of a checkpoint."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,7 +11,6 @@ from trainyard.hashing import content_hash
 from trainyard.store import hashes
 
 FORMAT: Final = 3
-_SHA256_ONLY: Final = 2
 MANIFEST_FILE: Final = "manifest.json"
 _CHECKSUM: Final = "checksum"
 
@@ -126,8 +120,6 @@ class Manifest:
     def to_json(self) -> str:
         """Return the text of manifest.json, with a checksum over its other fields."""
         values = dataclasses.asdict(self)
-        if self.format == _SHA256_ONLY:
-            values["files"] = {name: _as_sha256(record) for name, record in self.files.items()}
         return json.dumps({**values, _CHECKSUM: content_hash(values)}, indent=1) + "\n"
 
     @classmethod
@@ -138,31 +130,13 @@ class Manifest:
             checksum = values.pop(_CHECKSUM)
             if content_hash(values) != checksum:
                 raise CorruptCheckpoint("manifest does not match its own checksum")
-            parse = _PARSERS.get(values.get("format"))
-            if parse is None:
-                raise UnknownFormat(
-                    f"manifest format: got {values.get('format')!r}; "
-                    f"this trainer reads {_SHA256_ONLY} and {FORMAT}"
-                )
-            files = {name: parse(**record) for name, record in values.pop("files").items()}
+            if values.get("format") != FORMAT:
+                found = values.get("format")
+                raise UnknownFormat(f"manifest format: got {found!r}; this release reads {FORMAT}")
+            files = {name: FileRecord(**record) for name, record in values.pop("files").items()}
             manifest = cls(files=files, **values)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CorruptCheckpoint(f"manifest is unreadable: {error}") from None
         if manifest.to_json() != text:
             raise CorruptCheckpoint("manifest is not as it was written")
         return manifest
-
-
-def _from_sha256(*, bytes: int, sha256: str) -> FileRecord:
-    return FileRecord(bytes=bytes, hash=f"{hashes.SHA256}:{sha256}")
-
-
-_PARSERS: Final[Mapping[int, Callable[..., FileRecord]]] = {
-    _SHA256_ONLY: _from_sha256,
-    FORMAT: FileRecord,
-}
-"""What reads a file's record, by format."""
-
-
-def _as_sha256(record: FileRecord) -> dict[str, Any]:
-    return {"bytes": record.bytes, "sha256": record.hash.partition(":")[2]}

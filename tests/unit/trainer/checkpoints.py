@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from trainer.checkpoint.contents import Progress
-from trainyard.store import hashes, manifest
+from trainyard.store import manifest
 from trainyard.store.manifest import Manifest
 
 
@@ -46,9 +46,7 @@ def progress_of(step: int) -> Progress:
 
 @contextlib.contextmanager
 def written_with(format_number: int) -> Iterator[None]:
-    """Write manifests of this format; 2 is that before BLAKE3."""
+    """Write manifests of this format."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(manifest, "FORMAT", format_number)
-        if format_number == 2:
-            patch.setattr(hashes, "preferred", lambda: hashes.SHA256)
         yield

@@ -1,4 +1,4 @@
-"""Checkpoints name their hash: BLAKE3, SHA-256 of before or without the package, and what cannot be verified."""
+"""Checkpoints name their hash: BLAKE3, SHA-256 without the package, and what cannot be verified."""
 
 from __future__ import annotations
 
@@ -26,42 +26,6 @@ from trainyard.store.policy import apply_retention
 from trainyard.store.posix import PosixStore
 
 FILES = {"model.safetensors": b"weights of step 10", "progress.json": b'{"step": 10}'}
-WRITTEN_BY_FORMAT_2 = """{
- "step": 10,
- "reason": "interval",
- "milestone": false,
- "evaluation_loss": 2.5,
- "attempt": 1,
- "saved_at": 1790000000.0,
- "world_size": 2,
- "parallelism": {
-  "data": 2
- },
- "data_cursor": {
-  "samples": 80
- },
- "run": {
-  "run_id": "hello-v1-00000000"
- },
- "trainer": {
-  "seed": 1
- },
- "files": {
-  "model.safetensors": {
-   "bytes": 18,
-   "sha256": "ddea3b1396ab2614d057d008bca51fb871604c8e510598325cf9f99cc294b90f"
-  },
-  "progress.json": {
-   "bytes": 12,
-   "sha256": "8f52ba857a045dc9660fabcd0c20d367ea8e7c50065f28cab515d66542ac2260"
-  }
- },
- "format": 2,
- "checksum": "97456ef158b646c8de107b3b3328d3290066b98675e7d405a2af762b5d7af07b"
-}
-"""
-"""Verbatim: what the release before BLAKE3 wrote."""
-
 needs_blake3 = pytest.mark.skipif(hashes.preferred() != hashes.BLAKE3, reason="without blake3")
 
 
@@ -81,20 +45,6 @@ def save(store: PosixStore, step: int) -> Manifest:
 
 def algorithms(store: PosixStore, step: int) -> set[str]:
     return {record.algorithm for record in store.manifest(step).files.values()}
-
-
-def test_a_checkpoint_of_the_format_before_is_read_and_verified(tmp_path: Path) -> None:
-    folder = tmp_path / folder_name(10)
-    folder.mkdir()
-    (folder / "manifest.json").write_text(WRITTEN_BY_FORMAT_2)
-    for name, content in FILES.items():
-        (folder / name).write_bytes(content)
-    store = PosixStore(tmp_path)
-    assert store.verify(10) == []
-    assert store.read(10, "progress.json") == FILES["progress.json"]
-    assert store.manifest(10).to_json() == WRITTEN_BY_FORMAT_2
-    (folder / "model.safetensors").write_bytes(b"weights of step 20")
-    assert store.verify(10) == ["model.safetensors: content differs from the manifest's hash"]
 
 
 @needs_blake3

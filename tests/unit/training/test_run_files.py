@@ -172,10 +172,6 @@ BAD: dict[str, tuple[Edit, str]] = {
         lambda r: r.update(priority="production-training"),
         "priority: priority-above-tier",
     ),
-    "former key of the object's kind": (
-        lambda r: r.update(launcher="jobset"),
-        "launcher: renamed-key",
-    ),
     "unknown launcher": (
         lambda r: r.update(jobKind="job-set"),
         "jobKind: unknown-name",
