@@ -32,14 +32,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from trainyard import contract, notice, session, shared_files
 from trainyard.disk import fsync_folder
-from trainyard.lineage import describe_node, describe_process
+from trainyard.lineage import describe_node
+from trainyard.publication import Publication
 from trainyard.run_info import run
 from trainyard.store.durable import BLOCK_BYTES
 from trainyard.store.interface import (
     CheckpointStore,
     SaveFailed,
     StaleAttempt,
-    Upload,
     folder_name,
 )
 from trainyard.store.manifest import (
@@ -49,7 +49,6 @@ from trainyard.store.manifest import (
     Manifest,
     UnknownFormat,
 )
-from trainyard.store.policy import NOTICE, apply_retention
 from trainyard.store.posix import WRITING, PosixStore
 from trainyard.watchdog import SAVE, watchdog
 
@@ -244,7 +243,7 @@ def save(
     hidden.mkdir(parents=True, exist_ok=True)
     messages.mkdir(parents=True, exist_ok=True)
     exchange = _Exchange(hidden, messages, step)
-    saving = _Saving.begin(step, metadata, milestone, evaluation_loss, keep_latest, begun)
+    saving = Publication.begin(step, metadata, milestone, evaluation_loss, keep_latest, begun)
     if run.rank == 0:
         saving.announce()
     try:
@@ -298,13 +297,12 @@ def save_async(
     """
     begun, before = time.monotonic(), watchdog.enter(SAVE)
     saver = _saver()
-    saving = _Saving.begin(
+    saving = Publication.begin(
         int(step), metadata, milestone, evaluation_loss, keep_latest, begun, reason=reason
     )
     try:
         return saver.save(
             state,
-            int(step),
             saving,
             files or {},
             lambda waited_s: waited_s >= (_timeout_s() if timeout_s is None else timeout_s),
@@ -399,94 +397,6 @@ def _end() -> None:
 def last_save_s() -> float:
     """Return how many seconds this rank's last save took until it was complete; 0 without one."""
     return max(_last[0], _saver().last_save_s if _saver.cache_info().currsize else 0.0)
-
-
-@dataclass(frozen=True)
-class _Saving:
-    """One checkpoint of this start, as rank 0 announces, publishes or gives it up; in any thread."""
-
-    current: session.Session
-    record: Manifest
-    keep_latest: int
-    begun: float
-
-    @classmethod
-    def begin(
-        cls,
-        step: int,
-        metadata: Mapping[str, Any] | None,
-        milestone: bool,
-        evaluation_loss: float | None,
-        keep_latest: int,
-        begun: float,
-        reason: str = "",
-    ) -> _Saving:
-        """Return the record of one that begins. The loss may be a tensor, which does not fit into JSON."""
-        current = session.current()
-        reason = reason or (NOTICE if notice.requested() else "program")
-        record = Manifest(
-            step=step,
-            reason=reason,
-            milestone=milestone,
-            evaluation_loss=None if evaluation_loss is None else float(evaluation_loss),
-            attempt=current.fence.attempt,
-            saved_at=time.time(),
-            world_size=run.world_size,
-            parallelism={"data": run.world_size},
-            data_cursor={},
-            run=run.record(),
-            trainer={**describe_process(), "metadata": dict(metadata or {})},
-        )
-        return cls(current, record, keep_latest, begun)
-
-    @property
-    def attempt(self) -> int:
-        """Which start of the run saves."""
-        return self.record.attempt
-
-    def waited(self, seconds: float) -> None:
-        """Record for how long it has waited for the save before."""
-        self.current.events.write("checkpoint_waited", self.record.step, seconds=seconds)
-
-    def announce(self) -> None:
-        """Record that it has begun, and make the metrics durable up to its step. Raises OSError."""
-        step, reason = self.record.step, self.record.reason
-        self.current.events.write("checkpoint_begin", step, reason=reason)
-        for log in session.metrics:
-            log.sync()
-
-    def publish(
-        self,
-        store: CheckpointStore,
-        upload: Upload,
-        files: dict[str, FileRecord],
-        nodes: list[dict[str, str]],
-        paused_s: float = 0.0,
-    ) -> None:
-        """Publish it and delete what is not kept. Raises StaleAttempt, OSError."""
-        self.record.trainer["nodes"] = nodes
-        written = upload.commit(self.record.with_files(files), self.current.fence.check)
-        self.current.events.write(
-            "checkpoint_commit",
-            self.record.step,
-            seconds=time.monotonic() - self.begun - paused_s,
-            path=f"{store.place}/{folder_name(self.record.step)}",
-            bytes=written.bytes,
-            reason=self.record.reason,
-        )
-        try:
-            apply_retention(store, self.keep_latest)
-        except OSError as error:  # the new checkpoint is there already
-            print(f"old checkpoints not removed: {error}", file=sys.stderr, flush=True)
-
-    def failed(self, error: BaseException) -> None:
-        """Record why it was given up."""
-        if run.rank == 0:
-            text = " ".join(str(error).split())
-            seconds = time.monotonic() - self.begun
-            self.current.events.write(
-                "checkpoint_failed", self.record.step, seconds=seconds, error=text
-            )
 
 
 Publish = Callable[[dict[str, FileRecord], list[dict[str, str]]], None]

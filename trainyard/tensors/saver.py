@@ -12,13 +12,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import torch
 import torch.distributed as dist
 from torch.distributed import HashStore, PrefixStore  # type: ignore[attr-defined]
 
 from trainyard.lineage import describe_node
+from trainyard.publication import Publication
 from trainyard.run_info import run
 from trainyard.store.interface import (
     CheckpointStore,
@@ -49,38 +50,6 @@ _POLL_S: Final = 0.05
 
 Check = Callable[[Manifest], None]
 """Called with the manifest before tensors are read; raises where the checkpoint is not to be loaded."""
-
-
-class Publication(Protocol):
-    """What becomes of one save, in a thread: what rank 0 records and publishes."""
-
-    @property
-    def attempt(self) -> int:
-        """Which start of the run saves."""
-        ...
-
-    def waited(self, seconds: float) -> None:
-        """Record for how long it has waited for the save before; in the thread that trains."""
-        ...
-
-    def announce(self) -> None:
-        """Record that it has begun; on rank 0. Raises OSError."""
-        ...
-
-    def publish(
-        self,
-        store: CheckpointStore,
-        upload: Upload,
-        files: dict[str, FileRecord],
-        nodes: list[dict[str, str]],
-        paused_s: float = 0.0,
-    ) -> None:
-        """Publish the files of all ranks; on rank 0. `paused_s`: of its time. Raises StaleAttempt, OSError."""
-        ...
-
-    def failed(self, error: BaseException) -> None:
-        """Record why nothing was published; on every rank."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -137,18 +106,18 @@ class Saver:
     def save(
         self,
         tree: Any,
-        step: int,
         publication: Publication,
         others: Mapping[str, bytes],
         give_up: Callable[[float], bool],
     ) -> bool:
-        """Start a checkpoint of this step, once that in flight is complete; return whether it is started.
+        """Start a checkpoint, once that in flight is complete; return whether it is started.
 
         That an earlier save failed is printed, and training goes on. `give_up`: called with the seconds waited,
         ends the wait on all ranks. `others`: files of rank 0 by name. Raises StaleAttempt, and TypeError for a
         state that cannot be saved, before anything is written.
         """
         encoded, groups = state.split(tree)
+        step = publication.step
         if self._writer.busy:
             publication.waited(self._wait(give_up))
         signature = _signature(groups)
