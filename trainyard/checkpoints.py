@@ -35,8 +35,8 @@ from trainyard.disk import fsync_folder
 from trainyard.lineage import describe_node
 from trainyard.publication import Publication
 from trainyard.run_info import run
-from trainyard.store.durable import BLOCK_BYTES
 from trainyard.store.interface import (
+    BLOCK_BYTES,
     CheckpointStore,
     SaveFailed,
     StaleAttempt,

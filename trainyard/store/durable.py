@@ -21,8 +21,6 @@ from trainyard.store.manifest import Content, FileRecord
 if TYPE_CHECKING:
     from typing import Self  # Python 3.11
 
-BLOCK_BYTES: Final = 8 * 1024 * 1024
-"""Block to read and hash: small enough to stay in the CPU cache in between."""
 _DIRECT_FROM_BYTES: Final = 1024 * 1024
 """Smaller files are written through the page cache."""
 _SECTOR_BYTES: Final = 4096

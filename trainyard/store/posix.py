@@ -13,21 +13,18 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from trainyard import shared_files
 from trainyard.disk import fsync_folder
-from trainyard.store.durable import BLOCK_BYTES, write_file
-from trainyard.store.interface import Chunk, Source, folder_name, parse_step
+from trainyard.store.durable import write_file
+from trainyard.store.interface import CheckpointStore, Chunk, Source, folder_name, parse_step
 from trainyard.store.manifest import (
     MANIFEST_FILE,
-    Content,
     CorruptCheckpoint,
     FileRecord,
     Manifest,
-    record_of,
 )
 
 WRITING = ".writing-"
@@ -36,15 +33,13 @@ _UNFINISHED = re.compile(rf"{re.escape(WRITING)}.+-attempt-([0-9]+)")
 _CORRUPT = ".corrupt-"
 _DELETING = ".deleting-"
 _KNOWN_GOOD = "last-known-good.json"
-_VERIFIERS = 4
-"""Maximum threads: each hashes about as fast as a disk reads."""
 
 
 def _no_boundary(_: str) -> None:
     return None
 
 
-class PosixStore:
+class PosixStore(CheckpointStore):
     """A CheckpointStore in one folder, created on the first write."""
 
     def __init__(self, root: Path, at_boundary: Callable[[str], None] = _no_boundary) -> None:
@@ -89,37 +84,6 @@ class PosixStore:
         except OSError as error:
             raise CorruptCheckpoint(f"{name}: {error.strerror}") from None
 
-    def read(self, step: int, name: str) -> bytes:
-        """Return a file's content, verified. Raises CorruptCheckpoint."""
-        record = self.manifest(step).files.get(name)
-        if record is None:
-            raise CorruptCheckpoint(f"{name}: not in the manifest")
-        try:
-            content = (self._folder(step) / name).read_bytes()
-        except OSError as error:
-            raise CorruptCheckpoint(f"{name}: {error.strerror}") from None
-        record.compare(name, record_of(content, record.algorithm))
-        return content
-
-    def verify(
-        self,
-        step: int,
-        names: Collection[str] | None = None,
-        progress: Callable[[], None] = lambda: None,
-    ) -> list[str]:
-        """Return one line per missing, truncated or altered file, or for a bad manifest; see CheckpointStore."""
-        try:
-            files = self.manifest(step).files
-        except CorruptCheckpoint as error:
-            return [str(error)]
-        threads = min(_VERIFIERS, len(os.sched_getaffinity(0)))
-        with ThreadPoolExecutor(threads, "checkpoint-verifier") as pool:
-            found = pool.map(
-                lambda name: self._mistake(step, name, files[name], progress),
-                files if names is None else names,
-            )
-            return [mistake for mistake in found if mistake]
-
     def begin(self, step: int, attempt: int) -> PosixUpload:
         """Create the hidden folder that all ranks of this attempt share. Raises OSError."""
         name = f"{WRITING}{folder_name(step)}-attempt-{attempt:08d}"
@@ -157,30 +121,8 @@ class PosixStore:
         fresh.write_text(json.dumps({"step": step}) + "\n", encoding="utf-8")
         fresh.replace(self.root / _KNOWN_GOOD)
 
-    def last_known_good(self) -> int | None:
-        """Return the marked step; None when no start has loaded a checkpoint from here."""
-        try:
-            step = json.loads((self.root / _KNOWN_GOOD).read_text(encoding="utf-8"))["step"]
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
-        return step if isinstance(step, int) else None
-
-    def _mistake(
-        self, step: int, name: str, record: FileRecord, progress: Callable[[], None]
-    ) -> str | None:
-        content = Content(record.algorithm)
-        block = memoryview(bytearray(min(BLOCK_BYTES, record.bytes + 1)))
-        try:
-            with self.open(step, name) as source:
-                while got := source.readinto(block):
-                    content.update(block[:got])
-                    progress()
-            record.compare(name, content.record())
-        except CorruptCheckpoint as error:
-            return str(error)
-        except OSError as error:
-            return f"{name}: {error.strerror}"
-        return None
+    def _known_good(self) -> bytes:
+        return (self.root / _KNOWN_GOOD).read_bytes()
 
     def _hide(self, step: int, prefix: str) -> Path:
         folder = self._folder(step)

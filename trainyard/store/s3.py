@@ -16,25 +16,21 @@ import contextlib
 import json
 import re
 import time
-from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Final, Self
 
 from trainyard.contract import CHECKPOINTS_DIR
 from trainyard.objects import AccessDenied, ObjectMissing, Objects
-from trainyard.objects.client import CHUNK_BYTES, READERS
+from trainyard.objects.client import READERS
 from trainyard.objects.upload import Uploader
 from trainyard.store import s3_manifests
-from trainyard.store.interface import folder_name, parse_step
+from trainyard.store.interface import CheckpointStore, folder_name, parse_step
 from trainyard.store.manifest import (
     MANIFEST_FILE,
-    Content,
     CorruptCheckpoint,
-    FileRecord,
     Manifest,
     UnknownFormat,
-    record_of,
 )
 from trainyard.store.s3_fence import newest_attempt
 from trainyard.store.s3_upload import S3Upload, attempt_folder
@@ -75,7 +71,7 @@ class S3Source:
         self._pieces.close()
 
 
-class S3Store:
+class S3Store(CheckpointStore):
     """A CheckpointStore on S3; `run` is the run's location. Thread-safe, not to be used after a fork."""
 
     def __init__(self, run: Objects, uploader: Uploader | None = None) -> None:
@@ -118,38 +114,6 @@ class S3Store:
                 return S3Source(self._objects, stored, size, self._readers)
         raise CorruptCheckpoint(f"{name}: not found")
 
-    def read(self, step: int, name: str) -> bytes:
-        """Return a small file's content, verified. Raises CorruptCheckpoint or ObjectError."""
-        names = self._names(step, name)
-        record = self._manifests[step].files.get(name)
-        if record is None:
-            raise CorruptCheckpoint(f"{name}: not in the manifest")
-        for stored in names:
-            with contextlib.suppress(ObjectMissing):
-                content = self._objects.read(stored)
-                record.compare(name, record_of(content, record.algorithm))
-                return content
-        raise CorruptCheckpoint(f"{name}: not found")
-
-    def verify(
-        self,
-        step: int,
-        names: Collection[str] | None = None,
-        progress: Callable[[], None] = lambda: None,
-    ) -> list[str]:
-        """Return one line per missing, truncated or altered file. Raises ObjectError, UnknownFormat."""
-        try:
-            files = self.manifest(step).files
-        except CorruptCheckpoint as error:
-            return [str(error)]
-        issues = []
-        for name in files if names is None else names:
-            try:
-                self._verify_file(step, name, files[name], progress)
-            except CorruptCheckpoint as error:
-                issues.append(str(error))
-        return issues
-
     def begin(self, step: int, attempt: int) -> S3Upload:
         """Start this rank's upload; sends no request yet."""
         self._closed.pop(step, None)
@@ -184,13 +148,8 @@ class S3Store:
         """A small object, replaced whole. Raises ObjectError."""
         self._objects.put(_KNOWN_GOOD, json.dumps({"step": step}).encode() + b"\n")
 
-    def last_known_good(self) -> int | None:
-        """Return that object's content. Raises ObjectError."""
-        try:
-            step = json.loads(self._objects.read(_KNOWN_GOOD))["step"]
-        except (ObjectMissing, ValueError, KeyError, TypeError):
-            return None
-        return step if isinstance(step, int) else None
+    def _known_good(self) -> bytes:
+        return self._objects.read(_KNOWN_GOOD)
 
     def _is_published(self, step: int) -> bool:
         if step in self._closed:
@@ -202,20 +161,11 @@ class S3Store:
 
     def _names(self, step: int, name: str) -> tuple[str, str]:
         """Return possible names of a file: in its attempt's folder, or next to the manifest."""
-        manifest = self._manifests.get(step) or self.manifest(step)
-        own = attempt_folder(step, manifest.attempt)
+        own = attempt_folder(step, self._known_manifest(step).attempt)
         return f"{own}/{name}", f"{folder_name(step)}/{name}"
 
-    def _verify_file(
-        self, step: int, name: str, record: FileRecord, progress: Callable[[], None]
-    ) -> None:
-        content = Content(record.algorithm)
-        block = memoryview(bytearray(CHUNK_BYTES))
-        with self.open(step, name) as source:
-            while got := source.readinto(block):
-                content.update(block[:got])
-                progress()
-        record.compare(name, content.record())
+    def _known_manifest(self, step: int) -> Manifest:
+        return self._manifests.get(step) or self.manifest(step)
 
     def _sweep_step(self, step: int, newest: int) -> None:
         """Remove the files of attempts before `newest` that no manifest names, and old marks."""
