@@ -189,13 +189,13 @@ class _ProgressState:
         self._run.progress, self.there = progress_of(metadata) or self.initial, True
 
 
-class GroupLeader:
+class GroupLeader(elastic.Leader):
     """This rank's part of what the leading group does; see trainyard.elastic.leader."""
 
     def __init__(self, request: RunRequest, run: Run, state: _ProgressState) -> None:
         self._request, self._run, self._state = request, run, state
         self._idle = run.events, run.display
-        self._ranks = Ranks()
+        super().__init__(Ranks(), None, 0)
         self._open = ExitStack()
         self._writer = ThreadPoolExecutor(1, "logs")
         """So that a slow disk does not stall all groups."""

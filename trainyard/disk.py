@@ -26,7 +26,8 @@ def write_durably(file: Path, content: bytes | memoryview) -> None:
 
 def replace_text(file: Path, text: str) -> None:
     """Replace a small file atomically and durably."""
-    temporary = file.with_name(f".{file.name}-{os.getpid()}")
+    # Pods of other hosts have the same process ids.
+    temporary = file.with_name(f".{file.name}-{os.uname().nodename}-{os.getpid()}")
     try:
         write_durably(temporary, text.encode())
         temporary.replace(file)

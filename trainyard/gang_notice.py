@@ -48,14 +48,10 @@ class GangNotice:
         """Tell the other nodes; a failure is one line, since this node must still stop."""
         if self.file is None:
             return
-        text = json.dumps(
-            {"attempt": self.attempt, "time": time.time(), "host": os.uname().nodename}
-        )
-        temporary = self.file.with_name(f"{self.file.name}-{os.uname().nodename}-{os.getpid()}")
+        values = {"attempt": self.attempt, "time": time.time(), "host": os.uname().nodename}
         try:
             self.file.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_text(text + "\n", encoding="utf-8")
-            temporary.replace(self.file)
+            shared_files.write(self.file, values)
         except OSError as error:
             print(
                 f"launch: {self.file}: {error.strerror}; other nodes are not told", file=sys.stderr

@@ -27,7 +27,7 @@ import torch
 
 from trainyard.adapters import dcp
 from trainyard.elastic.feed import Stateful
-from trainyard.elastic.leader import Checkpoints, Leader, ProgramLeader
+from trainyard.elastic.leader import Checkpoints, Leader
 from trainyard.elastic.leaves import Leaves
 from trainyard.elastic.membership import Membership
 from trainyard.elastic.ranks import Ranks
@@ -68,7 +68,7 @@ def join(
     if leader is None:
         if checkpoints is None and save_every:
             checkpoints = dcp.Checkpointer(model, optimizer, every=save_every, **others)
-        leader = ProgramLeader(ranks, checkpoints, save_every)
+        leader = Leader(ranks, checkpoints, save_every)
     if groups is None:
         groups = Groups.of_run()
     membership = Membership(
