@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from infra.config import ConfigError
 from tests.unit.infra.config_issues import codes
@@ -11,6 +13,21 @@ from tests.unit.snapshots import Snapshot
 
 MESSAGES: Final = Path(__file__).parent / "snapshots" / "run_messages.yaml"
 _FILE: Final = "training/runs/llama.yaml: "
+
+
+def edited(document: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy in which each `outer.inner` key has its value; `...` removes the key."""
+    found: dict[str, Any] = copy.deepcopy(dict(document))
+    for path, value in changes.items():
+        *outer, last = path.split(".")
+        place = found
+        for key in outer:
+            place = place[key]
+        if value is ...:
+            del place[last]
+        else:
+            place[last] = value
+    return found
 
 
 def check_issues(group: str, case: str, error: ConfigError, expected: str) -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
-from collections.abc import Callable
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +11,6 @@ import pytest
 from infra.config import ConfigError
 from tests.golden.example_runs import IMAGE, RUN_FILE, platform, project_in, write_runs
 from tests.unit.infra.config_issues import codes
-from tests.unit.training.config_issues import check_issues
 from training import run_files
 
 Run = dict[str, Any]
@@ -104,73 +100,11 @@ def test_a_run_saves_to_its_teams_prefix_unless_it_has_credentials(
     assert codes(caught.value) == [f"training/runs/llama.yaml: {issue}"]
 
 
-BAD: dict[str, tuple[Callable[[Run], object], str]] = {
-    "a name that begins with a digit": (
-        lambda r: r.update(name="7b-chat"),
-        "name: run-name",
-    ),
-    "a name of dev pods": (
-        lambda r: r.update(name="devpod-ada"),
-        "name: run-name",
-    ),
-    "a name whose run ids are names of dev pods": (
-        lambda r: r.update(name="devpod"),
-        "name: run-name",
-    ),
-    "nodes without an end": (
-        lambda r: r.update(nodes=10**400),
-        "nodes: out-of-range",
-    ),
-    "restarts without an end": (
-        lambda r: r.update(maxRestarts=2**31),
-        "maxRestarts: out-of-range",
-    ),
-    "shared memory in thousandths of a byte": (
-        lambda r: r["resources"].update(shm="900m"),
-        "resources.shm: out-of-range",
-    ),
-    "steps that are no number": (
-        lambda r: r.update(overrides={"steps": float("nan")}),
-        "config: steps: wrong-type",
-    ),
-    "steps on a day": (
-        lambda r: r.update(overrides={"steps": date(2026, 1, 1)}),
-        "config: steps: wrong-type",
-    ),
-    "a seed of letters": (
-        lambda r: r.update(overrides={"seed": "x"}),
-        "config: seed: wrong-type",
-    ),
-    "a place of data beside the dataset": (
-        lambda r: r.update(overrides={"data": {"path": "/data/mine"}}),
-        "overrides.data.path: platform-setting",
-    ),
-    "staging on the team's volume": (
-        lambda r: r.update(overrides={"data": {"staging": "/data/copies"}}),
-        "config: data.staging: not-local",
-    ),
-    "no seed": (
-        lambda r: r.update(overrides={"seed": None}),
-        "config: seed: wrong-type",
-    ),
-}
-
-
 def error_of(project: Path, *names: str) -> ConfigError:
     """The error of these files on the example platform."""
     with pytest.raises(ConfigError) as caught:
         run_files.load(names, platform(), {"trainer": IMAGE}, project)
     return caught.value
-
-
-@pytest.mark.parametrize("name", BAD)
-def test_what_cannot_be_is_one_issue(tmp_path: Path, name: str) -> None:
-    edit, expected = BAD[name]
-    document = copy.deepcopy(RUN_FILE)
-    edit(document)
-    project = project_in(tmp_path)
-    write_runs(project, document)
-    check_issues("impossible", name, error_of(project, "llama"), expected)
 
 
 def test_settings_that_cannot_be_read_hide_nothing_else(tmp_path: Path) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,7 @@ from infra.domain.scheduler import Scheduler
 from tests.golden import example_runs
 from tests.golden.example_runs import IMAGE, RUN_FILE, platform, platform_of, project_in, write_runs
 from tests.unit.infra.config_issues import codes
-from tests.unit.training.config_issues import check_issues
+from tests.unit.training.config_issues import check_issues, edited
 from training import job, placement, run_files
 from training.launchers import LAUNCHERS
 from training.spec import Groups, RunSpec
@@ -132,68 +130,64 @@ def test_the_cost_of_a_run_is_that_of_all_its_groups() -> None:
     assert gang < price(Groups(max=3, on_demand=1)) < 3 * gang
 
 
-BAD: dict[str, tuple[Callable[[Run], object], str]] = {
-    "more groups needed than allowed": (
-        lambda r: r.update(groups={"min": 4, "max": 3}),
+BAD: list[tuple[str, dict[str, Any], str]] = [
+    (
+        "more groups needed than allowed",
+        {"groups": {"min": 4, "max": 3}},
         "groups.min: out-of-range",
     ),
-    "no groups": (
-        lambda r: r.update(groups={"max": 0}),
-        "groups.max: out-of-range",
-    ),
-    "groups without a number": (
-        lambda r: r.update(groups={"min": 1}),
-        "groups.max: missing",
-    ),
-    "more groups than logical workers": (
-        lambda r: r.update(overrides={"groups": {"workers": 2}}),
+    ("no groups", {"groups": {"max": 0}}, "groups.max: out-of-range"),
+    ("groups without a number", {"groups": {"min": 1}}, "groups.max: missing"),
+    (
+        "more groups than logical workers",
+        {"overrides": {"groups": {"workers": 2}}},
         "config: groups.workers: out-of-range",
     ),
-    "logical workers without groups": (
-        lambda r: (r.pop("groups"), r.update(overrides={"groups": {"workers": 2}})),
+    (
+        "logical workers without groups",
+        {"groups": ..., "overrides": {"groups": {"workers": 2}}},
         "config: groups.workers: conflict",
     ),
-    "groups of a kind that restarts pods one by one": (
-        lambda r: r.update(jobKind="job"),
+    (
+        "groups of a kind that restarts pods one by one",
+        {"jobKind": "job"},
         "groups: kind-without-groups",
     ),
-    "groups of a program whose launcher knows none": (
-        lambda r: (
-            r.pop("config"),
-            r.update(program={"launcher": "deepspeed", "command": ["/opt/train.py"]}),
-        ),
+    (
+        "groups of a program whose launcher knows none",
+        {"config": ..., "program": {"launcher": "deepspeed", "command": ["/opt/train.py"]}},
         "program.launcher: launcher-without-groups",
     ),
-    "a division of groups without spot": (
-        lambda r: r.update(allowSpot=False, groups={"max": 2, "onDemand": 1}),
+    (
+        "a division of groups without spot",
+        {"allowSpot": False, "groups": {"max": 2, "onDemand": 1}},
         "groups.onDemand: conflict",
     ),
-    "more on-demand groups than groups": (
-        lambda r: r.update(groups={"max": 2, "onDemand": 3}),
+    (
+        "more on-demand groups than groups",
+        {"groups": {"max": 2, "onDemand": 3}},
         "groups.onDemand: out-of-range",
     ),
-    "more groups than the quota": (
-        lambda r: r.update(groups={"max": 33}, overrides={"groups": {"workers": 64}}),
+    (
+        "more groups than the quota",
+        {"groups": {"max": 33}, "overrides": {"groups": {"workers": 64}}},
         "groups.max: quota-exceeded",
     ),
-    "too little for the cost of all groups": (
-        lambda r: r.update(maxHours=1, costCapUsd=40),
+    (
+        "too little for the cost of all groups",
+        {"maxHours": 1, "costCapUsd": 40},
         "costCapUsd: above-cost-cap",
     ),
-    "a name too long for groups": (
-        lambda r: r.update(name="a" * 31),
-        "name: name-too-long",
-    ),
-}
+    ("a name too long for groups", {"name": "a" * 31}, "name: name-too-long"),
+]
 
 
-@pytest.mark.parametrize("name", BAD)
-def test_what_cannot_be_is_one_issue_each(tmp_path: Path, name: str) -> None:
-    edit, expected = BAD[name]
-    document = copy.deepcopy(GROUPED)
-    edit(document)
+@pytest.mark.parametrize(("name", "changes", "expected"), BAD, ids=[row[0] for row in BAD])
+def test_what_cannot_be_is_one_issue_each(
+    tmp_path: Path, name: str, changes: dict[str, Any], expected: str
+) -> None:
     with pytest.raises(ConfigError) as caught:
-        load(tmp_path, document)
+        load(tmp_path, edited(GROUPED, changes))
     check_issues("groups", name, caught.value, expected)
 
 

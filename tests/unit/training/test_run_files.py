@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from tests.golden.example_runs import (
     write_runs,
 )
 from tests.unit.infra.config_issues import codes
-from tests.unit.training.config_issues import check_issues
+from tests.unit.training.config_issues import check_issues, edited
 from training import plan, run_files
 from training.spec import RunSpec
 
@@ -153,186 +153,161 @@ def test_the_checkout_stands_for_an_image_of_its_digest(project: Path) -> None:
     assert len(references["trainer"].rpartition(":")[2]) == 64
 
 
-Edit = Callable[[dict[str, Any]], object]
-
-BAD: dict[str, tuple[Edit, str]] = {
-    "unknown key": (
-        lambda r: r["resources"].update(memori="1Gi"),
-        "resources.memori: unknown-key",
-    ),
-    "unknown team": (
-        lambda r: r.update(team="reserch"),
-        "team: unknown-name",
-    ),
-    "image from elsewhere": (
-        lambda r: r.update(image="ghcr.io/acme/trainer@sha256:" + "a" * 64),
+BAD: list[tuple[str, dict[str, Any], str]] = [
+    ("unknown key", {"resources.memori": "1Gi"}, "resources.memori: unknown-key"),
+    ("unknown team", {"team": "reserch"}, "team: unknown-name"),
+    (
+        "image from elsewhere",
+        {"image": "ghcr.io/acme/trainer@sha256:" + "a" * 64},
         "image: registry-not-allowed",
     ),
-    "priority above the tier": (
-        lambda r: r.update(priority="production-training"),
+    (
+        "priority above the tier",
+        {"priority": "production-training"},
         "priority: priority-above-tier",
     ),
-    "unknown launcher": (
-        lambda r: r.update(jobKind="job-set"),
-        "jobKind: unknown-name",
-    ),
-    "unknown priority": (
-        lambda r: r.update(priority="urgent"),
-        "priority: unknown-name",
-    ),
-    "unknown secret": (
-        lambda r: r.update(secrets=["huub"]),
-        "secrets[0]: unknown-name",
-    ),
-    "secret in a variable of the platform": (
-        lambda r: r.update(secrets=["loud"]),
-        "secrets: reserved-variable",
-    ),
-    "unknown config": (
-        lambda r: r.update(config="bass"),
-        "config: unknown-name",
-    ),
-    "unknown source of data": (
-        lambda r: r["dataset"].update(source="stdlb"),
-        "dataset.source: invalid-source",
-    ),
-    "a column of nothing": (
-        lambda r: r.update(dataset={"name": "web", "column": "body"}),
+    ("unknown launcher", {"jobKind": "job-set"}, "jobKind: unknown-name"),
+    ("unknown priority", {"priority": "urgent"}, "priority: unknown-name"),
+    ("unknown secret", {"secrets": ["huub"]}, "secrets[0]: unknown-name"),
+    ("secret in a variable of the platform", {"secrets": ["loud"]}, "secrets: reserved-variable"),
+    ("unknown config", {"config": "bass"}, "config: unknown-name"),
+    ("unknown source of data", {"dataset.source": "stdlb"}, "dataset.source: invalid-source"),
+    (
+        "a column of nothing",
+        {"dataset": {"name": "web", "column": "body"}},
         "dataset.column: source-required",
     ),
-    "a column of text": (
-        lambda r: r["dataset"].update(source="/data/raw", format="text", column="body"),
+    (
+        "a column of text",
+        {"dataset.source": "/data/raw", "dataset.format": "text", "dataset.column": "body"},
         "dataset.column: conflict",
     ),
-    "a format of data that nothing reads": (
-        lambda r: r["dataset"].update(format="csv"),
+    (
+        "a format of data that nothing reads",
+        {"dataset.format": "csv"},
         "dataset.format: unknown-value",
     ),
-    "a tokenizer by name": (
-        lambda r: r["dataset"].update(tokenizer="gpt2"),
-        "dataset.tokenizer: invalid-tokenizer",
-    ),
-    "a tokenizer larger than the model's vocabulary": (
-        lambda r: r["dataset"].update(tokenizer="train:8192"),
+    ("a tokenizer by name", {"dataset.tokenizer": "gpt2"}, "dataset.tokenizer: invalid-tokenizer"),
+    (
+        "a tokenizer larger than the model's vocabulary",
+        {"dataset.tokenizer": "train:8192"},
         "dataset.tokenizer: vocabulary-too-large",
     ),
-    "data at no location": (
-        lambda r: r["dataset"].update(source="s3://Bucket"),
-        "dataset.source: invalid-source",
-    ),
-    "impossible version of data": (
-        lambda r: r["dataset"].update(version="v1"),
-        "dataset.version: invalid-version",
-    ),
-    "unknown GPU model": (
-        lambda r: r.update(gpuModel="h100"),
-        "gpuModel: unknown-name",
-    ),
-    "image by tag": (
-        lambda r: r.update(image="registry.example.com/trainer:v1"),
-        "image: invalid-image",
-    ),
-    "more GPUs than a node has": (
-        lambda r: r.update(gpusPerNode=16, nodes=1),
-        "gpusPerNode: no-such-pool",
-    ),
-    "half nodes in a gang": (
-        lambda r: r.update(gpusPerNode=4),
-        "gpusPerNode: no-such-pool",
-    ),
-    "more GPUs than the team's quota": (
-        lambda r: r.update(nodes=8, overrides={"batch": {"micro_samples": 4}}),
+    ("data at no location", {"dataset.source": "s3://Bucket"}, "dataset.source: invalid-source"),
+    ("impossible version of data", {"dataset.version": "v1"}, "dataset.version: invalid-version"),
+    ("unknown GPU model", {"gpuModel": "h100"}, "gpuModel: unknown-name"),
+    ("image by tag", {"image": "registry.example.com/trainer:v1"}, "image: invalid-image"),
+    ("more GPUs than a node has", {"gpusPerNode": 16, "nodes": 1}, "gpusPerNode: no-such-pool"),
+    ("half nodes in a gang", {"gpusPerNode": 4}, "gpusPerNode: no-such-pool"),
+    (
+        "more GPUs than the team's quota",
+        {"nodes": 8, "overrides": {"batch": {"micro_samples": 4}}},
         "nodes: quota-exceeded",
     ),
-    "world size": (
-        lambda r: r.update(worldSize=8),
-        "worldSize: world-size",
-    ),
-    "parallelism": (
-        lambda r: r.update(parallelism={"replicate": 2, "tensor": 4}),
+    ("world size", {"worldSize": 8}, "worldSize: world-size"),
+    (
+        "parallelism",
+        {"parallelism": {"replicate": 2, "tensor": 4}},
         "config: parallel: out-of-range",
     ),
-    "a gang by the launcher for one node": (
-        lambda r: r.update(jobKind="job"),
-        "nodes: single-node-kind",
-    ),
-    "batch that does not divide": (
-        lambda r: r.update(overrides={"batch": {"micro_samples": 32}}),
+    ("a gang by the launcher for one node", {"jobKind": "job"}, "nodes: single-node-kind"),
+    (
+        "batch that does not divide",
+        {"overrides": {"batch": {"micro_samples": 32}}},
         "config: batch.global_samples: out-of-range",
     ),
-    "checkpoint interval 0": (
-        lambda r: r.update(checkpoint={"everySteps": 0}),
+    (
+        "checkpoint interval 0",
+        {"checkpoint": {"everySteps": 0}},
         "checkpoint.everySteps: out-of-range",
     ),
-    "saves that outlast a spot notice": (
-        lambda r: r.update(saveSeconds=110),
-        "saveSeconds: save-exceeds-notice",
-    ),
-    "saves that outlast the grace period of an evicted pod": (
-        lambda r: r.update(saveSeconds=581, allowSpot=False),
+    ("saves that outlast a spot notice", {"saveSeconds": 110}, "saveSeconds: save-exceeds-notice"),
+    (
+        "saves that outlast the grace period of an evicted pod",
+        {"saveSeconds": 581, "allowSpot": False},
         "saveSeconds: save-exceeds-grace",
     ),
-    "more memory than a node has": (
-        lambda r: r["resources"].update(memory="1152Gi"),
+    (
+        "more memory than a node has",
+        {"resources.memory": "1152Gi"},
         "resources.memory: node-too-small",
     ),
-    "shm above memory": (
-        lambda r: r["resources"].update(memory="32Gi"),
-        "resources.shm: shm-above-memory",
-    ),
-    "a cap without a duration": (
-        lambda r: r.update(costCapUsd=100),
-        "maxHours: missing",
-    ),
-    "dearer than its cap": (
-        lambda r: r.update(costCapUsd=100, maxHours=10),
-        "costCapUsd: above-cost-cap",
-    ),
-    "bad name": (
-        lambda r: r.update(name="My_Run"),
-        "name: dns-label",
-    ),
-    "long name": (
-        lambda r: r.update(name="a" * 40),
-        "name: name-too-long",
-    ),
-    "model of the Hugging Face Hub": (
-        lambda r: r.update(overrides={"model": {"path": "meta-llama/Llama-3-8B"}}),
+    ("shm above memory", {"resources.memory": "32Gi"}, "resources.shm: shm-above-memory"),
+    ("a cap without a duration", {"costCapUsd": 100}, "maxHours: missing"),
+    ("dearer than its cap", {"costCapUsd": 100, "maxHours": 10}, "costCapUsd: above-cost-cap"),
+    ("bad name", {"name": "My_Run"}, "name: dns-label"),
+    ("long name", {"name": "a" * 40}, "name: name-too-long"),
+    (
+        "model of the Hugging Face Hub",
+        {"overrides": {"model": {"path": "meta-llama/Llama-3-8B"}}},
         "config: model.path: invalid-path",
     ),
-    "branch of a model": (
-        lambda r: r.update(overrides={"model": {"path": "hub:acme/tiny@main"}}),
+    (
+        "branch of a model",
+        {"overrides": {"model": {"path": "hub:acme/tiny@main"}}},
         "config: model.path: invalid-reference",
     ),
-    "model of a bucket without a name": (
-        lambda r: r.update(overrides={"model": {"path": "s3://"}}),
+    (
+        "model of a bucket without a name",
+        {"overrides": {"model": {"path": "s3://"}}},
         "config: model.path: invalid-reference",
     ),
-    "model of a hub behind network policies": (
-        lambda r: r.update(overrides={"model": {"path": "hub:acme/tiny@" + "c" * 40}}),
+    (
+        "model of a hub behind network policies",
+        {"overrides": {"model": {"path": "hub:acme/tiny@" + "c" * 40}}},
         "config: model.path: unreachable",
     ),
-    "tracking server behind network policies": (
-        lambda r: r.update(overrides={"report": {"mlflow": "http://mlflow.internal:5000"}}),
+    (
+        "tracking server behind network policies",
+        {"overrides": {"report": {"mlflow": "http://mlflow.internal:5000"}}},
         "config: report.mlflow: unreachable",
     ),
-    "tracking URI of no scheme": (
-        lambda r: r.update(overrides={"report": {"mlflow": "mlflow.internal"}}),
+    (
+        "tracking URI of no scheme",
+        {"overrides": {"report": {"mlflow": "mlflow.internal"}}},
         "config: report.mlflow: invalid-uri",
     ),
-    "plaintext secret": (
-        lambda r: r.update(overrides={"hub": {"api_key": "abc"}}),
+    (
+        "plaintext secret",
+        {"overrides": {"hub": {"api_key": "abc"}}},
         "overrides.hub.api_key: plaintext-secret\nconfig: hub: unknown-key",
     ),
-}
+    ("a name that begins with a digit", {"name": "7b-chat"}, "name: run-name"),
+    ("a name of dev pods", {"name": "devpod-ada"}, "name: run-name"),
+    ("a name whose run ids are names of dev pods", {"name": "devpod"}, "name: run-name"),
+    ("nodes without an end", {"nodes": 10**400}, "nodes: out-of-range"),
+    ("restarts without an end", {"maxRestarts": 2**31}, "maxRestarts: out-of-range"),
+    (
+        "shared memory in thousandths of a byte",
+        {"resources.shm": "900m"},
+        "resources.shm: out-of-range",
+    ),
+    (
+        "steps that are no number",
+        {"overrides": {"steps": float("nan")}},
+        "config: steps: wrong-type",
+    ),
+    ("steps on a day", {"overrides": {"steps": date(2026, 1, 1)}}, "config: steps: wrong-type"),
+    ("a seed of letters", {"overrides": {"seed": "x"}}, "config: seed: wrong-type"),
+    (
+        "a place of data beside the dataset",
+        {"overrides": {"data": {"path": "/data/mine"}}},
+        "overrides.data.path: platform-setting",
+    ),
+    (
+        "staging on the team's volume",
+        {"overrides": {"data": {"staging": "/data/copies"}}},
+        "config: data.staging: not-local",
+    ),
+    ("no seed", {"overrides": {"seed": None}}, "config: seed: wrong-type"),
+]
 
 
-@pytest.mark.parametrize("name", BAD)
-def test_an_invalid_setting_is_one_issue(project: Path, name: str) -> None:
-    edit, expected = BAD[name]
-    document = copy.deepcopy(RUN_FILE)
-    edit(document)
-    write_runs(project, document)
+@pytest.mark.parametrize(("name", "changes", "expected"), BAD, ids=[row[0] for row in BAD])
+def test_an_invalid_setting_is_one_issue(
+    project: Path, name: str, changes: dict[str, Any], expected: str
+) -> None:
+    write_runs(project, edited(RUN_FILE, changes))
     check_issues("runs", name, error_of(project), expected)
 
 
