@@ -6,10 +6,11 @@ Examples are values of the committed files.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import yaml
 
@@ -121,6 +122,16 @@ def _committed(patterns: tuple[str, ...]) -> list[Any]:
     ]
 
 
+class _Section(NamedTuple):
+    """One table of a page."""
+
+    path: str
+    variant: str
+    above: str
+    """What the row of the object says about it."""
+    schema: Schema
+
+
 class _Sections:
     """Objects of a schema, each with the path at which it is found first."""
 
@@ -130,28 +141,39 @@ class _Sections:
         self._done: set[str] = set()
 
     def sections(self, root: Schema) -> Iterator[tuple[str, str, list[str]]]:
-        """Heading, description and rows of the root and of every object below it.
+        """Heading, description and rows of the root and of every key of it that is an object.
 
         A description that the row of the object has, too, is left out.
         """
-        waiting: list[tuple[str, str, str, Schema]] = [("", "", "", root)]
+        waiting: list[_Section] = [_Section("", "", "", root)]
         while waiting:
-            path, variant, above, schema = waiting.pop(0)
-            found = [one for one in self._at(path) if _fits(one, schema)]
-            rows = [self._row(key, value, schema, found) for key, value in _keys(schema)]
-            inner: list[tuple[str, str, str, Schema]] = []
-            for key, value in _keys(schema):
-                targets = [t for t in self._objects(value) if t[1] not in self._done]
-                for suffix, name in targets:
-                    self._done.add(name)
-                    below, target = (f"{path}.{key}" if path else key), self._definitions[name]
-                    label = _variant(target) if len(targets) > 1 else ""
-                    inner.append((below + suffix, label, self._meaning(value), target))
+            section = waiting.pop(0)
+            inner: list[_Section] = []
+            rows = [*self._rows(section.path, "", section.schema, inner)]
             if rows:
-                about = schema.get("description", "") if path else ""
-                heading = f"`{path}`{variant}" if path else "Top level"
-                yield heading, "" if about == above else about, rows
+                about = section.schema.get("description", "") if section.path else ""
+                heading = f"`{section.path}`{section.variant}" if section.path else "Top level"
+                yield heading, "" if about == section.above else about, rows
             waiting[:0] = inner
+
+    def _rows(self, path: str, prefix: str, schema: Schema, inner: list[_Section]) -> Iterator[str]:
+        """Rows of an object, each followed by those of the object in it.
+
+        Objects of the root, of several kinds, or of several keys are added to `inner`.
+        """
+        found = [one for one in self._at(path) if _fits(one, schema)]
+        uses = Counter(name for _, value in _keys(schema) for _, name in self._objects(value))
+        for key, value in _keys(schema):
+            yield self._row(key, value, schema, found, prefix)
+            targets = [t for t in self._objects(value) if t[1] not in self._done]
+            for suffix, name in targets:
+                self._done.add(name)
+                target, below = self._definitions[name], f"{path}.{key}" if path else key
+                if path and len(targets) == 1 and uses[name] == 1:
+                    yield from self._rows(below + suffix, f"{prefix}{key}{suffix}.", target, inner)
+                else:
+                    label = _variant(target) if len(targets) > 1 else ""
+                    inner.append(_Section(below + suffix, label, self._meaning(value), target))
 
     def _at(self, path: str) -> list[Any]:
         """What the documents have at a path."""
@@ -171,12 +193,12 @@ class _Sections:
         if isinstance(schema.get("additionalProperties"), dict):
             yield from self._objects(schema["additionalProperties"], suffix + ".NAME")
 
-    def _row(self, key: str, schema: Schema, parent: Schema, found: list[Any]) -> str:
+    def _row(self, key: str, schema: Schema, parent: Schema, found: list[Any], prefix: str) -> str:
         default = "required" if key in parent.get("required", ()) else _shown(schema.get("default"))
         kind, meaning = self._type(schema), self._meaning(schema)
         inside = [*self._objects(schema)]
         if inside and default != "required":
-            default = ""  # its section has them
+            default = ""  # its rows have them
         if kind == "text" and (form := _ALLOWED.search(meaning)):
             kind, meaning = form[1], meaning[: form.start()]
         if not default and (said := _DEFAULT.search(meaning)):
@@ -184,7 +206,7 @@ class _Sections:
         if not inside and re.match("list|mapping", kind) and not re.search("such as|`", meaning):
             example = self._example([one[key] for one in found if key in one], schema)
             meaning += f" Example: {example}" if example else ""
-        cells = [f"`{key}`", kind, default, meaning]
+        cells = [f"`{prefix}{key}`", kind, default, meaning]
         return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
 
     def _meaning(self, schema: Schema) -> str:
