@@ -60,42 +60,14 @@ class PreviewProvider(provider_pb2_grpc.ResourceProviderServicer):
     def GetPluginInfo(self, request: Any, context: grpc.ServicerContext) -> Any:
         return plugin_pb2.PluginInfo(version=self.version)
 
-    def Attach(self, request: Any, context: grpc.ServicerContext) -> Any:
-        return empty_pb2.Empty()
-
     def Cancel(self, request: Any, context: grpc.ServicerContext) -> Any:
         return empty_pb2.Empty()
-
-    def GetMapping(self, request: Any, context: grpc.ServicerContext) -> Any:
-        return provider_pb2.GetMappingResponse()
-
-    def GetMappings(self, request: Any, context: grpc.ServicerContext) -> Any:
-        return provider_pb2.GetMappingsResponse()
 
     def CheckConfig(self, request: Any, context: grpc.ServicerContext) -> Any:
         return provider_pb2.CheckResponse(inputs=request.news)
 
-    def DiffConfig(self, request: Any, context: grpc.ServicerContext) -> Any:
-        return _difference(request)
-
     def Configure(self, request: Any, context: grpc.ServicerContext) -> Any:
         return provider_pb2.ConfigureResponse(acceptSecrets=True, supportsPreview=True)
-
-    @_reports_errors
-    def GetSchema(self, request: Any, context: grpc.ServicerContext) -> Any:
-        raise self._refused("has no schema")
-
-    @_reports_errors
-    def Invoke(self, request: Any, context: grpc.ServicerContext) -> Any:
-        raise self._refused(f"has no answer for the invoke {request.tok}")
-
-    @_reports_errors
-    def Construct(self, request: Any, context: grpc.ServicerContext) -> Any:
-        raise self._refused(f"does not know the component {request.type} ({request.name})")
-
-    @_reports_errors
-    def Call(self, request: Any, context: grpc.ServicerContext) -> Any:
-        raise self._refused(f"does not know the method {request.tok}")
 
     def _refused(self, what: str) -> NotSupportedError:
         return NotSupportedError(
@@ -131,30 +103,15 @@ class AwsProvider(PreviewProvider):
     def Check(self, request: Any, context: grpc.ServicerContext) -> Any:
         return provider_pb2.CheckResponse(inputs=request.news)
 
-    def Diff(self, request: Any, context: grpc.ServicerContext) -> Any:
-        return _difference(request)
-
     @_reports_errors
     def Create(self, request: Any, context: grpc.ServicerContext) -> Any:
-        self._only_in_preview(request, "create")
+        if not request.preview:
+            raise self._refused(f"cannot create {_describe(request.urn)}: it only previews")
         planned = planned_outputs(_type(request.urn), decode(request.properties))
         return provider_pb2.CreateResponse(properties=encode(planned))
 
-    @_reports_errors
-    def Update(self, request: Any, context: grpc.ServicerContext) -> Any:
-        self._only_in_preview(request, "update")
-        planned = planned_outputs(_type(request.urn), decode(request.news))
-        return provider_pb2.UpdateResponse(properties=encode(planned))
-
-    @_reports_errors
-    def Delete(self, request: Any, context: grpc.ServicerContext) -> Any:
-        raise self._refused(f"cannot delete {_describe(request.urn)}: it only previews")
-
-    @_reports_errors
     def Read(self, request: Any, context: grpc.ServicerContext) -> Any:
-        """A resource read by id is assumed to exist; a refresh fails."""
-        if request.inputs.fields:
-            raise self._refused(f"cannot refresh {_describe(request.urn)}: it only previews")
+        """A resource read by id is assumed to exist."""
         return provider_pb2.ReadResponse(id=request.id, properties=request.properties)
 
     @_reports_errors
@@ -163,10 +120,6 @@ class AwsProvider(PreviewProvider):
         response = provider_pb2.InvokeResponse()
         getattr(response, "return").CopyFrom(encode(found))  # a keyword of Python
         return response
-
-    def _only_in_preview(self, request: Any, verb: str) -> None:
-        if not request.preview:
-            raise self._refused(f"cannot {verb} {_describe(request.urn)}: it only previews")
 
 
 class EksProvider(PreviewProvider):
@@ -178,7 +131,7 @@ class EksProvider(PreviewProvider):
     @_reports_errors
     def Construct(self, request: Any, context: grpc.ServicerContext) -> Any:
         if request.type != eks_cluster.TYPE:
-            return super().Construct(request, context)
+            raise self._refused(f"does not know the component {request.type} ({request.name})")
         if not request.dryRun:
             raise self._refused(f"cannot create {request.type} {request.name}: it only previews")
         inputs = decode(request.inputs)
@@ -186,7 +139,7 @@ class EksProvider(PreviewProvider):
         with Monitor(request) as monitor:
             component = monitor.register_component(inputs)
             urns = monitor.register_children(component, children)
-            outputs = eks_cluster.outputs(inputs, urns)
+            outputs = eks_cluster.outputs(urns)
             monitor.register_outputs(component, outputs)
         dependencies = {
             name: provider_pb2.ConstructResponse.PropertyDependencies(urns=[urns["cluster"]])
@@ -196,14 +149,6 @@ class EksProvider(PreviewProvider):
             urn=component, state=encode(outputs), stateDependencies=dependencies
         )
 
-    @_reports_errors
-    def Call(self, request: Any, context: grpc.ServicerContext) -> Any:
-        if request.tok != f"{eks_cluster.TYPE}/getKubeconfig":
-            return super().Call(request, context)
-        response = provider_pb2.CallResponse()
-        getattr(response, "return").CopyFrom(encode({"result": UNKNOWN}))
-        return response
-
 
 def planned_outputs(token: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """Return inputs as outputs; SDKs treat missing outputs as unknown in a preview."""
@@ -212,15 +157,6 @@ def planned_outputs(token: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(block := outputs.get(outer), dict):
             outputs[outer] = {inner: UNKNOWN, **block}
     return outputs
-
-
-def _difference(request: Any) -> Any:
-    """Return the changed properties; only the official plugin knows which of them replace."""
-    olds = decode(request.old_inputs if request.HasField("old_inputs") else request.olds)
-    news = decode(request.news)
-    changed = sorted(key for key in {*olds, *news} if olds.get(key) != news.get(key))
-    some = provider_pb2.DiffResponse.DIFF_SOME if changed else provider_pb2.DiffResponse.DIFF_NONE
-    return provider_pb2.DiffResponse(changes=some, diffs=changed)
 
 
 def _region(config: Mapping[str, Any]) -> str:

@@ -49,12 +49,11 @@ cluster = eks.Cluster(
     authentication_mode="API",
     skip_default_node_group=True,
     skip_default_security_groups=True,
-    access_entries={
-        "admin": {
-            "principal_arn": "arn:aws:iam::111122223333:role/admin",
-            "access_policies": {"all": {"policy_arn": "arn:p", "access_scope": {"type": "cluster"}}},
-        }
-    },
+    create_instance_role=False,
+    create_oidc_provider=False,
+    use_default_vpc_cni=True,
+    coredns_addon_options={"enabled": False},
+    kube_proxy_addon_options={"enabled": False},
     opts=ResourceOptions(providers={"aws": aws}),
 )
 made = cluster.eks_cluster
@@ -139,9 +138,6 @@ def test_aws_platform_preview_includes_objects_in_the_cluster(project: Project) 
         "aws:ec2/subnet:Subnet eu-west-1a",
         "aws:ec2/subnet:Subnet eu-west-1b",
         "aws:ec2/vpc:Vpc vpc",
-        "aws:eks/accessEntry:AccessEntry cluster-admin",
-        "aws:eks/accessPolicyAssociation:AccessPolicyAssociation cluster-admin-all",
-        "aws:eks/addon:Addon cluster-kube-proxy",
         "aws:eks/addon:Addon cni",
         "aws:eks/cluster:Cluster cluster-eksCluster",
         "aws:eks/nodeGroup:NodeGroup gpu",

@@ -26,8 +26,9 @@ CLUSTER: dict[str, Any] = {
     "name": "training",
     "vpcId": "vpc-1",
     "privateSubnetIds": ["subnet-1"],
-    "skipDefaultNodeGroup": True,
-    "skipDefaultSecurityGroups": True,
+    **eks_cluster.CONTROL_PLANE_ONLY,
+    "corednsAddonOptions": {"enabled": False, "resolveConflictsOnCreate": "OVERWRITE"},
+    "kubeProxyAddonOptions": {"enabled": False},
 }
 
 
@@ -85,7 +86,7 @@ def test_provider_requires_a_region(
 
 
 def test_minimal_cluster_has_a_role_a_control_plane_and_a_provider() -> None:
-    found = made(kubeProxyAddonOptions={"enabled": False}, useDefaultVpcCni=True)
+    found = made()
     assert list(found) == [
         "c-eksRole",
         "c-eksRole-role",
@@ -96,47 +97,22 @@ def test_minimal_cluster_has_a_role_a_control_plane_and_a_provider() -> None:
     assert found["c-eksCluster"].inputs["vpcConfig"] == {"subnetIds": ["subnet-1"]}
 
 
-def test_cluster_contains_the_requested_components() -> None:
-    found = made(
-        skipDefaultSecurityGroups=False,
-        createInstanceRole=True,
-        createOidcProvider=True,
-        useDefaultVpcCni=False,
-        corednsAddonOptions={"enabled": True},
+def test_inputs_of_the_component_reach_the_control_plane() -> None:
+    plane = made(
         encryptionConfigKeyArn="arn:key",
         authenticationMode="API",
         kubernetesServiceIpAddressRange="10.100.0.0/16",
-        tags={"team": "platform"},
-        accessEntries={"dev": {"principalArn": "arn:dev", "username": "dev"}},
-    )
-    assert {
-        "c-eksClusterSecurityGroup",
-        "c-nodeSecurityGroup",
-        "c-eksClusterIngressRule",
-        "c-instanceRole-role",
-        "c-oidcProvider",
-        "c-kube-proxy",
-        "c-coredns",
-        "c-vpc-cni",
-        "c-dev",
-    } <= set(found)
-    plane = found["c-eksCluster"].inputs
+    )["c-eksCluster"].inputs
     assert plane["encryptionConfig"] == {
         "provider": {"keyArn": "arn:key"},
         "resources": ["secrets"],
     }
     assert plane["accessConfig"]["authenticationMode"] == "API"
     assert plane["kubernetesNetworkConfig"]["serviceIpv4Cidr"] == "10.100.0.0/16"
-    assert plane["tags"] == {"Name": "c-eksCluster", "team": "platform"}
-    assert found["c-dev"].inputs == {
-        "clusterName": "training",
-        "userName": "dev",
-        "principalArn": "arn:dev",
-    }
 
 
 def test_every_component_follows_its_dependencies() -> None:
-    children = eks_cluster.children("c", CLUSTER | {"skipDefaultSecurityGroups": False})
+    children = eks_cluster.children("c", CLUSTER)
     seen: set[str] = set()
     for child in children:
         assert child.parent in seen | {""}
@@ -149,7 +125,8 @@ def test_every_component_follows_its_dependencies() -> None:
     [
         ({"fargate": True}, "fargate"),
         ({"autoMode": {"enabled": True}}, "autoMode"),
-        ({"skipDefaultNodeGroup": False}, "a default node group"),
+        ({"kubeProxyAddonOptions": {}}, "kubeProxyAddonOptions that are enabled"),
+        ({"skipDefaultNodeGroup": False}, "skipDefaultNodeGroup other than true"),
     ],
 )
 def test_unsimulated_component_is_rejected(inputs: dict[str, Any], named: str) -> None:
