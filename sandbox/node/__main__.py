@@ -16,7 +16,7 @@ def main() -> int:
     """Serve until SIGTERM or SIGINT; return 1 when the agent cannot start."""
     parser = argparse.ArgumentParser(prog="python -m sandbox.node", description=__doc__)
     parser.add_argument(
-        "--port", type=int, help="port of the kubelet endpoint on loopback (default: a free one)"
+        "--port", type=int, required=True, help="port of the kubelet endpoint on loopback"
     )
     options = parser.parse_args()
     logging.basicConfig(
@@ -37,7 +37,7 @@ def main() -> int:
     return 0
 
 
-def _serve(port: int | None, failed: threading.Event, stop: threading.Event) -> None:
+def _serve(port: int, failed: threading.Event, stop: threading.Event) -> None:
     try:
         Agent(paths.state(), port).start()
     except Exception:

@@ -38,8 +38,8 @@ CHECK_S = 30.0
 class Agent:
     """Serves the Nodes with the process runtime's annotation and the pods bound to them."""
 
-    def __init__(self, state: paths.State, port: int | None = None) -> None:
-        """`port`: of the kubelet endpoint; None for a free one."""
+    def __init__(self, state: paths.State, port: int) -> None:
+        """`port`: of the kubelet endpoint."""
         self._port = port
         self.state = state
         self._lock = threading.RLock()
@@ -71,7 +71,7 @@ class Agent:
         self._heartbeat = Heartbeat(
             self.state,
             node_info(version, runtime_version),
-            server.port,
+            self._port,
             self._runtime_error,
         )
         services = Informer(client, "/api/v1/services", self.shared.hosts.service)
@@ -83,14 +83,14 @@ class Agent:
         )
         threads = [self.shared.events, self.shared.exits, server, nodes, apis]
         kubelets = functools.partial(kubelet_endpoints, client)
-        threads.append(Egress(self.state, self.shared.hosts, server.port, kubelets))
+        threads.append(Egress(self.state, self.shared.hosts, self._port, kubelets))
         threads.append(Provisioner(self.state))
         for thread in threads:
             thread.start()
         nodes.synced.wait()
         self._heartbeat.start()
         threading.Thread(target=self._sweep, name="sweep", daemon=True).start()
-        log.info("serving %d nodes; logs on port %d", len(self._pod_watches), server.port)
+        log.info("serving %d nodes; logs on port %d", len(self._pod_watches), self._port)
 
     def _connect(self) -> tuple[Client, str]:
         reported = ""

@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from infra.domain import naming
@@ -43,19 +42,15 @@ class RequestError(Exception):
 
 
 class LogServer(threading.Thread):
-    """Serves on a loopback port, kept across restarts while it is free."""
+    """Serves on a loopback port. Raises OSError if it is taken or certificates are missing."""
 
-    def __init__(self, find_pod: FindPod, state: paths.State, port: int | None = None) -> None:
-        """`port`: required port (OSError if taken); None: the previous one, else a free one."""
+    def __init__(self, find_pod: FindPod, state: paths.State, port: int) -> None:
         super().__init__(name="logs server", daemon=True)
         self._server = _listen(state, port)
-        if self._server:
-            self._server.find_pod = find_pod
-        self.port: int = self._server.server_address[1] if self._server else 0
+        self._server.find_pod = find_pod
 
     def run(self) -> None:
-        if self._server:
-            self._server.serve_forever(poll_interval=3600)
+        self._server.serve_forever(poll_interval=3600)
 
 
 class _Server(ThreadingHTTPServer):
@@ -256,34 +251,12 @@ def find_attempt(
     return attempts[-2]
 
 
-def _listen(state: paths.State, wanted: int | None) -> _Server | None:
-    """Return the server; None without certificates."""
-    certificate, key = state.pki / "kubelet.crt", state.pki / "kubelet.key"
-    try:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.load_cert_chain(certificate, key)
-        context.load_verify_locations(state.pki / "ca.crt")
-        context.verify_mode = ssl.CERT_REQUIRED
-    except (OSError, ssl.SSLError) as error:
-        log.warning("kubectl logs will not work: %s: %s", certificate, error)
-        return None
-    memory = state.node / "port"
-    for port in (_previous_port(memory), 0) if wanted is None else (wanted,):
-        try:
-            server = _Server(("127.0.0.1", port), _Handler)
-        except OSError:
-            if wanted is not None:
-                raise
-            continue
-        server.state, server.context = state, context
-        memory.write_text(str(server.server_address[1]))
-        return server
-    return None
-
-
-def _previous_port(path: Path) -> int:
-    try:
-        return int(path.read_text())
-    except (OSError, ValueError):
-        return 0
+def _listen(state: paths.State, port: int) -> _Server:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(state.pki / "kubelet.crt", state.pki / "kubelet.key")
+    context.load_verify_locations(state.pki / "ca.crt")
+    context.verify_mode = ssl.CERT_REQUIRED
+    server = _Server(("127.0.0.1", port), _Handler)
+    server.state, server.context = state, context
+    return server

@@ -54,7 +54,7 @@ class Binary:
 class Tool:
     """A pinned module that yields binaries and, where a controller needs manifests, asset folders.
 
-    `accepts`: pattern for the version output of a binary on PATH that may replace a build.
+    `accepts`: pattern for the version output of a binary on PATH that may replace a build; empty: none may.
     `assets`: folders copied from the module's source, relative to its root, so that they outlive the module
     cache. `tags`: build tags. `empty_files`: files, relative to the module's root, that the program embeds and
     the module lacks (a web page that is built elsewhere): the build sees empty ones. `compact_json`: further such
@@ -67,7 +67,7 @@ class Tool:
     version: str
     module: str
     binaries: tuple[Binary, ...]
-    accepts: str
+    accepts: str = ""
     ldflags: str = ""
     assets: tuple[str, ...] = field(default=())
     tags: tuple[str, ...] = field(default=())
@@ -155,7 +155,6 @@ def _chart(
         version=version,
         module=module,
         binaries=(),
-        accepts="",
         assets=folders,
         graph=graph,
     )
@@ -183,7 +182,6 @@ TOOLS: tuple[Tool, ...] = (
                 "pulumi-resource-kubernetes", f"{_KUBERNETES_PLUGIN}/cmd/pulumi-resource-kubernetes"
             ),
         ),
-        accepts="",
         ldflags=f"-X {_KUBERNETES_PLUGIN}/pkg/version.Version={KUBERNETES_PLUGIN_VERSION}",
         # What the module's own `go generate` makes; the schema is asked for by programs in YAML and by imports.
         compact_json=(
@@ -229,7 +227,6 @@ TOOLS: tuple[Tool, ...] = (
         version="0.19.2",
         module="sigs.k8s.io/kueue",
         binaries=(Binary("kueue-manager", "sigs.k8s.io/kueue/cmd/kueue"),),
-        accepts="",
         assets=("config/components/crd/bases", "config/components/webhook"),
         graph=_CONTROL_PLANE,
     ),
@@ -247,7 +244,6 @@ TOOLS: tuple[Tool, ...] = (
         version="0.12.0",
         module="sigs.k8s.io/jobset",
         binaries=(Binary("jobset-manager", "sigs.k8s.io/jobset"),),
-        accepts="",
         assets=("config/components/crd/bases", "config/components/webhook"),
         graph=_CONTROL_PLANE,
     ),
@@ -293,7 +289,6 @@ ON_DEMAND_TOOLS: tuple[Tool, ...] = (
                 "github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager",
             ),
         ),
-        accepts="",
         assets=("manifests/base/crds", "manifests/base/webhook", "manifests/base/runtimes"),
         graph=_CONTROL_PLANE,
     ),
@@ -302,7 +297,6 @@ ON_DEMAND_TOOLS: tuple[Tool, ...] = (
         version="0.8.2",
         module="github.com/kubeflow/mpi-operator",
         binaries=(Binary("mpi-operator", "github.com/kubeflow/mpi-operator/cmd/mpi-operator"),),
-        accepts="",
         assets=("manifests/base",),
         graph=_CONTROL_PLANE,
     ),
@@ -316,7 +310,6 @@ ON_DEMAND_TOOLS: tuple[Tool, ...] = (
                 "github.com/kubeflow/training-operator/cmd/training-operator.v1",
             ),
         ),
-        accepts="",
         assets=("manifests/base/crds", "manifests/base/webhook"),
     ),
     # Karpenter's scheduling, limits, budgets and consolidation, with nodes that are Node objects only.
@@ -325,7 +318,6 @@ ON_DEMAND_TOOLS: tuple[Tool, ...] = (
         version="1.15.0",
         module="sigs.k8s.io/karpenter",
         binaries=(Binary("karpenter-kwok", "sigs.k8s.io/karpenter/kwok"),),
-        accepts="",
         assets=("kwok/charts/crds", "kwok/apis/crds"),
     ),
     # The newest release that is one module: later ones consist of dozens, which the module proxy does not serve.
@@ -334,7 +326,6 @@ ON_DEMAND_TOOLS: tuple[Tool, ...] = (
         version="0.20.4",
         module="github.com/external-secrets/external-secrets",
         binaries=(Binary("external-secrets", "github.com/external-secrets/external-secrets"),),
-        accepts="",
         assets=("config/crds/bases",),
         # Of its 38 stores the build has AWS' only: own/.
     ),
@@ -367,7 +358,6 @@ ON_DEMAND_TOOLS: tuple[Tool, ...] = (
         version="3.1.2",
         module="github.com/distribution/distribution/v3",
         binaries=(Binary("registry", "github.com/distribution/distribution/v3/cmd/registry"),),
-        accepts="",
         # Its storage is a folder: own/ leaves out the clouds' storage, nearly half of its packages.
     ),
     Tool(
@@ -377,7 +367,6 @@ ON_DEMAND_TOOLS: tuple[Tool, ...] = (
         binaries=(
             Binary("policy-controller", "github.com/sigstore/policy-controller/cmd/webhook"),
         ),
-        accepts="",
         assets=("config",),
     ),
     Tool(
@@ -385,7 +374,6 @@ ON_DEMAND_TOOLS: tuple[Tool, ...] = (
         version="2.5.0",
         module="github.com/sigstore/cosign/v2",
         binaries=(Binary("cosign", "github.com/sigstore/cosign/v2/cmd/cosign"),),
-        accepts="",
         graph="policy-controller",
     ),
     # What a node of a real cluster runs; not published as one file beside the control plane's.
@@ -406,7 +394,6 @@ ON_DEMAND_TOOLS: tuple[Tool, ...] = (
             Binary(name, f"{_CONTAINERD}/cmd/{name}")
             for name in ("containerd", "containerd-shim-runc-v2", "ctr")
         ),
-        accepts="",
         ldflags=f"-X {_CONTAINERD}/version.Version=v2.2.9",
     ),
     # The cluster's DNS with the plugin `kubernetes` only, own/.
@@ -423,7 +410,6 @@ ON_DEMAND_TOOLS: tuple[Tool, ...] = (
         version="2.1.0",
         module=_KUBE_ROUTER,
         binaries=(Binary("kube-router", f"{_KUBE_ROUTER}/cmd/kube-router"),),
-        accepts="",
     ),
     # It makes images, and serves a registry.
     Tool(
@@ -431,7 +417,6 @@ ON_DEMAND_TOOLS: tuple[Tool, ...] = (
         version="0.20.3",
         module="github.com/google/go-containerregistry",
         binaries=(Binary("crane", "github.com/google/go-containerregistry/cmd/crane"),),
-        accepts="",
         graph="policy-controller",
     ),
     _chart("kueue", "0.19.2", "sigs.k8s.io/kueue", "charts/kueue"),
@@ -467,7 +452,6 @@ ON_DEMAND_TOOLS: tuple[Tool, ...] = (
         version="0.85.0",
         module="github.com/prometheus-operator/prometheus-operator",
         binaries=(),
-        accepts="",
         assets=("example/prometheus-operator-crd",),
     ),
 )
