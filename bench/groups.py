@@ -207,7 +207,8 @@ class Programs:
         steps = [step for group in self.started for step in group.steps]
         last = max(step.number for step in steps)
         alone = self.start(ranks=ranks, alone=True)
-        self.until(lambda: alone.last >= last, f"step {last} of one group", [alone])
+        while (seen := alone.last) < last:  # as long as it takes steps
+            self.until(lambda: alone.last > seen, f"step {seen + 1} of one group", [alone])
         alone.kill()
         expected = {step.number: step.loss for step in alone.steps if step.number <= last}
         differ = {
