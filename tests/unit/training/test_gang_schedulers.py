@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from tests.golden.example_runs import (
     scheduler_values,
     write_runs,
 )
+from tests.unit.training.pods import templates, workers
 from training import run_files
 from training.gangs import volcano, yunikorn
 from training.job import manifests
@@ -46,27 +47,6 @@ EVERY = [(scheduler, launcher) for scheduler in OTHERS for launcher in suited(sc
 def rendered(launcher: str, on: Platform, **changes: Any) -> list[dict[str, Any]]:
     """Manifests of the example run, which has no time limit here."""
     return manifests(run_of(launcher, max_hours=None, **changes), on, "c" * 40)
-
-
-def templates(value: Any) -> Iterator[dict[str, Any]]:
-    """Every pod template in manifests."""
-    if isinstance(value, dict):
-        if "containers" in value.get("spec", {}):
-            yield value
-        for inner in value.values():
-            yield from templates(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from templates(inner)
-
-
-def workers(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Templates of pods with GPUs."""
-    return [
-        pod
-        for pod in templates(found)
-        if naming.GPU in pod["spec"]["containers"][0]["resources"]["limits"]
-    ]
 
 
 @pytest.mark.parametrize(("scheduler", "launcher"), EVERY)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +13,7 @@ from infra.domain.platform import Platform
 from infra.domain.pools import Nodes
 from infra.sites.aws import imds_sidecar
 from tests.golden.example_runs import LAUNCHERS, platform, run, run_of, stack_values
+from tests.unit.training import pods
 from training import placement, spec
 from training.dataset import Preparation
 from training.gangs import kueue
@@ -28,26 +28,9 @@ from training.spec import RunSpec
 from trainyard import contract
 
 
-def pods(value: Any) -> Iterator[dict[str, Any]]:
-    """Every pod template in a manifest."""
-    if isinstance(value, dict):
-        if "containers" in value.get("spec", {}):
-            yield value
-        for inner in value.values():
-            yield from pods(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from pods(inner)
-
-
 def workers(launcher: str) -> list[dict[str, Any]]:
-    """Pod templates that carry GPUs."""
-    rendered = manifests(run_of(launcher), platform(), "c" * 40)
-    found = [
-        pod
-        for pod in pods(rendered)
-        if naming.GPU in pod["spec"]["containers"][0]["resources"]["limits"]
-    ]
+    """Pod templates of the example run that carry GPUs."""
+    found = pods.workers(manifests(run_of(launcher), platform(), "c" * 40))
     assert found
     return found
 
@@ -92,7 +75,7 @@ def test_every_worker_gets_the_secrets_that_the_run_names_by_reference_and_no_ot
     ]
     here = platform(teams=teams)
     named = replace(run_of(launcher), secrets=("hub",))
-    found = list(pods(manifests(named, here, "c" * 40)))
+    found = list(pods.templates(manifests(named, here, "c" * 40)))
     assert found
     for pod in found:
         env = {one["name"]: one for one in pod["spec"]["containers"][0]["env"]}
@@ -103,16 +86,8 @@ def test_every_worker_gets_the_secrets_that_the_run_names_by_reference_and_no_ot
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_gpus_are_in_limits_and_equal_requests(launcher: str) -> None:
-    for pod in workers(launcher):
-        resources = pod["spec"]["containers"][0]["resources"]
-        assert resources["limits"][naming.GPU] == "8"
-        assert resources["limits"] == resources["requests"]
-
-
-@pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_pods_are_restricted_and_have_no_token(launcher: str) -> None:
-    for pod in pods(manifests(run_of(launcher), platform(), "c" * 40)):
+    for pod in pods.templates(manifests(run_of(launcher), platform(), "c" * 40)):
         body = pod["spec"]
         assert body["automountServiceAccountToken"] is False
         assert body["serviceAccountName"] == "llm-trainer"
@@ -126,38 +101,28 @@ def test_pods_are_restricted_and_have_no_token(launcher: str) -> None:
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_tolerations_match_the_eligible_pools_and_nothing_more(launcher: str) -> None:
+def test_workers_have_a_node_to_themselves_with_all_that_they_ask_for(launcher: str) -> None:
+    example = run_of(launcher)
     for pod in workers(launcher):
-        tolerations = pod["spec"]["tolerations"]
-        assert [t["key"] for t in tolerations] == ["dedicated", "spot"]
-        assert all(t["operator"] == "Equal" and t["effect"] == "NoSchedule" for t in tolerations)
-
-
-@pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_no_two_workers_of_a_run_share_a_node(launcher: str) -> None:
-    for pod in workers(launcher):
-        anti = pod["spec"]["affinity"]["podAntiAffinity"]
+        body, [main, *_] = pod["spec"], pod["spec"]["containers"]
+        assert main["resources"]["limits"][naming.GPU] == "8"
+        assert main["resources"]["limits"] == main["resources"]["requests"]
+        assert [t["key"] for t in body["tolerations"]] == ["dedicated", "spot"]
+        assert {(t["operator"], t["effect"]) for t in body["tolerations"]} == {
+            ("Equal", "NoSchedule")
+        }
+        anti = body["affinity"]["podAntiAffinity"]
         [term] = anti["requiredDuringSchedulingIgnoredDuringExecution"]
         assert term["topologyKey"] == naming.HOSTNAME
         assert term["labelSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
-
-
-@pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_shared_memory_is_a_memory_volume_of_its_own_size(launcher: str) -> None:
-    for pod in workers(launcher):
-        volumes = {v["name"]: v for v in pod["spec"]["volumes"]}
+        volumes = {v["name"]: v for v in body["volumes"]}
         assert volumes["shm"]["emptyDir"] == {"medium": "Memory", "sizeLimit": "64Gi"}
-        mounts = {m["mountPath"]: m for m in pod["spec"]["containers"][0]["volumeMounts"]}
+        mounts = {m["mountPath"]: m for m in main["volumeMounts"]}
         assert mounts["/dev/shm"]["name"] == "shm"
+        assert mounts[contract.SCRATCH_MOUNT]["name"] == "scratch"
         assert mounts["/data"]["readOnly"] is True
         assert "readOnly" not in mounts["/checkpoints"]
-
-
-@pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_one_budget_sets_every_timeout_of_a_shutdown(launcher: str) -> None:
-    example = run_of(launcher)
-    for pod in workers(launcher):
-        assert pod["spec"]["terminationGracePeriodSeconds"] == example.grace.termination_grace_s
+        assert body["terminationGracePeriodSeconds"] == example.grace.termination_grace_s
         [notice] = variables(pod, "TRAINYARD_NOTICE_SECONDS")
         assert notice == str(example.grace.termination_grace_s)
 
@@ -323,7 +288,7 @@ def test_pods_of_a_run_wait_for_the_file_that_the_preparation_writes() -> None:
     assert job["metadata"]["annotations"][naming.SKIP_AWAIT] == "true"
     command = job["spec"]["template"]["spec"]["containers"][0]["command"]
     for launcher in LAUNCHERS:
-        found = list(pods(manifests(run_of(launcher), platform(), "c")))
+        found = list(pods.templates(manifests(run_of(launcher), platform(), "c")))
         assert found
         for one in found:
             waiting, *after = one["spec"]["initContainers"]
@@ -418,7 +383,7 @@ def scratch_volume(example: RunSpec, target: Platform) -> dict[str, Any]:
     """The pod's volume on the node's disk."""
     (found,) = [
         volume["emptyDir"]
-        for pod in pods(manifests(example, target, "c" * 40))
+        for pod in pods.templates(manifests(example, target, "c" * 40))
         for volume in pod["spec"]["volumes"]
         if volume["name"] == "scratch"
     ]
@@ -443,9 +408,3 @@ def test_scratch_on_local_nvme_leaves_room_for_images_and_for_other_pods_of_the_
 
 def test_scratch_has_no_limit_where_the_disk_is_unknown() -> None:
     assert scratch_volume(run(), on_nodes(Nodes.EXISTING)) == {}
-
-
-def test_trainer_can_write_to_its_scratch_folder() -> None:
-    for worker in workers("jobset"):
-        mounts = {m["name"]: m for m in worker["spec"]["containers"][0]["volumeMounts"]}
-        assert mounts["scratch"] == {"name": "scratch", "mountPath": contract.SCRATCH_MOUNT}

@@ -9,20 +9,12 @@ import pytest
 from infra.domain import naming
 from infra.tenancy import network_policies
 from tests.golden.example_runs import LAUNCHERS, platform, run_of
+from tests.unit.training.pods import containers
 from training.job import manifests
 from trainyard import contract
 
 PORT = {"name": naming.METRICS_PORT_NAME, "containerPort": naming.METRICS_PORT}
 OWN_ADDRESS = {"fieldRef": {"fieldPath": "status.podIP"}}
-
-
-def _containers(value: Any) -> list[dict[str, Any]]:
-    """Main containers of every pod template in a manifest."""
-    if isinstance(value, list):
-        return [one for inner in value for one in _containers(inner)]
-    if not isinstance(value, dict):
-        return []
-    return [*value.get("containers", []), *_containers(list(value.values()))]
 
 
 def _env(container: dict[str, Any]) -> dict[str, Any]:
@@ -31,7 +23,7 @@ def _env(container: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_every_worker_serves_metrics_on_its_pod_address(launcher: str) -> None:
-    found = _containers(manifests(run_of(launcher), platform(), "c" * 40))
+    found = containers(manifests(run_of(launcher), platform(), "c" * 40))
     workers = [one for one in found if naming.GPU in one["resources"]["limits"]]
     assert workers
     for worker in workers:
@@ -43,7 +35,7 @@ def test_every_worker_serves_metrics_on_its_pod_address(launcher: str) -> None:
 
 
 def test_the_mpirun_launcher_pod_has_no_port() -> None:
-    found = _containers(manifests(run_of("mpijob"), platform(), "c" * 40))
+    found = containers(manifests(run_of("mpijob"), platform(), "c" * 40))
     (launcher,) = [one for one in found if one["name"] == "launcher"]
     assert "ports" not in launcher
 

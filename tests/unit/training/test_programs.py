@@ -27,7 +27,7 @@ from tests.golden.example_runs import (
     write_runs,
 )
 from tests.unit.training.config_issues import check_issues
-from tests.unit.training.test_required_collectives import containers
+from tests.unit.training.pods import containers
 from training import plan, run_files, runtime_archive
 from training.dataset import Preparation
 from training.job import manifests

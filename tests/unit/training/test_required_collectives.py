@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from infra.config import ConfigError
-from infra.kubernetes.objects import Manifest
 from tests.golden.example_runs import (
     IMAGE,
     RUN_FILE,
@@ -18,6 +17,7 @@ from tests.golden.example_runs import (
     write_runs,
 )
 from tests.unit.training.config_issues import check_issues
+from tests.unit.training.pods import containers
 from trainer.validation import host
 from training import run_files
 from training.launchers import LAUNCHERS as RENDERED
@@ -37,16 +37,6 @@ def check(case: str, code: str, folder: Path, **changed: Any) -> None:
     with pytest.raises(ConfigError) as caught:
         load(folder, **changed)
     check_issues("collectives", case, caught.value, f"require.collectiveGBps: {code}")
-
-
-def containers(value: Any) -> list[Manifest]:
-    """Every trainer's container of a run's manifests."""
-    if isinstance(value, list):
-        return [one for inner in value for one in containers(inner)]
-    if not isinstance(value, dict):
-        return []
-    own = value.get("containers", [])
-    return [*own, *(one for inner in value.values() for one in containers(inner))]
 
 
 def test_runs_without_it_keep_their_ids_and_it_is_a_part_of_others(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 from infra.domain import naming
 from infra.domain.platform import Platform
 from tests.golden.example_runs import LAUNCHERS, platform, run, run_of
+from tests.unit.training.pods import workers
 from training import spec, submission, weights
 from training.needs import needs
 from training.preparation import job
@@ -35,17 +35,6 @@ def fetch_of(example: RunSpec) -> dict[str, Any]:
     [main] = job(need, with_secrets())["spec"]["template"]["spec"]["containers"]
     found: dict[str, Any] = main
     return found
-
-
-def pod_specs(value: Any) -> Iterator[dict[str, Any]]:
-    if isinstance(value, dict):
-        if "containers" in value:
-            yield value
-        for inner in value.values():
-            yield from pod_specs(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from pod_specs(inner)
 
 
 def test_the_trainer_reads_the_folder_that_the_job_fills() -> None:
@@ -89,10 +78,10 @@ def test_every_pod_waits_for_its_model_and_fails_with_it(launcher: str) -> None:
     need = WeightsFetch.for_run(example)
     assert need is not None
     rendered = submission.manifests(example, with_secrets(), "c")
-    found = [one for one in pod_specs(rendered[2:]) if naming.GPU in str(one)]
+    found = workers(rendered[2:])
     assert found
     for one in found:
-        by_name = {container["name"]: container for container in one["initContainers"]}
+        by_name = {container["name"]: container for container in one["spec"]["initContainers"]}
         waiting = by_name[naming.WEIGHTS_CONTAINER]
         assert waiting["command"][-1] == need.state_file
     text = str(rendered[2:])
