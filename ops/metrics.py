@@ -20,7 +20,7 @@ import urllib3
 from infra.domain import naming
 from infra.observability import dcgm, series
 from ops import concurrent
-from ops.cluster import Cluster, ClusterError, describe_http_error
+from ops.cluster import Cluster, ClusterError, ForbiddenError, describe_http_error
 from ops.promql import Expression, Regex, any_of, select
 from training.spec import ids_of_runs
 
@@ -112,6 +112,8 @@ class PrometheusClient:
     def _text(self, path: str, query: Query) -> str:
         try:
             text = self.get(path, query)
+        except ForbiddenError:
+            raise MetricsUnknownError(f"your role may not query {self.place}") from None
         except ClusterError as error:
             raise MetricsUnknownError(str(error)) from None
         if text is None:

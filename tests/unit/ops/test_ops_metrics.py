@@ -49,7 +49,7 @@ def test_values_that_are_not_numbers_are_left_out() -> None:
         ("[]", "^http://here: "),
         ('{"status": "success", "data": {}}', "^http://here: "),
         ('{"status": "error", "error": "parse error"}', "parse error"),
-        (ForbiddenError("services/proxy is forbidden"), "services/proxy is forbidden"),
+        (ForbiddenError("services/proxy is forbidden"), "^your role may not query http://here$"),
     ],
 )
 def test_invalid_answers_are_reported_in_one_line(text: str | Exception | None, why: str) -> None:
