@@ -95,7 +95,10 @@ def test_the_list_shows_state_place_progress_time_left_and_cost(page: TestClient
     told = text_of(page.get("/").text)
     assert "120 of 1000 5.402 7 min" in told
     assert "queued 1 of 1" in told
-    assert "your role may not query service prometheus-operated:9090 of monitoring; pass a Prometheus" in told
+    assert (
+        "your role may not query service prometheus-operated:9090 of monitoring; pass a Prometheus"
+        in told
+    )
     assert "research-model-v2" not in page.get("/?state=queued").text
     assert "research-next" not in page.get("/?q=model").text
 
