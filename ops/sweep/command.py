@@ -7,7 +7,7 @@ import datetime as dt
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
 
@@ -15,7 +15,7 @@ from ops.cluster import Cluster, ClusterError
 from ops.commands import Group, add_cluster, add_yes, confirm, printer
 from ops.runs.scope import read_in_scope
 from ops.submission import record
-from ops.sweep import chart, driver, observe, report, store
+from ops.sweep import driver, report, store, values
 from ops.sweep import state as states
 from ops.sweep.driver import Driver
 from ops.sweep.state import SweepState
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 EXAMPLES: Final = (
     "sweep check training/runs/lr.yaml                 # check the file, list its runs",
     "sweep run training/runs/lr.yaml                   # submit, follow, stop the worse ones",
-    "sweep show lr --png lr.png --csv lr.csv           # table, picture, values",
+    "sweep show lr --csv lr.csv                        # table, values",
     "sweep stop lr                                     # end what runs, submit nothing more",
     "sweep delete lr                                   # remove its objects; checkpoints stay",
 )
@@ -55,9 +55,8 @@ def add(commands: Group) -> None:
             help="stack whose Pulumi.STACK.yaml the runs are for, as CI; default: the platform that the stack "
             "on the cluster publishes to your team",
         )
-    show = commands.add("show", _show, "show the result: a table, CSV, a picture", EXAMPLES[2:3])
+    show = commands.add("show", _show, "show the result: a table, CSV", EXAMPLES[2:3])
     show.add_argument("--csv", type=Path, metavar="FILE", help="write one row per run")
-    show.add_argument("--png", type=Path, metavar="FILE", help="write curves and parameters")
     show.add_argument("--json", action="store_true", help="print the whole state as JSON")
     stop = commands.add("stop", _stop, "stop what runs, and submit nothing more", EXAMPLES[3:4])
     gone = commands.add(
@@ -90,7 +89,7 @@ def _check(args: argparse.Namespace, console: Console) -> int:
     if planned is None:
         return 1
     for trial in planned.state.trials:
-        show(f"{trial.run_id}: {driver.parameters_text(trial)}")
+        show(f"{trial.run_id}: {report.parameters_text(trial)}")
     show(_plan_line(planned.state))
     return 0
 
@@ -105,7 +104,7 @@ def _run(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
         cluster=cluster,
         namespace=planned.namespace,
         manifests=planned.manifests,
-        read_values=observe.log_reader(cluster, planned.namespace, planned.state.metric),
+        read_values=values.log_reader(cluster, planned.namespace, planned.state.metric),
         asha=planned.asha,
         report=show,
     )
@@ -134,30 +133,23 @@ def _show(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
         print(state.to_json())
     else:
         _print_table(state, console)
-    _write(args.csv, lambda file: file.write_text(report.csv_text(state), encoding="utf-8"))
-    _write(args.png, lambda file: chart.draw(state, file))
+    if args.csv:
+        try:
+            args.csv.write_text(report.csv_text(state), encoding="utf-8")
+        except OSError as error:
+            raise ClusterError(f"{args.csv}: {error}; choose another file") from None
     return 0
-
-
-def _write(file: Path | None, write: Callable[[Path], Any]) -> None:
-    """Raises ClusterError, which `ops` prints as one line, when the file cannot be written."""
-    if file is None:
-        return
-    try:
-        write(file)
-    except (OSError, ValueError) as error:
-        raise ClusterError(f"{file}: {error}; choose another file") from None
 
 
 def _print_table(state: SweepState, console: Console) -> None:
     console.print(report.table(state), highlight=False)
-    printer(console)(driver.progress_line(state))
+    printer(console)(report.progress_line(state))
 
 
 def _stop(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
     stored = _find(args, cluster)
     stored = driver.stop(cluster, stored, dt.datetime.now(dt.UTC))
-    printer(console)(driver.progress_line(stored.state))
+    printer(console)(report.progress_line(stored.state))
     return 0
 
 

@@ -11,7 +11,7 @@ import contextlib
 import dataclasses
 import datetime as dt
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,12 +20,15 @@ from ops import objects
 from ops.cluster import Cluster, ClusterError, ConflictError, Kind, UnreachableError
 from ops.collect import CONFIG_MAPS, JOBS, PODS, RUN_KINDS, WORKLOADS
 from ops.objects import Json
-from ops.sweep import asha, observe, store
+from ops.runs import states as run_states
+from ops.runs.listing import RunSummary, summarize
+from ops.submission.create import kind_of
+from ops.sweep import asha, report, store
 from ops.sweep import state as states
 from ops.sweep.asha import Asha
-from ops.sweep.observe import ReadValues
 from ops.sweep.state import SweepState, Trial
 from ops.sweep.store import StoredSweep
+from ops.sweep.values import ReadValues
 
 POLL_S: Final = 5.0
 UNREACHABLE_S: Final = 300.0
@@ -49,12 +52,6 @@ class Driver:
     poll_s: float = POLL_S
 
 
-def kind_of(manifest: Json) -> Kind:
-    """Return the API coordinates of an object; all kinds of runs have regular plurals."""
-    kind = str(manifest["kind"])
-    return Kind(str(manifest["apiVersion"]), f"{kind.lower()}s", kind)
-
-
 def runs_of(cluster: Cluster, namespace: str, sweep: str) -> dict[str, Json]:
     """Return the objects of a sweep's runs by run id."""
     selector = f"{naming.SWEEP}={sweep}"
@@ -76,7 +73,7 @@ def drive(driver: Driver, stored: StoredSweep) -> SweepState:
         except UnreachableError:
             if time.monotonic() > answered + UNREACHABLE_S:
                 raise
-        if (now := progress_line(stored.state)) != line:
+        if (now := report.progress_line(stored.state)) != line:
             driver.report(now)
             line = now
         if stored.state.ended:
@@ -115,27 +112,35 @@ def observed(driver: Driver, state: SweepState, now: dt.datetime) -> SweepState:
     workloads = driver.cluster.items(WORKLOADS, driver.namespace)
     pods = driver.cluster.items(PODS, driver.namespace, f"{naming.SWEEP}={state.sweep}")
     values = driver.read_values(touched, pods)
+    found = {one.run_id: one for one in summarize(list(runs.values()), workloads, pods, {})}
     return state.updated(
-        observe.with_values(
-            observe.observe(
-                one,
-                run := runs.get(one.run_id),
-                _workload(run, workloads),
-                now,
-                state.max_hours,
-            ),
-            values.get(one.run_id, {}),
+        seen(one, found.get(one.run_id), now, state.max_hours).with_values(
+            values.get(one.run_id, {})
         )
         for one in touched
     )
 
 
-def _workload(run: Json | None, workloads: Sequence[Json]) -> Json | None:
+def seen(trial: Trial, run: RunSummary | None, now: dt.datetime, max_hours: float | None) -> Trial:
+    """Return a trial's state, times and cost by its run; None: it has no object. Pure."""
     if run is None:
-        return None
-    uid = str(objects.meta(run).get("uid"))
-    mine = [one for one in workloads if objects.owned_by(one, uid)]
-    return next(iter(objects.newest_first(mine)), None)
+        gone = trial.over(states.DELETED, "its object was deleted", now, max_hours)
+        return trial if trial.state == states.WAITING else gone
+    # Without a queue it has held its nodes since it was created.
+    admitted = trial.admitted or run.admitted or ("" if run.queue else run.created)
+    trial = dataclasses.replace(trial, admitted=admitted or None)
+    if run.over:
+        reason = "" if run.state == run_states.FINISHED else run.message
+        return trial.over(_ENDS[run.state], reason, objects.time(run.ended) or now, max_hours)
+    state = states.QUEUED if run.state == run_states.QUEUED else states.RUNNING
+    return dataclasses.replace(trial, state=state).until(now, max_hours)
+
+
+_ENDS: Final = {
+    run_states.FINISHED: states.DONE,
+    run_states.FAILED: states.FAILED,
+    run_states.STOPPED: states.STOPPED,
+}
 
 
 def judged(
@@ -173,7 +178,7 @@ def _judge(trial: Trial, state: SweepState, rules: Asha, now: dt.datetime) -> Tr
                 f"{state.metric} {value:.4g} at step {rung} is not among the best "
                 f"1/{rules.reduction} of {len(peers) + 1}"
             )
-            return observe.ended_now(trial, why, now, state.max_hours)
+            return trial.over(states.STOPPED, why, now, state.max_hours)
     return trial
 
 
@@ -187,33 +192,30 @@ def submitted(driver: Driver, state: SweepState) -> SweepState:
         if not state.next_fits_budget():
             return state if state.active else _over_budget(driver, state)
         *before, run = driver.manifests(trial.run_id)
-        if not dataset_is_ready(driver, before):
+        if not _is_prepared(driver, before):
             break
         create_run(driver.cluster, [*before, run])
-        driver.report(f"{trial.run_id}: submitted: {parameters_text(trial)}")
+        driver.report(f"{trial.run_id}: submitted: {report.parameters_text(trial)}")
         state = state.updated([dataclasses.replace(trial, state=states.QUEUED)])
     return state
 
 
-def dataset_is_ready(driver: Driver, before: Sequence[Json]) -> bool:
-    """Return whether the Job that prepares the runs' dataset has ended; create it if it is missing.
+def _is_prepared(driver: Driver, parts: Sequence[Json]) -> bool:
+    """Whether the Jobs that the run waits for are complete: before that it would only hold nodes.
 
-    `before`: the objects that precede a run. Raises ClusterError if the preparation has failed.
+    Creates those that are missing. Raises ClusterError if one has failed.
     """
-    for manifest in (one for one in before if one["kind"] == JOBS.kind):
+    for manifest in (one for one in parts if one["kind"] == JOBS.kind):
         name = objects.name(manifest)
         job = driver.cluster.get(JOBS, name, driver.namespace)
         if job is None:
             create_run(driver.cluster, [manifest])
-            driver.report(
-                f"job/{name}: created; runs are submitted when it has prepared the dataset"
-            )
-            return False
-        if objects.condition_is_true(job, "Failed"):
-            why = objects.condition(job, "Failed").get("message", "")
+            driver.report(f"job/{name}: created; runs are submitted when it is complete")
+        elif objects.condition_is_true(job, "Failed"):
             raise ClusterError(
-                f"job/{name} -n {driver.namespace}: failed to prepare the dataset: {why}; read its log, "
-                "correct `dataset`, delete the Job, and run the command again"
+                f"job/{name} -n {driver.namespace}: failed to prepare the dataset:"
+                f" {objects.condition(job, 'Failed').get('message', '')}; read its log, correct `dataset`,"
+                " delete the Job, and run the command again"
             )
         if not objects.condition_is_true(job, "Complete"):
             return False
@@ -249,7 +251,7 @@ def stop(cluster: Cluster, stored: StoredSweep, now: dt.datetime) -> StoredSweep
     """Close a sweep: nothing more is submitted, and what is active ends."""
     active = stored.state.active
     state = dataclasses.replace(stored.state, closed=True).updated(
-        observe.ended_now(one, STOPPED_BY_USER, now, stored.state.max_hours) for one in active
+        one.over(states.STOPPED, STOPPED_BY_USER, now, stored.state.max_hours) for one in active
     )
     stored = store.save(cluster, stored, state)
     for one in active:
@@ -268,23 +270,3 @@ def delete(cluster: Cluster, stored: StoredSweep) -> int:
             cluster.delete(kind, objects.name(item), namespace)
     cluster.delete(CONFIG_MAPS, store.object_name(sweep), namespace)
     return len(runs)
-
-
-def parameters_text(trial: Trial) -> str:
-    """Return `name=value` of each parameter, by the last part of its path."""
-    values: Mapping[str, object] = trial.parameters
-    return " ".join(f"{name.rpartition('.')[2]}={value}" for name, value in values.items())
-
-
-def progress_line(state: SweepState) -> str:
-    """Return one line: runs by state, the best value so far, the cost so far."""
-    counts: dict[str, int] = {}
-    for one in state.trials:
-        counts[one.state] = counts.get(one.state, 0) + 1
-    parts = [", ".join(f"{count} {name}" for name, count in sorted(counts.items()))]
-    if best := state.best():
-        parts.append(f"best {state.metric} {best.value:.4g} ({best.run_id}, step {best.step})")
-    if state.spent_usd is not None:
-        cap = f" of {state.cost_cap_usd:g}" if state.cost_cap_usd is not None else ""
-        parts.append(f"at most {state.spent_usd:.2f}{cap} USD")
-    return f"{state.sweep}: {'; '.join(parts)}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+from collections import Counter
 
 from rich.table import Table
 
@@ -83,3 +84,22 @@ def csv_text(state: SweepState) -> str:
 
 def _text(value: Scalar) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def parameters_text(trial: Trial) -> str:
+    """Return `name=value` of each parameter, by the last part of its path."""
+    return " ".join(
+        f"{name.rpartition('.')[2]}={value}" for name, value in trial.parameters.items()
+    )
+
+
+def progress_line(state: SweepState) -> str:
+    """Return one line: runs by state, the best value so far, the cost so far."""
+    counts = Counter(one.state for one in state.trials)
+    parts = [", ".join(f"{count} {name}" for name, count in sorted(counts.items()))]
+    if best := state.best():
+        parts.append(f"best {state.metric} {best.value:.4g} ({best.run_id}, step {best.step})")
+    if state.spent_usd is not None:
+        cap = f" of {state.cost_cap_usd:g}" if state.cost_cap_usd is not None else ""
+        parts.append(f"at most {state.spent_usd:.2f}{cap} USD")
+    return f"{state.sweep}: {'; '.join(parts)}"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from ops import objects
 from ops.sweep.space import Scalar
 
 VALUES_MAX: Final = 40
@@ -60,6 +62,22 @@ class Trial:
     def value(self) -> float | None:
         """The metric at the last step."""
         return None if self.step is None else self.values[self.step]
+
+    def over(self, state: str, reason: str, at: dt.datetime, max_hours: float | None) -> Trial:
+        """Return the run as ended."""
+        ended = at.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        found = dataclasses.replace(self, state=state, reason=reason, ended=ended)
+        return found.until(at, max_hours)
+
+    def until(self, at: dt.datetime, max_hours: float | None) -> Trial:
+        """Return the run with its hours up to a time; Kueue ends it after `max_hours` of admitted time."""
+        since = objects.time(self.admitted)
+        hours = max(0.0, (at - since).total_seconds() / 3600) if since else 0.0
+        return dataclasses.replace(self, hours=min(hours, max_hours or math.inf))
+
+    def with_values(self, values: Mapping[int, float]) -> Trial:
+        """Return the run with newly read values; NaN stays, so that a diverged run is seen as such."""
+        return dataclasses.replace(self, values=thinned({**self.values, **values}))
 
 
 @dataclass(frozen=True, kw_only=True)

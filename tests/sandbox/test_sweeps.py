@@ -15,7 +15,7 @@ import pytest
 from infra.domain import naming
 from ops.cluster import Cluster as OpsCluster
 from ops.cluster import ClusterError
-from ops.sweep import driver, observe, report, store
+from ops.sweep import driver, report, store
 from ops.sweep import state as states
 from ops.sweep.asha import Asha
 from ops.sweep.driver import Driver
@@ -205,11 +205,11 @@ def test_runs_that_are_worse_than_their_peers_are_stopped_and_free_their_places(
     assert closed.state.ended
     assert closed.state.trials[0].reason == driver.STOPPED_BY_USER
     until(lambda: family.unfinished(planned) == [], "the last run is deleted", DEADLINE_S)
-    assert observe.ended_now(closed.state.trials[0], "", now, 1.0).hours <= 1.0
+    assert closed.state.trials[0].hours <= 1.0
 
 
 @pytest.mark.timeout(3000)
-def test_six_real_runs_of_the_committed_sweep_end_in_a_table_and_a_picture(
+def test_six_real_runs_of_the_committed_sweep_end_in_a_table(
     cluster: Cluster, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     if not request.config.getoption("--full"):
@@ -229,13 +229,12 @@ def test_six_real_runs_of_the_committed_sweep_end_in_a_table_and_a_picture(
     assert up.returncode == 0, up.stdout[-3000:] + up.stderr
     done = python("ops", "sweep", "run", "training/runs/sweep.yaml", "--stack", "local")
     assert done.returncode == 0, done.stdout + done.stderr
-    picture, table = tmp_path / "lr.png", tmp_path / "lr.csv"
-    shown = python("ops", "sweep", "show", "lr", "--png", str(picture), "--csv", str(table))
+    table = tmp_path / "lr.csv"
+    shown = python("ops", "sweep", "show", "lr", "--csv", str(table))
     assert shown.returncode == 0, shown.stderr
     rows = [line.split(",") for line in table.read_text().splitlines()]
     column = rows[0].index("state")
     assert len(rows) == 7
     assert {row[column] for row in rows[1:]} <= {states.DONE, states.STOPPED}
     assert states.DONE in {row[column] for row in rows[1:]}
-    assert picture.read_bytes().startswith(b"\x89PNG")
     assert python("ops", "sweep", "delete", "lr", "--yes").returncode == 0

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from PIL import Image
 from rich.console import Console
 
 from infra.domain import naming
@@ -20,7 +19,8 @@ from ops import __main__ as front_door
 from ops.cluster import ClusterError, ConflictError, Kind
 from ops.collect import CONFIG_MAPS
 from ops.objects import Json
-from ops.sweep import chart, driver, observe, report, store
+from ops.runs.listing import summarize
+from ops.sweep import driver, report, store, values
 from ops.sweep import state as states
 from ops.sweep.asha import Asha
 from ops.sweep.driver import Driver
@@ -79,7 +79,8 @@ def workload(one: Trial, since: str = "2026-01-01T11:00:00Z") -> Json:
     owner = {"uid": f"uid-{one.run_id}", "name": one.run_id, "controller": True}
     return {
         "metadata": {"name": one.run_id, "ownerReferences": [owner]},
-        "status": {"conditions": [condition("Admitted", since)]},
+        "spec": {},
+        "status": {"conditions": [condition(n, since) for n in ("QuotaReserved", "Admitted")]},
     }
 
 
@@ -133,14 +134,14 @@ class MemoryCluster:
 
 
 def make_driver(
-    cluster: MemoryCluster, state: SweepState, values: Mapping[str, Mapping[int, float]] = {}
+    cluster: MemoryCluster, state: SweepState, losses: Mapping[str, Mapping[int, float]] = {}
 ) -> Driver:
     by_id = {one.run_id: one for one in state.trials}
     return Driver(
         cluster=cluster,  # type: ignore[arg-type]
         namespace=NAMESPACE,
         manifests=lambda run_id: [run_object(by_id[run_id])],
-        read_values=lambda trials, pods: values,
+        read_values=lambda trials, pods: losses,
         asha=RULES,
         report=lambda _: None,
     )
@@ -201,8 +202,8 @@ def test_runs_are_submitted_when_their_dataset_is_prepared() -> None:
 def test_the_worse_of_two_runs_is_stopped_at_the_first_rung() -> None:
     state = sweep(trial(0), trial(1))
     cluster = MemoryCluster()
-    values = {trial(0).run_id: {9: 9.0, 10: 1.0}, trial(1).run_id: {10: 2.0}}
-    work = make_driver(cluster, state, values)
+    losses = {trial(0).run_id: {9: 9.0, 10: 1.0}, trial(1).run_id: {10: 2.0}}
+    work = make_driver(cluster, state, losses)
     stored = driver.run_round(work, store.open_sweep(work.cluster, state))
     for one in state.trials:
         cluster.objects[("Workload", one.run_id)] = {"kind": "Workload"} | workload(one)
@@ -257,33 +258,42 @@ def test_stopping_a_sweep_ends_what_is_active_and_submits_nothing_more() -> None
     assert trial(2).run_id not in cluster.created
 
 
+def seen(one: Trial, run: Json, mine: Json | None, now: dt.datetime = NOW) -> Trial:
+    [found] = summarize([run], [mine] if mine else [], [], {})
+    return driver.seen(one, found, now, 2.0)
+
+
 def test_hours_count_from_the_first_admission_up_to_the_limit() -> None:
-    one = observe.observe(trial(0), run_object(trial(0)), workload(trial(0)), NOW, 2.0)
+    one = seen(trial(0), run_object(trial(0)), workload(trial(0)))
     assert (one.state, one.hours) == (states.RUNNING, 1.0)
-    evicted: Json = {"metadata": {}, "status": {}}
-    again = observe.observe(one, run_object(one), evicted, NOW + dt.timedelta(hours=0.5), 2.0)
+    again = seen(one, run_object(one), None, NOW + dt.timedelta(hours=0.5))
     assert (again.state, again.hours) == (states.QUEUED, 1.5)
-    late = observe.observe(again, run_object(one), None, NOW + dt.timedelta(days=1), 2.0)
-    assert late.hours == 2.0
-    done = observe.observe(again, run_object(one, "Completed"), None, NOW, 2.0)
+    assert seen(again, run_object(one), None, NOW + dt.timedelta(days=1)).hours == 2.0
+    done = seen(again, run_object(one, "Completed"), None)
     assert (done.state, done.hours) == (states.DONE, 0.5)
 
 
-def test_a_waiting_run_costs_nothing() -> None:
-    one = observe.observe(trial(0), run_object(trial(0)), None, NOW, 2.0)
-    assert (one.state, one.hours) == (states.QUEUED, 0.0)
+OVER = condition("Evicted") | {"message": "MaximumExecutionTimeExceeded"}
 
 
-def test_a_failed_run_has_its_reason() -> None:
-    one = observe.observe(trial(0), run_object(trial(0), "Failed"), None, NOW, 2.0)
-    assert (one.state, one.reason) == (states.FAILED, "because")
-
-
-def test_a_run_that_kueue_stopped_at_its_time_limit_has_ended() -> None:
-    over: Json = {"type": "Evicted", "status": "True", "message": "MaximumExecutionTimeExceeded"}
-    stopped = workload(trial(0)) | {"spec": {"active": False}, "status": {"conditions": [over]}}
-    one = observe.observe(trial(0), run_object(trial(0)), stopped, NOW, 2.0)
-    assert (one.state, one.reason) == (states.STOPPED, "MaximumExecutionTimeExceeded")
+@pytest.mark.parametrize(
+    ("conditions", "mine", "state", "reason"),
+    [
+        ([], {}, states.QUEUED, ""),
+        (["Failed"], {}, states.FAILED, "because"),
+        (
+            [],
+            {"spec": {"active": False}, "status": {"conditions": [OVER]}},
+            "stopped",
+            OVER["message"],
+        ),
+    ],
+)
+def test_a_run_has_its_state_and_reason(
+    conditions: list[str], mine: Json, state: str, reason: str
+) -> None:
+    one = seen(trial(0), run_object(trial(0), *conditions), mine and workload(trial(0)) | mine)
+    assert (one.state, one.reason, one.hours) == (state, reason, 0.0)
 
 
 def test_no_run_is_submitted_that_could_exceed_the_cap() -> None:
@@ -316,11 +326,11 @@ def test_metric_lines_are_found_among_other_output() -> None:
             "loss 3",
         ]
     )
-    found = observe.parse_values(text, "loss")
+    found = values.parse_values(text, "loss")
     assert list(found) == [5, 10, 11]
     assert (found[5], found[10]) == (2.5, 1.5)
     assert math.isnan(found[11])
-    assert observe.parse_values(text, "eval_loss") == {10: 1.7}
+    assert values.parse_values(text, "eval_loss") == {10: 1.7}
 
 
 RESULT = sweep(
@@ -356,22 +366,6 @@ def test_table_names_every_run_and_its_reason() -> None:
     assert "exit code 1" in text
 
 
-def test_picture_has_a_panel_for_the_curves_and_one_for_each_parameter(tmp_path: Path) -> None:
-    file = tmp_path / "lr.png"
-    chart.draw(RESULT, file)
-    with Image.open(file) as picture:
-        colors = picture.convert("RGB").getcolors(1 << 24)
-        assert colors is not None
-        assert (0xC1, 0x27, 0x2D) in {color for _, color in colors}
-        assert picture.width > 2.5 * picture.height
-
-
-def test_picture_of_a_sweep_without_values_says_so(tmp_path: Path) -> None:
-    chart.draw(sweep(trial(0)), tmp_path / "empty.png")
-    assert (tmp_path / "empty.png").stat().st_size > 0
-    assert "no run has reported loss" in chart._title(sweep(trial(0)), None)
-
-
 def test_show_finds_the_newest_version(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -386,7 +380,7 @@ def test_show_finds_the_newest_version(
     assert len(table.read_text().splitlines()) == 5
     assert front_door.main(["sweep", "show", "other"]) == 2
     assert "sweep 'other': not found; existing sweeps: lr-v10, lr-v2" in capsys.readouterr().err
-    assert front_door.main(["sweep", "show", "lr", "--png", str(tmp_path / "none/a.png")]) == 2
+    assert front_door.main(["sweep", "show", "lr", "--csv", str(tmp_path / "none/a.csv")]) == 2
     assert "choose another file" in capsys.readouterr().err
 
 
