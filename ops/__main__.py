@@ -9,7 +9,7 @@ from typing import Final
 from rich.console import Console
 
 from infra.domain.published_record import VERSION
-from ops import advise_command, completion, drain_command, release_command, update_lookup
+from ops import advise_command, completion, drain_command, release_command
 from ops.budgets import command as budgets
 from ops.cluster import Cluster, ClusterError, ForbiddenError
 from ops.collect import NoSuchRunError
@@ -125,7 +125,6 @@ def parser() -> argparse.ArgumentParser:
     release_command.add(stack)
     costs.add_to_stack(stack)
     review.add(stack)
-    update_lookup.add(stack)
     cost = tree.group("cost", "record what nodes and runs do, report a month, enforce budgets")
     costs.add_group(cost)
     budgets.add(cost)
