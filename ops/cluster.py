@@ -24,6 +24,8 @@ from ops.objects import Json
 
 FIELD_MANAGER: Final = "trainyard-ops"
 TIMEOUT_S: Final = 30.0
+WATCH_S: Final = 30.0
+"""Seconds after which the server ends a watch: so long a lost connection may not be noticed."""
 CONNECT_S: Final = 15.0
 """Connection timeout, short so that a caller in the wrong network fails fast."""
 
@@ -109,10 +111,46 @@ class Cluster:
 
         Raises ForbiddenError.
         """
+        return self.listing(kind, namespace, selector)[0]
+
+    def listing(
+        self, kind: Kind, namespace: str | None = None, selector: str = ""
+    ) -> tuple[list[Json], str]:
+        """Return the objects as `items` does, and the version from which `watch` goes on; empty: no such kind."""
         query = [("labelSelector", selector)] if selector else []
         answer = self._call("GET", kind.path(namespace), query)
-        items = [] if answer is None else answer["items"]
-        return [item | {"kind": kind.kind, "apiVersion": kind.api} for item in items]
+        if answer is None:
+            return [], ""
+        found = [item | {"kind": kind.kind, "apiVersion": kind.api} for item in answer["items"]]
+        return found, str((answer.get("metadata") or {}).get("resourceVersion") or "")
+
+    def watch(
+        self, kind: Kind, namespace: str | None, selector: str, version: str
+    ) -> Iterator[Json]:
+        """Yield events of a list after a version of it, for WATCH_S. Raises ForbiddenError, ClusterError."""
+        query = [
+            ("watch", "true"),
+            ("resourceVersion", version),
+            ("allowWatchBookmarks", "true"),
+            ("timeoutSeconds", f"{WATCH_S:.0f}"),
+            *([("labelSelector", selector)] if selector else []),
+        ]
+        path = kind.path(namespace)
+        headers = {"Accept": "application/json"}
+        answer = self._request("GET", path, query, headers, None, WATCH_S + CONNECT_S)
+        if answer.status >= 400:
+            raise _http_error(answer.status, answer.read(), f"GET {path}")
+        try:
+            for line in answer.response:
+                event: Json = json.loads(line)
+                event["object"] |= {"kind": kind.kind, "apiVersion": kind.api}
+                yield event
+        except (ValueError, KeyError):
+            raise ClusterError(f"GET {path}: not the events of a watch") from None
+        except urllib3.exceptions.HTTPError as error:
+            raise self._unreachable(describe_http_error(error)) from None
+        finally:
+            answer.response.close()
 
     def get(self, kind: Kind, name: str, namespace: str | None = None) -> Json | None:
         """Return one object; None if it does not exist. Raises ForbiddenError."""
@@ -187,6 +225,22 @@ class Cluster:
         timeout_s: float,
     ) -> tuple[int, Any]:
         """Return HTTP status and body, without interpreting them."""
+        answer = self._request(method, path, query, headers, body, timeout_s)
+        try:
+            return int(answer.status), answer.read()
+        except urllib3.exceptions.HTTPError as error:
+            raise self._unreachable(describe_http_error(error)) from None
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        query: list[tuple[str, str]],
+        headers: dict[str, str],
+        body: Any,
+        timeout_s: float,
+    ) -> Any:
+        """Send a request; return the client's response, whose body is not read yet. Raises UnreachableError."""
         request = self._api.param_serialize(
             method,
             path,
@@ -197,11 +251,8 @@ class Cluster:
         )
         timeouts = (min(CONNECT_S, timeout_s), timeout_s)
         try:
-            answer = self._api.call_api(*request, _request_timeout=timeouts)
-            return int(answer.status), answer.read()
+            return self._api.call_api(*request, _request_timeout=timeouts)
         except client.ApiException as error:
-            if error.status:
-                return int(error.status), error.body
             raise self._unreachable(str(error.reason)) from None
         except urllib3.exceptions.HTTPError as error:
             raise self._unreachable(describe_http_error(error)) from None

@@ -19,6 +19,7 @@ from ops.commands import Group, add_prometheus, printer
 from ops.runs import columns, following, states
 from ops.runs.listing import Listing, read_listing
 from ops.runs.scope import read_in_scope
+from ops.watched import Watched
 
 
 def add(commands: Group) -> None:
@@ -49,6 +50,8 @@ def add(commands: Group) -> None:
 
 def run(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
     """Print the runs once, or until Ctrl-C. Return 0."""
+    if args.watch:
+        cluster = Watched(cluster)
 
     def read() -> Listing:
         prometheus = metrics.connect(args.prometheus, cluster)

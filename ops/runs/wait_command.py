@@ -27,6 +27,7 @@ from ops.runs.progress import NO_PROGRESS
 from ops.runs.scope import read_in_scope
 from ops.runs.show_command import add_run
 from ops.snapshot import Snapshot, format_duration
+from ops.watched import Watched
 
 PROGRESS_EVERY_S: Final = 10.0
 """At most one line of progress in so many seconds."""
@@ -61,12 +62,13 @@ def follow(
     poll_s: float = following.POLL_S,
 ) -> Snapshot:
     """Show changes of a run until it has ended or `until` holds; return it as it is then."""
+    watched = Watched(cluster)
     shown, told_at, at = "", 0.0, NO_PROGRESS
     reader: LogReader | None = None
     lines: list[Line] = []
     while True:
         enough = until()
-        now = following.read_again(lambda: collect.read_run(cluster, found), show)
+        now = following.read_again(lambda: collect.read_run(watched, found), show)
         if (chosen := _reader(cluster, now, reader)) is not reader:
             reader, lines = chosen, []
         lines = [*lines, *_new_lines(reader, show)][-_TAIL:]
@@ -78,7 +80,10 @@ def follow(
             show(f"{one.run_id}: {line}{_step_text(one)}")
             shown, told_at = line, time.monotonic()
             at = newer
-        if one.over or enough:
+        if one.over:
+            # What a watch keeps of its pods may be older than the end of the run.
+            return following.read_again(lambda: collect.read_run(cluster, found), show)
+        if enough:
             return now
         time.sleep(poll_s)
 

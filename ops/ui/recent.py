@@ -6,10 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
-
-from ops.cluster import Cluster, Kind
-from ops.objects import Json
+from typing import Final, Generic, TypeVar
 
 FRESH_S: Final = 2.0
 """Age up to which an answer is returned without reading again, if reading is quick."""
@@ -87,33 +84,3 @@ class Recent(Generic[T]):
         for key, entry in old[: max(0, len(old) - KEPT)]:
             if not entry.reading:
                 del self._entries[key]
-
-
-class SharedLists(Cluster):
-    """A cluster whose lists are shared by all that read within `fresh_s` seconds."""
-
-    def __init__(self, cluster: Cluster, clock: Callable[[], float] = time.monotonic) -> None:
-        self._cluster = cluster
-        self._clock = clock
-        self._lists: dict[Hashable, tuple[float, list[Json]]] = {}
-        """Until when a list is shared, and the list."""
-
-    def items(self, kind: Kind, namespace: str | None = None, selector: str = "") -> list[Json]:
-        """As of `Cluster`."""
-        key = (kind, namespace, selector)
-        until, found = self._lists.get(key, (float("-inf"), []))
-        begun = self._clock()
-        if begun > until:
-            found = self._cluster.items(kind, namespace, selector)
-            now = self._clock()
-            self._lists = {k: one for k, one in self._lists.items() if now <= one[0]}
-            self._lists[key] = (now + fresh_s(now - begun), found)
-        return found
-
-    def get(self, kind: Kind, name: str, namespace: str | None = None) -> Json | None:
-        """As of `Cluster`."""
-        return self._cluster.get(kind, name, namespace)
-
-    def text(self, path: str, query: Any, timeout_s: float = 30.0) -> str | None:
-        """As of `Cluster`."""
-        return self._cluster.text(path, query, timeout_s)

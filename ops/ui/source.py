@@ -24,8 +24,9 @@ from ops.runs.record import RunRecordView
 from ops.snapshot import Snapshot
 from ops.ui import curves, run_view
 from ops.ui.overview import Overview, read_overview
-from ops.ui.recent import Recent, SharedLists
+from ops.ui.recent import Recent
 from ops.ui.run_view import RunView
+from ops.watched import Watched
 
 COMPARED_MAX: Final = 8
 """Runs that one page compares; more curves cannot be told apart."""
@@ -199,7 +200,7 @@ class Source:
         with self._connecting:
             if self._cluster is None:
                 found = self._connect()
-                self._cluster = SharedLists(found) if self._share_lists else found
+                self._cluster = Watched(found) if self._share_lists else found
             return self._cluster
 
     def _checked(self, read: Callable[[Cluster], T]) -> T:

@@ -23,8 +23,8 @@ from ops.cluster import Cluster, ForbiddenError, Kind
 from ops.collect import PODS
 from ops.metrics import MetricsUnknownError, PrometheusClient
 from ops.objects import Json
-from ops.ui.recent import SharedLists
 from ops.ui.source import Source
+from ops.watched import Watched
 
 GROUPS_HEADER: Final = "x-forwarded-groups"
 USER_HEADER: Final = "x-forwarded-email"
@@ -128,9 +128,7 @@ class Reviews:
 class UsersCluster(Cluster):
     """The cluster as one user may read it, read with the page's own rights. Nothing can be written."""
 
-    def __init__(
-        self, shared: SharedLists, reviews: Reviews, user: User, teams: Sequence[str]
-    ) -> None:
+    def __init__(self, shared: Watched, reviews: Reviews, user: User, teams: Sequence[str]) -> None:
         """`shared`: reads of the page's service account; `teams`: all that may be shown."""
         self._shared = shared
         self._reviews = reviews
@@ -230,7 +228,7 @@ class UserSources:
         self._teams = tuple(teams)
         self._prometheus = prometheus
         self._sources: OrderedDict[User, Source] = OrderedDict()
-        self._shared: tuple[SharedLists, Reviews] | None = None
+        self._shared: tuple[Watched, Reviews] | None = None
         self._lock = threading.Lock()
 
     def of(self, user: User) -> Source:
@@ -260,11 +258,11 @@ class UserSources:
 
         return Source(connect, scope, share_lists=False, metrics_of=metrics_of)
 
-    def _cluster(self) -> tuple[SharedLists, Reviews]:
+    def _cluster(self) -> tuple[Watched, Reviews]:
         with self._lock:
             if self._shared is None:
                 cluster = self._connect()
-                self._shared = SharedLists(cluster), Reviews(cluster)
+                self._shared = Watched(cluster), Reviews(cluster)
             return self._shared
 
 

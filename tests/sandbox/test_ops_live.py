@@ -15,7 +15,9 @@ from ops.budgets.budget_file import TeamBudget
 from ops.budgets.command import Controller
 from ops.budgets.decision import Budget, Level
 from ops.cluster import Cluster as OpsCluster
+from ops.collect import CONFIG_MAPS
 from ops.ledger.record import Record
+from ops.watched import Watched
 from sandbox.cluster import ClusterError
 from tests.sandbox.node_kit import until
 from tests.sandbox.ops_kit import WORK, Json, Live, Stage
@@ -50,6 +52,25 @@ def test_completed_run_is_finished_and_exit_code_78_is_invalid_configuration(
     answer = live.await_symptom("bad", "bad-configuration")
     assert any(line.startswith(f"kubectl logs -n {NAMESPACE} bad-") for line in answer["remedy"])
     live.stop("good", "bad")
+
+
+def test_a_list_is_kept_by_a_watch(live: Live) -> None:
+    watched = Watched(OpsCluster(live.cluster.kubeconfig))
+
+    def names() -> list[str]:
+        return [
+            item["metadata"]["name"] for item in watched.items(CONFIG_MAPS, NAMESPACE, "watched")
+        ]
+
+    assert names() == []
+    (kept,) = watched._lists.values()
+    for name, label in (("seen", "watched=yes"), ("unseen", "other=yes")):
+        live.cluster.kubectl("create", "configmap", name, "-n", NAMESPACE)
+        live.cluster.kubectl("label", "configmap", name, "-n", NAMESPACE, label)
+    until(lambda: names() == ["seen"], "the watch has the new object")
+    live.cluster.kubectl("delete", "configmap", "seen", "-n", NAMESPACE)
+    until(lambda: names() == [], "the watch has lost it")
+    assert kept._watching and [*watched._lists.values()] == [kept]
 
 
 def test_unready_gang_is_reported_with_the_unready_pod(live: Live) -> None:

@@ -60,6 +60,10 @@ class FakeCluster:
             and all(item["metadata"].get("labels", {}).get(k) == v for k, v in wanted)
         ]
 
+    def listing(self, *of: Any) -> tuple[list[Json], str]:
+        """A list without a version, which cannot be watched."""
+        return self.items(*of), ""
+
     def get(self, kind: Kind, name: str, namespace: str | None = None) -> Json | None:
         found = self._items.get(kind.plural, [])
         return next((item for item in found if item["metadata"]["name"] == name), None)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from infra.domain import naming
+from ops import watched
 from ops.cluster import ForbiddenError, Kind, UnreachableError
 from ops.objects import Json
 from ops.runs import following, logs_command, wait_command
@@ -192,6 +193,7 @@ class ChangingCluster(FakeCluster):
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """No pauses between reads."""
+    monkeypatch.setattr(watched, "RELIST_S", 0.0)
     for module in (following, wait_command, logs_command):
         monkeypatch.setattr(f"{module.__name__}.time.sleep", lambda _: None)
     monkeypatch.setattr(following.read_again, "__defaults__", (lambda _: None,))
