@@ -30,7 +30,7 @@ def origin(run: RunSpec, root: Path) -> str:
 def launch(root: Path) -> Launch:
     """Return whether the checkout has changes that are not committed, who deploys it, and the time of this update.
 
-    The engine does not tell a program the number of its update; `pulumi stack history` lists updates with their times.
+    The engine does not tell a program the number of its update; `pulumi stack history` has their times.
     """
     return Launch(dirty=is_dirty(root), by=_user(), at=_now())
 
