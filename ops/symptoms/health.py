@@ -86,7 +86,7 @@ def checkpoint_failing(snapshot: Snapshot) -> Verdict | None:
     return Verdict(
         symptom="checkpoint-failing",
         headline="trains, but a checkpoint failed to be written: a failure now would lose more steps",
-        evidence=(*(match.evidence for match in found[:2]), *counted),
+        evidence=(*dict.fromkeys(match.evidence for match in found[:2]), *counted),
         remedy=(
             "no space left: keep fewer checkpoints (checkpoint.keep_latest) or raise the volume's size",
             "access denied by the bucket: check the team's role and the prefix;"
