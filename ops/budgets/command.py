@@ -8,8 +8,8 @@ import datetime as dt
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from http.server import ThreadingHTTPServer
 from pathlib import Path
+from socketserver import BaseServer
 from typing import Final
 
 from rich.console import Console
@@ -161,7 +161,7 @@ class Controller:
             default=float("inf"),
         )
         if self._page:
-            self._page.put(exposition.text(book, self._states.values(), now))
+            self._page.put(exposition.samples(book, self._states.values(), now))
         return left
 
     def _may_write(self) -> None:
@@ -233,7 +233,7 @@ def _enforce(args: argparse.Namespace, cluster: Cluster, console: Console) -> in
                 lease.release()
 
 
-def _serve(args: argparse.Namespace, page: Page) -> ThreadingHTTPServer | None:
+def _serve(args: argparse.Namespace, page: Page) -> BaseServer | None:
     if not args.metrics:
         return None
     host, port = args.metrics

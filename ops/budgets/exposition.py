@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from infra.observability import series
-from ops import exposition
 from ops.budgets.decision import Budget, Level, Override, Reading, used
 from ops.exposition import Sample
 from ops.ledger.model import Account, Amount, Book
@@ -40,10 +39,12 @@ class TeamState:
         return OVERRIDDEN if self.override else STATES[self.level]
 
 
-def text(book: Book, teams: Iterable[TeamState], recorded: float) -> str:
-    """Return all metrics. `book`: of this month. `recorded`: when the record was written, in Unix seconds."""
-    samples = [*_ledger(book), *(one for team in teams for one in _of_team(team))]
-    return exposition.text([*samples, (series.COSTS_RECORDED, {}, recorded)])
+def samples(book: Book, teams: Iterable[TeamState], recorded: float) -> Iterator[Sample]:
+    """Yield all metrics. `book`: of this month. `recorded`: when the record was written, in Unix seconds."""
+    yield from _ledger(book)
+    for team in teams:
+        yield from _of_team(team)
+    yield series.COSTS_RECORDED, {}, recorded
 
 
 def _ledger(book: Book) -> Iterator[Sample]:

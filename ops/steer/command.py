@@ -55,7 +55,7 @@ def _steer(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
         dry_run=args.dry_run,
         lease=lease,
         home=args.lease[0] if args.lease else "",
-        page=page.put,
+        page=page,
         every_s=args.every,
     )
     server = None

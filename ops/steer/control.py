@@ -20,6 +20,7 @@ from ops.budgets import control as budgets
 from ops.budgets.decision import Level
 from ops.cluster import Cluster, ClusterError, ConflictError, Kind, UnreachableError
 from ops.collect import CLUSTER_QUEUES, EVENTS, NODES, PODS, WORKLOADS
+from ops.exposition import Page
 from ops.lease import Lease
 from ops.metrics import MetricsUnknownError
 from ops.objects import Json
@@ -52,7 +53,7 @@ class Controller:
         dry_run: bool = False,
         lease: Lease | None = None,
         home: str = "",
-        page: Callable[[str], None] | None = None,
+        page: Page | None = None,
         every_s: float = 0.0,
     ) -> None:
         """`lease`: what must be held to write. `home`: namespace of the rates; empty: they are not kept."""
@@ -113,7 +114,8 @@ class Controller:
         if self._settings.cordon and prometheus is not None:
             self._cordons.step(prometheus, items, look.nodes_of_runs(held), nodes, now)
         if self._page:
-            self._page(exposition.text(self._seen or {}, self._moves, self._settings.priors, now))
+            found = exposition.samples(self._seen or {}, self._moves, self._settings.priors, now)
+            self._page.put(found, exposition.DECLARED)
 
     def _progress(
         self, prometheus: metrics.PrometheusClient | None, runs: Collection[str]

@@ -8,8 +8,10 @@ import pytest
 
 from infra.config import arguments, parse
 from infra.domain import naming
+from infra.observability import series
 from ops.cluster import Cluster, Kind
 from ops.collect import NODES
+from ops.exposition import Page
 from ops.steer import settings
 from ops.steer.control import Controller
 from ops.steer.settings import Settings
@@ -76,11 +78,12 @@ class World:
 
 
 def test_the_metric_starts_at_the_prior_of_each_type() -> None:
-    pages: list[str] = []
+    page = Page()
     world = cast(Cluster, World(*BANDS, "g5.xlarge"))
-    Controller(world, parsed(interruptions=BANDS), print, page=pages.append).step(None, NOW)
-    [page] = pages
-    rows = [line for line in page.splitlines() if "losses_per_node_hour{" in line]
-    found = {row.split('type="')[1].partition('"')[0]: float(row.split()[-1]) for row in rows}
+    Controller(world, parsed(interruptions=BANDS), print, page=page).step(None, NOW)
+    samples = [one for family in page.collect() for one in family.samples]
+    found = {
+        one.labels["type"]: one.value for one in samples if one.name == series.STEERING_LOSSES.name
+    }
     expected = {"p4d.24xlarge": 0.1, "p4de.24xlarge": 0.02, "p6-b200.48xlarge": 0.2}
     assert found == pytest.approx(expected | {"g5.xlarge": 0.2})
