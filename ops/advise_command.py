@@ -17,7 +17,6 @@ RESTART_S: Final = 600.0
 
 
 def add_command(commands: Group) -> None:
-    """Add the command to the group `run`."""
     parser = commands.add_offline(
         "advise",
         _advise,

@@ -15,7 +15,6 @@ DRAIN_TIMEOUT_S: Final = 600.0
 
 
 def add(commands: Group) -> None:
-    """Add the commands to the group `stack`."""
     stop = commands.add(
         "drain",
         _drain,

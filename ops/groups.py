@@ -33,7 +33,6 @@ def gangs(run: Json) -> list[Json]:
 
 
 def has_groups(run: Json) -> bool:
-    """Whether a run is one with groups."""
     return objects.MEMBERS in run
 
 

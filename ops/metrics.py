@@ -268,8 +268,6 @@ def _finite(values: Sequence[Sequence[Any]]) -> list[tuple[float, float]]:
 
 @dataclass(frozen=True, kw_only=True)
 class RunIdentity:
-    """The run to query."""
-
     run_id: str
     name: str
     namespace: str

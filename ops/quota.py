@@ -137,7 +137,6 @@ def _tightest(snapshot: Snapshot, flavor: str, wanted: dict[str, Decimal]) -> Fl
 def flavor_capacity(
     snapshot: Snapshot, flavor: str, resource: str, wanted: Decimal
 ) -> FlavorCapacity:
-    """Return the capacity of one resource of a flavor."""
     own = _quota(snapshot.cluster_queue, flavor, resource)
     members = [_quota(queue, flavor, resource) for queue in snapshot.cluster_queues] or [own]
     top = _quota(snapshot.cohort, flavor, resource)

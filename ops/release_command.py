@@ -16,7 +16,6 @@ EVERY_S: Final = 30.0
 
 
 def add(commands: Group) -> None:
-    """Add the command to the group `stack`."""
     release = commands.add(
         "release",
         _release,

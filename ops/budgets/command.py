@@ -35,7 +35,6 @@ _LEAST_S: Final = 1.0
 
 
 def add(commands: Group) -> None:
-    """Add the commands to the group `cost`."""
     enforce = commands.add(
         "enforce",
         _enforce,

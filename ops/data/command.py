@@ -38,7 +38,6 @@ _REPORT_S: Final = 5.0
 
 
 def add(commands: Group) -> None:
-    """Add the commands to the group `data`."""
     put = commands.add("put", _put, "copy a file or folder to the team's data volume", EXAMPLES[:1])
     put.add_argument("source", type=Path, metavar="SOURCE", help="file or folder on this machine")
     put.add_argument(

@@ -36,7 +36,6 @@ File = tuple[str, int]
 
 
 def add(commands: Group) -> None:
-    """Add `fetch` to the group `run`."""
     fetch = commands.add(
         "fetch", _fetch, "copy what a run has written to this machine, verified", _EXAMPLES
     )

@@ -33,7 +33,6 @@ _PREFIX: Final = naming.namespace("")
 
 
 def add(commands: Group) -> None:
-    """Add the commands to the group `dev`."""
     start = commands.add("start", _start, "start an interactive pod of your own", EXAMPLES[:1])
     _add_name(start)
     start.add_argument(

@@ -33,7 +33,6 @@ EVERY_S: Final = 60.0
 
 
 def add_to_run(commands: Group) -> None:
-    """Add `cost` to the group `run`."""
     cost = commands.add(
         "cost",
         _run_cost,
@@ -50,7 +49,6 @@ def add_to_run(commands: Group) -> None:
 
 
 def add_to_stack(commands: Group) -> None:
-    """Add `cost` to the group `stack`."""
     cost = commands.add_offline(
         "cost",
         _stack_cost,
@@ -93,7 +91,6 @@ def _stack_cost(args: argparse.Namespace, console: Console) -> int:
 
 
 def add_group(commands: Group) -> None:
-    """Add the group `cost`."""
     collect = commands.add(
         "collect",
         _collect,
@@ -131,7 +128,6 @@ _KEYS: Final = {
 
 
 def add_record(parser: argparse.ArgumentParser) -> None:
-    """Add --record."""
     default = os.environ.get(RECORD_ENV)
     parser.add_argument(
         "--record",

@@ -27,7 +27,6 @@ Key = Callable[[Account], str]
 
 
 def total(book: Mapping[Account, Amount]) -> Amount:
-    """Return the sum of all amounts."""
     found = Amount()
     for amount in book.values():
         found.merge(amount)
@@ -43,12 +42,10 @@ def grouped(book: Mapping[Account, Amount], key: Key) -> dict[str, Amount]:
 
 
 def of_run(book: Mapping[Account, Amount], run: str) -> Book:
-    """Return what is booked on a run."""
     return {account: amount for account, amount in book.items() if account.run == run}
 
 
 def team_of(account: Account) -> str:
-    """Return the team of an account."""
     return account.team or UNUSED
 
 
@@ -114,7 +111,6 @@ def rows(book: Mapping[Account, Amount]) -> list[dict[str, Any]]:
 
 
 def to_csv(book: Mapping[Account, Amount]) -> str:
-    """Return the rows as CSV."""
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     writer.writeheader()

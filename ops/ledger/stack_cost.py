@@ -152,7 +152,6 @@ def _services(services: Sequence[tuple[str, ResourcePrice]]) -> list[Values]:
 
 
 def show(found: Values, console: Console) -> None:
-    """Print the tables."""
     live = found["usdPerHour"]["now"] is not None or "teamsUsdPerHour" in found
     console.print(_pool_table(found, live=live))
     if found["services"]:

@@ -14,7 +14,6 @@ from ops.snapshot import pluralize
 
 
 def check_pools(session: Session) -> Iterator[Check]:
-    """Check every pool."""
     for pool in session.pools:
         yield check_pool(pool, session.nodes(pool))
 
@@ -53,7 +52,6 @@ def check_pool(pool: Pool, nodes: Sequence[Json]) -> Check:
 
 
 def gpu_count(node: Json) -> int:
-    """Return the allocatable GPUs of a node."""
     return allocatable_count(node, naming.GPU)
 
 

@@ -37,7 +37,6 @@ STALE_S: Final = 20.0
 
 
 def add(commands: Group) -> None:
-    """Add the command to the group `stack`."""
     parser = commands.add(
         "ready",
         run,

@@ -29,8 +29,6 @@ Print = Callable[[str], None]
 
 @dataclass(frozen=True, kw_only=True)
 class StartedJob:
-    """A Job of this session."""
-
     namespace: str
     name: str
 
@@ -91,7 +89,6 @@ def with_parallelism(template: Json, nodes: int) -> Json:
 
 
 def parallelism(template: Json) -> int:
-    """Return the parallelism of a template's Job."""
     return int(template["spec"]["jobTemplate"]["spec"].get("parallelism") or 1)
 
 
@@ -125,8 +122,6 @@ def describe_create_error(error: ClusterError) -> tuple[str, str]:
 
 
 class Jobs:
-    """Jobs of one session."""
-
     def __init__(self, cluster: Cluster, session_id: str, poller: Poller, log: Print) -> None:
         self._cluster = cluster
         self._session_id = session_id

@@ -45,8 +45,6 @@ class Check:
 
 @dataclass(frozen=True, kw_only=True)
 class StageResult:
-    """Result of one stage."""
-
     stage: str
     """Stable name for scripts."""
     title: str

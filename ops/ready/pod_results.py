@@ -25,8 +25,6 @@ _RESERVED_KEYS: Final = (_KEY, "ok", "cause", "remedy", "node")
 
 @dataclass(frozen=True, kw_only=True)
 class PodResult:
-    """Result of one pod."""
-
     ok: bool
     pod: str
     cause: str = ""

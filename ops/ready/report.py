@@ -67,14 +67,11 @@ def summary(outcomes: Sequence[Outcome]) -> str:
 
 
 class Progress:
-    """Prints the progress of a session."""
-
     def __init__(self, console: Console, status: Status) -> None:
         self._console = console
         self._status = status
 
     def show_stack(self, stack: Stack) -> None:
-        """Print which stack is checked."""
         about = f"stack {stack.name}, cluster {stack.cluster}, scheduler {stack.scheduler}"
         _print(self._console, escape(about))
 

@@ -44,12 +44,10 @@ class Pool:
 
     @property
     def gpu(self) -> bool:
-        """Whether it is a GPU training pool."""
         return self.workload == GPU_TRAINING
 
     @property
     def simulated(self) -> bool:
-        """Whether its nodes are simulated."""
         return self.nodes == SIMULATED
 
     @property
@@ -71,8 +69,6 @@ class Pool:
 
 @dataclass(frozen=True, kw_only=True)
 class Team:
-    """One team."""
-
     name: str
     tier: str
     namespace: str
@@ -86,8 +82,6 @@ class Team:
 
 @dataclass(frozen=True, kw_only=True)
 class Stack:
-    """The stack as configured."""
-
     name: str
     cluster: str
     scheduler: str

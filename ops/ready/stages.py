@@ -13,8 +13,6 @@ from ops.ready.outcome import Check, Outcome, StageResult, skipped
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """One stage."""
-
     name: str
     """Stable name for scripts and --until."""
     title: str

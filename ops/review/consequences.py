@@ -101,7 +101,6 @@ class Review:
 
 
 def review(preview: Preview) -> Review:
-    """Return what the changes of a preview do."""
     changed = [step for step in preview.steps if step.change is not Change.SAME]
     nodes = money.pools(preview)
     priced = [step for step in preview.steps if step.change is not Change.SAME or step.urn in nodes]

@@ -196,5 +196,4 @@ def _minus(new: float | None, old: float | None) -> float | None:
 
 
 def per_month(usd_per_hour: float | None) -> float | None:
-    """Return USD per month."""
     return None if usd_per_hour is None else usd_per_hour * HOURS_PER_MONTH

@@ -93,8 +93,6 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True)
 class Preview:
-    """A preview of one stack."""
-
     stack: str
     region: str
     steps: tuple[Step, ...]

@@ -15,7 +15,6 @@ from ops.runs.scope import read_in_scope
 
 
 def add(commands: Group) -> None:
-    """Add the commands to the group `run`."""
     list_command.add(commands)
     show_command.add(commands)
     logs_command.add(commands)

@@ -33,7 +33,6 @@ _SHOWN: Final = 60
 
 
 def add(commands: Group) -> None:
-    """Add the command to the group `run`."""
     command = commands.add(
         "compare",
         run,
@@ -51,7 +50,6 @@ def add(commands: Group) -> None:
 
 
 def run(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
-    """Print in what runs differ. Return 0."""
     if not 2 <= len(args.run_names) <= RUNS_MAX:
         raise ClusterError(f"RUN: got {len(args.run_names)} runs; 2 to {RUNS_MAX} can be compared")
     known = read_in_scope(args, cluster, lambda space: collect.list_runs(cluster, space))

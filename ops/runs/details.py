@@ -58,8 +58,6 @@ class Checkpoints:
 
 @dataclass(frozen=True, kw_only=True)
 class Details:
-    """One run."""
-
     summary: RunSummary
     reference: str
     """kubectl arguments for its objects."""

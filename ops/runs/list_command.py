@@ -23,7 +23,6 @@ from ops.watched import Watched
 
 
 def add(commands: Group) -> None:
-    """Add the command to the group `run`."""
     command = commands.add(
         "list",
         run,

@@ -146,7 +146,6 @@ def _planned_of_finished(cluster: Cluster, runs: Sequence[Json]) -> dict[str, Pr
 
 
 def summary_of(taken: Snapshot, at: Progress = NO_PROGRESS) -> RunSummary:
-    """Return the record of a run."""
     return summarize([taken.run], taken.workloads, taken.pods, {taken.run_id: at})[0]
 
 

@@ -25,14 +25,11 @@ from ops.snapshot import Snapshot
 
 POLL_S: Final = 1.0
 TAIL: Final = 1000
-_FIRST_PODS: Final = 10
-"""Pods that a refusal lists."""
 
 Print = Callable[[str], None]
 
 
 def add(commands: Group) -> None:
-    """Add the command to the group `run`."""
     command = commands.add(
         "logs",
         run,

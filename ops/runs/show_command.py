@@ -23,7 +23,6 @@ _GROUP_HEAD: Final = ("GROUP", "STATE", "POOL", "NODES", "ATTEMPT", "")
 
 
 def add(commands: Group) -> None:
-    """Add the command to the group `run`."""
     command = commands.add(
         "show",
         run,
@@ -39,12 +38,10 @@ def add(commands: Group) -> None:
 
 
 def add_run(command: argparse.ArgumentParser) -> None:
-    """Add the argument RUN."""
     command.add_argument("run_name", metavar="RUN", help="run id, or run name for its newest run")
 
 
 def run(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
-    """Print one run. Return 0."""
     known = read_in_scope(args, cluster, lambda space: collect.list_runs(cluster, space))
     found = collect.find_run(known, args.run_name)
     now = dt.datetime.now(dt.UTC)

@@ -37,7 +37,6 @@ Print = Callable[[str], None]
 
 
 def add(commands: Group) -> None:
-    """Add the command to the group `run`."""
     command = commands.add(
         "wait",
         run,

@@ -22,7 +22,6 @@ EVERY_S: Final = 30.0
 
 
 def add(commands: Group) -> None:
-    """Add the command to the group `spot`."""
     steer = commands.add(
         "steer",
         _steer,

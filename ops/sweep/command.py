@@ -34,7 +34,6 @@ EXAMPLES: Final = (
 
 
 def add(commands: Group) -> None:
-    """Add the commands to the group `sweep`."""
     check = commands.add_offline(
         "check",
         _check,

@@ -126,7 +126,6 @@ def _with_groups(lead: Verdict, found: Sequence[Part]) -> Verdict:
 
 
 def _lines(found: Sequence[Part]) -> tuple[str, ...]:
-    """Return a line for each group."""
     lines = [f"{objects.reference(part.run)}: {verdict.headline}" for part, verdict in found]
     more = [f"{pluralize(len(lines) - _SHOWN, 'more group')}"] if len(lines) > _SHOWN else []
     return (*lines[:_SHOWN], *more)

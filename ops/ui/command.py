@@ -35,7 +35,6 @@ _STOP_S: Final = 1
 
 
 def add(commands: Group) -> None:
-    """Add the command."""
     command = commands.add_offline(
         "ui", run, "serve a page with runs, queues and nodes on loopback", EXAMPLES
     )

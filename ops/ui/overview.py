@@ -37,8 +37,6 @@ class FlavorUse:
 
 @dataclass(frozen=True, kw_only=True)
 class QueueView:
-    """One ClusterQueue."""
-
     name: str
     team: str
     stopped: str
@@ -52,8 +50,6 @@ class QueueView:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeView:
-    """One node."""
-
     name: str
     pool: str
     instance_type: str
@@ -71,8 +67,6 @@ class NodeView:
 
 @dataclass(frozen=True, kw_only=True)
 class PoolView:
-    """The nodes of one pool."""
-
     name: str
     nodes: Sequence[NodeView]
     usd_per_hour: float | None

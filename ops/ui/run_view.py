@@ -46,8 +46,6 @@ class Span:
 
 @dataclass(frozen=True, kw_only=True)
 class Rank:
-    """The ranks of one pod."""
-
     pod: str
     ranks: str
     node: str
@@ -67,8 +65,6 @@ class Rank:
 
 @dataclass(frozen=True, kw_only=True)
 class RunView:
-    """One run."""
-
     details: Details
     why: Mapping[str, Any]
     """As in `run why --json`."""

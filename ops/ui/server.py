@@ -107,7 +107,6 @@ class Guard(ReadOnly):
         self._cookie = cookie
 
     def refusal(self, request: Request) -> Response | None:
-        """As of `ReadOnly`."""
         host = request.headers.get("host", "")
         if host.rpartition(":")[0] not in LOOPBACK and host not in LOOPBACK:
             named = printable(host)[:100]
@@ -170,7 +169,6 @@ class SignedIn(ReadOnly):
         self._source_of = source_of
 
     def refusal(self, request: Request) -> Response | None:
-        """As of `ReadOnly`."""
         if refused := super().refusal(request):
             return refused
         if request.url.path == HEALTH:

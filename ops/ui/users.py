@@ -159,7 +159,6 @@ class UsersCluster(Cluster):
         return [item for one in homes for item in self._shared.items(kind, one, selector)]
 
     def get(self, kind: Kind, name: str, namespace: str | None = None) -> Json | None:
-        """As of `Cluster`."""
         place = {} if namespace is None else {"namespace": namespace}
         self._require(kind, "get", name=name, **place)
         return self._shared.get(kind, name, namespace)
@@ -173,15 +172,12 @@ class UsersCluster(Cluster):
         return self._shared.text(path, query, timeout_s)
 
     def create(self, kind: Kind, manifest: Json, *, dry_run: bool = False) -> Json:
-        """Refuse."""
         raise _read_only()
 
     def patch(self, kind: Kind, name: str, change: Any, namespace: str | None = None) -> Json:
-        """Refuse."""
         raise _read_only()
 
     def delete(self, kind: Kind, name: str, namespace: str | None = None) -> None:
-        """Refuse."""
         raise _read_only()
 
     def _may(self, kind: Kind, verb: str, **attributes: str) -> bool:
@@ -232,7 +228,6 @@ class UserSources:
         self._lock = threading.Lock()
 
     def of(self, user: User) -> Source:
-        """Return what a user reads."""
         with self._lock:
             found = self._sources.pop(user, None) or self._make(user)
             self._sources[user] = found
