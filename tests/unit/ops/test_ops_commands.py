@@ -10,7 +10,7 @@ import pytest
 from infra.domain import naming, quantity
 from ops import __main__ as front_door
 from ops import collect, drain
-from ops.cluster import ClusterError, ForbiddenError, Kind, _decode
+from ops.cluster import ClusterError, ConflictError, ForbiddenError, Kind, _decode
 from ops.collect import NoSuchRunError
 from ops.objects import Json
 from tests.unit.ops.run_fixtures import (
@@ -324,6 +324,8 @@ def test_errors_of_the_api_server_are_passed_on() -> None:
     assert _decode(404, b"", "GET /x") is None
     with pytest.raises(ForbiddenError, match="GET /x: no"):
         _decode(403, b'{"message": "no"}', "GET /x")
+    with pytest.raises(ConflictError, match="POST /x: exists"):
+        _decode(409, b'{"message": "exists"}', "POST /x")
     with pytest.raises(ClusterError, match="HTTP 500"):
         _decode(500, b"<html>", "GET /x")
 

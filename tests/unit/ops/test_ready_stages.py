@@ -7,24 +7,19 @@ from typing import Any
 
 import pytest
 
-from infra.domain import naming
-from ops import objects
-from ops.cluster import ClusterError, ConflictError, UnreachableError, _decode
+from ops.cluster import ClusterError, UnreachableError
 from ops.lease import LEASES, Lease
-from ops.objects import Json
-from ops.ready import command, queueing, restore, result_store, stack_facts
-from ops.ready.jobs import CRON_JOBS, Jobs, leftover_jobs
+from ops.ready import command, result_store, stack_facts
+from ops.ready.jobs import Jobs, leftover_jobs
 from ops.ready.outcome import Check, Outcome, StageResult, failed, passed, skipped
 from ops.ready.stages import STAGES, Stage, run_stages
 from tests.unit.ops.ready_cluster import (
     Clock,
     LiveFake,
-    ends,
     facts,
     job_result,
     kind_of,
     make_session,
-    passes,
     pool,
     template,
     whole,
@@ -99,164 +94,12 @@ def test_an_interrupt_during_a_job_deletes_it() -> None:
     assert cluster.deleted == ["smoke-spot-c1"]
 
 
-def test_a_job_is_recorded_before_its_creation_and_always_deleted() -> None:
-    def dies(_cluster: LiveFake, _job: Json) -> None:
-        raise KeyboardInterrupt
-
-    cluster = whole(dies)
-    jobs = Jobs(cluster, "c1", Clock().poller(), lambda _: None)  # type: ignore[arg-type]
-    with pytest.raises(KeyboardInterrupt):
-        jobs.start(cluster.items(CRON_JOBS)[0])
-    jobs.clear()
-    assert cluster.jobs() == []
-
-
 def test_the_next_check_finds_jobs_of_a_dead_one(text: Text) -> None:
     cluster = whole(lambda *_: None)
     jobs = Jobs(cluster, "dead", Clock().poller(), lambda _: None)  # type: ignore[arg-type]
     jobs.start(template("smoke", "spot"))
     found = leftover_jobs(cluster)  # type: ignore[arg-type]
     text([one.reference for one in found])
-
-
-# Restores.
-
-
-def _restore(cluster: LiveFake, **changes: Any) -> list[Check]:
-    return list(restore.check_teams(make_session(cluster, **changes)))
-
-
-def _drill(team: str) -> Json:
-    return template("restore-drill", namespace=f"team-{team}")
-
-
-def test_restore_drills_prefer_production_teams() -> None:
-    both = LiveFake(facts(), _drill("research"), _drill("serving"))
-    assert [check.subject for check in _restore(both)] == ["team serving"]
-    one = LiveFake(facts(), _drill("research"))
-    assert [check.subject for check in _restore(one)] == ["team research"]
-
-
-def test_other_teams_are_drilled_if_production_has_no_checkpoints() -> None:
-    none = {"validation": "restore-drill", "ok": True, "runs": 0}
-    cluster = LiveFake(
-        facts(),
-        _drill("research"),
-        _drill("serving"),
-        run_job=job_result("restore-drill", none, well=True),
-    )
-    checks = _restore(cluster)
-    assert [check.subject for check in checks] == ["team serving", "team research"]
-
-
-def test_only_the_named_team_is_drilled() -> None:
-    cluster = LiveFake(facts(), _drill("research"), _drill("serving"))
-    team = stack_facts.read(cluster).team("research")  # type: ignore[arg-type]
-    assert [check.subject for check in _restore(cluster, team=team)] == ["team research"]
-
-
-def test_missing_drills_and_checkpoints_do_not_fail(text: Text) -> None:
-    [check] = _restore(LiveFake(facts()))
-    assert check.outcome is Outcome.SKIPPED and "no cronjob/restore-drill" in check.seen
-    none = {"validation": "restore-drill", "ok": True, "runs": 0}
-    [check] = _restore(
-        LiveFake(facts(), _drill("serving"), run_job=job_result("restore-drill", none, well=True))
-    )
-    assert check.outcome == Outcome.SKIPPED
-    text(check.seen)
-
-
-def test_a_checkpoint_that_cannot_be_restored_fails_and_names_its_run(text: Text) -> None:
-    line = {"validation": "restore-drill", "ok": False, "cause": "hello-v1: shard 0 is corrupt"}
-    [check] = _restore(
-        LiveFake(facts(), _drill("serving"), run_job=job_result("restore-drill", line))
-    )
-    assert check.outcome is Outcome.FAILED
-    text(check.seen)
-
-
-# Queueing: the fake plays Kueue, one step at each rest.
-
-
-class Kueue:
-    """Admits one Job at a time, the higher first."""
-
-    def __init__(self, *, room: int = 1, comes_back: bool = True) -> None:
-        self.cluster = LiveFake(
-            facts(), template(queueing.LOW), template(queueing.HIGH), run_job=self._queue
-        )
-        self._room = room
-        self._comes_back = comes_back
-        self._preempted = False
-
-    @staticmethod
-    def _queue(_cluster: LiveFake, job: Json) -> None:
-        job["spec"]["suspend"] = True
-
-    def step(self) -> None:
-        """One probe of the controller."""
-        jobs = {kind_of(job): job for job in self.cluster.jobs()}
-        low, high = jobs[queueing.LOW], jobs.get(queueing.HIGH)
-        if high is None:
-            low["spec"]["suspend"] = False
-        elif high["spec"]["suspend"]:
-            self._preempt(low, high)
-        elif not high.get("status"):
-            ends(self.cluster, high, [{"validation": queueing.HIGH, "ok": True}])
-        elif self._comes_back:
-            low["spec"]["suspend"] = False
-
-    def _preempt(self, low: Json, high: Json) -> None:
-        if self._room == 1:
-            low["spec"]["suspend"] = True
-            owner = {"name": objects.name(low), "uid": "u", "controller": True}
-            evicted = {"reason": "Preempted", "underlyingCause": "InClusterQueue", "count": 1}
-            self.cluster.put(
-                {
-                    "kind": "Workload",
-                    "metadata": {
-                        "name": "low",
-                        "namespace": stack_facts.NAMESPACE,
-                        "ownerReferences": [owner],
-                    },
-                    "status": {"schedulingStats": {"evictions": [evicted]}},
-                }
-            )
-        if self._room:
-            high["spec"]["suspend"] = False
-
-    def probe(self) -> Check:
-        [check] = queueing.check_queue(make_session(self.cluster, Clock(self.step)))
-        assert self.cluster.jobs() == []
-        return check
-
-
-def test_preemption_passes_when_the_preempted_job_is_readmitted(text: Text) -> None:
-    check = Kueue().probe()
-    assert check.outcome is Outcome.PASSED
-    text(check.seen)
-
-
-@pytest.mark.parametrize(
-    "kueue",
-    [Kueue(room=2), Kueue(room=0), Kueue(comes_back=False)],
-    ids=["both admitted", "not preempted", "not readmitted"],
-)
-def test_every_preemption_failure_is_reported(kueue: Kueue, text: Text) -> None:
-    check = kueue.probe()
-    assert check.outcome is Outcome.FAILED
-    text(check.seen)
-
-
-def test_queueing_is_skipped_for_other_schedulers(text: Text) -> None:
-    [check] = queueing.check_queue(make_session(LiveFake(facts(scheduler="yunikorn"))))
-    assert check.outcome is Outcome.SKIPPED
-    text(check.seen)
-
-
-def test_missing_templates_fail_by_name(text: Text) -> None:
-    [check] = queueing.check_queue(make_session(LiveFake(facts(), template(queueing.LOW))))
-    text(check.seen)
 
 
 # One check at a time.
@@ -341,16 +184,3 @@ def test_stack_facts_errors_name_missing_or_misspelled_keys() -> None:
         of.select_pools(("sport",))
     with pytest.raises(ClusterError, match=r"^--team: got 'x'; .*research, serving"):
         of.team("x")
-
-
-def test_existing_or_changed_objects_are_conflicts() -> None:
-    with pytest.raises(ConflictError, match="POST /x: exists"):
-        _decode(409, b'{"message": "exists"}', "POST /x")
-
-
-def test_jobs_keep_their_queue_labels() -> None:
-    cron = template("smoke", "spot")
-    cron["spec"]["jobTemplate"]["metadata"]["labels"] |= {naming.QUEUE_NAME: "validation"}
-    cluster = LiveFake(run_job=passes)
-    Jobs(cluster, "c1", Clock().poller(), lambda _: None).start(cron)  # type: ignore[arg-type]
-    assert cluster.created[0]["metadata"]["labels"][naming.QUEUE_NAME] == "validation"

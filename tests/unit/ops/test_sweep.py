@@ -16,7 +16,7 @@ from rich.console import Console
 
 from infra.domain import naming
 from ops import __main__ as front_door
-from ops.cluster import ClusterError, ConflictError, Kind
+from ops.cluster import ClusterError
 from ops.collect import CONFIG_MAPS
 from ops.objects import Json
 from ops.runs.listing import summarize
@@ -25,6 +25,7 @@ from ops.sweep import state as states
 from ops.sweep.asha import Asha
 from ops.sweep.driver import Driver
 from ops.sweep.state import SweepState, Trial
+from tests.unit.ops.ready_cluster import LiveFake
 
 NOW = dt.datetime(2026, 1, 1, 12, 0, tzinfo=dt.UTC)
 NAMESPACE = "team-research"
@@ -78,63 +79,24 @@ def condition(name: str, since: str = "2026-01-01T11:30:00Z") -> Json:
 def workload(one: Trial, since: str = "2026-01-01T11:00:00Z") -> Json:
     owner = {"uid": f"uid-{one.run_id}", "name": one.run_id, "controller": True}
     return {
-        "metadata": {"name": one.run_id, "ownerReferences": [owner]},
+        "kind": "Workload",
+        "metadata": {"name": one.run_id, "namespace": NAMESPACE, "ownerReferences": [owner]},
         "spec": {},
         "status": {"conditions": [condition(n, since) for n in ("QuotaReserved", "Admitted")]},
     }
 
 
-class MemoryCluster:
+def memory(*items: Json) -> LiveFake:
     """The objects of an API server, with the versions that detect concurrent writes."""
+    return LiveFake(*items, run_job=lambda *_: None)
 
-    def __init__(self, *items: Json) -> None:
-        self.objects = {(i["kind"], i["metadata"]["name"]): i for i in items}
-        self.created: list[str] = []
-        self.deleted: list[str] = []
-        self._version = 0
 
-    def items(self, kind: Kind, namespace: str | None = None, selector: str = "") -> list[Json]:
-        terms = [term.partition("=") for term in selector.split(",") if term]
-        return [
-            item
-            for (found, _), item in self.objects.items()
-            if found == kind.kind
-            and all(
-                key in (labels := item["metadata"].get("labels", {}))
-                and (not equal or labels[key] == value)
-                for key, equal, value in terms
-            )
-        ]
-
-    def get(self, kind: Kind, name: str, namespace: str | None = None) -> Json | None:
-        return self.objects.get((kind.kind, name))
-
-    def create(self, kind: Kind, manifest: Json) -> Json:
-        key = (kind.kind, manifest["metadata"]["name"])
-        if key in self.objects:
-            raise ConflictError("exists")
-        self.created.append(key[1])
-        return self._put(key, manifest)
-
-    def patch(self, kind: Kind, name: str, change: Mapping[str, Any], namespace: str = "") -> Json:
-        known = self.objects[(kind.kind, name)]
-        if change["metadata"]["resourceVersion"] != known["metadata"]["resourceVersion"]:
-            raise ConflictError("changed")
-        return self._put((kind.kind, name), known | {"data": change["data"]})
-
-    def delete(self, kind: Kind, name: str, namespace: str | None = None) -> None:
-        self.deleted.append(name)
-        self.objects.pop((kind.kind, name), None)
-
-    def _put(self, key: tuple[str, str], item: Json) -> Json:
-        self._version += 1
-        metadata = item["metadata"] | {"resourceVersion": str(self._version)}
-        self.objects[key] = item | {"metadata": metadata}
-        return self.objects[key]
+def created(cluster: LiveFake) -> list[str]:
+    return [item["metadata"]["name"] for item in cluster.created]
 
 
 def make_driver(
-    cluster: MemoryCluster, state: SweepState, losses: Mapping[str, Mapping[int, float]] = {}
+    cluster: LiveFake, state: SweepState, losses: Mapping[str, Mapping[int, float]] = {}
 ) -> Driver:
     by_id = {one.run_id: one for one in state.trials}
     return Driver(
@@ -149,30 +111,32 @@ def make_driver(
 
 def test_a_round_submits_as_many_runs_as_may_be_active() -> None:
     state = sweep(*(trial(n) for n in range(5)))
-    cluster = MemoryCluster()
+    cluster = memory()
     work = make_driver(cluster, state)
     stored = driver.run_round(work, store.open_sweep(work.cluster, state))
     assert [one.state for one in stored.state.trials] == ["queued"] * 2 + ["waiting"] * 3
     stored = driver.run_round(work, stored)
     assert len(stored.state.active) == 2
     first = trial(0)
-    cluster.objects[("Job", first.run_id)]["status"] = {"conditions": [condition("Complete")]}
+    cluster.kept[("Job", NAMESPACE, first.run_id)]["status"] = {
+        "conditions": [condition("Complete")]
+    }
     stored = driver.run_round(work, stored)
     assert [one.state for one in stored.state.trials[:4]] == ["done", "queued", "queued", "waiting"]
 
 
 def test_a_run_that_was_created_before_a_crash_is_not_created_again() -> None:
     state = sweep(*(trial(n) for n in range(3)))
-    cluster = MemoryCluster(run_object(trial(0)))
+    cluster = memory(run_object(trial(0)))
     work = make_driver(cluster, state)
     stored = driver.run_round(work, store.open_sweep(work.cluster, state))
     assert [one.state for one in stored.state.trials] == ["queued", "queued", "waiting"]
-    assert trial(0).run_id not in cluster.created
+    assert trial(0).run_id not in created(cluster)
 
 
 def test_a_run_that_somebody_deleted_is_not_submitted_again() -> None:
     state = sweep(trial(0, state=states.RUNNING, admitted="2026-01-01T11:00:00Z"), trial(1))
-    cluster = MemoryCluster()
+    cluster = memory()
     work = make_driver(cluster, state)
     stored = driver.run_round(work, store.open_sweep(work.cluster, state))
     assert [one.state for one in stored.state.trials] == ["deleted", "queued"]
@@ -181,32 +145,36 @@ def test_a_run_that_somebody_deleted_is_not_submitted_again() -> None:
 
 def test_runs_are_submitted_when_their_dataset_is_prepared() -> None:
     state = sweep(trial(0))
-    cluster = MemoryCluster()
-    preparation = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "prepare"}}
+    cluster = memory()
+    preparation = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "prepare", "namespace": NAMESPACE},
+    }
     work = dataclasses.replace(
         make_driver(cluster, state), manifests=lambda _: [preparation, run_object(trial(0))]
     )
     stored = driver.run_round(work, store.open_sweep(work.cluster, state))
     stored = driver.run_round(work, stored)
-    assert "prepare" in cluster.created
-    assert trial(0).run_id not in cluster.created
-    job = cluster.objects[("Job", "prepare")]
+    assert "prepare" in created(cluster)
+    assert trial(0).run_id not in created(cluster)
+    job = cluster.kept[("Job", NAMESPACE, "prepare")]
     job["status"] = {"conditions": [condition("Failed")]}
     with pytest.raises(ClusterError, match="failed to prepare the dataset: because"):
         driver.run_round(work, stored)
     job["status"] = {"conditions": [condition("Complete")]}
     assert driver.run_round(work, stored).state.trials[0].state == states.QUEUED
-    assert cluster.created.count("prepare") == 1
+    assert created(cluster).count("prepare") == 1
 
 
 def test_the_worse_of_two_runs_is_stopped_at_the_first_rung() -> None:
     state = sweep(trial(0), trial(1))
-    cluster = MemoryCluster()
+    cluster = memory()
     losses = {trial(0).run_id: {9: 9.0, 10: 1.0}, trial(1).run_id: {10: 2.0}}
     work = make_driver(cluster, state, losses)
     stored = driver.run_round(work, store.open_sweep(work.cluster, state))
     for one in state.trials:
-        cluster.objects[("Workload", one.run_id)] = {"kind": "Workload"} | workload(one)
+        cluster.put(workload(one))
     stored = driver.run_round(work, stored)
     assert [one.state for one in stored.state.trials] == ["running", "stopped"]
     assert stored.state.trials[1].reason == "loss 2 at step 10 is not among the best 1/2 of 2"
@@ -227,7 +195,7 @@ def test_an_ended_run_is_a_peer_and_is_not_stopped() -> None:
 
 def test_two_processes_on_one_sweep_do_not_overwrite_each_other() -> None:
     state = sweep(trial(0), trial(1))
-    cluster = MemoryCluster()
+    cluster = memory()
     work = make_driver(cluster, state)
     first = store.open_sweep(work.cluster, state)
     driver.run_round(work, store.open_sweep(work.cluster, state))
@@ -248,14 +216,14 @@ def test_a_continued_sweep_takes_further_runs_and_refuses_other_ones() -> None:
 
 def test_stopping_a_sweep_ends_what_is_active_and_submits_nothing_more() -> None:
     state = sweep(*(trial(n) for n in range(3)))
-    cluster = MemoryCluster()
+    cluster = memory()
     work = make_driver(cluster, state)
     stored = driver.run_round(work, store.open_sweep(work.cluster, state))
     stored = driver.stop(work.cluster, stored, NOW)
     assert [one.state for one in stored.state.trials] == ["stopped", "stopped", "waiting"]
     assert cluster.deleted == [trial(0).run_id, trial(1).run_id]
     assert driver.run_round(work, stored).state.ended
-    assert trial(2).run_id not in cluster.created
+    assert trial(2).run_id not in created(cluster)
 
 
 def seen(one: Trial, run: Json, mine: Json | None, now: dt.datetime = NOW) -> Trial:
@@ -306,7 +274,7 @@ def test_no_run_is_submitted_that_could_exceed_the_cap() -> None:
 
 def test_runs_beyond_the_budget_end_the_sweep_when_nothing_is_active() -> None:
     state = sweep(trial(0, state=states.DONE, hours=2.0), trial(1), cost_cap_usd=30)
-    work = make_driver(MemoryCluster(), state)
+    work = make_driver(memory(), state)
     stored = driver.run_round(work, store.open_sweep(work.cluster, state))
     assert stored.state.trials[1].state == states.OVER_BUDGET
     assert stored.state.ended
@@ -369,7 +337,7 @@ def test_table_names_every_run_and_its_reason() -> None:
 def test_show_finds_the_newest_version(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    cluster = MemoryCluster()
+    cluster = memory()
     for version in (2, 10):
         state = dataclasses.replace(RESULT, sweep=f"lr-v{version}")
         cluster.create(CONFIG_MAPS, store.manifest(state))
