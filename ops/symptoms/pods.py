@@ -26,6 +26,9 @@ _IMAGE: Final = (
 _SETUP: Final = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
 _CREATE_FAILURES: Final = ("FailedCreate", "JobCreationFailed")
 """Event reasons of Jobs and of JobSets."""
+_PULLS: Final = ("Pulling", "Pulled")
+PULL_S: Final = 120.0
+"""Seconds after which pulling an image is worth a word."""
 _VOLUME_EVENTS: Final = ("FailedMount", "FailedAttachVolume")
 
 
@@ -65,6 +68,26 @@ def image_pull(snapshot: Snapshot) -> Verdict | None:
                     " the stack file sets the image of runs",
                 ),
             )
+    return None
+
+
+def image_pulling(snapshot: Snapshot) -> Verdict | None:
+    """A pod has been pulling its image for minutes."""
+    for pod in gang.live_pods(snapshot):
+        found = [e for e in snapshot.events_of(pod) if e.get("reason") in _PULLS]
+        began = objects.time(found[-1].get("lastTimestamp")) if found else None
+        pulls = began is not None and found[-1]["reason"] == _PULLS[0]
+        if began is None or not pulls or (snapshot.now - began).total_seconds() < PULL_S:
+            continue
+        return Verdict(
+            symptom="pulling-image",
+            headline=f"has been pulling its image for {snapshot.ago(found[-1]['lastTimestamp'])}",
+            evidence=(f"{objects.reference(pod)}: {found[-1].get('message')}",),
+            remedy=(
+                "a new node pulls the whole image: make it smaller, or keep nodes (min of the pool)",
+                "Kueue queues a gang again whose pods are not ready in time; its nodes keep what they have pulled",
+            ),
+        )
     return None
 
 
@@ -225,5 +248,10 @@ def _subject(event: Json) -> str:
     return f"{str(about.get('kind', 'object')).lower()}/{about.get('name')}"
 
 
-BEFORE_START: Final[tuple[Symptom, ...]] = (creation_rejected, image_pull, container_setup)
+BEFORE_START: Final[tuple[Symptom, ...]] = (
+    creation_rejected,
+    image_pull,
+    container_setup,
+    image_pulling,
+)
 """Pods that cannot be created or started."""

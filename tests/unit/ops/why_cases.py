@@ -705,6 +705,11 @@ def pending(reason: str, message: str = "", **more: Any) -> Snapshot:
     return attempt(pod("a", "Pending", **waiting(reason, message)), **more)
 
 
+def pull(reason: str, seconds_ago: float) -> Json:
+    about = event(pod("a", "Pending"), reason, f'{reason} image "trainer@sha256:1"')
+    return about | {"lastTimestamp": at(seconds_ago)}
+
+
 REFUSED: Final[Json] = {
     "kind": "Job",
     "metadata": {"name": "hello-worker-0", "uid": "j"},
@@ -722,6 +727,10 @@ PODS_TOLD: Final[Cases] = {
     "all pods are ready": ("running", attempt()),
     "a pod is not ready": ("not-ready", attempt(pod("a"), pod("b", "Pending"))),
     "its image cannot be pulled": ("image", pending("ErrImagePull", "no such manifest")),
+    "it pulls its image": (
+        "pulling-image",
+        pending("ContainerCreating", events=[pull("Pulling", 400)]),
+    ),
     "a missing secret": ("setup", pending("CreateContainerConfigError", 'secret "x" not found')),
     "a volume that cannot be mounted": ("setup", pending("ContainerCreating", events=[MOUNT])),
     "its Jobs are rejected": (
@@ -753,6 +762,14 @@ PODS_TOLD: Final[Cases] = {
 }
 PODS_ONLY: Final[Cases] = {
     "a pod is missing": ("not-ready", attempt(pod("a"))),
+    "it began to pull its image": (
+        "not-ready",
+        pending("ContainerCreating", events=[pull("Pulling", 60)]),
+    ),
+    "it has pulled its image": (
+        "not-ready",
+        pending("ContainerCreating", events=[pull("Pulling", 400), pull("Pulled", 200)]),
+    ),
     "ImagePullBackOff": ("image", pending("ImagePullBackOff")),
     "InvalidImageName": ("image", pending("InvalidImageName")),
     "a container that is being created": ("not-ready", pending("ContainerCreating")),
