@@ -9,9 +9,12 @@ import signal
 import socket
 import time
 from collections.abc import Callable
+from typing import Final
 
 from ops.cluster import Cluster, ClusterError
 from ops.lease import Lease
+
+LEAST_S: Final = 1.0
 
 
 def lease_name(text: str) -> tuple[str, str]:
@@ -49,16 +52,22 @@ def lease_of(args: argparse.Namespace, cluster: Cluster) -> Lease | None:
 
 def repeat(
     args: argparse.Namespace,
-    step: Callable[[], object],
+    step: Callable[[], float | None],
     lease: Lease | None,
     show: Callable[[str], None],
+    looks: int = 1,
 ) -> int:
-    """Take steps until the process ends, whatever fails meanwhile; with --once one. Return 0."""
+    """Take steps until the process ends, whatever fails meanwhile; with --once so many `looks`. Return 0.
+
+    `step` returns after how many seconds to look again at the latest, at least LEAST_S; None: as --every says.
+    """
     failed = ""
     try:
         while True:
+            soon: float | None = None
             try:
-                step()
+                soon = step()
+                looks -= 1
                 failed = ""
             except ClusterError as error:
                 if args.once:
@@ -66,9 +75,10 @@ def repeat(
                 if str(error) != failed:
                     show(f"nothing done: {error}")
                 failed = str(error)
-            if args.once:
+            if args.once and looks <= 0:
                 return 0
-            time.sleep(args.every)
+            pause = LEAST_S if args.once else args.every
+            time.sleep(pause if soon is None else max(LEAST_S, min(pause, soon)))
     finally:
         if lease:
             with contextlib.suppress(ClusterError):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import datetime as dt
 import time
 from collections import defaultdict
@@ -31,7 +30,6 @@ from ops.ledger.record import Record
 
 _FORESEEN: Final = 0.5
 """Share of the time until a limit after which it is looked at again: rates change."""
-_LEAST_S: Final = 1.0
 
 
 def add(commands: Group) -> None:
@@ -220,16 +218,21 @@ def _enforce(args: argparse.Namespace, cluster: Cluster, console: Console) -> in
     enforcing = Controller(
         cluster, required(args.record), budgets, show, dry_run=args.dry_run, lease=lease, page=page
     )
+    prometheus = metrics.connect(args.prometheus, cluster)
     server = _serve(args, page)
     try:
-        return _repeat(args, enforcing, metrics.connect(args.prometheus, cluster), show)
+        # One look decides nothing that stops a run.
+        return controller.repeat(
+            args,
+            lambda: _FORESEEN * enforcing.step(prometheus, time.time()),
+            lease,
+            show,
+            looks=2,
+        )
     finally:
         if server:
             server.shutdown()
             server.server_close()
-        if lease:
-            with contextlib.suppress(ClusterError):
-                lease.release()
 
 
 def _serve(args: argparse.Namespace, page: Page) -> BaseServer | None:
@@ -249,32 +252,6 @@ def _budgets(args: argparse.Namespace) -> list[TeamBudget]:
     if not budgets:
         raise ClusterError(f"stack {args.stack}: no team has a budget; add teams[].budget")
     return budgets
-
-
-def _repeat(
-    args: argparse.Namespace,
-    controller: Controller,
-    prometheus: metrics.PrometheusClient,
-    show: Callable[[str], None],
-) -> int:
-    """Look until the process ends, whatever fails meanwhile; with --once until two looks were made."""
-    looks, failed = 0, ""
-    while True:
-        try:
-            left = controller.step(prometheus, time.time())
-            looks += 1
-            failed = ""
-        except ClusterError as error:
-            if args.once:
-                raise
-            if str(error) != failed:
-                show(f"nothing done: {error}")
-            failed = str(error)
-            left = float("inf")
-        # One look decides nothing that stops a run.
-        if args.once and looks == 2:
-            return 0
-        time.sleep(_LEAST_S if args.once else max(_LEAST_S, min(args.every, left * _FORESEEN)))
 
 
 def _override(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:

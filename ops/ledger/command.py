@@ -17,7 +17,7 @@ from typing import Final
 from rich.console import Console
 
 from infra.domain import naming
-from ops import metrics, names
+from ops import controller, metrics, names
 from ops.cluster import Cluster, ClusterError
 from ops.collect import NoSuchRunError
 from ops.commands import Group, add_prometheus, printer
@@ -163,18 +163,13 @@ def required(record: Path | None) -> Record:
 def _collect(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
     record, show = required(args.record), printer(console)
     prometheus = metrics.connect(args.prometheus, cluster)
-    while True:
+
+    def look() -> None:
         now = time.time()
         stamp = dt.datetime.fromtimestamp(now, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        try:
-            show(f"{stamp} {_look_once(record, cluster, prometheus, now)}")
-        except ClusterError as error:
-            if args.once:
-                raise
-            show(f"{stamp} nothing recorded: {error}")
-        if args.once:
-            return 0
-        time.sleep(args.every)
+        show(f"{stamp} {_look_once(record, cluster, prometheus, now)}")
+
+    return controller.repeat(args, look, None, show)
 
 
 def _look_once(

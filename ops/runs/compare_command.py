@@ -12,7 +12,7 @@ from rich.console import Console
 
 from infra.domain import naming
 from infra.observability import series
-from ops import collect, concurrent, logs, metrics, objects
+from ops import collect, concurrent, metrics, objects
 from ops.cluster import Cluster, ClusterError
 from ops.collect import PODS
 from ops.commands import Group, add_prometheus, printer
@@ -20,7 +20,7 @@ from ops.metrics import MetricsUnknownError, PrometheusClient
 from ops.objects import Json
 from ops.promql import Expression, any_of, select
 from ops.readable import Reader
-from ops.runs import progress, record
+from ops.runs import log_progress, record
 from ops.runs.columns import table
 from ops.runs.record import RunRecordView
 from ops.runs.scope import read_in_scope
@@ -92,9 +92,16 @@ def read_losses(
     """Return step and last loss by run id, by the metrics of the last days, else by the pods' logs."""
     ids = [objects.run_id_of(one) for one in runs]
     found = _recorded_losses(ids, prometheus)
-    for one in runs:
-        run_id = objects.run_id_of(one)
-        if run_id not in found and (at := _log_progress(cluster, one)) and at.loss is not None:
+    pods = [
+        pod
+        for one in runs
+        if objects.run_id_of(one) not in found
+        for pod in Reader(cluster).items(
+            PODS, str(objects.meta(one)["namespace"]), f"{naming.RUN_ID}={objects.run_id_of(one)}"
+        )
+    ]
+    for run_id, at in log_progress.read_progress(cluster, pods).items():
+        if at.loss is not None:
             found[run_id] = (at.step, at.loss)
     return found
 
@@ -124,15 +131,6 @@ def _recorded_losses(
         for one in losses
         if (run_id := one.labels.get("run_id", "")) in ids
     }
-
-
-def _log_progress(cluster: Cluster, one: Json) -> progress.Progress | None:
-    run_id, namespace = objects.run_id_of(one), str(objects.meta(one)["namespace"])
-    pods = Reader(cluster).items(PODS, namespace, f"{naming.RUN_ID}={run_id}")
-    first = [pod for pod in pods if objects.label(pod, naming.JOB_INDEX) in ("", "0")]
-    reading = logs.read_logs(cluster, namespace, objects.newest_first(first)[:1]) if first else None
-    lines_ = [line for log in (reading.logs if reading else ()) for line in log.lines]
-    return progress.from_log(lines_) if lines_ else None
 
 
 def to_json(

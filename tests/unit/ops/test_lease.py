@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from ops.budgets import budget_file, command
+from ops import controller
+from ops.budgets import budget_file
 from ops.budgets.command import Controller
 from ops.budgets.decision import Level
 from ops.cluster import ClusterError, ConflictError, Kind, UnreachableError
@@ -130,6 +131,10 @@ def test_without_the_lease_nothing_is_read_or_recorded(tmp_path: Path, clock: li
     assert record.read() == []
 
 
+def _any(value: object) -> Any:
+    return value
+
+
 class Looks:
     """A controller whose looks end as given; then the process is interrupted."""
 
@@ -145,26 +150,25 @@ class Looks:
         return end
 
 
-def test_enforce_goes_on_after_any_error_of_the_cluster_and_says_each_once(
+def test_a_loop_goes_on_after_any_error_of_the_cluster_and_says_each_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("time.sleep", lambda _: None)
     said: list[str] = []
-    looks: Any = Looks(
+    looks = Looks(
         ClusterError("HTTP 422"), ClusterError("HTTP 422"), UnreachableError("gone"), 1.0, 1.0
     )
     args = argparse.Namespace(once=False, every=60)
-    nothing: Any = None
     with pytest.raises(KeyboardInterrupt):
-        command._repeat(args, looks, nothing, said.append)
+        controller.repeat(args, looks.step, None, said.append)
     assert said == ["nothing done: HTTP 422", "nothing done: gone"]
     args.once = True
+    twice = Looks(1.0, 1.0)
+    assert controller.repeat(args, twice.step, None, said.append, looks=2) == 0
+    with pytest.raises(KeyboardInterrupt):
+        twice.step()
     with pytest.raises(ClusterError, match="HTTP 422"):
-        command._repeat(args, _any(Looks(ClusterError("HTTP 422"))), nothing, said.append)
-
-
-def _any(value: object) -> Any:
-    return value
+        controller.repeat(args, Looks(ClusterError("HTTP 422")).step, None, said.append)
 
 
 def test_a_teams_own_error_does_not_keep_others_from_their_budgets(

@@ -423,7 +423,7 @@ def test_the_collector_outlives_a_wrong_clock_and_an_unreachable_cluster(
     monkeypatch.setattr(time, "sleep", sleep)
     assert main(["cost", "collect", "--record", str(tmp_path)]) == 130
     said = capsys.readouterr().out
-    assert "nothing recorded: clocks differ" in said and "nothing recorded: no answer" in said
+    assert "nothing done: clocks differ" in said and "nothing done: no answer" in said
     assert [fact.KIND for fact in Record(tmp_path).read()] == ["node"]
 
 
