@@ -46,6 +46,28 @@ class QueueView:
     """Runs that hold GPUs; of other teams only where they may be read."""
     waiting: Sequence[RunSummary]
     """In the order in which Kueue tries them."""
+    waiting_gpus: Decimal
+    size: int
+    """GPUs of the nodes of its pools that are there."""
+
+    @property
+    def bar(self) -> Sequence[tuple[str, Decimal]]:
+        """Kind and GPUs of each part of its picture: own, borrowed, what is left of the guarantee, waiting."""
+        used = sum((one.used for one in self.flavors), Decimal(0))
+        borrowed = sum((one.borrowed for one in self.flavors), Decimal(0))
+        left = sum((max(one.guaranteed - one.used, Decimal(0)) for one in self.flavors), Decimal(0))
+        parts = (
+            ("held", used - borrowed),
+            ("borrowed", borrowed),
+            ("left", left),
+            ("waiting", self.waiting_gpus),
+        )
+        return [part for part in parts if part[1]]
+
+    @property
+    def scale(self) -> Decimal:
+        """GPUs that the whole width stands for."""
+        return max(Decimal(self.size), sum((gpus for _, gpus in self.bar), Decimal(0)), Decimal(1))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +85,11 @@ class NodeView:
     runs: Sequence[str]
     usd_per_hour: float | None
     created: str
+
+    @property
+    def kind(self) -> str:
+        """What its part of the pool's picture shows: `held` by a run, `left` free, or `away`."""
+        return "away" if self.state != READY else "held" if self.runs else "left"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,20 +165,24 @@ def read_overview(
     events = [
         e for e in reader.items(EVENTS) if (e.get("involvedObject") or {}).get("kind") == "Node"
     ]
+    pools = pool_views(sight.nodes, sight.pods)
     return Overview(
         now=now,
         listing=listing,
         runs=list_runs(cluster, namespace),
         spent=spending.spending_by_run(list(merged.values()), now.timestamp()),
-        queues=queue_views(reader.items(CLUSTER_QUEUES), sight.workloads, listing.runs),
-        pools=pool_views(sight.nodes, sight.pods),
+        queues=queue_views(reader.items(CLUSTER_QUEUES), sight.workloads, listing.runs, pools),
+        pools=pools,
         node_events=node_events(events),
         hidden=sorted({*listing.hidden, *sight.hidden, *reader.hidden}),
     )
 
 
 def queue_views(
-    cluster_queues: Sequence[Json], workloads: Sequence[Json], runs: Sequence[RunSummary]
+    cluster_queues: Sequence[Json],
+    workloads: Sequence[Json],
+    runs: Sequence[RunSummary],
+    pools: Sequence[PoolView],
 ) -> list[QueueView]:
     """Return the queues by name. Pure."""
     found = []
@@ -168,9 +199,15 @@ def queue_views(
                 flavors=_flavor_uses(queue),
                 holders=quota.quota_holders(mine, quota.queue_flavors(queue)),
                 waiting=sorted(waiting, key=lambda one: one.place or 0),
+                waiting_gpus=sum(map(_wanted_gpus, states.queue_order(mine)), Decimal(0)),
+                size=sum(p.gpus for p in pools if p.name in quota.queue_flavors(queue)),
             )
         )
     return found
+
+
+def _wanted_gpus(workload: Json) -> Decimal:
+    return quota.total_requests(workload).get(naming.GPU, Decimal(0))
 
 
 def _flavor_uses(queue: Json) -> list[FlavorUse]:

@@ -105,10 +105,11 @@ async function draw(force) {
     if (!answer.ok) return;
     curves = await answer.json();
   } catch { return; }
-  const runs = named.map((run) => run.slice(run.indexOf("/") + 1));
+  const every = named.map((run) => run.slice(run.indexOf("/") + 1));
+  const runs = every.filter((run, index) => index === 0 || (curves[run].step || []).length);
   const note = document.getElementById("curves-note");
   if (note && !note.hasAttribute("data-live")) {
-    note.textContent = runs.filter((run) => curves[run].gap).map((run) => `${run}: ${curves[run].gap}`).join(" · ");
+    note.textContent = every.filter((run) => curves[run].gap).map((run) => `${run}: ${curves[run].gap}`).join(" · ");
   }
   for (const place of block.querySelectorAll(".chart")) {
     const data = join(curves, runs, place.dataset.curve);

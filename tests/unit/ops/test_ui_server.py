@@ -140,12 +140,14 @@ def test_queues_say_who_holds_and_who_waits(page: TestClient) -> None:
     told = text_of(page.get("/queues").text)
     assert "research-model-v2-aaaaaaaa : 16 GPUs on 2 nodes of spot" in told
     assert "research-next-v1-aaaaaaaa : 2 nodes" in told
+    assert "16 held 16 waited for 32 in its pools now, in GPUs" in told
 
 
 def test_nodes_show_pools_prices_and_the_runs_on_them(page: TestClient) -> None:
     told = text_of(page.get("/nodes").text)
     assert "spot 4 of 4 32 16" in told
     assert "p5.48xlarge" in told and "8 of 8 research-model-v2-aaaaaaaa" in told
+    assert "2 with runs 2 free" in told
 
 
 def test_a_reclaimed_node_is_named(page: TestClient) -> None:
@@ -156,6 +158,7 @@ def test_a_reclaimed_node_is_named(page: TestClient) -> None:
     browser = client(Source(lambda: cluster, in_namespace("research")))  # type: ignore[arg-type, return-value]
     told = text_of(browser.get("/nodes").text)
     assert "spot-0: cordoned: trainyard.dev/interruption; on it research-model-v2-aaaaaaaa" in told
+    assert "1 with runs 2 free 1 cordoned, leaving or not ready" in told
 
 
 def test_curves_come_from_the_log_where_no_prometheus_may_be_asked(page: TestClient) -> None:
