@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from socketserver import BaseServer
-
-from prometheus_client import CollectorRegistry, start_http_server
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
+from typing import TYPE_CHECKING, Any
 
 from infra.observability.series import Series
 from ops.cluster import ClusterError
 
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
 Sample = tuple[Series, Mapping[str, str], float]
 
 
-class Page(Collector):
+class Page:
     """The samples of the last look, read from any thread."""
 
     def __init__(self) -> None:
@@ -31,6 +31,7 @@ class Page(Collector):
         self._samples, self._declared = list(samples), tuple(declared)
 
     def collect(self) -> Iterator[Metric]:
+        """Yield the metrics of the last look, as a collector of Prometheus' client does."""
         found = {one: _family(one) for one in self._declared}
         for one, labels, value in self._samples:
             family = found.setdefault(one, _family(one))
@@ -38,13 +39,18 @@ class Page(Collector):
         yield from found.values()
 
 
-def _family(one: Series) -> CounterMetricFamily | GaugeMetricFamily:
+def _family(one: Series) -> Any:
+    # Only what serves metrics needs the client.
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
     kind = CounterMetricFamily if one.name.endswith("_total") else GaugeMetricFamily
     return kind(one.name, one.help, labels=one.labels)
 
 
 def serve(address: str, port: int, page: Page) -> BaseServer:
     """Serve a page under /metrics in the background; the caller shuts the server down. Raises ClusterError."""
+    from prometheus_client import CollectorRegistry, start_http_server
+
     registry = CollectorRegistry()
     registry.register(page)
     try:

@@ -318,7 +318,7 @@ def test_import_rules_detect_every_form_of_import(tmp_path: Path) -> None:
 
 
 INSTALLED: Final = (
-    *("ops.__main__", "ops.submission.render", "ops.sweep.submission", "ops.sweep.chart"),
+    *("ops.__main__", "ops.submission.render", "ops.sweep.submission"),
     *("ops.dev.pod", "ops.data.pod"),
 )
 """What the installed command imports: its tree, and what commands import when they run."""
