@@ -19,8 +19,9 @@ from ops.objects import Json
 from ops.submission import command
 from ops.sweep import store
 from ops.sweep.store import StoredSweep
+from tests.unit.ops.conftest import Cli
 from tests.unit.ops.run_fixtures import RUN_ID, at, condition, run
-from tests.unit.ops.test_ops_commands import call, stack
+from tests.unit.ops.test_ops_commands import stack
 from tests.unit.ops.test_stopped_runs import Stoppable
 from tests.unit.ops.test_submission_mistakes import published
 from tests.unit.ops.test_sweep import sweep
@@ -71,12 +72,10 @@ class Recording(Stoppable):
         ("compare", "hello", RUN_ID),
     ],
 )
-def test_a_name_of_several_teams_is_refused_with_the_list(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
-) -> None:
+def test_a_name_of_several_teams_is_refused_with_the_list(cli: Cli, words: tuple[str, ...]) -> None:
     cluster = Recording(None, **stack(other())._items)
-    assert call(monkeypatch, cluster, "run", *words) == 2
-    error = capsys.readouterr().err
+    assert cli(cluster, "run", *words) == 2
+    error = cli.err
     assert f"{THEIRS} in team-vision, {RUN_ID} in team-research" in error
     assert "pass --team, or the whole id" in error and len(error.splitlines()) == 1
     assert cluster.changes == 0
@@ -127,18 +126,15 @@ def test_another_teams_versions_do_not_count_for_a_clone() -> None:
 
 @pytest.mark.parametrize(("answer", "terminal"), [("n\n", True), ("\n", True), ("", False)])
 def test_nothing_is_deleted_without_an_answer(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    answer: str,
-    terminal: bool,
+    monkeypatch: pytest.MonkeyPatch, cli: Cli, answer: str, terminal: bool
 ) -> None:
     stdin = io.StringIO(answer)
     monkeypatch.setattr(stdin, "isatty", lambda: terminal)
     monkeypatch.setattr("sys.stdin", stdin)
     over = run(status={"conditions": [condition("Completed")]})
     cluster = Recording(None, **published()._items | {"jobsets": [over]})
-    assert call(monkeypatch, cluster, "run", "stop", "hello", "--delete") == 2
-    assert "not confirmed" in capsys.readouterr().err and cluster.changes == 0
+    assert cli(cluster, "run", "stop", "hello", "--delete") == 2
+    assert "not confirmed" in cli.err and cluster.changes == 0
 
 
 def test_yes_is_asked_for_and_given(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from ops import collect, drain
 from ops.cluster import ClusterError, ConflictError, ForbiddenError, Kind, _decode
 from ops.collect import NoSuchRunError
 from ops.objects import Json
+from tests.unit.ops.conftest import Cli
 from tests.unit.ops.run_fixtures import (
     RUN_ID,
     at,
@@ -106,50 +107,36 @@ def test_child_jobs_of_a_run_are_not_runs() -> None:
     assert [item["kind"] for item in known] == ["JobSet"]
 
 
-def test_an_unknown_run_lists_the_existing_ones(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    text: Text,
-) -> None:
-    assert call(monkeypatch, stack(), "run", "why", "helo") == 1
-    output = capsys.readouterr().err
+def test_an_unknown_run_lists_the_existing_ones(cli: Cli, text: Text) -> None:
+    assert cli(stack(), "run", "why", "helo") == 1
+    output = cli.err
     text(output)
     with pytest.raises(NoSuchRunError, match=r"^run 'hello': not found"):
         collect.find_run([], "hello")
 
 
-def test_an_answer_has_a_headline_evidence_and_a_remedy(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    text: Text,
-) -> None:
-    assert call(monkeypatch, stack(), "run", "why", "hello") == 0
-    output = capsys.readouterr().out.splitlines()
+def test_an_answer_has_a_headline_evidence_and_a_remedy(cli: Cli, text: Text) -> None:
+    assert cli(stack(), "run", "why", "hello") == 0
+    output = cli.out.splitlines()
     text(output[0])
     text(output[1])
     text(output[2])
 
 
-def test_explain_prints_json(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert call(monkeypatch, stack(), "run", "why", "hello", "--json") == 0
-    answer = json.loads(capsys.readouterr().out)
+def test_explain_prints_json(cli: Cli) -> None:
+    assert cli(stack(), "run", "why", "hello", "--json") == 0
+    answer = json.loads(cli.out)
     assert (answer["run"], answer["symptom"]) == (RUN_ID, "queue-missing")
     assert answer["hidden"] == []
 
 
-def test_access_to_one_namespace_only_requires_the_team_flag(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    text: Text,
-) -> None:
+def test_access_to_one_namespace_only_requires_the_team_flag(cli: Cli, text: Text) -> None:
     forbidden = ("jobsets", "jobs", "workloads", "clusterqueues", "resourceflavors", "nodes")
     cluster = FakeCluster(forbidden, jobsets=[run()], workloads=[workload(waits("insufficient"))])
-    assert call(monkeypatch, cluster, "run", "why", "hello") == 2
-    text(capsys.readouterr().err)
-    assert call(monkeypatch, cluster, "run", "why", "hello", "--team", "research", "--json") == 0
-    answer = json.loads(capsys.readouterr().out)
+    assert cli(cluster, "run", "why", "hello") == 2
+    text(cli.err)
+    assert cli(cluster, "run", "why", "hello", "--team", "research", "--json") == 0
+    answer = json.loads(cli.out)
     assert {"nodes", "clusterqueues"} <= set(answer["hidden"])
     assert "workloads" not in answer["hidden"]
 
@@ -162,57 +149,39 @@ def broken_stack(forbidden: tuple[str, ...] = ()) -> FakeCluster:
     return FakeCluster(forbidden, clusterqueues=[cluster_queue(spot=16)], **items)
 
 
-def why(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    cluster: FakeCluster,
-    *argv: str,
-) -> Any:
-    monkeypatch.delenv("PROMETHEUS_URL", raising=False)
-    assert call(monkeypatch, cluster, "run", "why", "hello", "--json", *argv) == 0
-    return json.loads(capsys.readouterr().out)
+def why(cli: Cli, cluster: FakeCluster, *argv: str) -> Any:
+    assert cli(cluster, "run", "why", "hello", "--json", *argv) == 0
+    return json.loads(cli.out)
 
 
-def test_logs_are_read_for_the_cause(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    text: Text,
-) -> None:
+def test_logs_are_read_for_the_cause(cli: Cli, text: Text) -> None:
     cluster = broken_stack()
     cluster.texts["/pods/hello-0/log"] = "2026-11-21T11:59:00Z launch: the nodes did not meet: late"
-    answer = why(monkeypatch, capsys, cluster)
+    answer = why(cli, cluster)
     assert answer["symptom"] == "rendezvous-failed"
     text(answer["evidence"][0])
 
 
-def test_forbidden_logs_are_reported(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    answer = why(monkeypatch, capsys, broken_stack(("pods/log",)))
+def test_forbidden_logs_are_reported(cli: Cli) -> None:
+    answer = why(cli, broken_stack(("pods/log",)))
     assert answer["symptom"] == "restarting"
     assert "pods/log" in answer["hidden"]
 
 
-def test_a_run_without_prometheus_is_explained(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    text: Text,
-) -> None:
-    [gap] = why(monkeypatch, capsys, broken_stack())["gaps"]
+def test_a_run_without_prometheus_is_explained(cli: Cli, text: Text) -> None:
+    [gap] = why(cli, broken_stack())["gaps"]
     text(gap)
-    [gap] = why(monkeypatch, capsys, broken_stack(), "--prometheus", "http://127.0.0.1:9")["gaps"]
+    [gap] = why(cli, broken_stack(), "--prometheus", "http://127.0.0.1:9")["gaps"]
     assert "http://127.0.0.1:9" in gap
-    assert why(monkeypatch, capsys, stack())["gaps"] == []
+    assert why(cli, stack())["gaps"] == []
 
 
-def test_metrics_of_the_cluster_are_part_of_the_answer(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_metrics_of_the_cluster_are_part_of_the_answer(cli: Cli) -> None:
     cluster = broken_stack()
     xid = {"metric": {"node": "spot-0", "gpu": "3", "xid": "79"}, "value": [0, "1"]}
     result = {"status": "success", "data": {"result": [xid]}}
     cluster.texts["prometheus-operated"] = json.dumps(result)
-    answer = why(monkeypatch, capsys, cluster)
+    answer = why(cli, cluster)
     assert answer["symptom"] == "gpu-fault"
     assert answer["gaps"] == []
 
@@ -225,11 +194,7 @@ def test_an_invalid_metrics_url_is_rejected(
     assert "argument --prometheus: got file:///etc/passwd" in capsys.readouterr().err
 
 
-def test_pods_of_other_runs_are_read_for_an_unschedulable_run(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    text: Text,
-) -> None:
+def test_pods_of_other_runs_are_read_for_an_unschedulable_run(cli: Cli, text: Text) -> None:
     other = pod("big-0")
     other["metadata"] |= {"namespace": "team-production"}
     other["metadata"]["labels"] = {naming.RUN_ID: "big-v1-1", naming.TEAM: "production"}
@@ -241,30 +206,22 @@ def test_pods_of_other_runs_are_read_for_an_unschedulable_run(
         "nodes": [node("spot-0")],
         "pods": [stuck(message="1 Insufficient nvidia.com/gpu"), other],
     }
-    answer = why(monkeypatch, capsys, FakeCluster(**items))
+    answer = why(cli, FakeCluster(**items))
     assert answer["symptom"] == "no-gpu-capacity"
     text(answer["evidence"])
 
 
-def test_drain_stops_the_queue_and_waits_for_its_pods(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    text: Text,
-) -> None:
+def test_drain_stops_the_queue_and_waits_for_its_pods(cli: Cli, text: Text) -> None:
     cluster = stack()
-    assert call(monkeypatch, cluster, "stack", "drain", "--team", "research") == 0
+    assert cli(cluster, "stack", "drain", "--team", "research") == 0
     assert cluster.patched == [("team-research", {"spec": {"stopPolicy": "HoldAndDrain"}})]
-    text(capsys.readouterr().out)
+    text(cli.out)
 
 
-def test_drain_that_times_out_lists_remaining_pods(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    text: Text,
-) -> None:
+def test_drain_that_times_out_lists_remaining_pods(cli: Cli, text: Text) -> None:
     cluster = stack(workloads=[runs_on()], pods=[pod("a")])
-    assert call(monkeypatch, cluster, "stack", "drain", "--timeout", "0") == 1
-    output = capsys.readouterr().out
+    assert cli(cluster, "stack", "drain", "--timeout", "0") == 1
+    output = cli.out
     text(output)
 
 
@@ -276,13 +233,9 @@ def test_drain_and_resume_are_idempotent() -> None:
     assert cluster.patched == [("team-research", {"spec": {"stopPolicy": "None"}})]
 
 
-def test_a_team_without_queue_gets_the_list_of_queues(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    text: Text,
-) -> None:
-    assert call(monkeypatch, stack(), "stack", "drain", "--team", "reserch") == 2
-    text(capsys.readouterr().err)
+def test_a_team_without_queue_gets_the_list_of_queues(cli: Cli, text: Text) -> None:
+    assert cli(stack(), "stack", "drain", "--team", "reserch") == 2
+    text(cli.err)
 
 
 def test_drain_counts_pods_of_drained_teams_only() -> None:
@@ -296,28 +249,15 @@ def test_drain_counts_pods_of_drained_teams_only() -> None:
 
 
 @pytest.mark.parametrize(("team", "code"), [("reserch", 2), ("research", 1)])
-def test_an_unknown_team_is_an_error(
-    team: str,
-    code: int,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    text: Text,
-) -> None:
+def test_an_unknown_team_is_an_error(team: str, code: int, cli: Cli, text: Text) -> None:
     home = {"kind": "Namespace", "metadata": {"name": "team-research"}}
-    assert (
-        call(monkeypatch, FakeCluster(namespaces=[home]), "run", "why", "hello", "--team", team)
-        == code
-    )
-    text(capsys.readouterr().err)
+    assert cli(FakeCluster(namespaces=[home]), "run", "why", "hello", "--team", team) == code
+    text(cli.err)
 
 
-def test_forbidden_requests_name_who_has_access(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    text: Text,
-) -> None:
-    assert call(monkeypatch, FakeCluster(("clusterqueues",)), "stack", "resume") == 2
-    text(capsys.readouterr().err)
+def test_forbidden_requests_name_who_has_access(cli: Cli, text: Text) -> None:
+    assert cli(FakeCluster(("clusterqueues",)), "stack", "resume") == 2
+    text(cli.err)
 
 
 def test_errors_of_the_api_server_are_passed_on() -> None:

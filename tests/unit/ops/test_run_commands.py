@@ -13,6 +13,7 @@ from ops.cluster import ForbiddenError, Kind, UnreachableError
 from ops.objects import Json
 from ops.runs import following, logs_command, wait_command
 from ops.runs.log_reader import LogReader
+from tests.unit.ops.conftest import Cli
 from tests.unit.ops.run_fixtures import (
     NAMESPACE,
     RUN_ID,
@@ -24,7 +25,7 @@ from tests.unit.ops.run_fixtures import (
     run,
     runs_on,
 )
-from tests.unit.ops.test_ops_commands import FakeCluster, call
+from tests.unit.ops.test_ops_commands import FakeCluster
 from tests.unit.ops.test_run_list import another
 from tests.unit.snapshots import Text
 
@@ -77,21 +78,19 @@ def running(**items: Any) -> FakeCluster:
 LOG = f"{at(20)} step 120/1000  loss 5.402  1,200 tokens/s  29 s left\n{at(19)} \x1b[31msaved\n"
 
 
-def test_show(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], text: Text
-) -> None:
+def test_show(cli: Cli, text: Text) -> None:
     cluster = running()
     cluster.texts["hello-worker-0-0/log"] = LOG
-    assert call(monkeypatch, cluster, "run", "show", "hello") == 0
-    out = capsys.readouterr().out
+    assert cli(cluster, "run", "show", "hello") == 0
+    out = cli.out
     text([line for line in out.splitlines() if " ago)" not in line])
 
 
-def test_show_as_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_as_json(cli: Cli) -> None:
     cluster = running()
     cluster.texts["hello-worker-0-0/log"] = LOG
-    assert call(monkeypatch, cluster, "run", "show", "hello", "--json") == 0
-    found = json.loads(capsys.readouterr().out)
+    assert cli(cluster, "run", "show", "hello", "--json") == 0
+    found = json.loads(cli.out)
     assert (found["state"], found["attempt"], found["progress"]["loss"]) == ("running", 2, 5.402)
     assert found["lineage"] == {"git_commit": "c" * 40, "dirty": "false", "launched_by": "ada"}
     assert found["configuration"]["config.batch.global_samples"] == "256"
@@ -101,25 +100,21 @@ def test_show_as_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
     assert found["interruptions"][0].startswith("restarted 1 time")
 
 
-def test_show_says_what_a_role_may_not_read(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_show_says_what_a_role_may_not_read(cli: Cli) -> None:
     cluster = FakeCluster(("nodes", "clusterqueues"), jobsets=[run()], workloads=[runs_on()])
-    assert call(monkeypatch, cluster, "run", "show", "hello") == 0
-    out = capsys.readouterr().out
+    assert cli(cluster, "run", "show", "hello") == 0
+    out = cli.out
     assert "not readable with your role: clusterqueues, nodes" in out
     assert f"configuration: configmap/{RUN_ID} does not exist" in out
 
 
-def test_logs_of_a_rank_are_those_of_its_node(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_logs_of_a_rank_are_those_of_its_node(cli: Cli) -> None:
     cluster = running()
     cluster.texts |= {"hello-worker-0-0/log": LOG, "hello-worker-0-1/log": f"{at(9)} from node 1"}
-    assert call(monkeypatch, cluster, "run", "logs", "hello") == 0
-    assert capsys.readouterr().out.splitlines()[1] == "saved"
-    assert call(monkeypatch, cluster, "run", "logs", "hello", "--rank", "15") == 0
-    assert capsys.readouterr().out == "from node 1\n"
+    assert cli(cluster, "run", "logs", "hello") == 0
+    assert cli.out.splitlines()[1] == "saved"
+    assert cli(cluster, "run", "logs", "hello", "--rank", "15") == 0
+    assert cli.out == "from node 1\n"
 
 
 @pytest.mark.parametrize(
@@ -131,15 +126,9 @@ def test_logs_of_a_rank_are_those_of_its_node(
         (["--rank", "3"], {"configmaps": []}),
     ],
 )
-def test_logs_that_do_not_exist(
-    argv: list[str],
-    items: Any,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    text: Text,
-) -> None:
-    assert call(monkeypatch, running(**items), "run", "logs", "hello", *argv) == 2
-    text(capsys.readouterr().err)
+def test_logs_that_do_not_exist(argv: list[str], items: Any, cli: Cli, text: Text) -> None:
+    assert cli(running(**items), "run", "logs", "hello", *argv) == 2
+    text(cli.err)
 
 
 class LogCluster:
@@ -216,44 +205,33 @@ def last_pods(over: Any) -> list[Json]:
     return [pod("a", "Failed", **ended(int(message)))] if message.isdigit() else []
 
 
-def test_wait_ends_with_the_exit_code_of_the_run(
-    quick: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], text: Text
-) -> None:
+def test_wait_ends_with_the_exit_code_of_the_run(quick: None, cli: Cli, text: Text) -> None:
     lost = [UnreachableError("API server: no answer")] * 3
     failed = {"conditions": [condition("Failed", message="78")]}
-    assert (
-        call(monkeypatch, ChangingCluster(*states_of(*lost, status=failed)), "run", "wait", "hello")
-        == 78
-    )
-    text(capsys.readouterr().out)
+    assert cli(ChangingCluster(*states_of(*lost, status=failed)), "run", "wait", "hello") == 78
+    text(cli.out)
     training = ChangingCluster(*states_of(status=failed))
     training.texts["a/log"] = f"{at(20)} step 60/1000 loss 6.0\n{at(10)} step 120/1000 loss 5.402\n"
-    assert call(monkeypatch, training, "run", "wait", "hello") == 78
-    assert "; step 120/1000, loss 5.402, about 2 min left" in capsys.readouterr().out
+    assert cli(training, "run", "wait", "hello") == 78
+    assert "; step 120/1000, loss 5.402, about 2 min left" in cli.out
     done = {"conditions": [condition("Completed", message="all")]}
-    assert call(monkeypatch, ChangingCluster(*states_of(status=done)), "run", "wait", "hello") == 0
+    assert cli(ChangingCluster(*states_of(status=done)), "run", "wait", "hello") == 0
     bare = {"conditions": [condition("Failed", message="jobset failed: exit code 9 of a pod")]}
-    assert call(monkeypatch, ChangingCluster(*states_of(status=bare)), "run", "wait", "hello") == 9
+    assert cli(ChangingCluster(*states_of(status=bare)), "run", "wait", "hello") == 9
 
 
-def test_wait_for_a_deleted_run_is_an_error(
-    quick: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], text: Text
-) -> None:
+def test_wait_for_a_deleted_run_is_an_error(quick: None, cli: Cli, text: Text) -> None:
     cluster = ChangingCluster({"jobsets": [run()]}, {"jobsets": []})
-    assert call(monkeypatch, cluster, "run", "wait", "hello") == 1
-    text(capsys.readouterr().err)
+    assert cli(cluster, "run", "wait", "hello") == 1
+    text(cli.err)
 
 
-def test_expired_credentials_end_a_wait(
-    quick: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_expired_credentials_end_a_wait(quick: None, cli: Cli) -> None:
     cluster = ChangingCluster({"jobsets": [run()]}, ForbiddenError("no"))
-    assert call(monkeypatch, cluster, "run", "wait", "hello") == 2
+    assert cli(cluster, "run", "wait", "hello") == 2
 
 
-def test_logs_are_followed_to_the_end_of_the_run(
-    quick: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_logs_are_followed_to_the_end_of_the_run(quick: None, cli: Cli) -> None:
     first, second = pod("a"), pod("b")
     second["metadata"]["creationTimestamp"] = at(1)
     alive = {"jobsets": [run()], "workloads": [runs_on()]}
@@ -267,35 +245,28 @@ def test_logs_are_followed_to_the_end_of_the_run(
         {"jobsets": over, "pods": [second]},
     )
     cluster.texts |= {"/a/log": f"{at(9)} one", "/b/log": f"{at(8)} two"}
-    assert call(monkeypatch, cluster, "run", "logs", "hello", "-f") == 0
-    found = capsys.readouterr()
+    assert cli(cluster, "run", "logs", "hello", "-f") == 0
+    found = cli
     assert found.out == "one\ntwo\n"
     assert "is queued; waiting for its pods" in found.err
     assert found.err.endswith(f"-- {RUN_ID} is finished\n")
 
 
-def test_compare(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], text: Text
-) -> None:
+def test_compare(cli: Cli, text: Text) -> None:
     other = another("wide")
     name = other["metadata"]["name"]
     maps = [config_map(), config_map(name, steps=2000, git_commit="d" * 40, nodes=4)]
     cluster = running(jobsets=[run(), other], configmaps=maps)
     cluster.texts["hello-worker-0-0/log"] = LOG
-    assert call(monkeypatch, cluster, "run", "compare", "hello", "wide") == 0
-    text(capsys.readouterr().out)
-    assert call(monkeypatch, cluster, "run", "compare", "hello", "wide", "--json") == 0
-    found = json.loads(capsys.readouterr().out)
+    assert cli(cluster, "run", "compare", "hello", "wide") == 0
+    text(cli.out)
+    assert cli(cluster, "run", "compare", "hello", "wide", "--json") == 0
+    found = json.loads(cli.out)
     assert found["configuration"]["nodes"] == {RUN_ID: "2", name: "4"}
     assert found["losses"] == {RUN_ID: {"step": 120, "loss": 5.402}}
 
 
 @pytest.mark.parametrize("names", [["hello"], ["hello", RUN_ID]])
-def test_compare_needs_different_runs(
-    names: list[str],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    text: Text,
-) -> None:
-    assert call(monkeypatch, running(), "run", "compare", *names) == 2
-    text(capsys.readouterr().err)
+def test_compare_needs_different_runs(names: list[str], cli: Cli, text: Text) -> None:
+    assert cli(running(), "run", "compare", *names) == 2
+    text(cli.err)

@@ -14,9 +14,10 @@ from ops.runs import list_command, states
 from ops.runs.listing import RunSummary, summarize
 from ops.runs.log_reader import pod_of_group
 from ops.symptoms import explain, history
+from tests.unit.ops.conftest import Cli
 from tests.unit.ops.group_fixtures import admitted, ended, gang, pod_of, queued, seen, started
 from tests.unit.ops.run_fixtures import NOW, RUN_ID, at, condition, run, workload
-from tests.unit.ops.test_ops_commands import FakeCluster, call
+from tests.unit.ops.test_ops_commands import FakeCluster
 
 BAD_CONFIGURATION = "FailJobSetFailurePolicyAction"
 
@@ -81,20 +82,18 @@ def test_a_group_whose_object_was_deleted_still_counts() -> None:
     assert (found.groups_total, len(found.groups)) == (3, 2)
 
 
-def test_a_list_has_one_line_for_it(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_list_has_one_line_for_it(monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
     monkeypatch.setattr(list_command, "_now", lambda: NOW)
     cluster = FakeCluster(
         jobsets=[started(0), started(1), gang(2)],
         workloads=[admitted(0), admitted(1), queued(2)],
         pods=[pod_of(0), pod_of(1, ready=False)],
     )
-    assert call(monkeypatch, cluster, "run", "list") == 0
-    [_, line] = capsys.readouterr().out.splitlines()
+    assert cli(cluster, "run", "list") == 0
+    [_, line] = cli.out.splitlines()
     assert line.split() == [RUN_ID, "running", "research", "1/3", "groups", *"---1", "5", "min"]
-    assert call(monkeypatch, cluster, "run", "list", "--json") == 0
-    [one] = json.loads(capsys.readouterr().out)["runs"]
+    assert cli(cluster, "run", "list", "--json") == 0
+    [one] = json.loads(cli.out)["runs"]
     assert [group["state"] for group in one["groups"]] == ["running", "starting", "queued"]
 
 
@@ -178,17 +177,12 @@ def test_the_log_of_the_longest_member_is_the_runs() -> None:
         (("--group", "1"), "has no pod of rank 0"),
     ],
 )
-def test_a_group_without_a_log_is_one_line(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    words: tuple[str, ...],
-    said: str,
-) -> None:
+def test_a_group_without_a_log_is_one_line(cli: Cli, words: tuple[str, ...], said: str) -> None:
     cluster = FakeCluster(
         jobsets=[started(0), gang(1), gang(2)], workloads=[admitted(0)], pods=[pod_of(0)]
     )
-    assert call(monkeypatch, cluster, "run", "logs", "hello", *words) == 2
-    error = capsys.readouterr().err
+    assert cli(cluster, "run", "logs", "hello", *words) == 2
+    error = cli.err
     assert said in error and len(error.splitlines()) == 1
 
 

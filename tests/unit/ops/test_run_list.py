@@ -16,6 +16,7 @@ from ops.objects import Json
 from ops.runs import columns, following, list_command, log_progress, states
 from ops.runs.gangs import attempt_of
 from ops.runs.listing import Listing, read_listing, summary_of
+from tests.unit.ops.conftest import Cli
 from tests.unit.ops.run_fixtures import (
     NOW,
     RUN_ID,
@@ -29,7 +30,7 @@ from tests.unit.ops.run_fixtures import (
     waits,
     workload,
 )
-from tests.unit.ops.test_ops_commands import FakeCluster, call
+from tests.unit.ops.test_ops_commands import FakeCluster
 from tests.unit.snapshots import Text
 
 AT_120: Json = {"metric": {"run_id": RUN_ID}, "value": [0, "120"]}
@@ -114,19 +115,15 @@ def test_the_place_in_the_queue_follows_priority_and_age() -> None:
     assert found["hello"] == (None, None)
 
 
-def test_table(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], text: Text
-) -> None:
+def test_table(monkeypatch: pytest.MonkeyPatch, cli: Cli, text: Text) -> None:
     monkeypatch.setattr(list_command, "_now", lambda: NOW)
-    assert call(monkeypatch, every_state(), "run", "list") == 0
-    text(capsys.readouterr().out)
+    assert cli(every_state(), "run", "list") == 0
+    text(cli.out)
 
 
-def test_json_names_the_fields_that_scripts_read(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert call(monkeypatch, every_state(), "run", "list", "--json", "--state", "running") == 0
-    answer = json.loads(capsys.readouterr().out)
+def test_json_names_the_fields_that_scripts_read(cli: Cli) -> None:
+    assert cli(every_state(), "run", "list", "--json", "--state", "running") == 0
+    answer = json.loads(cli.out)
     [one] = answer["runs"]
     assert (one["run_id"], one["attempt"], one["nodes"], one["ready"]) == (
         *("hello-v1-aaaaaaaa", 3),
@@ -252,19 +249,14 @@ def test_requests_do_not_grow_with_the_number_of_runs() -> None:
     assert counts[0] == counts[1]
 
 
-def test_a_role_that_may_not_read_workloads_is_told(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], text: Text
-) -> None:
+def test_a_role_that_may_not_read_workloads_is_told(cli: Cli, text: Text) -> None:
     cluster = FakeCluster(("workloads",), jobsets=[run()], pods=[pod("a", "Failed", **ended(1))])
-    assert call(monkeypatch, cluster, "run", "list") == 0
-    text(capsys.readouterr().err)
+    assert cli(cluster, "run", "list") == 0
+    text(cli.err)
 
 
 def test_a_team_role_lists_the_namespace_of_its_context(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    text: Text,
+    cli: Cli, tmp_path: Path, text: Text
 ) -> None:
     cluster = FakeCluster(("jobsets", "jobs"), jobsets=[run()], workloads=[runs_on()])
     path = tmp_path / "config"
@@ -277,20 +269,16 @@ def test_a_team_role_lists_the_namespace_of_its_context(
         "current-context": "a",
     }
     path.write_text(yaml.safe_dump(config))
-    assert call(monkeypatch, cluster, "run", "list", "--kubeconfig", str(path)) == 0
-    assert "hello-v1-aaaaaaaa" in capsys.readouterr().out
-    assert (
-        call(monkeypatch, cluster, "run", "list", "--kubeconfig", str(path), "--context", "b") == 2
-    )
-    text(capsys.readouterr().err)
+    assert cli(cluster, "run", "list", "--kubeconfig", str(path)) == 0
+    assert "hello-v1-aaaaaaaa" in cli.out
+    assert cli(cluster, "run", "list", "--kubeconfig", str(path), "--context", "b") == 2
+    text(cli.err)
     assert context_namespace(tmp_path / "none") == ""
 
 
-def test_no_runs_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert call(monkeypatch, FakeCluster(), "run", "list") == 0
-    assert capsys.readouterr().out == "no runs\n"
+def test_no_runs_is_one_line(cli: Cli) -> None:
+    assert cli(FakeCluster(), "run", "list") == 0
+    assert cli.out == "no runs\n"
 
 
 def test_a_lost_connection_is_said_once_and_does_not_end_a_watch() -> None:

@@ -13,7 +13,7 @@ from ops.cluster import Kind
 from ops.objects import Json
 from ops.runs import following
 from ops.runs.states import Cause
-from tests.unit.ops.test_ops_commands import call
+from tests.unit.ops.conftest import Cli
 from tests.unit.ops.test_submission_mistakes import HELLO, Cluster, published
 from trainyard.contract import EXIT_PREEMPTED
 
@@ -32,47 +32,42 @@ class Stoppable(Cluster):
 
 
 @pytest.fixture
-def stopped(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Stoppable:
+def stopped(cli: Cli) -> Stoppable:
     cluster = Stoppable(None, **published()._items)
-    assert call(monkeypatch, cluster, "run", "submit", HELLO) == 0
-    assert call(monkeypatch, cluster, "run", "stop", "hello") == 0
-    assert "trainyard run resume" in capsys.readouterr().out
+    assert cli(cluster, "run", "submit", HELLO) == 0
+    assert cli(cluster, "run", "stop", "hello") == 0
+    assert "trainyard run resume" in cli.out
     return cluster
 
 
-def listed(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], cluster: Cluster
-) -> list[Json]:
-    capsys.readouterr()
-    assert call(monkeypatch, cluster, "run", "list", "--json", "--state", "stopped") == 0
-    found: list[Json] = json.loads(capsys.readouterr().out)["runs"]
+def listed(cli: Cli, cluster: Cluster) -> list[Json]:
+    assert cli(cluster, "run", "list", "--json", "--state", "stopped") == 0
+    found: list[Json] = json.loads(cli.out)["runs"]
     return found
 
 
-def test_it_is_listed_until_it_is_resumed(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], stopped: Stoppable
-) -> None:
-    [one] = listed(monkeypatch, capsys, stopped)
+def test_it_is_listed_until_it_is_resumed(cli: Cli, stopped: Stoppable) -> None:
+    [one] = listed(cli, stopped)
     assert (one["name"], one["state"], one["team"], one["kind"]) == (
         *("hello", "stopped", "research"),
         "JobSet",
     )
     assert one["ended"] == "2026-11-21T11:00:00Z" and "run resume" in one["message"]
-    assert call(monkeypatch, stopped, "run", "resume", "hello") == 0
-    assert listed(monkeypatch, capsys, stopped) == []
+    assert cli(stopped, "run", "resume", "hello") == 0
+    assert listed(cli, stopped) == []
 
 
 def test_it_is_shown_explained_and_waited_for(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], stopped: Stoppable
+    monkeypatch: pytest.MonkeyPatch, cli: Cli, stopped: Stoppable
 ) -> None:
     monkeypatch.setattr(following, "POLL_S", 0)
-    assert call(monkeypatch, stopped, "run", "show", "hello") == 0
-    assert "config.steps" in capsys.readouterr().out
-    assert call(monkeypatch, stopped, "run", "why", "hello", "--json") == 0
-    assert json.loads(capsys.readouterr().out)["symptom"] == "stopped"
-    assert call(monkeypatch, stopped, "run", "wait", "hello") == EXIT_PREEMPTED
-    assert call(monkeypatch, stopped, "run", "clone", "hello", "--render") == 0
-    assert "name: hello-v2-" in capsys.readouterr().out
+    assert cli(stopped, "run", "show", "hello") == 0
+    assert "config.steps" in cli.out
+    assert cli(stopped, "run", "why", "hello", "--json") == 0
+    assert json.loads(cli.out)["symptom"] == "stopped"
+    assert cli(stopped, "run", "wait", "hello") == EXIT_PREEMPTED
+    assert cli(stopped, "run", "clone", "hello", "--render") == 0
+    assert "name: hello-v2-" in cli.out
 
 
 def test_a_command_that_follows_it_meanwhile_sees_it_stopped(stopped: Stoppable) -> None:
@@ -86,22 +81,17 @@ def test_a_command_that_follows_it_meanwhile_sees_it_stopped(stopped: Stoppable)
     "words", [("stop",), ("extend", "--steps", "500"), ("adopt", "--stack", "local")]
 )
 def test_what_needs_its_object_says_how_to_get_it_back(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    stopped: Stoppable,
-    words: tuple[str, ...],
+    cli: Cli, stopped: Stoppable, words: tuple[str, ...]
 ) -> None:
     name, *options = words
-    assert call(monkeypatch, stopped, "run", name, "hello", *options) == 2
-    error = capsys.readouterr().err
+    assert cli(stopped, "run", name, "hello", *options) == 2
+    error = cli.err
     assert "is stopped" in error and "trainyard run resume hello-v1" in error
     assert len(error.splitlines()) == 1
 
 
-def test_it_can_be_deleted(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], stopped: Stoppable
-) -> None:
-    assert call(monkeypatch, stopped, "run", "stop", "hello", "--delete", "--yes") == 0
+def test_it_can_be_deleted(cli: Cli, stopped: Stoppable) -> None:
+    assert cli(stopped, "run", "stop", "hello", "--delete", "--yes") == 0
     assert stopped.of_runs() == []
     assert collect.list_runs(stopped) == []  # type: ignore[arg-type]
 

@@ -14,7 +14,8 @@ from ops import __main__ as front_door
 from ops.cluster import ConflictError, ForbiddenError, Kind, UnreachableError
 from ops.objects import Json
 from tests.unit.ops import test_extend
-from tests.unit.ops.test_ops_commands import FakeCluster, call
+from tests.unit.ops.conftest import Cli
+from tests.unit.ops.test_ops_commands import FakeCluster
 
 ROOT = Path(__file__).resolve().parents[3]
 HELLO = str(ROOT / "training/runs/hello.yaml")
@@ -111,15 +112,11 @@ def _newer_stack() -> Cluster:
     ],
 )
 def test_a_submission_that_cannot_be_rendered_is_one_line(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    cluster: Callable[[], Cluster],
-    words: tuple[str, ...],
-    named: str,
+    cli: Cli, cluster: Callable[[], Cluster], words: tuple[str, ...], named: str
 ) -> None:
     made = cluster()
-    assert call(monkeypatch, made, "run", "submit", HELLO, *words) == 2
-    error = capsys.readouterr().err
+    assert cli(made, "run", "submit", HELLO, *words) == 2
+    error = cli.err
     assert named in error and len(error.splitlines()) == 1
     assert made.of_runs() == []
 
@@ -134,15 +131,12 @@ def test_a_submission_that_cannot_be_rendered_is_one_line(
     ],
 )
 def test_a_submission_that_the_cluster_rejects_leaves_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    failure: Exception,
-    named: str,
+    cli: Cli, failure: Exception, named: str
 ) -> None:
     cluster = published()
     cluster.fails = failure
-    assert call(monkeypatch, cluster, "run", "submit", HELLO) == 2
-    error = capsys.readouterr().err
+    assert cli(cluster, "run", "submit", HELLO) == 2
+    error = cli.err
     assert named in error and len(error.splitlines()) == 1
     assert front_door._PERMISSION_HINT not in error
     if not isinstance(failure, ConflictError):
@@ -150,17 +144,14 @@ def test_a_submission_that_the_cluster_rejects_leaves_nothing(
         assert "Traceback" not in error
 
 
-def test_a_run_that_exists_is_named_with_its_launcher_and_not_changed(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_that_exists_is_named_with_its_launcher_and_not_changed(cli: Cli) -> None:
     cluster = published()
-    assert call(monkeypatch, cluster, "run", "submit", HELLO) == 0
+    assert cli(cluster, "run", "submit", HELLO) == 0
     [run] = cluster._items["jobsets"]
     run["metadata"]["annotations"][naming.LAUNCHED_BY] = BOB
     before = json.dumps(cluster._items, sort_keys=True)
-    capsys.readouterr()
-    assert call(monkeypatch, cluster, "run", "submit", HELLO) == 0
-    assert f"exists already: {BOB} submitted it; it was not changed" in capsys.readouterr().out
+    assert cli(cluster, "run", "submit", HELLO) == 0
+    assert f"exists already: {BOB} submitted it; it was not changed" in cli.out
     assert json.dumps(cluster._items, sort_keys=True) == before
 
 
@@ -173,20 +164,15 @@ def test_a_run_that_exists_is_named_with_its_launcher_and_not_changed(
     ],
 )
 def test_what_cannot_be_stopped_or_resumed_is_one_line(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    words: tuple[str, ...],
-    named: str,
+    cli: Cli, words: tuple[str, ...], named: str
 ) -> None:
-    assert call(monkeypatch, test_extend.world(), "run", *words) in (1, 2)
-    error = capsys.readouterr().err
+    assert cli(test_extend.world(), "run", *words) in (1, 2)
+    error = cli.err
     assert named in error and len(error.splitlines()) == 1
 
 
-def test_a_missing_permission_is_explained(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_missing_permission_is_explained(cli: Cli) -> None:
     cluster = published()
     cluster.fails = ForbiddenError('jobsets is forbidden: User "ada" cannot create resource')
-    assert call(monkeypatch, cluster, "run", "submit", HELLO) == 2
-    assert front_door._PERMISSION_HINT in capsys.readouterr().err
+    assert cli(cluster, "run", "submit", HELLO) == 2
+    assert front_door._PERMISSION_HINT in cli.err
