@@ -15,6 +15,10 @@ IDLE_S: Final = 60.0
 """Seconds without a reader after which a watch ends."""
 RELIST_S: Final = 2.0
 """Seconds between two lists where the caller may not watch, and after a watch that failed."""
+RELIST_MAX_S: Final = 10.0
+"""The same where a list takes long, such as with thousands of runs."""
+_LISTING_SHARE: Final = 0.05
+"""Share of the time that may be spent on one list."""
 FORBIDDEN_S: Final = 60.0
 """Seconds for which a refusal is not asked for again."""
 
@@ -96,7 +100,9 @@ class _KeptList:
             self._watching = True
             threading.Thread(target=self._watch, args=(version,), daemon=True).start()
         else:
-            self._until = self._asked + RELIST_S
+            now = self._clock()
+            slow = (now - self._asked) / _LISTING_SHARE
+            self._until = now + max(RELIST_S, min(RELIST_MAX_S, slow))
 
     def _watch(self, version: str) -> None:
         """Apply events until nobody reads the list, or the watch fails."""
