@@ -16,11 +16,16 @@ IDLE_S: Final = 60.0
 RELIST_S: Final = 2.0
 """Seconds between two lists where the caller may not watch, and after a watch that failed."""
 RELIST_MAX_S: Final = 10.0
-"""The same where a list takes long, such as with thousands of runs."""
-_LISTING_SHARE: Final = 0.05
-"""Share of the time that may be spent on one list."""
+"""The same where reading is slow, such as with thousands of runs."""
+_READING_SHARE: Final = 0.05
+"""Share of the time that may be spent reading one thing: decoding keeps pages from being served."""
 FORBIDDEN_S: Final = 60.0
 """Seconds for which a refusal is not asked for again."""
+
+
+def fresh_s(took_s: float) -> float:
+    """Return how long what took so long to read is not read again."""
+    return max(RELIST_S, min(RELIST_MAX_S, took_s / _READING_SHARE))
 
 
 class Watched(Cluster):
@@ -101,8 +106,7 @@ class _KeptList:
             threading.Thread(target=self._watch, args=(version,), daemon=True).start()
         else:
             now = self._clock()
-            slow = (now - self._asked) / _LISTING_SHARE
-            self._until = now + max(RELIST_S, min(RELIST_MAX_S, slow))
+            self._until = now + fresh_s(now - self._asked)
 
     def _watch(self, version: str) -> None:
         """Apply events until nobody reads the list, or the watch fails."""

@@ -8,23 +8,14 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-FRESH_S: Final = 2.0
-"""Age up to which an answer is returned without reading again, if reading is quick."""
-FRESH_MAX_S: Final = 10.0
-"""The same where reading is slow, such as with thousands of runs."""
-_READING_SHARE: Final = 0.05
-"""Share of the time that may be spent reading one answer: decoding keeps pages from being served."""
+from ops.watched import RELIST_S, fresh_s
+
 STALE_S: Final = 20.0
 """Age up to which an answer is returned at once while it is read again."""
 KEPT: Final = 200
 """Answers that are kept."""
 
 T = TypeVar("T")
-
-
-def fresh_s(took_s: float) -> float:
-    """Return how long an answer that took so long to read is not read again."""
-    return max(FRESH_S, min(FRESH_MAX_S, took_s / _READING_SHARE))
 
 
 @dataclass
@@ -53,7 +44,7 @@ class Recent(Generic[T]):
         with self._changed:
             entry = self._entries.setdefault(key, _Entry())
             age = self._clock() - entry.read_at
-            old = age > (FRESH_S if entry.error else fresh_s(entry.took_s))
+            old = age > (RELIST_S if entry.error else fresh_s(entry.took_s))
             if old and not entry.reading:
                 entry.reading = True
                 self._drop_old()

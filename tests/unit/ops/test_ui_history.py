@@ -10,7 +10,8 @@ import pytest
 from ops.ledger.model import Bucket, Hold, Node, Phase
 from ops.metrics import History, MetricsUnknownError, PrometheusClient
 from ops.ui import curves, run_view, spending
-from ops.ui.recent import FRESH_MAX_S, FRESH_S, STALE_S, Recent, fresh_s
+from ops.ui.recent import STALE_S, Recent
+from ops.watched import RELIST_MAX_S, RELIST_S, fresh_s
 
 RUN = "hello-v1-aaaaaaaa"
 
@@ -129,7 +130,7 @@ def test_old_answers_are_read_again() -> None:
 
     recent: Recent[Sequence[float]] = Recent(lambda: now[0])
     assert recent.get("a", read) == [0.0]
-    now[0] = FRESH_S / 2
+    now[0] = RELIST_S / 2
     assert (recent.get("a", read), len(reads)) == ([0.0], 1)
     now[0] = STALE_S + 1
     assert recent.get("a", read) == [STALE_S + 1]
@@ -149,10 +150,10 @@ def test_an_error_is_raised_until_the_next_reading_succeeds() -> None:
     for _ in range(2):
         with pytest.raises(ValueError, match="gone"):
             recent.get("a", read)
-    now[0] = FRESH_S + 1
+    now[0] = RELIST_S + 1
     assert recent.get("a", read) == 5
 
 
 def test_slow_answers_are_kept_longer() -> None:
-    assert (fresh_s(0.01), fresh_s(60.0)) == (FRESH_S, FRESH_MAX_S)
+    assert (fresh_s(0.01), fresh_s(60.0)) == (RELIST_S, RELIST_MAX_S)
     assert fresh_s(0.3) == pytest.approx(6.0)

@@ -278,7 +278,7 @@ def test_a_failure_is_one_line_on_the_page(path: str, error: ClusterError, statu
 
 
 def test_after_a_new_login_the_kubeconfig_is_opened_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ops.ui.recent.FRESH_S", 0.0)
+    monkeypatch.setattr("ops.ui.recent.RELIST_S", 0.0)
     good = RoleCluster("research", "researcher", world())
     expired = RoleCluster("research", "researcher", world())
 
