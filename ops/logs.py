@@ -113,9 +113,7 @@ def log_refs(pods: Sequence[Json]) -> list[LogRef]:
     """Return the logs of started containers, of at most PODS_MAX pods."""
     found = []
     for pod in sorted(pods, key=_urgency)[:PODS_MAX]:
-        status = objects.status(pod)
-        both = ("initContainerStatuses", "containerStatuses")
-        for one in (one for field in both for one in status.get(field) or []):
+        for one in objects.containers(pod, init=True):
             state = one.get("state") or {}
             if int(one.get("restartCount") or 0):
                 found.append(LogRef(pod=objects.name(pod), container=one["name"], previous=True))
@@ -128,7 +126,7 @@ def _urgency(pod: Json) -> tuple[bool, str, str]:
     """Sort key: failed pods first, earliest failure first."""
     ends = [
         str(ended.get("finishedAt", ""))
-        for one in objects.status(pod).get("containerStatuses") or []
+        for one in objects.containers(pod)
         for state in (one.get("state") or {}, one.get("lastState") or {})
         if (ended := state.get("terminated") or {}).get("exitCode")
     ]

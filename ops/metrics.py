@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import quote, unquote, urlencode, urlsplit, urlunsplit
 
 import urllib3
@@ -51,6 +51,9 @@ Query = Sequence[tuple[str, str]]
 
 class MetricsUnknownError(ClusterError):
     """No Prometheus, or it does not answer; the text gives the reason."""
+
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,28 +238,26 @@ def _refusal(status: int, body: bytes) -> str:
 
 
 def _samples(text: str, place: str) -> list[Sample]:
-    try:
-        answer: Any = json.loads(text)
-        if answer.get("status") != "success":
-            raise MetricsUnknownError(f"{place}: {answer.get('error', 'no success')}")
-        found = [
-            Sample(labels=dict(one["metric"]), value=float(one["value"][1]))
-            for one in answer["data"]["result"]
-        ]
-    except (ValueError, TypeError, KeyError, AttributeError, IndexError):
-        raise MetricsUnknownError(f"{place}: the response is not Prometheus's") from None
+    found = _results(
+        text, place, lambda one: Sample(labels=dict(one["metric"]), value=float(one["value"][1]))
+    )
     return [sample for sample in found if not math.isnan(sample.value)]
 
 
 def _histories(text: str, place: str) -> list[History]:
+    return _results(
+        text,
+        place,
+        lambda one: History(labels=dict(one["metric"]), points=_finite(one["values"])),
+    )
+
+
+def _results(text: str, place: str, read: Callable[[Any], _T]) -> list[_T]:
     try:
         answer: Any = json.loads(text)
         if answer.get("status") != "success":
             raise MetricsUnknownError(f"{place}: {answer.get('error', 'no success')}")
-        return [
-            History(labels=dict(one["metric"]), points=_finite(one["values"]))
-            for one in answer["data"]["result"]
-        ]
+        return [read(one) for one in answer["data"]["result"]]
     except (ValueError, TypeError, KeyError, AttributeError, IndexError):
         raise MetricsUnknownError(f"{place}: the response is not Prometheus's") from None
 

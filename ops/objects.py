@@ -52,6 +52,23 @@ def condition_is_true(item: Json | None, kind: str) -> bool:
     return bool(condition(item, kind).get("status") == "True")
 
 
+def containers(pod: Json | None, *, init: bool = False) -> list[Json]:
+    """Return the status records of a pod's containers. `init`: those of its init containers first."""
+    kinds = ("initContainerStatuses", "containerStatuses") if init else ("containerStatuses",)
+    return [one for kind in kinds for one in status(pod).get(kind) or []]
+
+
+def container(pod: Json | None, called: str) -> Json:
+    """Return the status record of one container; empty without one."""
+    return next((one for one in containers(pod) if one["name"] == called), {})
+
+
+def state(record: Json, *kinds: str) -> Json:
+    """Return the details of a container's state if it is of these, such as `waiting`; else empty."""
+    now = record.get("state") or {}
+    return next((now[kind] for kind in kinds if now.get(kind)), {})
+
+
 def owned_by(item: Json, uid: str) -> bool:
     return any(owner["uid"] == uid for owner in meta(item).get("ownerReferences") or [])
 

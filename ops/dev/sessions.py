@@ -139,16 +139,14 @@ def _state(job: Json, pod: Json | None) -> tuple[str, str]:
 
 def _said(pod: Json | None) -> str:
     """Return what the session's program wrote when it ended."""
-    for container in objects.status(pod).get("containerStatuses") or []:
-        ended = (container.get("state") or {}).get("terminated") or {}
-        if ended:
+    for container in objects.containers(pod):
+        if ended := objects.state(container, "terminated"):
             return str(ended.get("message") or ended.get("reason") or "").strip()
     return ""
 
 
 def _waits(pod: Json) -> str:
-    for container in objects.status(pod).get("containerStatuses") or []:
-        waiting = (container.get("state") or {}).get("waiting") or {}
-        if waiting:
+    for container in objects.containers(pod):
+        if waiting := objects.state(container, "waiting"):
             return ": ".join(str(waiting[key]) for key in ("reason", "message") if waiting.get(key))
     return str(objects.condition(pod, "PodScheduled").get("message") or "")

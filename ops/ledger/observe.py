@@ -185,10 +185,7 @@ def _pod_end(pod: Json, start: float, now: float) -> float | None:
     """Return when an ended pod's last container ended; None while it runs."""
     if objects.status(pod).get("phase") not in ("Succeeded", "Failed"):
         return None
-    ended = [
-        (one.get("state") or {}).get("terminated", {}).get("finishedAt")
-        for one in objects.status(pod).get("containerStatuses") or []
-    ]
+    ended = [objects.state(one, "terminated").get("finishedAt") for one in objects.containers(pod)]
     return max([start, *(_time(text, now) for text in ended if text)]) if any(ended) else now
 
 

@@ -34,19 +34,15 @@ def cannot_start(pods: Sequence[Json]) -> bool:
 
 def has_started(pod: Json, container: str) -> bool:
     """Whether a container ever ran and so has a log."""
-    for one in objects.status(pod).get("containerStatuses") or []:
-        if one["name"] == container:
-            states = (one.get("state") or {}) | (one.get("lastState") or {})
-            return "running" in states or "terminated" in states
-    return False
+    found = objects.container(pod, container)
+    states = (found.get("state") or {}) | (found.get("lastState") or {})
+    return "running" in states or "terminated" in states
 
 
 def termination_message(pod: Json, container: str) -> str:
     """Return the termination message of a container; empty if there is none."""
-    for one in objects.status(pod).get("containerStatuses") or []:
-        if one["name"] == container:
-            return str(((one.get("state") or {}).get("terminated") or {}).get("message") or "")
-    return ""
+    ended = objects.state(objects.container(pod, container), "terminated")
+    return str(ended.get("message") or "")
 
 
 def diagnose(
@@ -129,8 +125,8 @@ def _not_running(pods: Sequence[Json]) -> tuple[str, str] | None:
 
 def _exited(pods: Sequence[Json]) -> tuple[str, str] | None:
     for pod in pods:
-        for one in objects.status(pod).get("containerStatuses") or []:
-            ended = (one.get("state") or {}).get("terminated") or {}
+        for one in objects.containers(pod):
+            ended = objects.state(one, "terminated")
             if ended.get("exitCode"):
                 reason = f" ({ended['reason']})" if ended.get("reason") else ""
                 message = (
@@ -146,13 +142,7 @@ def _exited(pods: Sequence[Json]) -> tuple[str, str] | None:
 def _waiting(pods: Sequence[Json]) -> Iterator[tuple[str, str, str, str]]:
     """Yield pod, container, reason and message of waiting containers."""
     for pod in pods:
-        status = objects.status(pod)
-        for key in ("initContainerStatuses", "containerStatuses"):
-            for one in status.get(key) or []:
-                if waiting := (one.get("state") or {}).get("waiting"):
-                    yield (
-                        objects.name(pod),
-                        one["name"],
-                        str(waiting.get("reason", "")),
-                        str(waiting.get("message", "")),
-                    )
+        for one in objects.containers(pod, init=True):
+            if waiting := objects.state(one, "waiting"):
+                reason, message = waiting.get("reason", ""), waiting.get("message", "")
+                yield objects.name(pod), one["name"], str(reason), str(message)

@@ -203,7 +203,5 @@ def _pod_row(pod: Json, node: Json | None) -> PodRow:
         capacity=labelled(naming.CAPACITY),
         phase=str(status.get("phase") or ""),
         ready=objects.condition_is_true(pod, "Ready"),
-        restarts=sum(
-            int(c.get("restartCount") or 0) for c in status.get("containerStatuses") or []
-        ),
+        restarts=sum(int(one.get("restartCount") or 0) for one in objects.containers(pod)),
     )

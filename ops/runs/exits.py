@@ -36,8 +36,7 @@ class Exit:
 def container_exits(snapshot: Snapshot) -> Iterator[Exit]:
     """Yield the non-zero exits of the run's containers that are still recorded."""
     for pod in snapshot.pods:
-        status = objects.status(pod)
-        for one in [*status.get("containerStatuses", []), *status.get("initContainerStatuses", [])]:
+        for one in objects.containers(pod, init=True):
             for state in (one.get("state") or {}, one.get("lastState") or {}):
                 ended = state.get("terminated") or {}
                 if ended.get("exitCode"):

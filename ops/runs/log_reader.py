@@ -132,6 +132,6 @@ def main_container(pod: Json) -> str:
     ]
     started = any(
         (one.get("state") or {}).keys() & {"running", "terminated"}
-        for one in status.get("containerStatuses") or []
+        for one in objects.containers(pod)
     )
     return str(starting[0] if starting and not started else pod["spec"]["containers"][0]["name"])

@@ -91,8 +91,7 @@ def driver_unusable(snapshot: Snapshot) -> Verdict | None:
     if gang.is_training(snapshot):
         return None
     for pod in snapshot.pods:
-        status = objects.status(pod)
-        for one in [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]:
+        for one in objects.containers(pod, init=True):
             for state in (one.get("state") or {}, one.get("lastState") or {}):
                 state_detail = state.get("waiting") or state.get("terminated") or {}
                 if _RUNTIME.search(str(state_detail.get("message") or "")):
@@ -175,12 +174,10 @@ def fault_verdict(how: str, found: list[str]) -> Verdict:
 
 
 def _pod_state(pod: Json) -> str:
-    status = objects.status(pod)
     waiting = [
-        one["state"]["waiting"]
-        for field in ("initContainerStatuses", "containerStatuses")
-        for one in status.get(field) or []
-        if (one.get("state") or {}).get("waiting")
+        state
+        for one in objects.containers(pod, init=True)
+        if (state := objects.state(one, "waiting"))
     ]
     why = f", {waiting[0].get('reason')}" if waiting else ""
-    return f"{status.get('phase', 'Pending')}, not ready{why}"
+    return f"{objects.status(pod).get('phase', 'Pending')}, not ready{why}"

@@ -224,13 +224,12 @@ def unknown(snapshot: Snapshot) -> Verdict:
 
 def _waiting(snapshot: Snapshot) -> list[tuple[Json, Json, Json]]:
     """Return pod, container status and waiting state of each waiting container."""
-    found = []
-    for pod in gang.live_pods(snapshot):
-        status = objects.status(pod)
-        for one in [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]:
-            if waiting := (one.get("state") or {}).get("waiting"):
-                found.append((pod, one, waiting))
-    return found
+    return [
+        (pod, one, waiting)
+        for pod in gang.live_pods(snapshot)
+        for one in objects.containers(pod, init=True)
+        if (waiting := objects.state(one, "waiting"))
+    ]
 
 
 def _pod_state(pod: Json) -> str:

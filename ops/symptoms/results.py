@@ -31,9 +31,8 @@ def finished(pod: Json) -> bool:
 
 
 def _ended(pod: Json) -> Json:
-    statuses = objects.status(pod).get("containerStatuses") or [{}]
-    found: Json = (statuses[0].get("state") or {}).get("terminated") or {}
-    return found
+    first = next(iter(objects.containers(pod)), {})
+    return objects.state(first, "terminated")
 
 
 def _summary(pod: Json | None) -> dict[str, Any]:

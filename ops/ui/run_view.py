@@ -232,13 +232,11 @@ def _spans(
 
 def _began(taken: Snapshot) -> float | None:
     """Return when the main container of the leading pod started; None if it did not, or the pod is gone."""
-    pod = leading_pod(taken) or {}
-    for one in objects.status(pod).get("containerStatuses") or []:
-        if one["name"] == main_container(pod):
-            state = one.get("state") or {}
-            found = state.get("running") or state.get("terminated") or {}
-            return seconds(str(found.get("startedAt") or ""))
-    return None
+    pod = leading_pod(taken)
+    if pod is None:
+        return None
+    main = objects.container(pod, main_container(pod))
+    return seconds(str(objects.state(main, "running", "terminated").get("startedAt") or ""))
 
 
 def spans_of(
