@@ -59,7 +59,6 @@ def run_reported(
         state.progress(what, done, total)
 
     def fail(error: str, code: int) -> int:
-        reporter.close()
         state.failed(error, final=code == EXIT_BAD_CONFIG)
         for line in error.splitlines():
             print(f"{name}: {line}", file=sys.stderr)
@@ -74,11 +73,9 @@ def run_reported(
     except OSError as error:
         return fail(f"{error.filename or arguments.out}: {error.strerror or error}", 1)
     except KeyboardInterrupt:
-        reporter.close()
         state.interrupted()
         print(f"{name}: interrupted; run it again to continue", file=sys.stderr)
         return 128 + signal.SIGINT
-    reporter.close()
     state.ready(result)
     print(summary)
     return EXIT_DONE

@@ -6,9 +6,8 @@ import sys
 import time
 from typing import Final, Protocol
 
-EVERY_S: Final = 10.0
-"""Seconds between two lines when stderr is not a terminal."""
-REDRAW_S: Final = 0.1
+EVERY_S: Final = 5.0
+"""Seconds between two lines."""
 
 
 class ProgressCallback(Protocol):
@@ -30,23 +29,14 @@ def format_progress(what: str, done: int, total: int) -> str:
 
 
 class ProgressReporter:
-    """Shows progress: one updating line on a terminal, periodic lines elsewhere."""
+    """Prints a line every few seconds."""
 
     def __init__(self) -> None:
-        self._watched = sys.stderr.isatty()
         self._shown = time.monotonic()
 
     def __call__(self, what: str, done: int, total: int = 0, /) -> None:
         """Report the bytes done of an activity."""
         now = time.monotonic()
-        if now - self._shown < (REDRAW_S if self._watched else EVERY_S):
-            return
-        self._shown = now
-        start, end = ("\r\x1b[K", "") if self._watched else ("", "\n")
-        text = format_progress(what, done, total)
-        print(f"{start}{text}", end=end, file=sys.stderr, flush=True)
-
-    def close(self) -> None:
-        """Clear the line."""
-        if self._watched:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+        if now - self._shown >= EVERY_S:
+            self._shown = now
+            print(format_progress(what, done, total), file=sys.stderr, flush=True)

@@ -60,7 +60,7 @@ def _collective(world: World, _: TrainerConfig, expected: Expected) -> Found:
     wrong = consistency.first_finding(ranks, expected)
     measured = bandwidth.measure_all_reduce(world)
     best = max(one.gbps for one in measured)
-    used = _of_all(world, {"node": own["node"], "transport": transport.used_here()})
+    used = world.gather({"node": own["node"], "transport": transport.used_here()})
     wrong = wrong or consistency.transport_finding(used, expected.transport)
     facts = own | {
         "transport": used[0]["transport"] or "not known",
@@ -110,7 +110,7 @@ CHECKS: Final[Mapping[str, Callable[[World, TrainerConfig, Expected], Found]]] =
 def _facts(world: World) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Return the facts of every rank in order, and those of this node's result line."""
     mine = host.host_facts() | host.device_facts(world.device)
-    gathered = _of_all(world, mine)
+    gathered = world.gather(mine)
     nodes = sorted({str(one["node"]) for one in gathered})
     about = {
         "world_size": world.size,
@@ -118,10 +118,6 @@ def _facts(world: World) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         "notes": consistency.cross_zone_notes(gathered),
     }
     return gathered, mine | about
-
-
-def _of_all(world: World, mine: dict[str, Any]) -> list[dict[str, Any]]:
-    return world.gather(mine)
 
 
 def _parse() -> argparse.Namespace:
