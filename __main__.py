@@ -8,7 +8,7 @@ from infra.config import ConfigError, add_ons, arguments, deployment, engine_val
 from infra.domain.cluster_target import ClusterTarget
 from infra.tenancy.team import Team
 from ops.reachability import warn_if_unreachable
-from training import lineage, plan, runs
+from training import kubeflow, lineage, plan, runs
 
 ROOT = Path(__file__).resolve().parent
 
@@ -40,6 +40,7 @@ def main() -> None:
     warn_if_unreachable(site.kubeconfig, *arguments.kubeconfig(config))
     done = deployment.deploy_platform(config, platform, planned.images, site)
     ready = deploy_teams(planned, site, done)
+    kubeflow.deploy(platform, planned.images, ready, site.kubernetes)
     launched = lineage.git_commit(ROOT), lineage.launch(ROOT)
     jobs = runs.deploy(planned.runs, platform, ready, site.kubernetes, *launched)
     pulumi.export("platform", planned.platform.export())

@@ -20,13 +20,13 @@ LAYERS: Final = {TRAINER: (), "examples": ("examples/requirements.txt",)}
 def files(root: Path, image: str = TRAINER) -> list[Path]:
     """Return the files under `root` (the project) that an image of it contains, sorted.
 
-    These are Python files of PACKAGES and the pinned requirements. `image`: a key of LAYERS; others are taken for
+    These are the files of PACKAGES and the pinned requirements. `image`: a key of LAYERS; others are taken for
     the trainer's.
     """
     found = [
         path
         for package in (root / name for name in PACKAGES)
-        for path in package.rglob("*.py")
+        for path in package.rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     ]
     pins = (root / name for name in (_REQUIREMENTS, *LAYERS.get(image, ())))

@@ -186,15 +186,13 @@ def python_roots(prefixes: list[Path], home: Path) -> list[Path]:
 
 
 def _copy_sources(project: Path, target: Path, *, everything: bool) -> None:
-    """Copy the trainer's sources; `everything`: also the commands', with their templates and data."""
-    files = [path for name in _PACKAGES for path in sorted((project / name).rglob("*.py"))]
-    if everything:
-        files = [
-            path
-            for name in (*_PACKAGES, *_OPS_PACKAGES)
-            for path in sorted((project / name).rglob("*"))
-            if "__pycache__" not in path.parts
-        ]
+    """Copy the trainer's folders; `everything`: also the commands'."""
+    files = [
+        path
+        for name in (*_PACKAGES, *(_OPS_PACKAGES if everything else ()))
+        for path in sorted((project / name).rglob("*"))
+        if "__pycache__" not in path.parts
+    ]
     for path in [*files, project / "requirements.txt", project / example_environment.REQUIREMENTS]:
         if path.is_file():
             copy = target / path.relative_to(project)

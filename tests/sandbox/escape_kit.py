@@ -236,37 +236,42 @@ def _is_of_operators(webhook: Json) -> bool:
 
 
 @contextlib.contextmanager
-def standing(cluster: Cluster) -> Iterator[GuardedCluster]:
-    """The stack's admission policies and the teams that they apply to; deleted at the end."""
+def standing(cluster: Cluster, *, operators: bool = False) -> Iterator[GuardedCluster]:
+    """The stack's admission policies and the teams that they apply to; deleted at the end.
+
+    operators: The cluster has the operators of all kinds of runs, whose definitions and webhooks stay as they are.
+    """
     policies = {
         p["metadata"]["name"].removeprefix(f"{naming.PROJECT}-"): p for p in admission_policies()
     }
     classes = [priorities.priority_class(name) for name in priorities.PRIORITIES]
     enforced = [*policies.values(), *(binding(policy) for policy in policies.values())]
     homes = [manifest for name in (RESEARCH, PRODUCTION) for manifest in home(name)]
-    everything = [*definitions(), *classes, *enforced, *homes]
+    defined = [] if operators else definitions()
+    everything = [*defined, *classes, *enforced, *homes]
     guarded = GuardedCluster(cluster, Asker(cluster.kubeconfig), policies)
     guarded.apply({"apiVersion": "v1", "kind": "List", "items": everything})
-    webhooks = _webhook_configurations(cluster)
+    webhooks = [] if operators else _webhook_configurations(cluster)
     for one in webhooks:
         kept = [webhook for webhook in one["webhooks"] if not _is_of_operators(webhook)]
         cluster.kubectl("replace", "-f", "-", stdin=json.dumps(one | {"webhooks": kept}))
     try:
         for name in (RESEARCH, PRODUCTION):
             guarded.await_refusal(create(pod(gpu=True, team=name)))
-        for definition in definitions():
+        for definition in defined:
             crd = f"crd/{definition['metadata']['name']}"
             cluster.kubectl("wait", crd, "--for=condition=Established", "--timeout=120s")
-        for kind in ("PyTorchJob", "MPIJob"):
+        for kind in ("PyTorchJob", "MPIJob") if defined else ():
             running = other_run(kind, gpu=True, meta=queued(), suspend=False)
             guarded.await_refusal(create(running))
-        suspended = create(other_run("TrainJob", gpu=True, meta=queued()))
-        until(lambda: not guarded.ask.refusal(suspended), "no webhook answers for TrainJobs")
+        if defined:
+            suspended = create(other_run("TrainJob", gpu=True, meta=queued()))
+            until(lambda: not guarded.ask.refusal(suspended), "no webhook answers for TrainJobs")
         yield guarded
     finally:
         for one in webhooks:
             cluster.kubectl("replace", "-f", "-", stdin=json.dumps(one))
-        policies_first = [*enforced, *homes[::-1], *classes, *definitions()]
+        policies_first = [*enforced, *homes[::-1], *classes, *defined]
         gone = json.dumps({"apiVersion": "v1", "kind": "List", "items": policies_first})
         cluster.kubectl("delete", "--ignore-not-found", "--timeout=180s", "-f", "-", stdin=gone)
 

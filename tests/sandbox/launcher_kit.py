@@ -9,8 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import yaml
+
 from infra.domain import naming
 from infra.domain.launcher_support import LAUNCHERS as SUPPORT
+from sandbox import paths
 from tests.golden.example_runs import PREPARED, run
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.node_kit import trainer_image, until
@@ -43,6 +46,13 @@ STAGE: Final = TeamStage(
     guaranteed={SPOT: NODES},
     more={"operators": {name: {"provided": True} for name in ("kueue", "jobset", *OPERATORS)}},
 )
+
+
+def documented() -> Json:
+    """What docs/sandbox.md says to add to the local stack's file."""
+    text = (paths.PROJECT / "docs" / "sandbox.md").read_text().partition("## More job kinds\n")[2]
+    found = yaml.safe_load(text.partition("```yaml\n")[2].partition("```")[0])
+    return {name.removeprefix("trainyard:"): value for name, value in found.items()}
 
 
 @dataclass(frozen=True)

@@ -9,21 +9,20 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import pytest
-import yaml
 from rich.console import Console
 
 from infra.addons.registry import ADD_ONS
 from infra.domain import naming
-from sandbox import charts, paths
+from sandbox import charts
 from sandbox.node.reclaim import reclaim, restore
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.launcher_kit import (
     OPERATORS,
     STAGE,
     LiveRun,
+    documented,
     start,
 )
 from tests.sandbox.node_kit import trainer_image
@@ -52,7 +51,7 @@ def _missing_programs() -> list[str]:
 @pytest.fixture(scope="module")
 def launchers(cluster: Cluster) -> Iterator[Cluster]:
     """The cluster with the three operators, built at first use, and a team; without them again at the end."""
-    more = _documented() | {"images": {"trainer": trainer_image()}}
+    more = documented() | {"images": {"trainer": trainer_image()}}
     charts.install(cluster.settings, Console(force_terminal=False), OPERATORS, more)
     # Kueue looks for kinds of jobs when it starts, then every two minutes.
     manager = ("deployment", "kueue-controller-manager", "-n", naming.KUEUE_NAMESPACE)
@@ -64,13 +63,6 @@ def launchers(cluster: Cluster) -> Iterator[Cluster]:
         yield ready
     for name in OPERATORS:
         cluster.kubectl("delete", "namespace", ADD_ONS[name].namespace, "--timeout=180s")
-
-
-def _documented() -> dict[str, Any]:
-    """What docs/sandbox.md says to add to the local stack's file."""
-    text = (paths.PROJECT / "docs" / "sandbox.md").read_text().partition("## More job kinds\n")[2]
-    found = yaml.safe_load(text.partition("```yaml\n")[2].partition("```")[0])
-    return {name.removeprefix("trainyard:"): value for name, value in found.items()}
 
 
 def _start_all(

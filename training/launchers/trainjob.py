@@ -14,7 +14,7 @@ _NODE: Final = "node"
 """Name of the ReplicatedJob and the container that Kubeflow Trainer treats as the trainer."""
 
 
-def _runtime(run: RunSpec, platform: Platform) -> Manifest:
+def runtime(run: RunSpec, platform: Platform) -> Manifest:
     """The run's TrainingRuntime, whose JobSet is like that of launcher `jobset`."""
     first = f"{run.run_id}-{_NODE}-0-0.{run.run_id}"
     main = pod.worker(
@@ -68,4 +68,4 @@ def render(run: RunSpec, platform: Platform) -> list[Manifest]:
             "trainer": {"numNodes": run.nodes},
         },
     }
-    return [_runtime(run, platform), train_job]
+    return [runtime(run, platform), train_job]

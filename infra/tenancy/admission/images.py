@@ -10,6 +10,7 @@ from infra.kubernetes.admission_policy import Rule, policy, text
 from infra.kubernetes.objects import Manifest
 
 _DIGEST = "@sha256:[0-9a-f]{64}"
+_OF_TRAIN_JOB = "dyn(object).spec.?trainer.?image.orValue('')"
 
 
 def pattern(registries: Sequence[str]) -> str:
@@ -40,6 +41,17 @@ def require_image_digests(registries: Sequence[str]) -> Manifest:
                 holds=f"variables.containers.all(cs, cs.all(c, c.?image.orValue(''){good}))",
                 message=(
                     "an image is not valid; "
+                    f"it must be REPOSITORY@sha256:DIGEST in {allowed}; correct it"
+                ),
+            ),
+            Rule(
+                # Its pods are in its runtime, and get this image in place of the runtime's.
+                holds=(
+                    f"request.kind.kind != 'TrainJob' || {_OF_TRAIN_JOB} == '' || "
+                    f"{_OF_TRAIN_JOB}{good}"
+                ),
+                message=(
+                    "spec.trainer.image is not valid; "
                     f"it must be REPOSITORY@sha256:DIGEST in {allowed}; correct it"
                 ),
             ),
