@@ -8,7 +8,7 @@ from infra.config import ConfigError, add_ons, arguments, deployment, engine_val
 from infra.domain.cluster_target import ClusterTarget
 from infra.tenancy.team import Team
 from ops.reachability import warn_if_unreachable
-from training import kubeflow, lineage, plan, runs
+from training import lineage, plan, runs
 
 ROOT = Path(__file__).resolve().parent
 
@@ -20,8 +20,13 @@ def deploy_teams(
     queues = done.queues.cluster_queues
     teams = arguments.teams(planned.config, planned.platform, planned.images, queues, site.storage)
     opts = pulumi.ResourceOptions(provider=site.kubernetes, depends_on=done.before_teams)
-    shared = done.queues.named_by_runs
-    return {name: [Team(f"team-{name}", team, opts).ready, *shared] for name, team in teams.items()}
+    ready: dict[str, list[pulumi.Resource]] = {}
+    for name, team in teams.items():
+        made = Team(f"team-{name}", team, opts)
+        ready[name] = [made.ready, *done.queues.named_by_runs]
+        inside = pulumi.ResourceOptions(parent=made, depends_on=[made.ready])
+        runs.deploy_runtime(f"team-{name}", name, planned.platform, planned.images, inside)
+    return ready
 
 
 def main() -> None:
@@ -40,7 +45,6 @@ def main() -> None:
     warn_if_unreachable(site.kubeconfig, *arguments.kubeconfig(config))
     done = deployment.deploy_platform(config, platform, planned.images, site)
     ready = deploy_teams(planned, site, done)
-    kubeflow.deploy(platform, planned.images, ready, site.kubernetes)
     launched = lineage.git_commit(ROOT), lineage.launch(ROOT)
     jobs = runs.deploy(planned.runs, platform, ready, site.kubernetes, *launched)
     pulumi.export("platform", planned.platform.export())

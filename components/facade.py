@@ -258,6 +258,8 @@ class Team(_Component):
             wanted = arguments.teams(config, platform, config.images, {}, storage)[plain["name"]]
             inside = pulumi.ResourceOptions(parent=self, provider=on)
             made = TeamObjects(name, wanted, inside)
+            within = pulumi.ResourceOptions(parent=made, depends_on=[made.ready])
+            runs.deploy_runtime(name, plain["name"], platform, config.images, within)
             team = platform.teams[plain["name"]]
             return {
                 "record": made.ready.urn.apply(lambda _: wanted.record),

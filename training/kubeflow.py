@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-import pulumi
-
 from infra.domain import naming
-from infra.domain.platform import Platform, Scheduler
-from infra.kubernetes.objects import KubernetesObject, Manifest, metadata
+from infra.domain.platform import Platform
+from infra.kubernetes.objects import Manifest, metadata
 from training import placement
 from training.gangs import gang_backend
 from training.launchers import pod, trainjob
@@ -41,24 +39,8 @@ _OF_RUN: Final = frozenset(
 """Labels that the client sets."""
 
 
-def deploy(
-    platform: Platform,
-    images: Mapping[str, str],
-    ready: Mapping[str, Sequence[pulumi.Resource]],
-    on: pulumi.ProviderResource,
-) -> None:
-    """Create each team's runtime on a cluster with Kueue and Kubeflow's Trainer, if the stack has the image."""
-    queued = platform.scheduler is Scheduler.KUEUE and "trainjob" in platform.launchers
-    if not queued or IMAGE not in images:
-        return
-    for team in platform.teams:
-        opts = pulumi.ResourceOptions(provider=on, depends_on=list(ready[team]))
-        if manifest := runtime(team, platform, images[IMAGE]):
-            KubernetesObject(f"team-{team}-{NAME}", manifest, opts)
-
-
 def runtime(team: str, platform: Platform, image: str) -> Manifest | None:
-    """Return the TrainingRuntime of a team; None if no pool of the team's queue has a GPU for a pod.
+    """Return the TrainingRuntime of a team; None without a queue by label, or a pool with a GPU for a pod.
 
     A client's `resources_per_node` replaces the requests of one GPU's share of a node, and `num_nodes` the number.
     """
@@ -74,7 +56,8 @@ def runtime(team: str, platform: Platform, image: str) -> Manifest | None:
         config={},
         program=Program(launcher="torchrun", command=("train.py",)),
     )
-    if not placement.eligible_pools(run, platform):
+    queue = gang_backend(platform.scheduler).run_labels(run, platform)
+    if naming.QUEUE_NAME not in queue or not placement.eligible_pools(run, platform):
         return None
     found = trainjob.runtime(run, platform)
     found["metadata"] = metadata(
@@ -82,7 +65,7 @@ def runtime(team: str, platform: Platform, image: str) -> Manifest | None:
         namespace=platform.teams[team].namespace,
         labels={
             **_without_run(pod.labels(run)),
-            **gang_backend(platform.scheduler).run_labels(run, platform),
+            **queue,
             "trainer.kubeflow.org/framework": "torch",
         },
     )

@@ -14,7 +14,7 @@ from infra.domain import naming
 from infra.domain.platform import Platform
 from infra.kubernetes.objects import Manifest
 from infra.kubernetes.resources import KubernetesObject
-from training import job, needs, preparation, trainer_settings
+from training import job, kubeflow, needs, preparation, trainer_settings
 from training.spec import NOT_KNOWN, Launch, RunSpec
 from training.weights import WeightsFetch
 
@@ -124,3 +124,17 @@ class PreparationJob(pulumi.ComponentResource):
             pulumi.ResourceOptions(parent=self),
         )
         self.register_outputs({"path": need.path})
+
+
+def deploy_runtime(
+    name: str,
+    team: str,
+    platform: Platform,
+    images: Mapping[str, str],
+    opts: pulumi.ResourceOptions,
+) -> None:
+    """Create a team's runtime for Kubeflow's SDK, on a cluster with its Trainer, if the stack has the image."""
+    if "trainjob" not in platform.launchers or kubeflow.IMAGE not in images:
+        return
+    if manifest := kubeflow.runtime(team, platform, images[kubeflow.IMAGE]):
+        KubernetesObject(f"{name}-{kubeflow.NAME}", manifest, opts)

@@ -14,7 +14,7 @@ The pods follow the TrainingRuntime `torch-distributed` that the stack keeps in 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from kubeflow.trainer import options
@@ -37,8 +37,11 @@ def run_options(
     kubeconfig; None: the current one, as for the SDK. Each call is a run of its own. Raises LookupError if the
     namespace has no runtime of a stack, ApiException if the caller may not read it.
     """
-    config.load_kube_config(context=context)
-    review = client.AuthenticationV1Api().create_self_subject_review({})
+    load: Callable[..., None] = config.load_kube_config
+    load(context=context)
+    review: Any = client.AuthenticationV1Api().create_self_subject_review(
+        client.V1SelfSubjectReview()
+    )
     labels = _of_runtime(_namespace(context)) | {
         f"{_DOMAIN}/run": name,
         f"{_DOMAIN}/run-version": str(version),
@@ -56,7 +59,8 @@ def run_options(
 
 def _namespace(context: str | None) -> str:
     """Return the namespace of a context, in which the SDK creates TrainJobs."""
-    contexts, current = config.list_kube_config_contexts()
+    listed: Callable[[], Any] = config.list_kube_config_contexts
+    contexts, current = listed()
     chosen = next((one for one in contexts if one["name"] == context), current)
     return str(chosen["context"].get("namespace", "default"))
 
@@ -65,7 +69,7 @@ def _of_runtime(namespace: str) -> dict[str, str]:
     """Return the labels that the stack gives to runs of this namespace: team, tier, queue, priority."""
     place = ("trainer.kubeflow.org", "v1alpha1", namespace, "trainingruntimes", RUNTIME)
     try:
-        runtime = client.CustomObjectsApi().get_namespaced_custom_object(*place)
+        runtime: Any = client.CustomObjectsApi().get_namespaced_custom_object(*place)
     except client.ApiException as error:
         if error.status != 404:
             raise
