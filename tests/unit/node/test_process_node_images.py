@@ -20,7 +20,8 @@ def project(tmp_path: Path) -> Path:
     (folder / "training").mkdir()
     (folder / "trainer" / "__init__.py").write_text("")
     (folder / "trainer" / "__main__.py").write_text("print('v1')\n")
-    (folder / "trainer" / "notes.txt").write_text("not part of the image")
+    (folder / "trainer" / "start.bash").write_text("exec true")
+    (folder / "training" / "notes.txt").write_text("not part of the image")
     (folder / "requirements.txt").write_text("torch==0\n")
     shutil.copy(paths.PROJECT / "training" / "source.py", folder / "training" / "source.py")
     return folder
@@ -36,6 +37,7 @@ def test_snapshot_contains_the_files_of_the_digest(project: Path, state: paths.S
     folder = snapshot(wanted, state, project)
     assert folder == state.images / f"sha256-{wanted}"
     assert digest(folder) == wanted
+    assert (folder / "trainer" / "start.bash").is_file()
     assert not list(folder.rglob("notes.txt"))
 
 
