@@ -22,6 +22,6 @@ setup(
     ],
     package_dir={f"trainyard_cli.{room}": room for room in ROOMS},
     package_data={
-        "": ["*.css", "*.html", "*.js", "*.json", "*.svg", "*.yaml", "LICENSE", "py.typed"]
+        "": ["*.bash", "*.css", "*.html", "*.js", "*.json", "*.svg", "*.yaml", "LICENSE", "py.typed"]
     },
 )
