@@ -22,6 +22,16 @@ setup(
     ],
     package_dir={f"trainyard_cli.{room}": room for room in ROOMS},
     package_data={
-        "": ["*.bash", "*.css", "*.html", "*.js", "*.json", "*.svg", "*.yaml", "LICENSE", "py.typed"]
+        "": [
+            "*.bash",
+            "*.css",
+            "*.html",
+            "*.js",
+            "*.json",
+            "*.svg",
+            "*.yaml",
+            "LICENSE",
+            "py.typed",
+        ]
     },
 )
