@@ -352,6 +352,19 @@ ON_DEMAND_TOOLS: tuple[Tool, ...] = (
         accepts=r'Version:"v3\.(2[2-9]|[3-9]\d)',
         ldflags="-X helm.sh/helm/v3/internal/version.version=v3.22.0",
     ),
+    # Runs programs in YAML, for tests of the component package.
+    Tool(
+        name="pulumi-yaml",
+        version="1.25.0",
+        module="github.com/pulumi/pulumi-yaml",
+        binaries=(
+            Binary(
+                "pulumi-language-yaml",
+                "github.com/pulumi/pulumi-yaml/cmd/pulumi-language-yaml",
+            ),
+        ),
+        accepts="",
+    ),
     # A registry of charts on loopback, which tests pull from.
     Tool(
         name="distribution",
