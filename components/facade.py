@@ -144,13 +144,11 @@ class _Component(pulumi.ComponentResource):
 
 
 def _config(values: Json) -> StackConfig:
-    """Return the checked configuration. Raises ConfigError; a preview only warns of placeholders."""
+    """Return the checked configuration. Raises ConfigError; a preview accepts placeholders."""
     config = parse(values)
     unset = placeholders.find_placeholders(values)
     if unset and not pulumi.runtime.is_dry_run():
         raise ConfigError(unset)
-    if unset:
-        pulumi.log.warn(placeholders.warning(unset))
     images = {f"images.{name}": image for name, image in config.images.items()}
     if config.elastic_runs:
         images["elasticRuns.image"] = config.elastic_runs.image
@@ -185,6 +183,8 @@ class Platform(_Component):
             if isinstance(values.get("cluster"), dict):
                 values["cluster"] = {"provider": "existing", **values["cluster"]}
             config = _config(values)
+            if unset := placeholders.find_placeholders(values):
+                pulumi.log.warn(placeholders.warning(unset))
             add_ons.pull_charts(config, Path.cwd())
         super().__init__(type_token("Platform"), name, _registered(args), opts)
         owner, stack = deployment.Owner(parent=self, prefix=f"{name}-"), pulumi.get_stack()
