@@ -36,7 +36,7 @@ from infra.domain.storage import TeamVolumes, Volume
 from infra.sections.errors import ConfigError, ConfigIssue, did_you_mean, one_of, shown
 from infra.sections.types import SOURCE_SUFFIX
 from infra.tenancy.team import Team as TeamObjects
-from training import lineage, run_files, runs, scheduler_checks
+from training import image_capabilities, lineage, run_files, runs, scheduler_checks
 from training.spec import RunSpec
 
 Json = dict[str, Any]
@@ -254,7 +254,8 @@ class Team(_Component):
             with _refusals():
                 config, stack, storage = _read_platform(record, plain)
             on = self.reach(name, args, config.cluster.name, arguments.kubeconfig(config)[1])
-            platform = platform_record.platform(config, stack)
+            labels = image_capabilities.labels_of(config.images.values(), schema.ROOT)
+            platform = replace(platform_record.platform(config, stack), image_labels=labels)
             wanted = arguments.teams(config, platform, config.images, {}, storage)[plain["name"]]
             inside = pulumi.ResourceOptions(parent=self, provider=on)
             made = TeamObjects(name, wanted, inside)

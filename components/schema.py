@@ -16,8 +16,8 @@ from typing import Any, Final
 Json = dict[str, Any]
 
 NAME: Final = "trainyard"
-_ROOT: Final = Path(__file__).resolve().parents[1]
-RELEASE: Final[str] = tomllib.loads((_ROOT / "pyproject.toml").read_text())["project"]["version"]
+ROOT: Final = Path(__file__).resolve().parents[1]
+RELEASE: Final[str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 LANGUAGES: Final = ("csharp", "go", "java", "nodejs", "python")
 ANY: Final = {"$ref": "pulumi.json#/Any"}
 
@@ -49,7 +49,7 @@ def type_token(component: str) -> str:
 
 
 def _file(name: str) -> Json:
-    found: Json = json.loads((_ROOT / f"docs/schemas/{name}.schema.json").read_text())
+    found: Json = json.loads((ROOT / f"docs/schemas/{name}.schema.json").read_text())
     return found
 
 
