@@ -68,7 +68,7 @@ def _section(parser: argparse.ArgumentParser, cluster: set[str], shared: set[str
     yield "```sh"
     yield " ".join([parser.prog, *(_usage(action) for action in own)])
     examples = [line.strip() for line in (parser.epilog or "").splitlines()[1:]]
-    yield from (line for line in examples if line != parser.prog)
+    yield from (line for line in examples if "  #" in line)  # others only fill in the usage
     yield "```"
     yield from (line for line in map(_line, own) if line not in shared)
 
