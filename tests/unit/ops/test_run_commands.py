@@ -182,7 +182,7 @@ class ChangingCluster(FakeCluster):
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """No pauses between reads."""
-    monkeypatch.setattr(watched, "RELIST_S", 0.0)
+    monkeypatch.setattr(watched, "fresh_s", lambda took_s: 0.0)
     for module in (following, wait_command, logs_command):
         monkeypatch.setattr(f"{module.__name__}.time.sleep", lambda _: None)
     monkeypatch.setattr(following.read_again, "__defaults__", (lambda _: None,))
