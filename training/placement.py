@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from infra.domain import fabric, naming, prices, quantity
 from infra.domain.platform import Platform
-from infra.domain.pools import NodePool
+from infra.domain.pools import NodePool, placed_alike
 from training.spec import Resources, RunSpec
 
 _NODE_SHARE: Final = 0.9
@@ -46,7 +46,7 @@ def fits(spec: RunSpec, pool: NodePool) -> bool:
 
 def eligible_pools(spec: RunSpec, platform: Platform) -> tuple[NodePool, ...]:
     """Return the pools that the gang, or any group of the run, can be admitted to, in its queue's order."""
-    return tuple(pool for pool in platform.gpu_pools(spec.team) if suits(spec, pool))
+    return placed_alike(pool for pool in platform.gpu_pools(spec.team) if suits(spec, pool))
 
 
 def affinity(

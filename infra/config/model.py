@@ -9,7 +9,7 @@ from pydantic import Field
 
 from infra.config.operators import ChartConfig, Mirror, OperatorsConfig
 from infra.domain import naming
-from infra.domain.pools import Autoscaler, NodePool, Nodes, Taint
+from infra.domain.pools import Autoscaler, NodePool, Nodes, Taint, Workload
 from infra.domain.scheduler import DEFAULT_SCHEDULER, Scheduler
 from infra.sections.aws import AwsConfig, InterruptionConfig
 from infra.sections.cluster import EksClusterConfig, ExistingClusterConfig
@@ -144,13 +144,17 @@ class StackConfig(StrictModel):
 
     @property
     def pools(self) -> tuple[NodePool, ...]:
-        return tuple(self._pool(pool) for pool in self.node_pools)
+        grown = any(
+            pool.nodes is Nodes.KARPENTER and pool.workload is Workload.GPU_TRAINING
+            for pool in self.node_pools
+        )
+        return tuple(self._pool(pool, topology=not grown) for pool in self.node_pools)
 
     @property
     def gpu_taint(self) -> Taint:
         return Taint(key=self.taint_key, value=self.taint_value)
 
-    def _pool(self, config: PoolConfig) -> NodePool:
-        pool = config.pool(self.taint_key, self.taint_value)
+    def _pool(self, config: PoolConfig, *, topology: bool) -> NodePool:
+        pool = config.pool(self.taint_key, self.taint_value, topology=topology)
         shared = self.gpus.sharing.get(config.name)
         return replace(pool, sharing=shared.sharing(pool.gpu_models)) if shared else pool

@@ -195,6 +195,8 @@ class NodePool:
     """GPU sharing; None: whole GPUs."""
     fabric: Fabric = UNKNOWN_FABRIC
     """Fabric of existing nodes; other nodes' follows from their source."""
+    topology: bool = True
+    """Whether Kueue chooses the nodes of the pool's pods, by their place in the network."""
 
     @property
     def types(self) -> tuple[InstanceType, ...]:
@@ -315,10 +317,11 @@ class NodePool:
         return [dict(taint.toleration()) for taint in self.taints]
 
 
-def topology_aware(pools: Iterable[NodePool]) -> bool:
-    """Whether Kueue may choose the nodes of a gang (topology-aware scheduling).
+def placed_alike(pools: Iterable[NodePool]) -> tuple[NodePool, ...]:
+    """Return those of a run's pools among which Kueue can choose.
 
-    It chooses among existing nodes, so it would wait for Karpenter's forever. Queues mix pools, and a run is
-    placed in one way, so one such pool decides for all.
+    Pools with a topology admit only pods that request one, and other pools only pods that do not. A run that fits
+    both kinds leaves out the first, whose nodes may not exist.
     """
-    return all(pool.nodes is not Nodes.KARPENTER for pool in pools)
+    found = tuple(pools)
+    return tuple(pool for pool in found if not pool.topology) or found

@@ -13,7 +13,7 @@ from typing import Any, Final
 import pulumi
 
 from infra.domain import naming, quantity
-from infra.domain.pools import NodePool, topology_aware
+from infra.domain.pools import NodePool
 from infra.domain.scheduler import Scheduler
 from infra.domain.tier import TIERS
 from infra.domain.topology import FLAT, RACKS, Topology, pool_topology
@@ -38,11 +38,8 @@ def topology(of: Topology = RACKS) -> Manifest:
     }
 
 
-def flavor(pool: NodePool, *, by_topology: bool = True) -> Manifest:
-    """Return the ResourceFlavor of a pool; runs admitted to it get its selector and tolerations.
-
-    `by_topology`: Kueue chooses the nodes; else the scheduler does. See `pools.topology_aware`.
-    """
+def flavor(pool: NodePool) -> Manifest:
+    """Return the ResourceFlavor of a pool; runs admitted to it get its selector and tolerations."""
     return {
         "apiVersion": naming.KUEUE_API,
         "kind": "ResourceFlavor",
@@ -51,7 +48,7 @@ def flavor(pool: NodePool, *, by_topology: bool = True) -> Manifest:
             "nodeLabels": {naming.POOL: pool.name},
             "nodeTaints": [taint.manifest() for taint in pool.taints],
             "tolerations": pool.tolerations(),
-            **({"topologyName": pool_topology(pool).name} if by_topology else {}),
+            **({"topologyName": pool_topology(pool).name} if pool.topology else {}),
         },
     }
 
@@ -188,8 +185,7 @@ class KueueQueues(pulumi.ComponentResource):
             return pulumi.ResourceOptions(parent=self, depends_on=list(needs))
 
         checks = [GangScaleUp(f"{name}-scale-up", own())] if args.gang_scale_up else []
-        by_topology = topology_aware(args.pools)
-        levels = {pool_topology(pool) for pool in args.pools} if by_topology else set()
+        levels = {pool_topology(pool) for pool in args.pools if pool.topology}
         topologies = {
             of: KubernetesObject(f"{name}-topology{_suffix(of)}", topology(of), own())
             for of in sorted(levels, key=lambda of: of.name)
@@ -197,8 +193,8 @@ class KueueQueues(pulumi.ComponentResource):
         flavors = [
             KubernetesObject(
                 f"{name}-flavor-{pool.name}",
-                flavor(pool, by_topology=by_topology),
-                own(*([topologies[pool_topology(pool)]] if by_topology else [])),
+                flavor(pool),
+                own(*([topologies[pool_topology(pool)]] if pool.topology else [])),
             )
             for pool in args.pools
         ]

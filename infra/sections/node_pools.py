@@ -144,13 +144,21 @@ class PoolConfig(StrictModel):
     """What a spot pool of Karpenter does where there is no spot capacity: `none`, its runs wait or use another
     pool; `on-demand`, it buys on-demand nodes, which count against `onDemandUsdPerHour` and cost caps at the
     on-demand price, and against EC2's on-demand quota."""
+    topology: Bool | None = None
+    """Whether Kueue chooses the nodes of gangs by rack; `scheduler: kueue` only, and not for Karpenter's nodes,
+    which do not exist yet when it chooses. Default: true, unless one of the stack's GPU pools is Karpenter's. With
+    `true` beside such a pool, runs that fit both use Karpenter's; one that names this one's GPU model uses it."""
     max_unavailable: Int = Field(default=1, ge=1, le=100)
     """Nodes of a managed node group that an update or a repair may replace at once."""
 
-    def pool(self, taint_key: str, taint_value: str) -> NodePool:
-        """Return the pool as components take it: its own fields, and what follows from others."""
+    def pool(self, taint_key: str, taint_value: str, *, topology: bool) -> NodePool:
+        """Return the pool as components take it: its own fields, and what follows from others.
+
+        `topology`: for a pool that does not set it.
+        """
         own = {name: getattr(self, name) for name in PoolConfig.model_fields}
         own["reservation"] = Reservation(**dict(self.reservation)) if self.reservation else None
+        del own["topology"]
         facts = self.fabric.model_dump(exclude_none=True) if self.fabric else {}
         region = ec2.region_of_zone(self.zone) or catalog.DEFAULT_REGION
         return NodePool(
@@ -158,4 +166,5 @@ class PoolConfig(StrictModel):
             taint_key=taint_key,
             taint_value=taint_value,
             region=region,
+            topology=topology if self.topology is None else self.topology,
         )

@@ -15,7 +15,7 @@ import pulumi
 
 from infra.domain import fabric, naming
 from infra.domain.platform import Platform
-from infra.domain.pools import NodePool, Nodes, Workload, topology_aware
+from infra.domain.pools import NodePool, Nodes, Workload
 from infra.domain.topology import gang_level
 from infra.kubernetes import network_policy
 from infra.kubernetes.objects import Manifest, metadata
@@ -240,13 +240,12 @@ def _expected_facts(pool: NodePool, args: ValidationArgs) -> dict[str, Any]:
 
 def template_context(args: ValidationArgs) -> TemplateContext:
     """Return the context of the pools' templates."""
-    packed = args.queued and topology_aware(args.gpu_pools)
     return TemplateContext(
         image=args.image,
         queue=COMPONENT if args.queued else "",
         weekly=args.weekly,
         min_gbps=args.min_gbps,
-        topology={p.name: gang_level((p,)) for p in args.gpu_pools} if packed else {},
+        topology={p.name: gang_level((p,)) for p in args.gpu_pools if args.queued and p.topology},
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from infra.domain import naming
 from infra.domain.dev_pods import ENDING_S, MAX_HOURS, NAME_MAX, home, job_name, lowest
 from infra.domain.platform import Platform
-from infra.domain.pools import NodePool, topology_aware
+from infra.domain.pools import NodePool, placed_alike
 from infra.kubernetes import pod_security
 from infra.kubernetes.objects import Manifest, metadata
 from ops.dev import session as dev_session
@@ -120,9 +120,8 @@ def job(request: DevRequest, platform: Platform) -> Manifest:
         naming.MAX_EXEC_SECONDS: str(deadline),
     }
     pools = _pools(request, platform)
-    near = (
-        {naming.PREFERRED_TOPOLOGY: naming.ZONE} if request.gpus and topology_aware(pools) else {}
-    )
+    packed = request.gpus and all(pool.topology for pool in pools)
+    near = {naming.PREFERRED_TOPOLOGY: naming.ZONE} if packed else {}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -152,7 +151,7 @@ def job(request: DevRequest, platform: Platform) -> Manifest:
 def _pools(request: DevRequest, platform: Platform) -> tuple[NodePool, ...]:
     """Return the GPU pools whose nodes have enough GPUs of the model."""
     fitting = platform.gpu_pools(request.team) if request.gpus else ()
-    return tuple(
+    return placed_alike(
         pool
         for pool in fitting
         if pool.gpus_per_node >= request.gpus and request.gpu_model in ("", *pool.gpu_models)

@@ -283,7 +283,7 @@ def queue_of(guarded: GuardedCluster, name: str, nodes: str = "kwok") -> Iterato
     On a process node Kueue chooses it by the topology, as in a stack.
     """
     stack = values()
-    stack["nodePools"][0]["nodes"] = nodes
+    stack["nodePools"][0] |= {"nodes": nodes, "topology": nodes == "process"}
     config = parse(stack)
     queues = arguments.queues(config)
     [pool] = config.pools
@@ -291,7 +291,7 @@ def queue_of(guarded: GuardedCluster, name: str, nodes: str = "kwok") -> Iterato
     objects = [
         node_pools.node(pool, 0),
         *([kueue.topology(pool_topology(pool))] if nodes == "process" else []),
-        kueue.flavor(pool, by_topology=nodes == "process"),
+        kueue.flavor(pool),
         kueue.cohort(queues.cohort, queues.pools, queues.teams),
         kueue.cluster_queue(own, queues.cohort, queues.pools),
         team.local_queue(name),

@@ -11,7 +11,6 @@ from typing import Any
 
 from infra.config import arguments, parse, platform_record
 from infra.domain import naming
-from infra.domain.pools import topology_aware
 from infra.queueing import kueue, priorities
 from infra.sites.simulated import node_pools
 from infra.tenancy import access, team
@@ -40,7 +39,7 @@ _GPUS = 8
 """Of a p4d node."""
 
 
-def pool(name: str, nodes: int, capacity: str = "spot") -> Json:
+def pool(name: str, nodes: int, capacity: str = "spot", **options: Any) -> Json:
     """So many KWOK nodes with eight GPUs each."""
     return {
         "name": name,
@@ -50,6 +49,7 @@ def pool(name: str, nodes: int, capacity: str = "spot") -> Json:
         "max": nodes,
         "zone": "queue-zone",
         "nodes": "kwok",
+        **options,
     }
 
 
@@ -100,7 +100,6 @@ class Fleet:
         """In the order of creation."""
         queues = arguments.queues(self.config)
         names = [t.name for t in self.config.teams]
-        by_topology = topology_aware(queues.pools)
         return [
             self.own(manifest)
             for manifest in (
@@ -108,7 +107,7 @@ class Fleet:
                 *(priorities.priority_class(name) for name in priorities.PRIORITIES),
                 *(kueue.workload_priority_class(name) for name in priorities.PRIORITIES),
                 kueue.topology(),
-                *(kueue.flavor(p, by_topology=by_topology) for p in queues.pools),
+                *(kueue.flavor(p) for p in queues.pools),
                 kueue.cohort(queues.cohort, queues.pools, queues.teams),
                 *(kueue.cluster_queue(t, queues.cohort, queues.pools) for t in queues.teams),
                 *(team.namespace(name) for name in names),
@@ -177,9 +176,11 @@ class Fleet:
         keeps_running: bool = False,
         max_hours: float | None = None,
         deadline: str = "",
+        gpu_model: str = "",
     ) -> str:
         """Submits a run of whole nodes on these pools; its id. `hold`: it never starts, and never ends.
 
+        No `pools`: those that its file allows.
         `keeps_running`: without `hold`, its pods run until they are deleted; else they end at once.
         """
         tier = self.platform.teams[team_name].tier
@@ -194,6 +195,7 @@ class Fleet:
             priority=priority,
             max_hours=max_hours,
             deadline=deadline,
+            gpu_model=gpu_model,
         )
         job = self.own(copy.deepcopy(LAUNCHERS["indexed-job"].render(spec, self.platform)[-1]))
         body = job["spec"]["template"]["spec"]
@@ -201,7 +203,7 @@ class Fleet:
             "nodeSelectorTerms"
         ]
         for wanted in term["matchExpressions"]:
-            if wanted["key"] == naming.POOL:
+            if pools and wanted["key"] == naming.POOL:
                 wanted["values"] = list(pools)
         # The team's volumes are none of these tests' business.
         body["volumes"] = []
@@ -261,6 +263,18 @@ class Fleet:
             found += self.client.get(object_path("/api/v1", namespace, "pods"), **query)["items"]
         return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
 
+    def racks(self, run_id: str, nodes: int) -> set[int]:
+        """Wait until Kueue has chosen so many nodes for a run; return their racks, of four nodes each."""
+
+        def placed() -> list[str]:
+            selectors = [pod["spec"].get("nodeSelector", {}) for pod in self.pods(run_id)]
+            return sorted(s[naming.HOSTNAME] for s in selectors if naming.HOSTNAME in s)
+
+        hosts = until(
+            lambda: found if len(found := placed()) == nodes else None, "the nodes are chosen"
+        )
+        return {int(host.rpartition("-")[2]) // 4 for host in hosts}
+
     def await_split(self, admitted: set[str], waiting: set[str]) -> None:
         """Wait until exactly `admitted` hold quota and Kueue reports `waiting` as pending."""
 
@@ -295,6 +309,12 @@ def held(workload: Json) -> tuple[str, int]:
     gpus = int(assigned["resourceUsage"][naming.GPU])
     assert gpus == _GPUS * assigned["count"]
     return assigned["flavors"][naming.GPU], assigned["count"]
+
+
+def has_topology(workload: Json) -> bool:
+    """Whether Kueue chose the nodes of an admitted run."""
+    [assigned] = workload["status"]["admission"]["podSetAssignments"]
+    return "topologyAssignment" in assigned
 
 
 def evicted_because(workload: Json) -> str:

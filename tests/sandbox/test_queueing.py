@@ -6,16 +6,24 @@ from collections.abc import Iterator
 
 import pytest
 
-from infra.domain import naming
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.node_kit import until
-from tests.sandbox.queue_kit import Fleet, evicted_because, held, pool, team_of
+from tests.sandbox.queue_kit import (
+    Fleet,
+    condition,
+    evicted_because,
+    has_topology,
+    held,
+    pool,
+    team_of,
+)
 
 pytestmark = [pytest.mark.sandbox, pytest.mark.long(51)]
 
 A, B, PRODUCTION, STUCK = "qa", "qb", "qp", "qs"
 LIMITED, LENT, OWNED, SHARED = "q-limited", "q-lent", "q-owned", "q-shared"
 DEAR, RACKS, SLOW = "q-dear", "q-racks", "qs-slow"
+BLOCK, GROWN, MIXED = "qm-block", "qm-grown", "qm"
 
 _NOT_READY_S = 180.0
 """Kueue waits 45 s for the sandbox's gangs; the rest is for a busy machine."""
@@ -156,17 +164,43 @@ def test_gang_is_placed_in_one_rack_if_it_fits(runs: Fleet) -> None:
     runs.await_split({first}, set())
     gang = runs.start(A, "gang", [RACKS], nodes=4)
     runs.await_split({first, gang}, set())
-
-    def placed() -> list[str]:
-        selectors = [pod["spec"].get("nodeSelector", {}) for pod in runs.pods(gang)]
-        return sorted(s[naming.HOSTNAME] for s in selectors if naming.HOSTNAME in s)
-
-    hosts = until(lambda: found if len(found := placed()) == 4 else None, "four nodes are chosen")
-    racks = {int(host.rpartition("-")[2]) // 4 for host in hosts}
-    assert len(racks) == 1, f"{hosts}"
+    assert len(runs.racks(gang, 4)) == 1
     # A gang that fits no rack spans several: the topology is only preferred.
     wide = runs.start(A, "wide", [RACKS], nodes=3)
     runs.await_split({first, gang, wide}, set())
+
+
+@pytest.fixture(scope="module")
+def mixed(cluster: Cluster) -> Iterator[Fleet]:
+    """A pool of eight H100 nodes with a topology beside one without, as Karpenter's would be."""
+    pools = [
+        pool(BLOCK, 8, instanceTypes=["p5.48xlarge"], topology=True),
+        pool(GROWN, 4, topology=False),
+    ]
+    with Fleet(cluster, "queueing-mixed", pools, [team_of(MIXED)]).deployed() as deployed:
+        yield deployed
+
+
+def test_topology_is_a_property_of_a_pool(mixed: Fleet) -> None:
+    first = mixed.start(MIXED, "first", (), gpu_model="h100")
+    gang = mixed.start(MIXED, "gang", (), nodes=4, gpu_model="h100")
+    anywhere = mixed.start(MIXED, "anywhere", (), nodes=2)
+    # It may use both pools, but not be placed in both ways: it waits for the pool without a topology.
+    third = mixed.start(MIXED, "third", (), nodes=3)
+    mixed.await_split({first, gang, anywhere}, {third})
+    workloads = mixed.workloads()
+    assert {held(workloads[one]) for one in (first, gang)} == {(BLOCK, 1), (BLOCK, 4)}
+    assert held(workloads[anywhere]) == (GROWN, 2)
+    assert has_topology(workloads[gang]) and not has_topology(workloads[anywhere])
+    assert len(mixed.racks(gang, 4)) == 1
+
+
+def test_pool_with_a_topology_refuses_a_run_that_requests_none(mixed: Fleet) -> None:
+    mixed.stop_all()
+    run = mixed.start(MIXED, "bound", [BLOCK], nodes=2)
+    mixed.await_split(set(), {run})
+    reserved = condition(mixed.workloads()[run], "QuotaReserved")
+    assert reserved and f'"{BLOCK}" supports only TopologyAwareScheduling' in reserved["message"]
 
 
 def test_gang_that_never_becomes_ready_is_requeued(

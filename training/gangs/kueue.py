@@ -6,7 +6,7 @@ from typing import Final
 
 from infra.domain import naming, topology
 from infra.domain.platform import Platform
-from infra.domain.pools import NodePool, topology_aware
+from infra.domain.pools import NodePool
 from training.gangs import GangBackend
 from training.spec import RunSpec
 
@@ -42,7 +42,7 @@ class KueueGangs(GangBackend):
         required where collectives run over RDMA and preferred elsewhere. Nothing where the scheduler
         chooses among the queue's nodes: each pool is in one zone anyway.
         """
-        if not topology_aware(platform.gpu_pools(run.team)):
+        if not all(pool.topology for pool in pools):
             return {}
         level = topology.gang_level(pools) if run.nodes > 1 else naming.ZONE
         rdma = run.nodes > 1 and any(pool.network.rdma for pool in pools)

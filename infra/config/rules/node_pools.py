@@ -19,6 +19,7 @@ from infra.domain.pools import (
     ReservationKind,
     Workload,
 )
+from infra.domain.scheduler import Scheduler
 from infra.sections.errors import ConfigIssue, issue, shown
 
 _EC2: Final = (Nodes.MANAGED, Nodes.KARPENTER)
@@ -28,6 +29,7 @@ _OPTIONS: Final = {
     "placement_group": ("placementGroup", _EC2),
     "reservation": ("reservation", _EC2),
     "fallback": ("fallback", (Nodes.KARPENTER,)),
+    "topology": ("topology", tuple(one for one in Nodes if one is not Nodes.KARPENTER)),
     "max_unavailable": ("maxUnavailable", (Nodes.MANAGED,)),
 }
 """Options of a pool: the key in the file, and the nodes that can have them."""
@@ -170,6 +172,14 @@ def check_node_source(stack: StackConfig) -> Iterator[ConfigIssue]:
                     f"requires nodes: {_names(nodes)}",
                     "remove it, or change nodes",
                 )
+        if stack.node_pools[index].topology and stack.scheduler is not Scheduler.KUEUE:
+            yield issue(
+                "pool-option",
+                f"{path}.topology",
+                f"not valid with scheduler: {stack.scheduler.value}",
+                "requires scheduler: kueue",
+                "remove it",
+            )
         if pool.nodes is Nodes.KARPENTER and pool.min:
             yield issue(
                 "karpenter-min",

@@ -927,6 +927,10 @@ ON_EKS: Cases = {
             "mixed-architectures",
         ),
         "update speed of a Karpenter pool": ({"nodePools[1].maxUnavailable": 2}, "pool-option"),
+        "topology of nodes that do not exist yet": (
+            {"nodePools[1].topology": True},
+            "pool-option",
+        ),
         "minimum of a Karpenter pool": ({"nodePools[1].min": 1}, "karpenter-min"),
         "root volume too small for an image": ({"nodePools[0].rootGiB": 20}, "out-of-range"),
         "managed pool that nobody enlarges": ({"nodePools[0].min": 2}, "fixed-size-pool"),

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from infra.config import parse
+from infra.config import arguments, parse, platform_record
 from infra.domain import catalog, naming, topology
 from infra.domain.catalog import ec2
 from infra.domain.pools import NodePool, Nodes
 from infra.queueing import kueue
 from infra.sites.simulated import node_pools
+from tests import committed
 from tests.golden.example_runs import platform, run, stack_values
 from tests.unit.infra.test_pools import pool
 from training import placement
@@ -109,3 +110,32 @@ def test_each_flavor_refers_to_the_topology_of_its_pool() -> None:
     names = {p.name: kueue.flavor(p)["spec"]["topologyName"] for p in parse(values).pools}
     assert names["spot"] == topology.RACKS.name
     assert names["ondemand"] == topology.FLAT.name
+
+
+def beside_karpenter(**block: Any) -> dict[str, Any]:
+    """The production stack with its capacity block in a managed group, beside Karpenter's pools."""
+    values = committed.values(committed.MANAGED_BLOCK)
+    (found,) = [one for one in values["nodePools"] if one["name"] == "block"]
+    found |= block
+    return values
+
+
+def test_a_pool_beside_karpenters_has_no_topology_by_default() -> None:
+    assert not any(pool.topology for pool in parse(beside_karpenter()).pools)
+
+
+def test_a_pool_beside_karpenters_may_have_a_topology() -> None:
+    pools = arguments.queues(parse(beside_karpenter(topology=True))).pools
+    names = {p.name: kueue.flavor(p)["spec"].get("topologyName") for p in pools}
+    assert names == {"block": topology.EC2.name, "ondemand": None, "spot": None}
+
+
+@pytest.mark.parametrize(("model", "names"), [("h100", ["block"]), ("", ["ondemand", "spot"])])
+def test_a_run_is_placed_in_one_way(model: str, names: list[str]) -> None:
+    config = parse(beside_karpenter(topology=True))
+    offered = platform_record.platform(config, "prod")
+    gang = run(team="production", tier="production", gpu_model=model)
+    pools = placement.eligible_pools(gang, offered)
+    assert sorted(pool.name for pool in pools) == names
+    requested = {naming.PREFERRED_TOPOLOGY: ec2.TOPOLOGY_LABELS[-1]} if model else {}
+    assert GANGS.topology(gang, offered, pools) == requested
