@@ -1,13 +1,12 @@
 """Objects of a controller without a chart, instead of upstream's published manifests.
 
-Those contain CRDs of thousands of lines and rights for unused features. These have only the rights that the
-controller's code needs for the runs of this project, and restricted pods.
+Those contain rights for unused features. These have only the rights that the controller's code needs for the runs
+of this project, and restricted pods. CRDs are upstream's (infra/kubernetes/crds).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from infra.addons import controllers
@@ -49,63 +48,6 @@ LEADING: Final = rule("coordination.k8s.io", ["leases"], ["create", "get", "upda
 
 READ: Final = ("get", "list", "watch")
 WRITE: Final = (*READ, "create", "delete", "patch", "update")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Kind:
-    """A custom resource, as in its controller's Go types."""
-
-    group: str
-    version: str
-    kind: str
-    plural: str
-    state_path: str = ".status.conditions[-1:].type"
-    """JSON path of the column STATE of `kubectl get`."""
-    spec: Mapping[str, Any] = field(default_factory=dict)
-    """Schema of `spec` in addition to its type; other fields are not checked."""
-
-
-def crd(of: Kind) -> Manifest:
-    """Return the CRD of a custom resource.
-
-    Its schema is open: controllers validate what they read, and runs are checked before they are created. A full
-    schema could only lag behind the Go types, and has thousands of lines for the pod template alone.
-    """
-    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": metadata(f"{of.plural}.{of.group}", labels=naming.object_labels("operators")),
-        "spec": {
-            "group": of.group,
-            "scope": "Namespaced",
-            "names": {
-                "kind": of.kind,
-                "listKind": f"{of.kind}List",
-                "plural": of.plural,
-                "singular": of.kind.lower(),
-            },
-            "versions": [
-                {
-                    "name": of.version,
-                    "served": True,
-                    "storage": True,
-                    "subresources": {"status": {}},
-                    "additionalPrinterColumns": [
-                        {"name": "State", "type": "string", "jsonPath": of.state_path},
-                        {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
-                    ],
-                    "schema": {
-                        "openAPIV3Schema": {
-                            "type": "object",
-                            "required": ["spec"],
-                            "properties": {"spec": {**anything, **of.spec}, "status": anything},
-                        }
-                    },
-                }
-            ],
-        },
-    }
 
 
 def access(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from infra.addons import controllers, manifests
 from infra.addons.isolation import isolation
-from infra.addons.manifests import READ, WRITE, Kind, rule
+from infra.addons.manifests import READ, WRITE, rule
 from infra.addons.model import AddOn, Image, Installable
 from infra.domain import naming
 from infra.kubernetes.admission_policy import (
@@ -17,10 +17,13 @@ from infra.kubernetes.admission_policy import (
     resources,
     unchanged_but,
 )
+from infra.kubernetes.crds import crd
 from infra.kubernetes.objects import Manifest
 
 NAME: Final = "mpi-operator"
 """Name of its objects; admission policies identify its service account by it."""
+
+CRD: Final = "mpijobs.kubeflow.org"
 
 REQUEUE: Final = "mpi-requeue"
 """Name of the objects of trainer/requeue.py."""
@@ -51,33 +54,12 @@ _REQUEUES: Final = (
 REQUEUED: Final = f"{naming.DOMAIN}/requeued"
 """Annotation of a Workload that waits to be activated again, written by trainer/requeue.py."""
 
-_DEFAULTS: Final[dict[str, tuple[str, Any]]] = {
-    "slotsPerWorker": ("integer", 1),
-    "runLauncherAsWorker": ("boolean", False),
-    "sshAuthMountPath": ("string", "/root/.ssh"),
-    "launcherCreationPolicy": ("string", "AtStartup"),
-    "mpiImplementation": ("string", "OpenMPI"),
-}
-"""Defaults of its API."""
-
 
 def plan(image: str, trainer: str = "") -> Installable:
     """Return the CRD, two controllers, one leading, and their rights; and the program that requeues.
 
     `image`: the operator's, by digest. `trainer`: that of the program; empty where Kueue does not queue.
     """
-    kind = Kind(
-        group=_GROUP,
-        version=_VERSION,
-        kind="MPIJob",
-        plural="mpijobs",
-        spec={
-            "required": ["mpiReplicaSpecs"],
-            "properties": {
-                key: {"type": type_, "default": value} for key, (type_, value) in _DEFAULTS.items()
-            },
-        },
-    )
     container = {
         "image": image,
         "args": [f"--lock-namespace={_NAMESPACE}"],
@@ -89,7 +71,7 @@ def plan(image: str, trainer: str = "") -> Installable:
         add_on="mpiOperator",
         before=(
             isolation(NAME, _NAMESPACE),
-            manifests.crd(kind),
+            crd(CRD, naming.object_labels("operators")),
             *manifests.access(NAME, _NAMESPACE, _EVERYWHERE, [manifests.LEADING]),
             *(requeue_access() if trainer else ()),
         ),

@@ -10,13 +10,16 @@ from typing import Any, Final
 
 from infra.addons import controllers, manifests
 from infra.addons.isolation import isolation
-from infra.addons.manifests import READ, WRITE, Kind, rule
+from infra.addons.manifests import READ, WRITE, rule
 from infra.addons.model import AddOn, Image, Installable
 from infra.domain import naming
+from infra.kubernetes.crds import crd
 from infra.kubernetes.objects import Manifest, metadata
 
 NAME: Final = "training-operator"
 """Name of its objects; admission policies identify its service account by it."""
+
+CRD: Final = "pytorchjobs.kubeflow.org"
 
 _CERTIFICATE: Final = "training-operator-webhook-cert"
 """Secret into which the controller writes its certificate."""
@@ -44,13 +47,12 @@ def plan(image: str) -> Installable:
 
     `image`: the controller's, by digest.
     """
-    kind = Kind(group=_GROUP, version=_VERSION, kind="PyTorchJob", plural="pytorchjobs")
     at_home = [manifests.LEADING, rule("", ["secrets"], [*READ, "update"])]
     return Installable(
         add_on="trainingOperator",
         before=(
             isolation(NAME, _NAMESPACE, called=(9443,), metrics=(8080,)),
-            manifests.crd(kind),
+            crd(CRD, naming.object_labels("operators")),
             *manifests.access(NAME, _NAMESPACE, _EVERYWHERE, at_home),
             _certificate(),
             _no_init_container(),

@@ -8,11 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
-import subprocess
 import sys
-import tempfile
-import zipfile
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,23 +16,13 @@ import yaml
 
 from infra.addons import chart_values
 from infra.addons.registry import CHART_SOURCES
+from infra.cli import go_modules
 
 
 def values(add_on: str) -> dict[str, Any]:
     """Return a chart's values.yaml. Raises LookupError if its module is not available."""
     module = f"{CHART_SOURCES[add_on].module}@{chart_values.module_version(add_on)}"
-    go = shutil.which("go")
-    if go is None:
-        raise LookupError(f"{module}: `go` is not on PATH; install Go, or add its folder to PATH")
-    with tempfile.TemporaryDirectory() as folder:
-        command = [go, "mod", "download", "-json", module]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    answer = json.loads(done.stdout or "{}")
-    # The archive suffices, and exists even if the module requires a newer Go.
-    if "Zip" not in answer:
-        raise LookupError(f"{module}: {' '.join((answer.get('Error') or done.stderr).split())}")
-    with zipfile.ZipFile(answer["Zip"]) as archive:
-        text = archive.read(f"{module}/{CHART_SOURCES[add_on].path}/values.yaml")
+    text = go_modules.read(module, f"{CHART_SOURCES[add_on].path}/values.yaml")
     found: dict[str, Any] = yaml.safe_load(text)
     return found
 

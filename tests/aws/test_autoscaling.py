@@ -180,7 +180,7 @@ def test_kueue_admission_check_depends_on_the_provisioning_request_api(made: Dep
 
 
 def test_provisioning_request_api_has_the_version_that_kueue_uses() -> None:
-    crd = provisioning_request.crd()
+    crd = provisioning_request.definition()
     assert crd["metadata"]["name"] == "provisioningrequests.autoscaling.x-k8s.io"
     served = {one["name"]: one for one in crd["spec"]["versions"] if one["served"]}
     assert served["v1"]["storage"] is True

@@ -111,6 +111,19 @@ def test_rendered_mpijob_is_accepted_and_defaulted(
     assert job["spec"]["mpiReplicaSpecs"].keys() == run("mpijob")["spec"]["mpiReplicaSpecs"].keys()
 
 
+@pytest.mark.parametrize(
+    ("change", "refusal"),
+    [({"slotsPerWorkers": 2}, "unknown field"), ({"mpiImplementation": "MPICH2"}, "Unsupported")],
+)
+def test_mistakes_in_an_mpijob_are_refused(
+    installed: Cluster, change: dict[str, Any], refusal: str
+) -> None:
+    job = run("mpijob")
+    job["spec"] |= change
+    with pytest.raises(ClusterError, match=refusal):
+        applied(installed, [job], "--dry-run=server", "--validate=strict")
+
+
 def test_pytorchjob_is_sent_to_its_controllers_webhook(installed: Cluster) -> None:
     """No server answers the webhook here: invalid objects must not be admitted while it is away."""
     with pytest.raises(ClusterError, match="training-operator"):

@@ -96,7 +96,7 @@ class ClusterAutoscaler(pulumi.ComponentResource):
         for pool in args.pools:
             self._tags(name, pool, args.autoscaling_groups[pool.name])
         permissions = self._permissions(name, args)
-        api = self._object(f"{name}-api", provisioning_request.crd())
+        api = self._object(f"{name}-api", provisioning_request.definition())
         role = self._object(f"{name}-cluster-role", provisioning_request.cluster_role())
         binding = self._object(
             f"{name}-cluster-role-binding",

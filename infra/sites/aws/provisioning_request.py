@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from infra.domain import naming
+from infra.kubernetes.crds import crd
 from infra.kubernetes.objects import Manifest, metadata
 
 GROUP: Final = "autoscaling.x-k8s.io"
@@ -12,51 +13,14 @@ _PLURAL: Final = "provisioningrequests"
 ROLE: Final = "cluster-autoscaler-provisioning"
 
 
-def _version(name: str, *, storage: bool) -> dict[str, Any]:
-    # Kueue and the autoscaler use the same Go types: a full schema could only lag behind them.
-    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    return {
-        "name": name,
-        "served": True,
-        "storage": storage,
-        "subresources": {"status": {}},
-        "schema": {
-            "openAPIV3Schema": {
-                "type": "object",
-                "required": ["spec"],
-                "properties": {"spec": anything, "status": anything},
-            }
-        },
-    }
-
-
-def crd() -> Manifest:
+def definition() -> Manifest:
     """Return the CRD. Kueue looks for it at startup, so it must precede Kueue."""
-    name = f"{_PLURAL}.{GROUP}"
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": metadata(
-            name,
-            labels=naming.object_labels("autoscaler"),
-            # The API server rejects CRDs of *.x-k8s.io without an approval annotation.
-            annotations={
-                "api-approved.kubernetes.io": "https://github.com/kubernetes/autoscaler/pull/5848"
-            },
-        ),
-        "spec": {
-            "group": GROUP,
-            "scope": "Namespaced",
-            "names": {
-                "kind": "ProvisioningRequest",
-                "listKind": "ProvisioningRequestList",
-                "plural": _PLURAL,
-                "singular": "provisioningrequest",
-                "shortNames": ["provreq", "provreqs"],
-            },
-            "versions": [_version("v1", storage=True), _version("v1beta1", storage=False)],
-        },
-    }
+    return crd(
+        f"{_PLURAL}.{GROUP}",
+        naming.object_labels("autoscaler"),
+        # The API server rejects CRDs of *.x-k8s.io without an approval annotation.
+        {"api-approved.kubernetes.io": "https://github.com/kubernetes/autoscaler/pull/5848"},
+    )
 
 
 def cluster_role() -> Manifest:
