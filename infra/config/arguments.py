@@ -306,10 +306,8 @@ def teams(
 
 
 def _caps(team: TeamConfig, platform: Platform) -> dict[str, str]:
-    priced = [(pool, prices.per_node(pool)) for pool in platform.gpu_pools(team.name)]
-    nodes = [usd for _, usd in priced if usd is not None]
-    gpus = [usd / pool.gpus_per_node for pool, usd in priced if usd is not None]
-    return caps.cap_annotations(team.caps, max(nodes, default=None), max(gpus, default=None))
+    gpus = max((pool.gpus_per_node for pool in platform.gpu_pools(team.name)), default=0)
+    return caps.cap_annotations(team.caps, gpus)
 
 
 def admission(config: StackConfig) -> AdmissionPoliciesArgs:

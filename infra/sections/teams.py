@@ -188,9 +188,8 @@ class DevCapsConfig(StrictModel):
     """Most GPUs of one, so that the team's have at most `number` times as many. Default: those of a node."""
     hours: Annotated[Number, Field(gt=0, le=24)] | None = None
     """Longest time limit of one. Default: `caps.hours`, and 24."""
-    usd: Annotated[Number, Field(gt=0)] | None = None
-    """Most that one may cost in its time limit, at the highest price of a GPU of the team's pools. Default:
-    `caps.usd`."""
+    gpu_hours: Annotated[Number, Field(gt=0)] | None = None
+    """Most GPU-hours of one in its time limit. Default: `caps.gpuHours`."""
 
 
 class CapsConfig(StrictModel):
@@ -200,8 +199,8 @@ class CapsConfig(StrictModel):
     """Most nodes. Default: what the queue and the quota allow."""
     hours: Annotated[Number, Field(gt=0)] | None = None
     """Longest `maxHours`, which a run must then have. Default: any."""
-    usd: Annotated[Number, Field(gt=0)] | None = None
-    """Most that it may cost in its `maxHours`, at the highest price of the team's pools. Default: any."""
+    gpu_hours: Annotated[Number, Field(gt=0)] | None = None
+    """Most GPU-hours in its `maxHours`, counted as whole nodes of the pool with most GPUs. Default: any."""
     dev_pods: DevCapsConfig = DevCapsConfig()
     """Caps of the team's dev pods."""
 

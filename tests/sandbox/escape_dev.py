@@ -146,7 +146,7 @@ def forged() -> Iterator[Attempt]:
 
 
 def beyond_caps() -> Iterator[Attempt]:
-    """Dev pods beyond the caps of the team: 4 GPUs, 8 hours, 100 USD at 10 per GPU and hour."""
+    """Dev pods beyond the caps of the team: 4 GPUs, 8 hours, 10 GPU-hours."""
     only = ("dev-caps",)
     member = naming.group(RESEARCH, "researcher")
 

@@ -46,11 +46,10 @@ CAPS = caps.cap_annotations(
     CapsConfig(
         nodes=4,
         hours=2.0,
-        usd=100.0,
-        dev_pods=DevCapsConfig(number=2, gpus=4, hours=8.0, usd=100.0),
+        gpu_hours=100.0,
+        dev_pods=DevCapsConfig(number=2, gpus=4, hours=8.0, gpu_hours=10.0),
     ),
-    usd_per_node_hour=30.0,
-    usd_per_gpu_hour=10.0,
+    gpus_per_node=30,
 )
 """Of a run that a member submits, and of dev pods."""
 

@@ -271,7 +271,7 @@ def _of_the_record() -> Iterator[Attempt]:
 
 
 def _of_caps() -> Iterator[Attempt]:
-    """Runs beyond the caps of the team: 4 nodes, 2 hours, 100 USD."""
+    """Runs beyond the caps of the team: 4 nodes, 2 hours, 100 GPU-hours at 30 GPUs a node."""
     rule = ("caps",)
     mine = by_member(create(submitted()))
     many = {"parallelism": 5, "completions": 5}

@@ -234,7 +234,7 @@ def check_team_options(stack: StackConfig) -> Iterator[ConfigIssue]:
             "onDemandUsdPerHour": team.on_demand_usd_per_hour is not None,
             # Only Kueue ends a run at its time limit.
             "caps.hours": team.caps.hours is not None,
-            "caps.usd": team.caps.usd is not None,
+            "caps.gpuHours": team.caps.gpu_hours is not None,
         }
         for option in (name for name, given in only_kueue.items() if given):
             yield issue(

@@ -1,5 +1,8 @@
 """Caps of what members of a team create: runs that they submit, and dev pods. Runs that a stack deploys were
-reviewed, and have none."""
+reviewed, and have none.
+
+Cost is capped in GPU-hours, which do not change with the catalog's prices.
+"""
 
 from __future__ import annotations
 
@@ -16,38 +19,34 @@ from infra.tenancy.admission.ownership import PEOPLE, groups_of_run, without_dep
 
 _NODES: Final = f"{naming.DOMAIN}/cap-nodes"
 _SECONDS: Final = f"{naming.DOMAIN}/cap-seconds"
-_USD: Final = f"{naming.DOMAIN}/cap-usd"
-_PRICE: Final = f"{naming.DOMAIN}/cap-usd-per-node-hour"
+_GPU_HOURS: Final = f"{naming.DOMAIN}/cap-gpu-hours"
+_NODE_GPUS: Final = f"{naming.DOMAIN}/cap-gpus-per-node"
 _DEV_GPUS: Final = f"{naming.DOMAIN}/cap-dev-gpus"
 _DEV_SECONDS: Final = f"{naming.DOMAIN}/cap-dev-seconds"
-_DEV_USD: Final = f"{naming.DOMAIN}/cap-dev-usd"
-_GPU_PRICE: Final = f"{naming.DOMAIN}/cap-usd-per-gpu-hour"
+_DEV_GPU_HOURS: Final = f"{naming.DOMAIN}/cap-dev-gpu-hours"
 """Annotations of the team's namespace, which only the platform writes."""
 
 _SPEC: Final = "dyn(object).spec"
 
 
-def cap_annotations(
-    caps: CapsConfig, usd_per_node_hour: float | None, usd_per_gpu_hour: float | None
-) -> dict[str, str]:
+def cap_annotations(caps: CapsConfig, gpus_per_node: int) -> dict[str, str]:
     """Return the annotations of the team's namespace from which the policies read its caps.
 
-    `usd_per_node_hour`, `usd_per_gpu_hour`: the highest price among the team's pools, at which `usd` is checked.
-    Dev pods have the hours and the cost of runs unless the stack file says otherwise.
+    `gpus_per_node`: most GPUs of a node among the team's pools, with which the nodes of a run are counted.
+    Dev pods have the hours and GPU-hours of runs unless the stack file says otherwise.
     """
     dev = caps.dev_pods
     dev_hours = caps.hours if dev.hours is None else dev.hours
-    dev_usd = caps.usd if dev.usd is None else dev.usd
+    dev_gpu_hours = caps.gpu_hours if dev.gpu_hours is None else dev.gpu_hours
     found: dict[str, float | int | None] = {
         _NODES: caps.nodes,
         _SECONDS: _seconds(caps.hours),
-        _USD: caps.usd,
-        _PRICE: None if caps.usd is None else usd_per_node_hour or 0.0,
+        _GPU_HOURS: caps.gpu_hours,
+        _NODE_GPUS: None if caps.gpu_hours is None else gpus_per_node,
         # An empty cap and none are not the same: 0 GPUs leave dev pods without any.
         _DEV_GPUS: dev.gpus,
         _DEV_SECONDS: _seconds(dev_hours),
-        _DEV_USD: dev_usd,
-        _GPU_PRICE: None if dev_usd is None else usd_per_gpu_hour or 0.0,
+        _DEV_GPU_HOURS: dev_gpu_hours,
     }
     return {name: str(value) for name, value in found.items() if value is not None}
 
@@ -79,7 +78,7 @@ def _cap(name: str) -> str:
 
 
 def submitted_within_caps() -> Manifest:
-    """Bound nodes, hours and cost of a submitted run."""
+    """Bound nodes, hours and GPU-hours of a submitted run."""
     limit = pod_templates.label(naming.MAX_EXEC_SECONDS)
     return policy(
         "caps",
@@ -93,8 +92,8 @@ def submitted_within_caps() -> Manifest:
             "seconds": f"{limit} == '' ? 0.0 : double({limit})",
             "capNodes": _cap(_NODES),
             "capSeconds": _cap(_SECONDS),
-            "capUsd": _cap(_USD),
-            "price": _cap(_PRICE),
+            "capGpuHours": _cap(_GPU_HOURS),
+            "nodeGpus": _cap(_NODE_GPUS),
         },
         rules=[
             Rule(
@@ -116,13 +115,12 @@ def submitted_within_caps() -> Manifest:
             ),
             Rule(
                 holds=(
-                    "variables.capUsd == 0.0 || (variables.seconds > 0.0 && variables.nodes * "
-                    "variables.seconds / 3600.0 * variables.price <= variables.capUsd)"
+                    "variables.capGpuHours == 0.0 || (variables.seconds > 0.0 && variables.nodes * "
+                    "variables.nodeGpus * variables.seconds / 3600.0 <= variables.capGpuHours)"
                 ),
                 message=(
-                    "the run may cost more than caps.usd of the team allows a submitted run, at the highest "
-                    "price of the team's pools; set or lower maxHours, request fewer nodes, or deploy it by "
-                    "the stack"
+                    "the run may use more GPU-hours than caps.gpuHours of the team allows a submitted run, "
+                    "counted as whole nodes; set or lower maxHours, request fewer nodes, or deploy it by the stack"
                 ),
             ),
         ],
@@ -149,7 +147,7 @@ def _gpus() -> str:
 
 
 def dev_pods_within_caps() -> Manifest:
-    """Bound GPUs, hours and cost of a dev pod; the namespace's quota bounds how many there are."""
+    """Bound GPUs, hours and GPU-hours of a dev pod; the namespace's quota bounds how many there are."""
     return policy(
         "dev-caps",
         matches=[resources("batch", "jobs", operations=("CREATE",))],
@@ -162,8 +160,7 @@ def dev_pods_within_caps() -> Manifest:
             "seconds": f"double({_SPEC}.?activeDeadlineSeconds.orValue(0)) - {ENDING_S}.0",
             "capGpus": _dev_cap(_DEV_GPUS),
             "capSeconds": _dev_cap(_DEV_SECONDS),
-            "capUsd": _dev_cap(_DEV_USD),
-            "price": _cap(_GPU_PRICE),
+            "capGpuHours": _dev_cap(_DEV_GPU_HOURS),
         },
         rules=[
             Rule(
@@ -182,12 +179,12 @@ def dev_pods_within_caps() -> Manifest:
             ),
             Rule(
                 holds=(
-                    "variables.capUsd < 0.0 || "
-                    "variables.gpus * variables.seconds / 3600.0 * variables.price <= variables.capUsd"
+                    "variables.capGpuHours < 0.0 || "
+                    "variables.gpus * variables.seconds / 3600.0 <= variables.capGpuHours"
                 ),
                 message=(
-                    "the dev pod may cost more than caps.devPods.usd of the team, at the highest price of a GPU "
-                    "of the team's pools; use: trainyard dev start --hours or --gpus with less"
+                    "the dev pod may use more GPU-hours than caps.devPods.gpuHours of the team; use: trainyard "
+                    "dev start --hours or --gpus with less"
                 ),
             ),
         ],

@@ -44,32 +44,30 @@ def test_objects_that_members_may_create_are_counted() -> None:
 
 def test_caps_are_annotations_of_the_namespace_only_where_the_stack_file_has_them() -> None:
     assert "annotations" not in team.namespace("research")["metadata"]
-    capped = caps.cap_annotations(CapsConfig(nodes=8, hours=1.5, usd=200.0), 32.77, 4.5)
+    capped = caps.cap_annotations(CapsConfig(nodes=8, hours=1.5, gpu_hours=200.0), 8)
     assert team.namespace("research", capped=capped)["metadata"]["annotations"] == {
         "trainyard.dev/cap-nodes": "8",
         "trainyard.dev/cap-seconds": "5400",
-        "trainyard.dev/cap-usd": "200.0",
-        "trainyard.dev/cap-usd-per-node-hour": "32.77",
+        "trainyard.dev/cap-gpu-hours": "200.0",
+        "trainyard.dev/cap-gpus-per-node": "8",
         "trainyard.dev/cap-dev-seconds": "5400",
-        "trainyard.dev/cap-dev-usd": "200.0",
-        "trainyard.dev/cap-usd-per-gpu-hour": "4.5",
+        "trainyard.dev/cap-dev-gpu-hours": "200.0",
     }
 
 
 def test_caps_of_dev_pods_are_annotations_and_a_quota_of_pods_with_a_deadline() -> None:
-    dev = DevCapsConfig(number=3, gpus=0, hours=2.0, usd=50.0)
-    capped = caps.cap_annotations(CapsConfig(dev_pods=dev), 32.77, 4.5)
+    dev = DevCapsConfig(number=3, gpus=0, hours=2.0, gpu_hours=50.0)
+    capped = caps.cap_annotations(CapsConfig(dev_pods=dev), 8)
     assert team.namespace("research", capped=capped)["metadata"]["annotations"] == {
         "trainyard.dev/cap-dev-gpus": "0",
         "trainyard.dev/cap-dev-seconds": "7200",
-        "trainyard.dev/cap-dev-usd": "50.0",
-        "trainyard.dev/cap-usd-per-gpu-hour": "4.5",
+        "trainyard.dev/cap-dev-gpu-hours": "50.0",
     }
     counted = limits.dev_pod_quota("research", 3)["spec"]
     assert counted == {"hard": {"pods": "3"}, "scopes": ["Terminating"]}
 
 
-def test_dev_pods_have_the_hours_and_the_cost_of_runs_unless_the_stack_file_says_otherwise() -> (
+def test_dev_pods_have_the_hours_and_gpu_hours_of_runs_unless_the_stack_file_says_otherwise() -> (
     None
 ):
     def dev_caps(**wanted: Any) -> list[str | None]:
@@ -78,13 +76,13 @@ def test_dev_pods_have_the_hours_and_the_cost_of_runs_unless_the_stack_file_says
         config = parse(values)
         platform = platform_record.platform(config, "example")
         found = arguments._caps(config.teams[0], platform)
-        assert float(found["trainyard.dev/cap-usd-per-gpu-hour"])
-        keys = ("dev-gpus", "dev-seconds", "dev-usd")
+        assert found["trainyard.dev/cap-gpus-per-node"] == "8"
+        keys = ("dev-gpus", "dev-seconds", "dev-gpu-hours")
         return [found.get(f"trainyard.dev/cap-{key}") for key in keys]
 
-    assert dev_caps(hours=6, usd=90) == [None, "21600", "90.0"]
-    own = {"number": 2, "gpus": 1, "hours": 3, "usd": 20}
-    assert dev_caps(hours=6, usd=90, devPods=own) == ["1", "10800", "20.0"]
+    assert dev_caps(hours=6, gpuHours=90) == [None, "21600", "90.0"]
+    own = {"number": 2, "gpus": 1, "hours": 3, "gpuHours": 20}
+    assert dev_caps(hours=6, gpuHours=90, devPods=own) == ["1", "10800", "20.0"]
 
 
 def test_containers_without_requests_get_defaults() -> None:
