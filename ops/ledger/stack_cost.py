@@ -49,7 +49,7 @@ def cost(
         "ec2QuotaVcpu": {q.value: vcpu for q, vcpu in prices.ec2_quotas(pools).items()},
         "simulated": [pool.name for pool in pools if pool.nodes.simulated],
         "pricesOfServices": SOURCE,
-        "prices": [_origin(region) for region in sorted({pool.region for pool in pools})],
+        "prices": [_origin(region, pools) for region in sorted({p.region for p in pools})],
     }
     if sight:
         found["teamsUsdPerHour"] = _teams(sight, pools)
@@ -59,13 +59,15 @@ def cost(
     return found
 
 
-def _origin(region: str) -> Values:
+def _origin(region: str, pools: Sequence[NodePool]) -> Values:
     """Return date and source of a region's prices; None for a region that the catalog lacks."""
+    types = {name for pool in pools if pool.region == region for name in pool.instance_types}
     lookup = catalog.load().regions.get(region)
     return {
         "region": region,
         "date": lookup.date.isoformat() if lookup else None,
         "source": lookup.source if lookup else None,
+        "remembered": sorted(types & {*lookup.remembered}) if lookup else [],
     }
 
 
@@ -181,6 +183,8 @@ def show(found: Values, console: Console) -> None:
     for one in found["prices"]:
         known = f"of {one['date']}: {one['source']}" if one["date"] else "not in the catalog"
         line(f"Prices of nodes in {one['region']}: {known}")
+        if one["remembered"]:
+            line(f"Only remembered, never looked up: {', '.join(one['remembered'])}")
     if found["services"]:
         line(f"Prices of services: {found['pricesOfServices']}")
 

@@ -80,6 +80,8 @@ class Review:
     """Numbers of resources by change, without those that stay the same."""
     usd_per_hour_idle: float | None
     usd_per_hour_at_max: float | None
+    prices: str
+    """Date of the prices of nodes, and what of them is only remembered."""
     unpriced: tuple[str, ...]
     """Resources that change and whose price is not known."""
     consequences: tuple[Consequence, ...]
@@ -108,6 +110,7 @@ def review(preview: Preview) -> Review:
     counts: dict[str, int] = {}
     for step in changed:
         counts[step.change.value] = counts.get(step.change.value, 0) + 1
+    types = {name for both in nodes.values() for one in both if one for name in one.types}
     runs = list(_runs(changed))
     taken = impacts(preview.steps)
     indirect = effects(taken, places(preview.steps))
@@ -116,6 +119,7 @@ def review(preview: Preview) -> Review:
         steps=counts,
         usd_per_hour_idle=prices.total(cost.idle for _, cost in each),
         usd_per_hour_at_max=prices.total(cost.at_max for _, cost in each),
+        prices=prices.dated(preview.region, types),
         unpriced=tuple(s.name for s, cost in each if cost.idle is None or cost.at_max is None),
         consequences=(
             *_pools(priced, nodes),

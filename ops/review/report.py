@@ -44,6 +44,7 @@ def text(review: Review, live: Live | None = None) -> str:
         f"USD: {f'{_money(live.usd_per_hour)} per hour now, ' if live else ''}"
         f"{_money(review.usd_per_hour_at_max)} per hour at full scale,"
         f" {_money(review.usd_per_month_idle)} per month idle",
+        f"Prices of nodes: {review.prices}; of services: only remembered",
     ]
     if review.unpriced:
         lines.append(f"Price not known: {_some(review.unpriced)}")
@@ -178,6 +179,7 @@ def to_json(review: Review, live: Live | None = None) -> dict[str, Any]:
         "usdPerHourIdle": review.usd_per_hour_idle,
         "usdPerMonthIdle": review.usd_per_month_idle,
         "unpriced": list(review.unpriced),
+        "prices": review.prices,
         "consequences": [
             {
                 "what": one.what,

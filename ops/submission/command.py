@@ -219,7 +219,7 @@ def _facts(run: RenderedRun) -> list[str]:
     """Nodes, cost and limits of a run."""
     price = "cost per hour unknown"
     if run.usd_per_hour is not None:
-        price = f"{run.usd_per_hour:.2f} USD per hour at most"
+        price = f"{run.usd_per_hour:.2f} USD per hour at most (prices {run.prices})"
     limit = ""
     if run.max_hours is not None:
         limit = f"; ends after {run.max_hours:g} h"

@@ -11,6 +11,7 @@ from typing import Any
 import pydantic
 import yaml
 
+from infra.domain import prices
 from infra.domain.published_record import VERSION, PublishedRecord
 from infra.sections.errors import ConfigError, ConfigIssue, shown, within
 from infra.sections.yaml_files import read_yaml
@@ -46,6 +47,8 @@ class RenderedRun:
     nodes: int
     pools: tuple[str, ...]
     usd_per_hour: float | None
+    prices: str
+    """Date of the prices, and what of them is only remembered."""
     max_hours: float | None
     cost_cap_usd: float | None
     manifests: list[Json]
@@ -206,6 +209,9 @@ def render(document: RunDocument, record: PublishedRecord, user: str) -> Rendere
         nodes=run.nodes,
         pools=tuple(pool.name for pool in pools),
         usd_per_hour=placement.usd_per_hour(run, pools),
+        prices="; ".join(
+            sorted({prices.dated(pool.region, pool.instance_types) for pool in pools})
+        ),
         max_hours=run.max_hours,
         cost_cap_usd=run.cost_cap_usd,
         manifests=submission.manifests(run, platform, lineage.origin(run, root), launch),

@@ -150,6 +150,8 @@ class Lookup:
     source: str
     interruptions_source: str
     """With its date; empty: there are no bands."""
+    remembered: tuple[str, ...] = ()
+    """Types whose prices were written from memory, and never looked up."""
 
 
 @dataclass(frozen=True)
@@ -176,6 +178,7 @@ def parse(text: str) -> Catalog:
             date=datetime.date.fromisoformat(row["date"]),
             source=row["source"],
             interruptions_source=row["interruptionsSource"],
+            remembered=tuple(row["remembered"]),
         )
         for name, row in data["regions"].items()
     }

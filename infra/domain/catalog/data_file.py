@@ -25,6 +25,7 @@ def _regions(catalog: Catalog) -> Iterable[str]:
     for name, lookup in catalog.regions.items():
         yield f'  {name}:\n    date: "{lookup.date}"\n    source: {json.dumps(lookup.source)}\n'
         yield f"    interruptionsSource: {json.dumps(lookup.interruptions_source)}\n"
+        yield f"    remembered: {json.dumps(list(lookup.remembered))}\n"
 
 
 def _types(catalog: Catalog) -> Iterable[str]:

@@ -220,6 +220,15 @@ def price_list(pools: Iterable[NodePool]) -> tuple[NodePrice, ...]:
     )
 
 
+def dated(region: str, instance_types: Iterable[str]) -> str:
+    """Return the date of a region's prices, and which of these types have one that was only remembered."""
+    known = catalog.load().regions.get(region)
+    if known is None:
+        return f"not in the catalog for {region}"
+    found = sorted({*instance_types} & {*known.remembered})
+    return f"of {known.date}" + (f", only remembered: {', '.join(found)}" if found else "")
+
+
 class Ec2Quota(StrEnum):
     """Codes of EC2's service quotas, in vCPUs, that nodes count against. See docs/aws/bootstrap.md."""
 

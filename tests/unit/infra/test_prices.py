@@ -267,3 +267,11 @@ def test_a_total_with_an_unknown_part_is_unknown() -> None:
     unknown: NodePool = dataclasses.replace(PLAIN, region="ap-south-1")
     assert prices.total_hourly([PLAIN, unknown]).at_max is None
     assert prices.total_hourly([PLAIN, unknown]).idle == 0.0
+
+
+def test_a_price_is_dated_and_marked_where_it_was_only_remembered() -> None:
+    date = catalog.load().regions["us-west-2"].date
+    assert prices.dated("us-west-2", ["p4d.24xlarge"]) == f"of {date}"
+    both = prices.dated("us-west-2", ["p6-b300.48xlarge", "p4d.24xlarge"])
+    assert both == f"of {date}, only remembered: p6-b300.48xlarge"
+    assert prices.dated("eu-north-1", []) == "not in the catalog for eu-north-1"

@@ -468,7 +468,7 @@ def test_a_planned_stack_has_prices_without_a_cluster(capsys: pytest.CaptureFixt
     assert found["usdPerHour"]["atMax"] == pytest.approx(190.448168)
     lookup = catalog.load().regions["us-east-1"]
     origin = {"region": "us-east-1", "date": f"{lookup.date}", "source": lookup.source}
-    assert found["prices"] == [origin]
+    assert found["prices"] == [origin | {"remembered": []}]
     assert main(["stack", "cost", "--stack", "local", "--planned"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert f"Prices of nodes in us-east-1: of {lookup.date}: on-demand: " in said

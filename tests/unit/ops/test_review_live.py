@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from infra.domain import naming, prices
+from infra.domain import catalog, naming, prices
 from infra.domain.prices import Purchase
 from ops.metrics import MetricsUnknownError, PrometheusClient
 from ops.review import live, money, report
@@ -174,6 +174,7 @@ def test_the_comment_has_the_state_of_now_and_what_is_not_known() -> None:
         steps={"delete": 2},
         usd_per_hour_idle=0.0,
         usd_per_hour_at_max=0.0,
+        prices=prices.dated("eu-west-1", ["m6i.xlarge", "p4d.24xlarge"]),
         unpriced=(),
         consequences=(stopped,),
         edited_runs=(),
@@ -186,6 +187,8 @@ def test_the_comment_has_the_state_of_now_and_what_is_not_known() -> None:
     state = Live(nodes={"spot": 3}, usd_per_hour=-1.5, unsaved=unsaved, gaps=("nodes: x",))
     text = report.text(review, state)
     assert "-1.50 per hour now" in text and "Nodes now: spot 3" in text and "nodes: x" in text
+    date = catalog.load().regions["eu-west-1"].date
+    assert f"Prices of nodes: of {date}, only remembered: m6i.xlarge; of services" in text
     assert "at most 8.0 GPU-hours and 1 runs not known" in text and "step 120" in text
     assert len(text.splitlines()) <= report.LINES_MAX
     assert report.to_json(review, state)["live"]["unsaved"][0]["gpuHours"] == 8.0
