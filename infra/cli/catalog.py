@@ -1,9 +1,8 @@
 """`python -m infra.cli.catalog refresh [--region NAME]`: refresh infra/domain/catalog.yaml from AWS.
 
 Needs credentials that may ec2:DescribeInstanceTypes, ec2:DescribeSpotPriceHistory and
-pricing:GetProducts. Prints what changed. Exit 0, or 1 and one line when AWS cannot be asked.
-Interruption bands are those of AWS' Spot Instance Advisor, which is public; where it cannot be read, one line on
-stderr says so, the bands are kept and the rest is refreshed.
+pricing:GetProducts; `git diff` shows what changed. Interruption bands are those of a copy of AWS' Spot Instance
+Advisor, and stay without one. Exit 0, or 1 and one line when AWS cannot be asked or the copy is not one.
 """
 
 from __future__ import annotations
@@ -12,13 +11,18 @@ import argparse
 import datetime
 import sys
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
 
 import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 
-from infra.cli import catalog_refresh, spot_advisor
+from infra.cli import catalog_refresh
 from infra.domain import catalog
-from infra.domain.catalog import Catalog, data_file
+from infra.domain.catalog import data_file
+
+ADVISOR: Final = "https://spot-bid-advisor.s3.amazonaws.com/spot-advisor-data.json"
+"""What the console's Spot Instance Advisor reads; public, without credentials."""
 
 
 def regions(names: Sequence[str]) -> list[catalog_refresh.Region]:
@@ -46,9 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     refreshing.add_argument(
         "--advisor",
-        default=spot_advisor.URL,
-        metavar="URL|FILE",
-        help="copy of the Spot Instance Advisor's data; default: %(default)s",
+        metavar="FILE",
+        help=f"copy of {ADVISOR}; default: bands are kept",
     )
     args = parser.parse_args(arguments)
     chosen = args.region or list(before.regions)
@@ -58,27 +61,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (BotoCoreError, ClientError) as error:
         print(f"AWS: got {' '.join(str(error).split())}; nothing was changed", file=sys.stderr)
         return 1
-    after = with_interruptions(after, chosen, args.advisor, now)
+    if args.advisor:
+        try:
+            bands = catalog_refresh.bands(Path(args.advisor).read_bytes(), chosen)
+        except (OSError, LookupError, TypeError, ValueError) as error:
+            print(f"{args.advisor}: not a copy of {ADVISOR}: {error!r}", file=sys.stderr)
+            return 1
+        source = f"AWS' Spot Instance Advisor, a copy that was read on {now.date()}"
+        after = catalog_refresh.with_interruptions(after, bands, source)
     catalog.DATA.write_text(data_file.text(after), encoding="utf-8")
-    for line in catalog_refresh.changes(before, after):
-        print(line)
     print(f"{catalog.DATA.name}: {', '.join(chosen)} as of {now.date()}")
     return 0
-
-
-def with_interruptions(
-    found: Catalog, chosen: Sequence[str], source: str, now: datetime.datetime
-) -> Catalog:
-    """Return the catalog with the advisor's bands of these regions, or as it is and one line on stderr."""
-    try:
-        bands = spot_advisor.bands(spot_advisor.read(source), chosen)
-    except spot_advisor.AdvisorError as error:
-        print(f"{source}: {error}; interruption bands are kept", file=sys.stderr)
-        return found
-    text = f"AWS' Spot Instance Advisor as of {now.date()}"
-    if source != spot_advisor.URL:
-        text = f"AWS' Spot Instance Advisor, a copy that was read on {now.date()}"
-    return catalog_refresh.with_interruptions(found, bands, text)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import datetime
 import json
 import re
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from infra.domain.catalog import Architecture, Catalog, InstanceType, Lookup, Price
@@ -62,6 +62,21 @@ def refreshed(catalog: Catalog, regions: Sequence[Region], now: datetime.datetim
             interruptions_source=known.interruptions_source if known else "",
         )
     return Catalog(lookups, types)
+
+
+def bands(data: bytes, regions: Iterable[str]) -> dict[str, dict[str, Band]]:
+    """Return the Spot Instance Advisor's bands of Linux instances by region and type.
+
+    Raises LookupError or ValueError if the data has another format or lacks a region.
+    """
+    found = json.loads(data)
+    labels = {one["index"]: Band(one["label"]) for one in found["ranges"]}
+    return {
+        region: {
+            name: labels[one["r"]] for name, one in found["spot_advisor"][region]["Linux"].items()
+        }
+        for region in regions
+    }
 
 
 def with_interruptions(
@@ -157,35 +172,3 @@ def on_demand_price(price_list: Client, name: str, region: str) -> float | None:
     }
     # Usage that is billed elsewhere, such as of a reservation, is listed at 0 USD.
     return max((usd for usd in prices if usd > 0), default=None)
-
-
-def changes(before: Catalog, after: Catalog) -> list[str]:
-    """Return one line per value that differs, in the data file's order."""
-    lines: list[str] = []
-    for name, new in after.types.items():
-        old = before.types[name]
-        for field in dataclasses.fields(InstanceType):
-            if field.name == "prices":
-                lines += _price_changes(old, new)
-            elif field.name == "interruptions":
-                lines += _band_changes(old, new)
-            elif getattr(old, field.name) != getattr(new, field.name):
-                was, is_ = getattr(old, field.name), getattr(new, field.name)
-                lines.append(f"{name} {field.name}: {was} -> {is_}")
-    return lines
-
-
-def _price_changes(old: InstanceType, new: InstanceType) -> Iterator[str]:
-    for region, price in new.prices.items():
-        before = old.prices.get(region, Price())
-        for kind in ("on_demand_usd_hour", "spot_usd_hour"):
-            was, is_ = getattr(before, kind), getattr(price, kind)
-            if was != is_:
-                yield f"{new.name} {region} {kind}: {was} -> {is_}"
-
-
-def _band_changes(old: InstanceType, new: InstanceType) -> Iterator[str]:
-    for region in dict.fromkeys([*old.interruptions, *new.interruptions]):
-        was, is_ = old.interruptions.get(region), new.interruptions.get(region)
-        if was != is_:
-            yield f"{new.name} {region} interruptions: {was} -> {is_}"

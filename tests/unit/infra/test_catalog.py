@@ -175,34 +175,6 @@ def test_efa_interfaces_are_derived_where_ec2_does_not_list_them() -> None:
     assert catalog_refresh.hardware(row)["efa_card_indexes"] == tuple(range(32))
 
 
-def test_every_change_is_reported(after: catalog.Catalog) -> None:
-    before = catalog.load()
-    lines = [
-        line for line in catalog_refresh.changes(before, after) if line.startswith("p4d.24xlarge ")
-    ]
-    assert lines == [
-        "p4d.24xlarge us-west-2 on_demand_usd_hour: 21.95764 -> 19.5",
-        "p4d.24xlarge us-west-2 spot_usd_hour: 9.53 -> 0.0",
-    ]
-    assert catalog_refresh.changes(before, before) == []
-
-
-def test_command_writes_the_file_and_reports_changes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "catalog.yaml"
-    monkeypatch.setattr(catalog, "DATA", file)
-    monkeypatch.setattr(command, "regions", lambda names: [region(n, ANSWERS) for n in names])
-    with aws():
-        advisor = ["--advisor", str(tmp_path / "none.json")]
-        assert command.main(["refresh", "--region", "us-west-2", *advisor]) == 0
-    written = catalog.parse(file.read_text())
-    assert written.types["p4d.24xlarge"].prices["us-west-2"].on_demand_usd_hour == 19.5
-    shown = capsys.readouterr().out
-    assert "p4d.24xlarge us-west-2 on_demand_usd_hour: 21.95764 -> 19.5\n" in shown
-    assert shown.splitlines()[-1].startswith("catalog.yaml: us-west-2 as of ")
-
-
 def test_command_without_credentials_reports_one_line_and_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
