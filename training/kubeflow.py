@@ -33,9 +33,7 @@ _OF_CLIENT: Final = frozenset(
     )
 )
 """Variables that the client decides, or that a run without a run file lacks."""
-_OF_RUN: Final = frozenset(
-    {naming.RUN_ID, naming.RUN, naming.RUN_VERSION, naming.WORKER_OF, naming.MANAGED_BY}
-)
+_OF_RUN: Final = frozenset({naming.RUN_ID, naming.RUN, naming.RUN_VERSION, naming.WORKER_OF})
 """Labels that the client sets."""
 
 

@@ -15,8 +15,9 @@ from ops import installed
 from tools.imports import ROOT, files, imported
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-OPTIONAL = {"botocore", "matplotlib", "pulumi"}
-"""Of commands that read a stack file, draw a picture or sign requests; they say so."""
+OPTIONAL = {"botocore", "matplotlib", "prometheus_client", "pulumi"}
+"""Of commands that read a stack file, draw a picture or sign requests, which say so, and of what serves metrics in
+the cluster, in an image of its own."""
 
 
 def test_the_published_record_names_the_version_of_the_wheel() -> None:

@@ -27,6 +27,7 @@ def module_file(module: str) -> Path | None:
 def reachable() -> Iterator[tuple[str, Path]]:
     """Every module that the program and `trainyard` may import, in functions too, with the file that does."""
     waiting = [ROOT / "__main__.py", *files("infra", "ops")]
+    waiting = [path for path in waiting if path not in ELSEWHERE]
     seen = set(waiting)
     while waiting:
         path = waiting.pop()
@@ -42,8 +43,13 @@ def reachable() -> Iterator[tuple[str, Path]]:
                     waiting.append(file)
 
 
-OPTIMIZER: Final = {ROOT / "trainer/optimizer.py", ROOT / "trainer/eager.py"}
-"""The first has the settings of optimizers as well, which run files are checked with."""
+ELSEWHERE: Final = {
+    ROOT
+    / "trainer/optimizer.py",  # has the settings of optimizers as well, which run files are checked with
+    ROOT / "ops/exposition.py",  # serves metrics in the cluster, in the image of ops/image
+    *(ROOT / "ops/submission/example").iterdir(),  # what `trainyard init` copies
+}
+"""Files whose other imports are needed in a run or in another image only."""
 
 
 def test_all_that_the_program_imports_is_installed() -> None:
@@ -52,9 +58,9 @@ def test_all_that_the_program_imports_is_installed() -> None:
     missing = set()
     for module, path in reachable():
         top = module.split(".")[0]
-        # What saves tensors and builds an optimizer is imported in a run only.
-        of_tensors = path.parent == ROOT / "trainyard/tensors" or path in OPTIMIZER
-        if top in ROOMS or top in sys.stdlib_module_names or of_tensors:
+        # What saves tensors is imported in a run only.
+        elsewhere = path.parent == ROOT / "trainyard/tensors" or path in ELSEWHERE
+        if top in ROOMS or top in sys.stdlib_module_names or elsewhere:
             continue
         names = {re.sub(r"[-_.]+", "-", one).lower() for one in providers.get(top, [top])}
         if not names & installed:

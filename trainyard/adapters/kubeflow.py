@@ -43,6 +43,7 @@ def run_options(
         client.V1SelfSubjectReview()
     )
     labels = _of_runtime(_namespace(context)) | {
+        "app.kubernetes.io/managed-by": "kubeflow-sdk",
         f"{_DOMAIN}/run": name,
         f"{_DOMAIN}/run-version": str(version),
         f"{_DOMAIN}/run-id": f"{name}-v{version}-{secrets.token_hex(RUN_ID_HASH_CHARS // 2)}",
