@@ -44,10 +44,13 @@ def reachable() -> Iterator[tuple[str, Path]]:
 
 
 ELSEWHERE: Final = {
-    ROOT
-    / "trainer/optimizer.py",  # has the settings of optimizers as well, which run files are checked with
-    ROOT / "ops/exposition.py",  # serves metrics in the cluster, in the image of ops/image
-    *(ROOT / "ops/submission/example").iterdir(),  # what `trainyard init` copies
+    # The first has the settings of optimizers as well, which run files are checked with.
+    ROOT / "trainer/optimizer.py",
+    ROOT / "trainer/eager.py",
+    # Serves metrics in the cluster, in the image of ops/image.
+    ROOT / "ops/exposition.py",
+    # What `trainyard init` copies.
+    *(ROOT / "ops/submission/example").iterdir(),
 }
 """Files whose other imports are needed in a run or in another image only."""
 

@@ -76,20 +76,20 @@ PINNED = addon_versions.load()["1.35"]
 
 
 def prod_has(eks: Eks, schemas: Mapping[str, Mapping[str, Any]], lacks: str = "") -> None:
-    """EKS offers what prod pins, except for one add-on, and publishes these schemas."""
-    for name in sorted(addon_settings.inputs(committed.rendered("prod"))):
+    """EKS offers what prod pins, except for one add-on, and publishes these schemas, others that take anything."""
+    for name, (_, values) in sorted(addon_settings.inputs(committed.rendered("prod")).items()):
         if name == lacks:
             eks.offers(name, "v9.0.0-eksbuild.1")
             continue
         eks.offers(name, "v9.0.0-eksbuild.1", PINNED[name])
-        if name in schemas:
-            eks.publishes(name, PINNED[name], schemas[name])
+        if values:
+            eks.publishes(name, PINNED[name], schemas.get(name, OPEN))
 
 
 def test_settings_that_the_schemas_know_pass(eks: Eks, capsys: pytest.CaptureFixture[str]) -> None:
     found = addon_settings.inputs(committed.rendered("prod"))
-    assert {name for name, (_, values) in found.items() if values} == {"vpc-cni", NAME}
-    prod_has(eks, {"vpc-cni": OPEN, NAME: AGENT})
+    assert {name for name, (_, values) in found.items() if values} >= {"vpc-cni", NAME, "coredns"}
+    prod_has(eks, {NAME: AGENT})
     assert addon_settings.main(["prod"]) == 0
     assert capsys.readouterr().err == ""
     eks.stubs.assert_no_pending_responses()
@@ -112,7 +112,7 @@ def test_each_unknown_or_wrong_setting_is_one_line(
 def test_pinned_version_that_eks_lacks_is_one_line(
     eks: Eks, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    prod_has(eks, {"vpc-cni": OPEN, NAME: AGENT}, lacks="coredns")
+    prod_has(eks, {NAME: AGENT}, lacks="coredns")
     assert addon_settings.main(["prod"]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line == (
