@@ -29,6 +29,11 @@ class Scheduler(StrEnum):
         return self is not Scheduler.NATIVE
 
     @property
+    def packs_by_topology(self) -> bool:
+        """Whether queues choose nodes that are near each other."""
+        return self is Scheduler.KUEUE
+
+    @property
     def unsupported_launchers(self) -> Mapping[str, str]:
         """Launchers whose gangs the scheduler cannot hold together, and why."""
         return {} if self.has_queues else _NATIVE_UNSUPPORTED

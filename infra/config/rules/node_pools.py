@@ -19,7 +19,6 @@ from infra.domain.pools import (
     ReservationKind,
     Workload,
 )
-from infra.domain.scheduler import Scheduler
 from infra.sections.errors import ConfigIssue, issue, shown
 
 _EC2: Final = (Nodes.MANAGED, Nodes.KARPENTER)
@@ -172,7 +171,7 @@ def check_node_source(stack: StackConfig) -> Iterator[ConfigIssue]:
                     f"requires nodes: {_names(nodes)}",
                     "remove it, or change nodes",
                 )
-        if stack.node_pools[index].topology and stack.scheduler is not Scheduler.KUEUE:
+        if stack.node_pools[index].topology and not stack.scheduler.packs_by_topology:
             yield issue(
                 "pool-option",
                 f"{path}.topology",
