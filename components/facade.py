@@ -33,7 +33,7 @@ from infra.config import (
 from infra.domain import published_record
 from infra.domain.platform import Platform as PlatformRecord
 from infra.domain.storage import TeamVolumes, Volume
-from infra.sections.errors import ConfigError, ConfigIssue, did_you_mean, one_of, shown
+from infra.sections.errors import ConfigError, ConfigIssue, did_you_mean, issue, one_of, shown
 from infra.sections.types import SOURCE_SUFFIX
 from infra.tenancy.team import Team as TeamObjects
 from training import image_capabilities, lineage, run_files, runs, scheduler_checks
@@ -46,6 +46,7 @@ OUTPUTS: Final = ("kubeconfig", "platform", "team")
 
 
 _PLATFORM: Final = "must be the output `record` of a Platform of this release"
+_CORRECT: Final = "correct it"
 
 
 refusal: Callable[[str], Exception] = pulumi.RunError
@@ -61,12 +62,6 @@ def _refusals() -> Iterator[None]:
         raise refusal(str(error)) from None
 
 
-def _issue(
-    path: str, code: str, problem: str, valid: str, action: str = "correct it"
-) -> ConfigIssue:
-    return ConfigIssue(path=path, code=code, problem=problem, valid=valid, action=action)
-
-
 def _plain(args: Mapping[str, Any]) -> Json:
     """Return the inputs that decide which resources exist. Raises ConfigError where one is an output."""
     issues: list[ConfigIssue] = []
@@ -75,7 +70,7 @@ def _plain(args: Mapping[str, Any]) -> Json:
         if isinstance(one, pulumi.Output | Unknown):
             valid = "must be a plain value, because it decides which resources exist"
             action = "write the value, or read it from your program's configuration"
-            issues.append(_issue(path, "output", "is an output of a resource", valid, action))
+            issues.append(issue("output", path, "is an output of a resource", valid, action))
         elif isinstance(one, Mapping):
             return {str(key): value(inner, f"{path}.{key}") for key, inner in one.items()}
         elif isinstance(one, list | tuple):
@@ -96,9 +91,9 @@ def _check_keys(component: str, args: Mapping[str, Any], *required: str) -> None
     """Raises ConfigError with inputs that the component does not have, and with those of `required` that miss."""
     known = schema.inputs(component)
     issues = [
-        _issue(
-            key,
+        issue(
             "unknown-key",
+            key,
             "unknown input",
             f"must be one of {one_of(known)}",
             did_you_mean(key, known, "remove it"),
@@ -106,7 +101,7 @@ def _check_keys(component: str, args: Mapping[str, Any], *required: str) -> None
         for key in args.keys() - known
     ]
     missing = [key for key in required if args.get(key) is None]
-    issues += [_issue(key, "missing", "missing", "must be given", "add it") for key in missing]
+    issues += [issue("missing", key, "missing", "must be given", "add it") for key in missing]
     if issues:
         raise ConfigError(issues)
 
@@ -155,7 +150,7 @@ def _config(values: Json) -> StackConfig:
     what, valid = "stands for the source of a checkout", "must be REPOSITORY@sha256:DIGEST"
     action = "pin the digest that the registry shows"
     issues = [
-        _issue(path, "image-source", f"{shown(image)} {what}", valid, action)
+        issue("image-source", path, f"{shown(image)} {what}", valid, action)
         for path, image in images.items()
         if image.endswith(SOURCE_SUFFIX)
     ]
@@ -278,12 +273,14 @@ def _read_platform(record: str, given: Json) -> tuple[StackConfig, str, _Recorde
         found = json.loads(record)
         stack, values, volumes = str(found["stack"]), found["values"], found["volumes"]
     except (ValueError, KeyError, TypeError):
-        raise ConfigError([_issue("platform", "record", "is not a record", _PLATFORM)]) from None
+        raise ConfigError(
+            [issue("record", "platform", "is not a record", _PLATFORM, _CORRECT)]
+        ) from None
     names = [team["name"] for team in values["teams"]]
     if given["name"] not in names:
         valid, action = f"must be one of {one_of(names)}", "add the team to the Platform's teams"
         raise ConfigError(
-            [_issue("name", "unknown-name", f"{shown(given['name'])} is not a team", valid, action)]
+            [issue("unknown-name", "name", f"{shown(given['name'])} is not a team", valid, action)]
         )
     index = names.index(given["name"])
     own = {key: given[key] for key in TEAM_KEYS if key in given}
@@ -335,7 +332,7 @@ def _read_run(record: str, given: Json) -> tuple[PlatformRecord, RunSpec]:
         published = published_record.from_text(record)
     except published_record.RecordError as error:
         valid = "must be the output `record` of a Team of this release"
-        raise ConfigError([_issue("team", "record", str(error), valid)]) from None
+        raise ConfigError([issue("record", "team", str(error), valid, _CORRECT)]) from None
     platform, images = published.platform, published.images
     document = given["document"]
     if isinstance(document, dict):
@@ -345,7 +342,9 @@ def _read_run(record: str, given: Json) -> tuple[PlatformRecord, RunSpec]:
         for path, text in given.get("files", {}).items():
             if PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
                 valid = "must be a path below your program's folder"
-                raise ConfigError([_issue(f"files.{path}", "path", "leads elsewhere", valid)])
+                raise ConfigError(
+                    [issue("path", f"files.{path}", "leads elsewhere", valid, _CORRECT)]
+                )
             (root / path).parent.mkdir(parents=True, exist_ok=True)
             (root / path).write_text(text, encoding="utf-8")
         run, found = run_files.resolve(document, platform, images, root)
