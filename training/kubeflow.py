@@ -19,8 +19,6 @@ from training.program import Program
 from training.spec import RunSpec
 from trainyard import contract
 
-NAME: Final = "torch-distributed"
-"""The runtime that the SDK takes where none is named."""
 IMAGE: Final = "trainer"
 """Name of the default image in the stack file's `images`."""
 _RUN_ID: Final = f"$({contract.RUN_ID_ENV})"
@@ -59,7 +57,7 @@ def runtime(team: str, platform: Platform, image: str) -> Manifest | None:
         return None
     found = trainjob.runtime(run, platform)
     found["metadata"] = metadata(
-        NAME,
+        contract.SDK_RUNTIME,
         namespace=platform.teams[team].namespace,
         labels={
             **_without_run(pod.labels(run)),

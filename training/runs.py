@@ -17,6 +17,7 @@ from infra.kubernetes.resources import KubernetesObject
 from training import job, kubeflow, needs, preparation, trainer_settings
 from training.spec import NOT_KNOWN, Launch, RunSpec
 from training.weights import WeightsFetch
+from trainyard import contract
 
 _IMMUTABLE: Final = ["metadata", "spec", "data", "immutable"]
 """A run stays as it was launched: a newer launcher, a newer commit or a changed platform does not update it.
@@ -137,4 +138,4 @@ def deploy_runtime(
     if "trainjob" not in platform.launchers or kubeflow.IMAGE not in images:
         return
     if manifest := kubeflow.runtime(team, platform, images[kubeflow.IMAGE]):
-        KubernetesObject(f"{name}-{kubeflow.NAME}", manifest, opts)
+        KubernetesObject(f"{name}-{contract.SDK_RUNTIME}", manifest, opts)

@@ -27,6 +27,9 @@ REPLACED_CODES: Final = (EXIT_REPLACE_POD, 137, 143)
 LAUNCHERS: Final = ("torchrun", "accelerate", "deepspeed", "mpirun", "python")
 """What can start the ranks of a program."""
 
+SDK_RUNTIME: Final = "torch-distributed"
+"""TrainingRuntime of a team's namespace: the one that Kubeflow's SDK takes where none is named."""
+
 RUN_ID_HASH_CHARS: Final = 8
 RUN_ID_FORM: Final = re.compile(rf"[a-z][-a-z0-9]*-v[0-9]+-[0-9a-f]{{{RUN_ID_HASH_CHARS}}}")
 LATEST: Final = "latest"

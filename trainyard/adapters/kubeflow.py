@@ -20,10 +20,8 @@ from typing import Any, Final
 from kubeflow.trainer import options
 from kubernetes import client, config
 
-from trainyard.contract import RUN_ID_HASH_CHARS
+from trainyard.contract import RUN_ID_HASH_CHARS, SDK_RUNTIME
 
-RUNTIME: Final = "torch-distributed"
-"""The runtime that the SDK takes where none is named."""
 _DOMAIN: Final = "trainyard.dev"
 _TIME_LIMIT: Final = "kueue.x-k8s.io/max-exec-time-seconds"
 
@@ -68,15 +66,15 @@ def _namespace(context: str | None) -> str:
 
 def _of_runtime(namespace: str) -> dict[str, str]:
     """Return the labels that the stack gives to runs of this namespace: team, tier, queue, priority."""
-    place = ("trainer.kubeflow.org", "v1alpha1", namespace, "trainingruntimes", RUNTIME)
+    place = ("trainer.kubeflow.org", "v1alpha1", namespace, "trainingruntimes", SDK_RUNTIME)
     try:
         runtime: Any = client.CustomObjectsApi().get_namespaced_custom_object(*place)
     except client.ApiException as error:
         if error.status != 404:
             raise
         raise LookupError(
-            f"namespace {namespace}: has no TrainingRuntime {RUNTIME}; the SDK requires a team's namespace of a "
-            "stack with the add-on kubeflowTrainer; select one by kubectl config set-context --current --namespace"
+            f"namespace {namespace}: has no TrainingRuntime {SDK_RUNTIME}; the SDK requires a team's namespace of "
+            "a stack with the add-on kubeflowTrainer; select one by kubectl config set-context"
         ) from None
     return dict(runtime["metadata"].get("labels") or {})
 
