@@ -74,7 +74,8 @@ def _of_runtime(namespace: str) -> dict[str, str]:
             raise
         raise LookupError(
             f"namespace {namespace}: has no TrainingRuntime {SDK_RUNTIME}; the SDK requires a team's namespace of "
-            "a stack with the add-on kubeflowTrainer; select one by kubectl config set-context"
+            "a stack with the add-on kubeflowTrainer; select one by "
+            "kubectl config set-context --current --namespace"
         ) from None
     return dict(runtime["metadata"].get("labels") or {})
 
