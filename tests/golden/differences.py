@@ -96,15 +96,15 @@ def _different_slices(path: str, base: list[Any], value: list[Any]) -> Iterator[
 
 
 def _weight(part: tuple[Any, ...]) -> int:
-    """Approximate number of lines of a change."""
-    return 1 + _lines(part[2]) if len(part) > 2 else 1
+    return 1 + lines(part[2]) if len(part) > 2 else 1
 
 
-def _lines(value: Any) -> int:
+def lines(value: Any) -> int:
+    """Approximate number of lines of a value."""
     if isinstance(value, dict):
-        return sum(1 + _lines(v) for v in value.values())
+        return sum(1 + lines(v) for v in value.values())
     if isinstance(value, list):
-        return sum(_lines(v) or 1 for v in value)
+        return sum(lines(v) or 1 for v in value)
     return value.count("\n") if isinstance(value, str) else 0
 
 

@@ -4,7 +4,8 @@
 the stacks that have them. `stacks/STACK.yaml` holds what only this stack has, and by path what it
 has in another way (`changes`, `removed`). Left out, because it follows from the rest: a provider
 that is the parent's, an empty `parent` or `dependsOn`, and `protect: false`. `all of COMPONENT` in
-`dependsOn` means every resource within that component that is no component itself.
+`dependsOn` means every resource within that component that is no component itself. `like: RESOURCE`
+names one of the same type that is shown whole, from which this one differs as given.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 
 from infra.cli.render import Record, in_order
 from tests.golden.conftest import InlineList
-from tests.golden.differences import applied, difference
+from tests.golden.differences import applied, difference, lines
 
 Stacks = Mapping[str, list[Record]]
 Files = dict[str, list[Record]]
@@ -47,29 +48,86 @@ def folded(stacks: Stacks) -> Files:
             own = {"changes": changes, "removed": removed}
             if changes or removed:
                 files[stack].append({"resource": identity, **{k: v for k, v in own.items() if v}})
-    return files
+    return _by_likeness(files)
+
+
+def _by_likeness(files: Files) -> Files:
+    """The same with a resource as differences to one of its type where that halves its lines."""
+    whole: dict[str, list[Record]] = {}
+    return {
+        path: [_brief(document, whole) for document in files[path]]
+        for path in sorted(files, key=lambda path: (not path.startswith("shared/"), path))
+    }
+
+
+def _brief(document: Record, whole: dict[str, list[Record]]) -> Record:
+    if document.keys() & {"changes", "removed"}:
+        return document
+    body = _body(document)
+    alike = whole.setdefault(document["resource"].rpartition("::")[0], [])
+    briefs = [
+        {
+            **{key: document[key] for key in document.keys() - body.keys()},
+            "like": other["resource"],
+            **{key: edits for key, edits in zip(_EDITS, found, strict=True) if edits},
+        }
+        for other in alike
+        for found in [difference(_body(other), body)]
+    ]
+    shortest = min(briefs, key=lines, default=document)
+    if 2 * lines(shortest) <= lines(document):
+        return {key: shortest[key] for key in (*_HEAD, "like", *_EDITS) if key in shortest}
+    alike.append(document)
+    return document
+
+
+_HEAD = ("resource", "stacks")
+_EDITS = ("changes", "removed")
+
+
+def _body(document: Record) -> Record:
+    return {key: value for key, value in document.items() if key not in _HEAD}
 
 
 def expanded(files: Files) -> dict[str, list[Record]]:
     """Every stack's records, in the order in which they are rendered."""
+    whole = {
+        one["resource"]: one for documents in files.values() for one in documents if _is_whole(one)
+    }
+    files = {path: [_full(one, whole) for one in documents] for path, documents in files.items()}
     own = {path: docs for path, docs in files.items() if not path.startswith("shared/")}
     briefs: dict[str, dict[str, Record]] = {stack: {} for stack in own}
     for path in sorted(files.keys() - own.keys()):
         for document in files[path]:
-            base = {k: v for k, v in document.items() if k not in ("resource", "stacks")}
+            base = _body(document)
             for stack in document["stacks"]:
                 assert document["resource"] not in briefs[stack], document["resource"]
                 briefs[stack][document["resource"]] = base
     for stack, documents in own.items():
         for document in documents:
             identity = document["resource"]
-            if document.keys() & {"changes", "removed"}:
-                edits = document.get("changes", {}), document.get("removed", [])
-                briefs[stack][identity] = applied(briefs[stack][identity], *edits)
-            else:
+            if _is_whole(document):
                 assert identity not in briefs[stack], identity
-                briefs[stack][identity] = {k: v for k, v in document.items() if k != "resource"}
+                briefs[stack][identity] = _body(document)
+            else:
+                briefs[stack][identity] = _edited(briefs[stack][identity], document)
     return {stack: _complete(records) for stack, records in briefs.items()}
+
+
+def _is_whole(document: Record) -> bool:
+    return not document.keys() & {"like", *_EDITS}
+
+
+def _full(document: Record, whole: Mapping[str, Record]) -> Record:
+    if "like" not in document:
+        return document
+    head = {key: document[key] for key in _HEAD if key in document}
+    return {**head, **_edited(_body(whole[document["like"]]), document)}
+
+
+def _edited(base: Record, document: Record) -> Record:
+    edited: Record = applied(base, document.get("changes", {}), document.get("removed", []))
+    return edited
 
 
 def _most_common(records: Iterable[Record]) -> Record:

@@ -9,6 +9,7 @@ import pytest
 
 from infra.cli.render import ROOT, Record, render
 from infra.config import stack_values
+from infra.kubernetes import crds
 from infra.observability import dashboards
 from tests.golden.conftest import FOLDER, as_text, assert_same, read_folder, write_folder
 from tests.golden.stack_files import expanded, folded
@@ -35,6 +36,7 @@ def fixed_checkout() -> Iterator[None]:
         # They are files of their own.
         files = {name: f"dashboards/{name}.json" for name in dashboards.texts()}
         patch.setattr(dashboards, "texts", lambda: files)
+        patch.setattr(crds, "spec", lambda name: {"file": crds.file(name).name})
         yield
 
 

@@ -22,7 +22,8 @@ def file(name: str) -> Path:
 
 
 @cache
-def _spec(name: str) -> Mapping[str, Any]:
+def spec(name: str) -> Mapping[str, Any]:
+    """Return a CRD's spec."""
     found: Mapping[str, Any] = yaml.safe_load(file(name).read_text(encoding="utf-8"))
     return found
 
@@ -35,5 +36,5 @@ def crd(
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
         "metadata": metadata(name, labels=labels, annotations=annotations),
-        "spec": _spec(name),
+        "spec": spec(name),
     }
