@@ -48,21 +48,20 @@ def add_command(commands: Group) -> None:
         "--checkpoint-every",
         type=_positive,
         metavar="SECONDS",
-        help="checkpoint interval (default: the run's, whose steps are spread over --hours; "
-        "of a program half an hour)",
+        help="checkpoint interval (default: the run's, its steps spread over --hours; 1800 for a program)",
     )
     add(
         "--traces",
         type=Path,
         metavar="FOLDER",
-        help="recorded spot traces, by whose losses spares are judged as well",
+        help="recorded spot traces, to judge spares by",
     )
     add(
         "--interruptions",
         type=_positive,
         metavar="RATE",
         help=f"spot interruptions per node and hour (default: {INTERRUPTIONS_PER_NODE_HOUR:g}, or less "
-        "where AWS' Spot Instance Advisor lists the pools' types as seldom interrupted)",
+        "by the Spot Instance Advisor's band)",
     )
     add(
         "--noticed",

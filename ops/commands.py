@@ -84,11 +84,9 @@ def _cluster_options() -> argparse.ArgumentParser:
 def add_cluster(options: argparse.ArgumentParser) -> None:
     """Add --kubeconfig, --context and --team."""
     options.add_argument(
-        "--kubeconfig", type=Path, metavar="FILE", help="kubeconfig file; default as kubectl"
+        "--kubeconfig", type=Path, metavar="FILE", help="kubeconfig; default as kubectl"
     )
-    options.add_argument(
-        "--context", metavar="NAME", help="context of the kubeconfig; default the current one"
-    )
+    options.add_argument("--context", metavar="NAME", help="its context; default the current one")
     options.add_argument("--team", metavar="TEAM", help="limit the command to one team")
 
 

@@ -19,19 +19,19 @@ class ProgramSection(StrictModel):
     command: tuple[Str, ...] = Field(
         min_length=1, description="the script and its arguments, such as [train.py, --lr, '0.1']"
     )
-    """Script and arguments, as after `torchrun`; placeholders such as {checkpoints} are expanded at start."""
+    """Script and arguments; placeholders such as {checkpoints} are expanded."""
     source: Str | None = None
     """Folder of the repository with the code, packed by content. Default: the code is in the image."""
     env: dict[Str, Text] = Field(default_factory=dict)
     """Environment variables of the program; placeholders are expanded."""
     accelerate: Str | None = None
-    """Accelerate's configuration: path of a YAML file in the repository. Launcher accelerate only."""
+    """Accelerate's configuration, a YAML file of the repository."""
     deepspeed: Str | None = None
-    """DeepSpeed's configuration: path of a JSON file in the repository; mounted as {deepspeed_config}."""
+    """DeepSpeed's configuration, a JSON file of the repository; mounted as {deepspeed_config}."""
     model_parameters: Int | None = Field(default=None, ge=1)
-    """Number of the model's parameters, to check DeepSpeed's offload against the node's memory."""
+    """Number of parameters, to check DeepSpeed's offload against memory."""
     tracking_uri: Str | None = None
-    """MLflow tracking server, http or https: what the program logs is sent there. Default: none."""
+    """MLflow server, http or https. Default: none."""
     progress_timeout_seconds: Int | None = Field(default=None, ge=0)
-    """Seconds without a report of `trainyard.log` or a checkpoint after which the ranks are ended, as a failure:
-    one of them hangs. Only after the first report. 0: never. Default: 3600."""
+    """Seconds without a report of `trainyard.log` or a checkpoint, after the first one, after which the ranks
+    fail as hung; 0: never. Default: 3600."""

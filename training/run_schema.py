@@ -138,25 +138,24 @@ class CheckpointSection(StrictModel):
     """When checkpoints are written; overrides the trainer's configuration."""
 
     every_steps: Int | None = Field(default=None, ge=1)
-    """Steps between checkpoints. Default: the trainer configuration's."""
+    """Steps between checkpoints. Default: the configuration's."""
     every_seconds: Number | None = Field(default=None, gt=0)
-    """Seconds between checkpoints, such as 600. Default: the trainer configuration's."""
+    """Seconds between checkpoints, such as 600. Default: the configuration's."""
     export: Bool | None = None
-    """Whether the run ends with its model written for transformers (safetensors and tokenizer), to `export` in its
-    directory. Default: the trainer configuration's."""
+    """Write the model for transformers to `export` at the end. Default: the configuration's."""
 
 
 class ParallelismSection(StrictModel):
     """Ranks per dimension; overrides `parallel` of the trainer's configuration."""
 
     replicate: Int | None = Field(default=None, ge=1)
-    """Replicas of the model (DDP). Default: the trainer configuration's."""
+    """Replicas of the model (DDP). Default: the configuration's."""
     shard: Int | None = Field(default=None, ge=1)
-    """Ranks that shard the parameters (FSDP). Default: the trainer configuration's."""
+    """Ranks that shard the parameters (FSDP). Default: the configuration's."""
     tensor: Int | None = Field(default=None, ge=1)
-    """Ranks that split each matrix. Default: the trainer configuration's."""
+    """Ranks that split each matrix. Default: the configuration's."""
     pipeline: Int | None = Field(default=None, ge=1)
-    """Pipeline stages. Default: the trainer configuration's."""
+    """Pipeline stages. Default: the configuration's."""
 
 
 class RequireSection(StrictModel):
@@ -185,7 +184,7 @@ class RunFile(_Keys):  # type: ignore[misc]
     program: ProgramSection | None = None
     """The program that the run starts. Default: the built-in trainer with `config`."""
     config: Str | None = Field(default=None, description="the stem of a file in training/configs")
-    """Configuration of the built-in trainer, which requires it: stem of a file in training/configs."""
+    """Configuration of the built-in trainer: stem of a file in training/configs."""
     overrides: dict[str, Any] = Field(default_factory=dict)
     """Settings that replace the config's, nested like them."""
     parallelism: ParallelismSection = ParallelismSection()
@@ -193,7 +192,7 @@ class RunFile(_Keys):  # type: ignore[misc]
     checkpoint: CheckpointSection = CheckpointSection()
     """When checkpoints are written; overrides the trainer's `checkpoint`."""
     require: RequireSection = RequireSection()
-    """Conditions that must hold on the assigned nodes before the trainer starts."""
+    """Conditions on the assigned nodes."""
     sweep: SweepSection | None = None
     """Makes the file a family of runs, which `trainyard sweep run FILE` submits; absent: one run."""
 

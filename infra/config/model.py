@@ -59,27 +59,27 @@ class StackConfig(StrictModel):
     cluster: Annotated[
         ExistingClusterConfig | EksClusterConfig, Field(discriminator="provider")
     ] = Field(description="provider and name")
-    """The cluster: one that exists, or an EKS cluster that the stack creates."""
+    """An existing cluster, or one that the stack creates on EKS."""
     aws: AwsConfig | None = None
     """AWS account and region; required with `provider: eks`."""
     network: NetworkConfig | None = None
     """VPC of the cluster; required with `provider: eks`."""
     taint_key: TaintKey = Field(description="the key of the GPU nodes' taint, such as dedicated")
-    """Key of the GPU nodes' taint, `KEY=VALUE:NoSchedule`."""
+    """Taint of GPU nodes, `KEY=VALUE:NoSchedule`."""
     taint_value: LabelValue = naming.GPU_TRAINING
-    """Value of that taint; existing nodes often have `true`, with the key nvidia.com/gpu."""
+    """Value of that taint."""
     cohort: DnsLabel = Field(description="a DNS label")
     """Kueue cohort whose queues lend to each other."""
     node_pools: tuple[PoolConfig, ...] = Field(min_length=1, description="a list of node pools")
     """Node pools of the cluster."""
     storage: StorageConfig = Field(description="checkpoints and datasets")
-    """Shared volumes and buckets for checkpoints and datasets."""
+    """Volumes and buckets for checkpoints and datasets."""
     scheduler: Scheduler = DEFAULT_SCHEDULER
-    """What queues runs and admits their gangs: kueue, volcano, yunikorn or native."""
+    """What queues runs and admits gangs."""
     gang_timeouts: GangTimeoutsConfig = GangTimeoutsConfig()
-    """When a gang that does not start is queued again, by the Kueue that the stack installs."""
+    """When Kueue queues a gang again that does not start."""
     operators: OperatorsConfig = Field(description="that of the scheduler at least")
-    """Add-ons that the stack installs or expects; at least that of the scheduler."""
+    """Add-ons that the stack installs or expects."""
     teams: tuple[TeamConfig, ...] = Field(min_length=1, description="a list of teams")
     """Teams, each with a namespace, a quota and a queue."""
     images: dict[DnsLabel, Image] = Field(default={})
@@ -91,7 +91,7 @@ class StackConfig(StrictModel):
     runs: tuple[Str, ...] = ()
     """Stems of files in training/runs, or paths that end in .yaml."""
     egress_cidrs: tuple[Cidr, ...] = ()
-    """CIDR blocks that training pods may reach by HTTPS (object storage); never the metadata service."""
+    """CIDR blocks that training pods may reach by HTTPS; never the metadata service."""
     logs: LogsConfig | None = None
     """Destination of the runs' logs. Default: CloudWatch, where fluentBit is installed on AWS."""
     autoscaler: Autoscaler = Autoscaler.NONE
@@ -99,24 +99,23 @@ class StackConfig(StrictModel):
     gpus: GpusConfig = GpusConfig()
     """GPU driver, and sharing of GPUs between pods."""
     interruption: InterruptionConfig = InterruptionConfig()
-    """How pods are notified that their spot node is reclaimed."""
+    """Notice of a spot reclaim in pods."""
     mirror: Mirror | None = None
-    """Registry, or a folder in one, that has every chart and image that the stack installs; see
-    `python -m infra.cli.mirror`. Default: each comes from its upstream registry."""
+    """Registry with copies of all charts and images (`python -m infra.cli.mirror`). Default: upstream's."""
     charts: dict[Str, ChartConfig] = Field(default={})
-    """Charts by name of an add-on that the stack installs: pinned digests, and values of your own."""
+    """Digest and values by add-on."""
     validation: ValidationConfig | None = None
     """Checks of the nodes. Default: none."""
     observability: ObservabilityConfig | None = None
-    """Metrics, dashboards and alerts. Default: the defaults of its keys, where kubePrometheusStack is."""
+    """Metrics, dashboards and alerts. Default: those of its keys, with kubePrometheusStack."""
     costs: CostsConfig | None = None
     """Record of costs and enforcement of budgets in the cluster. Default: none."""
     steering: SteeringConfig | None = None
-    """Moves runs between spot, reserved and on-demand pools. Default: none; queues try pools in their order."""
+    """Moves runs between spot, reserved and on-demand pools. Default: queues try pools in their order."""
     elastic_runs: ElasticRunsConfig | None = None
-    """Runs of replica groups that leave and join while they train. Default: run files have no `groups`."""
+    """Elastic runs. Default: run files have no `groups`."""
     run_page: RunPageConfig | None = None
-    """The run page in the cluster, for users who sign in. Default: none; `trainyard ui` serves it to its user."""
+    """The run page in the cluster. Default: only `trainyard ui`."""
 
     @property
     def eks(self) -> EksClusterConfig | None:

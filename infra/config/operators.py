@@ -17,9 +17,9 @@ class OperatorConfig(StrictModel):
     """A controller that the platform needs."""
 
     provided: Bool = Field(description="true when the cluster has it, false to install it")
-    """Whether the cluster already has the add-on: true uses it, false installs it."""
+    """Whether the cluster already has it; false installs it."""
     image: Image | None = None
-    """Image by digest, for add-ons without a chart; required to install them."""
+    """Image by digest; required to install an add-on without a chart."""
 
 
 class _Operators(StrictModel):
@@ -83,8 +83,7 @@ class ChartConfig(StrictModel):
         ]
         | None
     ) = None
-    """Digest of its archive, as `python -m infra.cli.mirror FILE --digests` prints it: the archive is pulled once,
-    verified, and kept in the folder .charts, so that a preview needs no registry. Default: each preview and update
-    pulls the chart."""
+    """Digest of its archive (`python -m infra.cli.mirror FILE --digests`), which is pulled once into .charts.
+    Default: each preview pulls the chart."""
     values: dict[Str, Any] = Field(default={}, json_schema_extra={"type": "object"})
-    """Values of the chart, merged over those that the stack sets, as Helm merges them."""
+    """Values, merged over the stack's as Helm merges them."""

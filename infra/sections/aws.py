@@ -14,13 +14,13 @@ class AwsConfig(StrictModel):
     region: Region = Field(description="an AWS region such as us-east-1")
     """AWS region of the stack."""
     account: AccountId = Field(description="12 digits in quotes")
-    """AWS account; an update with credentials of another account is rejected."""
+    """Account; credentials of another one are rejected."""
     tags: dict[TagKey, TagValue] = Field(default={}, max_length=40)
-    """Tags of all AWS resources, at most 40; the stack adds its own."""
+    """Tags of all AWS resources, at most 40, beside the stack's own."""
 
 
 class InterruptionConfig(StrictModel):
-    """Notice to pods that their spot node is reclaimed, in addition to the drain."""
+    """Notice of a spot reclaim in pods, beside the drain."""
 
     imds_sidecar: Bool = False
-    """Poll the instance metadata service from each pod; pods then reach the node's credentials."""
+    """Poll instance metadata from each pod, which then reaches the node's credentials."""

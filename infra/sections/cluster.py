@@ -21,16 +21,15 @@ class ExistingClusterConfig(StrictModel):
     TAG: ClassVar[str] = "existing"
 
     provider: Literal["existing"]
-    """`existing`: a cluster that the stack does not create."""
+    """The stack does not create it."""
     name: DnsLabel = Field(description="a DNS label")
-    """Name of the cluster, for the Platform record, logs and Pulumi: an update after a changed name creates every
-    object again, one after a changed kubeconfig, context or endpoint does not. `context` selects the cluster."""
+    """Name for records and logs. A changed name creates every object again; `context` selects the cluster."""
     kubeconfig_path: Str | None = None
-    """Path of a kubeconfig, such as ~/.kube/config. Default: what KUBECONFIG names."""
+    """Kubeconfig, such as ~/.kube/config. Default: what KUBECONFIG names."""
     context: Str | None = None
-    """Context in the kubeconfig, such as admin@training. Default: the kubeconfig's current context."""
+    """Context, such as admin@training. Default: the kubeconfig's current one."""
     version: KubernetesVersion | None = None
-    """Kubernetes version, such as 1.37. Required with `scheduler: native`, whose API depends on it."""
+    """Kubernetes version, such as 1.37; required with `scheduler: native`."""
 
 
 class SystemNodesConfig(StrictModel):
@@ -39,7 +38,7 @@ class SystemNodesConfig(StrictModel):
     instance_types: tuple[Str, ...] = Field(default=("m6i.xlarge",), min_length=1)
     """Instance types of the group."""
     min: Int = Field(default=2, ge=1)
-    """Minimum number of nodes; with two, in two zones, DNS survives the loss of one."""
+    """Minimum number of nodes; two survive the loss of a zone."""
     max: Int = Field(default=4, ge=1, le=1000)
     """Maximum number of nodes."""
 
@@ -50,27 +49,25 @@ class EksClusterConfig(StrictModel):
     TAG: ClassVar[str] = "eks"
 
     provider: Literal["eks"]
-    """`eks`: a cluster that the stack creates."""
+    """The stack creates it."""
     name: DnsLabel = Field(description="a DNS label")
-    """Name of the EKS cluster, and of everything that the stack names after it."""
+    """Name of the cluster, and prefix of other names."""
     # The default is the newest that every add-on supports: Volcano ends there.
     version: Literal["1.34", "1.35", "1.36"] = "1.35"
     """Kubernetes version."""
     endpoint: Endpoint = ()
-    """CIDR blocks that may reach the Kubernetes API from the internet. Default: none, as with `private`."""
+    """CIDR blocks that reach the Kubernetes API from the internet. Default: none, as with `private`."""
     admins: tuple[RoleArn, ...] = ()
-    """IAM roles with full access to the cluster, besides the role that creates it: EKS admits that one
-    automatically and rejects it here."""
+    """IAM roles with full access, without the role that creates the cluster: EKS adds that one itself."""
     deployers: tuple[RoleArn, ...] = ()
     """IAM roles in the Kubernetes group trainyard:deployer."""
     viewers: tuple[RoleArn, ...] = ()
-    """IAM roles in the Kubernetes group trainyard:viewer, for previews of pull requests: they read nodes, queues,
-    roles and admission policies, and neither Secrets nor anything else in a namespace."""
+    """IAM roles in the group trainyard:viewer, for previews of pull requests; they read nothing in namespaces."""
     drift_detectors: tuple[RoleArn, ...] = ()
-    """IAM roles that read the whole cluster, including Secrets, as `pulumi refresh` requires. Must trust the main
-    branch only."""
+    """IAM roles that read the whole cluster, Secrets included, for `pulumi refresh`; must trust the main branch
+    only."""
     log_retention_days: LogDays = 90
-    """Days that control plane logs are kept."""
+    """Days to keep control plane logs."""
     system_nodes: SystemNodesConfig = SystemNodesConfig()
     """On-demand CPU node group for the cluster's own controllers."""
 

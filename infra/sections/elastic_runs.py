@@ -10,9 +10,9 @@ from infra.sections.types import Image, Int, StrictModel
 
 
 class ElasticRunsConfig(StrictModel):
-    """A Deployment that lets groups of ended runs go that still wait for nodes; run files need it for `groups`."""
+    """Deletes pending groups of finished runs; required by `groups` of run files."""
 
     image: Image = Field(description="the image of ops/image/Dockerfile by digest")
-    """Image of the commands (ops/image/Dockerfile), by digest."""
+    """Image of ops/image/Dockerfile, by digest."""
     every_seconds: Annotated[Int, Field(ge=1, le=300)] = 30
-    """Seconds between looks."""
+    """Polling interval in seconds."""

@@ -20,11 +20,11 @@ class SharingConfig(StrictModel):
     """Exactly one mode of offering each GPU of a pool as several devices."""
 
     mig: Str | None = None
-    """Profile of the instances that every GPU is cut into, such as 1g.10gb."""
+    """MIG profile of every GPU, such as 1g.10gb."""
     time_slicing: Shares | None = None
-    """Pods that share one GPU by time-slicing; each sees all of its memory."""
+    """Pods per GPU by time-slicing; each sees all of its memory."""
     mps: Shares | None = None
-    """Pods that share one GPU by MPS, each with an equal part of its memory and compute."""
+    """Pods per GPU by MPS, each with an equal part of memory and compute."""
 
     @property
     def modes(self) -> tuple[SharingMode, ...]:
@@ -46,7 +46,6 @@ class GpusConfig(StrictModel):
     """How GPUs of real nodes become devices that pods can request."""
 
     driver: Literal["image", "operator"] = "image"
-    """Who brings NVIDIA's driver and container toolkit: the nodes' machine image, as on EKS, or the GPU
-    operator."""
+    """What installs NVIDIA's driver and toolkit: the machine image, as on EKS, or the GPU operator."""
     sharing: dict[DnsLabel, SharingConfig] = Field(default={})
     """Sharing mode by pool. Default of a pool: each device is a whole GPU."""

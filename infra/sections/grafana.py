@@ -28,17 +28,17 @@ class SignInConfig(StrictModel):
     """OpenID Connect for people of some groups, in place of the administrator's login form."""
 
     auth_url: Https = Field(description="the issuer's authorization_endpoint")
-    """The issuer's authorization_endpoint, as its /.well-known/openid-configuration names it."""
+    """The issuer's authorization_endpoint (/.well-known/openid-configuration)."""
     token_url: Https = Field(description="the issuer's token_endpoint")
     """Its token_endpoint."""
     userinfo_url: Https = Field(description="the issuer's userinfo_endpoint")
     """Its userinfo_endpoint."""
     client_id: Word = Field(description="the OIDC client's id")
-    """Client of Grafana; it redirects to URL/login/generic_oauth."""
+    """OIDC client; redirects to URL/login/generic_oauth."""
     secret_name: DnsLabel = Field(description="the name of a Secret of the namespace monitoring")
-    """A Secret of the namespace `monitoring` with the key client-secret, which the stack does not create."""
+    """Secret in `monitoring` with the key client-secret, which you create."""
     groups: Annotated[tuple[Word, ...], Field(min_length=1, description="at least one group")]
-    """Groups whose members may sign in; they see every dashboard and change nothing."""
+    """Groups that may sign in and see every dashboard."""
     admin_groups: tuple[Word, ...] = ()
     """Groups whose members administer Grafana. Default: none."""
     groups_claim: Claim = "groups"
@@ -49,11 +49,11 @@ class GrafanaConfig(StrictModel):
     """The Grafana that links point to."""
 
     url: Https = Field(description="the URL under which people reach Grafana")
-    """External URL of Grafana; links of runs and alerts use it."""
+    """External URL, for links."""
     admin_secret_name: DnsLabel | None = None
-    """A Secret of the namespace `monitoring` with the keys admin-user and admin-password, which the
-    stack does not create. Required where the stack installs Grafana."""
+    """Secret in `monitoring` with the keys admin-user and admin-password, which you create; required where the
+    stack installs Grafana."""
     sign_in: SignInConfig | None = None
     """OpenID Connect. Default: the administrator only."""
     ingress: IngressConfig | None = None
-    """How people reach `url`; requires `signIn`. Default: port forwarding through the API server."""
+    """Ingress of `url`; requires `signIn`. Default: port forwarding."""

@@ -11,8 +11,8 @@ class IngressConfig(StrictModel):
     """An Ingress of the URL's host, with TLS."""
 
     class_name: DnsLabel = Field(description="the name of an IngressClass")
-    """IngressClass whose controller serves it."""
+    """IngressClass."""
     tls_secret_name: DnsLabel = Field(description="the name of a Secret with a certificate")
-    """Secret with the certificate of the host, in the namespace of the page."""
+    """Secret with the host's certificate, in the page's namespace."""
     annotations: dict[Str, Str] = Field(default={})
-    """Annotations that the controller reads, such as the one that keeps a load balancer internal."""
+    """Annotations for its controller, such as for an internal load balancer."""

@@ -68,8 +68,7 @@ class LokiConfig(StrictModel):
     )
     """URL of the endpoint."""
     credentials: DnsLabel | None = None
-    """A Secret in the namespace `logging` with the keys `username` and `password`. Default: none is asked
-    for."""
+    """Secret in `logging` with the keys `username` and `password`. Default: none."""
     tenant: DnsLabel | None = None
     """Tenant, sent as X-Scope-OrgID, such as training. Default: none."""
 

@@ -18,11 +18,11 @@ class MadeNetworkConfig(StrictModel):
     cidr: Cidr = Field(description="a CIDR block such as 10.20.0.0/16")
     """CIDR block of the VPC."""
     zones: tuple[Str, ...] = Field(description="a list of availability zones")
-    """Availability zones. Append only: a zone's position determines its addresses."""
+    """Availability zones; append only, positions determine addresses."""
     nat: Literal["single", "per-zone"] = "single"
     """One NAT gateway for all zones, or one in each."""
     flow_log_days: LogDays = 30
-    """Days that records of network flows are kept."""
+    """Days to keep flow logs."""
 
     @property
     def secondary_cidrs(self) -> tuple[str, ...]:
@@ -41,9 +41,9 @@ class VpcConfig(StrictModel):
     vpc_id: VpcId = Field(description="an id such as vpc-0a1b2c3d")
     """ID of the VPC."""
     cidr: Cidr = Field(description="the VPC's CIDR block")
-    """CIDR block of the VPC, such as 10.20.0.0/16."""
+    """Its CIDR block, such as 10.20.0.0/16."""
     secondary_cidrs: tuple[Cidr, ...] = Field(default=(), description="a list of CIDR blocks")
-    """Other CIDR blocks of the VPC, such as 100.64.0.0/16; addresses in them reach the cluster's API, too."""
+    """Its other blocks, such as 100.64.0.0/16; they reach the cluster's API, too."""
     private_subnets: dict[Str, SubnetId] = Field(
         description="ids of private subnets by availability zone"
     )

@@ -46,12 +46,12 @@ class ReservationConfig(StrictModel):
     id: ReservationId = Field(description="cr- and 17 hexadecimal digits")
     """ID of the reservation."""
     usd_per_node_hour: Annotated[Number, Field(gt=0)] | None = None
-    """What was paid for an hour of one node, for caps, budgets and reports. Default: the on-demand price."""
+    """Paid per node and hour, for caps and reports. Default: the on-demand price."""
 
     start: Instant | None = None
-    """When a capacity block starts, in UTC, in quotes. With `steering`, runs are admitted from then on."""
+    """Start of a capacity block, UTC, in quotes; with `steering`, runs are admitted from then on."""
     end: Instant | None = None
-    """When it ends. Runs save and leave before the nodes are taken: 30 minutes earlier by EC2, 40 by Karpenter."""
+    """Its end; runs save and leave 30 minutes earlier (EC2) or 40 (Karpenter)."""
 
 
 def _rdma_resource(value: str) -> str:
@@ -95,7 +95,7 @@ class FabricConfig(StrictModel):
     """Network facts of existing nodes."""
 
     interface: Interface | None = None
-    """Network interface that pods use, such as eth0."""
+    """Interface of pods, such as eth0."""
     mtu: Annotated[Int, Field(ge=1280, le=9216)] | None = None
     """MTU of that interface in bytes."""
     rdma_resource: Annotated[Str, AfterValidator(_rdma_resource)] | None = None
@@ -112,22 +112,21 @@ class PoolConfig(StrictModel):
     name: DnsLabel = Field(description="a DNS label")
     """Name of the pool; teams refer to it in `guaranteed`."""
     workload: Workload = Workload.GPU_TRAINING
-    """`gpu-training` pools run training and are queued for; `cpu` pools run other workloads."""
+    """`gpu-training`: queued training; `cpu`: other workloads."""
     capacity: Capacity = Field(description="spot or on-demand")
     """Purchase model of the nodes."""
     instance_types: tuple[InstanceTypeName, ...] = Field(
         min_length=1, description="a list of instance types of infra/domain/catalog.yaml"
     )
-    """Instance types of its nodes; several make spot capacity easier to obtain."""
+    """Instance types; several find spot capacity more often."""
     min: Int = Field(default=0, ge=0)
     """Minimum number of nodes."""
     max: Int = Field(ge=1, le=NODES_MAX, description="a number of nodes, at least 1")
-    """Maximum number of nodes; queues derive their quota from it."""
+    """Maximum number of nodes, from which quotas follow."""
     zone: DnsLabel = Field(description="an availability zone")
-    """Zone of its nodes, such as us-east-1a; a pool has one, because gangs do not span zones."""
+    """Zone of its nodes, such as us-east-1a."""
     nodes: Nodes = Nodes.EXISTING
-    """What creates its nodes: `existing` (already there), `managed` (an EKS node group), `karpenter`, or in
-    the sandbox `process` and `kwok`."""
+    """What creates its nodes; `managed`: an EKS node group; `process`, `kwok`: the sandbox."""
     network: Network = Network.TCP
     """Transport of collectives between its nodes."""
     fabric: FabricConfig | None = None
@@ -137,19 +136,17 @@ class PoolConfig(StrictModel):
     root_gib: Int = Field(default=ROOT_GIB, ge=50, le=16384, alias="rootGiB")
     """Size of a node's root volume in GiB."""
     placement_group: Bool = False
-    """Place the nodes of the pool in one cluster placement group."""
+    """Use one cluster placement group."""
     reservation: ReservationConfig | None = None
     """Capacity reservation that the pool launches into. Default: none."""
     fallback: Fallback = Fallback.NONE
-    """What a spot pool of Karpenter does where there is no spot capacity: `none`, its runs wait or use another
-    pool; `on-demand`, it buys on-demand nodes, which count against `onDemandUsdPerHour` and cost caps at the
-    on-demand price, and against EC2's on-demand quota."""
+    """What a spot pool of Karpenter buys without spot capacity; `on-demand` counts in caps, limits and EC2's
+    quota (docs/costs.md#spot-pools-that-fall-back-to-on-demand)."""
     topology: Bool | None = None
-    """Whether Kueue chooses the nodes of gangs by rack; `scheduler: kueue` only, and not for Karpenter's nodes,
-    which do not exist yet when it chooses. Default: true, unless one of the stack's GPU pools is Karpenter's. With
-    `true` beside such a pool, runs that fit both use Karpenter's; one that names this one's GPU model uses it."""
+    """Whether Kueue places gangs by rack; not for Karpenter's nodes. Default: true, unless a GPU pool is
+    Karpenter's. Beside such a pool, `true` takes only runs that name this one's GPU model."""
     max_unavailable: Int = Field(default=1, ge=1, le=100)
-    """Nodes of a managed node group that an update or a repair may replace at once."""
+    """Nodes of a managed group that an update or repair replaces at once."""
 
     def pool(self, taint_key: str, taint_value: str, *, topology: bool) -> NodePool:
         """Return the pool as components take it: its own fields, and what follows from others.

@@ -61,7 +61,7 @@ class ReceiverConfig(StrictModel):
     )
     """Key in that Secret."""
     team: DnsLabel | None = None
-    """Team whose alerts it receives. Default: the platform's, and those of teams without a receiver."""
+    """Team whose alerts it receives. Default: the platform's alerts and those of teams without a receiver."""
     severity: Severity | None = None
     """page or ticket. Default: both."""
     channel: SlackChannel | None = None
@@ -72,12 +72,12 @@ class ObservabilityConfig(StrictModel):
     """Metrics, their retention, dashboards and alert receivers."""
 
     retention_days: Int = Field(default=30, ge=1, le=730)
-    """Days that Prometheus keeps samples."""
+    """Days to keep samples."""
     volume: Size = "100Gi"
-    """Size of the Prometheus volume; when it is nearly full, the oldest samples are deleted."""
+    """Size of Prometheus' volume; nearly full, it drops the oldest samples."""
     storage_class: DnsLabel | None = None
-    """Of volumes that one node writes. Default: encrypted gp3 on a cluster that the stack makes, else the
-    cluster's default class."""
+    """StorageClass for ReadWriteOnce volumes. Default: encrypted gp3 on a cluster of the stack, else the
+    cluster's default."""
     scrape_seconds: Int = Field(default=30, ge=5, le=300)
     """Seconds between scrapes."""
     grafana: GrafanaConfig | None = None
@@ -85,5 +85,5 @@ class ObservabilityConfig(StrictModel):
     receivers: tuple[ReceiverConfig, ...] = ()
     """Notification targets of alerts. Default: none; alerts are only shown."""
     runbooks: Https | None = None
-    """URL of this repository's files, such as https://github.com/acme/training/blob/main. Default: alerts
-    name the page's path."""
+    """URL of this repository, such as https://github.com/acme/training/blob/main. Default: alerts name the page's
+    path."""

@@ -19,7 +19,7 @@ class RunPageConfig(StrictModel):
     """The run page in the cluster, behind oauth2-proxy."""
 
     image: Image = Field(description="the image of ops/image/Dockerfile by digest")
-    """Image of the commands (ops/image/Dockerfile), by digest."""
+    """Image of ops/image/Dockerfile, by digest."""
     proxy_image: Image = Field(description="quay.io/oauth2-proxy/oauth2-proxy by digest, or a copy")
     """Image of oauth2-proxy, by digest."""
     url: Https = Field(description="the URL under which people open the page")
@@ -27,19 +27,18 @@ class RunPageConfig(StrictModel):
     issuer: Https = Field(description="the URL of an OIDC issuer")
     """OIDC issuer that signs users in."""
     client_id: Annotated[Str, AfterValidator(_TEXT)] = Field(description="the OIDC client's id")
-    """OIDC client of the page; it redirects to URL/oauth2/callback."""
+    """OIDC client; redirects to URL/oauth2/callback."""
     secret_name: DnsLabel = Field(
         description="the name of a Secret of the namespace trainyard-page"
     )
-    """A Secret of the namespace `trainyard-page` with the keys client-secret and cookie-secret, which the stack
-    does not create."""
+    """Secret in `trainyard-page` with the keys client-secret and cookie-secret, which you create."""
     username_claim: Annotated[Str, AfterValidator(_CLAIM)] = "email"
     """Claim that is the user's name in RBAC."""
     groups_claim: Annotated[Str, AfterValidator(_CLAIM)] = "groups"
     """Claim with the user's groups in RBAC."""
     username_prefix: Annotated[Str, AfterValidator(_PREFIX)] = ""
-    """What the API server puts before names of users. Default: nothing."""
+    """The API server's prefix of user names. Default: none."""
     groups_prefix: Annotated[Str, AfterValidator(_PREFIX)] = ""
-    """What the API server puts before names of groups. Default: nothing."""
+    """The API server's prefix of group names. Default: none."""
     ingress: IngressConfig | None = None
-    """How people reach the Service `run-page`. Default: an Ingress of your own."""
+    """Ingress of the Service `run-page`. Default: one of your own."""

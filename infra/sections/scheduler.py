@@ -19,11 +19,11 @@ class GangTimeoutsConfig(StrictModel):
     """Timeouts of the Kueue that the stack installs."""
 
     start_seconds: _Seconds = 1200
-    """Seconds from a gang's admission until all of its pods are ready, new nodes and images included; then it is
-    evicted and queued again. A new GPU node takes minutes to start, and the image is tens of GiB."""
+    """Seconds from admission until all pods are ready, starting nodes and pulling images included; then the gang
+    is evicted and queued again."""
     recovery_seconds: _Seconds = MAX_GRACE_S + _RESTART_S
-    """The same after the loss of a ready pod, the save of the others included."""
+    """The same after the loss of a ready pod, the others' save included."""
     backoff_seconds: _Seconds = 60
-    """Seconds before an evicted gang may be admitted again; doubles with every such eviction."""
+    """Seconds before an evicted gang may be admitted again; doubles each time."""
     max_backoff_seconds: _Seconds = 3600
-    """Most of these seconds."""
+    """Maximum of `backoffSeconds`."""

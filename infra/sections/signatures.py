@@ -30,8 +30,7 @@ class KeylessConfig(StrictModel):
             matching("identity", r"[^*\s]+", "one identity, without wildcards or spaces")
         ),
     ] = Field(description="the identity that signs, such as a workflow's URL with its branch")
-    """Identity that signs, such as
-    https://github.com/acme/images/.github/workflows/build.yml@refs/heads/main."""
+    """Signing identity, such as https://github.com/acme/images/.github/workflows/build.yml@refs/heads/main."""
 
 
 class SignaturesConfig(StrictModel):
@@ -48,5 +47,4 @@ class SignaturesConfig(StrictModel):
         ]
         | None
     ) = None
-    """A signing key in AWS KMS, such as
-    arn:aws:kms:us-east-1:111122223333:key/01234567-89ab-cdef-0123-456789abcdef."""
+    """ARN of a signing key in AWS KMS."""

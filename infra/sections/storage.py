@@ -26,7 +26,7 @@ class FsxConfig(StrictModel):
     """FSx for Lustre."""
 
     zone: Str = Field(description="an availability zone, that of the pools that train")
-    """Zone of the file system, that of the pools that train."""
+    """Zone of the file system; that of the pools."""
     throughput_per_tib: Literal[125, 250, 500, 1000] = Field(default=250, alias="throughputPerTiB")
     """MB/s for each TiB of storage."""
 
@@ -39,27 +39,27 @@ class BucketsConfig(StrictModel):
     """S3 buckets PREFIX-datasets, PREFIX-checkpoints, PREFIX-artifacts and PREFIX-logs."""
 
     prefix: BucketPrefix = Field(description="the beginning of the buckets' names")
-    """Prefix of the bucket names; it must be unique in all of AWS."""
+    """Prefix of bucket names, unique in all of AWS."""
     old_checkpoint_days: Int = Field(default=90, ge=1, le=3650)
-    """Age in days at which checkpoints move to cheaper storage."""
+    """Days after which checkpoints move to cheaper storage."""
 
 
 class StorageConfig(StrictModel):
     """Shared volumes of every team: at most one of storageClass, fsx and efs; else simulated."""
 
     storage_class: DnsLabel | None = None
-    """A StorageClass that supports ReadWriteMany, such as shared. Default: none."""
+    """StorageClass that supports ReadWriteMany, such as shared. Default: none."""
     fsx: FsxConfig | None = None
-    """FSx for Lustre as shared storage."""
+    """FSx for Lustre."""
     efs: EfsConfig | None = None
-    """EFS as shared storage: slower, in all zones, billed by use."""
+    """EFS: slower, in all zones, billed by use."""
     checkpoints: Size = Field(description="a size such as 5Ti")
     """Size of each team's checkpoint volume."""
     datasets: Size = Field(description="a size such as 2Ti")
     """Size of each team's dataset volume."""
     protect: Bool | None = None
-    """Refuse to delete claims, buckets, keys and file systems, and keep them when they are dropped from
-    the file. Default: true on a cluster that the stack makes, else false."""
+    """Never delete claims, buckets, keys and file systems. Default: true on a cluster of the stack, else
+    false."""
     buckets: BucketsConfig | None = None
     """S3 buckets of the stack; required on AWS."""
 

@@ -67,9 +67,9 @@ class TeamSecretConfig(StrictModel):
     env: Annotated[tuple[Annotated[Str, AfterValidator(_variable)], ...], AfterValidator(_some)] = (
         Field(description="a list of keys of the Secret, each a variable such as HF_TOKEN")
     )
-    """Environment variables of runs that name this secret."""
+    """Variables of runs that name it."""
     remote_key: RemoteKey | None = None
-    """Key in the secret store from which External Secrets creates it. Default: the Secret exists already."""
+    """Key in the store, from which External Secrets creates it. Default: you create the Secret."""
     store: DnsLabel | None = None
     """A ClusterSecretStore of the cluster. Default: AWS Secrets Manager, read as this team."""
 
@@ -119,18 +119,18 @@ class RestoreDrillConfig(StrictModel):
     """A scheduled restore of the team's newest checkpoints."""
 
     enabled: Bool | None = None
-    """Default: true for a production team that names an image, or whose stack has one called trainer."""
+    """Default: true for production teams with an image."""
     schedule: Annotated[Str, AfterValidator(_schedule)] = "17 3 * * *"
     """Cron schedule in UTC."""
     image: Str = TRAINER_IMAGE
     """A name in `images`, or a reference by digest."""
     runs: Annotated[Int, Field(ge=1, le=1000)] = 3
-    """Number of runs to restore, those with the newest checkpoints."""
+    """Number of runs, newest checkpoints first."""
     largest: Size = "8Gi"
-    """The largest checkpoint that is restored, which takes as much memory and scratch space. Of a larger
-    one every byte is read and compared with what was recorded."""
+    """Largest checkpoint to restore, which takes as much memory and scratch space; of larger ones every byte is
+    read and its hash compared."""
     stores: tuple[Annotated[Str, AfterValidator(_place)], ...] = ()
-    """Prefixes with a folder per run, of runs whose `checkpoint.store` is a bucket."""
+    """Prefixes of runs whose `checkpoint.store` is a bucket."""
 
     def wanted(self, tier: str, *, has_image: bool) -> bool:
         """Return whether the team has a drill. `has_image`: `images` names the drill's image."""
@@ -143,17 +143,15 @@ class ResultsConfig(StrictModel):
     """Scheduled copies of all runs of the team to a bucket, where its volume does not export itself."""
 
     enabled: Bool | None = None
-    """Default: true on AWS without FSx for Lustre, which exports by itself, if `images` names the image; and
-    true where `store` is set."""
+    """Default: true where `store` is set, and on AWS without FSx for Lustre if `images` has the image."""
     schedule: Annotated[Str, AfterValidator(_schedule)] = "*/10 * * * *"
     """Cron schedule in UTC."""
     image: Str = TRAINER_IMAGE
     """A name in `images`, or a reference by digest."""
     store: Annotated[Str, AfterValidator(_place)] | None = None
-    """Where the copies go: a folder per run is below it. Default: s3://PREFIX-checkpoints/TEAM."""
+    """Destination, with a folder per run. Default: s3://PREFIX-checkpoints/TEAM."""
     secret_name: DnsLabel | None = None
-    """One of the team's `secrets`, with credentials and endpoint (AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL_S3 and the
-    like). Default: none, the role of the team."""
+    """One of `secrets` with AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL_S3 and the like. Default: the team's role."""
 
     def wanted(self, *, exported: bool, own_bucket: bool, has_image: bool) -> bool:
         """Return whether the team's results are copied.
@@ -170,22 +168,22 @@ class QuotaConfig(StrictModel):
     """Limits of a team's namespace, independent of its queue."""
 
     cpu: Cores = Field(description="a number of cores")
-    """CPU cores of all pods in the namespace."""
+    """CPU cores."""
     memory: Size = Field(description="a size such as 4Ti")
-    """Memory of all pods in the namespace."""
+    """Memory."""
     gpus: Int = Field(ge=0, description="a number of GPUs")
-    """GPUs of all pods in the namespace."""
+    """GPUs."""
     objects: Int = Field(default=5000, ge=10, le=100_000)
-    """ConfigMaps, Services and Jobs of the namespace, each kind by itself; the Jobs of JobSets count."""
+    """Limit of ConfigMaps, of Services, and of Jobs (those of JobSets, too)."""
 
 
 class DevCapsConfig(StrictModel):
     """Caps of the team's dev pods."""
 
     number: Annotated[Int, Field(ge=0)] | None = None
-    """Most that run at a time in the whole team; more wait for a pod. Default: any."""
+    """Most that run at a time in the team. Default: any."""
     gpus: Annotated[Int, Field(ge=0)] | None = None
-    """Most GPUs of one, so that the team's have at most `number` times as many. Default: those of a node."""
+    """Most GPUs of one. Default: those of a node."""
     hours: Annotated[Number, Field(gt=0, le=24)] | None = None
     """Longest time limit of one. Default: `caps.hours`, and 24."""
     gpu_hours: Annotated[Number, Field(gt=0)] | None = None
@@ -200,7 +198,7 @@ class CapsConfig(StrictModel):
     hours: Annotated[Number, Field(gt=0)] | None = None
     """Longest `maxHours`, which a run must then have. Default: any."""
     gpu_hours: Annotated[Number, Field(gt=0)] | None = None
-    """Most GPU-hours in its `maxHours`, counted as whole nodes of the pool with most GPUs. Default: any."""
+    """Most GPU-hours in its `maxHours`, as whole nodes of the pool with most GPUs. Default: any."""
     dev_pods: DevCapsConfig = DevCapsConfig()
     """Caps of the team's dev pods."""
 
@@ -237,9 +235,9 @@ class MembersConfig(StrictModel):
     researchers: tuple[Member, ...] = Field(
         default=(), description="a list of role ARNs and group names"
     )
-    """May see everything of the team but Secrets, submit runs, and stop their own."""
+    """See everything but Secrets, submit runs, stop their own."""
     leads: tuple[Member, ...] = Field(default=(), description="a list of role ARNs and group names")
-    """As researchers; may also stop all runs of the team."""
+    """The same, and stop all runs of the team."""
 
     def by_role(self) -> dict[str, tuple[str, ...]]:
         """Return the members by the role that infra/tenancy/access.py defines."""
@@ -254,10 +252,10 @@ class BudgetConfig(StrictModel):
     gpu_hours_per_month: Annotated[Number, Field(gt=0)] | None = None
     """GPU-hours that its runs hold. Default: no limit."""
     warn_at: Annotated[Number, Field(gt=0, le=1)] = 0.8
-    """Part of a limit from which is warned."""
+    """Part of a limit that triggers a warning."""
     action: Literal["warn", "hold", "drain"] = "warn"
-    """At the limit: `warn` only; `hold`, admit no further run; `drain`, also stop runs on spot nodes and of low
-    priority, which save first."""
+    """At the limit: only warn; `hold` admits no further run; `drain` also stops runs on spot nodes or of low
+    priority, after a save."""
 
 
 class TeamConfig(StrictModel):
@@ -270,18 +268,18 @@ class TeamConfig(StrictModel):
     guaranteed: dict[DnsLabel, Annotated[Int, Field(ge=0)]] = Field(default={})
     """Guaranteed nodes by pool; the rest of a pool is shared."""
     quota: QuotaConfig = Field(description="cpu, memory and gpus")
-    """Limit of everything in the namespace of the team, regardless of its queue."""
+    """Limit of all pods in the namespace, regardless of the queue."""
     caps: CapsConfig = CapsConfig()
-    """Caps of one run that a member of the team submits, and of dev pods."""
+    """Caps of a run that a member submits, and of dev pods."""
     members: MembersConfig = MembersConfig()
-    """Who may submit the team's runs. Default: those whom the cluster's administrators put into its groups."""
+    """Who may submit runs. Default: members of the team's groups in the cluster."""
     borrowing: dict[DnsLabel, Annotated[Int, Field(ge=0)]] = Field(default={})
-    """Most nodes per pool beyond its own. A pool that is not named: all that others leave."""
+    """Most nodes beyond its guarantee, by pool; other pools: all that others leave."""
     lending: dict[DnsLabel, Annotated[Int, Field(ge=0)]] = Field(default={})
-    """Most of its own nodes per pool that others may use meanwhile. A pool that is not named: all."""
+    """Most of its guarantee that others may use, by pool; other pools: all."""
     on_demand_usd_per_hour: Annotated[Number, Field(ge=0)] | None = None
-    """Most that a research team's runs on on-demand pools may cost, its own nodes there included; 0: never
-    on demand. Default: no bound but the pools."""
+    """Most USD of a research team's on-demand nodes, guaranteed ones included; 0: never on demand. Default: no
+    limit."""
     budget: BudgetConfig | None = None
     """Monthly budget. Default: none."""
     fair_weight: Annotated[Int, Field(ge=1, le=1000)] | None = None
@@ -289,7 +287,7 @@ class TeamConfig(StrictModel):
     secrets: tuple[TeamSecretConfig, ...] = ()
     """Secrets that the team's runs may name."""
     restore_drill: RestoreDrillConfig = RestoreDrillConfig()
-    """Scheduled test that the team's checkpoints can be restored."""
+    """Scheduled restores of the team's checkpoints."""
     results: ResultsConfig = ResultsConfig()
     """Copies of the team's runs in a bucket."""
 

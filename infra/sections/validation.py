@@ -11,11 +11,11 @@ from infra.sections.types import Bool, DnsLabel, Number, Str, StrictModel
 
 
 class ValidationConfig(StrictModel):
-    """Checks of compute and network of the nodes: a namespace with Jobs to start."""
+    """Node checks."""
 
     image: Str = TRAINER_IMAGE
-    """Trainer image, which contains the checks: a name in `images`, or a reference by digest."""
+    """Trainer image: a name in `images`, or a reference by digest."""
     weekly: Bool = False
-    """Also check pools with min above 0 on Mondays, on nodes that no run uses."""
+    """On Mondays also check idle nodes of pools with min above 0."""
     min_gbps: dict[DnsLabel, Annotated[Number, Field(gt=0)]] = Field(default={}, alias="minGBps")
-    """By pool, the bus bandwidth in GB/s below which its collective check fails. Default: only reported."""
+    """By pool: bus bandwidth in GB/s below which the collective check fails. Default: only reported."""

@@ -44,12 +44,12 @@ def add(commands: Group) -> None:
     budgets.add_argument(
         "--budgets", type=Path, metavar="FILE", help="budgets that the stack has written"
     )
-    controller.add_options(enforce, EVERY_S, "decide once and end")
+    controller.add_options(enforce, EVERY_S, "look once and end")
     enforce.add_argument(
         "--metrics",
         type=address,
         metavar="ADDRESS:PORT",
-        help="serve metrics of ledger and budgets to Prometheus there, under /metrics; default: nowhere",
+        help="serve /metrics to Prometheus there; default: nowhere",
     )
     add_record(enforce)
     add_prometheus(enforce)

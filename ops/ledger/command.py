@@ -60,8 +60,10 @@ def add_to_stack(commands: Group) -> None:
     )
     cost.add_argument("--stack", required=True, metavar="STACK", help="such as dev")
     cost.add_argument("--planned", action="store_true", help="do not ask the cluster for its nodes")
-    cost.add_argument("--kubeconfig", type=Path, metavar="FILE", help="default as kubectl")
-    cost.add_argument("--context", metavar="NAME", help="default the current one")
+    cost.add_argument(
+        "--kubeconfig", type=Path, metavar="FILE", help="kubeconfig; default as kubectl"
+    )
+    cost.add_argument("--context", metavar="NAME", help="its context; default the current one")
     cost.add_argument("--json", action="store_true", help="print one JSON object")
     add_record(cost)
 

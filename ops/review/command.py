@@ -67,8 +67,10 @@ def add(commands: Group) -> None:
         action="store_true",
         help="also read the stack's cluster: nodes that run now, and what stopped runs lose",
     )
-    review.add_argument("--kubeconfig", type=Path, metavar="FILE", help="default as kubectl")
-    review.add_argument("--context", metavar="NAME", help="default the current one")
+    review.add_argument(
+        "--kubeconfig", type=Path, metavar="FILE", help="kubeconfig; default as kubectl"
+    )
+    review.add_argument("--context", metavar="NAME", help="its context; default the current one")
     add_prometheus(review)
     review.add_argument("--json", action="store_true", help="print one JSON object")
     drift = commands.add_offline(

@@ -50,7 +50,7 @@ def add(commands: Group) -> None:
         type=_whole,
         default=0,
         metavar="N",
-        help="rank whose node's log is printed, which has all ranks of that node; default 0",
+        help="rank whose node's log is printed; default 0",
     )
     command.add_argument(
         "--attempt", type=_whole, metavar="A", help="attempt, from 1; default the last one"

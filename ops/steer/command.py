@@ -33,12 +33,12 @@ def add(commands: Group) -> None:
     source.add_argument(
         "--pools", type=Path, metavar="FILE", help="pools and rules that the stack has written"
     )
-    controller.add_options(steer, EVERY_S, "decide once and end")
+    controller.add_options(steer, EVERY_S, "look once and end")
     steer.add_argument(
         "--metrics",
         type=address,
         metavar="ADDRESS:PORT",
-        help="serve metrics to Prometheus there, under /metrics; default: nowhere",
+        help="serve /metrics to Prometheus there; default: nowhere",
     )
     add_prometheus(steer)
 

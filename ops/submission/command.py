@@ -94,8 +94,8 @@ def _add_source(parser: argparse.ArgumentParser) -> None:
         "--source",
         type=Path,
         metavar="FOLDER",
-        help="folder of the program, in place of program.source; paths of the run file are then relative to it; "
-        "default: to the top of the repository that the file is in, else to its folder",
+        help="folder of the program, in place of program.source, to which paths of the run file are relative; "
+        "default: the file's repository, else its folder",
     )
 
 

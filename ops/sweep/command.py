@@ -51,8 +51,7 @@ def add(commands: Group) -> None:
         one.add_argument("file", type=Path, metavar="FILE", help="run file with a section sweep")
         one.add_argument(
             "--stack",
-            help="stack whose Pulumi.STACK.yaml the runs are for, as CI; default: the platform that the stack "
-            "on the cluster publishes to your team",
+            help="render for Pulumi.STACK.yaml, as CI does; default: for the stack on the cluster",
         )
     show = commands.add("show", _show, "show the result: a table, CSV", EXAMPLES[2:3])
     show.add_argument("--csv", type=Path, metavar="FILE", help="write one row per run")

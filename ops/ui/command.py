@@ -49,7 +49,7 @@ def add(commands: Group) -> None:
     command.add_argument(
         "--behind-proxy",
         action="store_true",
-        help="serve the users whom a proxy on the same loopback signs in, each with the user's rights",
+        help="serve users whom a proxy on this loopback signs in, each with their own rights",
     )
     command.add_argument(
         "--teams",
@@ -63,7 +63,7 @@ def add(commands: Group) -> None:
             f"--{what}-prefix",
             default="",
             metavar="TEXT",
-            help=f"with --behind-proxy: what the API server puts before names of {what}s",
+            help=f"with --behind-proxy: the API server's prefix of {what} names",
         )
     add_record(command)
     add_prometheus(command)

@@ -51,8 +51,8 @@ def test_generated_files_are_current(path: str, request: pytest.FixtureRequest) 
 
 @pytest.mark.parametrize("name", PAGES)
 def test_every_key_has_a_description(name: str) -> None:
-    rows = re.findall(r"^\| (`.+)\|$", pages.text(name), re.MULTILINE)
-    assert rows and [row for row in rows if not row.split(" | ")[3].strip()] == []
+    rows = re.findall(r"^- `.+", pages.text(name), re.MULTILINE)
+    assert rows and [row for row in rows if not re.search(r"[`)]: \S", row)] == []
 
 
 @pytest.mark.parametrize("name", SCHEMAS)

@@ -14,7 +14,7 @@ PATH: Final = "docs/reference/command-line.md"
 
 _INTRO: Final = f"""# Command line
 
-`{PROGRAM}` and `python -m ops` are the same program. Every command prints its help with `--help`, and
+`{PROGRAM}` and `python -m ops` are the same program. Every command prints its help, with examples, with `--help`.
 `{PROGRAM} completion bash` makes the shell complete it.
 
 | exit code | meaning |
@@ -25,10 +25,8 @@ _INTRO: Final = f"""# Command line
 | 130 | Ctrl-C; the same command continues |
 
 Every command reads the cluster of your kubeconfig and takes the first three of these arguments, unless it says
-that it needs no cluster. The others are those that several commands have:
+that it needs no cluster. The others mean the same wherever a command does not explain them:
 """
-_SHARED: Final = 3
-"""Number of commands from which on an argument is explained once, at the top of the page."""
 
 
 def text() -> str:
@@ -38,9 +36,12 @@ def text() -> str:
     parsers = [*_commands(front_door.parser())]
     uses = Counter(_line(a) for one in parsers for a in _own(one) if a.dest != "name")
     lines = [_line(action) for action in cluster._actions]
-    shared = lines + [
-        line for line, count in uses.items() if count >= _SHARED and line not in lines
-    ]
+    usual: dict[str, str] = {}
+    """Of each argument that several commands explain alike, the most frequent line."""
+    for line, count in uses.most_common():
+        if count > (1 if line.startswith("- `-") else 3):
+            usual.setdefault(line.split(":")[0], line)
+    shared = list(dict.fromkeys(lines + list(usual.values())))
     parts = [_INTRO, "\n".join(shared)]
     for parser in parsers:
         parts.append("\n".join(_section(parser, set(lines), set(shared))))
@@ -67,8 +68,6 @@ def _section(parser: argparse.ArgumentParser, cluster: set[str], shared: set[str
     yield f"{parser.description}{'' if len(own) < len(_own(parser)) else ' Needs no cluster.'}"
     yield "```sh"
     yield " ".join([parser.prog, *(_usage(action) for action in own)])
-    examples = [line.strip() for line in (parser.epilog or "").splitlines()[1:]]
-    yield from (line for line in examples if "  #" in line)  # others only fill in the usage
     yield "```"
     yield from (line for line in map(_line, own) if line not in shared)
 

@@ -23,6 +23,8 @@ _EXISTING: Final = "tests/golden/existing-cluster.yaml"
 _ALLOWED: Final = re.compile(r" Allowed: (.+?)\.?$")
 _DEFAULT: Final = re.compile(r" Default: (?:none(?:[,;] |(?=\.$)))?(.*?)\.?$")
 """Ends of a meaning that are about the type or the default."""
+_SAYS_NOTHING: Final = ("text", "mapping")
+"""Types that the page leaves out: most keys are text, and the keys of a mapping follow it."""
 _LONGEST: Final = 60
 """Characters of an example or a default; a longer one is left out."""
 
@@ -67,12 +69,12 @@ def text(name: str) -> str:
         f"{page.intro} Editors complete and check the keys with",
         f"[{name}.schema.json](../schemas/{name}.schema.json).",
         "",
-        "A key without a default may be absent. "
-        "This page is generated: change the models and run `make reference`.",
+        "A key without a type is text, or has the keys below it. One that is not required may be absent. "
+        "Generated from the models by `make reference`.",
     ]
     for heading, about, rows in tree.sections(_without_prefix(root)):
         lines += ["", f"## {heading}", *([about, ""] if about else [])]
-        lines += ["| Key | Type | Default | Meaning |", "|---|---|---|---|", *rows]
+        lines += rows
     if name == "stack-file":
         lines += ["", *_add_on_versions()]
     return "\n".join(lines) + "\n"
@@ -206,8 +208,10 @@ class _Sections:
         if not inside and re.match("list|mapping", kind) and not re.search("such as|`", meaning):
             example = self._example([one[key] for one in found if key in one], schema)
             meaning += f" Example: {example}" if example else ""
-        cells = [f"`{prefix}{key}`", kind, default, meaning]
-        return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
+        if default and default != "required":
+            default = f"default: {default}"
+        facts = ", ".join(filter(None, ("" if kind in _SAYS_NOTHING else kind, default)))
+        return f"- `{prefix}{key}`{f' ({facts})' if facts else ''}: {meaning}"
 
     def _meaning(self, schema: Schema) -> str:
         if "description" in schema:
@@ -237,7 +241,8 @@ class _Sections:
             return ", ".join(f"`{value}`" for value in values)
         kind = schema.get("type")
         if kind == "array":
-            return f"list of {self._type(schema['items'])}" if "items" in schema else "list"
+            of = self._type(schema["items"]) if "items" in schema else "mapping"
+            return "list" if of == "mapping" else f"list of {of}"
         if kind == "object":
             inner = schema.get("additionalProperties")
             return f"mapping to {self._type(inner)}" if isinstance(inner, dict) else "mapping"

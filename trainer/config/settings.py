@@ -29,14 +29,13 @@ class ModelConfig(Section):
     """A causal language model, its parameters in float32: Llama of this shape, or a folder's."""
 
     path: Text = ""
-    """Absolute path of a folder whose config.json describes a causal language model of transformers and
-    sets the shape; the fields below must be absent then. A run's configuration may name a model to fetch
-    instead: hub:ORG/NAME@COMMIT or s3://BUCKET/PREFIX. Empty: a Llama with the shape below."""
+    """Folder with the config.json of a causal language model, which sets the shape in place of the keys below; in
+    a run also hub:ORG/NAME@COMMIT or s3://BUCKET/PREFIX. Empty: a Llama."""
     weights: Literal["random", "safetensors"] = "random"
-    """Initial weights: drawn by the model's own rules from the run's seed, or read from `path`."""
+    """Initial weights: drawn from the seed, or read from `path`."""
     ignore_tensors: tuple[Text, ...] = ()
-    """Tensors in the weights of `path` that the model has not and that need not be read: glob patterns such as
-    `mtp.*`. Others without a place in the model are refused."""
+    """Stored tensors to skip, as glob patterns such as `mtp.*`; others without a place in the model are
+    refused."""
     vocab_size: Annotated[int, Field(strict=True, ge=257), AS_NUMBER] = 264
     """Tokens the model knows; at least the dataset's (257: bytes and a document boundary)."""
     hidden_size: Count = 128
@@ -83,17 +82,15 @@ class ParallelConfig(Section):
     """Ranks per dimension. The defaults replicate the model on every rank (DDP)."""
 
     replicate: Count | None = None
-    """Copies of the model; null: as many as the world leaves (needed for a changing world)."""
+    """Copies of the model; null: as many as fit."""
     shard: Count = 1
-    """Ranks that share one copy's parameters, gradients and optimizer state (FSDP2); with
-    `replicate` above 1 this is HSDP."""
+    """Ranks that share one copy's state (FSDP2; with `replicate` above 1 HSDP)."""
     tensor: Count = 1
     """Ranks that split each block's matrices (DTensor); divides the attention heads."""
     pipeline: Count = 1
-    """Pipeline stages into which the blocks are divided. Its micro-batches are those of gradient
-    accumulation, at least as many as stages."""
+    """Pipeline stages; at most as many as micro-batches."""
     schedule: Literal["1f1b", "gpipe"] = "1f1b"
-    """Order of the pipeline's micro-batches: 1f1b holds fewer activations than gpipe."""
+    """Order of micro-batches; 1f1b holds fewer activations."""
 
     def fits(self, world_size: int) -> bool:
         """Return whether these dimensions make up a world of this size."""
@@ -115,20 +112,19 @@ class PrecisionConfig(Section):
     """Number formats. Parameters and optimizer state are always float32."""
 
     compute: Literal["float32", "bfloat16", "float16"] = "float32"
-    """Format of matrix products and activations; bfloat16 requires a GPU that supports it. With float16, for older
-    GPUs, the loss is scaled, and a step whose gradients overflow changes no weight."""
+    """Format of matrix products and activations. With float16 the loss is scaled, and a step whose gradients
+    overflow changes no weight."""
     reduce: Literal["float32", "bfloat16"] = "float32"
-    """Format of gradients while they are summed over the ranks of `parallel.shard`."""
+    """Format of gradients summed over `parallel.shard`."""
 
 
 class BlocksConfig(Section):
     """How each of the model's blocks is run."""
 
     recompute: Flag = False
-    """Keep only the input of each block, and compute its activations again in the backward pass
-    (activation checkpointing): less memory, about a third more work."""
+    """Activation checkpointing: less memory, about a third more work."""
     compile: Flag = False
-    """torch.compile each block once; they share one compilation. The first step takes longer."""
+    """torch.compile the blocks; the first step takes longer."""
 
 
 class SourceConfig(Section):
@@ -139,35 +135,31 @@ class SourceConfig(Section):
     version: Text = LATEST
     """As `data.version`."""
     weight: Positive = 1.0
-    """Its share of the samples, against `data.weight` and the other sources'."""
+    """Its share of the samples."""
 
 
 class DataConfig(Section):
     """Datasets, and how they are divided into samples."""
 
     path: Text = ""
-    """Folder written by `python -m trainer.prepare`: one folder per version, and `latest`. Or
-    s3://BUCKET/PREFIX with a copy of it, which requires `staging`."""
+    """Folder written by `python -m trainer.prepare`, or s3://BUCKET/PREFIX with a copy, which requires
+    `staging`."""
     version: Text = LATEST
-    """Sixteen hexadecimal characters, or `latest`. A resumed run keeps the version it began with."""
+    """Sixteen hexadecimal characters, or `latest`; a resumed run keeps its version."""
     weight: Positive = 1.0
-    """Share of the samples that come from `path`, against the weights of `sources`."""
+    """Share of the samples from `path`, against `sources`."""
     sources: tuple[SourceConfig, ...] = ()
     """Datasets that are mixed in, with the same tokenizer."""
     sequence_length: Count = 128
     """Tokens per sample that the model predicts."""
     documents: Literal["join", "separate"] = "join"
-    """join: a sample may hold the end of one document and the beginning of the next. separate: no
-    sample crosses the end of a document; documents shorter than a sample are left out, and the last
-    sample of each may overlap the one before."""
+    """Whether a sample may cross the end of a document. separate leaves out documents shorter than a sample."""
     verify: Literal["full", "sizes"] = "full"
     """Before the first step: check every shard's SHA-256, or only its size."""
     staging: Text | None = None
-    """Folder on a local disk that the shards are copied to first, once per node; null: read them
-    where they are."""
+    """Folder on a local disk to copy shards to, once per node; null: none."""
     prefetch_steps: CountOrZero | None = None
-    """Steps whose samples are read ahead in the background; 0: each when its step begins. null: 8
-    with a GPU; 0 on CPUs, where the thread would take more time from the step than it saves."""
+    """Steps to read ahead in the background; null: 8 with a GPU, else 0."""
 
     def steps_ahead(self, *, gpu: bool) -> int:
         """Return `prefetch_steps`, or what its null means."""
@@ -211,12 +203,11 @@ class BatchConfig(Section):
 
 
 class GroupsConfig(Section):
-    """Elastic replica groups: processes or gangs, as many as TRAINYARD_GROUPS says. Every loss is the same for any
-    number of groups."""
+    """Elastic replica groups."""
 
     workers: Count | None = None
-    """Logical workers into which each step's samples are divided, a power of two and at least the number of
-    groups; null: the run is not elastic. Losses are bit-identical only for equal numbers of them."""
+    """Logical workers, a power of two and at least the number of groups; losses depend on it. null: the run is
+    not elastic."""
     silent_after_s: Positive = 2.0
     """Seconds without a sign of life after which a group counts as lost."""
 
@@ -247,7 +238,7 @@ class CheckpointConfig(Section):
     every_steps: Count | None = None
     """Steps between checkpoints; null: not by steps."""
     every_seconds: Positive | None = None
-    """Seconds of wall clock between checkpoints; null: not by time, or 600 if `every_steps` is null, too."""
+    """Seconds between checkpoints; null: not by time, or 600 if `every_steps` is null, too."""
     milestone_every_steps: Count | None = None
     """Checkpoints at multiples of this are never deleted; null: no milestones."""
     keep_latest: Count = 2
@@ -255,10 +246,9 @@ class CheckpointConfig(Section):
     store: Text | None = None
     """s3://BUCKET/PREFIX for this run only; null: the run directory, which all ranks share."""
     deadline_s: Positive = 60.0
-    """Seconds from a notice to a committed checkpoint; the grace budget of a run record overrides it."""
+    """Seconds from a notice to a committed checkpoint; a run's `saveSeconds` overrides it."""
     export: Flag = False
-    """Whether the model is written for transformers (safetensors and tokenizer) once the last step is saved, to
-    `export` in the run directory. Needs memory for the whole model."""
+    """Write the model for transformers to `export` after the last step; needs memory for the whole model."""
 
     @property
     def interval_s(self) -> float | None:
@@ -273,11 +263,9 @@ class ReportConfig(Section):
     every_seconds: Positive = 5.0
     """Seconds between progress lines."""
     metric_lines_every: Count | None = None
-    """Steps between lines `trainyard-metric {...}` on standard output, which `trainyard sweep` reads; the last
-    step and evaluations are always among them. null: none."""
+    """Steps between lines `trainyard-metric {...}`, which `trainyard sweep` reads; null: none."""
     mlflow: Text | None = None
-    """Tracking URI: sqlite:///FILE, http://SERVER or https://SERVER; null: no MLflow. Credentials belong
-    in MLflow's environment (MLFLOW_TRACKING_TOKEN ...), not in the URI."""
+    """MLflow's URI without credentials: sqlite:///FILE, http://SERVER or https://SERVER."""
     mlflow_experiment: Text = "trainyard"
     """Experiment of the MLflow run; created if it does not exist."""
 
@@ -288,18 +276,17 @@ class TrainerConfig(Section):
     steps: Count
     """Optimizer steps of the whole run."""
     seed: CountOrZero = 0
-    """Seed of the initial weights, the order of the data and every random choice."""
+    """Seed of every random choice."""
     deterministic: Flag = True
-    """Whether only bit-reproducible algorithms are used; an operation without one is an error."""
+    """Use bit-reproducible algorithms only."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto: cuda if this rank has a GPU."""
     threads: Count = 1
-    """CPU threads per rank. Losses are bit-identical only for equal thread counts."""
+    """CPU threads per rank; losses depend on it."""
     start_timeout_s: Positive = START_TIMEOUT_S
-    """How long ranks wait for each other in seconds until the first step is done: to stage data, to load a
-    checkpoint, to compile. At least `collective_timeout_s`."""
+    """Seconds that ranks wait for each other until the first step is done; at least `collective_timeout_s`."""
     collective_timeout_s: Positive = 120.0
-    """Timeout of a collective in seconds from then on; when it expires, the process ends with the cause."""
+    """Timeout of a collective in seconds from then on."""
     model: ModelConfig = Field(default_factory=ModelConfig)
     parallel: ParallelConfig = Field(default_factory=ParallelConfig)
     precision: PrecisionConfig = Field(default_factory=PrecisionConfig)
