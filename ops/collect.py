@@ -185,14 +185,6 @@ def _uids(run: Json) -> set[str]:
     return {str(objects.meta(one).get("uid")) for one in groups.gangs(run)}
 
 
-def queue_snapshot(cluster: Cluster, run: Json, workload: Json, now: dt.datetime) -> Snapshot:
-    """Read a waiting run and the queues around it, in five requests: no pods, nodes or events."""
-    reader = Reader(cluster)
-    workloads = reader.items(WORKLOADS, str(objects.meta(run)["namespace"]))
-    taken = Snapshot(run=run, now=now, workload=workload, workloads=workloads)
-    return dataclasses.replace(_with_queues(reader, taken), hidden=frozenset(reader.hidden))
-
-
 def _with_queues(reader: Reader, taken: Snapshot) -> Snapshot:
     """Add the run's queues, those of its cohort, and the flavors."""
     local_queues = reader.items(LOCAL_QUEUES, taken.namespace)

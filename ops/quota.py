@@ -158,11 +158,6 @@ def flavor_capacity(
     )
 
 
-def guarantee(cluster_queue: Json, flavor: str, resource: str) -> Decimal:
-    """Return the quota of a queue that no other one can keep from it."""
-    return _quota(cluster_queue, flavor, resource).nominal
-
-
 def _flavors(item: Json | None) -> Iterator[Json]:
     for group in ((item or {}).get("spec") or {}).get("resourceGroups") or []:
         yield from group["flavors"]

@@ -16,8 +16,7 @@ from ops.logs import Line, Log
 from ops.metrics import MetricsUnknownError, PrometheusClient
 from ops.objects import Json
 from ops.promql import Expression, select
-from ops.runs import log_progress, progress, record, states
-from ops.runs.expected_start import ExpectedStart, expected_start, waits
+from ops.runs import log_progress, progress, record
 from ops.runs.listing import RunSummary, summary_of
 from ops.runs.progress import NO_PROGRESS, Progress
 from ops.runs.record import RunRecordView
@@ -65,8 +64,6 @@ class Details:
     pods: Sequence[PodRow]
     checkpoints: Checkpoints
     interruptions: Sequence[str]
-    expected: ExpectedStart | None
-    """When it starts; None: it does not wait in a queue."""
     hidden: Sequence[str]
     gaps: Sequence[str]
 
@@ -78,7 +75,6 @@ class Details:
             "pods": [dataclasses.asdict(one) for one in self.pods],
             "checkpoints": dataclasses.asdict(self.checkpoints),
             "interruptions": list(self.interruptions),
-            "expected_start": self.expected.to_json() if self.expected else None,
             "seconds_left": self.summary.progress.seconds_left,
             "hidden": list(self.hidden),
             "gaps": list(self.gaps),
@@ -107,25 +103,9 @@ def details_of(cluster: Cluster, taken: Snapshot, prometheus: PrometheusClient) 
         pods=pod_rows(taken.pods, taken.nodes),
         checkpoints=dataclasses.replace(checkpoint, place=place),
         interruptions=history(taken),
-        expected=_expected(cluster, taken, prometheus),
         hidden=sorted(taken.hidden),
         gaps=gaps,
     )
-
-
-def _expected(
-    cluster: Cluster, taken: Snapshot, prometheus: PrometheusClient
-) -> ExpectedStart | None:
-    """Return when a waiting run starts; progress of the team's other runs is read for one that waits only."""
-    waiting = [part for part in taken.parts if waits(part)]
-    if not waiting or len(waiting) < len(taken.parts):
-        return None
-    known = log_progress.read_of_team(cluster, taken.namespace, prometheus)
-    order = [objects.name(one) for one in states.queue_order(taken.workloads)]
-    waiting.sort(key=lambda part: order.index(objects.name(part.workload or {})))
-    # It trains with the last of the groups that it needs.
-    needed = groups.needed(taken.run) if groups.has_groups(taken.run) else 1
-    return expected_start(waiting[min(needed, len(waiting)) - 1], known)
 
 
 def _path(recorded: RunRecordView, run_id: str) -> str:

@@ -5,7 +5,6 @@ A team's role may read the logs of its runs, but not the cluster's Prometheus.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from collections import defaultdict
 from collections.abc import Iterable
@@ -13,11 +12,9 @@ from typing import Final
 
 from infra.domain import naming
 from ops import concurrent, objects
-from ops.cluster import Cluster, ForbiddenError
-from ops.collect import PODS
-from ops.metrics import MetricsUnknownError, PrometheusClient
+from ops.cluster import Cluster
 from ops.objects import Json
-from ops.runs import progress, states
+from ops.runs import progress
 from ops.runs.log_reader import LogReader, main_container, pod_of_group
 from ops.runs.progress import NO_PROGRESS, Progress
 
@@ -38,20 +35,6 @@ def read_progress(cluster: Cluster, pods: Iterable[Json]) -> dict[str, Progress]
         for run_id, found in came.items()
         if isinstance(found, Progress) and found != NO_PROGRESS
     }
-
-
-def read_of_team(
-    cluster: Cluster, namespace: str, prometheus: PrometheusClient
-) -> dict[str, Progress]:
-    """Return the progress of a team's running runs by their metrics, else by their logs, as far as known."""
-    found: dict[str, Progress] = {}
-    with contextlib.suppress(MetricsUnknownError):
-        found = progress.from_prometheus(prometheus, namespace)
-    with contextlib.suppress(ForbiddenError):
-        pods = states.live_pods(cluster.items(PODS, namespace, naming.RUN_ID))
-        unmeasured = [pod for pod in pods if objects.run_id_of(pod) not in found]
-        found |= read_progress(cluster, unmeasured)
-    return found
 
 
 def is_limited(pods: Iterable[Json]) -> bool:

@@ -69,7 +69,6 @@ def lines(details: Details, now: dt.datetime) -> Iterator[str]:
         "admitted": _when(one.admitted, now) + (f" to {', '.join(one.pools)}" if one.pools else ""),
         "ended": _when(one.ended, now),
         "attempt": "" if one.groups else str(one.attempt or ""),
-        "expected start": details.expected.text if details.expected else "",
         "progress": _progress(details),
         "ends": _ends(details),
         "checkpoints": _checkpoints(details, now),

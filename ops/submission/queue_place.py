@@ -1,19 +1,16 @@
-"""Where a run that was just submitted stands in its team's queue, and when it is expected to start."""
+"""Where a run that was just submitted stands in its team's queue."""
 
 from __future__ import annotations
 
-import datetime as dt
-import os
 import time
 from collections.abc import Callable
 from typing import Final
 
 from infra.domain import naming
-from ops import collect, groups, metrics, objects
+from ops import collect, groups, objects
 from ops.cluster import Cluster, ForbiddenError
 from ops.objects import Json
-from ops.runs import log_progress, states
-from ops.runs.expected_start import expected_start
+from ops.runs import states
 
 LOOKS: Final = 6
 POLL_S: Final = 0.25
@@ -21,7 +18,7 @@ POLL_S: Final = 0.25
 
 
 def queue_line(cluster: Cluster, run: Json, sleep: Callable[[float], None] = time.sleep) -> str:
-    """Return the run's place among the pending Workloads of its queue, and its expected start.
+    """Return the run's place among the pending Workloads of its queue.
 
     The order is of priority and queue time, as in `run list`. Other runs do not add requests.
     """
@@ -34,12 +31,12 @@ def queue_line(cluster: Cluster, run: Json, sleep: Callable[[float], None] = tim
     try:
         workload = _own_workload(cluster, run, sleep)
         if workload is None:
-            return f"queue {queue}: place and expected start not known; {why}"
+            return f"queue {queue}: place not known; {why}"
         if objects.condition_is_true(workload, "Admitted"):
             return f"queue {queue}: {first}admitted"
-        return f"queue {queue}: {first}{_waiting(cluster, run, queue, workload)}; {why}"
+        return f"queue {queue}: {first}{_place(cluster, run, queue, workload)}; {why}"
     except ForbiddenError:
-        return f"queue {queue}: place and expected start not known; {why}"
+        return f"queue {queue}: place not known; {why}"
 
 
 def _own_workload(cluster: Cluster, run: Json, sleep: Callable[[float], None]) -> Json | None:
@@ -56,18 +53,11 @@ def _own_workload(cluster: Cluster, run: Json, sleep: Callable[[float], None]) -
     return found
 
 
-def _waiting(cluster: Cluster, run: Json, queue: str, workload: Json) -> str:
-    """Return place and expected start of a run that was not admitted at once."""
-    namespace = str(objects.meta(run)["namespace"])
-    taken = collect.queue_snapshot(cluster, run, workload, dt.datetime.now(dt.UTC))
-    order = states.queue_order(
-        [one for one in taken.workloads if (one.get("spec") or {}).get("queueName") == queue]
-    )
-    names = [objects.name(one) for one in order]
-    place = "place not known"
-    if objects.name(workload) in names:
-        place = f"place {names.index(objects.name(workload)) + 1} of {len(names)} that wait"
-    url = os.environ.get(metrics.PROMETHEUS_ENV, "")
-    known = log_progress.read_of_team(cluster, namespace, metrics.connect(url, cluster))
-    expected = expected_start(taken, known)
-    return f"{place}; expected start {expected.text if expected else 'not known'}"
+def _place(cluster: Cluster, run: Json, queue: str, workload: Json) -> str:
+    """Return the place of a run that was not admitted at once."""
+    waiting = cluster.items(collect.WORKLOADS, str(objects.meta(run)["namespace"]))
+    mine = [one for one in waiting if (one.get("spec") or {}).get("queueName") == queue]
+    names = [objects.name(one) for one in states.queue_order(mine)]
+    if objects.name(workload) not in names:
+        return "place not known"
+    return f"place {names.index(objects.name(workload)) + 1} of {len(names)} that wait"

@@ -18,7 +18,6 @@ RUN: Json = {
         "labels": {naming.QUEUE_NAME: "research"},
     }
 }
-NO_QUEUE = "the team's ClusterQueue is not readable with your role, or does not exist"
 WHY = "trainyard run why llama-v1-01234567 explains why it waits"
 
 
@@ -49,9 +48,7 @@ def test_the_place_is_by_priority_then_time_among_what_waits_in_the_queue() -> N
         workload("started", 90, 1, done="QuotaReserved"),
         workload("elsewhere", 90, 1, queue="dev"),
     )
-    expected = (
-        f"queue research: place 3 of 4 that wait; expected start not known: {NO_QUEUE}; {WHY}"
-    )
+    expected = f"queue research: place 3 of 4 that wait; {WHY}"
     assert line(*others, workload("u1", 10, 5)) == expected
 
 
@@ -60,7 +57,7 @@ def test_an_admitted_run_does_not_wait() -> None:
 
 
 def test_without_a_workload_nothing_is_claimed() -> None:
-    unknown = f"queue research: place and expected start not known; {WHY}"
+    unknown = f"queue research: place not known; {WHY}"
     assert line(workload("older", 10, 1)) == unknown
 
 
