@@ -20,7 +20,6 @@ from training import advice, placement, run_files, trainer_settings
 from training.advice import Advice, Market, Outlook, Work, advise
 from training.launchers import LAUNCHERS
 from training.spec import RunSpec
-from training.spot import spares, traces
 from training.spot.decide import Decision, Gang, Now, Place, Prices, decide
 from training.spot.rates import outages
 
@@ -36,14 +35,13 @@ def print_advice(chosen: argparse.Namespace, console: Console) -> int:
     `chosen`: the options of advise_command. Of several versions of a run the highest is used.
     """
     try:
-        recorded = traces.load(chosen.traces) if chosen.traces else []
         config = parse(stack_values(chosen.stack))
         platform = platform_record.platform(config, chosen.stack.stem.removeprefix("Pulumi."))
         images = run_files.images(config.images, ROOT)
         run = max(
             run_files.load([chosen.run_name], platform, images, ROOT), key=lambda r: r.version
         )
-    except (ConfigError, traces.TraceError) as error:
+    except ConfigError as error:
         print(error, file=sys.stderr)
         return 1
     work = _work(run, chosen)
@@ -65,12 +63,6 @@ def print_advice(chosen: argparse.Namespace, console: Console) -> int:
     held = _budget_holds(config, run.team, chosen.spent)
     _print_moves(_moves(run, platform, work, market, may_buy=not held), found, held)
     _print_fallbacks(_fitting(run, platform, Capacity.SPOT))
-    if run.groups:
-        _print_spares(_spares(run, run.groups.max, market, recorded))
-    elif recorded:
-        Console(highlight=False).print(
-            "Spares are groups of an elastic run, and this run has none: docs/elastic.md."
-        )
     if hint := _groups_hint(run, platform, work, found):
         Console(highlight=False).print(hint)
     return 0
@@ -163,38 +155,6 @@ def _print_moves(found: tuple[Gang, Decision, Decision], advice: Advice, held: s
         console.print(
             f"  on spot with a checkpoint every {advice.best_checkpoint_every_s:.0f} s, which loses least"
         )
-
-
-def _spares(
-    run: RunSpec, groups: int, market: Market, recorded: Sequence[traces.Trace]
-) -> list[tuple[str, list[spares.Outlook]]]:
-    """Return what spare groups would bring: by the assumed rates, and on each recorded trace."""
-    assumed = spares.Losses(
-        per_group_hour=run.nodes * market.interruptions_per_node_hour,
-        replaced_after_h=market.restart_s / 3600,
-    )
-    found = [("the rates above", list(spares.outlooks(groups, assumed)))]
-    for trace in recorded:
-        counts = [count // run.nodes for count in trace.counts]
-        rows = spares.replayed(counts, trace.gap_s, groups, market.restart_s)
-        found += [(trace.name, rows)] if rows else []
-    return found
-
-
-def _print_spares(found: Sequence[tuple[str, Sequence[spares.Outlook]]]) -> None:
-    console = Console(highlight=False)
-    console.print("Work per hour / per USD with spare groups, compared with none:")
-    table = Table("by", *(f"{count} spare" for count in range(1, len(found[0][1]))))
-    for name, rows in found:
-        gains = [_gains(one, rows[0]) for one in rows[1:]]
-        table.add_row(name, *gains)
-    console.print(table)
-
-
-def _gains(one: spares.Outlook, without: spares.Outlook) -> str:
-    if not without.useful:
-        return ""
-    return f"{one.useful / without.useful - 1:+.1%} / {one.per_paid / without.per_paid - 1:+.1%}"
 
 
 def _usd_hour(run: RunSpec, platform: Platform, capacity: Capacity) -> float | None:

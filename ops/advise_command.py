@@ -51,12 +51,6 @@ def add_command(commands: Group) -> None:
         help="checkpoint interval (default: the run's, its steps spread over --hours; 1800 for a program)",
     )
     add(
-        "--traces",
-        type=Path,
-        metavar="FOLDER",
-        help="recorded spot traces, to judge spares by",
-    )
-    add(
         "--interruptions",
         type=_positive,
         metavar="RATE",

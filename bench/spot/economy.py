@@ -21,8 +21,8 @@ from typing import Final
 from bench.request import Notify, Request, Result
 from bench.spot import measure as spot
 from bench.spot.replay import SPOT_SHARE, AlwaysSpot, Choice, Job, JobResult, Ours, Policy, replay
+from bench.spot.traces import Trace
 from training.spot.decide import PATIENCE, Now, Place
-from training.spot.traces import Trace
 
 SIZES = spot.SIZES
 HOURS: Final = (6, 24)

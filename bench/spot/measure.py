@@ -23,8 +23,8 @@ from bench.spot.replay import (
     UniformProgress,
     replay,
 )
+from bench.spot.traces import Trace, TraceError, load
 from training.spot.decide import PATIENCE
-from training.spot.traces import Trace, TraceError, load
 
 HOURS: Final = (6, 24, 48)
 RATIOS: Final = (1.15, 1.5, 2.0)

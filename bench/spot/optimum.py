@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.spot.replay import SPOT_SHARE, Job
-from training.spot.traces import Trace
+from bench.spot.traces import Trace
 
 Costs = NDArray[np.float64]
 

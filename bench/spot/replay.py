@@ -7,13 +7,14 @@ from its tick on. Money is in on-demand node-seconds of the gang: on-demand is 1
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from bench.spot.traces import Trace
 from training.spot.decide import Gang, Now, Place, Prices, decide
-from training.spot.rates import Observed
-from training.spot.traces import Trace
+from training.spot.rates import HALF_LIFE_S, INTERRUPTIONS_PER_NODE_HOUR, Outages, outages
 
 SPOT_SHARE: Final = 0.3
 """Spot price as a share of on-demand: the seeds and SkyPilot's traces name discounts of 60 to 80 %."""
@@ -105,6 +106,35 @@ class UniformProgress:
         if zone:
             return Place.SPOT, zone
         return (Place.ON_DEMAND if done < now.elapsed_s * pace else Place.WAIT), ""
+
+
+class Observed:
+    """Losses and returns of one zone's capacity, or of all zones' together, as seen in a trace.
+
+    The estimate is the mean of a Gamma posterior whose prior weighs as much as one event; older observations
+    fade with `HALF_LIFE_S`.
+    """
+
+    def __init__(self, nodes: int) -> None:
+        self._prior = outages(nodes * INTERRUPTIONS_PER_NODE_HOUR)
+        self._there_s = self._missing_s = 0.0
+        self._losses = self._returns = 0.0
+        self._was: bool | None = None
+
+    def add(self, there: bool, seconds: float) -> None:
+        """Add an interval, in order of time, in which the gang's capacity was there or was not."""
+        fade = math.exp(-math.log(2) * seconds / HALF_LIFE_S)
+        self._there_s = self._there_s * fade + (seconds if there else 0)
+        self._missing_s = self._missing_s * fade + (0 if there else seconds)
+        self._losses = self._losses * fade + (self._was is True and not there)
+        self._returns = self._returns * fade + (self._was is False and there)
+        self._was = there
+
+    def rates(self) -> Outages:
+        return Outages(
+            lost=(1 + self._losses) / (1 / self._prior.lost + self._there_s),
+            back=(1 + self._returns) / (1 / self._prior.back + self._missing_s),
+        )
 
 
 class Ours:

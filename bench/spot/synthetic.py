@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Final
 
-from training.spot.traces import Trace
+from bench.spot.traces import Trace
 
 _GAP_S: Final = 300
 _DAYS: Final = 21

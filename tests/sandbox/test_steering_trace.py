@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from bench.spot import traces
+from bench.spot.traces import Trace
 from infra.addons.kueue_config import PRODUCTION_TIMEOUTS
 from infra.observability import series
 from ops.metrics import Sample
@@ -21,9 +23,7 @@ from sandbox import paths
 from tests.sandbox import test_steering
 from tests.sandbox.node_kit import until
 from tests.sandbox.test_steering import BOUGHT, HOUR_S, RICH, SETTINGS, SPOT, Steered
-from training.spot import traces
 from training.spot.steer import RESTART_S
-from training.spot.traces import Trace
 
 pytestmark = [pytest.mark.sandbox, pytest.mark.full_only]
 

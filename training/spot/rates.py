@@ -17,11 +17,6 @@ HALF_LIFE_S: Final = 7 * 24 * 3600.0
 """Age at which an observation counts half: markets have weekly cycles and change over months."""
 
 
-def prior_losses_per_hour(nodes: int) -> float:
-    """Losses per hour of a gang that stops when any of its nodes is reclaimed."""
-    return nodes * INTERRUPTIONS_PER_NODE_HOUR
-
-
 @dataclass(frozen=True, kw_only=True)
 class Outages:
     """Rates of a pool's losses and returns, per second."""
@@ -35,37 +30,6 @@ class Outages:
 def outages(losses_per_hour: float) -> Outages:
     """Return the rates of a pool that was not observed yet, above 0 losses per hour of the gang."""
     return Outages(lost=losses_per_hour / 3600, back=OUTAGES_END_PER_HOUR / 3600)
-
-
-class Observed:
-    """Losses and returns of one pool in one zone, or of several zones taken together.
-
-    The estimate is the mean of a Gamma posterior whose prior weighs as much as one event; older observations
-    fade with `HALF_LIFE_S`.
-    """
-
-    def __init__(self, nodes: int, losses_per_hour: float | None = None) -> None:
-        rate = prior_losses_per_hour(nodes) if losses_per_hour is None else losses_per_hour
-        self._prior = outages(rate)
-        self._there_s = self._missing_s = 0.0
-        self._losses = self._returns = 0.0
-        self._was: bool | None = None
-
-    def add(self, there: bool, seconds: float) -> None:
-        """Add an interval, in order of time, in which the gang's capacity was there or was not."""
-        fade = math.exp(-math.log(2) * seconds / HALF_LIFE_S)
-        self._there_s = self._there_s * fade + (seconds if there else 0)
-        self._missing_s = self._missing_s * fade + (0 if there else seconds)
-        self._losses = self._losses * fade + (self._was is True and not there)
-        self._returns = self._returns * fade + (self._was is False and there)
-        self._was = there
-
-    def rates(self) -> Outages:
-        """Return the rates as known now."""
-        return Outages(
-            lost=(1 + self._losses) / (1 / self._prior.lost + self._there_s),
-            back=(1 + self._returns) / (1 / self._prior.back + self._missing_s),
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,8 +53,9 @@ class Exposure:
         return Exposure(node_s=self.node_s + other.node_s, losses=self.losses + other.losses)
 
     def rates(self, nodes: int, prior: float = INTERRUPTIONS_PER_NODE_HOUR) -> Outages:
-        """Return the rates of a gang of so many nodes: the mean of a Gamma posterior, as in `Observed`.
+        """Return the rates of a gang of so many nodes: the mean of a Gamma posterior.
 
+        The prior weighs as much as one event.
         `prior`: losses per node and hour that are assumed before any were seen.
         """
         per_node = (1 + self.losses) / (3600 / prior + self.node_s)

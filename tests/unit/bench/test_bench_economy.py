@@ -6,7 +6,7 @@ import pytest
 
 from bench.spot import economy
 from bench.spot.replay import SPOT_SHARE
-from training.spot.traces import Trace
+from bench.spot.traces import Trace
 
 HOURS = 24 * 5
 

@@ -16,9 +16,10 @@ from bench import __main__ as command
 from bench.spot import synthetic
 from bench.spot.measure import Replayed, as_json, jobs, measure, section
 from bench.spot.optimum import cheapest
-from bench.spot.replay import AlwaysSpot, Job, Ours, UniformProgress, replay
+from bench.spot.replay import AlwaysSpot, Job, Observed, Ours, UniformProgress, replay
+from bench.spot.traces import Trace, TraceError, load
 from training.spot.decide import Now, Place
-from training.spot.traces import Trace, TraceError, load
+from training.spot.rates import HALF_LIFE_S
 
 GAP_S = 600
 
@@ -160,3 +161,15 @@ def test_an_empty_trace_has_no_jobs(tmp_path: Path, capsys: pytest.CaptureFixtur
     write(tmp_path, "empty", [])
     assert command.main(["spot", "--traces", str(tmp_path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["jobs"] == []
+
+
+def test_rates_start_at_the_prior_follow_what_is_seen_and_fade() -> None:
+    seen = Observed(4)
+    assert seen.rates().lost * 3600 == pytest.approx(0.8)
+    for hour in range(200):
+        seen.add(hour % 10 != 9, 3600)
+    assert seen.rates().lost * 3600 == pytest.approx(1 / 9, rel=0.15)
+    assert seen.rates().back * 3600 == pytest.approx(1, rel=0.3)
+    for _ in range(20):
+        seen.add(True, HALF_LIFE_S / 2)
+    assert seen.rates().lost * 3600 < 0.01

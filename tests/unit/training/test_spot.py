@@ -8,7 +8,7 @@ import random
 import pytest
 
 from training.spot.decide import Gang, Now, Place, Prices, best_interval_s, decide
-from training.spot.rates import HALF_LIFE_S, Observed, outages
+from training.spot.rates import outages
 
 PRICES = Prices(on_demand=40.0, spot={"a": 12.0, "b": 12.0})
 CALM, WILD = outages(0.2), outages(20)
@@ -88,18 +88,6 @@ def test_slack_for_a_restart_on_on_demand_is_never_given_away() -> None:
             seen = now(one, available, place=held, elapsed_s=elapsed, step_s=60)
             found = decide(one, seen, PRICES, POOLS, CALM).place
             assert found is Place.ON_DEMAND, (one, elapsed, available, held)
-
-
-def test_rates_start_at_the_prior_follow_what_is_seen_and_fade() -> None:
-    seen = Observed(4)
-    assert seen.rates().lost * 3600 == pytest.approx(0.8)
-    for hour in range(200):
-        seen.add(hour % 10 != 9, 3600)
-    assert seen.rates().lost * 3600 == pytest.approx(1 / 9, rel=0.15)
-    assert seen.rates().back * 3600 == pytest.approx(1, rel=0.3)
-    for _ in range(20):
-        seen.add(True, HALF_LIFE_S / 2)
-    assert seen.rates().lost * 3600 < 0.01
 
 
 def test_the_interval_between_checkpoints_is_youngs() -> None:
