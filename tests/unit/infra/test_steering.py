@@ -68,6 +68,8 @@ def test_the_program_reads_the_pools_and_rules_that_the_stack_publishes() -> Non
     places = {name: pool.place for name, pool in found.pools.items()}
     assert places["spot"] is Place.SPOT and Place.ON_DEMAND in places.values()
     assert (found.rules.losses, found.rules.window_s) == (3, 9000.0)
+    waits = example() | {"gangTimeouts": {"startSeconds": 700}, "steering": {"image": IMAGE}}
+    assert settings.parse(arguments.steering(parse(waits))).rules.start_s == 700
 
 
 @pytest.mark.parametrize(

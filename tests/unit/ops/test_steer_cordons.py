@@ -9,12 +9,9 @@ from typing import Any
 import pytest
 
 from infra.domain import naming
-from ops.cluster import ForbiddenError
-from ops.metrics import MetricsUnknownError, Sample
 from ops.objects import Json
-from ops.steer import look
+from ops.steer import cordons
 from ops.steer.cordon import PAUSE_S, REMEMBERED_S, SLOW_S, Named, Record, allowed
-from ops.steer.cordons import Cordons
 
 NOW = 1_800_000_000.0
 RUN = ("team-research", "hello-v1-aaaaaaaa")
@@ -90,80 +87,12 @@ def test_at_most_one_node_of_a_pool_in_an_hour_and_a_tenth_of_it() -> None:
     assert allowed({"gone": "why"}, pools, {}, NOW) == []
 
 
-class World:
-    """A cluster with three nodes that takes patches, and a Prometheus."""
+def test_a_node_that_a_person_has_cordoned_or_opened_again_is_not_ours() -> None:
+    def node(note: str, *, closed: bool = True) -> Json:
+        notes = {naming.CORDONED: note} if note else {}
+        meta = {"name": "n1", "uid": "u1", "annotations": notes}
+        return {"metadata": meta, "spec": {"unschedulable": closed}}
 
-    def __init__(self, *samples: Named) -> None:
-        self.samples, self.patches, self.said = samples, list[Any](), list[str]()
-        self.items: list[Json] = [
-            {
-                "metadata": {"name": f"n{n}", "uid": f"u{n}", "labels": {naming.POOL: "spot"}},
-                "spec": {},
-                "status": {"conditions": [{"type": "Ready", "status": "True"}]},
-            }
-            for n in range(3)
-        ]
-        self.refuse = False
-
-    def patch(self, _kind: Any, name: str, change: Json) -> None:
-        if self.refuse:
-            raise ForbiddenError("no")
-        self.patches.append((name, change))
-
-    def query(self, _expression: str) -> list[Sample]:
-        return [
-            Sample(
-                labels={
-                    "namespace": one.run[0],
-                    "run_id": one.run[1],
-                    "symptom": one.symptom,
-                    "culprit_rank": one.rank,
-                    "culprit_node": one.node,
-                },
-                value=one.time,
-            )
-            for one in self.samples
-        ]
-
-    def step(self, *, dry_run: bool = False) -> None:
-        cluster: Any = self
-        cordons = Cordons(cluster, self.said.append, lambda: None, dry_run=dry_run)
-        cordons.step(cluster, self.items, {RUN: {"u1"}}, look.nodes(self.items), NOW)
-
-
-def test_the_node_is_cordoned_with_a_note() -> None:
-    world = World(verdict())
-    world.step()
-    ((name, change),) = world.patches
-    assert (name, change["spec"]) == ("n1", {"unschedulable": True})
-    note = json.loads(change["metadata"]["annotations"][naming.CORDONED])
-    assert note["at"] == NOW and "wrong values" in note["why"]
-    assert "node n1: cordoned" in world.said[0]
-
-
-def test_a_dry_run_says_it_only() -> None:
-    world = World(verdict())
-    world.step(dry_run=True)
-    assert world.said and not world.patches
-
-
-def test_a_cordoned_node_is_left_alone() -> None:
-    world = World(verdict())
-    world.items[1]["spec"]["unschedulable"] = True
-    world.step()
-    assert not world.said and not world.patches
-
-
-def test_a_refusal_or_a_silent_prometheus_does_not_end_the_program(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    world = World(verdict())
-    world.refuse = True
-    world.step()
-    assert "not cordoned" in world.said[-1]
-
-    def silent(_expression: str) -> list[Sample]:
-        raise MetricsUnknownError("nothing")
-
-    monkeypatch.setattr(world, "query", silent)
-    world.step()
+    ours = json.dumps({"at": NOW, "why": "it hangs"})
+    assert cordons.because([node(ours)]) == {"u1": "node n1: it hangs"}
+    assert cordons.because([node("")]) == cordons.because([node(ours, closed=False)]) == {}

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from infra.domain import naming
 from ops import __main__ as front_door
@@ -109,31 +108,6 @@ def make_driver(
     )
 
 
-def test_a_round_submits_as_many_runs_as_may_be_active() -> None:
-    state = sweep(*(trial(n) for n in range(5)))
-    cluster = memory()
-    work = make_driver(cluster, state)
-    stored = driver.run_round(work, store.open_sweep(work.cluster, state))
-    assert [one.state for one in stored.state.trials] == ["queued"] * 2 + ["waiting"] * 3
-    stored = driver.run_round(work, stored)
-    assert len(stored.state.active) == 2
-    first = trial(0)
-    cluster.kept[("Job", NAMESPACE, first.run_id)]["status"] = {
-        "conditions": [condition("Complete")]
-    }
-    stored = driver.run_round(work, stored)
-    assert [one.state for one in stored.state.trials[:4]] == ["done", "queued", "queued", "waiting"]
-
-
-def test_a_run_that_was_created_before_a_crash_is_not_created_again() -> None:
-    state = sweep(*(trial(n) for n in range(3)))
-    cluster = memory(run_object(trial(0)))
-    work = make_driver(cluster, state)
-    stored = driver.run_round(work, store.open_sweep(work.cluster, state))
-    assert [one.state for one in stored.state.trials] == ["queued", "queued", "waiting"]
-    assert trial(0).run_id not in created(cluster)
-
-
 def test_a_run_that_somebody_deleted_is_not_submitted_again() -> None:
     state = sweep(trial(0, state=states.RUNNING, admitted="2026-01-01T11:00:00Z"), trial(1))
     cluster = memory()
@@ -167,40 +141,12 @@ def test_runs_are_submitted_when_their_dataset_is_prepared() -> None:
     assert created(cluster).count("prepare") == 1
 
 
-def test_the_worse_of_two_runs_is_stopped_at_the_first_rung() -> None:
-    state = sweep(trial(0), trial(1))
-    cluster = memory()
-    losses = {trial(0).run_id: {9: 9.0, 10: 1.0}, trial(1).run_id: {10: 2.0}}
-    work = make_driver(cluster, state, losses)
-    stored = driver.run_round(work, store.open_sweep(work.cluster, state))
-    for one in state.trials:
-        cluster.put(workload(one))
-    stored = driver.run_round(work, stored)
-    assert [one.state for one in stored.state.trials] == ["running", "stopped"]
-    assert stored.state.trials[1].reason == "loss 2 at step 10 is not among the best 1/2 of 2"
-    assert cluster.deleted == [trial(1).run_id]
-    # Decided once: a rung is not judged again when others arrive.
-    stored = driver.run_round(work, stored)
-    assert stored.state.trials[0].rungs == {10: 1.0}
-    assert stored.state.trials[0].state == states.RUNNING
-
-
 def test_an_ended_run_is_a_peer_and_is_not_stopped() -> None:
     done = trial(0, state=states.DONE, values={10: 5.0, 20: 4.0})
     state, stopped = driver.judged(sweep(done, trial(1)), RULES, NOW)
     assert stopped == []
     assert state.trials[0].rungs == {10: 5.0, 20: 4.0}
     assert state.trials[0].state == states.DONE
-
-
-def test_two_processes_on_one_sweep_do_not_overwrite_each_other() -> None:
-    state = sweep(trial(0), trial(1))
-    cluster = memory()
-    work = make_driver(cluster, state)
-    first = store.open_sweep(work.cluster, state)
-    driver.run_round(work, store.open_sweep(work.cluster, state))
-    with pytest.raises(ClusterError, match="another `trainyard sweep` command changed it"):
-        store.save(work.cluster, first, dataclasses.replace(state, closed=True))
 
 
 def test_a_continued_sweep_takes_further_runs_and_refuses_other_ones() -> None:
@@ -212,18 +158,6 @@ def test_a_continued_sweep_takes_further_runs_and_refuses_other_ones() -> None:
     for other in (sweep(trial(3), trial(1)), sweep(trial(0), metric="mfu"), sweep()):
         with pytest.raises(ClusterError, match="raise `version`"):
             store.extended(stored, other)
-
-
-def test_stopping_a_sweep_ends_what_is_active_and_submits_nothing_more() -> None:
-    state = sweep(*(trial(n) for n in range(3)))
-    cluster = memory()
-    work = make_driver(cluster, state)
-    stored = driver.run_round(work, store.open_sweep(work.cluster, state))
-    stored = driver.stop(work.cluster, stored, NOW)
-    assert [one.state for one in stored.state.trials] == ["stopped", "stopped", "waiting"]
-    assert cluster.deleted == [trial(0).run_id, trial(1).run_id]
-    assert driver.run_round(work, stored).state.ended
-    assert trial(2).run_id not in created(cluster)
 
 
 def seen(one: Trial, run: Json, mine: Json | None, now: dt.datetime = NOW) -> Trial:
@@ -324,14 +258,6 @@ def test_csv_has_all_runs_with_their_parameters_and_costs() -> None:
     assert rows[1]["usd_at_most"] == "15.0000"
     assert rows[2]["reason"] == "worse, at step 10"
     assert float(rows[1]["optimizer.learning_rate"]) == 0.01
-
-
-def test_table_names_every_run_and_its_reason() -> None:
-    console = Console(width=200, record=True, file=io.StringIO())
-    console.print(report.table(RESULT))
-    text = console.export_text()
-    assert all(one.run_id in text for one in RESULT.trials)
-    assert "exit code 1" in text
 
 
 def test_show_finds_the_newest_version(
