@@ -16,7 +16,7 @@ from ops import objects
 from ops.cluster import Cluster, ClusterError
 from ops.collect import CLUSTER_QUEUES, JOBS, PODS, WORKLOADS
 from ops.objects import Json
-from ops.ready.restore import DRILL
+from ops.ready.probes import DRILL
 from ops.snapshot import pluralize
 
 POLL_S: Final = 1.0

@@ -29,11 +29,7 @@ class NotHeldError(UnreachableError):
 
 
 class Lease:
-    """The right to write, as a Lease object. `holder`: identity that others see.
-
-    `gone_s`: seconds without a change after which another holder counts as gone; at least GONE_S if `check` is
-    to stop writers in time.
-    """
+    """The right to write, as a Lease object. `holder`: identity that others see."""
 
     def __init__(
         self,
@@ -42,10 +38,9 @@ class Lease:
         name: str,
         holder: str,
         clock: Callable[[], float] = time.monotonic,
-        gone_s: float = GONE_S,
     ) -> None:
         self._cluster, self._namespace, self._name = cluster, namespace, name
-        self._holder, self._clock, self._gone_s = holder, clock, gone_s
+        self._holder, self._clock = holder, clock
         self._renewed = float("-inf")
         self._seen: tuple[str, float] = ("", 0.0)
         """Version of another holder's Lease, and when it was first seen."""
@@ -62,11 +57,6 @@ class Lease:
         if holder:
             raise NotHeldError(f"lease/{self._name} -n {self._namespace}: held by {holder}")
         self._renewed = begun
-
-    @property
-    def other(self) -> str:
-        """Version of the Lease when another holder was last seen; it changes while that one renews."""
-        return self._seen[0]
 
     def check(self) -> None:
         """Raise NotHeldError unless this process may write now."""
@@ -96,7 +86,7 @@ class Lease:
         if holder not in ("", self._holder):
             if self._seen[0] != version:
                 self._seen = version, now
-            if now - self._seen[1] < self._gone_s:
+            if now - self._seen[1] < GONE_S:
                 return holder
         self._patch(found, self._manifest()["spec"])
         return ""
@@ -115,7 +105,7 @@ class Lease:
             "metadata": {"name": self._name, "namespace": self._namespace},
             "spec": {
                 "holderIdentity": self._holder,
-                "leaseDurationSeconds": int(self._gone_s),
+                "leaseDurationSeconds": int(GONE_S),
                 "renewTime": now,
             },
         }

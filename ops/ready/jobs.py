@@ -1,20 +1,22 @@
-"""Create Jobs from the platform's CronJob templates, wait for them, read their results, delete them."""
+"""The session of a readiness check: its stack, and the Jobs that it makes from templates and reads."""
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
 
 from infra.domain import naming
 from ops import objects
 from ops.cluster import Cluster, ClusterError, ForbiddenError, Kind, UnreachableError, WebhookError
-from ops.collect import EVENTS, JOBS, PODS, WORKLOADS
+from ops.collect import EVENTS, JOBS, NODES, PODS, WORKLOADS
 from ops.objects import Json
-from ops.ready import job_diagnosis, pod_results
-from ops.ready.pod_results import PodResult
-from ops.ready.polling import Poller
+from ops.ready import job_diagnosis
+from ops.ready.job_diagnosis import PodResult
+from ops.ready.stack_facts import NAMESPACE, Pool, Stack, Team
 
 CRON_JOBS: Final = Kind("batch/v1", "cronjobs", "CronJob")
 SESSION_LABEL: Final = f"{naming.DOMAIN}/ready"
@@ -31,10 +33,6 @@ Print = Callable[[str], None]
 class StartedJob:
     namespace: str
     name: str
-
-    @property
-    def reference(self) -> str:
-        return f"job/{self.name} -n {self.namespace}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,7 +202,7 @@ class Jobs:
         phase = "Succeeded" if completed else "Failed"
         ended = [pod for pod in pods if objects.status(pod).get("phase") == phase]
         logs = {objects.name(pod): self._log(pod) for pod in (ended or pods)}
-        known = [line for pod, log in logs.items() if (line := pod_results.parse_log(log, pod))]
+        known = [line for pod, log in logs.items() if (line := job_diagnosis.parse_log(log, pod))]
         cause, remedy, workload = "", "", None
         if not completed:
             workload = self.workload(job)
@@ -234,9 +232,88 @@ class Jobs:
             return job_diagnosis.termination_message(pod, container)
 
 
-def leftover_jobs(cluster: Cluster) -> list[StartedJob]:
-    """Return the existing Jobs of all sessions."""
-    return [
-        StartedJob(namespace=str(objects.meta(job)["namespace"]), name=objects.name(job))
-        for job in cluster.items(JOBS, selector=SESSION_LABEL)
-    ]
+POLL_S: Final = 1.0
+UNREACHABLE_S: Final = 60.0
+"""Give up on an API server after this time without an answer; an update or failover is shorter."""
+T = TypeVar("T")
+
+
+def sleep() -> None:
+    time.sleep(POLL_S)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Poller:
+    """Time limit of a wait, and what to do between polls."""
+
+    limit_s: float
+    pause: Callable[[], None] = sleep
+    """Called between polls."""
+    clock: Callable[[], float] = time.monotonic
+    """Monotonic clock in seconds."""
+
+    def wait_for(self, found: Callable[[], T | None]) -> T | None:
+        """Return the first result that is not None, or None at the time limit.
+
+        Raises UnreachableError if the cluster does not answer for UNREACHABLE_S, or at the limit.
+        """
+        end = self.clock() + self.limit_s
+        answered = self.clock()
+        while True:
+            value = None
+            try:
+                value = found()
+                answered = self.clock()
+            except UnreachableError:
+                if self.clock() >= min(end, answered + UNREACHABLE_S):
+                    raise
+            if value is not None or self.clock() >= end:
+                return value
+            with contextlib.suppress(UnreachableError):
+                self.pause()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Session:
+    """One readiness check."""
+
+    cluster: Cluster
+    stack: Stack
+    jobs: Jobs
+    pools: tuple[Pool, ...]
+    """Pools to check."""
+    allow_scale_up: bool = False
+    """Whether Jobs may be started that make the autoscaler add nodes (pools named with --pool)."""
+    team: Team | None = None
+    """Team whose restore drill is run; None: every team that requires drills."""
+    smoke: dict[str, tuple[PodResult, ...]] = field(default_factory=dict)
+    """Results of this session's smoke test, by pool."""
+
+    def nodes(self, pool: Pool) -> list[Json]:
+        """Return the nodes of a pool, sorted by name."""
+        found = self.cluster.items(NODES, selector=f"{naming.POOL}={pool.name}")
+        return sorted(found, key=objects.name)
+
+    def free(self, pool: Pool) -> list[str]:
+        """Return the names of schedulable nodes on which no pod holds a GPU."""
+        busy = {
+            str(pod["spec"].get("nodeName", ""))
+            for pod in self.cluster.items(PODS)
+            if objects.status(pod).get("phase") in ("Pending", "Running")
+            and objects.requests(pod["spec"]).get(naming.GPU)
+        }
+        names = [objects.name(node) for node in self.nodes(pool) if is_schedulable(node)]
+        return [name for name in names if name not in busy]
+
+    def template(self, kind: str, pool: Pool | None = None) -> Json | None:
+        """Return the CronJob template of this kind, for a pool if given; None if there is none."""
+        label = f"{naming.VALIDATION}={kind}"
+        of_pool = f",{naming.POOL}={pool.name}" if pool else ""
+        return next(iter(self.cluster.items(CRON_JOBS, NAMESPACE, label + of_pool)), None)
+
+
+def is_schedulable(node: Json) -> bool:
+    """Whether it is Ready and not cordoned."""
+    return objects.condition_is_true(node, "Ready") and not (node.get("spec") or {}).get(
+        "unschedulable"
+    )

@@ -1,17 +1,25 @@
-"""Stages that start a Job on each pool: smoke test, collective, single-node and multi-node training."""
+"""Stages that start a Job: on each pool a smoke test, collectives and trainings; in teams a restore drill."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from infra.domain.tier import TIERS
 from ops.logs import sanitize
-from ops.ready.context import Session, is_schedulable
-from ops.ready.jobs import JobResult, parallelism, with_parallelism
-from ops.ready.outcome import Check, failed, proven, skipped
-from ops.ready.pod_results import PodResult, shared_facts
-from ops.ready.stack_facts import NAMESPACE, Pool
+from ops.objects import Json
+from ops.ready.job_diagnosis import PodResult, shared_facts
+from ops.ready.jobs import (
+    CRON_JOBS,
+    JobResult,
+    Session,
+    is_schedulable,
+    parallelism,
+    with_parallelism,
+)
+from ops.ready.results import Check, Outcome, failed, proven, skipped
+from ops.ready.stack_facts import NAMESPACE, Pool, Team
 from ops.snapshot import pluralize
 
 SMOKE_KIND: Final = "smoke"
@@ -153,3 +161,40 @@ def last_log_line(log: str) -> str:
     """Return the last non-empty line of a log, sanitized."""
     reported = [text for line in log.splitlines() if (text := sanitize(line))]
     return reported[-1] if reported else ""
+
+
+DRILL: Final = "restore-drill"
+"""Name of the drill's CronJob in a team's namespace."""
+_REPORTED: Final = ("runs", "restored", "bytes")
+
+
+def check_teams(session: Session) -> Iterator[Check]:
+    """Check every team that always requires drills; else the first other team with a checkpoint."""
+    drills = _team_drills(session)
+    if not drills:
+        whose = session.team.subject if session.team else "teams"
+        yield skipped(whose, f"no cronjob/{DRILL}; add `restoreDrill` to a team in the stack file")
+    tried = False
+    for team, drill in sorted(drills, key=lambda one: not _always_drilled(one[0])):
+        if tried and not _always_drilled(team):
+            return
+        check = _run_drill(session, team, drill)
+        tried |= check.outcome is not Outcome.SKIPPED
+        yield check
+
+
+def _always_drilled(team: Team) -> bool:
+    return team.tier in TIERS and TIERS[team.tier].restore_drill_by_default
+
+
+def _team_drills(session: Session) -> Sequence[tuple[Team, Json]]:
+    teams = [session.team] if session.team else session.stack.teams
+    found = [(team, session.cluster.get(CRON_JOBS, DRILL, team.namespace)) for team in teams]
+    return [(team, drill) for team, drill in found if drill]
+
+
+def _run_drill(session: Session, team: Team, drill: Json) -> Check:
+    check = check_result(team.subject, session.jobs.run(drill), _REPORTED)
+    if check.outcome is Outcome.PASSED and check.facts.get("runs") == 0:
+        return skipped(check.subject, "no run has a checkpoint yet")
+    return check

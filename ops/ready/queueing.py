@@ -8,16 +8,16 @@ from typing import Final
 
 from ops.objects import Json
 from ops.ready import job_diagnosis
-from ops.ready.context import Session
 from ops.ready.jobs import (
     CREATE_ERRORS,
     Jobs,
+    Session,
     StartedJob,
     describe_create_error,
     preemption_reason,
     terminal_condition,
 )
-from ops.ready.outcome import Check, failed, passed, skipped
+from ops.ready.results import Check, failed, passed, skipped
 from ops.ready.stack_facts import NAMESPACE
 
 LOW, HIGH = "queueing-low", "queueing-high"

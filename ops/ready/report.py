@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.status import Status
 
-from ops.ready.outcome import Check, Outcome, StageResult, stamp
+from ops.ready.results import Check, Outcome, StageResult, stamp
 from ops.ready.stack_facts import Stack
 from ops.ready.stages import STAGES, Stage
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
+
+import pydantic
+from pydantic.alias_generators import to_camel
 
 from infra.domain import naming
 from ops.cluster import Cluster, ClusterError, Kind
@@ -22,8 +24,11 @@ WITHOUT_HARDWARE: Final = (SIMULATED, "process")
 """Node providers whose GPUs are only numbers in a node's status."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Pool:
+class _Published(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(frozen=True, alias_generator=to_camel)
+
+
+class Pool(_Published):
     """One node pool of the stack file."""
 
     name: str
@@ -34,13 +39,13 @@ class Pool:
     min: int
     max: int
     gpus_per_node: int
-    sharing: str
-    """GPU sharing mode: mig, timeSlicing or mps; empty: none."""
+    sharing: str | None
+    """GPU sharing mode: mig, timeSlicing or mps."""
     instance_types: tuple[str, ...]
     allocatable: Mapping[str, int]
     """Expected allocatable devices per node, by resource."""
-    taint: str = ""
-    """Taint of its GPU nodes as KEY=VALUE; empty: none, or the stack was deployed by an older release."""
+    taint: str | None = None
+    """Taint of its GPU nodes as KEY=VALUE; None: none, or the stack was deployed by an older release."""
 
     @property
     def gpu(self) -> bool:
@@ -67,22 +72,18 @@ class Pool:
         return f"pool {self.name}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Team:
+class Team(_Published):
     name: str
     tier: str
     namespace: str
-    queue: str
-    """LocalQueue of its runs; empty without queueing."""
 
     @property
     def subject(self) -> str:
         return f"team {self.name}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Stack:
-    name: str
+class Stack(_Published):
+    name: str = pydantic.Field(alias="stack")
     cluster: str
     scheduler: str
     pools: tuple[Pool, ...]
@@ -120,8 +121,9 @@ def read(cluster: Cluster) -> Stack:
     try:
         return parse(found["data"][KEY])
     except (KeyError, TypeError, ValueError) as error:
+        why = error.errors()[0]["loc"] if isinstance(error, pydantic.ValidationError) else error
         raise ClusterError(
-            f"configmap/{NAME} -n {NAMESPACE}: {KEY} cannot be parsed ({error!r}); run `pulumi up` to"
+            f"configmap/{NAME} -n {NAMESPACE}: {KEY} cannot be parsed ({why!r}); run `pulumi up` to"
             " rewrite it"
         ) from None
 
@@ -129,29 +131,6 @@ def read(cluster: Cluster) -> Stack:
 def parse(text: str) -> Stack:
     """Parse the stack's JSON. Raises KeyError, TypeError or ValueError."""
     found = json.loads(text)
-    return Stack(
-        name=found["stack"],
-        cluster=found["cluster"],
-        scheduler=found["scheduler"],
-        pools=tuple(_pool(pool, found["expected"]) for pool in found["pools"]),
-        teams=tuple(
-            Team(name=t["name"], tier=t["tier"], namespace=t["namespace"], queue=t["queue"] or "")
-            for t in found["teams"]
-        ),
-    )
-
-
-def _pool(found: Mapping[str, Any], expected: Mapping[str, Any]) -> Pool:
-    return Pool(
-        name=found["name"],
-        workload=found["workload"],
-        nodes=found["nodes"],
-        capacity=found["capacity"],
-        min=int(found["min"]),
-        max=int(found["max"]),
-        gpus_per_node=int(found["gpusPerNode"]),
-        sharing=found["sharing"] or "",
-        instance_types=tuple(found["instanceTypes"]),
-        allocatable=expected[found["name"]]["allocatable"],
-        taint=found.get("taint") or "",
-    )
+    for pool in found["pools"]:
+        pool["allocatable"] = found["expected"][pool["name"]]["allocatable"]
+    return Stack.model_validate(found)

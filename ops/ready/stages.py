@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
-from ops.ready import capacity, homogeneity, probes, queueing, restore
-from ops.ready.context import Session
-from ops.ready.outcome import Check, Outcome, StageResult, skipped
+from ops.ready import pools, probes, queueing
+from ops.ready.jobs import Session
+from ops.ready.results import Check, Outcome, StageResult, skipped
+
+if TYPE_CHECKING:
+    from ops.ready.report import Progress
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,14 +29,14 @@ STAGES: Final = (
     Stage(
         name="capacity",
         title="the expected nodes are ready with their GPUs",
-        check=capacity.check_pools,
+        check=pools.check_pools,
         starts=False,
     ),
     Stage(name="gpu-smoke", title="every GPU runs a kernel", check=probes.SMOKE),
     Stage(
         name="homogeneous",
         title="the nodes of a pool are homogeneous",
-        check=homogeneity.check_pools,
+        check=pools.compare_nodes,
     ),
     Stage(
         name="collective",
@@ -42,26 +45,16 @@ STAGES: Final = (
     ),
     Stage(name="single-node", title="a single-node run trains", check=probes.SINGLE_NODE),
     Stage(name="multi-node", title="a multi-node run trains", check=probes.MULTI_NODE),
-    Stage(name="restore", title="checkpoints can be restored", check=restore.check_teams),
+    Stage(name="restore", title="checkpoints can be restored", check=probes.check_teams),
     Stage(
         name="queueing", title="higher priority preempts lower priority", check=queueing.check_queue
     ),
 )
 
 
-class ProgressListener(Protocol):
-    """Receives the progress of a session."""
-
-    def stage_started(self, number: int, stage: Stage) -> None:
-        """Called before a stage runs."""
-
-    def found(self, check: Check) -> None:
-        """Called after each check of the stage."""
-
-
 def run_stages(
     session: Session,
-    listener: ProgressListener,
+    listener: Progress,
     *,
     until: str = STAGES[-1].name,
     start: bool = True,

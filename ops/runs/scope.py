@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 from infra.domain import naming
 from ops.cluster import Cluster, ClusterError, ForbiddenError, context_namespace
-from ops.ready.production.snapshot import NAMESPACES
+from ops.collect import NAMESPACES
 
 _TEAM_PREFIX: Final = naming.namespace("")
 

@@ -18,7 +18,7 @@ import pytest
 from infra.domain import naming
 from infra.tenancy import team
 from ops import __main__ as ops
-from ops.ready import jobs, polling, queueing, restore
+from ops.ready import jobs, probes, queueing
 from sandbox import paths
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.node_kit import HOST, until
@@ -72,7 +72,7 @@ def _drill() -> Json:
     return {
         "apiVersion": "batch/v1",
         "kind": "CronJob",
-        "metadata": {"name": restore.DRILL, "namespace": naming.namespace(TEAM)},
+        "metadata": {"name": probes.DRILL, "namespace": naming.namespace(TEAM)},
         "spec": {"schedule": "0 0 1 1 *", "suspend": True, "jobTemplate": job},
     }
 
@@ -99,7 +99,7 @@ def checked_cluster(cluster: Cluster) -> Iterator[Cluster]:
 
 @pytest.fixture(autouse=True)
 def short_poll_interval(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(polling, "POLL_S", 0.2)
+    monkeypatch.setattr(jobs, "POLL_S", 0.2)
 
 
 def _left(cluster: Cluster) -> list[str]:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from ops.ready.outcome import Check, StageResult
-from ops.ready.production import cost_controls, evidence, isolation, monitoring, nodes, workloads
+from ops.ready.production import cost_controls, evidence, isolation, monitoring, nodes
 from ops.ready.production.snapshot import StackSnapshot
+from ops.ready.results import Check, StageResult
 
 ROWS: Final[tuple[Callable[[StackSnapshot], Check], ...]] = (
     nodes.gpu_nodes,
     nodes.labels_and_taints,
-    workloads.gpu_scheduling,
+    nodes.gpu_scheduling,
     evidence.gpu_validation,
-    workloads.images,
-    workloads.run_metadata,
+    nodes.images,
+    nodes.run_metadata,
     evidence.single_node,
     evidence.multi_node,
     evidence.nccl,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from infra.domain import naming
 from ops import collect, objects
 from ops.objects import Json
-from ops.ready.outcome import Check
 from ops.ready.production.snapshot import (
     PRIORITY_CLASSES,
     QUOTAS,
@@ -14,18 +13,20 @@ from ops.ready.production.snapshot import (
     abbreviate,
 )
 from ops.ready.queueing import KUEUE
+from ops.ready.results import Check
 from ops.ready.stack_facts import Team
 
 _REMEDY = "`pulumi up` creates it; it may have been deleted manually"
 
 
 def cost_controls(snapshot: StackSnapshot) -> Check:
-    """Check that each team has a quota and a queue, and that priority classes exist."""
-    notes = RowBuilder(
-        area="Cost controls", check="Quotas, priority classes, and queueing are configured"
+    notes = snapshot.row(
+        "Cost controls",
+        "Quotas, priority classes, and queueing are configured",
+        QUOTAS,
+        PRIORITY_CLASSES,
+        collect.CLUSTER_QUEUES,
     )
-    for missing in snapshot.unreadable(QUOTAS, PRIORITY_CLASSES, collect.CLUSTER_QUEUES):
-        notes.add_unknown(missing)
     for team in snapshot.teams:
         _check_quota(snapshot, notes, team)
         if snapshot.stack.scheduler == KUEUE:

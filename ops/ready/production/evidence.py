@@ -9,11 +9,10 @@ from typing import Final
 from infra.domain import naming
 from ops import objects
 from ops.objects import Json
-from ops.ready.context import is_schedulable
-from ops.ready.jobs import CRON_JOBS
-from ops.ready.outcome import Check, Outcome
+from ops.ready.jobs import CRON_JOBS, is_schedulable
+from ops.ready.probes import DRILL
 from ops.ready.production.snapshot import RowBuilder, StackSnapshot
-from ops.ready.restore import DRILL
+from ops.ready.results import Check, Outcome
 from ops.ready.stack_facts import Pool
 from ops.snapshot import format_duration
 
@@ -22,34 +21,27 @@ MAX_AGE: Final = dt.timedelta(days=30)
 
 
 def gpu_validation(snapshot: StackSnapshot) -> Check:
-    """Check that the smoke test passed on every GPU pool with nodes."""
-    notes = RowBuilder(area="GPU validation", check="Smoke test passes with nvidia-smi")
+    notes = snapshot.row("GPU validation", "Smoke test passes with nvidia-smi")
     return _pool_row(snapshot, notes, "gpu-smoke", "smoke", nodes=1)
 
 
 def single_node(snapshot: StackSnapshot) -> Check:
-    """Check that a single-node run trained."""
-    notes = RowBuilder(area="Single-node training", check="Multi-GPU single-node run succeeds")
+    notes = snapshot.row("Single-node training", "Multi-GPU single-node run succeeds")
     return _pool_row(snapshot, notes, "single-node", "train-single", nodes=1)
 
 
 def multi_node(snapshot: StackSnapshot) -> Check:
-    """Check that a multi-node run trained."""
-    notes = RowBuilder(area="Multi-node training", check="Distributed workers join successfully")
+    notes = snapshot.row("Multi-node training", "Distributed workers join successfully")
     return _pool_row(snapshot, notes, "multi-node", "train-multi", nodes=2)
 
 
 def nccl(snapshot: StackSnapshot) -> Check:
-    """Check that a collective across a pool's nodes was correct and fast enough."""
-    notes = RowBuilder(area="NCCL readiness", check="Collective communication test passes")
+    notes = snapshot.row("NCCL readiness", "Collective communication test passes")
     return _pool_row(snapshot, notes, "collective", "collective", nodes=2)
 
 
 def checkpointing(snapshot: StackSnapshot) -> Check:
-    """Check that checkpoints of the teams were restored and compared."""
-    notes = RowBuilder(
-        area="Checkpointing", check="Checkpoints are written and restored successfully"
-    )
+    notes = snapshot.row("Checkpointing", "Checkpoints are written and restored successfully")
     for team in snapshot.teams:
         drills = [d for d in snapshot.team(CRON_JOBS, team) if objects.name(d) == DRILL]
         _add_evidence(snapshot, notes, "restore", team.subject, drills)

@@ -9,20 +9,20 @@ from typing import Final
 from infra.domain import naming
 from ops import collect, objects
 from ops.objects import Json
-from ops.ready.outcome import Check
-from ops.ready.production import signed_images
 from ops.ready.production.snapshot import (
     ADMISSION_BINDINGS,
     CLUSTER_ROLE_BINDINGS,
-    NAMESPACES,
+    IMAGE_POLICIES,
     NETWORK_POLICIES,
     ROLE_BINDINGS,
     SERVICE_ACCOUNTS,
+    WEBHOOKS,
     RowBuilder,
     StackSnapshot,
     abbreviate,
     containers,
 )
+from ops.ready.results import Check
 from ops.ready.stack_facts import Team
 
 CLUSTER_ADMIN: Final = "cluster-admin"
@@ -32,14 +32,12 @@ _SECRET: Final = re.compile(r"(SECRET|PASSWORD|PASSWD|TOKEN|API_?KEY|PRIVATE_KEY
 
 
 def security(snapshot: StackSnapshot) -> Check:
-    """Check the isolation of each team's namespace and the cluster-wide bindings."""
-    notes = RowBuilder(
-        area="Security",
-        check="RBAC, Secrets, image scanning, and network policies are in place",
+    notes = snapshot.row(
+        "Security",
+        "RBAC, Secrets, image scanning, and network policies are in place",
+        *(collect.NAMESPACES, NETWORK_POLICIES, SERVICE_ACCOUNTS, ROLE_BINDINGS),
+        *(CLUSTER_ROLE_BINDINGS, ADMISSION_BINDINGS),
     )
-    kinds = (NAMESPACES, NETWORK_POLICIES, SERVICE_ACCOUNTS, ROLE_BINDINGS)
-    for missing in snapshot.unreadable(*kinds, CLUSTER_ROLE_BINDINGS, ADMISSION_BINDINGS):
-        notes.add_unknown(missing)
     for team in snapshot.teams:
         problems = list(_team_problems(snapshot, team))
         for problem in problems:
@@ -49,7 +47,7 @@ def security(snapshot: StackSnapshot) -> Check:
     _check_admins(snapshot, notes)
     _check_admission_policies(snapshot, notes)
     _check_secrets(snapshot, notes)
-    signed_images.check_images(snapshot, notes)
+    check_images(snapshot, notes)
     return notes.row()
 
 
@@ -57,7 +55,7 @@ def _team_problems(snapshot: StackSnapshot, team: Team) -> Iterator[str]:
     """Yield the isolation problems of a team's namespace."""
     hidden = snapshot.hidden
     home = snapshot.namespace(team)
-    if NAMESPACES.plural not in hidden:
+    if collect.NAMESPACES.plural not in hidden:
         if home is None:
             yield "the namespace is not found"
         elif objects.label(home, POD_SECURITY_LABEL) != "restricted":
@@ -150,3 +148,102 @@ def _check_secrets(snapshot: StackSnapshot, notes: RowBuilder) -> None:
                     f"{objects.reference(item)}: {abbreviate(open_ones)} is a plain value in its environment",
                     "move it to a Secret (docs/add-a-team.md) and rotate it",
                 )
+
+
+WEBHOOK: Final = "policy.sigstore.dev"
+"""What policy-controller's chart calls the webhook that verifies images."""
+
+_DIGEST: Final = "@sha256:"
+_SIGN_REMEDY: Final = "set `signatures` in the stack file: docs/security.md"
+
+
+def check_images(snapshot: StackSnapshot, notes: RowBuilder) -> None:
+    """Add to the row what is known of the signatures of the images that run."""
+    if not snapshot.teams or collect.NAMESPACES.plural in snapshot.hidden:
+        return
+    if hidden := snapshot.unreadable(IMAGE_POLICIES, WEBHOOKS, collect.PODS):
+        for line in hidden:
+            notes.add_unknown(f"image scanning: {line}")
+        return
+    missing = list(_gaps(snapshot))
+    for line in missing:
+        notes.add_unknown(f"image scanning: {line}, so nothing proves a scan", _SIGN_REMEDY)
+    if not missing:
+        _check_pods(snapshot, notes)
+
+
+def _gaps(snapshot: StackSnapshot) -> Iterator[str]:
+    """Yield why a pod of a team could run an image that was not verified."""
+    free = [
+        team.namespace for team in snapshot.teams if not _checked(snapshot.namespace(team) or {})
+    ]
+    if free:
+        yield f"pods of {abbreviate(free)} need no signed image"
+    if not _policies(snapshot):
+        yield "no ClusterImagePolicy requires a signature of every image"
+    hooks = [
+        hook
+        for one in snapshot.cluster(WEBHOOKS)
+        if objects.name(one) == WEBHOOK
+        for hook in one.get("webhooks") or []
+    ]
+    # The controller writes the authority and the rules when it starts: without them nothing is sent to it.
+    working = [h for h in hooks if h.get("rules") and (h.get("clientConfig") or {}).get("caBundle")]
+    if not working:
+        yield f"no webhook {WEBHOOK} asks policy-controller"
+    elif any(hook.get("failurePolicy") != "Fail" for hook in working):
+        yield f"the webhook {WEBHOOK} lets pods in while policy-controller does not answer"
+
+
+def _checked(home: Json) -> bool:
+    return objects.label(home, naming.SIGNED_IMAGES) == "true"
+
+
+def _policies(snapshot: StackSnapshot) -> list[Json]:
+    """Return the platform's policy for all images, if it is enforced."""
+    return [
+        one
+        for one in snapshot.cluster(IMAGE_POLICIES)
+        if objects.name(one) == naming.IMAGE_POLICY
+        # `enforce` is the default.
+        and one["spec"].get("mode", "enforce") == "enforce"
+        and one["spec"].get("authorities")
+        and {"glob": "**"} in one["spec"].get("images", [])
+    ]
+
+
+def _check_pods(snapshot: StackSnapshot, notes: RowBuilder) -> None:
+    """Check that each pod was admitted while the policy was in force, with digests."""
+    since = max(str(objects.meta(one).get("creationTimestamp")) for one in _policies(snapshot))
+    pods = [
+        pod
+        for pod in snapshot.all_teams(collect.PODS)
+        if objects.status(pod).get("phase") in ("Pending", "Running")
+    ]
+    older = [
+        objects.reference(pod)
+        for pod in pods
+        if str(objects.meta(pod).get("creationTimestamp")) < since
+    ]
+    images = {str(container["image"]) for pod in pods for container in containers(pod)}
+    tags = sorted(image for image in images if _DIGEST not in image)
+    if older:
+        notes.add_unknown(
+            f"image scanning: {abbreviate(older)} started before signatures were required, so nothing verified it",
+            "restart what is older than the ClusterImagePolicy",
+        )
+    if tags:
+        notes.add_unknown(
+            f"image scanning: {abbreviate(tags)} runs by tag, which no signature names",
+            "name images by digest",
+        )
+    if not pods:
+        notes.add_unknown(
+            "image scanning: signatures are required, but no pod of a team runs, so none was verified",
+            "start a run, and check again while it trains",
+        )
+    elif not older and not tags:
+        notes.good.append(
+            f"image scanning: {len(images)} images in {len(pods)} pods, each admitted by its signature,"
+            " which follows its scan"
+        )

@@ -9,10 +9,9 @@ from infra.observability.alerts import ALERTS
 from ops import objects
 from ops.collect import NODES, PODS
 from ops.objects import Json
-from ops.ready.capacity import gpu_count
-from ops.ready.outcome import Check
-from ops.ready.production.prometheus_inventory import GPU, LAYER_QUERIES, TRAINING
-from ops.ready.production.snapshot import RowBuilder, StackSnapshot, abbreviate
+from ops.ready.pools import gpu_count
+from ops.ready.production.snapshot import GPU, LAYER_QUERIES, TRAINING, StackSnapshot, abbreviate
+from ops.ready.results import Check
 from ops.runs import states
 
 REQUIRED_ALERTS: Final = (
@@ -27,10 +26,7 @@ _REMEDY: Final = "pass a Prometheus with --prometheus URL or PROMETHEUS_URL; to 
 
 
 def observability(snapshot: StackSnapshot) -> Check:
-    """Check that Prometheus has series of GPUs, training and Kubernetes."""
-    notes = RowBuilder(
-        area="Observability", check="GPU, training, and Kubernetes metrics are visible"
-    )
+    notes = snapshot.row("Observability", "GPU, training, and Kubernetes metrics are visible")
     prometheus = snapshot.prometheus
     if prometheus.counts is None:
         notes.add_unknown(prometheus.gap, _REMEDY)
@@ -68,10 +64,9 @@ def _scraped(run: Json, snapshot: StackSnapshot) -> bool:
 
 
 def alerts(snapshot: StackSnapshot) -> Check:
-    """Check that Prometheus has loaded the alerts."""
-    notes = RowBuilder(
-        area="Alerts",
-        check="Alerts exist for low utilization, restarts, pending pods, and checkpoint failures",
+    notes = snapshot.row(
+        "Alerts",
+        "Alerts exist for low utilization, restarts, pending pods, and checkpoint failures",
     )
     prometheus = snapshot.prometheus
     if prometheus.counts is None:

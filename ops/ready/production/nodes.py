@@ -1,27 +1,30 @@
-"""Production checks on GPU nodes: they exist, and only GPU workloads run on them."""
+"""Production checks of GPU nodes and of what runs on them: labels, requests, digests, records."""
 
 from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
 
 from infra.domain import naming
 from ops import collect, objects
 from ops.objects import Json
-from ops.ready.capacity import gpu_count
-from ops.ready.outcome import Check
-from ops.ready.production.snapshot import RowBuilder, StackSnapshot, abbreviate
-from ops.ready.stack_facts import Pool
+from ops.ready.jobs import CRON_JOBS
+from ops.ready.pools import gpu_count
+from ops.ready.production.snapshot import StackSnapshot, abbreviate, containers
+from ops.ready.results import Check
+from ops.ready.stack_facts import CONFIG_MAPS, Pool
 from ops.snapshot import pluralize
+from training import spec
+from trainyard import contract
 
 _BLOCKING_EFFECTS = ("NoSchedule", "NoExecute")
 
 
 def gpu_nodes(snapshot: StackSnapshot) -> Check:
-    """Check the GPU pools of the stack and their nodes."""
-    notes = RowBuilder(area="GPU nodes", check="Dedicated GPU node pool exists")
+    notes = snapshot.row("GPU nodes", "Dedicated GPU node pool exists", collect.NODES)
     pools = [pool for pool in snapshot.stack.pools if pool.gpu]
     if not pools:
         notes.add_failure("the stack has no GPU training pool", "add one to `nodePools`")
-    for missing in snapshot.unreadable(collect.NODES):
-        notes.add_unknown(missing)
     for pool in pools:
         nodes = snapshot.nodes(pool)
         found = f"pool {pool.name}: {pluralize(len(nodes), 'node')} of {pool.min} to {pool.max}"
@@ -35,10 +38,7 @@ def gpu_nodes(snapshot: StackSnapshot) -> Check:
 
 
 def labels_and_taints(snapshot: StackSnapshot) -> Check:
-    """Check that every GPU node has its pool's labels and a GPU taint."""
-    notes = RowBuilder(area="Labels and taints", check="GPU nodes are labeled and tainted")
-    for missing in snapshot.unreadable(collect.NODES):
-        notes.add_unknown(missing)
+    notes = snapshot.row("Labels and taints", "GPU nodes are labeled and tainted", collect.NODES)
     pools = [pool for pool in snapshot.stack.pools if pool.gpu]
     for pool in pools:
         nodes = snapshot.nodes(pool)
@@ -99,3 +99,139 @@ def _pool_taint(node: Json, pool: Pool) -> str:
         if ours and taint["effect"] in _BLOCKING_EFFECTS:
             return f"{found}:{taint['effect']}"
     return ""
+
+
+RECORDS_MAX = 20
+"""Number of newest runs whose records are read."""
+_DIGEST = "@sha256:"
+
+
+def gpu_scheduling(snapshot: StackSnapshot) -> Check:
+    notes = snapshot.row(
+        "GPU scheduling", f"Pods request {naming.GPU} correctly", *collect.RUN_KINDS, collect.PODS
+    )
+    runs = snapshot.runs()
+    for item in [*runs, *snapshot.templates, *snapshot.all_teams(collect.PODS)]:
+        for container in containers(item):
+            if problem := _gpu_problem(container):
+                notes.add_failure(
+                    f"{objects.reference(item)}: container {container['name']}: {problem}",
+                    "launch it from a run file: launchers set requests and limits",
+                )
+    asking = [item for item in [*runs, *snapshot.templates] if _gpu_limit(item)]
+    idle = [item for item in runs if not _gpu_limit(item) and list(containers(item))]
+    for item in idle:
+        notes.add_failure(
+            f"{objects.reference(item)}: no container requests {naming.GPU}",
+            "launch it from a run file: launchers set requests and limits",
+        )
+    if asking:
+        kinds = Counter(str(item["kind"]) for item in asking)
+        counts = ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items()))
+        notes.good.append(f"{counts}: requests equal limits, whole GPUs")
+    elif not notes.bad:
+        notes.add_unknown("nothing requests GPUs yet", "launch a run")
+    return notes.row()
+
+
+def _gpu_problem(container: Json) -> str:
+    resources = container.get("resources") or {}
+    asked = (resources.get("requests") or {}).get(naming.GPU)
+    limit = (resources.get("limits") or {}).get(naming.GPU)
+    if asked is None and limit is None:
+        return ""
+    if limit is None or (asked is not None and str(asked) != str(limit)):
+        return f"it requests {asked} {naming.GPU} with a limit of {limit}"
+    return ""
+
+
+def _gpu_limit(item: Json) -> int:
+    return sum(
+        int(((one.get("resources") or {}).get("limits") or {}).get(naming.GPU, 0))
+        for one in containers(item)
+    )
+
+
+def images(snapshot: StackSnapshot) -> Check:
+    notes = snapshot.row(
+        "Container image", "Image versions are pinned", *collect.RUN_KINDS, CRON_JOBS, collect.PODS
+    )
+    used: Counter[str] = Counter()
+    for item in _team_items(snapshot):
+        for container in containers(item):
+            image = str(container.get("image", ""))
+            if _DIGEST in image:
+                used[image] += 1
+            else:
+                notes.add_failure(
+                    f"{objects.reference(item)}: container {container['name']} runs {image}",
+                    "pin it by digest, REPOSITORY@sha256:DIGEST, under `images` in the stack file",
+                )
+    for image, number in used.most_common():
+        repository, _, digest = image.partition(_DIGEST)
+        notes.good.append(
+            f"{repository}{_DIGEST}{digest[:12]}: {pluralize(number, 'container')} of it"
+        )
+    if not used and not notes.bad:
+        notes.add_unknown("no team workload runs yet", "launch a run")
+    return notes.row()
+
+
+def _team_items(snapshot: StackSnapshot) -> Iterator[Json]:
+    yield from snapshot.runs()
+    yield from snapshot.templates
+    for kind in (CRON_JOBS, collect.PODS):
+        yield from snapshot.all_teams(kind)
+
+
+def run_metadata(snapshot: StackSnapshot) -> Check:
+    notes = snapshot.row(
+        "Run metadata",
+        "Run ID, image digest, config hash, and dataset version are logged",
+        CONFIG_MAPS,
+    )
+    records = {objects.name(one): one for one in snapshot.all_teams(CONFIG_MAPS)}
+    # The groups of a run have one record.
+    runs = list(
+        {objects.label(run, naming.RUN_ID): run for run in reversed(snapshot.runs())}.values()
+    )
+    described = []
+    for run in runs[: -RECORDS_MAX - 1 : -1]:
+        run_id = objects.label(run, naming.RUN_ID)
+        try:
+            described.append(_describe_record(run_id, records))
+        except ValueError as error:
+            notes.add_failure(
+                f"{objects.reference(run)}: {error}",
+                "launch it from a run file, which creates the record",
+            )
+    if described:
+        notes.good.extend(described[:3])
+        notes.good.append(f"complete records of the newest runs: {len(described)}")
+    elif not notes.bad:
+        notes.add_unknown("there are no runs yet", "launch a run")
+    return notes.row()
+
+
+def _describe_record(run_id: str, records: dict[str, Json]) -> str:
+    """Return a run's record in one line. Raises ValueError if a value is missing."""
+    found = records.get(run_id)
+    if found is None:
+        raise ValueError(f"its record configmap/{run_id} is not found")
+    record = spec.RunRecord.from_json((found.get("data") or {}).get(contract.RUN_RECORD_FILE, ""))
+    empty = [
+        name
+        for name, value in (
+            ("run_id", record.run_id),
+            ("image_digest", record.image_digest),
+            ("config_hash", record.config_hash),
+            ("dataset.version", record.dataset.get("version")),
+        )
+        if not value
+    ]
+    if empty:
+        raise ValueError(f"its record lacks {abbreviate(empty)}")
+    return (
+        f"{record.run_id}: {record.image_digest[:19]}, config {record.config_hash[:12]}, dataset"
+        f" {record.dataset['name']} {record.dataset['version']}"
+    )

@@ -8,19 +8,18 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from infra.domain import naming
+from infra.observability import dcgm, series
 from ops import collect, objects
 from ops.cluster import Cluster, Kind
+from ops.metrics import MetricsUnknownError, PrometheusClient
 from ops.objects import Json
 from ops.readable import Reader
 from ops.ready.jobs import CRON_JOBS
-from ops.ready.outcome import Check, Outcome
-from ops.ready.production.prometheus_inventory import PrometheusInventory
-from ops.ready.result_store import Results
+from ops.ready.results import Check, Outcome, Results
 from ops.ready.stack_facts import CONFIG_MAPS, NAMESPACE, Pool, Stack, Team
 from ops.snapshot import pod_specs
 
 _RBAC: Final = "rbac.authorization.k8s.io/v1"
-NAMESPACES: Final = Kind("v1", "namespaces", "Namespace")
 SERVICE_ACCOUNTS: Final = Kind("v1", "serviceaccounts", "ServiceAccount")
 QUOTAS: Final = Kind("v1", "resourcequotas", "ResourceQuota")
 NETWORK_POLICIES: Final = Kind("networking.k8s.io/v1", "networkpolicies", "NetworkPolicy")
@@ -53,7 +52,7 @@ TEAM_KINDS: Final = (
 CLUSTER_KINDS: Final = (
     collect.NODES,
     collect.CLUSTER_QUEUES,
-    NAMESPACES,
+    collect.NAMESPACES,
     CLUSTER_ROLE_BINDINGS,
     PRIORITY_CLASSES,
     ADMISSION_BINDINGS,
@@ -63,6 +62,54 @@ CLUSTER_KINDS: Final = (
 
 ItemsByPlural = Mapping[str, Sequence[Json]]
 """By plural."""
+
+
+RECENT: Final = "1d"
+"""Lookback for series of ended runs."""
+
+GPU, TRAINING, KUBERNETES = "GPU", "training", "Kubernetes"
+LAYER_QUERIES: Final = {
+    GPU: f"count({' or '.join(dcgm.GPU_UTIL.names)})",
+    TRAINING: f"count(count_over_time({series.STEPS}[{RECENT}]))",
+    KUBERNETES: f"count({series.POD_INFO})",
+}
+"""Query for the number of series, by layer."""
+_SINCE: Final = f"min(min_over_time(timestamp({series.UP})[{RECENT}:1m]))"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrometheusInventory:
+    """Contents of a Prometheus. `place`: its name; `gap`: why nothing is known, else empty."""
+
+    place: str
+    gap: str = ""
+    counts: dict[str, int] | None = None
+    """Series by layer."""
+    alerts: Sequence[str] = ()
+    """Names of the loaded alerts."""
+    firing: Sequence[str] = ()
+    since: float | None = None
+    """Unix seconds of its oldest scrape within RECENT; None: it has none."""
+
+
+def read_inventory(metrics: PrometheusClient) -> PrometheusInventory:
+    """Query the number of series and the alerts."""
+    try:
+        counts = {
+            layer: int(sum(sample.value for sample in metrics.query(expression)))
+            for layer, expression in LAYER_QUERIES.items()
+        }
+        rules = metrics.alerts()
+        since = [sample.value for sample in metrics.query(_SINCE)]
+    except MetricsUnknownError as error:
+        return PrometheusInventory(place=metrics.place, gap=str(error))
+    return PrometheusInventory(
+        place=metrics.place,
+        counts=counts,
+        alerts=sorted(rules),
+        firing=sorted(name for name, state in rules.items() if state == "firing"),
+        since=min(since, default=None),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +142,7 @@ class StackSnapshot:
 
     def namespace(self, team: Team) -> Json | None:
         """Return a team's Namespace."""
-        found = self.cluster(NAMESPACES)
+        found = self.cluster(collect.NAMESPACES)
         return next((one for one in found if objects.name(one) == team.namespace), None)
 
     def nodes(self, pool: Pool) -> list[Json]:
@@ -114,6 +161,13 @@ class StackSnapshot:
             if objects.label(item, naming.RUN_ID) and not objects.owner(item)
         ]
         return objects.newest_first(found)
+
+    def row(self, area: str, check: str, *kinds: Kind) -> RowBuilder:
+        """Return a new row, in which these kinds are unknown if the caller may not read them."""
+        notes = RowBuilder(area=area, check=check)
+        for missing in self.unreadable(*kinds):
+            notes.add_unknown(missing)
+        return notes
 
     def unreadable(self, *kinds: Kind) -> list[str]:
         """Return a line for each of these kinds that the caller may not read."""

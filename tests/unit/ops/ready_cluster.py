@@ -12,9 +12,7 @@ from ops import objects
 from ops.cluster import ConflictError, ForbiddenError, Kind
 from ops.objects import Json
 from ops.ready import jobs, stack_facts
-from ops.ready.context import Session
-from ops.ready.jobs import Jobs
-from ops.ready.polling import Poller
+from ops.ready.jobs import Jobs, Poller, Session
 
 RunJob = Callable[["LiveFake", Json], None]
 Key = tuple[str, str, str]

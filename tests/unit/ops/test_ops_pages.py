@@ -38,5 +38,5 @@ def test_the_page_about_readiness_has_each_production_check_once() -> None:
     cells = re.findall(r"^\| ([A-Z][^|]+) \|", page, re.MULTILINE)
     documented = [area for cell in cells for area in cell.split(", ")]
     assert sorted(documented) == sorted(
-        re.findall(r'area="([^"]+)"', sources("ops/ready/production"))
+        re.findall(r'snapshot\.row\(\s*"([^"]+)"', sources("ops/ready/production"))
     )

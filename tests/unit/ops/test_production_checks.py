@@ -14,18 +14,18 @@ from infra.domain import naming
 from infra.observability.alerts import ALERTS
 from ops.metrics import PrometheusClient
 from ops.objects import Json
-from ops.ready import result_store, stack_facts
-from ops.ready.outcome import Check, Outcome, StageResult, failed, passed, proven
+from ops.ready import results, stack_facts
 from ops.ready.production import ROWS, evaluate
-from ops.ready.production.prometheus_inventory import (
+from ops.ready.production.isolation import WEBHOOK
+from ops.ready.production.snapshot import (
     GPU,
     KUBERNETES,
     TRAINING,
     PrometheusInventory,
     read_inventory,
+    take_snapshot,
 )
-from ops.ready.production.signed_images import WEBHOOK
-from ops.ready.production.snapshot import take_snapshot
+from ops.ready.results import Check, Outcome, StageResult, failed, passed, proven
 from tests.unit.ops.ready_cluster import (
     TEAMS,
     LiveFake,
@@ -193,7 +193,7 @@ def _rows(
     at = cluster or _sound()
     of = stack_facts.read(at)  # type: ignore[arg-type]
     proven = PROVEN if found is None else found
-    known = result_store.merge({}, proven, NOW, of.subjects)
+    known = results.merge({}, proven, NOW, of.subjects)
     observed = take_snapshot(at, of, of.teams, known, prometheus, now)  # type: ignore[arg-type]
     return {row.subject: row for row in evaluate(observed).checks}
 
@@ -222,7 +222,7 @@ def test_rows_of_gpus_are_simulated_on_nodes_that_have_none() -> None:
 def test_a_simulated_result_is_kept_and_counts_as_simulated() -> None:
     check = proven("pool spot", "device cpu", hardware=False, device="cpu")
     found = StageResult(stage="gpu-smoke", title="", checks=(check,))
-    known = result_store.merge({}, [found], NOW, {"pool spot"})
+    known = results.merge({}, [found], NOW, {"pool spot"})
     assert known["gpu-smoke"]["pool spot"].outcome is Outcome.SIMULATED
     assert found.outcome is Outcome.SIMULATED
     real = proven("pool block", "device cuda", hardware=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Callable
 from typing import Any
@@ -13,12 +12,11 @@ from infra.domain import naming
 from ops import objects
 from ops.cluster import ClusterError, ForbiddenError, UnreachableError, WebhookError
 from ops.objects import Json
-from ops.ready import capacity, homogeneity, queueing, restore, stack_facts
-from ops.ready.jobs import SESSION_LABEL, Jobs
-from ops.ready.outcome import Check, Outcome
-from ops.ready.pod_results import PodResult, parse_log
-from ops.ready.polling import UNREACHABLE_S
+from ops.ready import pools, probes, queueing, stack_facts
+from ops.ready.job_diagnosis import PodResult, parse_log
+from ops.ready.jobs import SESSION_LABEL, UNREACHABLE_S, Jobs
 from ops.ready.probes import COLLECTIVE, MULTI_NODE, SINGLE_NODE, SMOKE, Probe
+from ops.ready.results import Check, Outcome
 from ops.ready.stack_facts import Pool
 from tests.unit.ops.ready_cluster import (
     Clock,
@@ -59,7 +57,7 @@ def parsed(low: int = 2, high: int = 2, **changes: Any) -> Pool:
 
 
 def counted(found: list[Json], low: int = 2, high: int = 2, **changes: Any) -> Check:
-    return capacity.check_pool(parsed(low, high, **changes), found)
+    return pools.check_pool(parsed(low, high, **changes), found)
 
 
 LOST = [node("spot-0", "spot", ready=False), node("spot-1", "spot", unschedulable=True)]
@@ -79,8 +77,9 @@ CAPACITY: Cases = {
     ),
     "a node without another device": (
         FAILED,
-        lambda: capacity.check_pool(
-            dataclasses.replace(parsed(), allocatable={naming.GPU: 1, naming.EFA: 4}), nodes("spot")
+        lambda: pools.check_pool(
+            parsed().model_copy(update={"allocatable": {naming.GPU: 1, naming.EFA: 4}}),
+            nodes("spot"),
         ),
     ),
     "foreign nodes": (FAILED, lambda: counted(nodes("spot", 3))),
@@ -280,7 +279,7 @@ MIXED = [*results("580.1"), PodResult(ok=True, pod="x", node="x", facts={"model"
 
 
 def alike(lines: list[PodResult], *types: str) -> Check:
-    return homogeneity.check_pool(parsed(instanceTypes=list(types or ["g6.xlarge"])), lines)
+    return pools.compare_pool(parsed(instanceTypes=list(types or ["g6.xlarge"])), lines)
 
 
 HOMOGENEOUS: Cases = {
@@ -300,7 +299,7 @@ def restored(*teams: str, run_job: RunJob | None = None, only: str = "") -> list
     cluster = LiveFake(facts(), *drills, run_job=run_job)
     found = stack_facts.read(cluster)  # type: ignore[arg-type]
     team: Any = {"team": found.team(only)} if only else {}
-    return list(restore.check_teams(make_session(cluster, **team)))
+    return list(probes.check_teams(make_session(cluster, **team)))
 
 
 def drilled(**line: Any) -> RunJob:

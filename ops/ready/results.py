@@ -1,14 +1,18 @@
-"""Results of readiness stages and their checks."""
+"""Results of stages and their checks, and the latest of each, which a ConfigMap keeps as evidence."""
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
+import pydantic
+
+from ops.cluster import Cluster, ConflictError
 from ops.objects import Json
+from ops.ready.stack_facts import CONFIG_MAPS, NAMESPACE
 
 
 class Outcome(StrEnum):
@@ -106,3 +110,62 @@ def failed(subject: str, cause: str, remedy: str, **facts: Any) -> Check:
 
 def skipped(subject: str, reason: str) -> Check:
     return Check(subject=subject, outcome=Outcome.SKIPPED, seen=reason)
+
+
+NAME: Final = "trainyard-ready"
+KEY: Final = "results.json"
+_CONCLUSIVE: Final = (Outcome.PASSED, Outcome.SIMULATED, Outcome.FAILED)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """Latest conclusive result of a check."""
+
+    outcome: Outcome
+    seen: str
+    at: str
+    """RFC 3339."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+Results = dict[str, dict[str, Result]]
+"""By stage name, then by subject."""
+_STORED: Final = pydantic.TypeAdapter(Results)
+
+
+def read(cluster: Cluster) -> Results:
+    """Return the stored results; empty if there are none or they cannot be parsed."""
+    found = cluster.get(CONFIG_MAPS, NAME, NAMESPACE)
+    try:
+        return _STORED.validate_json(found["data"][KEY]) if found else {}
+    except (KeyError, pydantic.ValidationError):
+        return {}
+
+
+def merge(
+    known: Results, found: Iterable[StageResult], now: dt.datetime, subjects: set[str]
+) -> Results:
+    """Merge new results into the known ones. A skipped check keeps its older result.
+
+    Results of pools and teams that the stack no longer has (not in `subjects`) are dropped.
+    """
+    after = {stage: dict(results) for stage, results in known.items()}
+    for stage in found:
+        for check in stage.checks:
+            if check.outcome in _CONCLUSIVE:
+                after.setdefault(stage.stage, {})[check.subject] = Result(
+                    outcome=check.outcome, seen=check.seen, at=stamp(now), facts=check.facts
+                )
+    kept = {r: {s: one for s, one in of.items() if s in subjects} for r, of in after.items()}
+    return {stage: results for stage, results in kept.items() if results}
+
+
+def write(cluster: Cluster, results: Results) -> None:
+    """Write the results to the ConfigMap."""
+    data = {KEY: _STORED.dump_json(results, indent=1).decode()}
+    meta = {"name": NAME, "namespace": NAMESPACE}
+    about = {"apiVersion": CONFIG_MAPS.api, "kind": CONFIG_MAPS.kind, "metadata": meta}
+    try:
+        cluster.create(CONFIG_MAPS, about | {"data": data})
+    except ConflictError:
+        cluster.patch(CONFIG_MAPS, NAME, {"data": data}, NAMESPACE)
