@@ -142,7 +142,7 @@ class Controller:
         clock.check(self._cluster)
         sight = observe.look(self._cluster, prometheus, now)
         self._may_write()
-        self._record.write(observe.facts(sight, self._record.read()), now)
+        self._record.write(observe.facts(sight, self._record.read()))
         first = dt.datetime.fromtimestamp(now, dt.UTC).date().replace(day=1)
         month = f"{first:%Y-%m}"
         if month != self._month:

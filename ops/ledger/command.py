@@ -180,7 +180,7 @@ def _look_once(
     """Record what is there now; return a line about it."""
     clock.check(cluster)
     sight = observe.look(cluster, prometheus, now)
-    changed = record.write(observe.facts(sight, record.read()), now)
+    changed = record.write(observe.facts(sight, record.read()))
     gaps = [*(f"may not read {name}" for name in sorted(sight.hidden)), sight.gap]
     note = "".join(f"; {gap}" for gap in gaps if gap)
     return f"{len(sight.nodes)} nodes, {len(sight.pods)} pods, {changed} facts{note}"
