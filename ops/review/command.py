@@ -136,18 +136,18 @@ def _read(file: Path, option: str) -> str:
 
 def _preview(args: argparse.Namespace) -> Preview:
     """Read the preview from the files that were given, or run it."""
-    from ops.review import steps, violations
+    from ops.review import steps
 
     if args.preview:
         text = _read(args.preview, "--preview")
         events = _read(args.events, "--events") if args.events else None
-        violated = None if events is None else violations.parse(events, str(args.events))
+        violated = None if events is None else steps.parse_violations(events, str(args.events))
         return steps.parse(text, str(args.preview), args.stack, violated)
     if args.events:
         raise ClusterError("--events: has no preview; requires --preview FILE; pass both files")
     text, events = _run_preview(args.stack, args.save_plan)
     return steps.parse(
-        text, "pulumi preview", args.stack, violations.parse(events, "its event log")
+        text, "pulumi preview", args.stack, steps.parse_violations(events, "its event log")
     )
 
 

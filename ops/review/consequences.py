@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from infra.domain import prices
 from ops.review import money
-from ops.review.impacts import Effect, Impact, Place, effects, impacts, place_of
+from ops.review.impacts import Consequence, Impact, Place, effects, impacts, place_of
 from ops.review.steps import Change, Finding, Preview, Step
 
 STATEFUL: Final[Mapping[str, str]] = {
@@ -48,27 +48,6 @@ _DOES: Final[Mapping[Change, str]] = {
     Change.REPLACE: "replaced",
     Change.DELETE: "deleted",
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Consequence:
-    """One thing that the change does."""
-
-    what: str
-    """`pool`, `quota`, `data`, `protection` or `run`."""
-    name: str
-    does: str
-    """`added`, `changed`, `replaced`, `deleted`; of runs `started`, `stopped`, `restarted`, `held`."""
-    detail: str = ""
-    certain: bool = True
-    """False: of a run that may hold nodes which the change takes, or may not."""
-    indirect: bool = False
-    """Whether the change takes what a run holds, and leaves the run itself as it is."""
-
-    @property
-    def happens(self) -> str:
-        """What it does, as a sentence has it: `restarted`, or `may be restarted`."""
-        return self.does if self.certain else f"may be {self.does}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,21 +121,11 @@ def with_places(review: Review, found: Iterable[Place], sizes: Mapping[str, int]
 
 
 def _with_indirect(
-    direct: Sequence[Consequence], indirect: Iterable[Effect]
+    direct: Sequence[Consequence], indirect: Iterable[Consequence]
 ) -> Iterable[Consequence]:
     """Add effects on runs that the change does not itself start, stop or restart."""
-    yield from direct
     named = {one.name for one in direct if one.what == "run"}
-    for one in indirect:
-        if one.run not in named:
-            yield Consequence(
-                what="run",
-                name=one.run,
-                does=one.does,
-                detail=one.detail,
-                certain=one.certain,
-                indirect=True,
-            )
+    return (*direct, *(one for one in indirect if one.name not in named))
 
 
 def places(steps: Iterable[Step]) -> list[Place]:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from infra.domain import naming
 from ops.review import money
-from ops.review.paid import TEMPLATE, tagged_pool
+from ops.review.money import TEMPLATE, tagged_pool
 from ops.review.steps import Change, Step
 
 NODE: Final = "kubernetes:core/v1:Node"
@@ -61,20 +61,30 @@ class Place:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Effect:
-    """What an indirect change does to a run."""
+class Consequence:
+    """One thing that the change does."""
 
-    run: str
+    what: str
+    """`pool`, `quota`, `data`, `protection` or `run`."""
+    name: str
     does: str
-    detail: str
-    certain: bool
-    """False: it may be elsewhere, or on nodes that stay."""
+    """`added`, `changed`, `replaced`, `deleted`; of runs `started`, `stopped`, `restarted`, `held`."""
+    detail: str = ""
+    certain: bool = True
+    """False: of a run that may hold nodes which the change takes, or may not."""
+    indirect: bool = False
+    """Whether the change takes what a run holds, and leaves the run itself as it is."""
+
+    @property
+    def happens(self) -> str:
+        """What it does, as a sentence has it: `restarted`, or `may be restarted`."""
+        return self.does if self.certain else f"may be {self.does}"
 
 
 def effects(
     impacts: Sequence[Impact], places: Iterable[Place], sizes: Mapping[str, int] | None = None
-) -> Iterator[Effect]:
-    """Return one effect per run that is reached, the worst. `sizes`: nodes by pool now; None: not known."""
+) -> Iterator[Consequence]:
+    """Return what happens to each run that is reached, the worst of it. `sizes`: nodes by pool now, if known."""
     gone = {one.name for one in impacts if one.what == "pool" and one.gone}
     order = ("stopped", "restarted", "held")
     for place in places:
@@ -89,12 +99,14 @@ def effects(
         does = min((one.does for one, _ in found), key=order.index)
         if homeless and does == "restarted":
             does = "stopped"
-        yield Effect(
-            run=place.run,
+        yield Consequence(
+            what="run",
+            name=place.run,
             does=does,
             detail="; ".join(str(one) for one, _ in found)
             + ("; no pool is left for it" if homeless else ""),
             certain=any(certain for _, certain in found),
+            indirect=True,
         )
 
 

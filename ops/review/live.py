@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
 from infra.domain import naming, prices
-from ops import collect, objects
+from ops import collect, groups, objects
 from ops.cluster import Cluster, ForbiddenError, UnknownCallerError, UnreachableError
 from ops.collect import NODES, NoSuchRunError
 from ops.metrics import PrometheusClient
 from ops.names import AmbiguousNameError
 from ops.objects import Json
-from ops.review import consequences, live_runs, money
+from ops.review import consequences, money
 from ops.review.consequences import Review
+from ops.review.impacts import Place, place_of
 from ops.review.money import Pool
 from ops.review.steps import Change, Preview
-from ops.runs import details
+from ops.runs import details, states
 
 Labels = Mapping[str, str]
 _ENDS: Final = ("stopped", "restarted")
@@ -104,7 +106,7 @@ def _read(
     placed = False
     if found.impacts and nodes is not None:
         try:
-            there = live_runs.read(cluster, nodes)
+            there = read_places(cluster, nodes)
             placed = True
         except ForbiddenError:
             gaps.append("Runs on the nodes that go: your role may not list runs and their pods")
@@ -211,3 +213,26 @@ def _paid_now(pool: Pool | None, nodes: Sequence[Labels], region: str) -> float 
         each = money.preferred_usd_per_hour(pool, region)
         return None if each is None else (pool.max or 0) * each
     return prices.total(prices.node_usd_per_hour(one) for one in nodes)
+
+
+def read_places(cluster: Cluster, nodes: Sequence[Json]) -> list[Place]:
+    """Return the places of all runs that did not end, submitted ones included. Raises ForbiddenError."""
+    runs = collect.list_runs(cluster)
+    return places(runs, cluster.items(collect.PODS, None, naming.RUN_ID), nodes)
+
+
+def places(runs: Iterable[Json], pods: Iterable[Json], nodes: Iterable[Json]) -> list[Place]:
+    """Return where each run that did not end is: the pools and nodes of its live pods. Pure."""
+    pool_of = {objects.name(node): objects.label(node, naming.POOL) for node in nodes}
+    held: Mapping[tuple[str, str], set[tuple[str, str]]] = defaultdict(set)
+    for pod in states.live_pods(list(pods)):
+        node = str(pod["spec"].get("nodeName") or "")
+        key = (str(objects.meta(pod).get("namespace")), objects.label(pod, naming.RUN_ID))
+        if pool_of.get(node):
+            held[key].add((pool_of[node], node))
+    return [
+        dataclasses.replace(one, nodes=frozenset(held[one.namespace, one.run]))
+        for run in runs
+        if not all(states.ending_of(gang) for gang in groups.gangs(run))
+        for one in [place_of(objects.run_id_of(run), run)]
+    ]

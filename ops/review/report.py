@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from ops.review.consequences import Consequence, Review
+from ops.review.consequences import Review
+from ops.review.impacts import Consequence
 from ops.review.live import Live
 from ops.review.steps import Finding
 

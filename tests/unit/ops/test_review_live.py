@@ -11,7 +11,8 @@ from infra.domain import catalog, naming, prices
 from infra.domain.prices import Purchase
 from ops.metrics import MetricsUnknownError, PrometheusClient
 from ops.review import live, money, report
-from ops.review.consequences import Consequence, Review, review
+from ops.review.consequences import Review, review
+from ops.review.impacts import Consequence
 from ops.review.live import Live, Unsaved
 from ops.review.steps import Change, Preview, Step
 from ops.runs import states

@@ -9,8 +9,8 @@ import pytest
 
 from infra.domain import naming
 from ops.objects import Json
-from ops.review import consequences, impacts, live, live_runs, report
-from ops.review.impacts import Effect, Impact, Place
+from ops.review import consequences, impacts, live, report
+from ops.review.impacts import Impact, Place
 from ops.review.live import Live
 from ops.review.steps import Preview
 from tests.unit.ops import run_fixtures as world
@@ -90,7 +90,7 @@ def test_a_role_that_reads_no_pods_leaves_it_open_which_runs_are_reached() -> No
 
 def test_a_loss_that_may_not_be_read_says_why() -> None:
     preview = change(group(0, 8), None)
-    lost = consequences.Consequence(what="run", name=OTHER, does="stopped")
+    lost = impacts.Consequence(what="run", name=OTHER, does="stopped")
     known = consequences.review(preview)
     known = dataclasses.replace(known, consequences=(lost,))
     cluster: Any = FakeCluster(("pods", "jobsets"), nodes=NODES)
@@ -100,7 +100,7 @@ def test_a_loss_that_may_not_be_read_says_why() -> None:
 
 
 def test_places_are_the_nodes_of_live_pods_of_runs_that_did_not_end() -> None:
-    found = live_runs.places(RUNS, PODS, NODES)
+    found = live.places(RUNS, PODS, NODES)
     assert [(one.run, one.nodes) for one in found] == [
         (SUBMITTED, frozenset({("spot", "a")})),
         (OTHER, frozenset({("ondemand", "c")})),
@@ -117,4 +117,8 @@ def test_a_run_of_another_namespace_or_queue_is_not_reached() -> None:
     assert list(impacts.effects(taken, [place], {})) == []
     assert list(
         impacts.effects([taken[0]], [Place(run="a", namespace="team-b", queue="a", pools=())], {})
-    ) == [Effect(run="a", does="stopped", detail="namespace team-b deleted", certain=True)]
+    ) == [
+        impacts.Consequence(
+            what="run", name="a", does="stopped", detail="namespace team-b deleted", indirect=True
+        )
+    ]

@@ -10,7 +10,7 @@ import pytest
 
 from ops import __main__ as front_door
 from ops.cluster import ClusterError
-from ops.review import consequences, report, steps, violations
+from ops.review import consequences, report, steps
 from ops.review.steps import Change, Finding, Preview, Step
 
 STACK = "urn:pulumi:dev::trainyard::pulumi:pulumi:Stack::trainyard-dev"
@@ -74,7 +74,7 @@ def test_an_advisory_violation_is_shown_and_does_not_explain_a_failed_preview(
     text = capsys.readouterr().out
     assert "Policy `aws-tags` (advisory) is violated: logs" in text
     assert "Error: preview failed" in text
-    (shown,) = violations.parse(event("aws-tags", BUCKET, "advisory"), "FILE")
+    (shown,) = steps.parse_violations(event("aws-tags", BUCKET, "advisory"), "FILE")
     assert consequences.review(preview(shown)).passes
 
 
@@ -92,7 +92,7 @@ def test_violations_are_grouped_and_the_text_stays_short() -> None:
         for number in range(9)
         for index in range(20)
     )
-    found = violations.parse(log + "\n" + log, "FILE")
+    found = steps.parse_violations(log + "\n" + log, "FILE")
     assert len(found) == 180  # The same violation twice is one.
     lines = report.text(consequences.review(preview(*found))).splitlines()
     assert len(lines) <= report.LINES_MAX
@@ -106,7 +106,7 @@ def test_violations_are_grouped_and_the_text_stays_short() -> None:
 @pytest.mark.parametrize("text", ["{", "[]", '{"policyEvent": {"message": "x"}}', "3"])
 def test_other_files_are_refused(text: str) -> None:
     with pytest.raises(ClusterError, match="FILE: not an event log; expected what"):
-        violations.parse(text, "FILE")
+        steps.parse_violations(text, "FILE")
 
 
 def test_events_without_a_preview_are_refused(
@@ -124,7 +124,7 @@ def diagnostics(*messages: str) -> list[dict[str, Any]]:
 def test_errors_of_the_program_stay_beside_violations() -> None:
     document = {"steps": [{"op": "same", "urn": STACK}]}
     document["diagnostics"] = diagnostics("nodePools[0].min: 9 is above max\n", "preview failed\n")
-    violated = violations.parse(event("hourly-budget", STACK), "FILE")
+    violated = steps.parse_violations(event("hourly-budget", STACK), "FILE")
     found = steps.parse(json.dumps(document), "FILE", "dev", violated).findings
     assert [(one.policy, one.text) for one in found] == [
         ("hourly-budget", "path: got wrong; expected right"),
