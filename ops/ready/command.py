@@ -86,7 +86,13 @@ def run(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
             )
             stages: list[StageResult] = []
             try:
-                for found in run_stages(session, progress, until=args.until, start=not args.look):
+                for found in run_stages(
+                    session,
+                    progress.stage_started,
+                    progress.found,
+                    until=args.until,
+                    start=not args.look,
+                ):
                     stages.append(found)
             finally:
                 # Stages can take hours: store results even if the session is interrupted.

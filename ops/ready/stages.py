@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ops.ready import pools, probes, queueing
 from ops.ready.jobs import Session
 from ops.ready.results import Check, Outcome, StageResult, skipped
-
-if TYPE_CHECKING:
-    from ops.ready.report import Progress
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +51,8 @@ STAGES: Final = (
 
 def run_stages(
     session: Session,
-    listener: Progress,
+    started: Callable[[int, Stage], None],
+    checked: Callable[[Check], None],
     *,
     until: str = STAGES[-1].name,
     start: bool = True,
@@ -68,10 +66,10 @@ def run_stages(
         if failed:
             yield StageResult(stage=stage.name, title=stage.title)
             continue
-        listener.stage_started(number, stage)
+        started(number, stage)
         checks = []
         for check in _run_checks(session, stage, start):
-            listener.found(check)
+            checked(check)
             checks.append(check)
         found = StageResult(stage=stage.name, title=stage.title, checks=tuple(checks))
         failed = found.outcome is Outcome.FAILED
