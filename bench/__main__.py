@@ -23,7 +23,6 @@ BENCHMARKS: Final = {
     "host": "bench.trainer.host",
     "loader": "bench.trainer.loader",
     "elastic": "bench.elastic",
-    "page": "bench.page",
     "spot": "bench.spot.measure",
     "economy": "bench.spot.economy",
     "critical-path": "bench.critical_path",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -114,7 +114,7 @@ def measure(cluster: Embedded, size: Size, notify: Notify) -> Outcome:
         report_finished = partial(notify, title, size.workloads)
         gangs_of_pair = load(made, arm, size, pair)
         results.append(
-            run_round(api, cluster, made, arm, gangs_of_pair, report_finished, with_pods=size.pods)
+            run_round(api, made, arm, gangs_of_pair, report_finished, with_pods=size.pods)
         )
     return Outcome(size=size, rounds=tuple(results))
 
@@ -127,7 +127,6 @@ def connect(cluster: Embedded, size: Size) -> Api:
 
 def run_round(
     api: Api,
-    cluster: Embedded,
     made: Fleet,
     arm: Arm,
     gangs: Sequence[Json],
@@ -138,7 +137,7 @@ def run_round(
     """Run one round of a configuration that is already active."""
     whole = {fleet.MINIMAL: sum(made.gpus.values())}
     gpus = whole if arm.name == fleet.MINIMAL_ARM else made.gpus
-    return rounds.run_round(api, cluster, arm, gangs, gpus, notify, with_pods=with_pods)
+    return rounds.run_round(api, arm, gangs, gpus, notify, with_pods=with_pods)
 
 
 def arm_order(ours: Arm, least: Arm, pairs: int) -> list[Arm]:
@@ -168,8 +167,8 @@ def section(outcome: Outcome) -> str:
         f" queued, then released at once, in each of {2 * size.pairs} rounds (seed {size.seed}).",
         "",
         "| configuration | admitted/s, median (range) | finished/s, median | API writes per gang"
-        " | CPU s per gang | API server write p99, worst | evictions | late pods | violations |",
-        "|---|---|---|---|---|---|---|---|---|",
+        " | evictions | late pods | violations |",
+        "|---|---|---|---|---|---|---|",
     ]
     for arm in (fleet.TRAINYARD_ARM, fleet.MINIMAL_ARM):
         rounds = outcome.rounds_of(arm)
@@ -178,8 +177,6 @@ def section(outcome: Outcome) -> str:
             f"| {arm} | {statistics.median(speeds):.2f} ({min(speeds):.2f} to {max(speeds):.2f})"
             f" | {statistics.median(r.finished_per_s for r in rounds):.2f}"
             f" | {statistics.median(r.writes_per_gang for r in rounds):.1f}"
-            f" | {statistics.median(r.cpu_s_per_gang for r in rounds):.2f}"
-            f" | {max(r.write_p99_s for r in rounds) * 1000:.0f} ms"
             f" | {sum(r.evictions for r in rounds)} | {sum(r.late_pods for r in rounds)}"
             f" | {sum(r.violations for r in rounds)} |"
         )
@@ -192,7 +189,7 @@ def section(outcome: Outcome) -> str:
         "",
         *_waits(outcome),
         "",
-        *_costs(outcome),
+        *_writes(outcome),
         *bullets("First violations:", [line for r in outcome.rounds for line in r.messages]),
     ]
     return "\n".join(lines)
@@ -217,30 +214,18 @@ def _waits(outcome: Outcome) -> list[str]:
     ]
 
 
-def _costs(outcome: Outcome) -> list[str]:
-    """Return a table of the writes by resource and of the CPU time by service; medians over the rounds."""
+def _writes(outcome: Outcome) -> list[str]:
+    """Return a table of the writes by resource; medians over the rounds."""
     arms = (fleet.TRAINYARD_ARM, fleet.MINIMAL_ARM)
 
-    def medians(of: Callable[[RoundResult], Mapping[str, float]]) -> dict[str, list[float]]:
-        names = sorted({name for r in outcome.rounds for name in of(r)})
-        return {
-            name: [
-                statistics.median(of(r).get(name, 0.0) for r in outcome.rounds_of(a)) for a in arms
-            ]
-            for name in names
-        }
+    def written(arm: str, name: str) -> float:
+        return statistics.median(r.writes.get(name, 0.0) for r in outcome.rounds_of(arm))
 
-    written = medians(lambda r: r.writes)
-    used = medians(lambda r: r.cpu_s)
     return [
-        f"| per gang | {' | '.join(arms)} |",
+        f"| writes per gang to | {' | '.join(arms)} |",
         "|---|---|---|",
         *(
-            f"| writes of `{name}` | {ours:.3f} | {least:.3f} |"
-            for name, (ours, least) in written.items()
-        ),
-        *(
-            f"| CPU ms of {name} | {1000 * ours:.1f} | {1000 * least:.1f} |"
-            for name, (ours, least) in used.items()
+            f"| `{name}` | {written(arms[0], name):.3f} | {written(arms[1], name):.3f} |"
+            for name in sorted({name for r in outcome.rounds for name in r.writes})
         ),
     ]

@@ -36,17 +36,6 @@ READY_S: Final = 60.0
 RUN_DURATION: Final = "trainyard.dev/bench-runs-for"
 """Annotation of a pod: how long it runs, as a Go duration."""
 
-MEASURED_SERVICES: Final = (
-    "etcd",
-    "apiserver",
-    "controller-manager",
-    "scheduler",
-    "node",
-    "kueue",
-    "jobset",
-    "kwok",
-)
-"""Services and controllers whose CPU time counts; the benchmark's own process does not."""
 UNUSED_SERVICES: Final = ("s3",)
 POD_SERVICES: Final = ("kwok",)
 """Services that are not required without pods; nodes keep their state without them."""
@@ -171,16 +160,6 @@ class Embedded:
         addresses = [pod["status"].get("podIP") for pod in self._pods(controller)]
         return any(_is_ready(f"http://{one}:8081/readyz") for one in addresses if one)
 
-    def cpu_seconds(self) -> dict[str, float]:
-        """CPU time that each running service of the control plane has used since it was started."""
-        names = {pid: name for name in MEASURED_SERVICES if (pid := self.pid(name)) is not None}
-        found = dict.fromkeys(names.values(), 0.0)
-        for process in Path("/proc").glob("[0-9]*"):
-            group, seconds = _cpu_time(process)
-            if group in names:
-                found[names[group]] += seconds
-        return found
-
     def pid(self, service: str) -> int | None:
         """The process of a service or a controller's pod, or the last one it had."""
         containers = f"node/pods/{service}-system_*/containers/*/*/run.json"
@@ -229,16 +208,6 @@ class Embedded:
         file = self.home / "config" / "pod-complete.yaml"
         file.write_text(yaml.safe_dump(stage))
         return f"--config={file}"
-
-
-def _cpu_time(process: Path) -> tuple[int, float]:
-    """Process group and CPU seconds of a process, zeros when it is gone; see proc(5)."""
-    try:
-        fields = (process / "stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0, 0.0
-    ticks = int(fields[11]) + int(fields[12])
-    return int(fields[2]), ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _is_ready(url: str) -> bool:

@@ -36,7 +36,7 @@ GPUS_PER_NODE: Final = 8
 GUARANTEED_FRACTION: Final = 8
 """Each team is guaranteed one eighth of each pool of its tier's capacity type; the rest is borrowed."""
 
-IMAGE: Final = "registry.example.com/trainer@sha256:" + "5" * 64
+IMAGE: Final = "registry.test/trainer@sha256:" + "5" * 64
 
 _UNUSED_KINDS: Final = frozenset({"PersistentVolumeClaim", "StorageClass", "ConfigMap"})
 """Pods on simulated nodes mount nothing."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic, sleep
-from typing import Final, Self
+from typing import Final
 
-from bench import latency
+from bench import writes
 from bench.api import Api, Json, run_parallel, wait_deleted, wait_until
 from bench.embedded import Embedded
 from bench.fleet import Arm, Fleet
@@ -45,12 +45,8 @@ class RoundResult:
     admitted_after_s: tuple[float, ...]
     """When each gang was first admitted, from the release on, ascending."""
     finished_per_s: float
-    write_p99_s: float
-    """The API server's own, over all writes of the round."""
     writes: Mapping[str, float]
-    """Writes per gang by resource, from the release to the end; see `latency.writes_by_resource`."""
-    cpu_s: Mapping[str, float]
-    """CPU time per gang by service of the control plane over the same span."""
+    """Writes per gang by resource, from the release to the end; see `writes.by_resource`."""
     evictions: int
     late_pods: int
     """See `Ledger.late_pods`."""
@@ -61,29 +57,6 @@ class RoundResult:
     def writes_per_gang(self) -> float:
         """Return writes to all resources."""
         return sum(self.writes.values())
-
-    @property
-    def cpu_s_per_gang(self) -> float:
-        """Return the CPU time of all services."""
-        return sum(self.cpu_s.values())
-
-
-@dataclass(frozen=True)
-class _Reading:
-    """Counters of the control plane at one time."""
-
-    buckets: Mapping[float, float]
-    writes: Mapping[str, int]
-    cpu_s: Mapping[str, float]
-
-    @classmethod
-    def take(cls, api: Api, cluster: Embedded) -> Self:
-        metrics = api.text("/metrics")
-        return cls(
-            latency.write_buckets(metrics),
-            latency.writes_by_resource(metrics),
-            cluster.cpu_seconds(),
-        )
 
 
 def install_fleet(api: Api, made: Fleet, more: Iterable[Json]) -> None:
@@ -137,7 +110,6 @@ def release_queues(api: Api, arm: Arm) -> None:
 
 def run_round(
     api: Api,
-    cluster: Embedded,
     arm: Arm,
     load: Sequence[Json],
     gpus: dict[str, int],
@@ -158,18 +130,19 @@ def run_round(
         wait_until(
             lambda: observer.count(lambda gang: gang.size > 0) == len(load), "all queued", SETTLE_S
         )
-        before = _Reading.take(api, cluster)
+        before = writes.by_resource(api.text("/metrics"))
         start = monotonic()
         release_queues(api, arm)
         wait_finished(observer, len(load), notify, STALL_S)
-        after = _Reading.take(api, cluster)
+        after = writes.by_resource(api.text("/metrics"))
         if with_pods:
             observer.catch_up(CATCH_UP_S)
     finally:
         observer.stop()
         if finisher:
             finisher.close()
-    return _result(observer, arm, len(load), start, before, after)
+    written = {name: number / len(load) for name, number in (after - before).items()}
+    return _result(observer, arm, len(load), start, written)
 
 
 def wait_finished(observer: Observer, gangs: int, notify: Progress, stall_s: float) -> None:
@@ -189,14 +162,8 @@ def wait_finished(observer: Observer, gangs: int, notify: Progress, stall_s: flo
 
 
 def _result(
-    observer: Observer,
-    arm: Arm,
-    count: int,
-    start: float,
-    before: _Reading,
-    after: _Reading,
+    observer: Observer, arm: Arm, count: int, start: float, written: Mapping[str, float]
 ) -> RoundResult:
-    buckets = latency.difference(before.buckets, after.buckets)
     with observer.lock:
         checker = observer.checker
         checker.close()
@@ -209,22 +176,12 @@ def _result(
             admitted_per_s=count / admitted[-1],
             admitted_after_s=tuple(admitted),
             finished_per_s=count / finished,
-            write_p99_s=latency.quantile(buckets, 0.99),
-            writes=_per_gang(before.writes, after.writes, count),
-            cpu_s=_per_gang(before.cpu_s, after.cpu_s, count),
+            writes=written,
             evictions=sum(gang.evictions.total() for gang in gangs),
             late_pods=checker.late_pods,
             violations=checker.violations,
             messages=tuple(checker.messages),
         )
-
-
-def _per_gang(
-    before: Mapping[str, float], after: Mapping[str, float], count: int
-) -> dict[str, float]:
-    """Return what was added to each counter, per gang; those that stayed are left out."""
-    added = {name: (value - before.get(name, 0)) / count for name, value in after.items()}
-    return {name: value for name, value in added.items() if value}
 
 
 def delete_load(api: Api) -> None:
@@ -245,4 +202,6 @@ def _object_path(kind: str, namespace: str, name: str) -> str:
 
 
 def _any_left(api: Api, path: str) -> bool:
-    return bool(api.get(path, limit="1")["items"])
+    # Controllers are pods, too, without the label of a run.
+    mine = {"labelSelector": naming.RUN_ID} if path == PODS else {}
+    return bool(api.get(path, limit="1", **mine)["items"])

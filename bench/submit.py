@@ -1,13 +1,14 @@
-"""Time from `trainyard run submit` to the admission of the run, with many runs present on the simulated fleet.
+"""P13: time from `trainyard run submit` to the admission of the run, and of the run page, among many runs.
 
-Compared with `kubectl apply` of the manifests that the command would create. Both are whole processes, from their
-start to the moment at which the API server shows the run as admitted.
+The submission is compared with `kubectl apply` of the manifests that the command would create. Both are whole
+processes, from their start to the moment at which the API server shows the run as admitted.
 """
 
 from __future__ import annotations
 
 import copy
 import os
+import random
 import statistics
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from typing import Any, Final
 
 import yaml
 
-from bench import fleet, rounds
+from bench import fleet, page, rounds
 from bench.api import Api, Json, run_parallel, wait_until
 from bench.embedded import ROOT, RUN_DURATION, Embedded
 from bench.request import Notify, Request, Result
@@ -31,8 +32,8 @@ from ops.cluster import Cluster
 from ops.submission import create, queue_place, record, render
 
 SIZES: dict[str, dict[str, Any]] = {
-    "small": {"nodes": 16, "runs": 40, "samples": 4},
-    "full": {"nodes": 200, "runs": 1000, "samples": 20},
+    "small": {"nodes": 16, "runs": 40, "samples": 4, "pages": 60},
+    "full": {"nodes": 200, "runs": 1000, "samples": 20, "pages": 400},
 }
 GOAL_S: Final = 2.0
 TEAM: Final = fleet.TEAMS[0][0]
@@ -56,12 +57,15 @@ class Outcome:
     """Of the requests alone: from the first one to the admission, in a process that runs already."""
     requests: Mapping[int, Sequence[int]] = field(default_factory=dict)
     """Requests of each submission, by the number of runs that were there."""
+    pages: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    """Milliseconds of each page of the run page, by kind."""
 
     @property
     def good(self) -> bool:
-        """Whether the goal is met and the number of requests does not depend on other runs."""
+        """Whether both goals are met and the number of requests does not depend on other runs."""
         counts = {count for found in self.requests.values() for count in found}
-        return statistics.median(self.submit) < GOAL_S and len(counts) == 1
+        soon = statistics.median(self.submit) < GOAL_S and page.p95(self.pages) <= page.GOAL_MS
+        return soon and len(counts) == 1
 
 
 class Counting(Cluster):
@@ -79,11 +83,11 @@ class Counting(Cluster):
 def run(request: Request) -> Result:
     """Measure on a cluster of its own."""
     with request.cluster() as cluster:
-        outcome = measure(cluster, request.sizes, request.notify)
+        outcome = measure(cluster, request.sizes, request.seed, request.notify)
     return Result(text=section(outcome), good=outcome.good, versions="cluster")
 
 
-def measure(cluster: Embedded, sizes: Mapping[str, int], notify: Notify) -> Outcome:
+def measure(cluster: Embedded, sizes: Mapping[str, int], seed: int, notify: Notify) -> Outcome:
     """Measure on a cluster that nothing else uses."""
     load = os.getloadavg()[0]
     api = Api(cluster.kubeconfig)
@@ -105,6 +109,9 @@ def measure(cluster: Embedded, sizes: Mapping[str, int], notify: Notify) -> Outc
             notify("submitting", sizes["samples"], number)
             submit.append(bench.submitted(f"submit-{number}"))
             apply.append(bench.applied(f"apply-{number}"))
+        notify("opening pages", 0, 0)
+        runs = [f"{NAMESPACE}/{_present(number)}" for number in range(sizes["runs"])]
+        pages = page.open_pages(cluster.kubeconfig, runs, sizes["pages"], random.Random(seed))
     return Outcome(
         sizes=sizes,
         load=(load, os.getloadavg()[0]),
@@ -112,6 +119,7 @@ def measure(cluster: Embedded, sizes: Mapping[str, int], notify: Notify) -> Outc
         apply=apply,
         inside=[seconds for _, seconds in many],
         requests={0: few, sizes["runs"]: [count for count, _ in many]},
+        pages=pages,
     )
 
 
@@ -158,7 +166,7 @@ class _Bench:
         template["spec"]["volumes"] = []
         for container in template["spec"]["containers"]:
             container["volumeMounts"] = []
-        runs = [_renamed(one, f"present-{index:04d}-v1-00000000") for index in range(number)]
+        runs = [_renamed(one, _present(index)) for index in range(number)]
         notify("creating the runs that are present", number, 0)
         run_parallel(self.api.create, runs, lambda: None)
         wait_until(lambda: self._admitted_runs() >= number, "all are admitted", _SETTLE_S, 2.0)
@@ -240,6 +248,10 @@ class _Bench:
         self.api.delete(f"/api/v1/namespaces/{NAMESPACE}/configmaps/{run_id}")
 
 
+def _present(number: int) -> str:
+    return f"present-{number:04d}-v1-00000000"
+
+
 def _renamed(manifest: Json, run_id: str) -> Json:
     found = copy.deepcopy(manifest)
     found["metadata"]["name"] = run_id
@@ -276,6 +288,10 @@ def section(outcome: Outcome) -> str:
             "",
             f"Goal of a median below {GOAL_S:g} s: {'met' if middle < GOAL_S else 'not met'}. Requests per"
             f" submission, but for looks at the queue, of which there are at most {queue_place.LOOKS}: {counts}.",
+            "",
+            f"The run page over the same {sizes['runs']} runs and {sizes['nodes']} nodes:",
+            "",
+            *page.table(outcome.pages),
         ]
     )
 

@@ -11,7 +11,6 @@ saves in no time: it takes all spot time that it needs, and on-demand for the re
 from __future__ import annotations
 
 import math
-import re
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -32,9 +31,6 @@ STEP_S: Final = 0.083
 """Of the model for which restarts and saves were measured, both arms."""
 PROVISIONING_S: Final = (0.0, 180.0)
 """Seconds until new nodes can start a process, in addition to what was measured; 180 as in "Can't Be Late"."""
-V100_USD_HOUR: Final = 3.06
-"""On-demand list price of p3.2xlarge in us-east-1, the machine of the published traces, per GPU."""
-_GPUS: Final = re.compile(r"_(\d+)(?:\.json)?$")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,18 +79,12 @@ class Earned:
 
     trace: Trace
     provisioning_s: float
-    usd_per_unit: float
-    """USD of one on-demand second of the gang."""
     optimum: float
-    """Cost of the optimum per second of useful work, in on-demand seconds."""
+    """Cost per second of useful work, in on-demand seconds of the gang."""
     ours: float
     torchrun: float
     lost_ratio: float
     """Seconds that torchrun loses per node loss, with its saves since the one before, over ours."""
-
-    def steps_per_usd(self, cost: float) -> float:
-        """Return useful steps for a dollar at a cost per second of useful work."""
-        return 1 / STEP_S / (cost * self.usd_per_unit)
 
 
 def run(request: Request) -> Result:
@@ -148,12 +138,9 @@ def _earned(trace: Trace, work_s: int, start: int, provisioning_s: float) -> Ear
     if any(one.work_s <= 0 for one, _ in runs.values()):
         return None
     paid = {name: one.cost * stretch / one.work_s for name, (one, stretch) in runs.items()}
-    parts = _GPUS.search(trace.name)
-    gpus = int(parts[1]) if parts else 1
     return Earned(
         trace=trace,
         provisioning_s=provisioning_s,
-        usd_per_unit=V100_USD_HOUR * gpus * trace.nodes / 3600,
         optimum=_optimum(trace, work_s, start),
         ours=paid["ours"],
         torchrun=paid["torchrun"],
@@ -205,12 +192,11 @@ def section(found: Sequence[Earned]) -> str:
         f"P1: useful steps per dollar, {len(found)} replayed jobs of {', '.join(map(str, HOURS))} h within"
         f" {PATIENCE:g} times that. A restart and a save as measured on 2026-11-21: ours"
         f" {OURS.restart_s:g} s and {OURS.save_s * 1000:g} ms, torchrun {TORCHRUN.restart_s:g} s and"
-        f" {TORCHRUN.save_s * 1000:g} ms; steps of {STEP_S * 1000:g} ms; spot costs {SPOT_SHARE:g} of on-demand;"
-        f" {V100_USD_HOUR:g} USD per GPU and hour on demand.",
+        f" {TORCHRUN.save_s * 1000:g} ms; steps of {STEP_S * 1000:g} ms; spot costs {SPOT_SHARE:g} of on-demand.",
         "",
-        "| trace | provisioning, s | ours, steps/USD | torchrun + dcp | optimum | ours' cost over the optimum's"
-        " | torchrun's | time lost, torchrun / ours |",
-        "|---|---|---|---|---|---|---|---|",
+        "| trace | provisioning, s | ours' cost per step over the optimum's | torchrun's"
+        " | time lost, torchrun / ours |",
+        "|---|---|---|---|---|",
     ]
     for name in dict.fromkeys(one.trace.name for one in found):
         for seconds in PROVISIONING_S:
@@ -237,9 +223,6 @@ def _row(name: str, seconds: float, own: Sequence[Earned]) -> str:
     mean = statistics.fmean
     cells = (
         *(name, f"{seconds:g}"),
-        f"{mean(one.steps_per_usd(one.ours) for one in own):,.0f}",
-        f"{mean(one.steps_per_usd(one.torchrun) for one in own):,.0f}",
-        f"{mean(one.steps_per_usd(one.optimum) for one in own):,.0f}",
         f"{mean(one.ours / one.optimum for one in own):.3f}",
         f"{mean(one.torchrun / one.optimum for one in own):.3f}",
         f"{_lost_ratio(own):.1f}",

@@ -20,7 +20,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "small": {"megabytes": 48, "rounds": 2},
     "full": {"megabytes": 1000, "rounds": 12},
 }
-ARMS: Final = ("library", "raw", "dcp", "torch")
+ARMS: Final = ("library", "raw", "dcp")
 SAVE_GOAL: Final = 1.1
 LOAD_GOAL: Final = 1.15
 """At most so many times the raw file with the same hash."""

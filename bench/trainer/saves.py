@@ -177,37 +177,6 @@ class Dcp:
         shutil.rmtree(self._target)
 
 
-class TorchSave:
-    """torch.save into one file, fsynced; loaded without pickle's dangers and copied in."""
-
-    def __init__(self, folder: Path, script: Script) -> None:
-        self._file, self._tensors = folder / "state.pt", script.tensors
-
-    def begin(self) -> Pending:
-        """Return when it is durable."""
-        with self._file.open("wb") as stream:
-            torch.save(self._tensors, stream)
-            stream.flush()
-            os.fsync(stream.fileno())
-        return Pending()
-
-    @torch.no_grad()
-    def load(self) -> None:
-        """Read, then copy."""
-        for tensor, found in zip(
-            self._tensors, torch.load(self._file, weights_only=True), strict=True
-        ):
-            tensor.copy_(found)
-
-    def bytes(self) -> int:
-        """Return the size of the file."""
-        return self._file.stat().st_size
-
-    def clear(self) -> None:
-        """Unlink the file."""
-        self._file.unlink()
-
-
 class RawFile:
     """What the hardware allows: copy into touched memory, then hash and write one file around the page cache."""
 
@@ -269,7 +238,6 @@ WAYS: Final[Mapping[str, Callable[[Path, Script], Way]]] = {
     "dcp": functools.partial(Dcp, how="sync"),
     "dcp_thread": functools.partial(Dcp, how="thread"),
     "dcp_process": functools.partial(Dcp, how="process"),
-    "torch": TorchSave,
 }
 TITLES: Final = {
     "library": "`trainyard.checkpoints`",
@@ -277,7 +245,6 @@ TITLES: Final = {
     "dcp_thread": "`dcp.async_save`, thread",
     "dcp_process": "`dcp.async_save`, process",
     "dcp": "`dcp.save`, `dcp.load`",
-    "torch": "`torch.save` and fsync, `torch.load`",
 }
 
 

@@ -21,7 +21,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "small": {"megabytes": 48, "rounds": 2, "steps": 3},
     "full": {"megabytes": 480, "rounds": 10, "steps": 6},
 }
-ARMS: Final = ("library", "dcp_thread", "dcp_process", "dcp", "torch")
+ARMS: Final = ("library", "dcp_thread", "dcp_process", "dcp")
 BACKGROUND: Final = ("library", "dcp_thread", "dcp_process")
 KINDS: Final = {
     "training": "training steps",

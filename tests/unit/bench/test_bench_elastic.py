@@ -13,7 +13,6 @@ from bench.elastic import (
     differing_bits,
     plan_changes,
     quantiles,
-    section,
     stall_seconds,
 )
 from bench.groups import Group, Programs
@@ -40,28 +39,6 @@ def test_bits_are_counted_and_quantiles_are_of_the_values() -> None:
     assert differing_bits("0.1", "0.1") == 0
     assert differing_bits("1.0", "1.0000000000000002") == 1
     assert quantiles([3.0, 1.0, 2.0]) == {"count": 3, "p50": 2.0, "p95": 3.0}
-
-
-def test_the_section_has_each_kind_of_change_and_the_overhead() -> None:
-    cost = {"plain_s": 0.1, "elastic_s": 0.104, "ratio": 1.04, "bound": [1.03, 1.05]}
-    text = section(
-        {
-            "changes": 3,
-            "seed": 1,
-            "program": "examples/ddp",
-            "steps": 40,
-            "step_seconds": 0.05,
-            "cores": 2,
-            "load": 1.0,
-            "differing_losses": 0,
-            "differing_bits": 0,
-            "missing_steps": 0,
-            "stall_seconds": {"killed": {"count": 3, "p50": 0.1, "p95": 0.6}},
-            "overhead": {"step": cost},
-        }
-    )
-    assert "| killed | 3 | 0.100 | 0.600 | goal 0.5 s: missed by 0.100 |" in text
-    assert "| step | 100.0 / 104.0 | 1.040 (1.030 to 1.050) | goal 1.03x: missed by 0.010 |" in text
 
 
 def program(folder: Path, *lines: str) -> Programs:

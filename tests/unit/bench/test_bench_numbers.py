@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bench import admission, fleet, gangs, latency, report, storm
+from bench import admission, fleet, gangs, report, storm, writes
 from bench.fleet import Fleet
-from bench.rounds import RoundResult
 from bench.statistics import interleaved, median_and_bound, ratios
 from infra.addons import kueue_config
 from infra.domain import naming
 
 METRICS = """
-apiserver_request_duration_seconds_bucket{verb="POST",resource="jobs",le="0.1"} 90
-apiserver_request_duration_seconds_bucket{verb="POST",resource="jobs",le="0.2"} 100
-apiserver_request_duration_seconds_bucket{verb="POST",resource="jobs",le="+Inf"} 100
-apiserver_request_duration_seconds_bucket{verb="PATCH",resource="pods",le="0.1"} 100
-apiserver_request_duration_seconds_bucket{verb="PATCH",resource="pods",le="0.2"} 100
-apiserver_request_duration_seconds_bucket{verb="PATCH",resource="pods",le="+Inf"} 100
-apiserver_request_duration_seconds_bucket{verb="PATCH",resource="pods",subresource="status",le="+Inf"} 30
-apiserver_request_duration_seconds_bucket{verb="PUT",resource="leases",subresource="",le="+Inf"} 7
-apiserver_request_duration_seconds_bucket{verb="WATCH",resource="pods",le="0.1"} 0
-apiserver_request_duration_seconds_bucket{verb="WATCH",resource="pods",le="+Inf"} 7000
+apiserver_request_total{code="201",resource="jobs",subresource="",verb="POST"} 100
+apiserver_request_total{code="200",resource="pods",subresource="",verb="PATCH"} 90
+apiserver_request_total{code="409",resource="pods",subresource="",verb="PATCH"} 10
+apiserver_request_total{code="200",resource="pods",subresource="status",verb="PATCH"} 30
+apiserver_request_total{code="200",resource="leases",subresource="",verb="PUT"} 7
+apiserver_request_total{code="200",resource="pods",subresource="",verb="WATCH"} 7000
 """
 
 
@@ -38,31 +32,9 @@ def made() -> Fleet:
     return fleet.render_fleet(40)
 
 
-def test_write_latency_excludes_reads_and_watches() -> None:
-    assert latency.write_buckets(METRICS) == {0.1: 190.0, 0.2: 200.0, math.inf: 237.0}
-
-
 def test_writes_are_counted_by_resource_without_leases() -> None:
-    found = latency.writes_by_resource(METRICS)
+    found = writes.by_resource(METRICS)
     assert found == {"jobs": 100, "pods": 100, "pods/status": 30}
-
-
-def test_a_quantile_is_linear_within_its_bucket() -> None:
-    buckets = {0.1: 190.0, 0.2: 200.0, math.inf: 200.0}
-    assert latency.quantile(buckets, 0.99) == pytest.approx(0.18)
-    assert latency.quantile(buckets, 0.5) == pytest.approx(0.1 * 100 / 190)
-
-
-def test_a_quantile_beyond_the_last_bound_is_that_bound_and_nan_without_samples() -> None:
-    assert latency.quantile({1.0: 5.0, math.inf: 10.0}, 0.99) == 1.0
-    assert math.isnan(latency.quantile({1.0: 0.0, math.inf: 0.0}, 0.99))
-
-
-def test_only_samples_in_between_count() -> None:
-    assert latency.difference({0.1: 5.0, math.inf: 6.0}, {0.1: 7.0, math.inf: 9.0}) == {
-        0.1: 2.0,
-        math.inf: 3.0,
-    }
 
 
 @pytest.mark.parametrize(("count", "dropped"), [(1, 0), (5, 0), (8, 0), (9, 1), (10, 1), (20, 5)])
@@ -162,30 +134,6 @@ def test_low_priority_comes_from_research_only() -> None:
     tiers = dict(fleet.TEAMS)
     assert {tiers[gang.team] for gang in low} == {"research"}
     assert {tiers[gang.team] for gang in high} == {"research", "production"}
-
-
-def test_the_section_says_when_parts_of_the_gangs_were_admitted() -> None:
-    def made(arm: str, *after: float) -> RoundResult:
-        return RoundResult(
-            arm=arm,
-            gangs=len(after),
-            admitted_per_s=len(after) / after[-1],
-            admitted_after_s=after,
-            finished_per_s=1.0,
-            write_p99_s=0.1,
-            writes={"pods": 1.0},
-            cpu_s={},
-            evictions=0,
-            late_pods=0,
-            violations=0,
-            messages=(),
-        )
-
-    size = admission.Size(nodes=1, workloads=4, pairs=1, seed=1)
-    ours, least = made(fleet.TRAINYARD_ARM, 1, 2, 3, 40), made(fleet.MINIMAL_ARM, 2, 4, 6, 8)
-    text = admission.section(admission.Outcome(size=size, rounds=(ours, least)))
-    assert "| half of the gangs | 2.0 s | 4.0 s |" in text
-    assert "| all | 40.0 s | 8.0 s |" in text
 
 
 def test_a_section_is_replaced_and_the_others_are_kept(tmp_path: Path) -> None:
