@@ -52,7 +52,6 @@ class Checkpointer:
     """Whether the last save failed, other than by taking too long."""
 
     def tensors(self) -> Groups:
-        """Return all stored tensors of this rank."""
         return contents.tensors(self.model, self.optimizer)
 
     def check_replicas(self, step: int) -> None:
@@ -122,7 +121,6 @@ class Checkpointer:
 
 
 def initial_progress(request: RunRequest, order: Sampler) -> Progress:
-    """Return the progress of a run before its first step."""
     config = request.config
     cursor = order.cursor(0)
     return Progress(

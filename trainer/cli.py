@@ -20,7 +20,6 @@ class Parser(argparse.ArgumentParser):
         super().__init__(**options)
 
     def error(self, message: str) -> NoReturn:
-        """Print one line and exit."""
         print(f"{self.prog}: {message} (see --help)", file=sys.stderr)
         sys.exit(EXIT_BAD_CONFIG)
 

@@ -33,7 +33,6 @@ class ConfigIssue:
 def issue(
     path: str, problem: str, valid: str, action: str = "correct it", code: str = "invalid"
 ) -> ConfigIssue:
-    """Return an issue, see ConfigIssue."""
     return ConfigIssue(path=path, problem=problem, valid=valid, action=action, code=code)
 
 
@@ -54,5 +53,4 @@ def within(place: str, issues: Iterable[ConfigIssue]) -> list[ConfigIssue]:
 def config_error(
     path: str, problem: str, valid: str, action: str = "correct it", code: str = "invalid"
 ) -> ConfigError:
-    """Return the error of one issue, see ConfigIssue."""
     return ConfigError([issue(path, problem, valid, action, code)])

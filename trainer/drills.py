@@ -37,8 +37,6 @@ _TRIES: Final = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """A run that has a checkpoint."""
-
     name: str
     """Name of its folder: the run's id."""
     place: str
@@ -49,8 +47,6 @@ class Run:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """Result of a drill for one run."""
-
     run: str
     place: str
     step: int = 0

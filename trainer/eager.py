@@ -55,7 +55,6 @@ class AdamW(torch.optim.AdamW):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
-        """Update the parameters."""
         return _STEP(self, closure)
 
 

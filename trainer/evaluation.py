@@ -16,8 +16,6 @@ from trainyard.notice import Notice
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluator:
-    """The evaluation set and its baseline."""
-
     windows: TokenWindows
     chosen: Int64s
     unigram_loss: float

@@ -179,7 +179,6 @@ class _ProgressState:
         """Whether this group has a state."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the progress."""
         return {"progress": json.dumps(asdict(self._run.progress))}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -204,7 +203,6 @@ class GroupLeader(elastic.Leader):
 
     @contextmanager
     def recording_failures(self, describe: Callable[[Exception], str | None]) -> Iterator[None]:
-        """Record a failure, and close what is open."""
         try:
             yield
         except Exception as error:
@@ -217,18 +215,15 @@ class GroupLeader(elastic.Leader):
             self._close()
 
     def newest_attempt(self) -> int:
-        """See Leader."""
         return newest_attempt(self._request.run_dir, self._run.config.checkpoint.store)
 
     def is_due(self, step: int) -> bool:
-        """See Leader."""
         run = self._run
         time_due = run.checkpointer.policy.time_due(time.monotonic() - run.saved_at)
         reason = run.checkpointer.policy.reason(step, time_due=time_due)
         return reason is not None and step < run.config.steps
 
     def lead(self, attempt: int, step: int) -> None:
-        """See Leader."""
         run = self._run
         with watchdog.during(LOAD):  # a bucket that does not answer is no hang of this rank
             claim(self._ranks, attempt)
@@ -241,7 +236,6 @@ class GroupLeader(elastic.Leader):
         self._resumed, self._opening = False, None
 
     def resume(self, step: int) -> int:
-        """See Leader."""
         run = self._run
         if self._state.there and self._ranks.share(_newest_step) <= step:
             self._resumed = True
@@ -254,7 +248,6 @@ class GroupLeader(elastic.Leader):
         return run.progress.step
 
     def formed(self, view: View, position: int, step: int, seconds: float) -> None:
-        """See Leader."""
         run = self._run
         run.flops.devices = view.groups * run.world.size
         if position == 0 and self._opening is None:
@@ -292,7 +285,6 @@ class GroupLeader(elastic.Leader):
         return False
 
     def save(self, step: int) -> None:
-        """See Leader."""
         run = self._run
         if self._opening and self._opening.done():
             self._opening.result()
@@ -300,20 +292,17 @@ class GroupLeader(elastic.Leader):
             loop.save_if_due(run, time_due=True)
 
     def finish(self, step: int, *, stopped: bool) -> int:
-        """See Leader."""
         if self._opening:
             self._opening.result()
         return loop.stop_on_notice(self._run, "signal") if stopped else loop.finish(self._run)
 
     def step_down(self) -> None:
-        """See Leader."""
         run = self._run
         self._close()
         run.events, run.display = self._idle
         self._opening = None
 
     def leave(self, code: int) -> NoReturn:
-        """See Leader."""
         raise _Left(code)
 
     def _close(self) -> None:

@@ -40,8 +40,6 @@ class LossNotFinite(Exception):
 
 @dataclass(kw_only=True)
 class Run:
-    """State of the loop."""
-
     config: TrainerConfig
     world: World
     network: Network
@@ -232,7 +230,6 @@ def evaluate(run: Run) -> str | None:
 
 
 def record_evaluation(run: Run, step: int, loss: float, seconds: float) -> None:
-    """Record the held-out loss after a step."""
     run.progress = replace(run.progress, evaluated_step=step, evaluation_loss=loss)
     baseline = run.evaluator.unigram_loss
     run.events.write(

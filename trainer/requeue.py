@@ -63,7 +63,6 @@ class Api:
 
     @classmethod
     def of_pod(cls) -> Api:
-        """Return the one of this pod's service account."""
         host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
         return cls(
             server=f"https://{f'[{host}]' if ':' in host else host}:{port}",
@@ -144,7 +143,6 @@ def _is_gated(pod: Json) -> bool:
 
 
 def _waits(pod: Json) -> bool:
-    """Whether a pod has no node."""
     phase = (pod.get("status") or {}).get("phase")
     return phase == "Pending" and not pod["spec"].get("nodeName")
 
@@ -161,8 +159,6 @@ def _was_ended(pod: Json) -> bool:
 
 
 class Requeue:
-    """Looks at the cluster again and again."""
-
     def __init__(self, api: Api) -> None:
         self._api = api
         self._marked = True
@@ -221,7 +217,6 @@ def _report(text: str) -> None:
 
 
 def main() -> int:
-    """Run until SIGTERM."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))
     return run(Requeue(Api.of_pod()))

@@ -410,7 +410,6 @@ class _Exchange:
         self._hidden, self._messages, self._step = hidden, messages, step
 
     def fail(self, error: BaseException) -> None:
-        """Tell the other ranks that this one has failed."""
         text = " ".join(str(error).split()) or type(error).__name__
         with contextlib.suppress(OSError):
             shared_files.write(self._messages / f"written-{run.rank}", {"error": text})

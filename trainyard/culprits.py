@@ -39,8 +39,6 @@ _EVIDENCE_MAX: Final = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Culprit:
-    """One verdict."""
-
     symptom: str
     """One of SYMPTOMS."""
     rank: int
@@ -66,7 +64,6 @@ class Culprit:
         return self.symptom, self.rank, self.node
 
     def line(self) -> str:
-        """Return the line for the log."""
         return f"{CULPRIT_LINE}{json.dumps(asdict(self))}"
 
 

@@ -17,7 +17,6 @@ def fsync_folder(folder: Path) -> None:
 
 
 def write_durably(file: Path, content: bytes | memoryview) -> None:
-    """Write and fsync a file."""
     with file.open("wb") as stream:
         stream.write(content)
         stream.flush()
@@ -25,7 +24,6 @@ def write_durably(file: Path, content: bytes | memoryview) -> None:
 
 
 def replace_text(file: Path, text: str) -> None:
-    """Replace a small file atomically and durably."""
     # Pods of other hosts have the same process ids.
     temporary = file.with_name(f".{file.name}-{os.uname().nodename}-{os.getpid()}")
     try:

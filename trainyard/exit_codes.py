@@ -44,8 +44,6 @@ _SIGNALS_MAX: Final = 64
 
 @dataclass(frozen=True)
 class RankResult:
-    """How one rank ended."""
-
     rank: int
     code: int
     """As subprocess gives it: negative for a signal."""
@@ -67,12 +65,10 @@ class RankResult:
 
     @property
     def failed(self) -> bool:
-        """Whether it neither finished nor stopped on request."""
         return self.code != EXIT_DONE and not self.stopped
 
     @property
     def exit_code(self) -> int:
-        """The code as a parent process would exit with it."""
         return self.code if self.code >= 0 else _SHELL_SIGNAL - self.code
 
 
@@ -122,7 +118,6 @@ class ExitDir:
                 file.unlink()
 
     def write_result(self, result: RankResult) -> None:
-        """Record how a rank ended."""
         self._write(f"rank-{result.rank}", json.dumps(asdict(result)))
 
     def add_result(self, result: RankResult) -> None:
@@ -131,7 +126,6 @@ class ExitDir:
             self.write_result(result)
 
     def results(self) -> list[RankResult]:
-        """Return what the ranks recorded, by rank."""
         found = [RankResult(**json.loads(text)) for text in self._texts("rank-*")]
         return sorted(found, key=lambda result: result.rank)
 
@@ -153,7 +147,6 @@ class ExitDir:
         self._write(NOTICE_FILE, json.dumps(moment))
 
     def has_notice(self) -> bool:
-        """Return whether the launcher asked all ranks to stop."""
         return (self.path / NOTICE_FILE).exists()
 
     def write_hang(self, why: str) -> None:
@@ -165,7 +158,6 @@ class ExitDir:
         return "".join(self._texts(_HANG_FILE))
 
     def write_finished(self) -> None:
-        """Record that the program has done all its work."""
         self._write(FINISHED_FILE, "")
 
     def is_done(self) -> bool:
@@ -179,7 +171,6 @@ class ExitDir:
         return any(not (self.path / f"asked-{one.rank}").exists() for one in self.results())
 
     def write_request(self, rank: int) -> None:
-        """Record that a rank was asked to stop, whoever asked."""
         self._write(f"asked-{rank}", json.dumps(time.time()))
 
     def first_request(self) -> float | None:
@@ -188,11 +179,9 @@ class ExitDir:
         return min(moments, default=None)
 
     def write_config_errors(self, rank: int, text: str) -> None:
-        """Record configuration errors, which every rank finds."""
         self._write(f"config-errors-{rank}", text)
 
     def config_errors(self) -> list[str]:
-        """Return the distinct configuration errors."""
         return sorted(set(self._texts("config-errors-*")))
 
     def _write(self, name: str, text: str) -> None:

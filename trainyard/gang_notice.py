@@ -38,7 +38,6 @@ class GangNotice:
 
     @classmethod
     def of_run(cls, facts: Mapping[str, str]) -> GangNotice:
-        """Return that of the run that the placeholders' values describe."""
         several = int(facts["nodes"]) > 1 and "run_dir" in facts
         name = _FILE.format(facts["rendezvous_host"])
         file = Path(facts["run_dir"], name) if several else None

@@ -73,8 +73,6 @@ class _Beat:
 
 
 class RankWatch:
-    """The watch of a rank by its parent process."""
-
     def __init__(self, folder: Path, rank: int, world: int) -> None:
         """`folder`: of this start, below the run's folder."""
         self._folder, self._rank, self._world = folder, rank, world
@@ -106,7 +104,6 @@ class RankWatch:
         return cls(folder, rank, world)
 
     def environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
-        """Return the variables that have the program start its part."""
         paths = filter(None, (str(_STARTUP), inherited.get("PYTHONPATH")))
         recorder = {
             "TORCH_FR_BUFFER_SIZE": "2000",

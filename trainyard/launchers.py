@@ -59,14 +59,11 @@ class Ranks:
 
     @property
     def world_size(self) -> int:
-        """Ranks in all."""
         return self.nodes * self.per_node
 
 
 @dataclass(frozen=True)
 class Start:
-    """A launcher's command on one node."""
-
     command: list[str]
     expected_ranks: int
     """Ranks that leave a result for this launcher."""

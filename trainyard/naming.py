@@ -161,8 +161,6 @@ def _more(reports: Reports, ranks: Sequence[int]) -> list[str]:
 
 
 class SlowRanks:
-    """Judges windows of steps, one after the other."""
-
     def __init__(self, window_s: float = _WINDOW_S) -> None:
         self._window_s, self._closed, self._judged = window_s, time.monotonic(), 0
         self._windows: deque[Slow | None] = deque(maxlen=_WINDOWS)

@@ -36,8 +36,6 @@ UNSAVED_AFTER_S: Final = 600.0
 
 @dataclass
 class Node:
-    """The ranks of a node and their launcher."""
-
     results: ExitDir
     expected_ranks: int
     deadline_s: float
@@ -94,7 +92,6 @@ class Node:
         self._stop(number.name)
 
     def _stop(self, reason: str) -> None:
-        """Ask all ranks of the run to stop."""
         self.notice = time.time()
         print(
             f"launch: {reason}: ranks have {self.deadline_s:.0f} s to stop",

@@ -101,7 +101,6 @@ class Notice:
         return self.source is not None
 
     def is_for_run(self) -> bool:
-        """Return whether the notice is that of the run directory."""
         return self.source == str(self._run_file)
 
     def seconds_left(self, deadline_s: float) -> float:

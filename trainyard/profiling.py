@@ -29,8 +29,6 @@ _ROWS: Final = 40
 
 
 class StepProfiler:
-    """Profiles steps of this process on request."""
-
     def __init__(self, folder: Path) -> None:
         """`folder`: of the run."""
         self._request, self._results = folder / PROFILE_FILE, folder / PROFILES_DIR

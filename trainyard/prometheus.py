@@ -49,8 +49,6 @@ _CULPRITS_MAX: Final = 32
 
 
 class RunCollector:
-    """Collector of one attempt's metrics."""
-
     def __init__(
         self,
         totals: Totals,
@@ -112,7 +110,6 @@ class RunCollector:
         self._event_gauges["volume_free_bytes"] = usage.free
 
     def observe(self, entry: Mapping[str, Any]) -> None:
-        """Update gauges and event counters from an event."""
         name = str(entry["event"])
         self._events[name] = self._events.get(name, 0) + 1
         if "sync_s" in entry:

@@ -61,11 +61,9 @@ class Publication:
 
     @property
     def attempt(self) -> int:
-        """Which start of the run saves."""
         return self.record.attempt
 
     def waited(self, seconds: float) -> None:
-        """Record for how long it has waited for the save before."""
         self.current.events.write("checkpoint_waited", self.record.step, seconds=seconds)
 
     def announce(self) -> None:
@@ -100,7 +98,6 @@ class Publication:
             print(f"old checkpoints not removed: {error}", file=sys.stderr, flush=True)
 
     def failed(self, error: BaseException) -> None:
-        """Record why it was given up."""
         if run.rank == 0:
             text = " ".join(str(error).split())
             seconds = time.monotonic() - self.begun

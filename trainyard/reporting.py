@@ -220,7 +220,6 @@ class Reporter:
             self._profiler.wait()
 
     def close(self) -> None:
-        """Report no more, and forget the lines."""
         with self._lock:
             file, self._file, self._reports = self._file, None, False
             self._lines.clear()

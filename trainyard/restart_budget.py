@@ -52,7 +52,6 @@ class RestartBudget:
         return int(ended)
 
     def end(self, code: int) -> None:
-        """Record that the run has ended for good."""
         self._write(self._read() | {"ended": code})
 
     def spend(self, code: int) -> bool:
@@ -90,7 +89,6 @@ class PodRestarts:
         """Restarts in this pod."""
 
     def begin(self) -> None:
-        """Note what is recorded before the ranks start."""
         self._before = self._last_attempt()
 
     def verdict(self, code: int, *, ending: bool) -> int | None:
@@ -131,5 +129,4 @@ def restarts_in_pod() -> int:
 
 
 def report(text: str) -> None:
-    """Print a line to the pod's log."""
     print(f"restarts: {text}", file=sys.stderr, flush=True)

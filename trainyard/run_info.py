@@ -76,7 +76,6 @@ class RunInfo:
 
     @property
     def nodes(self) -> int:
-        """Number of nodes."""
         return int(_value(contract.NODES_ENV) or 1)
 
     @property
@@ -91,7 +90,6 @@ class RunInfo:
 
     @property
     def world_size(self) -> int:
-        """Ranks in all."""
         return int(_value("WORLD_SIZE") or _value("OMPI_COMM_WORLD_SIZE") or 1)
 
     @property

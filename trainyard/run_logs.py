@@ -32,8 +32,6 @@ _WHOLE_LINE: Final = re.compile(rb'^\{"step": (\d+), .*\}\n', re.MULTILINE)
 
 @dataclass(frozen=True, kw_only=True)
 class StepMetrics:
-    """One line of metrics.jsonl."""
-
     step: int
     loss: float
     """Mean over the global batch in nats per token; JSON keeps every bit."""
@@ -75,7 +73,6 @@ class Totals:
     last: StepMetrics | None = None
 
     def add(self, metrics: StepMetrics, samples: int, steps: int = 1) -> None:
-        """Add a line of metrics, which may stand for several steps."""
         self.steps += steps
         self.tokens += metrics.tokens
         self.samples += samples
@@ -119,7 +116,6 @@ class MetricsLog:
             os.fsync(self._stream.fileno())
 
     def close(self) -> None:
-        """Fsync and close."""
         if self._stream:
             self.sync()
             self._stream.close()
@@ -222,7 +218,6 @@ class EventLog:
                 listener(entry)
 
     def close(self) -> None:
-        """Close the file."""
         if self._stream:
             self._stream.close()
             self._stream = None

@@ -33,7 +33,6 @@ class Session:
 
     @property
     def messages(self) -> Path:
-        """Folder of the ranks' messages."""
         return self.folder / ATTEMPTS_DIR / f".start-{shared_files.start_id()}"
 
 
@@ -104,5 +103,4 @@ def _sweep(attempt: int) -> None:
 
 
 def store() -> CheckpointStore:
-    """Return the store of the run's checkpoints."""
     return factory.open_store(run.checkpoints, run.checkpoint_store)

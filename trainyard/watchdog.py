@@ -175,7 +175,6 @@ class Watchdog:
 
     @contextlib.contextmanager
     def during(self, phase: str) -> Iterator[None]:
-        """Mark a phase that ends with the block."""
         before = self.enter(phase)
         try:
             yield
@@ -333,7 +332,6 @@ class _Clock:
 
     @classmethod
     def of(cls, optimizer: Any) -> _Clock:
-        """Return the clock that fits where the parameters are."""
         found = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
         return (_GpuClock if found and found[0].is_cuda else cls)(found[0] if found else None)
 
@@ -354,7 +352,6 @@ class _Clock:
         self._ready = self.now()
 
     def update_begins(self) -> None:
-        """Note that the gradients are exchanged."""
         self._update = self.now()
 
     def step_ends(self) -> float | None:
@@ -374,7 +371,6 @@ class _GpuClock(_Clock):
         super().__init__(first)
 
     def now(self) -> Any:
-        """Return an event of the stream."""
         event = sys.modules["torch"].cuda.Event(enable_timing=True)
         event.record()
         return event

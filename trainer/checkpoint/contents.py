@@ -61,7 +61,6 @@ def progress_of(metadata: Mapping[str, Any]) -> Progress | None:
 
 
 def tensors(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Groups:
-    """Return all stored tensors of this rank by group and name."""
     return {MODEL: model_tensors(model), OPTIMIZER: optimizer_tensors(model, optimizer)}
 
 
@@ -77,7 +76,6 @@ def model_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 def optimizer_tensors(
     model: torch.nn.Module, optimizer: torch.optim.Optimizer
 ) -> dict[str, torch.Tensor]:
-    """Return the optimizer's state by parameter name."""
     return {
         f"{name}/{part}": tensor
         for name, parameter in model.named_parameters()

@@ -34,8 +34,6 @@ class RestoreError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class DrillResult:
-    """Summary of a successful drill."""
-
     step: int
     tensors: int
     bytes: int

@@ -154,7 +154,6 @@ def check_shape(parallel: ParallelConfig, shape: ModelShape) -> Issues:
 
 
 def check_uri(path: str, uri: str) -> Issues:
-    """Yield what is wrong with the URI of a tracking server."""
     scheme, separator, rest = uri.partition("://")
     if not separator or scheme not in _TRACKING_SCHEMES or not rest:
         valid = "must be sqlite:///FILE, http://SERVER or https://SERVER"
@@ -170,12 +169,10 @@ def check_uri(path: str, uri: str) -> Issues:
 
 
 def out_of_range(path: str, value: Any, valid: str, action: str = "change it") -> ConfigIssue:
-    """Return the issue of a value outside of its limits."""
     return issue(path, f"{value} is not valid", valid, action, "out-of-range")
 
 
 def missing(path: str, valid: str = "must be set, it has no default") -> ConfigIssue:
-    """Return the issue of a required setting that is absent."""
     return issue(path, "missing", valid, "add it", "missing")
 
 

@@ -29,7 +29,6 @@ class Corpus:
 
     @property
     def folders(self) -> list[Path]:
-        """Local folder of each version."""
         return [dataset.folder for dataset in self.opened]
 
     @property
@@ -42,11 +41,9 @@ class Corpus:
 
     @property
     def tokens(self) -> dict[str, Any]:
-        """Token format as recorded in checkpoints."""
         return {**self.index.tokenizer, "boundary": self.index.boundary}
 
     def sources(self) -> list[dict[str, Any]]:
-        """Return path, version and weight of each dataset for manifests."""
         return [
             {"path": path, "version": dataset.index.version, "weight": weight}
             for path, dataset, weight in zip(self.paths, self.opened, self.weights, strict=True)

@@ -38,8 +38,6 @@ class PrefetchPlan:
 
 
 class PrefetchLoader:
-    """The training loop's source of samples."""
-
     def __init__(self, sampler: Sampler, plan: PrefetchPlan, device: torch.device) -> None:
         self._sampler, self._plan, self._device = sampler, plan, device
         self._now = _Reader(sampler, plan)
@@ -73,7 +71,6 @@ class PrefetchLoader:
         return rows
 
     def close(self) -> None:
-        """Stop prefetching."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _read_now(self, step: int) -> torch.Tensor:
@@ -117,8 +114,6 @@ class PrefetchLoader:
 
 @dataclass(frozen=True)
 class _Ready:
-    """One prefetched step."""
-
     rows: torch.Tensor
     copied: Any
     """CUDA event after which the rows are on the device; None on the CPU."""
@@ -133,8 +128,6 @@ class _Ready:
 
 
 class _Reader:
-    """Reads consecutive steps."""
-
     def __init__(self, sampler: Sampler, plan: PrefetchPlan) -> None:
         self._sampler = sampler
         self._plan = plan
@@ -143,7 +136,6 @@ class _Reader:
         self.seek(0)
 
     def seek(self, step: int) -> None:
-        """Continue at the step that begins after this many samples."""
         self.step = step
         self._found: Int64s = np.empty(0, dtype=np.int64)
         self._used = 0

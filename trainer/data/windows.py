@@ -101,7 +101,6 @@ class TokenWindows:
 def _stretches(
     dataset: DatasetVersion, split: Split, documents: Documents
 ) -> Iterator[tuple[Tokens, Int64s, Int64s]]:
-    """Yield tokens, stretch starts and stretch lengths of each shard."""
     for shard in dataset.index.shards_of(split):
         file = dataset.folder / shard.name
         with file.open("rb", buffering=0) as stream:  # np.memmap takes ten times as long

@@ -80,7 +80,6 @@ class ProgressDisplay:
         self.log(f"step {step}  held-out loss {loss:.3f} (unigram {baseline:.3f})")
 
     def log(self, text: str) -> None:
-        """Print a line."""
         if self._enabled:
             print(text, file=sys.stderr, flush=True)
 

@@ -43,8 +43,6 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torc
 
 @dataclass(frozen=True, kw_only=True)
 class Network:
-    """A rank's part of the model and its passes."""
-
     module: torch.nn.Module
     """Its parameters are this rank's: plain tensors, or DTensors where they are sharded."""
     passes: Passes

@@ -101,7 +101,6 @@ class InitRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 @torch.no_grad()
 def initialize(model: torch.nn.Module, recipes: Mapping[str, list[InitOp]], seed: int) -> None:
-    """Fill this rank's part of every parameter."""
     for name, parameter in model.named_parameters():
         part = local_tensor(parameter)
         _draw(part.local, part.share.box, parameter.shape, name, recipes[name], seed)

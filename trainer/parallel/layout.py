@@ -38,7 +38,6 @@ class Layout:
 
     @property
     def world(self) -> int:
-        """Ranks in all."""
         return self.pipeline * self.data * self.tensor
 
     @property

@@ -38,11 +38,9 @@ class LlamaSettings:
 
     @property
     def head_dim(self) -> int:
-        """Numbers per head."""
         return self.hidden_size // self.num_attention_heads
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the content of config.json."""
         return {
             "architectures": ["LlamaForCausalLM"],
             "attention_bias": False,
@@ -81,7 +79,6 @@ class Llama(nn.Module):
             self.lm_head.weight = self.model.embed_tokens.weight
 
     def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
-        """Return the logits."""
         logits_BSV: torch.Tensor = self.lm_head(self.model(input_ids=input_ids))
         return logits_BSV
 
@@ -133,7 +130,6 @@ class LlamaBlock(nn.Module):
     def forward(
         self, hidden_BSH: torch.Tensor, *, rotation: tuple[torch.Tensor, torch.Tensor]
     ) -> torch.Tensor:
-        """Return the next hidden states."""
         hidden_BSH = hidden_BSH + self.self_attn(self.input_layernorm(hidden_BSH), rotation)
         result: torch.Tensor = hidden_BSH + self.mlp(self.post_attention_layernorm(hidden_BSH))
         return result
@@ -174,8 +170,6 @@ class LlamaAttention(nn.Module):
 
 
 class LlamaMlp(nn.Module):
-    """The gated feed-forward layer."""
-
     def __init__(self, config: LlamaSettings) -> None:
         super().__init__()
         self.gate_proj = _matrix(config.hidden_size, config.intermediate_size)
@@ -183,7 +177,6 @@ class LlamaMlp(nn.Module):
         self.down_proj = _matrix(config.intermediate_size, config.hidden_size)
 
     def forward(self, hidden_BSH: torch.Tensor) -> torch.Tensor:
-        """Return down(silu(gate(x)) * up(x))."""
         inner = functional.silu(self.gate_proj(hidden_BSH)) * self.up_proj(hidden_BSH)
         result: torch.Tensor = self.down_proj(inner)
         return result

@@ -56,7 +56,6 @@ class FullModelPasses:
     def forward_backward(
         self, tokens_BS1: torch.Tensor, loss_scale: float | None = None
     ) -> torch.Tensor:
-        """See Passes."""
         micros = torch.split(tokens_BS1, self._micro_samples)
         parts = []
         for number, micro_BS1 in enumerate(micros, start=1):
@@ -72,7 +71,6 @@ class FullModelPasses:
 
     @torch.no_grad()
     def evaluation_loss(self, tokens_BS1: torch.Tensor, wanted: int) -> float:
-        """See Passes."""
         model, together = self._model, self._sharded
         if isinstance(model, DistributedDataParallel):
             model = model.module

@@ -16,8 +16,6 @@ from trainer.parallel.pipeline_stages import Stage
 
 
 class PipelinePasses:
-    """Passes of one pipeline stage."""
-
     def __init__(
         self,
         model: torch.nn.Module,
@@ -40,7 +38,6 @@ class PipelinePasses:
     def forward_backward(
         self, tokens_BS1: torch.Tensor, loss_scale: float | None = None
     ) -> torch.Tensor:
-        """See Passes."""
         self._loss_scale = loss_scale
         losses: list[torch.Tensor] = []
         if self._stage.last:
@@ -53,7 +50,6 @@ class PipelinePasses:
 
     @torch.no_grad()
     def evaluation_loss(self, tokens_BS1: torch.Tensor, wanted: int) -> float:
-        """See Passes."""
         inputs = (tokens_BS1[:, :-1],) if self._stage.first else ()
         logits_BSV = self._evaluating.eval(*inputs)
         if not self._stage.last or not wanted:
@@ -89,7 +85,6 @@ class Shapes:
         self._logits_BSV = example(micro_samples, sequence_length, vocabulary)
 
     def stage(self, model: torch.nn.Module, stage: Stage, group: ProcessGroup) -> PipelineStage:
-        """Return this rank's stage for one schedule."""
         return PipelineStage(
             model,
             stage.number,

@@ -14,8 +14,6 @@ import torch
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage of a pipeline."""
-
     number: int
     """0 reads tokens."""
     count: int

@@ -112,7 +112,6 @@ def load_pretrained(
 
 
 def _files(folder: Path) -> Mapping[str, str]:
-    """File name by tensor name."""
     try:
         if (folder / _INDEX).exists():
             index = json.loads((folder / _INDEX).read_text(encoding="utf-8"))

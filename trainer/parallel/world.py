@@ -58,7 +58,6 @@ class World:
 
     @property
     def device_name(self) -> str:
-        """Model of this rank's device."""
         if self.device.type == "cuda":
             return torch.cuda.get_device_name(self.device)
         return platform.processor() or platform.machine()
@@ -103,7 +102,6 @@ def join_world(config: TrainerConfig) -> Iterator[World]:
 
 
 def limit_collectives(timeout_s: float) -> None:
-    """Set the timeout of every process group that exists now."""
     groups: Any = dist.distributed_c10d._world.pg_map
     for group in groups:
         dist.set_timeout(timedelta(seconds=timeout_s), group)
@@ -122,7 +120,6 @@ def fix_numerics(config: TrainerConfig) -> None:
 
 
 def unwrap(model: torch.nn.Module) -> torch.nn.Module:
-    """Return the model inside DistributedDataParallel, or the model itself."""
     return model.module if isinstance(model, DistributedDataParallel) else model
 
 

@@ -19,7 +19,6 @@ class RetryableError(Exception):
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options with which a Job reports to waiting runs."""
     parser.add_argument(
         "--state", type=Path, metavar="FILE", help="file with progress and result, for waiting runs"
     )

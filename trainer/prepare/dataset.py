@@ -79,8 +79,6 @@ class DataFile:
 
 @dataclass(frozen=True, kw_only=True)
 class Index:
-    """Metadata of a prepared dataset."""
-
     format: int
     dtype: str
     """`<u2` for a vocabulary of at most 65,536 tokens, else `<u4`."""
@@ -102,11 +100,9 @@ class Index:
 
     @property
     def token_bytes(self) -> int:
-        """Bytes per token."""
         return TOKEN_BYTES[self.dtype]
 
     def shards_of(self, split: Split) -> tuple[Shard, ...]:
-        """In order."""
         return tuple(shard for shard in self.shards if shard.split == split)
 
     def tokens(self, split: Split) -> int:

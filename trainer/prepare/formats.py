@@ -169,7 +169,6 @@ def _compression(head: bytes) -> str:
 
 
 def open_content(file: Path) -> BinaryIO:
-    """Open a file for reading, decompressed."""
     with file.open("rb") as raw:
         found = _compression(raw.read(16))
     if found in _OPENED:

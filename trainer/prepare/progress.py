@@ -35,7 +35,6 @@ class ProgressReporter:
         self._shown = time.monotonic()
 
     def __call__(self, what: str, done: int, total: int = 0, /) -> None:
-        """Report the bytes done of an activity."""
         now = time.monotonic()
         if now - self._shown >= EVERY_S:
             self._shown = now

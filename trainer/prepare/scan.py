@@ -28,8 +28,6 @@ SPLITS: tuple[Split, ...] = ("train", "eval")
 
 @dataclass(frozen=True, kw_only=True)
 class ScanResult:
-    """Result of the first pass."""
-
     documents: int
     bytes: int
     """Of the distinct documents."""

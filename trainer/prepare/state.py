@@ -29,8 +29,6 @@ _EVERY_S: Final = 5.0
 
 @dataclass(frozen=True, kw_only=True)
 class PreparationState:
-    """Content of the file."""
-
     state: str
     """running, ready or failed: it will not be tried again."""
     text: str
@@ -61,12 +59,10 @@ class StateReporter:
         self._write()
 
     def progress(self, what: str, done: int, total: int = 0, /) -> None:
-        """Record the activity, every few seconds."""
         if time.monotonic() - self._written >= _EVERY_S:
             self._write(text=format_progress(what, done, total))
 
     def ready(self, version: str) -> None:
-        """Record that the dataset can be read."""
         self._write(state=READY, text=version)
 
     def failed(self, error: str, *, final: bool) -> None:

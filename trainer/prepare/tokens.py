@@ -23,8 +23,6 @@ BOUNDARY_TOKENS: Final = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "
 
 
 class Encoder:
-    """Turns texts into tokens."""
-
     vocab_size: int
     boundary: int
     record: Mapping[str, Any]
@@ -34,7 +32,6 @@ class Encoder:
 
     @property
     def dtype(self) -> str:
-        """Type of the tokens, as in the index."""
         return token_dtype(self.vocab_size)
 
     def encode(self, texts: Sequence[bytes]) -> list[Tokens]:

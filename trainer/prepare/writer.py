@@ -63,8 +63,6 @@ class Settings:
 
 @dataclass(frozen=True, kw_only=True)
 class Piece:
-    """A piece of a document."""
-
     text: bytes
     split: Split
     begins: bool

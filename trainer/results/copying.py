@@ -31,8 +31,6 @@ from trainyard.store.posix import PosixStore
 
 @dataclass
 class Copied:
-    """What changed in the copy of one run."""
-
     files: int = 0
     bytes: int = 0
     deleted: int = 0

@@ -64,7 +64,6 @@ def _gang(asked: argparse.Namespace) -> Gang:
 
 
 def _wait(validation: str, seconds: float) -> Verdict:
-    """Sleep until the time is over or SIGTERM arrives."""
     stopped = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())
     finding = gang.INTERRUPTED if stopped.wait(seconds) else None

@@ -27,8 +27,6 @@ _PERIOD: Final = 251
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """Result for one message size."""
-
     mib: int
     gbps: float
     """Bus bandwidth in GB/s, by the slowest rank's clock."""

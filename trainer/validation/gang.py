@@ -67,11 +67,9 @@ class Gang:
 
     @property
     def patience_s(self) -> int:
-        """Total timeout in seconds."""
         return self.join_s + self.work_s
 
     def command(self, check: str, expect: str) -> list[str]:
-        """Return the command that starts this node's ranks."""
         return [
             *(sys.executable, "-m", "trainyard.launch", f"--ranks={self.processes}"),
             *(["--launcher=torchrun", f"--join-seconds={self.join_s}"] if self.leader else []),
@@ -96,8 +94,6 @@ class Gang:
 
 @dataclass(kw_only=True)
 class LaunchResult:
-    """Exit of the launcher."""
-
     code: int
     in_time: bool = True
     interrupted: bool = False
@@ -253,7 +249,6 @@ def run_gate(gang: Gang, gbps: float, command: Sequence[str]) -> int:
 
 
 def exec_command(command: Sequence[str]) -> NoReturn:
-    """Replace this process by the run's command."""
     sys.stdout.flush()
     sys.stderr.flush()
     os.execvp(command[0], list(command))

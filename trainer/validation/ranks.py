@@ -55,7 +55,6 @@ def _config(asked: argparse.Namespace) -> TrainerConfig:
 
 
 def _collective(world: World, _: TrainerConfig, expected: Expected) -> Found:
-    """Compare facts, verify sums and measure bandwidth."""
     ranks, own = _facts(world)
     wrong = consistency.first_finding(ranks, expected)
     measured = bandwidth.measure_all_reduce(world)
@@ -84,7 +83,6 @@ def _collective(world: World, _: TrainerConfig, expected: Expected) -> Found:
 
 
 def _training(world: World, config: TrainerConfig, expected: Expected) -> Found:
-    """Run a short training on all ranks."""
     ranks, own = _facts(world)
     trained = short_training.train(config, world)
     facts = own | {

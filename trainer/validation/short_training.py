@@ -48,12 +48,10 @@ class TrainingResult:
 
     @property
     def learned(self) -> bool:
-        """Whether the loss decreased enough."""
         return math.isfinite(self.last_loss) and self.last_loss < _LEARNED * self.first_loss
 
 
 def trainer_settings(world_size: int) -> dict[str, Any]:
-    """Return the trainer's settings for a world size."""
     batch = {"global_samples": _SAMPLES * world_size, "micro_samples": _SAMPLES}
     return {**SETTINGS, "batch": batch}
 

@@ -75,7 +75,6 @@ def _nvidia_smi() -> list[Gpu]:
 
 
 def parse_nvidia_smi(text: str) -> Iterator[Gpu]:
-    """Yield the GPUs of nvidia-smi's CSV output."""
     for line in text.splitlines():
         fields = [part.strip() for part in line.split(",")]
         if len(fields) == len(_ASKED):

@@ -35,7 +35,6 @@ class Verdict:
 
     @property
     def ok(self) -> bool:
-        """Whether it passed."""
         return self.finding is None
 
     def line(self) -> str:

@@ -53,8 +53,6 @@ class WeightsError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class RemoteFile:
-    """One file of a model."""
-
     name: str
     bytes: int
     stated: str
@@ -81,13 +79,10 @@ def open_place(source: str) -> Place:
 
 
 class Bucket:
-    """The objects below a prefix."""
-
     def __init__(self, model: BucketModel) -> None:
         self._objects = Objects.at(f"{model.location.url()}/")
 
     def files(self) -> list[RemoteFile]:
-        """See Place."""
         with _s3_errors():
             listed = [one for one in self._objects.list() if _WANTED.fullmatch(one.name)]
             return [
@@ -124,8 +119,6 @@ def _s3_errors() -> Iterator[None]:
 
 
 class Hub:
-    """The files of one commit of a model."""
-
     def __init__(self, model: HubModel) -> None:
         """Read endpoint and token from the environment. Raises WeightsError for an invalid endpoint."""
         self._commit = model.commit

@@ -26,8 +26,6 @@ class BadReference(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class HubModel:
-    """One commit of a model in a hub."""
-
     organization: str
     name: str
     commit: str

@@ -28,13 +28,9 @@ from trainyard.adapters import agreement
 class Stateful(Protocol):
     """An object with a state, such as a learning rate scheduler."""
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state."""
-        ...
+    def state_dict(self) -> dict[str, Any]: ...
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> object:
-        """Restore the state."""
-        ...
+    def load_state_dict(self, state_dict: dict[str, Any]) -> object: ...
 
 
 class Checkpointer:

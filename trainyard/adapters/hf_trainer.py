@@ -41,8 +41,6 @@ _STATE: Final = "trainer_state.json"
 
 
 class _Resume:
-    """What this process resumes from."""
-
     args: TrainingArguments | None = None
     """Of the Trainer, once there is one."""
     ended: tuple[int, int] | None = None
@@ -92,7 +90,6 @@ def _has_ended(state: Mapping[str, Any], args: TrainingArguments | None) -> bool
 
 
 def _step_beyond_epochs(state: Mapping[str, Any]) -> int:
-    """Return a step that is beyond the last epoch."""
     epoch, most = state.get("epoch") or 0, max(1, state.get("max_steps", 1))
     in_epoch = math.ceil(state["global_step"] / epoch) + 1 if epoch else most
     epochs = max(1, math.ceil(_Resume.args.num_train_epochs) if _Resume.args else 1)

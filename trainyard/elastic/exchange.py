@@ -91,7 +91,6 @@ class Transport:
         return notes
 
     def close(self) -> None:
-        """Close the connections, so that the others notice."""
         self._group.abort()
 
 
@@ -119,7 +118,6 @@ class Exchange:
         ]
 
     def put(self, sums: SubtreeSums) -> None:
-        """Take over the sums of this group's subtrees."""
         for node, tensors in sums:
             row, first = self._rows[node], 0
             for tensor in tensors:

@@ -41,13 +41,9 @@ State = dict[str, Any]
 class Stateful(Protocol):
     """An object with a state: a model, an optimizer, a learning rate schedule."""
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state."""
-        ...
+    def state_dict(self) -> dict[str, Any]: ...
 
-    def load_state_dict(self, state_dict: dict[str, Any], /) -> object:
-        """Restore the state."""
-        ...
+    def load_state_dict(self, state_dict: dict[str, Any], /) -> object: ...
 
 
 class Feed(threading.Thread):
@@ -68,7 +64,6 @@ class Feed(threading.Thread):
         self.start()
 
     def add(self, step: int, total: torch.Tensor) -> None:
-        """Send a step's total, too."""
         if self._limit and self._waiting > self._limit:
             self.failed = True  # it falls behind: it begins again
         if not self.failed:
@@ -77,7 +72,6 @@ class Feed(threading.Thread):
             self._frames.put((_TOTAL, step, copy))
 
     def end(self, view: int) -> None:
-        """Say in which view the newcomer takes part."""
         self._frames.put((_END, view, None))
 
     def run(self) -> None:
@@ -153,12 +147,10 @@ class Intake:
         return number, torch.frombuffer(self._read(size), dtype=dtype)
 
     def taken(self, step: int) -> None:
-        """Tell the member that this step is taken."""
         with contextlib.suppress(OSError):
             self._connection.sendall(_ACK.pack(step))
 
     def close(self) -> None:
-        """Close the connection."""
         self._stream.close()
         self._connection.close()
 

@@ -33,8 +33,6 @@ _CONNECTING: Final = (0, errno.EINPROGRESS, errno.EWOULDBLOCK)
 
 @dataclass
 class _Peer:
-    """A rank that is watched."""
-
     address: Address
     connection: socket.socket | None = None
     heard: float = field(default_factory=time.monotonic)
@@ -78,7 +76,6 @@ class Links(threading.Thread):
         self._wake.send(b"v")
 
     def watch(self, addresses: Mapping[str, Address]) -> None:
-        """Watch these ranks, and no others."""
         self._peers = {name: self._known(name, address) for name, address in addresses.items()}
         self._wake.send(b"w")
 
@@ -105,7 +102,6 @@ class Links(threading.Thread):
         return ""
 
     def run(self) -> None:
-        """Serve until the process ends."""
         while True:
             for key, _ in self._selector.select(_BEAT_S):
                 key.data(key.fileobj)

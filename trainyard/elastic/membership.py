@@ -81,7 +81,6 @@ class Membership:
 
     @property
     def current(self) -> View:
-        """The view that this group is in."""
         assert self.view is not None, "this group is in no view"
         return self.view
 

@@ -60,8 +60,6 @@ T = TypeVar("T")
 
 
 class Groups(NamedTuple):
-    """How many groups a run has."""
-
     min: int = 1
     """Groups with which training begins; with fewer the run saves and stops."""
     max: int = 0
@@ -71,7 +69,6 @@ class Groups(NamedTuple):
 
     @classmethod
     def of_run(cls) -> Groups:
-        """Return the numbers of the run's environment."""
         return cls(**json.loads(os.environ.get(GROUPS_ENV) or "{}"))
 
 
@@ -236,7 +233,6 @@ class Run:
 
     @property
     def share(self) -> range:
-        """Workers of this group in this view."""
         return self._exchange.share if self._exchange else range(0)
 
     def sum_of_all(self, number: int, sums: SubtreeSums) -> tuple[torch.Tensor, Notes]:
@@ -569,12 +565,10 @@ class Run:
         self._feeds.append(feed.Feed(newcomer, self._ranks.rank, token, state, self.step))
 
     def _ready_newcomers(self, step: int) -> list[feed.Feed]:
-        """Return the feeds whose newcomers have taken this step."""
         self._feeds = [one for one in self._feeds if not one.failed]
         return [one for one in self._feeds if one.applied >= step]
 
     def _end_feeds(self, view: View) -> None:
-        """Tell newcomers that this view has them."""
         for one in self._feeds:
             if view.position(one.member.id) is not None:
                 one.end(view.number)

@@ -59,7 +59,6 @@ def refuse(model: torch.nn.Module, workers: int) -> None:
 
 
 def differences(mine: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:
-    """Return a line for each difference."""
     return [
         f"{name}: {mine.get(name, 'none')} here, {theirs.get(name, 'none')} in the groups that train; must be "
         "the same; start this group with theirs, or all groups anew"

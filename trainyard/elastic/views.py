@@ -164,7 +164,6 @@ class Views:
         shared_files.write(self.folder / f"join-{member.id}.json", asdict(member))
 
     def asking(self) -> list[Member]:
-        """Return the groups that ask to take part."""
         found = []
         for file in sorted(self.folder.glob("join-*.json")):
             with contextlib.suppress(OSError, ValueError):  # taken back meanwhile

@@ -48,8 +48,6 @@ CONNECTIONS: Final = 16
 
 @dataclass(frozen=True, kw_only=True)
 class ListedObject:
-    """An entry of a list."""
-
     name: str
     """Its key below the location's prefix."""
     bytes: int
@@ -117,7 +115,6 @@ class Objects:
                 yield self._name(entry["Prefix"]).removesuffix("/")
 
     def unfinished_uploads(self, prefix: str = "") -> Iterator[tuple[str, str]]:
-        """Yield name and id of unfinished multipart uploads."""
         for page in self._pages("list_multipart_uploads", prefix, _UPLOAD_MARKERS, {}):
             for entry in page.get("Uploads", ()):
                 yield self._name(entry["Key"]), entry["UploadId"]

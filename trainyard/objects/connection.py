@@ -29,7 +29,6 @@ class Connection:
         self._client: Any = None
 
     def client(self) -> Any:
-        """Return botocore's client."""
         with self._lock:
             if self._client is None:
                 self._client = _connect(self._answer_s, self._connections)

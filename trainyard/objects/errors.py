@@ -81,8 +81,6 @@ _MISSING: Final = frozenset({"NoSuchKey", "NoSuchUpload", "404", "NotFound"})
 
 @dataclass(frozen=True)
 class Failure:
-    """Classification of one failed try."""
-
     error: ObjectError
     again: bool = False
     """Whether to retry."""

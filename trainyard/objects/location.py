@@ -18,8 +18,6 @@ class BadLocation(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Location:
-    """A bucket and a key prefix."""
-
     bucket: str
     prefix: str
     """Empty, or ending in a slash, so that `run` does not match `run2`."""
@@ -35,11 +33,9 @@ class Location:
         return cls(bucket=bucket, prefix="".join(f"{word}/" for word in words))
 
     def below(self, name: str) -> Location:
-        """Return the location of a folder in this one."""
         return Location(bucket=self.bucket, prefix=f"{self.prefix}{name}/")
 
     def key(self, name: str) -> str:
-        """Return the full key of an object."""
         return f"{self.prefix}{name}"
 
     def url(self, name: str = "") -> str:

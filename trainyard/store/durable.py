@@ -77,7 +77,6 @@ class _NewFile:
                 self._disable_direct_io()
 
     def sync(self) -> None:
-        """Fsync the file."""
         os.fsync(self._descriptor)
 
     def __enter__(self) -> Self:

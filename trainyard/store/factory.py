@@ -43,7 +43,6 @@ def newest_attempt(run_dir: Path, store: str | None) -> int:
 
 
 def join_attempt(run_dir: Path, store: str | None, attempt: int) -> Fence:
-    """Return the fence of an attempt that the leader has claimed."""
     if store is not None:
         return S3Fence(_objects(store, os.getpid()), attempt)
     return PosixFence(run_dir, attempt)

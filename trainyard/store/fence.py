@@ -74,7 +74,6 @@ class PosixFence:
 
 
 def already_claimed(attempt: int) -> StaleAttempt:
-    """Return the error for a number that is not free."""
     return StaleAttempt(f"attempt {attempt} was claimed by another process; nothing is written")
 
 

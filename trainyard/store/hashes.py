@@ -42,7 +42,6 @@ def _blake3() -> Callable[[], Hasher] | None:
 
 
 def preferred() -> str:
-    """Return the algorithm for new files."""
     return SHA256 if _blake3() is None else BLAKE3
 
 

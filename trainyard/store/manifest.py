@@ -25,8 +25,6 @@ class UnknownFormat(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class FileRecord:
-    """One file of a checkpoint."""
-
     bytes: int
     hash: str
     """`ALGORITHM:HEX`."""
@@ -69,7 +67,6 @@ class Content:
         self.bytes += len(block)
 
     def record(self) -> FileRecord:
-        """Return size and hash of what was added."""
         return FileRecord(bytes=self.bytes, hash=f"{self._algorithm}:{self._hasher.hexdigest()}")
 
 
@@ -110,7 +107,6 @@ class Manifest:
 
     @property
     def bytes(self) -> int:
-        """Total size of all files."""
         return sum(record.bytes for record in self.files.values())
 
     def with_files(self, files: dict[str, FileRecord]) -> Manifest:

@@ -25,11 +25,9 @@ class SavePolicy:
     milestone_every_steps: int | None
 
     def is_milestone(self, step: int) -> bool:
-        """Return whether a checkpoint of this step is never deleted."""
         return bool(self.milestone_every_steps) and step % (self.milestone_every_steps or 1) == 0
 
     def time_due(self, seconds_since_save: float) -> bool:
-        """Return whether a time-based save is due."""
         return self.every_seconds is not None and seconds_since_save >= self.every_seconds
 
     def reason(self, step: int, *, time_due: bool) -> str | None:

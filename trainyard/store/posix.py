@@ -49,11 +49,9 @@ class PosixStore(CheckpointStore):
 
     @property
     def place(self) -> str:
-        """The folder."""
         return str(self.root)
 
     def steps(self) -> list[int]:
-        """Return steps whose folder has a manifest, ascending."""
         shared_files.refresh(self.root)
         try:
             names = os.listdir(self.root)

@@ -86,7 +86,6 @@ class S3Store(CheckpointStore):
 
     @property
     def place(self) -> str:
-        """The URL of the checkpoints."""
         return self._objects.location.url()
 
     def steps(self) -> list[int]:

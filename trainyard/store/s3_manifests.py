@@ -49,7 +49,6 @@ class Entry:
 
 
 def manifest_name(step: int) -> str:
-    """Return the object's name below the checkpoints."""
     return f"{folder_name(step)}/{MANIFEST_FILE}"
 
 

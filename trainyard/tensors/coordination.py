@@ -58,7 +58,6 @@ class SaveCoordinator:
         return files
 
     def broadcast(self, save: int, error: BaseException | None) -> None:
-        """Publish the outcome of the save (leader only)."""
         if self._size == 1:
             return
         stale = isinstance(error, StaleAttempt)

@@ -65,7 +65,6 @@ class Box:
 
 
 def whole_box(shape: Shape) -> Box:
-    """Return the box of a whole tensor."""
     return Box((0,) * len(shape), shape)
 
 
@@ -81,8 +80,6 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """One tensor of a checkpoint."""
-
     dtype: str
     """As in safetensors, for example F32."""
     shape: Shape
@@ -91,7 +88,6 @@ class StoredTensor:
     """Disjoint, and together the whole."""
 
     def bytes_of(self, box: Box) -> int:
-        """Return the size of a box in bytes."""
         return box.elements * ELEMENT_BYTES[self.dtype]
 
 

@@ -110,7 +110,6 @@ class _Hashing:
 
     @property
     def position(self) -> int:
-        """Bytes read so far."""
         return self._content.bytes
 
     def fill(self, out: memoryview) -> None:

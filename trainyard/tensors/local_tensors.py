@@ -72,7 +72,6 @@ def local_data(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def is_sharded(tensor: torch.Tensor) -> TypeGuard[DTensor]:
-    """Return whether it is a DTensor."""
     # Code that has DTensors has loaded this module; other code does not pay for the import.
     module = sys.modules.get("torch.distributed.tensor")
     return module is not None and isinstance(tensor, module.DTensor)

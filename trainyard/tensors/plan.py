@@ -32,8 +32,6 @@ class UnevenLayout(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TensorShard:
-    """One rank's shard of a tensor."""
-
     dtype: str
     shape: Shape
     """Of the whole tensor."""
@@ -69,8 +67,6 @@ def shards_from_bytes(content: bytes) -> RankShards:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedPiece:
-    """A box within a file."""
-
     name: str
     box: Box
     begin: int
@@ -89,7 +85,6 @@ class PlannedFile:
 
     @property
     def bytes(self) -> int:
-        """Size of the file."""
         return len(self.header) + sum(piece.bytes for piece in self.pieces)
 
 

@@ -50,7 +50,6 @@ def capture() -> bytes:
 
 
 def restore(content: bytes) -> None:
-    """Restore captured states."""
     states = json.loads(content)
     torch.set_rng_state(_tensor(states["torch"]))
     if states["cuda"] and torch.cuda.is_available():
@@ -64,7 +63,6 @@ def restore(content: bytes) -> None:
 
 
 def seed_all(seed: int) -> None:
-    """Seed every generator of this process."""
     random.seed(seed)
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed(seed % 2**32)

@@ -22,11 +22,9 @@ class Ranks:
             self._group = dist.new_group(backend="gloo")
 
     def any(self, flag: bool) -> bool:
-        """Return whether it is so on any rank."""
         return bool(self.all_reduce(torch.tensor([int(flag)]), dist.ReduceOp.MAX))
 
     def all_reduce(self, tensor: torch.Tensor, op: dist.ReduceOp.RedOpType) -> torch.Tensor:
-        """Return the sum or the maximum over the ranks."""
         if self._group is not None:
             self._wait(lambda: dist.all_reduce(tensor, op, group=self._group))
         return tensor

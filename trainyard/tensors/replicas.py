@@ -52,7 +52,6 @@ class Replica:
 
     @classmethod
     def from_json(cls, content: bytes) -> Replica:
-        """Return another rank's."""
         return cls(**json.loads(content))
 
 

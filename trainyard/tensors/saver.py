@@ -54,8 +54,6 @@ Check = Callable[[Manifest], None]
 
 @dataclass(frozen=True)
 class Loaded:
-    """The state of a checkpoint."""
-
     manifest: Manifest
     state: Any
 

@@ -50,7 +50,6 @@ class Staging:
 
     @property
     def bytes(self) -> int:
-        """Size of the files."""
         return sum(buffer.numel() for buffer in self.files.values())
 
     def stage(self, groups: Groups) -> None:
@@ -74,7 +73,6 @@ class Staging:
             torch.cuda.current_stream().wait_event(self._copied)
 
     def wait(self) -> None:
-        """Block until the copy is done."""
         if self._copied is not None:
             self._copied.synchronize()
 

@@ -139,7 +139,6 @@ class BackgroundWriter:
         self._thread.start()
 
     def take_error(self) -> BaseException | None:
-        """Return the error of the last finished save and clear it."""
         if self.busy:
             return None
         error, self._error = self._error, None
