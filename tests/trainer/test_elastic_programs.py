@@ -108,17 +108,6 @@ def test_a_run_with_too_few_groups_waits_and_a_loss_stops_it(make: Make) -> None
     assert_undisturbed(run)
 
 
-def test_a_spare_computes_nothing_and_replaces_a_lost_group(make: Make) -> None:
-    run = make(groups=json.dumps({"max": 1, "spares": 1}))
-    first = run.start()
-    run.settle([first])
-    spare = run.join([first])
-    first.send(signal.SIGKILL)
-    run.settle([spare])
-    run.stop()
-    assert_undisturbed(run)
-
-
 def test_a_group_with_another_program_is_refused(make: Make, tmp_path: Path) -> None:
     run = make()
     first = run.start()

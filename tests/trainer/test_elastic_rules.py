@@ -132,20 +132,6 @@ def test_below_the_smallest_number_the_run_saves_and_ends_with_75(elastic: Elast
 
 
 @groups_of_one_or_two
-def test_after_the_loss_of_all_groups_the_next_one_starts_from_the_checkpoint(
-    elastic: ElasticRun,
-) -> None:
-    grown(elastic, 2)
-    until(lambda: elastic.files.events("checkpoint_commit"), "a checkpoint")
-    for group in elastic.groups:
-        group.signal(signal.SIGKILL)
-        group.wait()
-    elastic.add()
-    until(lambda: elastic.files.events("resumed"), "the resumed run")
-    advance(elastic)
-
-
-@groups_of_one_or_two
 def test_a_lone_group_that_was_stopped_notices_that_another_took_over(elastic: ElasticRun) -> None:
     # Without checkpoints: no save that is refused shows it to the former group.
     elastic.numbers |= {"max": 1}

@@ -14,7 +14,6 @@ from tests.trainer.elastic_groups import (
     ElasticRun,
     groups_of_one_or_two,
     grown,
-    start_run,
 )
 from tests.trainer.ranks import Hook, until
 from tests.trainer.runs import Trainer
@@ -151,17 +150,3 @@ def test_a_leader_that_claims_late_does_not_stop_its_successor(
     assert "joins again" in stored.groups[1].output()
     assert not stored.groups[2].all_ended()
     assert set(commits(stored)) == {1, 3}
-
-
-def test_a_finished_run_is_whole_in_its_bucket(
-    trainer: Trainer, bucket: Bucket, prefix: str
-) -> None:
-    place = bucket.url(prefix)
-    settings = ("steps=6", "groups.silent_after_s=120", f"checkpoint.store={place}")
-    run = start_run(trainer, "run", 2, *settings, minimum=2)
-    assert run.wait() == [0, 0], run.output()
-    objects = bucket.objects(prefix)
-    assert S3Store(objects).steps()[-1] == 6
-    assert objects.read("metrics.jsonl") == (run.files.path / "metrics.jsonl").read_bytes()
-    (copied,) = run.files.events("results_copied")
-    assert copied["to"] == place

@@ -16,7 +16,7 @@ import pytest
 
 from tests.trainer.fault_table import Trials
 from tests.trainer.ranks import Hook, RunFiles
-from tests.trainer.runs import STEPS, Trainer, assert_same
+from tests.trainer.runs import Trainer, assert_same
 from trainyard.store.posix import PosixStore
 
 pytestmark = pytest.mark.long(71)
@@ -79,23 +79,6 @@ def test_killed_at_any_boundary_of_a_save_the_run_resumes_bit_identically(
         checkpoints = files.path / "checkpoints"
         assert not [name for name in os.listdir(checkpoints) if name.startswith(".")]
     trials.passed = True
-
-
-def test_a_disk_that_is_full_for_a_while_costs_checkpoints_but_not_the_run(
-    trainer: Trainer, control: RunFiles
-) -> None:
-    def full_disk(number: int, name: str) -> None:
-        if number == 2:
-            raise OSError(28, "No space left on device")
-
-    ranks = trainer.start("run", hook=at_boundary(full_disk))
-    assert ranks.wait() == [0, 0]
-    files = trainer.files("run")
-    (failed,) = files.events("checkpoint_failed")
-    assert failed["step"] == 5 and "No space left" in failed["error"]
-    assert "checkpoint not written" in ranks.output()
-    assert [e["step"] for e in files.events("checkpoint_commit")] == [10, 15, 20, STEPS]
-    assert_same(files, control)
 
 
 def test_a_run_whose_last_checkpoint_cannot_be_written_fails_and_keeps_the_last_good_one(

@@ -135,20 +135,6 @@ def test_every_stage_is_understood() -> None:
     assert all("--require-hashes --only-binary :all:" in one for one in pips)
 
 
-@pytest.mark.parametrize(
-    "text", ["FROM a\nADD b c", "FROM a\nRUN <<X\nls\nX", 'FROM a\nRUN ["ls"]', "FROM a\nRUN ls \\"]
-)
-def test_what_is_not_understood_is_an_error(text: str) -> None:
-    with pytest.raises(ValueError, match=r"not a form|continues"):
-        dockerfiles.stages(text)
-
-
-def test_comments_and_continued_lines_are_read_as_docker_does() -> None:
-    text = "# a\nARG B=x@1\nFROM ${B} AS one\nRUN first \\\n  # of the second\n    && second\n"
-    [stage] = dockerfiles.stages(text).values()
-    assert (stage.name, stage.base, stage.commands()) == ("one", "x@1", ["first", "second"])
-
-
 def test_the_builder_gets_what_the_stages_copy_and_nothing_that_deploys_runs() -> None:
     files = dockerfiles.context()
     sent = {

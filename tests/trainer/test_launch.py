@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +37,9 @@ def launch(tmp_path: Path) -> Iterator[Launch]:
     """Starts launchers with the given arguments; what they say goes to `log` in tmp_path."""
     started: list[Launcher] = []
 
-    def start(*arguments: str, under: Sequence[str] = (), **facts: Any) -> Launcher:
-        """`under`: the words of a parent process. `facts`: variables of the platform."""
-        command = [sys.executable, *under, "-m", "trainyard.launch", *arguments]
+    def start(*arguments: str, **facts: Any) -> Launcher:
+        """`facts`: variables of the platform."""
+        command = [sys.executable, "-m", "trainyard.launch", *arguments]
         env = {f"TRAINYARD_{name.upper()}": str(value) for name, value in facts.items()}
         with (tmp_path / "log").open("ab") as stream:
             started.append(
@@ -52,12 +52,6 @@ def launch(tmp_path: Path) -> Iterator[Launch]:
         if launcher.poll() is None:
             launcher.kill()
             launcher.wait()
-
-
-def restarted(file: Path, times: int) -> list[str]:
-    """The parent process of a run of one pod, for `launch`."""
-    words = ["-m", "trainyard.restarts", "--job-kind=job", f"--max-restarts={times}"]
-    return [*words, f"--state={file}", "--", sys.executable]
 
 
 def read_log(tmp_path: Path) -> str:
@@ -139,53 +133,6 @@ def test_a_group_of_an_elastic_run_that_is_stopped_for_good_is_ended_by_its_laun
 
 def until_step_of(files: RunFiles, attempt: int) -> None:
     until(lambda: [m for m in files.metrics() if m["attempt"] == attempt], f"attempt {attempt}")
-
-
-@pytest.mark.long(18)
-def test_a_gang_of_one_pod_restarts_its_ranks_there_and_counts_over_all_its_pods(
-    trainer: Trainer, launch: Launch, tmp_path: Path
-) -> None:
-    files = trainer.files("run")
-    budget = files.path / "restarts.json"
-    words = ["--ranks=2", *trainer_command(trainer, files.path), "--set", "steps=1000000"]
-
-    def killed_after_a_step(attempt: int) -> None:
-        until_step_of(files, attempt)
-        os.kill(int(leader(files).name), signal.SIGKILL)
-
-    pod = launch(*words, under=restarted(budget, 2), run_dir=files.path)
-    killed_after_a_step(1)
-    killed_after_a_step(2)
-    until_step_of(files, 3)
-    pod.send_signal(signal.SIGTERM)
-    assert pod.wait(DEADLINE_S) == 75, read_log(tmp_path)
-    assert "launch: stopped by a notice (75)" in read_log(tmp_path)
-    assert json.loads(budget.read_text())["failures"] == 2
-    assert [e["restarts_in_pod"] for e in files.events("started")] == [0, 1, 2]
-    assert "rank 0 ended with 137" in [e["error"] for e in files.events("failed")]
-
-    replaced = launch(*words, under=restarted(budget, 2), run_dir=files.path)
-    killed_after_a_step(4)
-    assert replaced.wait(DEADLINE_S) == 1, "137 would get the pod replaced once more"
-    assert "2 restarts are used up" in read_log(tmp_path)
-    assert files.events("resumed")[-1]["from_step"] > 0
-
-
-@pytest.mark.long(5)
-def test_ranks_that_fail_before_their_first_step_get_a_new_pod(
-    launch: Launch, tmp_path: Path
-) -> None:
-    script = tmp_path / "rank.py"
-    # The other rank is asked to stop because this one has failed: that is no request to end the pod.
-    script.write_text(
-        "import os, time\nif os.environ['RANK'] == '0':\n    time.sleep(600)\nraise SystemExit(3)\n"
-    )
-    budget = tmp_path / "run" / "restarts.json"
-    words = ["--ranks=2", "--", str(script)]
-    assert launch(*words, under=restarted(budget, 1)).wait(DEADLINE_S) == 71
-    assert "ended with 3 before their first step; the pod is to be replaced" in read_log(tmp_path)
-    assert launch(*words, under=restarted(budget, 1)).wait(DEADLINE_S) == 3
-    assert json.loads(budget.read_text())["failures"] == 2
 
 
 @pytest.mark.long(11)

@@ -15,7 +15,7 @@ import pytest
 
 from sandbox.ports import free_port
 from tests.trainer.ranks import RunFiles, until
-from tests.trainer.runs import STEPS, Trainer, assert_same
+from tests.trainer.runs import Trainer, assert_same
 from trainyard.contract import METRICS_ADDRESS_ENV, METRICS_PORT_ENV
 
 pytestmark = pytest.mark.long(33)
@@ -68,17 +68,6 @@ def test_an_interrupted_run_is_one_run_in_mlflow_and_loses_no_bit(
     assert resumed == [(2.0,)]
     parameters = dict(query(database, "select key, value from params"))
     assert parameters["optimizer.learning_rate"] == "0.01"
-
-
-def test_a_server_that_is_not_there_changes_nothing(trainer: Trainer, control: RunFiles) -> None:
-    files = trainer.files("run")
-    ranks = trainer.start("run", f"report.mlflow=http://127.0.0.1:{free_port()}")
-    until(lambda: files.last_step() >= STEPS - 4, "nearly all steps")
-    ranks.signal(signal.SIGTERM)
-    codes = ranks.wait()
-    assert codes in ([75, 75], [0, 0])
-    assert files.losses() == control.losses()[: files.last_step()]
-    until(lambda: "the run directory keeps all metrics" in ranks.output(), "its complaint")
 
 
 def test_prometheus_sees_the_run_while_it_trains(

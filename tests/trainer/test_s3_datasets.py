@@ -37,13 +37,6 @@ def test_a_dataset_in_a_bucket_is_staged_whole(bucket: Bucket, url: str, tmp_pat
     assert verify_files(opened.folder, opened.index, hashes=True) == []
 
 
-def test_throttled_requests_are_tried_again(bucket: Bucket, url: str, tmp_path: Path) -> None:
-    bucket.break_(Fault(kind="503", share=0.3), seed=4)
-    opened = cache_version(url, latest_version(url), tmp_path / "nvme", full_check=True)
-    bucket.break_()
-    assert verify_files(opened.folder, opened.index, hashes=True) == []
-
-
 def test_a_byte_that_changed_on_the_way_is_found(bucket: Bucket, url: str, tmp_path: Path) -> None:
     version = latest_version(url)
     bucket.break_(Fault(kind="flip", match=r"^GET .*shard-train-00001\.bin"))
@@ -51,16 +44,6 @@ def test_a_byte_that_changed_on_the_way_is_found(bucket: Bucket, url: str, tmp_p
         cache_version(url, version, tmp_path / "nvme", full_check=True)
     bucket.break_()
     assert not (tmp_path / "nvme" / version).exists()
-
-
-def test_a_missing_object_is_named(bucket: Bucket, url: str, tmp_path: Path) -> None:
-    version = latest_version(url)
-    prefix = url.removeprefix("s3://bucket/")
-    bucket.objects(f"{prefix}/").delete([f"{version}/shard-eval-00000.bin"])
-    with pytest.raises(DatasetError, match=r"shard-eval-00000\.bin: missing"):
-        cache_version(url, version, tmp_path / "nvme", full_check=True)
-    with pytest.raises(DatasetError, match="latest: missing"):
-        latest_version(f"{url}-elsewhere")
 
 
 def test_text_in_a_bucket_makes_the_same_version_as_the_same_text_in_a_folder(

@@ -239,13 +239,6 @@ def test_reading_survives_what_can_be_tried_again(place: Place, kind: Kind) -> N
     assert [seen["fault"] for seen in place.bucket.seen()].count(kind) > 2
 
 
-def test_a_bit_that_flips_on_the_way_back_is_found(place: Place) -> None:
-    save(place.store(), 10)
-    place.bucket.break_(Fault(kind="flip", match=f"^GET .*{MODEL}"))
-    (mistake,) = place.store().verify(10)
-    assert mistake == f"{MODEL}: content differs from the manifest's hash"
-
-
 def test_a_bucket_that_cannot_be_reached_is_no_corrupt_checkpoint(place: Place) -> None:
     save(place.store(), 10)
     impatient = RetryPolicy(total_s=0.05, first_s=0.001, longest_s=0.01)

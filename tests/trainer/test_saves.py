@@ -10,7 +10,7 @@ from torch.distributed import HashStore  # type: ignore[attr-defined]  # public,
 
 from tests.trainer.ranks import Hook, RunFiles
 from tests.trainer.runs import STEPS, Trainer, assert_same
-from trainyard.store.interface import SaveFailed, StaleAttempt
+from trainyard.store.interface import SaveFailed
 from trainyard.store.manifest import FileRecord
 from trainyard.store.posix import PosixStore
 from trainyard.tensors.coordination import SaveCoordinator
@@ -65,57 +65,6 @@ def world(size: int) -> list[SaveCoordinator]:
     store = HashStore()
     store.set_timeout(timedelta(seconds=30))
     return [SaveCoordinator(store, rank, size) for rank in range(size)]
-
-
-def test_the_leader_collects_files_of_all_ranks_and_all_learn_of_completion() -> None:
-    leader, *others = world(3)
-    for save in (1, 2):
-        for rank, other in enumerate(others, start=1):
-            other.send(save, {f"f{rank}": RECORD})
-        assert leader.collect(save) == {"f1": RECORD, "f2": RECORD}
-        leader.broadcast(save, None)
-        for other in others:
-            other.receive(save)
-
-
-def test_the_leader_waits_for_the_last_rank() -> None:
-    leader, other = world(2)
-    found: list[object] = []
-    waiting = threading.Thread(target=lambda: found.append(leader.collect(1)), daemon=True)
-    waiting.start()
-    assert not found
-    other.send(1, {"f": RECORD})
-    waiting.join(30)
-    assert found == [{"f": RECORD}]
-
-
-def test_an_error_of_one_rank_reaches_the_leader_by_its_number() -> None:
-    leader, one, two, three = world(4)
-    one.send(1, {"f": RECORD})
-    two.send(1, None, "disk full")
-    three.send(1, None, "disk on fire")
-    with pytest.raises(SaveFailed, match=r"^rank 2: disk full \(2 ranks failed\)$"):
-        leader.collect(1)
-
-
-@pytest.mark.parametrize(
-    ("error", "received"),
-    [(OSError("quota"), SaveFailed), (StaleAttempt("replaced"), StaleAttempt)],
-    ids=["failed", "replaced"],
-)
-def test_all_ranks_receive_the_cause_of_an_unpublished_save(
-    error: Exception, received: type[Exception]
-) -> None:
-    leader, other = world(2)
-    leader.broadcast(1, error)
-    with pytest.raises(received, match=f"^{error}$"):
-        other.receive(1)
-
-
-def test_a_single_rank_leader_does_not_wait() -> None:
-    (leader,) = world(1)
-    assert leader.collect(1) == {}
-    leader.broadcast(1, None)
 
 
 class Place:
@@ -176,16 +125,4 @@ def test_a_leader_that_cannot_publish_aborts_and_reports_the_cause_to_all_ranks(
         part(Place(notes)).lead(leader, 1, lambda: notes.append("announced"), publish)
     assert notes == ["announced", "put f", "abort"]
     with pytest.raises(SaveFailed, match=r"^manifest$"):
-        other.receive(1)
-
-
-def test_a_leader_that_fails_before_writing_reports_it_to_all_ranks() -> None:
-    leader, other = world(2)
-
-    def full_disk() -> None:
-        raise OSError("events")
-
-    with pytest.raises(OSError, match="events"):
-        part(Place([])).lead(leader, 1, full_disk, lambda *_: None)
-    with pytest.raises(SaveFailed, match=r"^events$"):
         other.receive(1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import pytest
@@ -22,13 +21,6 @@ def config_of(samples: int, micro: int = 1, warmup: int = 10, **optimizer: Any) 
             "schedule": {"warmup_steps": warmup},
         }
     )
-
-
-def test_a_global_batch_is_divided_into_passes_of_each_rank() -> None:
-    for micro, passes, ranks in itertools.product((1, 2, 24), (1, 3, 8), (1, 2, 7)):
-        config = config_of(micro * passes * ranks, micro)
-        assert config.batch.passes(ranks) == passes
-        assert world_issues(config, ranks) == []
 
 
 @pytest.mark.parametrize(

@@ -63,10 +63,6 @@ def test_the_latest_the_best_the_milestones_and_the_last_known_good_are_kept() -
     assert kept(*everything, keep_latest=1) == {20, 30, 70}
 
 
-def test_order_of_listing_does_not_matter() -> None:
-    assert kept((30, None, False), (10, None, False), (20, None, False)) == {20, 30}
-
-
 def test_the_only_checkpoint_is_never_deleted() -> None:
     assert kept((10, None, False), keep_latest=1) == {10}
     assert kept() == set()

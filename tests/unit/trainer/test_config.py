@@ -31,20 +31,10 @@ def with_data(**changes: Any) -> dict[str, Any]:
     return with_(data={**GOOD["data"], **changes})
 
 
-def test_the_smallest_configuration_gets_the_documented_defaults() -> None:
-    config = parse(GOOD)
-    assert (config.seed, config.batch.global_samples, config.checkpoint.keep_latest) == (0, 32, 2)
-
-
 @pytest.mark.parametrize("file", sorted(CONFIGS.glob("*.yaml")), ids=lambda file: file.stem)
 def test_every_configuration_in_the_project_is_valid_for_two_ranks(file: Path) -> None:
     config = load(file, ["data.path=/data/x"])
     assert world_issues(config, 2) == []
-
-
-def test_a_configuration_survives_being_written_and_read() -> None:
-    config = parse(with_(optimizer={"learning_rate": 0.01}))
-    assert parse(config.to_dict()) == config
 
 
 def test_weights_of_datasets_become_the_smallest_whole_numbers() -> None:

@@ -96,11 +96,6 @@ def test_the_version_in_use_is_compared_and_not_what_was_asked_for() -> None:
     assert refused(CONFIG, CONFIG, "v2") == [DATA_VERSION]
 
 
-def test_a_setting_that_only_the_others_have_is_refused() -> None:
-    fewer = replace(CONFIG, data=replace(CONFIG.data, sources=()))
-    assert refused(CONFIG, fewer) == ["data.sources[0].weight"]
-
-
 def test_a_model_of_a_folder_is_compared_by_its_path_and_content(tmp_path: Path) -> None:
     for name, content in (("a", "{}"), ("b", '{"x": 1}')):
         (tmp_path / name).mkdir()

@@ -43,8 +43,3 @@ def test_a_position_a_trillion_deep_is_computed() -> None:
     permutation = Permutation(10**15, seed=0, epoch=0)
     (thing,) = permutation(np.array([10**12], dtype=np.int64))
     assert 0 <= thing < 10**15
-
-
-def test_nothing_has_no_order() -> None:
-    with pytest.raises(ValueError, match="must be at least 1"):
-        Permutation(0, seed=0, epoch=0)

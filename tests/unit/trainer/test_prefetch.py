@@ -6,7 +6,6 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
@@ -140,10 +139,3 @@ def test_what_fails_in_the_background_fails_the_step_that_needs_it(
     with pytest.raises(OSError, match="Input/output"):
         for step in range(1, 5):
             reading.take(step * BATCH, BATCH)
-
-
-def test_rows_keep_the_type_of_the_dataset(order: Watched, feeds: list[PrefetchLoader]) -> None:
-    reading = feed(order, feeds, plan(2))
-    for step in (0, 1):
-        assert reading.take(step * BATCH, BATCH).dtype == torch.uint16
-    assert np.asarray(reading.take(2 * BATCH, BATCH)).shape == (BATCH, 5)

@@ -68,15 +68,6 @@ def test_a_trained_tokenizer_gives_every_document_back(texts: Path, tmp_path: Pa
     assert index.tokens("train") == sum(index.unigram_counts)
 
 
-def test_training_again_gives_the_same_tokenizer_and_version(texts: Path, tmp_path: Path) -> None:
-    first = prepared(texts, tmp_path / "one", "train:400")
-    assert prepared(texts, tmp_path / "two", "train:400").name == first.name
-    index = first / "index.json"
-    written = index.stat().st_mtime_ns
-    assert prepared(texts, tmp_path / "one", "train:400") == first
-    assert index.stat().st_mtime_ns == written
-
-
 def test_a_tokenizer_of_ones_own_is_kept_with_the_dataset(texts: Path, tmp_path: Path) -> None:
     trained = prepared(texts, tmp_path / "a", "train:300")
     file = tmp_path / "mine.json"
@@ -165,34 +156,6 @@ def test_a_parquet_column_that_is_not_there_or_no_text_is_told(tmp_path: Path) -
     (tmp_path / "rows" / "a.parquet").write_text("no parquet")
     with pytest.raises(DatasetError, match="not parquet"):
         prepare(open_source(str(tmp_path / "rows"), (), "n"), tmp_path / "out", SETTINGS)
-
-
-def test_each_line_of_a_jsonl_file_is_a_document(texts: Path, tmp_path: Path) -> None:
-    rows = [{"body": file.read_text(), "id": n} for n, file in enumerate(sorted(texts.iterdir()))]
-    lines = [json.dumps(row) for row in [*rows, {"body": None}, {"body": ""}]]
-    (tmp_path / "rows").mkdir()
-    (tmp_path / "rows" / "a.jsonl").write_text("\n".join([*lines, "", ""]))
-    (tmp_path / "rows" / "README").write_text("not a document")
-    source = open_source(str(tmp_path / "rows"), (), "body", "jsonl")
-    folder, _ = prepare(source, tmp_path / "out", SETTINGS)
-    assert read_index(folder).source["documents"] == len({row["body"] for row in rows})
-
-
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ('{"text": "x"}', "no column 'body'; columns are text"),
-        ('{"body": 3}', "column 'body' holds a number; must be text"),
-        ("[1]", "is an array; must be a JSON object"),
-        ("{", "not JSON"),
-    ],
-)
-def test_a_jsonl_line_that_is_no_row_is_named(line: str, said: str, tmp_path: Path) -> None:
-    (tmp_path / "rows").mkdir()
-    (tmp_path / "rows" / "a.jsonl").write_text(f'{{"body": "first"}}\n{line}\n')
-    source = open_source(str(tmp_path / "rows"), (), "body")
-    with pytest.raises(DatasetError, match=rf"a\.jsonl: line 2: .*{said}"):
-        prepare(source, tmp_path / "out", SETTINGS)
 
 
 def test_several_processes_write_the_same_version(

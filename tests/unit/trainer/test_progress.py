@@ -44,10 +44,3 @@ def test_programs_get_a_line_every_so_many_steps_and_for_the_last_one(
     assert set(METRICS) - set(found[0]) == {"mfu", EVALUATION_LOSS}
     assert (found[0]["loss"], found[0]["tokens_per_s"]) == (2.5, 128.0)
     assert found[-1] == {"step": 10, EVALUATION_LOSS: 0.25}
-
-
-def test_nothing_is_printed_unless_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
-    show(SELDOM)
-    assert capsys.readouterr().out == ""
-    show(1e-9, 1, enabled=False)
-    assert capsys.readouterr() == ("", "")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import socket
 import urllib.request
 from collections import namedtuple
 from dataclasses import asdict, fields, replace
@@ -13,8 +12,11 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from infra.observability import series
 from sandbox.ports import free_port
+from tests.unit.trainyard.test_culprits import CULPRIT
 from training.spec import GraceBudget
+from trainyard import prometheus
 from trainyard.culprits import Culprit
 from trainyard.prometheus import RunCollector, start_server
 from trainyard.run_logs import EventLog, StepMetrics, Totals
@@ -83,26 +85,6 @@ def test_before_the_first_step_and_without_a_known_peak_nothing_is_made_up(tmp_p
     assert "trainyard_model_flops_utilization_ratio" not in found
 
 
-def test_events_are_counted_and_the_newest_checkpoint_is_told(tmp_path: Path) -> None:
-    collector = RunCollector(Totals(), LABELS, folder=tmp_path, attempt=1, steps=10)
-    for number in (5, 10):
-        collector.observe(
-            {
-                "event": "checkpoint_commit",
-                "step": number,
-                "time": 1000.0 + number,
-                "seconds": 0.5,
-                "bytes": 77,
-            }
-        )
-    collector.observe({"event": "evaluated", "step": 10, "loss": 2.5})
-    found = scraped(collector)
-    assert found["trainyard_events_totalcheckpoint_commit"] == 2
-    assert found["trainyard_checkpoint_step"] == 10
-    assert found["trainyard_checkpoint_commit_timestamp_seconds"] == 1010.0
-    assert found["trainyard_evaluation_loss_nats"] == 2.5
-
-
 def test_ranks_that_were_named_are_exported_with_the_time_of_the_last_verdict(
     tmp_path: Path,
 ) -> None:
@@ -140,12 +122,6 @@ def test_the_volume_of_a_run_is_measured_at_its_start_and_after_each_checkpoint(
         50,
         1000,
     )
-
-
-def test_a_volume_that_cannot_be_measured_is_not_told_of(tmp_path: Path) -> None:
-    lost = tmp_path / "lost"
-    collector = RunCollector(Totals(), LABELS, folder=lost, attempt=1, steps=10)
-    assert "trainyard_volume_free_bytes" not in scraped(collector)
 
 
 def test_the_time_that_a_save_may_take_is_the_run_files(tmp_path: Path) -> None:
@@ -200,10 +176,41 @@ def test_the_volume_is_timed_with_each_event(tmp_path: Path) -> None:
     assert "sync_s" not in (tmp_path / "events.jsonl").read_text()
 
 
-def test_a_port_in_use_is_an_os_error(tmp_path: Path) -> None:
-    collector = RunCollector(Totals(), LABELS, folder=tmp_path, attempt=1, steps=10)
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        with pytest.raises(OSError, match="in use"):
-            start_server(collector, "127.0.0.1", taken.getsockname()[1])
+COMMIT = {"event": "checkpoint_commit", "step": 1, "time": 1.0, "seconds": 0.5, "bytes": 7}
+
+
+def exported(folder: Path) -> set[str]:
+    """Names of every sample of a run that made a step, evaluated and saved."""
+    totals = Totals()
+    totals.add(StepMetrics(**{field.name: 1 for field in fields(StepMetrics)}), samples=4)
+    record = {"grace": {"checkpoint_deadline_s": 40}}
+    elastic = RunCollector(totals, LABELS, folder=folder, attempt=1, steps=10, groups=3)
+    elastic.observe({"event": "membership", "groups": 2})
+    collector = RunCollector(totals, LABELS, folder=folder, attempt=1, steps=10, record=record)
+    collector.observe({"event": "started", "restarts_in_pod": 1, "sync_s": 0.01})
+    collector.observe({"event": "evaluated", "loss": 2.5})
+    collector.observe(COMMIT)
+    collector.add_culprit(CULPRIT)
+    texts = (elastic.text(), collector.text(), collector.culprits_text())
+    families = [one for text in texts for one in text_string_to_metric_families(text)]
+    found = [sample for family in families for sample in family.samples]
+    assert all(set(LABELS) <= set(sample.labels) for sample in found)
+    return {sample.name for sample in found}
+
+
+def test_the_table_of_series_has_what_the_trainer_exports_and_nothing_else_of_it(
+    tmp_path: Path,
+) -> None:
+    # Those of control loops are compared in tests/unit/ops/test_budget_metrics.py.
+    table = {
+        name
+        for name in series.ALL
+        if name.startswith("trainyard_")
+        and not name.startswith((series.COSTS_PREFIX, series.STEERING_PREFIX))
+    }
+    assert table - {series.LOG_MATCHES.name} == exported(tmp_path)
+
+
+def test_ranks_that_were_named_are_where_they_are_scraped_often() -> None:
+    assert prometheus.CULPRITS_PATH == series.CULPRITS_PATH
+    assert series.CULPRIT_TIME.name.startswith(series.CULPRITS_PREFIX)

@@ -1,15 +1,17 @@
-"""Windows of shards and of documents, of one dataset and of several, are found by computation."""
+"""Samples: windows of shards and of documents, of one dataset and of several, in an order that is computed."""
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.unit.trainer.datasets import BOUNDARY, dataset
+from trainer.data.dataset import combine_datasets
 from trainer.data.mixture import Mixture
-from trainer.data.sampler import Sampler, evaluation_windows
+from trainer.data.sampler import Sampler, baseline_loss, evaluation_windows
 from trainer.data.windows import DatasetVersion, Documents, Int64s, TokenWindows
 from trainer.prepare.dataset import DatasetError
 
@@ -124,3 +126,75 @@ def test_the_evaluation_set_has_each_dataset_by_its_weight(tmp_path: Path) -> No
     chosen = evaluation_windows(windows([first, second]), 12, (2, 1))
     assert (chosen < 25).sum() == 8 and (chosen >= 25).sum() == 4
     assert len(set(chosen.tolist())) == 12
+
+
+@pytest.fixture
+def order(tmp_path: Path) -> Sampler:
+    """11 windows in three shards: 6, 0 (too short) and 5."""
+    train = [list(range(0, 26)), [99, 98], list(range(100, 121))]
+    return Sampler(windows([opened(tmp_path, train)]), seed=1)
+
+
+def test_an_epoch_has_every_window_once_with_its_next_token(order: Sampler) -> None:
+    rows = sorted(row.tolist() for row in order.take(0, 11))
+    expected = [list(range(k, k + 5)) for k in (*range(0, 24, 4), *range(100, 120, 4))]
+    assert rows == expected
+
+
+def test_the_next_epoch_has_another_order_of_the_same(order: Sampler) -> None:
+    first, second = order.take(0, 11).tolist(), order.take(11, 11).tolist()
+    assert first != second
+    assert sorted(first) == sorted(second)
+
+
+def test_text_shorter_than_a_sample_is_refused(tmp_path: Path) -> None:
+    short = [opened(tmp_path, [[1, 2, 3, 4]])]
+    with pytest.raises(DatasetError, match=r"sequence_length \+ 1 = 5"):
+        windows(short)
+
+
+@pytest.mark.parametrize(("wanted", "got"), [(3, 3), (6, 6), (100, 6)])
+def test_the_evaluation_set_is_spread_evenly(wanted: int, got: int, tmp_path: Path) -> None:
+    folder, index = dataset(tmp_path, [[0] * 9], [list(range(25))])
+    chosen = evaluation_windows(
+        TokenWindows([DatasetVersion(folder=folder, index=index)], "eval", LENGTH), wanted
+    ).tolist()
+    assert len(chosen) == len(set(chosen)) == got
+    assert chosen == sorted(chosen) and chosen[0] == 0 and chosen[-1] >= 6 - 6 // got
+
+
+def test_the_baseline_is_the_cross_entropy_of_token_frequencies(tmp_path: Path) -> None:
+    _, index = dataset(tmp_path, [[7] * 600 + [8] * 200])
+    targets = np.array([[7, 7, 8]], dtype=np.uint16)
+    total = 800 + 257
+    expected = -(2 * math.log(601 / total) + math.log(201 / total)) / 3
+    assert baseline_loss([index.unigram_counts], targets) == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_dataset_alone_keeps_its_version_and_a_mixture_has_one_by_versions_and_weights(
+    tmp_path: Path,
+) -> None:
+    one, two = (
+        opened(tmp_path / "a", [list(range(20))]),
+        opened(tmp_path / "b", [list(range(50, 70))]),
+    )
+    assert combine_datasets([one], [1], ["/a"]).version == one.index.version
+    versions = {
+        combine_datasets([one], [1], ["/a"]).version,
+        combine_datasets([one, two], [1, 1], ["/a", "/b"]).version,
+        combine_datasets([one, two], [2, 1], ["/a", "/b"]).version,
+        combine_datasets([two, one], [1, 1], ["/b", "/a"]).version,
+    }
+    assert len(versions) == 4
+    assert (
+        combine_datasets([one, two], [1, 1], ["/elsewhere", "/b"]).version in versions
+    )  # not where it lies
+
+
+def test_datasets_with_other_tokens_are_not_mixed(tmp_path: Path) -> None:
+    one, two = (
+        opened(tmp_path / "a", [list(range(20))]),
+        opened(tmp_path / "b", [list(range(50, 70))], 300),
+    )
+    with pytest.raises(DatasetError, match="/b uses another tokenizer than /a"):
+        combine_datasets([one, two], [1, 1], ["/a", "/b"])

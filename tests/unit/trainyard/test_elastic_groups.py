@@ -17,7 +17,7 @@ from trainyard import elastic
 from trainyard.adapters import elastic_trainer
 from trainyard.elastic import feed, same
 from trainyard.elastic.exchange import Lost
-from trainyard.elastic.leaves import Leaves, seed_all
+from trainyard.elastic.leaves import Leaves
 from trainyard.elastic.links import FEED, TOKEN_BYTES, WATCH, Links
 from trainyard.elastic.same import describe, differences
 from trainyard.elastic.views import Member, View, Views
@@ -44,22 +44,6 @@ def test_a_rank_hears_in_which_view_another_one_is_until_that_ends() -> None:
     other.close()
     until(lambda: one.why_lost("other"), "a loss")
     assert one.why_lost("other") == "ended"
-
-
-def test_a_rank_that_answers_nothing_is_silent() -> None:
-    one, listener = links(silent_after_s=0.1), socket.create_server(("127.0.0.1", 0))
-    one.watch({"other": listener.getsockname()})
-    until(lambda: one.why_lost("other"), "a loss")
-    assert one.why_lost("other").startswith("silent for ")
-
-
-def test_two_ranks_tell_each_other_their_views_at_once() -> None:
-    one, other = links(), links()
-    one.watch({"other": other.address})
-    other.announce(3)
-    until(lambda: one.view_of("other") == 3, "view 3")
-    other.announce(-3)
-    until(lambda: one.view_of("other") == -3, "no view")
 
 
 @pytest.mark.parametrize(
@@ -94,14 +78,6 @@ def test_a_damaged_view_is_named(tmp_path: Path) -> None:
         views.newest()
 
 
-def test_a_group_asks_to_take_part_until_it_is_answered(tmp_path: Path) -> None:
-    views = Views(tmp_path, 0.0)
-    views.ask(MEMBER)
-    assert views.asking() == [MEMBER]
-    views.answer(MEMBER.id)
-    assert views.asking() == []
-
-
 def test_buffers_are_those_of_the_last_step_for_every_worker_and_change_by_the_mean() -> None:
     norm = torch.nn.BatchNorm1d(1, momentum=1.0)
     mask = torch.tensor([float("-inf"), 0.0])
@@ -123,15 +99,6 @@ def test_buffers_are_those_of_the_last_step_for_every_worker_and_change_by_the_m
     assert norm.bias.grad.tolist() == [2.0]
     assert mask.tolist() == [float("-inf"), 0.0]
     assert total[-1] == 4.0
-
-
-def test_random_numbers_follow_from_run_step_and_worker() -> None:
-    def numbers(*seeds: int) -> list[float]:
-        seed_all(*seeds)
-        return torch.rand(2).tolist()
-
-    assert numbers(1, 2, 3) == numbers(1, 2, 3)
-    assert len({tuple(numbers(1, 2, 3)), tuple(numbers(1, 3, 2)), tuple(numbers(2, 2, 3))}) == 3
 
 
 def test_a_newcomer_gets_the_state_and_the_steps_that_follow() -> None:

@@ -6,14 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from trainyard.contract import EXIT_DIR_ENV
 from trainyard.exit_codes import (
     ExitDir,
     RankResult,
     node_exit_code,
-    report_config_errors,
-    report_exit_code,
-    report_request,
 )
 
 TERM, KILL, ABORT = -15, -9, -6
@@ -107,40 +103,3 @@ def test_a_program_is_done_if_it_says_so_or_a_rank_ended_before_it_was_asked(
 )
 def test_a_notice_does_not_excuse_a_failure_before_it(codes: list[int], expected: int) -> None:
     assert node_exit_code(results(*codes), 2, 143, notice=100.5) == expected
-
-
-def test_ranks_leave_results_and_requests_in_the_launchers_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    report_exit_code(75)  # without a launcher nothing happens
-    report_request()
-    monkeypatch.setenv(EXIT_DIR_ENV, str(tmp_path))
-    for rank, code in (("0", 75), ("1", 0)):
-        monkeypatch.setenv("RANK", rank)
-        report_exit_code(code)
-    folder = ExitDir(tmp_path)
-    assert [(r.rank, r.code) for r in folder.results()] == [(0, 75), (1, 0)]
-    assert folder.first_request() is None
-    report_request()
-    assert folder.first_request() is not None
-    folder.add_result(RankResult(1, -9, 100.0))
-    assert folder.results()[1].code == 0  # its own word stays
-    folder.clear()
-    assert folder.results() == []
-    assert folder.first_request() is None
-
-
-def test_configuration_errors_are_reported_once_per_node(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("RANK", "1")
-    report_config_errors("steps: bad")
-    assert capsys.readouterr().err == ""
-    monkeypatch.setenv("RANK", "0")
-    report_config_errors("steps: bad")
-    assert capsys.readouterr().err == "steps: bad\n"
-    monkeypatch.setenv(EXIT_DIR_ENV, str(tmp_path))
-    for rank in "01":
-        monkeypatch.setenv("RANK", rank)
-        report_config_errors("steps: bad")
-    assert ExitDir(tmp_path).config_errors() == ["steps: bad"]

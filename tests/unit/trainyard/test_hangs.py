@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from trainyard.hangs import RankWatch
-from trainyard.watchdog import IDLE, Report, Watchdog, write_report
+from trainyard.watchdog import IDLE, Report, write_report
 
 LIMIT_S = 60.0
 Process = subprocess.Popen[bytes]
@@ -75,10 +75,3 @@ def test_other_ranks_are_not_ended(
 ) -> None:
     look(folder, rank, seconds, limit_s=limit_s, beats=beats)
     assert rank.poll() is None
-
-
-def test_a_rank_says_for_how_long_others_go_on_without_it() -> None:
-    rank = Watchdog()
-    with rank.replaceable(LIMIT_S):
-        assert rank.replaceable_s == LIMIT_S
-    assert rank.replaceable_s == 0

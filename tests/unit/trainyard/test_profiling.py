@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.unit.trainyard.test_runtime import run
 from trainyard import profiling
 from trainyard.profiling import StepProfiler
 
@@ -82,15 +81,3 @@ def test_a_failure_is_a_line_and_no_more(
     printed = capsys.readouterr().err.splitlines()
     assert [line.startswith("profile: ") for line in printed] == [True, True]
     assert "FileExistsError" in printed[0] and "does not use torch" in printed[1]
-
-
-def test_a_program_that_reports_its_steps_is_profiled(tmp_path: Path) -> None:
-    (tmp_path / "profile").write_text("2")
-    program = """
-import torch
-for step in range(1, 5):
-    torch.ones(3, 3) @ torch.ones(3, 3)
-    trainyard.log(step=step, loss=1.0)
-"""
-    (printed,) = run(program, tmp_path)
-    assert f"profile: steps 2 to 3: {tmp_path}/profiles/step-00000002.json.gz" in printed

@@ -70,6 +70,7 @@ def test_the_programs_own_variables_win_over_those_of_the_pod_and_the_image(
     assert found["TZ"] == "UTC"
 
 
+REPORTING = "import sys, trainyard\ntrainyard.log(step=5, loss=1.0)\n"
 NOTICE_TO_ITSELF = """
 import os, signal, sys, time, trainyard
 trainyard.log(step=5, loss=1.0)
@@ -82,18 +83,25 @@ time.sleep(60)
 """
 
 
+ON_NOTICE = "on a notice: "
+
+
 @pytest.mark.parametrize(
     ("ending", "code", "event"),
     [
-        ("sys.exit(0)", 75, {"reason": "preempted", "code": 0}),
-        ("raise RuntimeError('got SIGTERM')", 75, {"reason": "preempted", "code": 1}),
-        ("trainyard.finished(); sys.exit(0)", 0, {"reason": "done"}),
+        ("sys.exit(0)", 0, {"event": "finished", "reason": "done"}),
+        ("sys.exit(3)", 3, {"event": "failed", "error": "rank 0 ended with 3"}),
+        (f"{ON_NOTICE}sys.exit(0)", 75, {"reason": "preempted", "code": 0}),
+        (f"{ON_NOTICE}raise RuntimeError('SIGTERM')", 75, {"reason": "preempted", "code": 1}),
+        (f"{ON_NOTICE}trainyard.finished(); sys.exit(0)", 0, {"reason": "done"}),
     ],
 )
-def test_an_end_on_a_notice_is_recorded_as_what_it_is(
+def test_the_end_of_a_reporting_program_is_recorded_as_what_it_is(
     ending: str, code: int, event: dict[str, object], folder: Path
 ) -> None:
-    (folder / "train.py").write_text(NOTICE_TO_ITSELF.format(ending=ending))
+    own = ending.removeprefix(ON_NOTICE)
+    text = NOTICE_TO_ITSELF.format(ending=own) if own != ending else REPORTING + own
+    (folder / "train.py").write_text(text)
     run_dir = folder.parent / "run"
     run_dir.mkdir()
     facts = {"TRAINYARD_RUN_ID": "x", "TRAINYARD_RUN_DIR": str(run_dir)}

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from training import runtime_archive
 from trainyard.store import hashes
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -127,13 +126,6 @@ def test_a_wait_goes_on_while_ranks_make_progress(
     assert shared_files.wait(file, 120, "a message", alive) == "here"
 
 
-def test_the_newest_three_are_kept_and_milestones(tmp_path: Path) -> None:
-    milestone = "with trainyard.checkpoints.save(1, milestone=True): pass\n"
-    run(milestone + saved(2, 3, 4, 5), tmp_path)
-    folder = tmp_path / "checkpoints"
-    assert sorted(p.name[-1] for p in folder.glob("step-*")) == ["1", "3", "4", "5"]
-
-
 def test_a_corrupt_checkpoint_is_skipped_in_one_line_and_set_aside(tmp_path: Path) -> None:
     run(saved(7, 8), tmp_path, 2)
     file = tmp_path / "checkpoints/step-00000008/ranks/1.bin"
@@ -233,22 +225,6 @@ def test_a_replaced_start_cannot_publish(tmp_path: Path) -> None:
     _, errors = old.communicate("x", timeout=DEADLINE_S)
     assert old.returncode == 1 and "was replaced by attempt 2" in errors
     assert [p.name for p in (tmp_path / "checkpoints").glob("step-*")] == ["step-00000005"]
-
-
-def test_the_command_line_reads_the_checkpoints_of_a_program(tmp_path: Path) -> None:
-    run(saved(7), tmp_path)
-    for command, expected in (
-        ("list", "program"),
-        ("verify", "step-00000007: ok, 1 files"),
-        ("explain", "epoch"),
-    ):
-        done = subprocess.run(
-            [sys.executable, "-m", "trainer.checkpoint", command, str(tmp_path)],
-            capture_output=True,
-            text=True,
-            cwd=ROOT,
-        )
-        assert done.returncode == 0 and expected in done.stdout, done
 
 
 def test_outside_a_run_nothing_but_checkpoints_is_written(tmp_path: Path) -> None:
@@ -362,40 +338,6 @@ def test_placeholders_are_expanded_and_other_braces_stay() -> None:
     assert expand('{"a": {"b": 1}} {HOME} {}', known) == '{"a": {"b": 1}} {HOME} {}'
     assert expand("{{run_id}}", known) == "{run_id}"
     assert unknown_placeholders(["{run_id} {chekpoints}", "{{nodez}}"]) == ["chekpoints"]
-
-
-@pytest.mark.parametrize(
-    ("ending", "code", "event"),
-    [
-        ("sys.exit(0)", 0, {"event": "finished", "reason": "done", "step": 5}),
-        ("trainyard.exit_preempted()", 75, {"event": "finished", "reason": "preempted", "step": 5}),
-        ("sys.exit(3)", 3, {"event": "failed", "error": "rank 0 ended with 3", "step": 5}),
-    ],
-)
-def test_the_launcher_runs_from_a_zip_and_records_how_a_reporting_program_ended(
-    ending: str, code: int, event: dict[str, object], tmp_path: Path
-) -> None:
-    archive = tmp_path / runtime_archive.ZIP_FILE
-    archive.write_bytes(runtime_archive.package())
-    script = "import sys, trainyard\ntrainyard.log(step=5, loss=1.0)\n"
-    (tmp_path / "train.py").write_text(script + ending)
-    program = tmp_path / "program.json"
-    program.write_text(json.dumps({"launcher": "python", "command": ["train.py"]}))
-    run_dir = tmp_path / "run"
-    run_dir.mkdir()
-    env = {k: v for k, v in os.environ.items() if not k.startswith("TRAINYARD_")}
-    env |= {"PYTHONPATH": str(archive), "TRAINYARD_RUN_ID": "x", "TRAINYARD_RUN_DIR": str(run_dir)}
-    env |= {"TRAINYARD_NODE_RANK": "", "TRAINYARD_CHECKPOINTS": str(run_dir / "checkpoints")}
-    done = subprocess.run(
-        [sys.executable, "-m", "trainyard.launch", "--program", str(program)],
-        cwd=tmp_path,
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-    )
-    assert done.returncode == code, done.stderr
-    assert event.items() <= events(run_dir)[-1].items()
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST
 
 from trainyard import tracking
-from trainyard.tracking import _STEP_KEYS, MlflowSync, _Tail, mlflow_status, read_cursor
+from trainyard.tracking import _STEP_KEYS, MlflowSync, _Tail, read_cursor
 
 
 class Server:
@@ -113,37 +113,6 @@ def losses(server: Server, run: str = "run0") -> dict[int, float]:
     return {step: value for _, value, _, step in found}
 
 
-def test_every_step_arrives_with_its_own_time_and_nothing_is_made_up(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TRAINYARD_RUN_ID", "sft-v1")
-    monkeypatch.setenv("TRAINYARD_TEAM", "nlp")
-    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "e")
-    a_run(tmp_path, 400)
-    assert sync(tmp_path).send()
-    assert losses(server) == {step: 1 / step for step in range(1, 401)}
-    run = server.runs["run0"]
-    assert ("loss", 0.2, 1005000, 5) in run["points"]
-    assert not any(key == "mfu" for key, *_ in run["points"])
-    assert ("evaluation_loss", 0.5, 2000, 0) in run["points"]
-    assert run["parameters"] == {"steps": "400", "model.layers": "2"}
-    tags = {"trainyard.run_id": "sft-v1", "trainyard.team": "nlp", "trainyard.status": "RUNNING"}
-    assert (run["experiment"], run["name"], run["tags"]) == ("e", "sft-v1", tags)
-
-
-def test_what_comes_later_is_sent_later_and_only_that(server: Server, tmp_path: Path) -> None:
-    run = sync(tmp_path)
-    assert run.send() and not server.calls, "a run without metrics has no MLflow run"
-    a_run(tmp_path, 3)
-    expected = 3 * (len(_STEP_KEYS) - 1) + 1
-    for _ in range(2):
-        assert run.send()
-        assert server.runs["run0"]["sent"] == expected
-    add(tmp_path / "metrics.jsonl", {"step": 4, "loss": 0.25, "time": 1004.0})
-    assert run.send()
-    assert server.runs["run0"]["sent"] == expected + 1
-
-
 @pytest.mark.parametrize("after", [False, True])
 def test_a_server_that_goes_away_at_any_call_gets_everything_once(
     tmp_path: Path, after: bool, monkeypatch: pytest.MonkeyPatch
@@ -156,18 +125,6 @@ def test_a_server_that_goes_away_at_any_call_gets_everything_once(
         server.after, server.failing = after, frozenset({number})
         assert sync(folder).finish(60.0)
         assert len(losses(server, f"run{len(server.runs) - 1}")) == 300
-
-
-def test_the_next_attempt_goes_on_in_the_same_run(server: Server, tmp_path: Path) -> None:
-    a_run(tmp_path, 5)
-    sync(tmp_path).send()
-    (tmp_path / "metrics.jsonl").unlink()  # replaced by one that keeps steps 1 to 3
-    for step in (1, 2, 3):
-        add(tmp_path / "metrics.jsonl", {"step": step, "loss": 1 / step, "time": 1000.0 + step})
-    a_run(tmp_path, 7, first=4, attempt=2)
-    sync(tmp_path).send()
-    assert list(server.runs) == ["run0"]
-    assert losses(server) == {step: 1 / step for step in range(1, 8)}
 
 
 def test_another_server_and_one_that_lost_the_run_get_the_whole_run(
@@ -211,27 +168,6 @@ def test_the_missing_package_is_named(
 def test_a_damaged_cursor_starts_over(tmp_path: Path) -> None:
     (tmp_path / "mlflow.json").write_text('{"uri": "http://x", "run')
     assert read_cursor(tmp_path) == {}
-
-
-@pytest.mark.parametrize(
-    ("event", "status"),
-    [
-        ({"event": "finished", "reason": "done"}, "FINISHED"),
-        ({"event": "finished", "reason": "preempted"}, "SCHEDULED"),
-        ({"event": "finished", "reason": "not saved"}, "FAILED"),
-        ({"event": "failed"}, "FAILED"),
-        ({"event": "checkpoint_commit"}, "FAILED"),
-    ],
-)
-def test_the_status_follows_the_newest_event(
-    event: dict[str, str], status: str, server: Server, tmp_path: Path
-) -> None:
-    assert mlflow_status(event) == status
-    a_run(tmp_path, 1)
-    add(tmp_path / "events.jsonl", event)
-    assert sync(tmp_path).finish(1.0)
-    assert server.runs["run0"]["status"] == status
-    assert server.runs["run0"]["tags"]["trainyard.status"] == status
 
 
 def test_a_line_is_read_once_it_is_whole(tmp_path: Path) -> None:
