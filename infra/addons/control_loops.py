@@ -35,14 +35,11 @@ class Settings:
 
     @property
     def path(self) -> str:
-        """Where the loop reads it."""
         return f"{SETTINGS}/{self.name}.json"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """A volume that the loop keeps its files on."""
-
     name: str
     path: str
     """In the pod."""
@@ -136,7 +133,6 @@ def _named(loop: Loop, annotations: Mapping[str, str] | None = None) -> dict[str
 
 
 def installable(loop: Loop) -> Installable:
-    """Return the loop, its rights and the policies that bound them."""
     before = [
         isolation(
             loop.name,

@@ -69,7 +69,6 @@ def writes_admitted() -> Manifest:
 
 
 def plan(section: ElasticRunsConfig) -> Installable:
-    """Return the program, its rights and the policy that bounds them."""
     return installable(
         Loop(
             add_on="elasticRuns",

@@ -32,8 +32,6 @@ _LABELS: Final[Mapping[str, str]] = {"app.kubernetes.io/name": "fluent-bit"}
 
 @dataclass(frozen=True, kw_only=True)
 class FluentBitArgs:
-    """Namespaces, destination and scheduling of the shipper."""
-
     namespaces: tuple[str, ...]
     """Namespaces of teams and of the node validation."""
     destination: Destination

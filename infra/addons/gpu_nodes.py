@@ -41,7 +41,6 @@ class GpuNodesArgs:
         )
 
     def shared(self, *modes: SharingMode) -> tuple[NodePool, ...]:
-        """Return the pools whose GPUs are shared in one of these modes."""
         return tuple(p for p in self.gpu_pools if p.sharing and p.sharing.mode in modes)
 
 
@@ -69,7 +68,6 @@ def gpu_node_affinity() -> dict[str, Any]:
 
 
 def config_map(name: str, data: Mapping[str, str]) -> Manifest:
-    """Return a ConfigMap in the namespace of the GPU add-ons."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",

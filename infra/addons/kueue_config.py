@@ -101,7 +101,6 @@ def chart_config(
     timeouts: GangTimeoutsConfig = PRODUCTION_TIMEOUTS,
     leader_elect: bool = True,
 ) -> dict[str, Any]:
-    """Return the whole configuration of the Kueue that the chart installs."""
     frameworks = [one.framework for one in KINDS]
     return {
         "apiVersion": API,

@@ -39,7 +39,6 @@ _LABEL: Final = "app.kubernetes.io/name"
 
 
 def rule(group: str, resources: Sequence[str], verbs: Sequence[str]) -> Rule:
-    """Return a rule on resources of one API group."""
     return {"apiGroups": [group], "resources": [*resources], "verbs": [*verbs]}
 
 

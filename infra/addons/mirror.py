@@ -31,7 +31,6 @@ class Copy:
 
 
 def chart(add_on: str, mirror: str) -> Chart:
-    """Return an add-on's chart, from the mirror unless that is empty."""
     source = ADD_ONS[add_on]
     if not mirror:
         return Chart(chart=source.chart, version=source.version, repository=source.repository)

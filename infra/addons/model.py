@@ -29,14 +29,12 @@ class Image:
 
     @classmethod
     def parse(cls, reference: str) -> Image:
-        """The image of a complete reference by digest."""
         path, _, digest = reference.partition("@")
         registry, _, repository = path.partition("/")
         return cls(registry=registry, repository=repository, tag=digest)
 
     @property
     def reference(self) -> str:
-        """The reference as in a pod."""
         return f"{self.registry}/{self.repository}{self.version}"
 
     @property
@@ -91,8 +89,6 @@ class Section(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Installable:
-    """One add-on as a stack installs it."""
-
     add_on: str
     """Name in `registry.ADD_ONS`."""
     needs: tuple[str, ...] = ()
@@ -147,7 +143,6 @@ class AddOn:
 
     @property
     def release_name(self) -> str:
-        """Name of its Helm release."""
         return self.release or self.name.lower()
 
     def supports(self, minor: str) -> bool:

@@ -137,7 +137,6 @@ def refresh() -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m infra.cli.addon_settings", description=__doc__)
     action = parser.add_mutually_exclusive_group(required=True)
     action.add_argument("stack", metavar="STACK", nargs="?")

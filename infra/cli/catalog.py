@@ -26,7 +26,6 @@ ADVISOR: Final = "https://spot-bid-advisor.s3.amazonaws.com/spot-advisor-data.js
 
 
 def regions(names: Sequence[str]) -> list[catalog_refresh.Region]:
-    """Return clients for the regions, with the environment's credentials."""
     price_list = boto3.client("pricing", region_name=catalog_refresh.PRICE_LIST_REGION)
     return [
         catalog_refresh.Region(
@@ -37,7 +36,6 @@ def regions(names: Sequence[str]) -> list[catalog_refresh.Region]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code."""
     before = catalog.load()
     parser = argparse.ArgumentParser(prog="python -m infra.cli.catalog", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")

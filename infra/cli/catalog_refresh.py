@@ -28,8 +28,6 @@ Client = Any
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Region:
-    """A region's API."""
-
     name: str
     ec2: Client
     """Of this region."""

@@ -28,7 +28,6 @@ def values(add_on: str) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m infra.cli.chart_values", description=__doc__)
     parser.add_argument("add_ons", metavar="ADD_ON", nargs="*", help=", ".join(CHART_SOURCES))
     chosen = parser.parse_args(arguments).add_ons

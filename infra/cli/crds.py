@@ -59,7 +59,6 @@ def _short(node: Any) -> Any:
 
 
 def main() -> int:
-    """Run the command and return its exit code."""
     for name, (module, path) in SOURCES.items():
         try:
             text = go_modules.read(module, path)

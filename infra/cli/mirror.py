@@ -48,7 +48,6 @@ def _print_digests(config: StackConfig) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m infra.cli.mirror", description=__doc__)
     parser.add_argument("file", metavar="FILE", type=Path, help="such as Pulumi.prod.yaml")
     parser.add_argument("--json", action="store_true", help="one JSON object per line")

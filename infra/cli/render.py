@@ -168,7 +168,6 @@ def in_order(records: Any) -> list[Record]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m infra.render", description=__doc__)
     parser.add_argument("stack", metavar="STACK", help="such as local")
     stack = parser.parse_args(arguments).stack

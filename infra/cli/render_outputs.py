@@ -38,7 +38,6 @@ def added(type_: str, name: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def eks_cluster(name: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the state of the cluster inside of pulumi_eks' component."""
     return {
         "name": inputs["name"],
         "arn": placeholder(name, "arn"),
@@ -57,5 +56,4 @@ def looked_up(token: str) -> dict[str, Any]:
 
 
 def placeholder(name: str, output: str) -> str:
-    """Return the placeholder of a value that the cloud decides."""
     return f"${{{name}.{output}}}"

@@ -35,7 +35,6 @@ def stack_name(file: Path) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m infra.config", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     checking = commands.add_parser("check", help="report every mistake of a stack file")

@@ -116,7 +116,6 @@ _PLANS: Final[Mapping[str, Callable[[StackConfig], Installable]]] = {
 
 
 def plan(add_on: AddOn, config: StackConfig) -> Installable:
-    """Return what this stack installs of the add-on."""
     if add_on.name in _PLANS:
         found = _PLANS[add_on.name](config)
     else:
@@ -136,7 +135,6 @@ def args(config: StackConfig) -> AddOnsArgs:
 
 
 def chart(config: StackConfig, name: str) -> Chart:
-    """Return an add-on's chart with the stack's settings."""
     found = mirror.chart(name, config.mirror or "")
     if chosen := config.charts.get(name):
         return replace(found, digest=chosen.digest or "", values=chosen.values)
@@ -144,7 +142,6 @@ def chart(config: StackConfig, name: str) -> Chart:
 
 
 def charts(config: StackConfig) -> dict[str, Chart]:
-    """Return the charts of all add-ons that the stack installs, by name of the add-on."""
     return {name: chart(config, name) for name in installed(config) if ADD_ONS[name].chart}
 
 

@@ -64,7 +64,6 @@ def kubeconfig(config: StackConfig) -> tuple[str | None, str | None]:
 
 
 def gpu_nodes(config: StackConfig) -> GpuNodesArgs:
-    """Return the arguments of add-ons on GPU nodes."""
     return GpuNodesArgs(
         pools=config.pools,
         operator_brings_driver=config.gpus.driver == "operator",
@@ -145,7 +144,6 @@ def _observability(config: StackConfig) -> ObservabilityConfig:
 
 
 def log_shipper(config: StackConfig) -> FluentBitArgs:
-    """Return the arguments of the log shipper that the stack installs."""
     namespaces = [naming.namespace(team.name) for team in config.teams]
     if config.validation:
         namespaces.append(naming.VALIDATION_NAMESPACE)
@@ -252,7 +250,6 @@ def validation(
 
 
 def queues(config: StackConfig) -> QueuesArgs:
-    """Return the GPU pools, and the teams that queue for them."""
     return QueuesArgs(
         cohort=config.cohort,
         pools=tuple(pool for pool in config.pools if pool.workload is Workload.GPU_TRAINING),
@@ -311,7 +308,6 @@ def _caps(team: TeamConfig, platform: Platform) -> dict[str, str]:
 
 
 def admission(config: StackConfig) -> AdmissionPoliciesArgs:
-    """Return the arguments of the admission policies of team namespaces."""
     registries = platform_record.registries(config)
     if placeholder := _placeholder(config):
         registries = (*registries, repository_of(placeholder))

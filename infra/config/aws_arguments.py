@@ -56,7 +56,6 @@ def foundation(config: StackConfig, on: OnAws, stack: str) -> AwsStackArgs:
 
 
 def _remote_secrets(config: StackConfig) -> dict[str, tuple[str, ...]]:
-    """Return the unique names in Secrets Manager by team."""
     found = {
         team.name: sorted({s.remote_key for s in team.secrets if s.remote_key and not s.store})
         for team in config.teams

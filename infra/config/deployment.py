@@ -37,8 +37,6 @@ STACK: Final = Owner()
 
 @dataclass(frozen=True, kw_only=True)
 class Deployed:
-    """What teams and runs depend on."""
-
     queues: TeamQueues
     before_teams: list[pulumi.Resource]
 

@@ -48,7 +48,6 @@ def find_placeholders(values: Mapping[str, Any]) -> list[ConfigIssue]:
 
 
 def warning(found: Sequence[ConfigIssue]) -> str:
-    """Return what a preview says of the placeholders that it found."""
     lines = [f"  {one.path}: {one.problem}" for one in found]
     return "\n".join(
         ["`pulumi up` would refuse these values of the stack file; replace them first:", *lines]

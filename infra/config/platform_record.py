@@ -18,7 +18,6 @@ from infra.sites.aws.cloud import Aws
 
 
 def present_operators(config: StackConfig) -> frozenset[str]:
-    """Return the operators that the cluster has or will have, by name in the stack file."""
     return frozenset(config.operators.present())
 
 
@@ -96,7 +95,6 @@ def cloud(config: StackConfig) -> Cloud | None:
 
 
 def platform(config: StackConfig, stack: str) -> Platform:
-    """Return the Platform record of a stack with this name."""
     gpu_pools = [pool for pool in config.pools if pool.workload is Workload.GPU_TRAINING]
     scheduler = backend(config.scheduler)
     teams = {

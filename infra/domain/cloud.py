@@ -18,9 +18,7 @@ class Cloud(Protocol):
         ...
 
     @property
-    def pod_additions(self) -> PodAdditions:
-        """Additions to each pod of a run."""
-        ...
+    def pod_additions(self) -> PodAdditions: ...
 
     def secret_store(self, team: str) -> Mapping[str, Any]:
         """Return the provider of a team's SecretStore, which reads the team's secrets only."""

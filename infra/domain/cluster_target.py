@@ -14,8 +14,6 @@ from infra.domain.storage import SharedStorage
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterTarget:
-    """A cluster for the platform's objects."""
-
     kubernetes: k8s.Provider
     ready: Sequence[pulumi.Resource]
     """Resources that those objects depend on: nodes, storage, add-ons."""

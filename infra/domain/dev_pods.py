@@ -33,7 +33,6 @@ def user_key(user: str) -> str:
 
 
 def job_name(user: str, name: str) -> str:
-    """Return the name of a dev pod's Job."""
     return f"{naming.DEV_PREFIX}{user_key(user)}-{name}"
 
 

@@ -14,7 +14,6 @@ from infra.domain import naming
 
 
 def account(namespace: str, name: str) -> str:
-    """Return the API server's name of a service account."""
     return f"system:serviceaccount:{namespace}:{name}"
 
 
@@ -46,7 +45,6 @@ class RunKind:
 
     @property
     def framework(self) -> str:
-        """Name of its integration in Kueue's configuration."""
         return f"{self.group}/{self.kind.lower()}"
 
     @property
@@ -115,8 +113,6 @@ KINDS: Final = (JOB, JOBSET, TRAIN_JOB, PYTORCH_JOB, MPI_JOB)
 
 @dataclass(frozen=True, kw_only=True)
 class Support:
-    """What a launcher creates, needs and can do."""
-
     kind: RunKind
     operators: tuple[str, ...] = ()
     """Add-ons that its objects need, besides the scheduler."""

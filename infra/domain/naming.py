@@ -264,16 +264,13 @@ def group(team: str, role: str) -> str:
 
 
 def infra_type(component: str) -> str:
-    """Return Pulumi's type token of a component of the platform."""
     return f"{PROJECT}:infra:{component}"
 
 
 def training_type(component: str) -> str:
-    """Return Pulumi's type token of a component of a run."""
     return f"{PROJECT}:training:{component}"
 
 
 def object_labels(component: str, team: str | None = None) -> dict[str, str]:
-    """Return labels of objects that the platform creates."""
     labels = {PART_OF: PROJECT, MANAGED_BY: "pulumi", COMPONENT: component}
     return labels | {TEAM: team} if team else labels

@@ -16,8 +16,6 @@ from infra.domain.scheduler import DEFAULT_SCHEDULER, Scheduler
 
 @dataclass(frozen=True, kw_only=True)
 class TeamOutputs:
-    """One team's namespace, queue and limits."""
-
     name: str
     tier: str
     namespace: str
@@ -44,8 +42,6 @@ class TeamOutputs:
 
 @dataclass(frozen=True, kw_only=True)
 class Platform:
-    """What the platform offers to runs."""
-
     stack: str
     cluster: str
     cohort: str

@@ -21,15 +21,11 @@ ROOT_GIB: Final = 300
 
 
 class Capacity(StrEnum):
-    """Capacity type of a pool's nodes."""
-
     SPOT = "spot"
     ON_DEMAND = "on-demand"
 
 
 class PurchaseModel(Enum):
-    """Purchase model of a pool's nodes."""
-
     SPOT = auto()
     RESERVED = auto()
     """Paid for in advance."""
@@ -38,7 +34,6 @@ class PurchaseModel(Enum):
 
     @property
     def capacity(self) -> Capacity:
-        """The capacity type of nodes with this purchase model."""
         return Capacity.SPOT if self is PurchaseModel.SPOT else Capacity.ON_DEMAND
 
 
@@ -52,15 +47,11 @@ class Fallback(StrEnum):
 
 
 class Workload(StrEnum):
-    """Workload of a pool."""
-
     GPU_TRAINING = "gpu-training"
     CPU = "cpu"
 
 
 class Nodes(StrEnum):
-    """Source of a pool's nodes."""
-
     EXISTING = "existing"
     """Existing nodes, which the pool describes."""
     MANAGED = "managed"
@@ -79,16 +70,12 @@ class Nodes(StrEnum):
 
 
 class Autoscaler(StrEnum):
-    """Autoscaler of managed node groups and Karpenter pools."""
-
     KARPENTER = "karpenter"
     CLUSTER_AUTOSCALER = "cluster-autoscaler"
     NONE = "none"
 
 
 class ReservationKind(StrEnum):
-    """Kind of a capacity reservation."""
-
     CAPACITY_BLOCK = "capacity-block"
     """Paid in advance for a fixed time span; its instances end with it."""
     ON_DEMAND = "on-demand-capacity-reservation"
@@ -111,8 +98,6 @@ class Reservation:
 
 
 class Network(StrEnum):
-    """Network of collectives between a pool's nodes."""
-
     TCP = "tcp"
     EFA = "efa"
     """EC2's Elastic Fabric Adapter."""
@@ -152,11 +137,9 @@ class Taint:
     value: str
 
     def manifest(self) -> dict[str, str]:
-        """Return the taint as in a Node's spec."""
         return {"key": self.key, "value": self.value, "effect": "NoSchedule"}
 
     def toleration(self) -> dict[str, str]:
-        """Return the toleration of exactly this taint."""
         return {"operator": "Equal", **self.manifest()}
 
 
@@ -313,7 +296,6 @@ class NodePool:
         }
 
     def tolerations(self) -> list[dict[str, Any]]:
-        """Return tolerations of the pool's taints."""
         return [dict(taint.toleration()) for taint in self.taints]
 
 

@@ -30,8 +30,6 @@ class RecordError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedRecord:
-    """What one team's runs are rendered for."""
-
     platform: Platform
     """With this team only."""
     images: Mapping[str, str]
@@ -110,7 +108,6 @@ def _skew(record: Mapping[str, Any], why: str) -> RecordError:
 
 
 def _differences(written: Any, understood: Any, path: str) -> set[str]:
-    """Return the paths at which two values differ."""
     if isinstance(written, dict) and isinstance(understood, dict):
         return {
             found

@@ -25,7 +25,6 @@ class Scheduler(StrEnum):
 
     @property
     def has_queues(self) -> bool:
-        """Whether teams have queues with guarantees and limits."""
         return self is not Scheduler.NATIVE
 
     @property

@@ -18,8 +18,6 @@ class VolumeSizes:
 
 @dataclass(frozen=True, kw_only=True)
 class Volume:
-    """The volume of one claim."""
-
     size: str
     storage_class: str
     """Empty for a volume that already exists; never the cluster's default class."""
@@ -62,5 +60,4 @@ class NamedStorageClass:
     sizes: VolumeSizes
 
     def volumes(self, team: str) -> TeamVolumes:
-        """Return volumes of the class, one per claim."""
         return provisioned(self.storage_class, self.sizes)

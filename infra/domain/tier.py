@@ -14,8 +14,6 @@ TierName = Literal["research", "production"]
 
 @dataclass(frozen=True, kw_only=True)
 class Tier:
-    """The facts of one tier."""
-
     name: TierName
     purchase_order: tuple[PurchaseModel, ...]
     """Preferred capacity first; decides the order of a ClusterQueue's flavors."""
@@ -38,7 +36,6 @@ class Tier:
 
     @property
     def capacity_order(self) -> tuple[Capacity, ...]:
-        """Capacity types, preferred first."""
         return tuple(dict.fromkeys(model.capacity for model in self.purchase_order))
 
 

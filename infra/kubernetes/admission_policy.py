@@ -20,8 +20,6 @@ WRITES: Final = ("CREATE", "UPDATE")
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """A condition and the message of its violation."""
-
     holds: str
     """A CEL expression; true admits."""
     message: str
@@ -131,22 +129,18 @@ def texts(values: Sequence[str]) -> str:
 
 
 def owners_of(of: str) -> str:
-    """Return CEL for the owner references of an object."""
     return f"{of}.metadata.?ownerReferences.orValue([])"
 
 
 def finalizers_of(of: str) -> str:
-    """Return CEL for the finalizers of an object."""
     return f"{of}.metadata.?finalizers.orValue([])"
 
 
 def labels_of(of: str) -> str:
-    """Return CEL for the labels of an object."""
     return f"{of}.metadata.?labels.orValue({{}})"
 
 
 def annotations_of(of: str) -> str:
-    """Return CEL for the annotations of an object."""
     return f"{of}.metadata.?annotations.orValue({{}})"
 
 

@@ -40,8 +40,6 @@ class ChartError(pulumi.RunError):
 
 @dataclass(frozen=True)
 class _Published:
-    """An archive as its registry or index names it."""
-
     digest: str
     """sha256:...; empty: an index without digests."""
     url: str
@@ -49,7 +47,6 @@ class _Published:
 
 
 def digest_of(content: bytes) -> str:
-    """Return the digest of an archive, sha256:..."""
     return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 

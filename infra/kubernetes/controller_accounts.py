@@ -73,7 +73,6 @@ RUN_PARENTS: Final = {one.kind: found for one in KINDS if (found := _creators(on
 
 
 def is_one_of(users: Sequence[str]) -> str:
-    """Return CEL: the request is from one of these users."""
     return f"request.userInfo.username in {texts(users)}"
 
 

@@ -23,8 +23,6 @@ ARCHIVES: Final = ".charts"
 
 @dataclass(frozen=True, kw_only=True)
 class Chart:
-    """A chart, and the registries of it and its images."""
-
     chart: str
     """OCI reference; a name where there is a `repository`."""
     version: str
@@ -56,7 +54,6 @@ def merged(values: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]
 
 
 def nested(path: str, value: Any) -> dict[str, Any]:
-    """Return values with only the one at this dotted path."""
     first, _, rest = path.partition(".")
     return {first: nested(rest, value) if rest else value}
 

@@ -8,7 +8,6 @@ _DNS_PORT: Final = 53
 
 
 def in_namespace(name: str) -> dict[str, Any]:
-    """Return a selector of a namespace by name, with Kubernetes' label."""
     return {"matchLabels": {"kubernetes.io/metadata.name": name}}
 
 

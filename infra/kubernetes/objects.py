@@ -9,7 +9,6 @@ Manifest = dict[str, Any]
 
 
 def type_token(manifest: Mapping[str, Any]) -> str:
-    """Return the official provider's type token of a manifest."""
     version = manifest["apiVersion"]
     return f"kubernetes:{'core/v1' if version == 'v1' else version}:{manifest['kind']}"
 

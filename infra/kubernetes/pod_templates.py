@@ -32,7 +32,6 @@ PODSET: Final = "kueue.x-k8s.io/podset"
 
 
 def runs(*subresources: str, operations: tuple[str, ...] = WRITES) -> list[dict[str, Any]]:
-    """Return resource rules for the kinds of runs, or for subresources of each."""
     found = []
     for group, names in resources_by_group().items():
         each = [f"{name}/{sub}" for name in names for sub in subresources] or names
@@ -41,7 +40,6 @@ def runs(*subresources: str, operations: tuple[str, ...] = WRITES) -> list[dict[
 
 
 def runtimes() -> list[dict[str, Any]]:
-    """Return resource rules for the runtimes of TrainJobs."""
     return [resources(group, *names) for group, names in _RUNTIMES]
 
 
@@ -51,7 +49,6 @@ def templates() -> list[dict[str, Any]]:
 
 
 def everything_with_pods() -> list[dict[str, Any]]:
-    """Return resource rules for new pods and for everything that creates pods."""
     return [resources("", "pods", operations=("CREATE",)), *runs(), *templates()]
 
 

@@ -16,8 +16,6 @@ from infra.kubernetes.objects import type_token
 
 
 class KubernetesObject(pulumi.CustomResource):
-    """One object, with the type and inputs of pulumi_kubernetes' classes."""
-
     def __init__(
         self, name: str, manifest: Mapping[str, Any], opts: pulumi.ResourceOptions
     ) -> None:

@@ -47,8 +47,6 @@ def expanded(expression: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Alert:
-    """One alerting rule."""
-
     name: str
     owner: str
     """`platform` or `team`."""
@@ -83,7 +81,6 @@ RANK_ALERTS: Final = tuple(alert.name for alert in _GROUPS[_RANKS])
 
 
 def groups(runbook_base: str = "") -> list[Group]:
-    """Return the alerts as groups of a rule file."""
     return [
         {
             "name": name,

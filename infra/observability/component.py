@@ -25,8 +25,6 @@ _FROM_HERE: Final[list[dict[str, Any]]] = [{"podSelector": {}}]
 
 @dataclass(frozen=True, kw_only=True)
 class ObservabilityArgs:
-    """What a stack has to monitor."""
-
     groups: Sequence[Mapping[str, Any]]
     """Rule groups, as in a Prometheus rule file."""
     dashboards: Mapping[str, str]
@@ -116,7 +114,6 @@ def network_policies(prometheus_clients: Sequence[str]) -> list[Manifest]:
 
 
 def manifests(args: ObservabilityArgs) -> list[Manifest]:
-    """Return every object of the component."""
     found = [*rules(args.groups), *dashboards(args.dashboards)]
     found.append(monitors.runs(args.scrape_seconds))
     if args.gpu_exporter:

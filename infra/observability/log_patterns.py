@@ -17,8 +17,6 @@ from typing import Final
 
 @dataclass(frozen=True, kw_only=True)
 class LogPattern:
-    """One kind of log line."""
-
     name: str
     """The value of the label `pattern`."""
     expression: str
@@ -26,7 +24,6 @@ class LogPattern:
     """What such a line means for the run, without a full stop."""
 
     def found_in(self, line: str) -> bool:
-        """Return whether the line is of this kind."""
         return _compiled(self.expression).search(line) is not None
 
 
@@ -115,5 +112,4 @@ COUNTED: Final = ("nccl-timeout", "collective-timeout")
 
 
 def names_in(line: str) -> tuple[str, ...]:
-    """Return the names of all patterns that match a line."""
     return tuple(name for name, pattern in LOG_PATTERNS.items() if pattern.found_in(line))

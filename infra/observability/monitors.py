@@ -26,7 +26,6 @@ _KUEUE_TOKEN: Final = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 
 
 def monitor(kind: str, name: str, spec: Mapping[str, Any]) -> Manifest:
-    """Return a PodMonitor or ServiceMonitor."""
     return {
         "apiVersion": naming.PROMETHEUS_API,
         "kind": kind,
@@ -170,7 +169,6 @@ def steering(scrape_seconds: int) -> Manifest:
 
 
 def _loop(job: str, namespace: str, name: str, scrape_seconds: int) -> Manifest:
-    """Scrape the pod of a control loop."""
     return monitor(
         "PodMonitor",
         job,

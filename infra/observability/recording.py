@@ -23,8 +23,6 @@ Group = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class NodePrice:
-    """The price of a node of an instance type and capacity type."""
-
     instance_type: str
     capacity: str
     """How it was bought: `spot`, `on-demand` or `reserved`."""
@@ -218,7 +216,6 @@ def _volumes() -> Rule:
 
 
 def _requested_gpus(by: str) -> str:
-    """Return the GPUs that scheduled pods request."""
     requests = f'{series.POD_REQUESTS}{{resource="{series.GPU_RESOURCE}", node!=""}}'
     live = f'{series.POD_PHASE}{{phase=~"Pending|Running"}} == 1'
     return f"sum by ({by}) ({requests} and on (namespace, pod) ({live}))"

@@ -47,7 +47,6 @@ def configuration(receivers: Sequence[ReceiverConfig]) -> dict[str, Any]:
 
 
 def secrets(receivers: Sequence[ReceiverConfig]) -> list[str]:
-    """Return the names of the Secrets that Alertmanager mounts."""
     return sorted({receiver.secret_name for receiver in receivers})
 
 

@@ -77,8 +77,6 @@ def allowlist() -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """One metric."""
-
     name: str
     labels: tuple[str, ...] = ()
     """Besides `job` and `instance`."""

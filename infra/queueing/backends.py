@@ -16,8 +16,6 @@ from infra.queueing.quotas import QueuesArgs
 
 @dataclass(frozen=True, kw_only=True)
 class TeamQueues:
-    """The deployed queues, by what depends on them."""
-
     cluster_queues: Mapping[str, pulumi.Resource] = field(default_factory=dict)
     """By team, the ClusterQueue that the team's LocalQueue depends on."""
     named_by_runs: tuple[pulumi.Resource, ...] = ()
@@ -58,12 +56,10 @@ class SchedulerBackend:
         return ""
 
     def deploy(self, name: str, args: QueuesArgs, opts: pulumi.ResourceOptions) -> TeamQueues:
-        """Create the queues of all teams."""
         del name, args, opts
         return TeamQueues()
 
     def priority_objects(self, priority: str) -> Mapping[str, Manifest]:
-        """Return further objects of a priority class by the suffix of their resource names."""
         del priority
         return {}
 

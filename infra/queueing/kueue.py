@@ -161,7 +161,6 @@ def _suffix(of: Topology) -> str:
 
 
 def workload_priority_class(name: str) -> Manifest:
-    """Return Kueue's class of the same name and value."""
     return {
         "apiVersion": naming.KUEUE_API,
         "kind": "WorkloadPriorityClass",
@@ -221,24 +220,19 @@ class KueueBackend(SchedulerBackend):
     limits_by_pool = True
 
     def queue(self, team: str, cohort: str) -> str:
-        """Return the name of the team's LocalQueue."""
         del cohort
         return naming.local_queue(team)
 
     def cluster_queue(self, team: str) -> str:
-        """Return the name of the team's ClusterQueue."""
         return naming.cluster_queue(team)
 
     def deploy(self, name: str, args: QueuesArgs, opts: pulumi.ResourceOptions) -> TeamQueues:
-        """Create flavors, cohort and ClusterQueues."""
         return TeamQueues(cluster_queues=KueueQueues(name, args, opts).cluster_queues)
 
     def priority_objects(self, priority: str) -> Mapping[str, Manifest]:
-        """Return the WorkloadPriorityClass."""
         return {"workload": workload_priority_class(priority)}
 
     def admission_policies(self, taint_key: str, cohort: str) -> list[Manifest]:
-        """Return the policies on queued runs and on Workloads."""
         del cohort
         return [require_team_queue(taint_key), workloads_written_by_kueue()]
 

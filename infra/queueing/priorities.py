@@ -43,8 +43,6 @@ def priority_class(name: str, preemption_policy: str = "Never") -> Manifest:
 
 
 class Priorities(pulumi.ComponentResource):
-    """All priority classes."""
-
     def __init__(self, name: str, backend: SchedulerBackend, opts: pulumi.ResourceOptions) -> None:
         super().__init__(naming.infra_type("Priorities"), name, None, opts)
         for priority in PRIORITIES:

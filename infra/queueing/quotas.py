@@ -25,8 +25,6 @@ Amounts = Mapping[str, int]
 
 @dataclass(frozen=True, kw_only=True)
 class QueuesArgs:
-    """The pools that can be queued for, and the teams that queue."""
-
     cohort: str
     pools: tuple[NodePool, ...]
     teams: tuple[TeamConfig, ...]
@@ -38,8 +36,6 @@ class QueuesArgs:
 
 @dataclass(frozen=True, kw_only=True)
 class Share:
-    """A team's nodes of one pool."""
-
     guaranteed: int
     borrowing: int | None
     """None: unlimited."""
@@ -79,7 +75,6 @@ def _affordable(team: TeamConfig, pools: Sequence[NodePool]) -> dict[str, int]:
 
 
 def shares(team: TeamConfig, pools: Sequence[NodePool]) -> dict[str, Share]:
-    """Return a team's share of every pool, by pool."""
     affordable = _affordable(team, pools)
     found: dict[str, Share] = {}
     for pool in pools:

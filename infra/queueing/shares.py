@@ -43,7 +43,6 @@ def guaranteed(team: TeamConfig, args: QueuesArgs) -> dict[str, int]:
 
 
 def quantities(amounts: Amounts) -> dict[str, str]:
-    """Return the amounts as Kubernetes quantities."""
     return {resource: _quantity(resource, amount) for resource, amount in amounts.items()}
 
 

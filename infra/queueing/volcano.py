@@ -92,8 +92,6 @@ def require_own_queue(prefix: str) -> Manifest:
 
 
 class VolcanoQueues(pulumi.ComponentResource):
-    """The Queues of all teams."""
-
     def __init__(self, name: str, args: QueuesArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__(naming.infra_type("VolcanoQueues"), name, None, opts)
         for team in args.teams:
@@ -104,8 +102,6 @@ class VolcanoQueues(pulumi.ComponentResource):
 
 
 class VolcanoBackend(SchedulerBackend):
-    """Volcano: PodGroups and Queues."""
-
     scheduler = Scheduler.VOLCANO
     operator = "volcano"
     pod_scheduler = "volcano"
@@ -115,7 +111,6 @@ class VolcanoBackend(SchedulerBackend):
     binders = (KUBE_SCHEDULER, account("volcano-system", "volcano-scheduler"))
 
     def queue(self, team: str, cohort: str) -> str:
-        """Return the name of the team's Queue."""
         del cohort
         return naming.cluster_queue(team)
 
@@ -123,7 +118,6 @@ class VolcanoBackend(SchedulerBackend):
         return TeamQueues(named_by_runs=(VolcanoQueues(name, args, opts),))
 
     def admission_policies(self, taint_key: str, cohort: str) -> list[Manifest]:
-        """Return the policies on the scheduler and on the queue."""
         return [
             require_scheduler(taint_key, self.pod_scheduler),
             require_own_queue(self.queue("", cohort)),

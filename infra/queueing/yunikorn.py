@@ -118,8 +118,6 @@ def require_own_queue(prefix: str, taint_key: str) -> Manifest:
 
 
 class YunikornQueues(pulumi.ComponentResource):
-    """The queues of all teams."""
-
     def __init__(self, name: str, args: QueuesArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__(naming.infra_type("YunikornQueues"), name, None, opts)
         KubernetesObject(f"{name}-config", config_map(args), pulumi.ResourceOptions(parent=self))
@@ -138,15 +136,12 @@ class YunikornBackend(SchedulerBackend):
     placeholder_image = PLACEHOLDER
 
     def queue(self, team: str, cohort: str) -> str:
-        """Return the full name of the team's leaf queue."""
         return f"root.{cohort}.{team}"
 
     def deploy(self, name: str, args: QueuesArgs, opts: pulumi.ResourceOptions) -> TeamQueues:
-        """Create the ConfigMap of all queues."""
         return TeamQueues(named_by_runs=(YunikornQueues(name, args, opts),))
 
     def admission_policies(self, taint_key: str, cohort: str) -> list[Manifest]:
-        """Return the policies on the scheduler and on the queue."""
         return [
             require_scheduler(taint_key, self.pod_scheduler),
             require_own_queue(self.queue("", cohort), taint_key),

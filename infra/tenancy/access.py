@@ -94,7 +94,6 @@ wildcards, an add-on's resources are inaccessible until they are listed here."""
 
 
 def group_of(role: str, team: str) -> str:
-    """Return the group that is bound to a role in a team's namespace."""
     if role == "auditor":
         return naming.AUDITOR_GROUP
     if role == "deployer":

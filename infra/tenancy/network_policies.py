@@ -51,7 +51,6 @@ def default_deny(team: str) -> Manifest:
 
 
 def allow_dns(team: str) -> Manifest:
-    """Allow name resolution by the cluster's DNS."""
     return _policy(
         "allow-dns",
         team,
@@ -80,7 +79,6 @@ def allow_run_traffic(team: str) -> Manifest:
 
 
 def allow_monitoring(team: str) -> Manifest:
-    """Allow Prometheus to scrape training pods."""
     asking = {"namespaceSelector": network_policy.in_namespace(naming.MONITORING_NAMESPACE)}
     return _policy(
         "allow-monitoring",
@@ -144,7 +142,6 @@ def _block(cidr: str) -> dict[str, Any]:
 def policies(
     team: str, egress_cidrs: Sequence[str], node_services: Sequence[str] = ()
 ) -> list[Manifest]:
-    """Return all network policies of a team's namespace."""
     found = [default_deny(team), allow_dns(team), allow_run_traffic(team), allow_monitoring(team)]
     if egress_cidrs:
         found.append(allow_object_storage(team, egress_cidrs))

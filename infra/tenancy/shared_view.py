@@ -73,7 +73,6 @@ def cluster_role(name: str) -> Manifest:
 
 
 def cluster_role_binding(name: str, teams: tuple[str, ...], own: tuple[str, ...] = ()) -> Manifest:
-    """Return the ClusterRoleBinding of its groups."""
     return {
         "apiVersion": f"{_API_GROUP}/v1",
         "kind": "ClusterRoleBinding",
@@ -87,7 +86,6 @@ def cluster_role_binding(name: str, teams: tuple[str, ...], own: tuple[str, ...]
 
 
 def binding(role: str, teams: Sequence[TeamConfig]) -> Manifest:
-    """Return the binding of a ClusterRole to the members of these teams."""
     own = {one for team in teams for members in team.groups.values() for one in members}
     return cluster_role_binding(role, tuple(team.name for team in teams), tuple(sorted(own)))
 

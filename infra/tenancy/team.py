@@ -150,8 +150,6 @@ def _guardrail_manifests(args: TeamArgs) -> Iterator[tuple[str, Manifest]]:
 
 
 class Team(pulumi.ComponentResource):
-    """One team."""
-
     ready: pulumi.Resource
     """What its runs depend on: all of the team exists once this does."""
 

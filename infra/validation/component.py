@@ -178,7 +178,6 @@ def _cluster_queue(name: str, group: Mapping[str, Any], **spec: Any) -> Manifest
 
 
 def local_queue(name: str) -> Manifest:
-    """Return the LocalQueue of the ClusterQueue of the same name."""
     return {
         "apiVersion": naming.KUEUE_API,
         "kind": "LocalQueue",
@@ -239,7 +238,6 @@ def _expected_facts(pool: NodePool, args: ValidationArgs) -> dict[str, Any]:
 
 
 def template_context(args: ValidationArgs) -> TemplateContext:
-    """Return the context of the pools' templates."""
     return TemplateContext(
         image=args.image,
         queue=COMPONENT if args.queued else "",
@@ -250,7 +248,6 @@ def template_context(args: ValidationArgs) -> TemplateContext:
 
 
 def templates(args: ValidationArgs) -> list[Manifest]:
-    """Return every CronJob."""
     found = jobs.templates(args.platform.pools, template_context(args))
     return found + (jobs.queueing(args.image, args.cpu_pool) if args.queued else [])
 

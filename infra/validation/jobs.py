@@ -50,8 +50,6 @@ _MEMORY_PER_GPU: Final = 6 * quantity.GIB
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """One check of a pool."""
-
     name: str
     several: bool = False
     """Whether it checks the network between nodes."""
@@ -65,7 +63,6 @@ class Kind:
         return 2 if self.several else 1
 
     def suits(self, pool: NodePool) -> bool:
-        """Return whether the check applies to the pool."""
         if self.several and pool.sharing:
             return False  # NCCL rejects ranks that share a GPU
         if self.name == "collective":
@@ -102,12 +99,10 @@ def gpus(pool: NodePool) -> int:
 
 
 def checked(pools: Sequence[NodePool]) -> list[NodePool]:
-    """Return the GPU pools whose nodes run pods."""
     return [p for p in pools if p.workload is Workload.GPU_TRAINING and p.nodes is not Nodes.KWOK]
 
 
 def templates(pools: Sequence[NodePool], around: TemplateContext) -> list[Manifest]:
-    """Return every CronJob of these pools."""
     return [
         _of_pool(kind, pool, around)
         for pool in checked(pools)

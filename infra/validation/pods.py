@@ -25,7 +25,6 @@ def pod_environment() -> list[dict[str, Any]]:
 
 
 def from_pod(name: str, path: str) -> dict[str, Any]:
-    """Return a variable with the value of a field of the pod."""
     return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
 
 
@@ -61,6 +60,5 @@ def pod(command: Sequence[str], environment: list[dict[str, Any]], image: str) -
 
 
 def mount(pod: dict[str, Any], name: str, path: str, empty_dir: Mapping[str, str]) -> None:
-    """Add an emptyDir to the pod and mount it in its container."""
     pod["volumes"].append({"name": name, "emptyDir": dict(empty_dir)})
     pod["containers"][0]["volumeMounts"].append({"name": name, "mountPath": path})

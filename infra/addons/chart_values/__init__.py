@@ -27,12 +27,10 @@ PASSED_ON: Final = (
 
 
 def module_version(add_on: str) -> str:
-    """Return the version of the Go module with a chart's keys."""
     return CHART_SOURCES[add_on].version or f"v{ADD_ONS[add_on].version.removeprefix('v')}"
 
 
 def keys_file(add_on: str) -> Path:
-    """Return the file with a chart's keys."""
     return FOLDER / f"{add_on}.json"
 
 
@@ -43,7 +41,6 @@ def keys(add_on: str) -> dict[str, Any]:
 
 
 def key_kinds(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return keys and kinds of a values.yaml."""
     return {key: _kind(value) for key, value in sorted(values.items())}
 
 

@@ -15,7 +15,6 @@ from infra.sections.errors import ConfigIssue, did_you_mean, issue, one_of, show
 
 
 def access_roles(cluster: EksClusterConfig | None) -> Iterator[tuple[str, str]]:
-    """Yield the path and the ARN of each role that the cluster's access names."""
     for key in ("admins", "deployers", "viewers", "drift_detectors"):
         for index, arn in enumerate(getattr(cluster, key) if cluster else ()):
             yield f"cluster.{to_camel(key)}[{index}]", arn

@@ -156,8 +156,6 @@ class Lookup:
 
 @dataclass(frozen=True)
 class Catalog:
-    """The pinned data file."""
-
     regions: Mapping[str, Lookup]
     """Price look-ups by region."""
     types: Mapping[str, InstanceType]
@@ -170,7 +168,6 @@ def load() -> Catalog:
 
 
 def parse(text: str) -> Catalog:
-    """Return a catalog from a data file's text."""
     # The parser of PyYAML's C library, where it is there: every command reads this file.
     data = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     regions = {

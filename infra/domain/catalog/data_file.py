@@ -17,7 +17,6 @@ _HEADER: Final = """\
 
 
 def text(catalog: Catalog) -> str:
-    """Return the data file's text."""
     return "".join([_HEADER, "regions:\n", *_regions(catalog), "types:\n", *_types(catalog)])
 
 

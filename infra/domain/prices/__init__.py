@@ -182,7 +182,6 @@ def total(parts: Iterable[float | None]) -> float | None:
 
 
 def total_hourly(pools: Iterable[NodePool]) -> Hourly:
-    """Return what all pools cost per hour."""
     each = [hourly(pool) for pool in pools]
     return Hourly(
         now=total(one.now for one in each),
@@ -194,8 +193,6 @@ def total_hourly(pools: Iterable[NodePool]) -> Hourly:
 
 @dataclass(frozen=True, kw_only=True)
 class NodePrice:
-    """The price of a node of an instance type that is bought one way."""
-
     instance_type: str
     purchase: Purchase
     usd_per_hour: float

@@ -32,8 +32,6 @@ Rates = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class ResourcePrice:
-    """The price of one resource."""
-
     what: str
     """The service, such as `NAT gateway`."""
     usd_per_month: float | None
@@ -45,7 +43,6 @@ class ResourcePrice:
 
     @property
     def usd_per_hour(self) -> float | None:
-        """The same per hour."""
         return None if self.usd_per_month is None else self.usd_per_month / HOURS_PER_MONTH
 
 

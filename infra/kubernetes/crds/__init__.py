@@ -23,7 +23,6 @@ def file(name: str) -> Path:
 
 @cache
 def spec(name: str) -> Mapping[str, Any]:
-    """Return a CRD's spec."""
     found: Mapping[str, Any] = yaml.safe_load(file(name).read_text(encoding="utf-8"))
     return found
 
@@ -31,7 +30,6 @@ def spec(name: str) -> Mapping[str, Any]:
 def crd(
     name: str, labels: Mapping[str, str], annotations: Mapping[str, str] | None = None
 ) -> Manifest:
-    """Return the CRD of this name."""
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",

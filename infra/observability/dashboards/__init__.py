@@ -11,7 +11,6 @@ RUN_UID: Final = "trainyard-run"
 
 
 def texts() -> dict[str, str]:
-    """Return the JSON of every dashboard by its name, a DNS label."""
     return {file.stem: file.read_text(encoding="utf-8") for file in sorted(FOLDER.glob("*.json"))}
 
 

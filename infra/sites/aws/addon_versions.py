@@ -17,7 +17,6 @@ Versions = Mapping[str, Mapping[str, str]]
 
 @functools.cache
 def load() -> Versions:
-    """Return the table of addon_versions.yaml."""
     found: Versions = yaml.safe_load(FILE.read_text(encoding="utf-8"))
     return found
 

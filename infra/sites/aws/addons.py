@@ -86,8 +86,6 @@ EFS: Final = Addon(
 
 @dataclass(frozen=True, kw_only=True)
 class AddonsArgs:
-    """The add-ons and their cluster."""
-
     cluster: ClusterRecord
     addons: tuple[Addon, ...]
 

@@ -40,8 +40,6 @@ _PUBLIC_EIGHTH: Final = 6
 
 @dataclass(frozen=True, kw_only=True)
 class ZoneAddresses:
-    """CIDRs of one zone's subnets."""
-
     private: str
     public: str
 

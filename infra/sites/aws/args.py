@@ -21,8 +21,6 @@ from infra.sites.aws.provider import ProviderArgs
 
 @dataclass(frozen=True, kw_only=True)
 class AwsStackArgs:
-    """Everything that decides the AWS resources of a stack."""
-
     site: ProviderArgs
     """Account, region, tags, and the cluster's name."""
     network: MadeNetworkConfig | ExistingNetworkConfig
@@ -57,5 +55,4 @@ class AwsStackArgs:
     """Refuse to delete buckets, keys, file systems and the cluster, and keep them if the program drops them."""
 
     def rendered_as(self, nodes: Nodes) -> tuple[NodePool, ...]:
-        """Return the pools whose nodes have this source."""
         return tuple(pool for pool in self.pools if pool.nodes is nodes)

@@ -37,8 +37,6 @@ _EMPTY: Final = "0.01"
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterAutoscalerArgs:
-    """Groups to size, and their cluster."""
-
     cluster: ClusterRecord
     pools: tuple[NodePool, ...]
     """Pools with `managed` nodes."""

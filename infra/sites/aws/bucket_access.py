@@ -34,7 +34,6 @@ class TeamBuckets:
 
 
 def team_buckets(prefix: str) -> TeamBuckets:
-    """Return the names of the buckets that teams share."""
     return TeamBuckets(
         datasets=f"{prefix}-datasets",
         checkpoints=f"{prefix}-checkpoints",
@@ -176,5 +175,4 @@ def log_delivery(bucket: str, account: str, source: str) -> Statement:
 
 
 def log_prefix(source: str) -> str:
-    """Return the prefix of a bucket's access logs in the log bucket."""
     return f"s3/{source}/"

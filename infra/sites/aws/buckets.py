@@ -22,8 +22,6 @@ LOGS: Final = "logs"
 
 @dataclass(frozen=True, kw_only=True)
 class BucketsArgs:
-    """Buckets of a stack, named PREFIX-datasets and so on."""
-
     settings: BucketsConfig
     account: str
     key_arn: pulumi.Input[str]
@@ -49,7 +47,6 @@ def checkpoint_transition_rule(days: int) -> s3.BucketLifecycleConfigurationRule
 
 
 def log_expiration_rule() -> s3.BucketLifecycleConfigurationRuleArgs:
-    """Return the rule that deletes logs after a year."""
     return s3.BucketLifecycleConfigurationRuleArgs(
         id="old-logs",
         status="Enabled",

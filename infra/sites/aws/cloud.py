@@ -29,7 +29,6 @@ class Aws:
 
     @property
     def pod_additions(self) -> PodAdditions:
-        """The sidecar, if wanted."""
         return imds_sidecar.pod_additions() if self.notice_sidecar else {}
 
     def secret_store(self, team: str) -> Mapping[str, Any]:

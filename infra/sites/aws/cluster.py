@@ -27,8 +27,6 @@ LOG_TYPES: Final = ("api", "audit", "authenticator", "controllerManager", "sched
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterArgs:
-    """A cluster that the stack creates."""
-
     settings: EksClusterConfig
     account: str
     region: str

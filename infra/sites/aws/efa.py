@@ -14,8 +14,6 @@ from infra.domain.pools import Network, NodePool
 
 
 class InterfaceType(StrEnum):
-    """Types of EC2 network interfaces."""
-
     ENA = "interface"
     """IP traffic."""
     EFA_ONLY = "efa-only"
@@ -24,8 +22,6 @@ class InterfaceType(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Interface:
-    """One network interface of a node."""
-
     card: int
     """Index of the network card."""
     device: int
@@ -58,8 +54,6 @@ def interfaces(pool: NodePool) -> tuple[Interface, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class EfaSecurityGroupArgs:
-    """Cluster and VPC of the group."""
-
     cluster: str
     vpc_id: pulumi.Input[str]
 

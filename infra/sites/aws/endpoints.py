@@ -31,8 +31,6 @@ HTTPS: Final = 443
 
 @dataclass(frozen=True, kw_only=True)
 class EndpointsArgs:
-    """Services and VPC of the endpoints."""
-
     cluster: str
     region: str
     vpc_id: pulumi.Input[str]
@@ -46,8 +44,6 @@ class EndpointsArgs:
 
 
 class Endpoints(pulumi.ComponentResource):
-    """Gateway endpoints, and an interface endpoint for each service."""
-
     def __init__(self, name: str, args: EndpointsArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__(naming.infra_type("AwsEndpoints"), name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
@@ -99,5 +95,4 @@ class Endpoints(pulumi.ComponentResource):
 
 
 def service_name(region: str, service: str) -> str:
-    """Return AWS's full name of an endpoint service."""
     return f"com.amazonaws.{region}.{service}"

@@ -14,8 +14,6 @@ from infra.sites.aws.outputs import NetworkRecord
 
 @dataclass(frozen=True, kw_only=True)
 class ExistingNetworkArgs:
-    """An existing VPC with its own NAT or other egress."""
-
     cluster: str
     settings: VpcConfig
 

@@ -17,8 +17,6 @@ from infra.sites.aws.policy_documents import role_name
 
 @dataclass(frozen=True, kw_only=True)
 class TeamIdentityArgs:
-    """One team's role."""
-
     team: str
     cluster: ClusterRecord
     buckets: TeamBuckets

@@ -26,8 +26,6 @@ NOTICE_FILE: Final = f"{_FOLDER}/spot-notice"
 
 
 class MetadataAccess(StrEnum):
-    """Access to a node's instance metadata service."""
-
     NODE = "node"
     """Processes of the node and pods on its network. The default: one hop does not reach other pods."""
     PODS = "pods"
@@ -35,7 +33,6 @@ class MetadataAccess(StrEnum):
 
     @property
     def hop_limit(self) -> int:
-        """Hop limit of the service's session tokens."""
         return 1 if self is MetadataAccess.NODE else 2
 
 

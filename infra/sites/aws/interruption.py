@@ -75,8 +75,6 @@ def queue_policy(queue_arn: str, rule_arns: Sequence[str]) -> dict[str, Any]:
 
 
 class InterruptionQueue(pulumi.ComponentResource):
-    """The queue, its rules and the policy between them."""
-
     name: pulumi.Output[str]
     arn: pulumi.Output[str]
 

@@ -45,7 +45,6 @@ class KarpenterArgs(PoolNodesArgs):
 
 
 def values(args: KarpenterArgs, queue: pulumi.Input[str]) -> dict[str, Any]:
-    """Return the controller's chart values."""
     memory = {"memory": "1Gi"}
     return {
         "serviceAccount": {"name": SERVICE_ACCOUNT},

@@ -70,7 +70,6 @@ class ControllerScope:
 
 
 def controller_policy(scope: ControllerScope) -> dict[str, Any]:
-    """Return the controller's permissions."""
     return document(
         *_launching(scope),
         *_tagging(scope),

@@ -19,8 +19,6 @@ DELETION_DAYS: Final = 30
 
 @dataclass(frozen=True, kw_only=True)
 class KeysArgs:
-    """Cluster and account of the keys."""
-
     cluster: str
     account: str
     """12 digits."""
@@ -32,8 +30,6 @@ class KeysArgs:
 
 
 class Keys(pulumi.ComponentResource):
-    """Both keys, rotated every year by KMS."""
-
     cluster_key_arn: pulumi.Output[str]
     """Key for envelope encryption of the API server's data."""
     data_key_arn: pulumi.Output[str]

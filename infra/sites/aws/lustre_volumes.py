@@ -29,7 +29,6 @@ def capacity_gib(sizes: VolumeSizes) -> int:
 
 
 def volume_name(team: str, claim: str) -> str:
-    """Return the name of a team's PersistentVolume, which is cluster-scoped."""
     return f"{naming.namespace(team)}-{claim}"
 
 

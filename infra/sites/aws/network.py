@@ -28,8 +28,6 @@ FLOW_LOG_SECONDS: Final = 60
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkArgs:
-    """A VPC that the stack creates."""
-
     cluster: str
     """Name of the cluster in it; subnets are tagged for its load balancers and Karpenter."""
     region: str
@@ -144,7 +142,6 @@ class Network(pulumi.ComponentResource):
         return subnets
 
     def _gateways(self, public: Mapping[str, ec2.Subnet]) -> dict[str, ec2.NatGateway]:
-        """Return the NAT gateway of each zone's private subnet."""
         first = next(iter(public))
         own = public if self._args.settings.nat == "per-zone" else {first: public[first]}
         gateways = {}

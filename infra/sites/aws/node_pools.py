@@ -38,7 +38,6 @@ class NodePoolsArgs(PoolNodesArgs):
 
 
 def capacity_type(pool: NodePool) -> str:
-    """Return EKS's capacity type of the pool."""
     if is_capacity_block(pool):
         return "CAPACITY_BLOCK"
     return "SPOT" if pool.capacity is Capacity.SPOT else "ON_DEMAND"
@@ -67,7 +66,6 @@ class NodePools(pulumi.ComponentResource):
         self.register_outputs({"nodeGroups": names})
 
     def autoscaling_group(self, pool: str) -> pulumi.Output[str]:
-        """Return the name of a pool's Auto Scaling group."""
         return self.groups[pool].resources.apply(_autoscaling_group)
 
     def _group(self, name: str, pool: NodePool, args: NodePoolsArgs) -> aws_eks.NodeGroup:

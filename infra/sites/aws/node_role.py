@@ -29,14 +29,10 @@ TRUST: Final[dict[str, Any]] = document(
 
 @dataclass(frozen=True, kw_only=True)
 class NodeRoleArgs:
-    """Cluster of the nodes."""
-
     cluster: str
 
 
 class NodeRole(pulumi.ComponentResource):
-    """A role for EC2 with the minimum that a node needs."""
-
     arn: pulumi.Output[str]
     role_name: pulumi.Output[str]
 

@@ -10,8 +10,6 @@ import pulumi
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkRecord:
-    """A VPC, created by the stack or existing."""
-
     vpc_id: pulumi.Input[str]
     cidrs: tuple[str, ...]
     """CIDR blocks of the VPC, the primary one first."""

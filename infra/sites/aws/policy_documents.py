@@ -38,5 +38,4 @@ def role_name(cluster: str, team: str, of: str = "team") -> str:
 
 
 def document(*statements: Statement) -> Document:
-    """Return a policy of these statements."""
     return {"Version": _VERSION, "Statement": list(statements)}

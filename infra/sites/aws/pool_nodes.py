@@ -35,8 +35,6 @@ _SET_BY_KUBERNETES: Final = ("kubernetes.io", "k8s.io")
 
 @dataclass(frozen=True, kw_only=True)
 class PoolNodesArgs:
-    """Pools, and the resources that their nodes use."""
-
     pools: tuple[NodePool, ...]
     network: NetworkRecord
     cluster: ClusterRecord
@@ -58,7 +56,6 @@ class PoolNodesArgs:
         return groups
 
     def instance_tags(self, pool: NodePool) -> dict[str, str]:
-        """Return tags of a pool's instances, volumes and network interfaces."""
         name = own_name(self.cluster.name, pool)
         return {**self.tags, "Name": name, naming.POOL: pool.name}
 
@@ -90,7 +87,6 @@ def own_labels(pool: NodePool) -> dict[str, str]:
 
 
 def node_group_taints(taints: Iterable[Taint]) -> list[aws_eks.NodeGroupTaintArgs]:
-    """Return taints in the format of EKS's node groups."""
     return [
         aws_eks.NodeGroupTaintArgs(key=taint.key, value=taint.value, effect="NO_SCHEDULE")
         for taint in taints
@@ -105,14 +101,12 @@ def ami_type(pool: NodePool) -> str:
 
 
 def is_capacity_block(pool: NodePool) -> bool:
-    """Whether the pool's instances belong to a capacity block."""
     return pool.reservation is not None and pool.reservation.kind is ReservationKind.CAPACITY_BLOCK
 
 
 def placement_group(
     name: str, pool: NodePool, args: PoolNodesArgs, opts: pulumi.ResourceOptions
 ) -> ec2.PlacementGroup | None:
-    """Create the pool's cluster placement group, if it has one."""
     if not pool.placement_group:
         return None
     own = own_name(args.cluster.name, pool)

@@ -41,7 +41,6 @@ def cluster_role() -> Manifest:
 
 
 def cluster_role_binding(namespace: str, service_account: str) -> Manifest:
-    """Bind the role to the autoscaler's service account."""
     return {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRoleBinding",

@@ -18,7 +18,6 @@ protect-sensitive-log-data-types-credentials.html"""
 
 
 def group_name(cluster: str) -> str:
-    """Return the name of the cluster's log group."""
     return f"/trainyard/{cluster}/runs"
 
 
@@ -40,12 +39,10 @@ def write_policy(arn: str) -> Document:
 
 
 def control_plane_group(cluster: str) -> str:
-    """Return the name of EKS's log group of a cluster."""
     return f"/aws/eks/{cluster}/cluster"
 
 
 def flow_log_group(cluster: str) -> str:
-    """Return the name of the log group of a cluster's VPC."""
     return f"/aws/vpc/{cluster}/flows"
 
 
@@ -74,7 +71,6 @@ def key_statement(account: str, region: str, cluster: str) -> Statement:
 
 
 def data_protection_policy() -> Document:
-    """Return the data protection policy, which masks credentials in logs."""
     kinds = [f"arn:aws:dataprotection::aws:data-identifier/{kind}" for kind in _HIDDEN]
     return {
         "Name": "credentials",

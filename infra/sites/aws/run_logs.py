@@ -15,8 +15,6 @@ from infra.sites.aws.outputs import ClusterRecord
 
 @dataclass(frozen=True, kw_only=True)
 class RunLogsArgs:
-    """Cluster, writer and retention of the logs."""
-
     cluster: ClusterRecord
     shipper: tuple[str, str]
     """Namespace and service account of the pods that write to it."""

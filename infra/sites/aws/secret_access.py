@@ -20,7 +20,6 @@ _ANY_SUFFIX: Final = "-??????"
 
 
 def reader_arn(account: str, cluster: str, team: str) -> str:
-    """Return the ARN of the role that reads a team's secrets."""
     return f"arn:aws:iam::{account}:role/{role_name(cluster, team, OF)}"
 
 

@@ -17,8 +17,6 @@ from infra.sites.aws.policy_documents import role_name
 
 @dataclass(frozen=True, kw_only=True)
 class SecretReadersArgs:
-    """Teams with secrets in AWS Secrets Manager."""
-
     cluster: ClusterRecord
     secrets: Mapping[str, tuple[str, ...]]
     """Names of secrets in Secrets Manager by team."""

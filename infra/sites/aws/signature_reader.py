@@ -19,8 +19,6 @@ from infra.sites.aws.policy_documents import Document, document
 
 @dataclass(frozen=True, kw_only=True)
 class SignatureReaderArgs:
-    """Registry and key of the signatures."""
-
     cluster: ClusterRecord
     registries: tuple[str, ...]
     """Registries or repositories of the teams' images; of those in other registries nothing is read here."""
@@ -29,8 +27,6 @@ class SignatureReaderArgs:
 
 
 class SignatureReader(pulumi.ComponentResource):
-    """The role and its association."""
-
     def __init__(self, name: str, args: SignatureReaderArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__(naming.infra_type("AwsSignatureReader"), name, None, opts)
         own = pulumi.ResourceOptions(parent=self)

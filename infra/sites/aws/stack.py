@@ -161,7 +161,6 @@ class AwsStack(pulumi.ComponentResource):
         return Addons(f"{self._name}-{moment}", wanted, self._own(*needs))
 
     def _drivers(self) -> tuple[Addon, ...]:
-        """Return the storage drivers that the stack's volumes need."""
         drivers = {StorageKind.FSX: (FSX,), StorageKind.EFS: (EFS,)}
         shared = drivers.get(self._args.storage.kind, ())
         return (*shared, EBS) if self._args.block_volumes else shared
@@ -297,7 +296,6 @@ class AwsStack(pulumi.ComponentResource):
 
 
 def deploy(name: str, args: AwsStackArgs, parent: pulumi.Resource | None = None) -> ClusterTarget:
-    """Deploy all AWS resources through their own provider."""
     aws = aws_provider(f"{name}-provider", args.site, parent)
     check_creator(args.cluster, args.members, aws)
     return AwsStack(name, args, pulumi.ResourceOptions(parent=parent, providers=[aws])).site

@@ -30,8 +30,6 @@ SYSTEM: Final = naming.SYSTEM_NODES
 
 @dataclass(frozen=True, kw_only=True)
 class SystemNodesArgs:
-    """Number and types of the nodes."""
-
     cluster: ClusterRecord
     network: NetworkRecord
     data_key_arn: pulumi.Input[str]

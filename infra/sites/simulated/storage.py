@@ -34,5 +34,4 @@ class SimulatedStorage(pulumi.ComponentResource):
         self.register_outputs({"storageClass": naming.SIMULATED_STORAGE_CLASS})
 
     def volumes(self, team: str) -> TeamVolumes:
-        """Return volumes of the class, one per claim."""
         return provisioned(naming.SIMULATED_STORAGE_CLASS, self._sizes)

@@ -24,7 +24,6 @@ def pattern(registries: Sequence[str]) -> str:
 
 
 def require_image_digests(registries: Sequence[str]) -> Manifest:
-    """Require digests for images of containers and of volumes."""
     good = f".matches({text(pattern(registries))})"
     allowed = (
         f"one of {', '.join(registries)}"
