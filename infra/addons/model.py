@@ -47,13 +47,11 @@ class Image:
 
 @dataclass(frozen=True, kw_only=True)
 class ChartSource:
-    """A Go module that contains a chart, from which `python -m infra.cli.chart_values` reads its values."""
+    """A Go module that contains a chart: the sandbox packs it, and tests render it."""
 
     module: str
     path: str
     """Folder of the chart in the module."""
-    version: str = ""
-    """Version of the module; empty: the chart's, prefixed with v."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,1 +1,1 @@
-"""Commands about a stack that need no cluster: render, mirror, catalog, chart_values."""
+"""Commands about a stack that need no cluster: render, mirror, catalog, crds."""

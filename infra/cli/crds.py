@@ -5,7 +5,12 @@ Exit code 0; 1 with one line if a Go module is not available.
 
 from __future__ import annotations
 
+import json
+import shutil
+import subprocess
 import sys
+import tempfile
+import zipfile
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -13,7 +18,6 @@ import yaml
 
 from infra.addons.mpi_operator import MPI_OPERATOR
 from infra.addons.training_operator import TRAINING_OPERATOR
-from infra.cli import go_modules
 from infra.kubernetes import crds
 
 _AUTOSCALER: Final = "v0.0.0-20240830133931-adfbe7e45277"
@@ -58,10 +62,26 @@ def _short(node: Any) -> Any:
     }
 
 
+def _read(module: str, path: str) -> bytes:
+    """Return a file of a module such as sigs.k8s.io/kueue@v0.19.2. Raises LookupError if it is not available."""
+    go = shutil.which("go")
+    if go is None:
+        raise LookupError(f"{module}: `go` is not on PATH; install Go, or add its folder to PATH")
+    with tempfile.TemporaryDirectory() as folder:
+        command = [go, "mod", "download", "-json", module]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    answer = json.loads(done.stdout or "{}")
+    # The archive suffices, and exists even if the module requires a newer Go.
+    if "Zip" not in answer:
+        raise LookupError(f"{module}: {' '.join((answer.get('Error') or done.stderr).split())}")
+    with zipfile.ZipFile(answer["Zip"]) as archive:
+        return archive.read(f"{module}/{path}")
+
+
 def main() -> int:
     for name, (module, path) in SOURCES.items():
         try:
-            text = go_modules.read(module, path)
+            text = _read(module, path)
         except LookupError as error:
             print(f"error: {error}", file=sys.stderr)
             return 1

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from infra.addons import chart_values, mirror
+from infra.addons import mirror
 from infra.domain import naming
 from infra.domain.pools import Fallback, NodePool, Nodes
 from infra.sites.aws import karpenter_manifests
@@ -184,12 +184,6 @@ def test_the_controller_listens_to_the_interruption_queue(made: Deployed) -> Non
     assert settings["interruptionQueue"] == made.one("aws:sqs/queue:Queue").outputs["name"]
     assert settings["clusterName"] == pools.CLUSTER
     assert settings["featureGates"] == {"nodeRepair": True}
-
-
-def test_every_controller_value_exists_in_the_chart(made: Deployed) -> None:
-    values = made.one(RELEASE, "karpenter-controller").inputs["values"]
-    assert values
-    assert list(chart_values.value_errors(values, chart_values.keys("karpenter"))) == []
 
 
 def test_controller_service_account_has_the_role_and_the_role_trusts_it(

@@ -10,16 +10,14 @@ from typing import Any
 import pytest
 
 from infra.addons import (
-    chart_values,
     component,
     controllers,
-    mirror,
     mpi_operator,
     training_operator,
 )
 from infra.addons.component import in_order, namespace
 from infra.addons.model import Installable
-from infra.addons.registry import ADD_ONS, CHART_SOURCES
+from infra.addons.registry import ADD_ONS
 from infra.cli.render import Record, render
 from infra.config import add_ons, arguments, parse
 from infra.domain.launcher_support import MPI_JOB, PYTORCH_JOB
@@ -148,32 +146,6 @@ def test_add_on_namespace_enforces_a_pod_security_standard(plan: Installable) ->
     level = plan.namespace_labels["pod-security.kubernetes.io/enforce"]
     weaker = {"volcano", "yunikorn", "policyController"}
     assert level == ("baseline" if plan.add_on in weaker else "restricted")
-
-
-@pytest.mark.parametrize("add_on", CHART_SOURCES)
-def test_every_value_that_we_set_exists_in_the_chart(add_on: str) -> None:
-    known = chart_values.keys(add_on)
-    ours = dict(BY_NAME[add_on].values) if add_on in BY_NAME else {}
-    mirrored = mirror.chart(add_on, "registry.example.com/mirror").image_values
-    assert list(chart_values.value_errors(merged(ours, mirrored), known)) == []
-
-
-def test_misspelt_and_mistyped_chart_values_are_found() -> None:
-    known = {"controller": {"replicas": "number", "tolerations": "list", "env": "map"}}
-    ours = {"controller": {"replica": 2, "replicas": "2", "tolerations": {}, "env": {"A": "b"}}}
-    assert list(chart_values.value_errors(ours, known)) == [
-        "controller.replica is not a value of the chart",
-        "controller.replicas is number in the chart, not text",
-    ]
-    assert list(chart_values.value_errors({"controller": 1}, known)) == [
-        "controller is a mapping in the chart"
-    ]
-
-
-@pytest.mark.parametrize("add_on", CHART_SOURCES)
-def test_recorded_chart_keys_match_the_pinned_version(add_on: str) -> None:
-    text = chart_values.keys_file(add_on).read_text(encoding="utf-8")
-    assert f"{CHART_SOURCES[add_on].module}@{chart_values.module_version(add_on)}" in text
 
 
 def test_extra_values_are_merged_like_helm_does() -> None:

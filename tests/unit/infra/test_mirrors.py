@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
-from infra.addons import chart_values, mirror
+from infra.addons import mirror
 from infra.addons.mirror import Copy
-from infra.addons.registry import ADD_ONS, CHART_SOURCES
+from infra.addons.registry import ADD_ONS
 from infra.cli.mirror import main, required_copies
 from infra.cli.render import ROOT, Record, render
 from infra.config import parse, stack_values
@@ -153,37 +153,6 @@ def test_mirrored_images_do_not_collide() -> None:
 def test_every_image_of_a_chart_can_be_pointed_at_a_mirror(add_on: str) -> None:
     for image in ADD_ONS[add_on].images:
         assert image.values or image.reference == PLACEHOLDER, image.reference
-
-
-NOT_RUN = {
-    "kueue": ("kueueViz",),
-    "kubeflowTrainer": ("dataCache", "runtimes"),
-    "volcano": (),
-    "jobset": (),
-    "karpenter": (),
-    "devicePlugin": (),
-}
-"""Disabled parts of charts, whose images are not pulled."""
-
-
-def image_keys(keys: Any, path: str = "") -> Iterator[str]:
-    """Dotted paths of a chart's values that select an image source."""
-    for key, inner in keys.items():
-        here = f"{path}.{key}" if path else key
-        if isinstance(inner, dict):
-            yield from image_keys(inner, here)
-        elif key in ("repository", "registry", "image_registry"):
-            yield here
-
-
-@pytest.mark.parametrize("add_on", CHART_SOURCES)
-def test_every_registry_value_of_a_chart_is_pointed_at_the_mirror(add_on: str) -> None:
-    known = chart_values.keys(add_on)
-    used = {p for p in image_keys(known) if not p.startswith(tuple(NOT_RUN[add_on]) or ("-",))}
-    # With a separate registry key, the repository stays unchanged.
-    rest = {p for p in used if p.endswith(".repository") and f"{p[:-11]}.registry" in used}
-    ours = {path for image in ADD_ONS[add_on].images for path in image.values}
-    assert used - rest == ours
 
 
 def test_the_three_external_secrets_deployments_use_one_image() -> None:
