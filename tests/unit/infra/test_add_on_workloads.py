@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
@@ -159,27 +158,6 @@ def test_every_deployment_of_an_add_on_selects_system_nodes() -> None:
         assert on_system_nodes(one["spec"]["template"]["spec"]), one["metadata"]["name"]
 
 
-def test_controllers_on_an_existing_cluster_tolerate_the_taint_and_select_nothing() -> None:
-    config = parse(committed.values("local"))
-    values = {plan.add_on: plan.values for plan in add_ons.args(config).plans}
-    kueue = values["kueue"]["controllerManager"]
-    assert kueue["tolerations"] == list(system_nodes.TOLERATIONS) and "nodeSelector" not in kueue
-
-
-@pytest.mark.parametrize("stack", ["dev", "prod"])
-def test_controllers_that_the_site_installs_run_on_system_nodes(stack: str) -> None:
-    found = {}
-    for record in committed.rendered(stack):
-        if record["type"] == "aws:eks/addon:Addon":
-            given = json.loads(record["inputs"].get("configurationValues") or "{}")
-            found[record["inputs"]["addonName"]] = given.get("controller", given)
-        elif record["name"] in [name for _, name in BY_SITE.values()]:
-            found[record["inputs"]["name"]] = record["inputs"]["values"]
-    daemons = {"eks-pod-identity-agent", "kube-proxy", "vpc-cni", "eks-node-monitoring-agent"}
-    assert len(found) > len(daemons) + 3
-    assert {name for name, given in found.items() if not on_system_nodes(given)} == daemons
-
-
 def workloads() -> Iterator[tuple[str, Manifest, dict[str, Any]]]:
     """Every object of a plan that makes pods, with its add-on and its pods' spec."""
     for plan in plans().values():
@@ -222,26 +200,3 @@ def _off(values: Mapping[str, Any], path: str) -> bool:
 def test_every_chart_states_where_its_priority_class_comes_from() -> None:
     stated = [*PRIORITIES, *CHARTS_WITH_PRIORITY, *CHARTS_WITHOUT_PRIORITY]
     assert sorted(stated) == sorted(CHARTS)
-
-
-def release_values(stack: str) -> dict[str, Mapping[str, Any]]:
-    """Values of each release of a committed stack, by chart."""
-    return {
-        record["inputs"]["chart"].rpartition("/")[2]: record["inputs"]["values"]
-        for record in committed.rendered(stack)
-        if record["type"] == "kubernetes:helm.sh/v3:Release"
-    }
-
-
-@pytest.mark.parametrize("stack", ["dev", "prod"])
-def test_every_workload_of_a_stack_has_a_system_priority_class(stack: str) -> None:
-    charts = {made.chart.rpartition("/")[2]: name for name, made in ADD_ONS.items() if made.chart}
-    releases = {charts[chart]: values for chart, values in release_values(stack).items()}
-    assert {"kubePrometheusStack", "gpuOperator"} <= releases.keys()
-    for add_on, given in releases.items():
-        for path in PRIORITIES.get(add_on, ()):
-            assert _off(given, path) or at(given, path) in CLASSES, f"{add_on}: {path}"
-    for record in committed.rendered(stack):
-        if record["inputs"].get("kind") in ("Deployment", "DaemonSet", "StatefulSet"):
-            pod = record["inputs"]["spec"]["template"]["spec"]
-            assert pod.get("priorityClassName") in CLASSES, record["name"]

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from infra.addons import (
-    component,
     controllers,
     mpi_operator,
     training_operator,
@@ -18,7 +16,6 @@ from infra.addons import (
 from infra.addons.component import in_order, namespace
 from infra.addons.model import Installable
 from infra.addons.registry import ADD_ONS
-from infra.cli.render import Record, render
 from infra.config import add_ons, arguments, parse
 from infra.domain.launcher_support import MPI_JOB, PYTORCH_JOB
 from infra.kubernetes.helm import merged
@@ -68,58 +65,10 @@ BY_NAME = {plan.add_on: plan for plan in (*on_gpu_nodes(), *PLANS)}
 IDS = [plan.add_on for plan in PLANS]
 
 
-@pytest.fixture(scope="module")
-def records() -> dict[str, Record]:
-    """Resources of a stack by name."""
-    return {r["name"]: r for r in render("example", values())}
-
-
-def needs(records: Mapping[str, Record], name: str) -> set[str]:
-    """Names of all add-on resources that a resource depends on."""
-    found: set[str] = set()
-    waiting = [name]
-    while waiting:
-        for reference in records[waiting.pop()]["dependsOn"]:
-            other = reference.partition("::")[2].rpartition("::")[2]
-            if other in records and other.startswith("operators-") and other not in found:
-                found.add(other)
-                waiting.append(other)
-    return found
-
-
-def test_trainer_depends_on_jobset_and_nothing_depends_on_trainer(
-    records: dict[str, Record],
-) -> None:
-    assert "operators-jobset" in needs(records, "operators-kubeflowTrainer")
-    assert needs(records, "operators-jobset") == {
-        "operators-jobset-namespace",
-        "operators-jobset-networkpolicy-jobset",
-    }
-    assert needs(records, "operators-kueue") == {
-        "operators-kueue-namespace",
-        "operators-kueue-networkpolicy-kueue",
-    }
-
-
-def test_releases_that_run_jobs_depend_on_the_webhook_for_jobs(
-    records: dict[str, Record],
-) -> None:
-    assert "operators-kueue" in needs(records, "operators-policyController")
-    assert "operators-kueue" not in needs(records, "operators-externalSecrets")
-
-
 def test_plans_are_sorted_topologically_whatever_their_input_order() -> None:
     a, b = (Installable(add_on="kubeflowTrainer"), Installable(add_on="jobset"))
     assert in_order([a, b]) == in_order([b, a]) == (b, a)
     assert in_order([a]) == (a,)
-
-
-def test_cyclic_add_on_dependencies_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
-    pair = {"kueue": ("jobset",), "jobset": ("kueue",)}
-    circle = {name: replace(ADD_ONS[name], needs=needs) for name, needs in pair.items()}
-    monkeypatch.setattr(component, "ADD_ONS", circle)
-    with pytest.raises(ValueError, match="cycle"):
-        in_order([Installable(add_on=name) for name in circle])
 
 
 def test_add_on_dependencies_exist_and_form_no_cycle() -> None:
@@ -154,35 +103,10 @@ def test_extra_values_are_merged_like_helm_does() -> None:
     assert below == {"a": {"b": 1, "c": [1]}, "d": 1}
 
 
-REPLICAS = {
-    "kueue": ("controllerManager.replicas",),
-    "jobset": ("controller.replicas",),
-    "kubeflowTrainer": ("manager.replicas",),
-    "volcano": tuple(
-        f"custom.{part}_replicas" for part in ("admission", "controller", "scheduler")
-    ),
-    "externalSecrets": ("replicaCount", "webhook.replicaCount"),
-    "policyController": ("webhook.replicaCount",),
-}
-
-
 def at(values: Mapping[str, Any], path: str) -> Any:
     for part in path.split("."):
         values = values[part]
     return values
-
-
-@pytest.mark.parametrize("add_on", REPLICAS)
-def test_controllers_have_two_replicas_and_a_pod_disruption_budget(add_on: str) -> None:
-    plan = BY_NAME[add_on]
-    assert [at(plan.values, path) for path in REPLICAS[add_on]] == [2] * len(REPLICAS[add_on])
-    budgets = [m for m in plan.objects if m["kind"] == "PodDisruptionBudget"]
-    assert budgets or "podDisruptionBudget" in str(plan.values)
-
-
-def test_only_yunikorn_runs_as_a_single_replica() -> None:
-    twice = {*REPLICAS, "mpiOperator", "trainingOperator"}
-    assert {plan.add_on for plan in PLANS} - twice == {"yunikorn"}
 
 
 def amounts(value: Any, path: str = "") -> list[tuple[str, Any]]:
@@ -333,12 +257,6 @@ def test_nothing_requeues_mpijobs_without_kueue_or_an_image() -> None:
     assert not installed(operators=kueue | mpi, images={})
 
 
-def test_mpijob_has_the_version_that_runs_are_written_in() -> None:
-    definition = one(WITHOUT_CHART[0], "CustomResourceDefinition")["spec"]
-    [version] = definition["versions"]
-    assert f"{definition['group']}/{version['name']}" == ADD_ONS["mpiOperator"].apis["MPIJob"]
-
-
 def test_pytorchjob_worker_gets_no_init_container_that_pod_security_rejects() -> None:
     plan = WITHOUT_CHART[1]
     given = one(plan, "ConfigMap")
@@ -348,27 +266,6 @@ def test_pytorchjob_worker_gets_no_init_container_that_pod_security_rejects() ->
     assert volume["configMap"]["name"] == given["metadata"]["name"]
     assert f"{mount['mountPath']}/initContainer.yaml" == "/etc/config/initContainer.yaml"
     assert given["data"] == {"initContainer.yaml": "[]\n"}
-
-
-def test_both_kubeflow_operators_can_be_installed_together() -> None:
-    names = [one(plan, "CustomResourceDefinition")["metadata"]["name"] for plan in WITHOUT_CHART]
-    assert names == ["mpijobs.kubeflow.org", "pytorchjobs.kubeflow.org"]
-
-
-def test_objects_of_a_controller_without_a_chart_are_created_in_order(
-    records: dict[str, Record],
-) -> None:
-    deployment = "operators-mpiOperator-deployment-mpi-operator"
-    assert {
-        "operators-mpiOperator-namespace",
-        "operators-mpiOperator-customresourcedefinition-mpijobs.kubeflow.org",
-        "operators-mpiOperator-clusterrolebinding-mpi-operator",
-    } <= needs(records, deployment)
-
-
-def test_release_names_are_stable() -> None:
-    assert ADD_ONS["kubeflowTrainer"].release_name == "kubeflowtrainer"
-    assert ADD_ONS["policyController"].release_name == "policy-controller"
 
 
 def test_stack_without_add_ons_has_no_add_on_component() -> None:

@@ -3,46 +3,29 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from infra.addons.registry import ADD_ONS
-from infra.cli import render
-from infra.config import arguments, parse, stack_values
+from infra.config import arguments, parse
 from infra.domain import launcher_support, naming
-from infra.domain.pools import Taint
 from infra.domain.scheduler import Scheduler
 from infra.domain.tier import DEFAULT_PRIORITIES
 from infra.kubernetes import controller_accounts, pod_templates
-from infra.kubernetes.admission_policy import binding, text
+from infra.kubernetes.admission_policy import text
 from infra.queueing import priorities
 from infra.queueing.backends import backend
 from infra.sections.types import repository_of
-from infra.tenancy import admission, team
+from infra.tenancy import admission
 from infra.tenancy.admission import images
 from infra.tenancy.admission import priorities as ranks
 from tests.golden.example_runs import IMAGE, platform, run_of
 from tests.golden.example_runs import stack_values as example
 from training.launchers import LAUNCHERS
 
-ROOT = Path(__file__).resolve().parents[3]
 DIGEST = "sha256:" + "a" * 64
 ARGS = arguments.admission(parse(example()))
 POLICIES = {manifest["metadata"]["name"]: manifest for manifest in admission.policies(ARGS)}
-
-
-def _args(scheduler: Scheduler) -> admission.AdmissionPoliciesArgs:
-    return admission.AdmissionPoliciesArgs(
-        gpu_taint=Taint(key="dedicated", value="gpu-training"),
-        registries=("registry.example.com",),
-        priorities=priorities.PRIORITIES,
-        ceilings=DEFAULT_PRIORITIES,
-        queue_policies=tuple(backend(scheduler).admission_policies("dedicated", "trainyard")),
-        binders=backend(scheduler).binders,
-    )
 
 
 @pytest.mark.parametrize("name", POLICIES)
@@ -52,16 +35,6 @@ def test_every_policy_applies_to_all_team_namespaces_and_fails_closed(name: str)
     selector = spec["matchConstraints"]["namespaceSelector"]
     assert selector["matchExpressions"] == [{"key": naming.TEAM, "operator": "Exists"}]
     assert "matchLabels" not in selector
-
-
-@pytest.mark.parametrize("name", POLICIES)
-def test_every_policy_is_bound(name: str) -> None:
-    spec = binding(POLICIES[name])["spec"]
-    params = spec.pop("paramRef", None)
-    # A policy about other objects denies where there are none.
-    of_objects = {"selector": {}, "parameterNotFoundAction": "Deny"}
-    assert params == (of_objects if "paramKind" in POLICIES[name]["spec"] else None)
-    assert spec == {"policyName": name, "validationActions": ["Deny", "Audit"]}
 
 
 @pytest.mark.parametrize("name", POLICIES)
@@ -170,13 +143,6 @@ def test_tier_may_use_its_priority_class_and_lower_ones() -> None:
     }
 
 
-def test_team_namespace_has_the_labels_that_policies_read() -> None:
-    labels = team.namespace("models", "production")["metadata"]["labels"]
-    assert labels[naming.TEAM] == "models"
-    assert labels[naming.TIER] == "production"
-    assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
-
-
 @pytest.mark.parametrize(
     ("operator", "accounts"),
     [
@@ -196,51 +162,5 @@ def test_installed_operator_is_exempt_in_its_own_namespace(
     assert all(a.startswith(f"system:serviceaccount:{namespace}:") for a in accounts)
 
 
-def test_another_scheduler_replaces_the_kueue_policy() -> None:
-    found = {m["metadata"]["name"]: m for m in admission.policies(_args(Scheduler.VOLCANO))}
-    assert "trainyard-workloads" not in found
-    (rule,) = found["trainyard-queue"]["spec"]["validations"]
-    assert "schedulerName" in rule["message"]
-    (bound,) = found["trainyard-binding"]["spec"]["validations"]
-    assert backend(Scheduler.VOLCANO).binders[1] in bound["expression"]
-
-
-def test_without_queues_there_is_no_queue_policy() -> None:
-    names = {m["metadata"]["name"] for m in admission.policies(_args(Scheduler.NATIVE))}
-    assert "trainyard-queue" not in names
-    assert {"trainyard-placement", "trainyard-images", "trainyard-requests"} <= names
-
-
 def test_text_is_escaped_in_cel_expressions() -> None:
     assert text("it's \\ here") == "'it\\'s \\\\ here'"
-
-
-def test_teams_and_runs_depend_on_the_policies() -> None:
-    records = {
-        r["name"]: r for r in render.render("local", stack_values(ROOT / "Pulumi.local.yaml"))
-    }
-    component = f"{naming.infra_type('AdmissionWalls')}::admission"
-    rendered = {name for name, r in records.items() if r["parent"] == component}
-    assert len(rendered) == 2 * len(POLICIES)
-    after = [name for name in records if name.startswith("team-") and not records[name]["parent"]]
-    runs = [name for name, r in records.items() if r["type"].endswith(":TrainingJob")]
-    assert after and runs
-    for name in (*after, *runs):
-        assert rendered <= _needed(name, records), name
-
-
-def _needed(name: str, records: Mapping[str, Mapping[str, Any]]) -> set[str]:
-    """Return the names of all resources that are created before `name`, and of their components.
-
-    A child is registered after its component, and this after what it depends on.
-    """
-    found: set[str] = set()
-    ahead = [name]
-    while ahead:
-        record = records[ahead.pop()]
-        references = [*record["dependsOn"], record["parent"]]
-        named = [reference.rpartition("::")[2] for reference in references if reference]
-        fresh = {n for n in named if n in records} - found
-        found |= fresh
-        ahead += fresh
-    return found

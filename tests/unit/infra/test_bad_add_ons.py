@@ -6,10 +6,8 @@ import copy
 from typing import Any
 
 import pytest
-import yaml
 
-from infra.cli.render import ROOT
-from infra.config import add_ons, parse, stack_values
+from infra.config import parse
 from tests import committed
 from tests.unit.infra import example_eks
 from tests.unit.infra.config_issues import check_issues
@@ -97,12 +95,3 @@ def test_mirror_may_have_a_port_and_a_path(given: str) -> None:
 def test_timeouts_of_a_kueue_that_is_not_installed_are_rejected() -> None:
     values = local(gangTimeouts={"startSeconds": 60})
     check_issues("add-ons", "gang timeouts", values, "gangTimeouts: timeouts-unused")
-
-
-def test_the_installed_kueue_gets_the_timeouts_of_the_stack() -> None:
-    found = add_ons.args(parse(stack_values(ROOT / "Pulumi.local.yaml")))
-    (kueue,) = (plan for plan in found.plans if plan.add_on == "kueue")
-    settings = yaml.safe_load(kueue.values["managerConfig"]["controllerManagerConfigYaml"])
-    ready = settings["waitForPodsReady"]
-    assert (ready["timeout"], ready["recoveryTimeout"]) == ("45s", "25s")
-    assert ready["requeuingStrategy"]["backoffMaxSeconds"] == 30

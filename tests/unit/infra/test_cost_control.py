@@ -50,20 +50,6 @@ def test_the_program_reads_the_budgets_that_the_stack_publishes() -> None:
     assert one.spot_flavors == ("spot", "fleet-spot")
 
 
-def test_a_changed_budget_starts_a_new_pod_and_never_two_at_once() -> None:
-    first, second = (rendered(stack({"usdPerMonth": usd}))["Deployment"]["spec"] for usd in (1, 2))
-    assert first["template"]["metadata"] != second["template"]["metadata"]
-    assert first["replicas"] == 1 and first["strategy"] == {"type": "Recreate"}
-    assert "--lease" in first["template"]["spec"]["containers"][0]["args"]
-
-
-def test_metrics_are_served_on_the_pods_address_under_a_named_port() -> None:
-    [pod] = rendered(stack())["Deployment"]["spec"]["template"]["spec"]["containers"]
-    assert pod["args"][pod["args"].index("--metrics") + 1] == "$(POD_IP):8643"
-    assert "status.podIP" in str(pod["env"])
-    assert pod["ports"] == [{"name": "metrics", "containerPort": 8643}]
-
-
 def test_its_rights_are_listed_verb_by_verb() -> None:
     found = rendered(stack())
     assert found["ClusterRole"]["rules"] == [

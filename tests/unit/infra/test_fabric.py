@@ -14,23 +14,6 @@ UNKNOWN = gpu_pool(nodes=Nodes.EXISTING, network=Network.TCP)
 PROCESS = gpu_pool(nodes=Nodes.PROCESS, network=Network.TCP)
 
 
-def test_efa_selects_one_libfabric_provider_without_huge_pages() -> None:
-    assert fabric.nccl_env(EFA) == {
-        "FI_PROVIDER": "efa",
-        "FI_EFA_USE_HUGE_PAGE": "0",
-        "NCCL_SOCKET_IFNAME": "=eth0",
-        "NCCL_DEBUG": "WARN",
-    }
-
-
-def test_tcp_disables_other_network_adapters() -> None:
-    assert fabric.nccl_env(TCP) == {
-        "NCCL_IB_DISABLE": "1",
-        "NCCL_SOCKET_IFNAME": "=eth0",
-        "NCCL_DEBUG": "WARN",
-    }
-
-
 def test_roce_uses_the_settings_of_the_stack_file() -> None:
     assert fabric.nccl_env(ROCE) == {
         "NCCL_IB_DISABLE": "0",
@@ -59,12 +42,6 @@ def test_nccl_tuning_variables_are_never_set(pool: NodePool) -> None:
 
 def test_simulated_nodes_get_no_nccl_variables() -> None:
     assert fabric.nccl_env(PROCESS) == fabric.collective_env(PROCESS) == {}
-
-
-def test_collective_test_logs_its_transport() -> None:
-    env = fabric.collective_env(EFA)
-    assert (env["NCCL_DEBUG"], env["NCCL_DEBUG_SUBSYS"]) == ("INFO", "INIT,NET")
-    assert env["FI_PROVIDER"] == "efa"
 
 
 def test_several_pools_share_only_their_common_settings() -> None:

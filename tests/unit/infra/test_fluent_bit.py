@@ -7,15 +7,13 @@ from typing import Any
 
 import pytest
 
-from infra.addons import fluent_bit, fluent_bit_pipeline
+from infra.addons import fluent_bit_pipeline
 from infra.addons.fluent_bit import (
-    FLUENT_BIT,
     CloudWatch,
     FluentBitArgs,
     plan,
 )
 from infra.addons.fluent_bit_pipeline import Destination
-from infra.domain import naming
 from infra.observability import series
 from infra.observability.log_patterns import COUNTED, LOG_PATTERNS
 from infra.sections.logs import LokiConfig
@@ -54,30 +52,6 @@ def filters(name: str, destination: Destination = CLOUDWATCH) -> list[list[tuple
     return [settings for _, settings in found if ("Name", name) in settings]
 
 
-def test_only_logs_of_the_configured_namespaces_are_read() -> None:
-    [(_, settings)] = sections(values()["config"]["inputs"])
-    assert dict(settings)["Path"].split(",") == [
-        "/var/log/containers/*_team-production_*.log",
-        "/var/log/containers/*_team-research_*.log",
-    ]
-
-
-def test_record_keeps_its_line_and_pod_identity_only() -> None:
-    *_, last = filters("record_modifier")
-    kept = [value for key, value in last if key == "Allowlist_key"]
-    assert kept == ["log", "stream", "namespace", "pod", "container", "node", "team", "run_id"]
-    [renaming] = filters("modify")
-    assert ("Rename", f"label_{naming.RUN_ID} run_id") in renaming
-    assert ("Rename", f"label_{naming.TEAM} team") in renaming
-
-
-def test_pod_annotations_do_not_change_log_processing() -> None:
-    [settings] = filters("kubernetes")
-    assert dict(settings)["K8S-Logging.Exclude"] == "Off"
-    assert dict(settings)["K8S-Logging.Parser"] == "Off"
-    assert dict(settings)["Annotations"] == "Off"
-
-
 @pytest.mark.parametrize("name", COUNTED)
 def test_every_counted_pattern_has_the_name_that_alerts_use(name: str) -> None:
     [settings] = [s for s in filters("log_to_metrics") if ("Alias", f"count-{name}") in s]
@@ -102,23 +76,6 @@ def test_expression_is_unchanged_by_helm_and_fluent_bit(name: str) -> None:
     assert not expression.startswith(("/", " ", "#")) and not expression.endswith(" ")
 
 
-@pytest.mark.parametrize("name", DESTINATIONS)
-def test_output_is_buffered_on_disk_with_a_limit(name: str) -> None:
-    (_, first), _ = sections(values(DESTINATIONS[name])["config"]["outputs"])
-    settings = dict(first)
-    assert settings["Match"] == "run.*"
-    assert settings["storage.total_limit_size"] == "1G"
-    assert settings["Retry_Limit"] == "no_limits"
-
-
-def test_cloudwatch_gets_a_stream_per_container_in_the_group_of_the_stack() -> None:
-    (_, first), _ = sections(values()["config"]["outputs"])
-    settings = dict(first)
-    assert settings["log_group_name"] == CLOUDWATCH.group
-    assert settings["auto_create_group"] == "Off"
-    assert settings["log_stream_template"] == "$namespace.$pod.$container"
-
-
 def test_loki_gets_streams_by_run_and_its_tenant() -> None:
     (_, first), _ = sections(values(DESTINATIONS["loki inside"])["config"]["outputs"])
     settings = dict(first)
@@ -140,36 +97,12 @@ def test_credentials_come_from_an_existing_secret_and_not_from_values() -> None:
     assert values()["env"] == []
 
 
-def test_shipper_reads_root_files_without_other_privileges() -> None:
-    found = values()
-    assert found["securityContext"]["capabilities"] == {"drop": ["ALL"]}
-    assert found["securityContext"]["allowPrivilegeEscalation"] is False
-    assert found["securityContext"]["readOnlyRootFilesystem"] is True
-    assert found["rbac"]["nodeAccess"] is False
-    mounts = {m["mountPath"]: m.get("readOnly", False) for m in found["daemonSetVolumeMounts"]}
-    assert mounts == {"/var/log": True, "/var/lib/fluent-bit": False}
-
-
-def test_shipper_runs_on_the_nodes_of_every_pool() -> None:
-    taint = {"key": "dedicated", "operator": "Equal", "value": "gpu", "effect": "NoSchedule"}
-    assert values(tolerations=(taint,))["tolerations"] == [taint]
-
-
 def policy(destination: Destination) -> dict[str, Any]:
     args = FluentBitArgs(namespaces=("team-research",), destination=destination)
     deny, own = plan(args).before
     assert deny["spec"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
     found: dict[str, Any] = own["spec"]
     return found
-
-
-def test_only_prometheus_reaches_the_metrics_port_of_the_shipper() -> None:
-    [rule] = policy(CLOUDWATCH)["ingress"]
-    [source] = rule["from"]
-    assert source["namespaceSelector"]["matchLabels"] == {
-        "kubernetes.io/metadata.name": "monitoring"
-    }
-    assert rule["ports"] == [{"protocol": "TCP", "port": 2021}]
 
 
 @pytest.mark.parametrize(
@@ -206,21 +139,6 @@ def test_shipper_reaches_only_its_destination_dns_and_the_api_server(
     assert last == sends
 
 
-def test_log_metrics_keep_the_labels_of_the_source_pod() -> None:
-    args = FluentBitArgs(namespaces=(), destination=CLOUDWATCH, monitored=True)
-    [monitor] = plan(args).objects
-    [endpoint] = monitor["spec"]["podMetricsEndpoints"]
-    assert endpoint["honorLabels"] is True
-    [port] = values()["extraPorts"]
-    assert port["name"] == endpoint["port"]
-    assert FLUENT_BIT.objects_need == ("kubePrometheusStack",) and not FLUENT_BIT.needs
-
-
-def test_no_pod_monitor_without_the_prometheus_operator() -> None:
-    found = plan(FluentBitArgs(namespaces=(), destination=CLOUDWATCH))
-    assert found.objects == ()
-
-
 def test_trailing_space_of_an_expression_is_kept() -> None:
     expression = fluent_bit_pipeline.as_setting("not written: ")
     assert not expression.endswith(" ")
@@ -232,7 +150,3 @@ def test_every_config_value_is_on_one_line() -> None:
         for text in fluent_bit_pipeline.config(("team-a",), destination).values():
             for line in text.splitlines():
                 assert re.fullmatch(r"(\[[A-Z]+\]|    \S+ \S.*|)", line), line
-
-
-def test_shipper_service_account_matches_the_pod_identity_association() -> None:
-    assert values()["serviceAccount"]["name"] == fluent_bit.ACCOUNT == naming.LOG_SHIPPER

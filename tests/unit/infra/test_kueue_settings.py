@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from infra.addons import kueue, kueue_config
@@ -32,17 +31,6 @@ def _configuration(plan: Installable) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize(
-    "key",
-    [
-        *("apiVersion", "clientConnection", "controller"),
-        *("fairSharing", "manageJobsWithoutQueueName"),
-    ],
-)
-def test_the_chart_and_the_sandbox_agree(key: str) -> None:
-    assert chart()[key] == sandbox()[key]
-
-
 def test_incomplete_gang_is_requeued_for_three_weeks() -> None:
     for found in (chart(), sandbox()):
         waiting = found["waitForPodsReady"]
@@ -58,19 +46,3 @@ def test_incomplete_gang_is_requeued_for_three_weeks() -> None:
 def test_a_gang_may_save_for_its_whole_grace_period_and_start_again() -> None:
     timeout = chart()["waitForPodsReady"]["recoveryTimeout"]
     assert int(timeout.removesuffix("s")) >= MAX_GRACE_S + 300
-
-
-def test_real_nodes_get_a_longer_timeout_than_process_nodes() -> None:
-    assert chart()["waitForPodsReady"]["timeout"] == "1200s"
-    assert sandbox()["waitForPodsReady"]["timeout"] == "45s"
-
-
-def test_kueue_replaces_failed_nodes_as_by_default_and_keeps_topology_trees() -> None:
-    gates = {kueue_config.RECLAIM_GATE: False, kueue_config.TOPOLOGY_CACHE_GATE: True}
-    assert chart()["featureGates"] == sandbox()["featureGates"] == gates
-
-
-def test_chart_enables_every_run_kind() -> None:
-    frameworks = chart()["integrations"]["frameworks"]
-    assert sandbox()["integrations"]["frameworks"] == frameworks
-    assert "kubeflow.org/mpijob" in frameworks

@@ -108,23 +108,10 @@ def test_every_chart_and_image_of_a_stack_is_listed(name: str) -> None:
     } == set()
 
 
-def test_without_a_mirror_images_are_unchanged() -> None:
-    chart = mirror.chart("kueue", "")
-    assert (chart.chart, chart.image_values) == (ADD_ONS["kueue"].chart, {})
-    assert mirror.chart("volcano", "").repository == ADD_ONS["volcano"].repository
-    pod = {"spec": {"containers": [{"name": "a", "image": "docker.io/a/b:1"}]}}
-    assert mirror.manifest(pod, "") == pod
-    assert mirror.image("docker.io/a/b:1", "") == "docker.io/a/b:1"
-
-
 def test_mirrored_image_keeps_its_path_and_version() -> None:
     assert mirror.image("registry.k8s.io/kueue/kueue:v1", MIRROR) == f"{MIRROR}/kueue/kueue:v1"
     digest = "sha256:" + "1" * 64
     assert mirror.image(f"registry.k8s.io/pause@{digest}", MIRROR) == f"{MIRROR}/pause@{digest}"
-
-
-def test_image_already_in_the_mirror_is_unchanged() -> None:
-    assert mirror.image(f"{MIRROR}/a/b:1", MIRROR) == f"{MIRROR}/a/b:1"
 
 
 def test_images_of_our_objects_are_rewritten_in_every_field() -> None:
@@ -153,13 +140,6 @@ def test_mirrored_images_do_not_collide() -> None:
 def test_every_image_of_a_chart_can_be_pointed_at_a_mirror(add_on: str) -> None:
     for image in ADD_ONS[add_on].images:
         assert image.values or image.reference == PLACEHOLDER, image.reference
-
-
-def test_the_three_external_secrets_deployments_use_one_image() -> None:
-    [image] = ADD_ONS["externalSecrets"].images
-    assert set(image.values) == {
-        f"{part}image.repository" for part in ("", "webhook.", "certController.")
-    }
 
 
 def test_yunikorns_placeholders_come_from_the_mirror_and_admission_allows_them() -> None:

@@ -107,13 +107,6 @@ def test_only_the_first_pod_of_a_gang_is_scraped(index: str, kept: bool) -> None
     assert (relabelled(monitors.runs(30), POD | {INDEX: index}) is not None) is kept
 
 
-def test_runs_are_discovered_in_every_namespace_by_their_label() -> None:
-    spec = monitors.runs(30)["spec"]
-    assert spec["namespaceSelector"] == {"any": True}
-    (selected,) = spec["selector"]["matchExpressions"]
-    assert selected == {"key": naming.RUN_ID, "operator": "Exists"}
-
-
 @pytest.mark.parametrize("exporter", sorted(monitors.GPU_EXPORTERS))
 def test_exporter_labels_override_target_labels(exporter: str) -> None:
     monitor = monitors.gpus(exporter, 30)
@@ -139,33 +132,6 @@ ARGS = ObservabilityArgs(
 
 def kinds(args: ObservabilityArgs) -> list[tuple[str, str]]:
     return [(m["kind"], m["metadata"]["name"]) for m in component.manifests(args)]
-
-
-def test_every_rule_group_and_dashboard_is_a_separate_object() -> None:
-    found = kinds(ARGS)
-    assert [name for kind, name in found if kind == "PrometheusRule"] == [
-        "trainyard-runs",
-        "trainyard-gpus",
-    ]
-    assert [name for kind, name in found if kind == "ConfigMap"] == [
-        "dashboard-fleet",
-        "dashboard-run",
-    ]
-    assert len(found) == len(set(found))
-
-
-def test_foreign_namespace_gets_no_network_policies() -> None:
-    foreign = ObservabilityArgs(groups=[], dashboards={}, scrape_seconds=30, isolated=False)
-    assert "NetworkPolicy" not in {kind for kind, _ in kinds(foreign)}
-    assert "NetworkPolicy" in {kind for kind, _ in kinds(ARGS)}
-
-
-def test_prometheus_rejects_traffic_from_other_namespaces() -> None:
-    deny = next(
-        m for m in component.network_policies(()) if m["metadata"]["name"] == "default-deny"
-    )
-    assert deny["spec"]["podSelector"] == {}
-    assert deny["spec"]["ingress"] == [{"from": [{"podSelector": {}}]}]
 
 
 def test_costs_are_scraped_where_the_add_on_is_and_keep_their_own_teams() -> None:

@@ -14,9 +14,8 @@ from pydantic import TypeAdapter, ValidationError
 from infra.cli.render import ROOT, render
 from infra.config import stack_values
 from infra.domain import catalog, naming, prices, quantity
-from infra.domain.pools import Capacity, Network, NodePool, Nodes, Workload
+from infra.domain.pools import Capacity, Network, NodePool, Nodes
 from infra.sections.types import Cores, Size
-from infra.sites.simulated.node_pools import node
 from tests.unit.infra.gpu_pools import gpu_pool
 
 _SPOT = gpu_pool(
@@ -34,15 +33,6 @@ def pool(**changes: object) -> NodePool:
     return dataclasses.replace(_SPOT, **changes)  # type: ignore[arg-type]
 
 
-def test_spot_pool_has_the_training_and_spot_taints() -> None:
-    assert [t.manifest() for t in pool().taints] == [
-        {"key": "dedicated", "value": "gpu-training", "effect": "NoSchedule"},
-        {"key": "spot", "value": "true", "effect": "NoSchedule"},
-    ]
-    assert len(pool(capacity=Capacity.ON_DEMAND).taints) == 1
-    assert pool(workload=Workload.CPU, instance_types=("m6i.xlarge",)).taints == ()
-
-
 def test_taint_is_configurable() -> None:
     taint = pool(taint_key="nvidia.com/gpu", taint_value="true").taints[0]
     assert (taint.key, taint.value) == ("nvidia.com/gpu", "true")
@@ -51,22 +41,6 @@ def test_taint_is_configurable() -> None:
 def test_each_taint_has_its_toleration() -> None:
     for taint, toleration in zip(pool().taints, pool().tolerations(), strict=True):
         assert toleration == {"operator": "Equal", **taint.manifest()}
-
-
-def test_labels_describe_the_node() -> None:
-    labels = pool(instance_types=("p4d.24xlarge",)).labels()
-    assert labels == {
-        "accelerator": "nvidia",
-        "gpu.vendor": "nvidia",
-        "gpu.model": "a100",
-        "workload-type": "gpu-training",
-        "node-type": "gpu-spot",
-        "trainyard.dev/pool": "spot",
-        "trainyard.dev/capacity": "spot",
-        "topology.kubernetes.io/zone": "us-east-1a",
-        "node.kubernetes.io/instance-type": "p4d.24xlarge",
-    }
-    assert pool(capacity=Capacity.ON_DEMAND).labels()["node-type"] == "gpu-ondemand"
 
 
 def test_mixed_pool_has_no_gpu_model_label() -> None:
@@ -122,52 +96,11 @@ def test_allocatable_memory_does_not_exceed_a_real_node() -> None:
     assert real.allocatable_milli_cpu <= 31_850
 
 
-def test_simulated_node_has_the_labels_of_its_pool_and_the_capacity_of_its_type() -> None:
-    simulated = node(pool(nodes=Nodes.KWOK), 1)
-    assert simulated["metadata"]["name"] == "spot-1"
-    assert simulated["metadata"]["labels"][naming.INSTANCE_TYPE] == "p3.16xlarge"
-    assert simulated["metadata"]["labels"][naming.HOSTNAME] == "spot-1"
-    assert simulated["metadata"]["annotations"][naming.KWOK_NODE] == "fake"
-    assert simulated["spec"]["taints"] == [t.manifest() for t in pool().taints]
-    assert simulated["status"]["capacity"][naming.GPU] == "8"
-    assert simulated["status"]["capacity"]["memory"] == "488Gi"
-    assert simulated["status"]["allocatable"] != simulated["status"]["capacity"]
-
-
-def test_process_node_is_managed_by_the_node_agent() -> None:
-    annotations = node(pool(nodes=Nodes.PROCESS), 0)["metadata"]["annotations"]
-    assert annotations[naming.NODE_RUNTIME] == "process"
-    assert naming.KWOK_NODE not in annotations
-
-
-@pytest.mark.parametrize(
-    ("text", "milli"), [("4", 4000), ("500m", 500), ("0.5", 500), ("3420m", 3420)]
-)
-def test_cpu_quantities_are_read_as_millicores(text: str, milli: int) -> None:
-    assert quantity.millicores(text) == milli
-
-
-@pytest.mark.parametrize("text", ["4Ti", "16Gi", "13795Mi", "1000Ki"])
-def test_memory_quantities_survive_reading_and_writing(text: str) -> None:
-    assert quantity.memory(quantity.bytes_(text)) == text
-
-
 @pytest.mark.parametrize("text", ["5Tb", "-1", "+1", "1e3", "Gi", "1 Gi"])
 @pytest.mark.parametrize("kind", [Cores, Size])
 def test_stack_files_require_plain_positive_quantities(kind: Any, text: str) -> None:
     with pytest.raises(ValidationError, match="must be a positive quantity"):
         TypeAdapter(kind).validate_python(text)
-
-
-def test_process_and_kwok_nodes_are_simulated() -> None:
-    assert {nodes.value for nodes in Nodes if nodes.simulated} == {"process", "kwok"}
-
-
-def test_pool_has_no_ec2_options_by_default() -> None:
-    assert pool().root_gib == 300
-    assert pool().reservation is None
-    assert not pool().placement_group
-    assert pool().max_unavailable == 1
 
 
 @pytest.mark.parametrize("stack", ["dev", "prod"])

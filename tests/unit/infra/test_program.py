@@ -15,7 +15,6 @@ import pytest
 from infra.cli.render import ROOT, Record, render
 from infra.cli.render import main as render_main
 from infra.config import stack_values
-from infra.domain import naming
 from tests import committed
 from training import lineage
 from training.spec import NOT_KNOWN
@@ -27,11 +26,6 @@ STACKS = ("local", "dev", "prod")
 def rendered(stack: str) -> dict[str, Record]:
     """Every resource of a committed stack, by TYPE::NAME."""
     return {f"{r['type']}::{r['name']}": r for r in committed.rendered(stack)}
-
-
-def of_kind(stack: str, kind: str) -> list[Record]:
-    """Resources of a Kubernetes kind."""
-    return [r for r in rendered(stack).values() if r["inputs"].get("kind") == kind]
 
 
 def before(stack: str, record: Record) -> set[str]:
@@ -50,84 +44,6 @@ def before(stack: str, record: Record) -> set[str]:
     return found
 
 
-def kinds_before(stack: str, record: Record) -> set[str]:
-    """Kubernetes kinds of everything that a resource depends on."""
-    return {rendered(stack)[name]["inputs"].get("kind", "") for name in before(stack, record)}
-
-
-def test_run_is_deleted_before_its_queue_and_the_queue_before_its_flavors() -> None:
-    [run] = of_kind("local", "JobSet")
-    assert {"LocalQueue", "ClusterQueue", "Cohort", "ResourceFlavor", "Topology"} <= kinds_before(
-        "local", run
-    )
-    queue = of_kind("local", "LocalQueue")[0]
-    assert {"ClusterQueue", "ResourceFlavor", "Namespace"} <= kinds_before("local", queue)
-    cluster_queue = of_kind("local", "ClusterQueue")[0]
-    assert {"Cohort", "ResourceFlavor", "Topology"} <= kinds_before("local", cluster_queue)
-    assert "LocalQueue" not in kinds_before("local", cluster_queue)
-
-
-def test_run_depends_on_its_data_volumes_policies_and_priority() -> None:
-    [run] = of_kind("local", "JobSet")
-    needed = {
-        "Job",
-        "PersistentVolumeClaim",
-        "NetworkPolicy",
-        "ResourceQuota",
-        "ServiceAccount",
-        "WorkloadPriorityClass",
-        "ConfigMap",
-        "Node",
-    }
-    assert needed <= kinds_before("local", run)
-
-
-@pytest.mark.parametrize("stack", STACKS)
-def test_namespace_is_deleted_after_everything_in_it(stack: str) -> None:
-    for record in rendered(stack).values():
-        space = record["inputs"].get("metadata", {}).get("namespace")
-        if space:
-            namespaces = {
-                rendered(stack)[name]["inputs"]["metadata"]["name"]
-                for name in before(stack, record)
-                if rendered(stack)[name]["inputs"].get("kind") == "Namespace"
-            }
-            assert space in namespaces, record["name"]
-
-
-def test_operators_are_created_before_their_objects() -> None:
-    for queue in of_kind("dev", "ClusterQueue"):
-        releases = [name for name in before("dev", queue) if "helm.sh/v3:Release" in name]
-        assert {name.rpartition("::")[2] for name in releases} >= {
-            "aws-autoscaler-controller",
-            "operators-jobset",
-            "operators-kubeflowTrainer",
-            "operators-kueue",
-        }
-
-
-@pytest.mark.parametrize("stack", STACKS)
-def test_every_resource_uses_the_explicit_provider_of_the_stack(stack: str) -> None:
-    own = {
-        "kubernetes": "pulumi:providers:kubernetes::cluster",
-        "aws": "pulumi:providers:aws::aws-provider",
-    }
-    for record in rendered(stack).values():
-        package = record["type"].partition(":")[0]
-        if package in own:
-            assert record["provider"] == own[package], record["name"]
-    providers = {
-        r["name"]: r for r in rendered(stack).values() if r["type"].startswith("pulumi:providers:")
-    }
-    assert providers["cluster"]["inputs"]["enableServerSideApply"] == "true"
-    assert set(providers) == ({"cluster"} if stack == "local" else {"aws-provider", "cluster"})
-
-
-def test_aws_stack_is_restricted_to_one_account() -> None:
-    provider = rendered("prod")["pulumi:providers:aws::aws-provider"]["inputs"]
-    assert provider["allowedAccountIds"] == '["111122223333"]'
-
-
 def test_local_stack_imports_no_aws_modules() -> None:
     program = (
         "import sys; from infra.cli.render import main; main(['local']); "
@@ -136,11 +52,6 @@ def test_local_stack_imports_no_aws_modules() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True)
     assert done.returncode == 0, done.stderr.decode()
-
-
-def test_resource_names_are_unique() -> None:
-    names = [r["name"] for r in rendered("local").values()]
-    assert len(names) == len(set(names))
 
 
 def keys(value: Any) -> Iterator[str]:
@@ -170,45 +81,6 @@ def test_managed_objects_have_no_ttl(stack: str) -> None:
         # Pulumi does not manage the Jobs of a CronJob.
         if not record["type"].endswith(":CronJob"):
             assert "ttlSecondsAfterFinished" not in set(keys(record["inputs"])), record["name"]
-
-
-def test_pulumi_waits_neither_for_data_nor_for_runs() -> None:
-    [run] = of_kind("local", "JobSet")
-    assert run["inputs"]["metadata"]["annotations"][naming.SKIP_AWAIT] == "true"
-    [preparation] = of_kind("local", "Job")
-    assert preparation["inputs"]["metadata"]["annotations"][naming.SKIP_AWAIT] == "true"
-
-
-def test_run_objects_are_never_updated() -> None:
-    for kind in ("JobSet", "ConfigMap"):
-        [record] = [r for r in of_kind("local", kind) if "TrainingJob" in r["parent"]]
-        assert {"spec", "data", "metadata"} <= set(record["ignoreChanges"])
-
-
-def test_production_volumes_are_protected_and_retained() -> None:
-    for claim in of_kind("prod", "PersistentVolumeClaim"):
-        assert claim["protect"] and claim["retainOnDelete"]
-    for claim in of_kind("local", "PersistentVolumeClaim"):
-        assert not claim["protect"] and "retainOnDelete" not in claim
-
-
-def test_every_namespaced_object_has_a_team_label() -> None:
-    for record in rendered("local").values():
-        meta = record["inputs"].get("metadata", {})
-        if meta.get("namespace", "").startswith("team-"):
-            assert meta["labels"][naming.TEAM] == meta["namespace"].removeprefix("team-")
-            assert meta["labels"][naming.PART_OF] == naming.PROJECT
-
-
-def test_local_stack_has_its_configured_nodes() -> None:
-    nodes = [r["inputs"]["metadata"] for r in of_kind("local", "Node")]
-    by_pool: dict[str, int] = {}
-    for node in nodes:
-        pool = node["labels"][naming.POOL]
-        by_pool[pool] = by_pool.get(pool, 0) + 1
-    assert by_pool == {"ondemand": 2, "spot": 2, "cpu": 1, "fleet-ondemand": 4, "fleet-spot": 8}
-    running = [n for n in nodes if n["annotations"].get(naming.NODE_RUNTIME) == "process"]
-    assert len(running) == 5
 
 
 def test_added_run_version_leaves_earlier_runs_unchanged(

@@ -46,16 +46,6 @@ def gpus(found: TeamConfig, flavor: str) -> dict[str, str]:
     return next(dict(r) for r in flavors[flavor] if r["name"] == naming.GPU)
 
 
-def test_research_tries_spot_first_and_production_on_demand_first() -> None:
-    names = {t: [p.name for p in quotas.flavor_order(t, POOLS)] for t in ("research", "production")}
-    assert names["research"] == ["spot", "block", "ondemand"]
-    assert names["production"] == ["block", "ondemand", "spot"]
-
-
-def test_team_borrows_and_lends_without_limit_by_default() -> None:
-    assert gpus(team(), "spot") == {"name": naming.GPU, "nominalQuota": "16"}
-
-
 def test_limits_are_counted_in_whole_nodes() -> None:
     limited = team(borrowing={"spot": 3}, lending={"spot": 1})
     assert gpus(limited, "spot") == {
@@ -64,12 +54,6 @@ def test_limits_are_counted_in_whole_nodes() -> None:
         "borrowingLimit": "24",
         "lendingLimit": "8",
     }
-
-
-def test_every_resource_of_a_flavor_has_the_same_limits() -> None:
-    spec = kueue.cluster_queue(team(borrowing={"spot": 3}), "c", POOLS)["spec"]
-    resources = spec["resourceGroups"][0]["flavors"][0]["resources"]
-    assert [r["name"] for r in resources if "borrowingLimit" in r] == ["cpu", "memory", naming.GPU]
 
 
 @pytest.mark.parametrize(

@@ -126,11 +126,3 @@ def test_secret_of_the_team_gives_the_variables() -> None:
         {"name": key, "valueFrom": {"secretKeyRef": {"name": "bucket", "key": key}}} for key in keys
     ]
     assert job["template"]["spec"]["nodeSelector"] == {naming.POOL: "cpu"}
-
-
-def test_volume_is_read_only_and_two_copies_never_run_at_a_time() -> None:
-    job = results_copy.cron_job(parse(existing()).teams[0], IMAGE, STORE, {})["spec"]
-    [container] = job["jobTemplate"]["spec"]["template"]["spec"]["containers"]
-    [volume] = [one for one in container["volumeMounts"] if one["name"] == "checkpoints"]
-    assert volume["readOnly"] is True
-    assert job["concurrencyPolicy"] == "Forbid"

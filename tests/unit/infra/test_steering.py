@@ -118,14 +118,6 @@ def test_the_program_knows_when_a_capacity_block_has_nodes(nodes: str, minutes: 
     assert found.closes == start + 48 * 3600 - minutes * 60
 
 
-def test_changed_rules_start_a_new_pod_and_never_two_at_once() -> None:
-    first, second = (rendered(stack(losses=n))["Deployment"]["spec"] for n in (1, 2))
-    assert first["template"]["metadata"] != second["template"]["metadata"]
-    assert first["replicas"] == 1 and first["strategy"] == {"type": "Recreate"}
-    [pod] = first["template"]["spec"]["containers"]
-    assert "--lease" in pod["args"] and "$(POD_IP):8644" in pod["args"]
-
-
 def test_its_rights_are_listed_verb_by_verb() -> None:
     found = rendered(stack())
     assert found["ClusterRole"]["rules"] == [

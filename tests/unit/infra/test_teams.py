@@ -8,38 +8,13 @@ import pytest
 
 from infra.config import arguments, parse, platform_record
 from infra.domain import naming
-from infra.domain.storage import NamedStorageClass, Volume, VolumeSizes
-from infra.sections.teams import CapsConfig, DevCapsConfig, QuotaConfig
-from infra.tenancy import access, limits, network_policies, shared_view, team, volumes
+from infra.sections.teams import CapsConfig, DevCapsConfig
+from infra.tenancy import access, limits, network_policies, team
 from infra.tenancy.admission import caps
 from tests.golden.example_runs import platform, run_of, stack_values
 from training import job
 from training.launchers import LAUNCHERS
 from trainyard import contract
-
-
-def test_restricted_pod_security_is_enforced() -> None:
-    labels = team.namespace("research")["metadata"]["labels"]
-    assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
-    assert labels[naming.TEAM] == "research"
-
-
-def test_quota_covers_the_resources_of_runs() -> None:
-    quota = QuotaConfig(cpu="512", memory="4Ti", gpus=32)
-    hard = limits.resource_quota("research", quota)["spec"]["hard"]
-    assert {key: hard[key] for key in hard if not key.startswith("count/")} == {
-        "requests.cpu": "512",
-        "requests.memory": "4Ti",
-        "requests.nvidia.com/gpu": "32",
-        "services.loadbalancers": "0",
-        "services.nodeports": "0",
-    }
-
-
-def test_objects_that_members_may_create_are_counted() -> None:
-    quota = QuotaConfig(cpu="512", memory="4Ti", gpus=32, objects=70)
-    hard = limits.resource_quota("research", quota)["spec"]["hard"]
-    assert {hard[f"count/{kind}"] for kind in ("configmaps", "services", "jobs.batch")} == {"70"}
 
 
 def test_caps_are_annotations_of_the_namespace_only_where_the_stack_file_has_them() -> None:
@@ -85,11 +60,6 @@ def test_dev_pods_have_the_hours_and_gpu_hours_of_runs_unless_the_stack_file_say
     assert dev_caps(hours=6, gpuHours=90, devPods=own) == ["1", "10800", "20.0"]
 
 
-def test_containers_without_requests_get_defaults() -> None:
-    item = limits.limit_range("research")["spec"]["limits"][0]
-    assert set(item["defaultRequest"]) == {"cpu", "memory"}
-
-
 def rules(role: str) -> set[tuple[str, str, str]]:
     """(group, resource, verb) of everything that a role allows."""
     return {
@@ -114,42 +84,6 @@ def test_no_role_may_read_secrets_attach_or_change_roles(role: str) -> None:
     assert not changed & {"roles", "rolebindings", "localqueues", "workloads", "resourcequotas"}
 
 
-@pytest.mark.parametrize("role", access.ROLE_RULES)
-def test_every_role_can_see_why_a_run_is_pending(role: str) -> None:
-    seen = {
-        ("", "pods/log", "get"),
-        ("", "events", "list"),
-        ("kueue.x-k8s.io", "workloads", "get"),
-        ("jobset.x-k8s.io", "jobsets", "watch"),
-    }
-    assert seen <= rules(role)
-
-
-def test_researchers_and_leads_launch_runs_and_ci_deploys_them() -> None:
-    writes = {"create", "update", "patch", "delete"}
-    assert not {v for _, _, v in rules("auditor")} & writes
-    for role in ("researcher", "lead"):
-        assert {("jobset.x-k8s.io", "jobsets", verb) for verb in ("create", "delete")} <= rules(
-            role
-        )
-        # A run is immutable; only Kueue starts it.
-        assert not {("jobset.x-k8s.io", "jobsets", verb) for verb in ("update", "patch")} & rules(
-            role
-        )
-        assert ("", "pods", "create") not in rules(role)
-    assert ("jobset.x-k8s.io", "jobsets", "patch") in rules("deployer")
-
-
-def test_only_leads_and_ci_act_on_the_runs_of_others() -> None:
-    own = {role: {v for g, _, v in rules(role) if g == naming.DOMAIN} for role in access.ROLE_RULES}
-    assert own == {
-        "researcher": set(),
-        "lead": {"stop"},
-        "auditor": set(),
-        "deployer": {"deploy", "stop"},
-    }
-
-
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_ci_may_deploy_every_object_of_a_launcher(launcher: str) -> None:
     for manifest in LAUNCHERS[launcher].render(run_of(launcher), platform()):
@@ -167,52 +101,6 @@ def test_a_member_may_create_every_object_of_a_launcher(launcher: str, role: str
         resource = f"{manifest['kind'].lower()}s"
         needed = {(group, resource, verb) for verb in ("create", "get", "delete")}
         assert needed <= rules(role), manifest["kind"]
-
-
-def test_cluster_scoped_access_is_read_only_and_policies_are_for_auditors_and_previews() -> None:
-    found = [rule for rules in shared_view.RULES.values() for rule in rules]
-    assert all(rule["verbs"] == ["get", "list", "watch"] for rule in found)
-    resources = {resource for rule in found for resource in rule["resources"]}
-    assert not resources & {"*", "secrets", "nodes/proxy", "persistentvolumes"}
-    assert shared_view.groups(shared_view.AUDIT, ("research",)) == (
-        "trainyard:auditor",
-        "trainyard:viewer",
-    )
-    assert "trainyard:research:researcher" in shared_view.groups(shared_view.FLEET, ("research",))
-
-
-def test_each_role_is_bound_to_its_group() -> None:
-    def group(role: str) -> str:
-        found: str = access.role_binding(role, "research")["subjects"][0]["name"]
-        return found
-
-    assert group("researcher") == "trainyard:research:researcher"
-    assert group("lead") == "trainyard:research:lead"
-    assert group("auditor") == "trainyard:auditor"
-    assert group("deployer") == "trainyard:deployer"
-
-
-def test_training_pods_have_no_role_binding_and_no_token() -> None:
-    account = access.service_account("research")
-    assert account["metadata"]["name"] == "llm-trainer"
-    assert account["automountServiceAccountToken"] is False
-    subjects = [access.role_binding(r, "research")["subjects"] for r in access.ROLE_RULES]
-    assert all(s["kind"] == "Group" for found in subjects for s in found)
-
-
-def test_traffic_is_denied_by_default() -> None:
-    spec = network_policies.default_deny("research")["spec"]
-    assert spec == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
-
-
-def test_run_pods_reach_each_other_and_dns_and_prometheus_reaches_them() -> None:
-    found = {p["metadata"]["name"]: p["spec"] for p in network_policies.policies("research", [])}
-    assert set(found) == {"default-deny", "allow-dns", "allow-run-traffic", "allow-monitoring"}
-    peers = found["allow-run-traffic"]["ingress"][0]["from"]
-    # No namespaceSelector: pods of other teams stay outside.
-    assert [set(peer) for peer in peers] == [{"podSelector"}]
-    assert found["allow-run-traffic"]["egress"][0]["to"] == peers
-    assert {p["port"] for p in found["allow-dns"]["egress"][0]["ports"]} == {53}
 
 
 @pytest.mark.parametrize("direction", ["ingress", "egress"])
@@ -253,34 +141,3 @@ def test_object_storage_is_reachable_and_the_metadata_service_is_not(
     spec = network_policies.allow_object_storage("research", [cidr])["spec"]
     assert spec["egress"][0]["to"] == [{"ipBlock": block}]
     assert spec["egress"][0]["ports"] == [{"protocol": "TCP", "port": 443}]
-
-
-def test_node_service_is_reachable_by_its_own_address_only() -> None:
-    found = network_policies.policies("research", [], [naming.POD_IDENTITY_AGENT])
-    spec = found[-1]["spec"]
-    assert spec["egress"][0]["to"] == [{"ipBlock": {"cidr": "169.254.170.23/32"}}]
-    assert spec["egress"][0]["ports"] == [{"protocol": "TCP", "port": 80}]
-
-
-def test_volumes_are_read_write_many() -> None:
-    volume = NamedStorageClass(
-        storage_class="shared", sizes=VolumeSizes(checkpoints="5Ti", datasets="2Ti")
-    ).volumes("research")
-    claim = volumes.claim("research", "checkpoints", volume.checkpoints)
-    assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
-    assert claim["spec"]["resources"]["requests"]["storage"] == "5Ti"
-    assert claim["spec"]["storageClassName"] == "shared"
-    assert "volumeName" not in claim["spec"]
-
-
-def test_existing_volume_is_claimed_by_name_without_the_default_class() -> None:
-    made = Volume(size="5Ti", storage_class="", name="research-checkpoints")
-    spec = volumes.claim("research", "checkpoints", made)["spec"]
-    assert spec["volumeName"] == "research-checkpoints"
-    assert spec["storageClassName"] == ""
-
-
-def test_local_queue_points_to_the_cluster_queue_of_the_team() -> None:
-    queue = team.local_queue("research")
-    assert queue["metadata"]["namespace"] == "team-research"
-    assert queue["spec"]["clusterQueue"] == "team-research"

@@ -92,10 +92,6 @@ def test_image_supports_every_requested_check() -> None:
             Expected.from_json(option(template, "expect"))
 
 
-def test_templates_are_suspended() -> None:
-    assert all(one["spec"]["suspend"] for one in templates(args()).values())
-
-
 def test_weekly_checks_run_on_permanent_nodes_only() -> None:
     found = templates(args({"weekly": True}, nodePools=pools(min=2)))
     started = {name for name, one in found.items() if not one["spec"]["suspend"]}
@@ -136,19 +132,6 @@ def test_every_permanent_node_is_checked(
             continue
         job = template["spec"]["jobTemplate"]["spec"]
         assert (job["parallelism"], job["completions"]) == (count, count)
-
-
-def test_gang_pods_find_each_other_by_the_job_name() -> None:
-    template = templates(args())["collective-spot"]
-    assert option(template, "leader") == "$(TRAINYARD_JOB)-0.validation"
-    assert pod(template)["subdomain"] == component.service()["metadata"]["name"]
-    env = {e["name"]: e for e in pod(template)["containers"][0]["env"]}
-    path = env["TRAINYARD_JOB"]["valueFrom"]["fieldRef"]["fieldPath"]
-    assert path == "metadata.labels['batch.kubernetes.io/job-name']"
-    assert env["TRAINYARD_NODES"]["value"] == "2"
-    selector = component.service()["spec"]["selector"]
-    labels = template["spec"]["jobTemplate"]["spec"]["template"]["metadata"]["labels"]
-    assert selector.items() <= labels.items()
 
 
 def test_ranks_compare_with_the_facts_of_the_pool() -> None:
@@ -223,41 +206,6 @@ def test_stack_facts_mark_a_pool_without_gangs(pool: NodePool) -> None:
     assert {one.no_gang_reason for one in whole if one.gpu} == {""}
 
 
-def test_validation_queue_borrows_gpus_and_is_preempted_first() -> None:
-    queue = component.borrowing_queue(args())["spec"]
-    [group] = queue["resourceGroups"]
-    quotas = [r for flavor in group["flavors"] for r in flavor["resources"]]
-    assert {r["nominalQuota"] for r in quotas} == {"0"}
-    assert not any("borrowingLimit" in r for r in quotas)
-    assert queue["cohortName"] == "trainyard"
-    assert queue["fairSharing"] == {"weight": "0"}
-    assert queue["preemption"] == {
-        "reclaimWithinCohort": "Never",
-        "withinClusterQueue": "Never",
-    }
-    labels = templates(args())["smoke-spot"]["spec"]["jobTemplate"]["metadata"]["labels"]
-    assert labels[naming.QUEUE_NAME] == "validation"
-    assert labels[naming.WORKLOAD_PRIORITY] == "best-effort-training"
-
-
-def test_queue_check_has_quota_for_one_job_outside_the_cohort() -> None:
-    queue = component.own_queue()["spec"]
-    assert "cohortName" not in queue
-    assert queue["preemption"]["withinClusterQueue"] == "LowerPriority"
-    room = {
-        r["name"]: r["nominalQuota"] for r in queue["resourceGroups"][0]["flavors"][0]["resources"]
-    }
-    found = templates(args())
-    for name in WAITS:
-        assert pod(found[name])["containers"][0]["resources"]["requests"] == room
-    priority = {
-        name: found[name]["spec"]["jobTemplate"]["metadata"]["labels"][naming.WORKLOAD_PRIORITY]
-        for name in WAITS
-    }
-    values = args().platform.priorities
-    assert values[priority["queueing-low"]] < values[priority["queueing-high"]]
-
-
 @pytest.mark.parametrize("scheduler", [s for s in Scheduler if s is not Scheduler.KUEUE])
 def test_other_schedulers_have_no_validation_queue(scheduler: Scheduler) -> None:
     config = parse(scheduler_values(scheduler) | {"validation": {}})
@@ -266,47 +214,6 @@ def test_other_schedulers_have_no_validation_queue(scheduler: Scheduler) -> None
     for template in templates(found).values():
         assert naming.QUEUE_NAME not in template["spec"]["jobTemplate"]["metadata"]["labels"]
     assert not set(templates(found)) & set(WAITS)
-
-
-def test_only_the_validation_namespace_may_use_its_queues() -> None:
-    for queue in (component.borrowing_queue(args()), component.own_queue()):
-        assert queue["spec"]["namespaceSelector"] == {
-            "matchLabels": {"kubernetes.io/metadata.name": naming.VALIDATION_NAMESPACE}
-        }
-
-
-def test_validation_pods_are_restricted_and_isolated() -> None:
-    labels = component.namespace(signed=True)["metadata"]["labels"]
-    assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
-    assert labels[naming.SIGNED_IMAGES] == "true"
-    deny, *_ = component.network_policies()
-    assert deny["spec"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
-    for template in templates(args()).values():
-        spec = pod(template)
-        assert spec["automountServiceAccountToken"] is False
-        assert spec["securityContext"]["runAsNonRoot"] is True
-        security = spec["containers"][0]["securityContext"]
-        assert security["readOnlyRootFilesystem"] is True
-        assert security["capabilities"] == {"drop": ["ALL"]}
-
-
-def test_stack_facts_list_operators_pools_and_expected_labels() -> None:
-    manifest = component.stack_facts(args({"minGBps": {"spot": 40}}))
-    assert manifest["metadata"]["name"] == "trainyard-stack"
-    facts = json.loads(manifest["data"]["stack.json"])
-    assert facts["scheduler"] == "kueue" and facts["stack"] == "example"
-    assert [p["name"] for p in facts["pools"]] == ["ondemand", "spot", "cpu"]
-    assert facts["pools"][0]["gpuModel"] == "a100" and facts["pools"][0]["gpusPerNode"] == 8
-    assert facts["teams"][0] == {
-        "name": "research",
-        "tier": "research",
-        "namespace": "team-research",
-        "queue": "research",
-    }
-    assert "kueue" in facts["operators"]
-    spot = facts["expected"]["spot"]
-    assert spot["allocatable"] == {naming.GPU: 8, naming.EFA: 4} and spot["minGBps"] == 40
-    assert facts["expected"]["cpu"]["allocatable"] == {}
 
 
 def test_commands_are_safe_for_shell_and_kubelet_expansion() -> None:
