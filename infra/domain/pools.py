@@ -21,11 +21,15 @@ ROOT_GIB: Final = 300
 
 
 class Capacity(StrEnum):
+    """Capacity type of a pool's nodes."""
+
     SPOT = "spot"
     ON_DEMAND = "on-demand"
 
 
 class PurchaseModel(Enum):
+    """Purchase model of a pool's nodes."""
+
     SPOT = auto()
     RESERVED = auto()
     """Paid for in advance."""
@@ -47,11 +51,15 @@ class Fallback(StrEnum):
 
 
 class Workload(StrEnum):
+    """Workload of a pool."""
+
     GPU_TRAINING = "gpu-training"
     CPU = "cpu"
 
 
 class Nodes(StrEnum):
+    """Source of a pool's nodes."""
+
     EXISTING = "existing"
     """Existing nodes, which the pool describes."""
     MANAGED = "managed"
@@ -70,12 +78,16 @@ class Nodes(StrEnum):
 
 
 class Autoscaler(StrEnum):
+    """Autoscaler of managed node groups and Karpenter pools."""
+
     KARPENTER = "karpenter"
     CLUSTER_AUTOSCALER = "cluster-autoscaler"
     NONE = "none"
 
 
 class ReservationKind(StrEnum):
+    """Kind of a capacity reservation."""
+
     CAPACITY_BLOCK = "capacity-block"
     """Paid in advance for a fixed time span; its instances end with it."""
     ON_DEMAND = "on-demand-capacity-reservation"
@@ -98,6 +110,8 @@ class Reservation:
 
 
 class Network(StrEnum):
+    """Network of collectives between a pool's nodes."""
+
     TCP = "tcp"
     EFA = "efa"
     """EC2's Elastic Fabric Adapter."""
