@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from infra.sites.aws import addon_versions, addons, addresses
 from tests.aws.clusters import program
 from tests.aws.moto_cloud import ACCOUNT, Cloud, Deployed, deployed_once
 
@@ -46,27 +45,6 @@ def test_network_add_ons_precede_nodes_and_pod_add_ons_follow(
     }
 
 
-def test_add_on_versions_are_pinned_for_the_cluster_version(stack: Deployed) -> None:
-    versions = {
-        one.inputs["addonName"]: one.inputs["addonVersion"]
-        for one in stack.all("aws:eks/addon:Addon")
-    }
-    assert len(versions) == 8
-    assert versions.items() <= addon_versions.load()["1.35"].items()
-
-
-def test_network_policies_are_enforced(stack: Deployed) -> None:
-    plugin = stack.one("aws:eks/addon:Addon", "networking-vpc-cni")
-    assert json.loads(plugin.inputs["configurationValues"])["enableNetworkPolicy"] == "true"
-
-
-def test_node_uses_no_more_addresses_than_subnets_are_sized_for(stack: Deployed) -> None:
-    plugin = stack.one("aws:eks/addon:Addon", "networking-vpc-cni")
-    env = json.loads(plugin.inputs["configurationValues"])["env"]
-    assert env == {"MINIMUM_IP_TARGET": "16", "WARM_IP_TARGET": "4"}
-    assert sum(int(value) for value in env.values()) < addresses.TAKEN_BY_A_NODE
-
-
 def test_vpc_cni_has_its_own_role(stack: Deployed, cloud: Cloud) -> None:
     plugin = stack.one("aws:eks/addon:Addon", "networking-vpc-cni")
     (association,) = plugin.inputs["podIdentityAssociations"]
@@ -96,15 +74,6 @@ def test_add_on_role_trusts_one_service_account_of_this_cluster(
     }
 
 
-def test_add_ons_without_aws_calls_have_no_role(stack: Deployed) -> None:
-    with_role = {
-        one.inputs["addonName"]
-        for one in stack.all("aws:eks/addon:Addon")
-        if one.inputs.get("podIdentityAssociations")
-    }
-    assert with_role == {"vpc-cni", "aws-efs-csi-driver"}
-
-
 def test_add_on_pods_cannot_reach_buckets(cloud: Cloud) -> None:
     for role in cloud.iam.list_roles()["Roles"]:
         for policy in cloud.iam.list_attached_role_policies(RoleName=role["RoleName"])[
@@ -115,8 +84,3 @@ def test_add_on_pods_cannot_reach_buckets(cloud: Cloud) -> None:
                 PolicyArn=policy["PolicyArn"], VersionId=version["DefaultVersionId"]
             )["PolicyVersion"]["Document"]
             assert '"s3:' not in json.dumps(found), policy["PolicyName"]
-
-
-def test_storage_drivers_are_installed_on_request_only() -> None:
-    installed = {addon.name for addon in (*addons.BEFORE_NODES, *addons.AFTER_NODES)}
-    assert not {addons.FSX.name, addons.EFS.name} & installed

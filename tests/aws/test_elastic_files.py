@@ -14,7 +14,7 @@ from infra.domain.storage import SharedStorage
 from infra.sites.aws.elastic_files import EfsStorage, EfsStorageArgs, file_system_policy
 from tests.aws.iam_evaluation import Request, allowed
 from tests.aws.moto_cloud import ACCOUNT, REGION, Cloud, Deployed, deployed_on
-from tests.aws.storage_site import SIZES, TEAMS, permissions, plain, site
+from tests.aws.storage_site import SIZES, TEAMS, plain, site
 
 FILE_SYSTEM = "aws:efs/fileSystem:FileSystem"
 CLASS = "kubernetes:storage.k8s.io/v1:StorageClass"
@@ -51,22 +51,6 @@ def files(deployed: Deployed) -> dict[str, Any]:
     id_ = deployed.one(FILE_SYSTEM, "storage-files").id
     [found] = deployed.cloud.client("efs").describe_file_systems(FileSystemId=id_)["FileSystems"]
     return dict(found)
-
-
-def test_efs_is_encrypted_backed_up_and_mounted_in_every_zone(deployed: Deployed) -> None:
-    made, site = files(deployed), deployed.result["site"]
-    assert made["Encrypted"] and made["KmsKeyId"] == site["key"]
-    client = deployed.cloud.client("efs")
-    targets = client.describe_mount_targets(FileSystemId=made["FileSystemId"])["MountTargets"]
-    assert {one["SubnetId"] for one in targets} == set(site["subnets"].values())
-    backups = deployed.one("aws:efs/backupPolicy:BackupPolicy", "storage-backups").inputs
-    assert backups["backupPolicy"] == {"status": "ENABLED"}
-
-
-def test_only_cluster_nodes_reach_the_mount_targets(deployed: Deployed) -> None:
-    servers = deployed.one("aws:ec2/securityGroup:SecurityGroup", "storage-servers").id
-    found = permissions(deployed.cloud, servers, "IpPermissions")
-    assert found == {(2049, 2049, deployed.result["site"]["nodes"])}
 
 
 @pytest.mark.parametrize(
@@ -112,22 +96,6 @@ def test_no_client_is_root_on_efs() -> None:
         },
     )
     assert not allowed(asked, resource=file_system_policy(arn), owner=ACCOUNT)
-
-
-def test_each_claim_gets_an_access_point_to_a_separate_directory(deployed: Deployed) -> None:
-    made = deployed.one(CLASS, "storage-class").inputs
-    parameters = made["parameters"]
-    assert parameters["provisioningMode"] == "efs-ap"
-    assert parameters["fileSystemId"] == files(deployed)["FileSystemId"]
-    assert parameters["directoryPerms"] == "700"
-    assert parameters["subPathPattern"] == "${.PVC.namespace}/${.PVC.name}"
-    # The user that training pods run as, for root is refused.
-    assert parameters["uid"] == parameters["gid"] == "1000"
-    for team in TEAMS:
-        for claim in ("checkpoints", "datasets"):
-            volume = deployed.result["volumes"][team][claim]
-            assert volume["storage_class"] == made["metadata"]["name"]
-            assert volume["name"] is None
 
 
 @pytest.mark.parametrize(

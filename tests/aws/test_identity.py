@@ -38,24 +38,6 @@ def test_role_has_exactly_its_two_inline_policies(deployed: Deployed) -> None:
     assert iam.list_attached_role_policies(RoleName=ROLE)["AttachedPolicies"] == []
 
 
-def test_role_has_team_tags(deployed: Deployed) -> None:
-    role = deployed.cloud.iam.get_role(RoleName=ROLE)["Role"]
-    assert deployed.result["role_arn"] == role["Arn"]
-    tags = {tag["Key"]: tag["Value"] for tag in role["Tags"]}
-    assert tags["trainyard.dev/team"] == "research"
-
-
-def test_pod_identity_association_depends_on_the_role_policies(
-    deployed: Deployed,
-) -> None:
-    made = deployed.one("aws:eks/podIdentityAssociation:PodIdentityAssociation")
-    assert made.inputs["clusterName"] == "training"
-    assert made.inputs["namespace"] == "team-research"
-    assert made.inputs["serviceAccount"] == "llm-trainer"
-    assert made.inputs["roleArn"] == deployed.result["role_arn"]
-    assert {"identity-objects", "identity-key"} <= made.depends_on
-
-
 def test_long_role_name_is_truncated_and_stays_unique() -> None:
     assert role_name("training", "research") == ROLE
     long = [role_name("training-production-eu-west-1", f"{'t' * 50}{one}") for one in "ab"]

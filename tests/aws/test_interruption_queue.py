@@ -69,12 +69,6 @@ def test_every_aws_interruption_event_reaches_the_queue_and_other_events_do_not(
     assert sorted(received(cloud, url)) == sorted(kind for _, kind, _ in SAMPLES.values())
 
 
-def test_queue_is_encrypted_and_has_a_short_retention(build: Build) -> None:
-    queue = build(lambda opts: InterruptionQueue("interruption", opts)).one("aws:sqs/queue:Queue")
-    assert queue.inputs["sqsManagedSseEnabled"] is True
-    assert queue.inputs["messageRetentionSeconds"] == 300
-
-
 QUEUE = f"arn:aws:sqs:us-east-1:{ACCOUNT}:q"
 RULE = f"arn:aws:events:us-east-1:{ACCOUNT}:rule/spot"
 TLS = {"aws:SecureTransport": "true"}
@@ -207,8 +201,3 @@ def test_sidecar_polls_every_five_seconds_and_ends_with_the_trainer() -> None:
     assert "http://169.254.169.254/latest" in sidecar["command"][2]
     assert sidecar["restartPolicy"] == "Always"
     assert sidecar["resources"]["requests"] == sidecar["resources"]["limits"]
-
-
-def test_metadata_hop_limit_admits_pods_with_the_sidecar_only() -> None:
-    assert imds_sidecar.MetadataAccess.NODE.hop_limit == 1
-    assert imds_sidecar.MetadataAccess.PODS.hop_limit == 2

@@ -37,13 +37,6 @@ def template(made: Deployed, pool: NodePool) -> Any:
     return made.one("aws:ec2/launchTemplate:LaunchTemplate", name).inputs
 
 
-@pytest.mark.parametrize("pool", pools.ALL, ids=lambda pool: pool.name)
-def test_pods_cannot_reach_the_metadata_service(made: Deployed, pool: NodePool) -> None:
-    metadata = template(made, pool)["metadataOptions"]
-    assert metadata["httpTokens"] == "required"
-    assert metadata["httpPutResponseHopLimit"] == 1
-
-
 def test_stack_may_allow_pods_to_reach_the_metadata_service(cloud: Cloud) -> None:
     common = pools.place(cloud).common(pools.SPOT)
     args = NodePoolsArgs(**common, metadata_access=MetadataAccess.PODS)
@@ -52,54 +45,11 @@ def test_stack_may_allow_pods_to_reach_the_metadata_service(cloud: Cloud) -> Non
     assert metadata.http_tokens == "required"
 
 
-def test_root_volume_is_encrypted_with_the_stack_key_and_sized_for_images(
-    made: Deployed, place: pools.Place
-) -> None:
-    (mapping,) = template(made, pools.ONDEMAND)["blockDeviceMappings"]
-    assert mapping == {
-        "deviceName": "/dev/xvda",
-        "ebs": {
-            "encrypted": "true",
-            "kmsKeyId": place.key,
-            "volumeType": "gp3",
-            "volumeSize": 500,
-            "iops": 6000,
-            "throughput": 500,
-            "deleteOnTermination": "true",
-        },
-    }
-
-
-def test_node_without_efa_has_the_cluster_security_group_only(
-    made: Deployed, place: pools.Place
-) -> None:
-    data = template(made, pools.SPOT)
-    assert data["vpcSecurityGroupIds"] == [place.cluster.security_group]
-    assert "networkInterfaces" not in data
-
-
 def test_a_p5_node_has_32_efa_interfaces_of_one_card_each(made: Deployed) -> None:
     found = template(made, pools.ONDEMAND)["networkInterfaces"]
     places = [(one["networkCardIndex"], one["deviceIndex"]) for one in found]
     assert places == [(0, 0), (0, 1), *((card, 0) for card in range(1, 32))]
     assert [one["interfaceType"] for one in found] == ["interface", *["efa-only"] * 32]
-
-
-def test_efa_traffic_and_pod_traffic_have_their_own_security_groups(
-    made: Deployed, place: pools.Place
-) -> None:
-    data = template(made, pools.ONDEMAND)
-    primary, *others = data["networkInterfaces"]
-    efa_group = place.network.efa_security_group
-    assert primary["securityGroups"] == [place.cluster.security_group, efa_group]
-    assert [one["securityGroups"] for one in others] == [[efa_group]] * 32
-    assert "vpcSecurityGroupIds" not in data
-
-
-def test_no_node_has_a_public_address(made: Deployed) -> None:
-    primary, *others = template(made, pools.ONDEMAND)["networkInterfaces"]
-    assert primary["associatePublicIpAddress"] == "false"
-    assert not any("associatePublicIpAddress" in one for one in others)
 
 
 @pytest.mark.parametrize("name", [t.name for t in catalog.load().types.values() if t.efa_cards])
@@ -138,48 +88,11 @@ def test_on_demand_reservation_is_targeted_without_market_options(made: Deployed
     assert "instanceMarketOptions" not in data and "instanceType" not in data
 
 
-def test_no_reservation_is_targeted_by_default(made: Deployed) -> None:
-    assert "capacityReservationSpecification" not in template(made, pools.ONDEMAND)
-
-
-def test_placement_group_is_per_pool(made: Deployed) -> None:
-    group = made.one("aws:ec2/placementGroup:PlacementGroup").inputs
-    assert (group["name"], group["strategy"]) == ("training-ondemand", "cluster")
-    assert template(made, pools.ONDEMAND)["placement"] == {"groupName": "training-ondemand"}
-    assert "placement" not in template(made, pools.SPOT)
-
-
-def test_instances_and_volumes_have_the_stack_tags(made: Deployed) -> None:
-    found = template(made, pools.SPOT)["tagSpecifications"]
-    tags = {
-        "cost-center": "research",
-        "Name": "training-spot",
-        "trainyard.dev/pool": "spot",
-    }
-    kinds = ("instance", "volume", "network-interface")
-    assert found == [{"resourceType": kind, "tags": tags} for kind in kinds]
-
-
-def test_detailed_monitoring_is_enabled(made: Deployed) -> None:
-    assert template(made, pools.SPOT)["monitoring"] == {"enabled": True}
-
-
-def test_template_name_is_stable_across_updates(made: Deployed) -> None:
-    assert template(made, pools.SPOT)["name"] == "training-spot"
-    assert template(made, pools.SPOT)["updateDefaultVersion"] is True
-
-
 def node_config(made: Deployed, pool: NodePool) -> Any:
     """Parse the NodeConfig out of the MIME document, as nodeadm does."""
     document = email.message_from_bytes(base64.b64decode(template(made, pool)["userData"]))
     parts = {part.get_content_type(): part for part in document.walk()}
     return yaml.safe_load(str(parts["application/node.eks.aws"].get_payload()))
-
-
-def test_instance_store_becomes_one_array_for_what_pods_write(made: Deployed) -> None:
-    found = node_config(made, pools.SPOT)
-    assert found["apiVersion"] == "node.eks.aws/v1alpha1"
-    assert found["spec"]["instance"]["localStorage"] == {"strategy": "RAID0"}
 
 
 def test_containers_on_gpu_nodes_may_lock_memory_for_efa(made: Deployed) -> None:
@@ -211,7 +124,3 @@ def test_images_cannot_choose_their_gpus_on_gpu_nodes(made: Deployed, source: st
         "accept-nvidia-visible-devices-as-volume-mounts": "true",
     }
     assert node_settings.mime_document(pools.CPU) is None
-
-
-def test_nodes_without_instance_store_keep_the_defaults_of_eks(made: Deployed) -> None:
-    assert "userData" not in template(made, pools.CPU)

@@ -86,17 +86,3 @@ def test_cloudwatch_may_use_the_key_for_this_log_group_only(
         context={"kms:EncryptionContext:aws:logs:arn": group},
     )
     assert allowed(call, resource=policy, owner=ACCOUNT) == may
-
-
-def test_credentials_in_logs_are_masked(deployed: Deployed) -> None:
-    made = deployed.one("aws:cloudwatch/logDataProtectionPolicy:LogDataProtectionPolicy")
-    assert made.inputs["logGroupName"] == "/trainyard/training/runs"
-    find, hide = json.loads(made.inputs["policyDocument"])["Statement"]
-    assert find["DataIdentifier"] == hide["DataIdentifier"]
-    assert hide["Operation"] == {"Deidentify": {"MaskConfig": {}}}
-
-
-def test_shipper_pod_identity_association_depends_on_the_role_policy(deployed: Deployed) -> None:
-    made = deployed.one("aws:eks/podIdentityAssociation:PodIdentityAssociation")
-    assert (made.inputs["namespace"], made.inputs["serviceAccount"]) == ("logging", "fluent-bit")
-    assert "logs-shipping" in made.depends_on

@@ -90,13 +90,6 @@ def test_only_the_controller_assumes_reader_roles_and_it_reads_nothing_itself(
     assert "secretsmanager" not in json.dumps(document)
 
 
-def test_controller_pod_identity_association_depends_on_the_role_policy(deployed: Deployed) -> None:
-    made = deployed.one("aws:eks/podIdentityAssociation:PodIdentityAssociation")
-    assert made.inputs["namespace"] == "external-secrets"
-    assert made.inputs["serviceAccount"] == "external-secrets"
-    assert "secrets-controller-readers" in made.depends_on
-
-
 def test_reader_role_differs_from_the_team_pod_role() -> None:
     pods = {role_name("training", team) for team in SECRETS}
     readers = {role_name("training", team, secret_access.OF) for team in SECRETS}

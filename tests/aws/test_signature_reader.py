@@ -59,10 +59,3 @@ def test_signatures_and_the_public_key_are_readable_and_not_writable(
     document = policy_of_pods(deployed)
     call = Request(action=action, resource=resource, account=ACCOUNT)
     assert allowed(call, identity=[document], owner=ACCOUNT) == may
-
-
-def test_controller_pod_identity_association_depends_on_the_role_policy(deployed: Deployed) -> None:
-    made = deployed.one("aws:eks/podIdentityAssociation:PodIdentityAssociation")
-    assert made.inputs["namespace"] == "cosign-system"
-    assert made.inputs["serviceAccount"] == "policy-controller"
-    assert "signatures-signatures" in made.depends_on

@@ -8,7 +8,6 @@ from typing import get_args
 
 import pytest
 
-from infra.domain import naming
 from infra.sections.cluster import EksClusterConfig
 from infra.sites.aws import karpenter_manifests, machine_images
 from tests.aws.moto_cloud import Deployed, deployed_once
@@ -18,38 +17,6 @@ from tests.aws.programs import whole
 @pytest.fixture(scope="module", params=["dev", "prod"])
 def stack(request: pytest.FixtureRequest) -> Iterator[Deployed]:
     yield from deployed_once(whole(request.param))
-
-
-def test_every_managed_pool_is_a_node_group_in_its_zone(stack: Deployed) -> None:
-    groups = stack.cloud.client("eks").list_nodegroups(clusterName=_cluster(stack))["nodegroups"]
-    made = {one.name for one in stack.all("aws:eks/nodeGroup:NodeGroup")}
-    assert len(groups) == len(made)
-    subnets = stack.cloud.ec2.describe_subnets()["Subnets"]
-    zones = {one["SubnetId"]: one["AvailabilityZone"] for one in subnets}
-    for group in stack.all("aws:eks/nodeGroup:NodeGroup"):
-        if group.parent == "aws-pools":
-            assert [zones[one] for one in group.inputs["subnetIds"]] == ["us-east-1a"]
-
-
-def test_every_team_has_a_role_and_a_pod_identity_association(stack: Deployed) -> None:
-    claims = {
-        (one.inputs["namespace"], one.inputs["serviceAccount"]): one.inputs["roleArn"]
-        for one in stack.all("aws:eks/podIdentityAssociation:PodIdentityAssociation")
-    }
-    roles = [claims[f"team-{team}", naming.SERVICE_ACCOUNT] for team in ("research", "production")]
-    assert len(set(roles)) == 2
-
-
-def test_every_bucket_is_private_encrypted_and_versioned(stack: Deployed) -> None:
-    s3 = stack.cloud.client("s3")
-    buckets = [bucket["Name"] for bucket in s3.list_buckets()["Buckets"]]
-    assert len(buckets) == 4
-    for bucket in buckets:
-        assert all(
-            s3.get_public_access_block(Bucket=bucket)["PublicAccessBlockConfiguration"].values()
-        )
-        assert s3.get_bucket_versioning(Bucket=bucket)["Status"] == "Enabled"
-        assert s3.get_bucket_encryption(Bucket=bucket)["ServerSideEncryptionConfiguration"]
 
 
 def test_every_kubernetes_object_uses_the_provider_of_the_cluster(
@@ -120,8 +87,3 @@ def test_all_nodes_have_one_machine_image_release(stack: Deployed) -> None:
 def test_every_version_of_kubernetes_has_a_machine_image() -> None:
     versions = get_args(EksClusterConfig.model_fields["version"].annotation)
     assert versions and all(machine_images.release(v).startswith(v) for v in versions)
-
-
-def test_clusters_leave_extended_support_out(stack: Deployed) -> None:
-    cluster = stack.one("eks:index:Cluster")
-    assert cluster.inputs["upgradePolicy"] == {"supportType": "STANDARD"}
