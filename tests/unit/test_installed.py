@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import runpy
 import sys
@@ -60,3 +61,8 @@ def test_a_wheel_has_every_package_of_its_folders(monkeypatch: pytest.MonkeyPatc
         folders = {path.parent.relative_to(ROOT) for path in files(room)}
         names = {f"{top}{'.'.join(folder.parts)}" for folder in folders}
         assert names <= {*packages}, names - {*packages}
+
+
+def test_the_library_is_written_for_python_3_10() -> None:
+    for path in files("trainyard"):
+        ast.parse(path.read_text(encoding="utf-8"), str(path), feature_version=(3, 10))

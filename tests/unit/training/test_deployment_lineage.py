@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import getpass
-import json
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.golden.example_runs import platform, run
 from training import lineage
-from training.job import manifests
-from training.spec import Launch
 
 
 @pytest.fixture
@@ -61,20 +56,3 @@ def test_the_user_is_that_of_the_workflow_or_of_the_machine(
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     monkeypatch.setenv("GITHUB_ACTOR", "grace")
     assert lineage.launch(checkout).by == "grace"
-
-
-def test_a_machine_without_a_login_name_leaves_it_open(
-    checkout: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def nobody() -> str:
-        raise OSError("no username set in the environment")
-
-    monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
-    monkeypatch.setattr(getpass, "getuser", nobody)
-    assert lineage.launch(checkout).by == ""
-
-
-def test_the_config_map_of_a_run_of_the_built_in_trainer_records_them() -> None:
-    [main, *_] = manifests(run(), platform(), "c" * 40, Launch(dirty=True, by="ada"))
-    record = json.loads(main["data"]["run.json"])
-    assert (record["dirty"], record["launched_by"]) == (True, "ada")

@@ -11,10 +11,8 @@ from typing import Any
 import pytest
 
 from infra.config import ConfigError, ConfigIssue
-from infra.domain import naming
 from infra.domain.platform import Platform
 from infra.domain.scheduler import Scheduler
-from infra.queueing.yunikorn import QUEUE_LABEL
 from tests.golden.example_runs import (
     IMAGE,
     LAUNCHERS,
@@ -26,9 +24,8 @@ from tests.golden.example_runs import (
     scheduler_values,
     write_runs,
 )
-from tests.unit.training.pods import templates, workers
+from tests.unit.training.pods import templates
 from training import run_files
-from training.gangs import volcano, yunikorn
 from training.job import manifests
 
 OTHERS = [s for s in Scheduler if s is not Scheduler.KUEUE]
@@ -56,60 +53,6 @@ def test_without_kueue_nothing_of_a_run_names_a_queue_of_kueue(
     assert "kueue.x-k8s.io" not in json.dumps(rendered(launcher, platform_of(scheduler)))
 
 
-@pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_with_kueue_pods_go_to_the_default_scheduler(launcher: str) -> None:
-    for pod in templates(rendered(launcher, platform_of(Scheduler.KUEUE))):
-        assert not {"schedulerName", "schedulingGroup"} & pod["spec"].keys()
-
-
-@pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_with_volcano_every_pod_is_of_the_group_that_goes_before_the_run(launcher: str) -> None:
-    found = rendered(launcher, platform_of(Scheduler.VOLCANO))
-    [group] = [m for m in found if m["kind"] == "PodGroup"]
-    assert found.index(group) < len(found) - 1
-    nodes = 1 if launcher == "job" else 2
-    assert group["spec"]["minMember"] == nodes
-    assert group["spec"]["queue"] == "team-research"
-    assert group["spec"]["minResources"][naming.GPU] == str(8 * nodes)
-    for pod in templates(found):
-        assert pod["spec"]["schedulerName"] == "volcano"
-        assert pod["metadata"]["annotations"][volcano.GROUP] == group["metadata"]["name"]
-        assert pod["metadata"]["annotations"][volcano.QUEUE] == "team-research"
-
-
-@pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_with_yunikorn_placeholders_are_as_many_and_as_large_as_the_workers(launcher: str) -> None:
-    found = rendered(launcher, platform_of(Scheduler.YUNIKORN))
-    for pod in templates(found):
-        assert pod["spec"]["schedulerName"] == "yunikorn"
-        assert pod["metadata"]["labels"][QUEUE_LABEL] == "root.trainyard.research"
-    for pod in workers(found):
-        if launcher == "job":
-            assert yunikorn.GROUPS not in pod["metadata"]["annotations"]
-            continue
-        [group] = json.loads(pod["metadata"]["annotations"][yunikorn.GROUPS])
-        assert group["minMember"] == 2
-        assert group["minResource"] == pod["spec"]["containers"][0]["resources"]["requests"]
-        assert group["tolerations"] == pod["spec"]["tolerations"]
-        assert group["name"] == pod["metadata"]["annotations"][yunikorn.GROUP]
-
-
-def test_with_yunikorn_mpirun_takes_no_placeholder_of_a_worker() -> None:
-    found = rendered("mpijob", platform_of(Scheduler.YUNIKORN))
-    [launcher] = [pod for pod in templates(found) if pod not in workers(found)]
-    assert yunikorn.GROUP not in launcher["metadata"]["annotations"]
-    assert all(yunikorn.GROUP in p["metadata"]["annotations"] for p in workers(found))
-
-
-def test_with_native_gangs_pods_name_their_group() -> None:
-    found = rendered("indexed-job", platform_of(Scheduler.NATIVE))
-    [group] = [m for m in found if m["kind"] == "PodGroup"]
-    assert group["apiVersion"] == "scheduling.k8s.io/v1beta1"
-    assert group["spec"] == {"schedulingPolicy": {"gang": {"minCount": 2}}}
-    [pod] = templates(found)
-    assert pod["spec"]["schedulingGroup"] == {"podGroupName": group["metadata"]["name"]}
-
-
 def test_a_single_pod_has_no_native_gang() -> None:
     found = rendered("job", platform_of(Scheduler.NATIVE))
     assert "PodGroup" not in [m["kind"] for m in found]
@@ -127,14 +70,6 @@ def test_pods_prefer_the_capacity_of_their_tier_where_no_queue_does(scheduler: S
             "preferredDuringSchedulingIgnoredDuringExecution"
         ]
         assert wish["preference"]["matchExpressions"][0]["values"] == [pool]
-
-
-def test_a_run_with_one_capacity_type_has_no_preference() -> None:
-    found = rendered("indexed-job", platform_of(Scheduler.VOLCANO), capacity_types=("on-demand",))
-    [pod] = templates(found)
-    assert list(pod["spec"]["affinity"]["nodeAffinity"]) == [
-        "requiredDuringSchedulingIgnoredDuringExecution"
-    ]
 
 
 @pytest.fixture

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from infra.config import ConfigError
-from infra.domain import naming
 from infra.domain.platform import Platform
 from infra.domain.scheduler import Scheduler
 from tests.golden import example_runs
 from tests.golden.example_runs import IMAGE, RUN_FILE, platform, platform_of, project_in, write_runs
 from tests.unit.infra.config_issues import codes
 from tests.unit.training.config_issues import check_issues, edited
-from training import job, placement, run_files
-from training.launchers import LAUNCHERS
+from training import placement, run_files
 from training.spec import Groups, RunSpec
 
 Run = dict[str, Any]
@@ -57,17 +54,6 @@ def test_the_trainer_divides_a_step_of_a_run_with_groups_over_logical_workers(
     }
 
 
-def test_a_program_learns_of_its_groups_by_a_variable(tmp_path: Path) -> None:
-    changed = GROUPED | {"program": {"launcher": "python", "command": ["/opt/train.py"]}}
-    del changed["config"]
-    run = load(tmp_path, changed | {"groups": {"min": 1, "max": 2, "spares": 1}})
-    for one in LAUNCHERS["jobset"].render(run, stack()):
-        [of_group] = one["spec"]["replicatedJobs"]
-        [container] = of_group["template"]["spec"]["template"]["spec"]["containers"]
-        [value] = [v["value"] for v in container["env"] if v["name"] == "TRAINYARD_GROUPS"]
-        assert json.loads(value) == {"min": 1, "max": 2, "spares": 1}
-
-
 def test_groups_are_part_of_a_runs_id_and_their_absence_is_not() -> None:
     plain, other = example_runs.run(), example_runs.run(groups=Groups(max=3))
     assert plain.spec_hash == example_runs.run(groups=None).spec_hash
@@ -75,37 +61,6 @@ def test_groups_are_part_of_a_runs_id_and_their_absence_is_not() -> None:
     assert other.spec_hash != example_runs.run(groups=Groups(max=4)).spec_hash
     assert {gang.run_id for gang in other.gangs()} == {other.run_id}
     assert "groups" not in plain.record(stack="x", git_commit="y").to_json()
-
-
-def test_each_group_is_a_gang_with_a_rendezvous_of_its_own() -> None:
-    run = example_runs.run(groups=Groups(min=1, max=3))
-    jobsets = LAUNCHERS["jobset"].render(run, platform())
-    names = [f"{run.run_id}-g{number}" for number in range(3)]
-    assert [one["metadata"]["name"] for one in jobsets] == names
-    ports, mounts = set(), set()
-    for number, one in enumerate(jobsets):
-        labels = one["metadata"]["labels"]
-        assert labels[naming.RUN_ID] == run.run_id
-        assert (labels[naming.GROUP], labels[naming.GROUPS]) == (str(number), "3")
-        pod = one["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
-        assert pod["metadata"]["labels"][naming.GROUP] == str(number)
-        # Nodes of a group are not shared within it, but another group may use the rest of one.
-        assert pod["metadata"]["labels"][naming.WORKER_OF] == names[number]
-        env = {e["name"]: e.get("value") for e in pod["spec"]["containers"][0]["env"]}
-        host = env["TRAINYARD_RENDEZVOUS_HOST"]
-        assert host == f"{names[number]}-worker-0-0.{names[number]}"
-        ports.add(env["TRAINYARD_RENDEZVOUS_PORT"])
-        mounts.add(env["TRAINYARD_RUN_DIR"])
-    assert len(ports) == 3
-    assert mounts == {run.run_dir}
-
-
-def test_groups_share_one_record_and_one_configuration() -> None:
-    run = example_runs.run(groups=Groups(min=1, max=2))
-    rendered = job.manifests(run, platform(), "c" * 40)
-    assert [one["kind"] for one in rendered] == ["ConfigMap", "JobSet", "JobSet"]
-    outputs = job.outputs(run, platform(), rendered[-1])
-    assert outputs["groups"] == [f"{run.run_id}-g0", f"{run.run_id}-g1"]
 
 
 def test_on_demand_groups_never_run_on_spot_and_the_others_nowhere_else() -> None:
@@ -208,11 +163,6 @@ def test_all_groups_must_fit_the_teams_share_of_their_pools(
     with pytest.raises(ConfigError) as caught:
         load(tmp_path, document, on)
     check_issues("groups", f"on-demand groups with {nodes} nodes", caught.value, issue)
-
-
-def test_a_name_of_this_length_is_valid_without_groups(tmp_path: Path) -> None:
-    document = {key: value for key, value in GROUPED.items() if key != "groups"}
-    assert load(tmp_path, document | {"name": "a" * 31})
 
 
 def test_a_stack_that_lets_no_group_go_has_no_groups(tmp_path: Path) -> None:

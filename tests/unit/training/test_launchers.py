@@ -19,49 +19,15 @@ from training.dataset import Preparation
 from training.gangs import kueue
 from training.job import manifests, outputs
 from training.launchers import LAUNCHERS as KNOWN
-from training.launchers import jobset, pytorchjob
 from training.launchers import pod as pods_of_runs
+from training.launchers import pytorchjob
 from training.launchers.program import started
 from training.preparation import job as preparation_job
-from training.program import Program
 from training.spec import RunSpec
-from trainyard import contract
-
-
-def workers(launcher: str) -> list[dict[str, Any]]:
-    """Pod templates of the example run that carry GPUs."""
-    found = pods.workers(manifests(run_of(launcher), platform(), "c" * 40))
-    assert found
-    return found
 
 
 def test_every_launcher_has_an_example() -> None:
     assert set(KNOWN) == set(LAUNCHERS)
-
-
-@pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_the_object_that_is_queued_comes_last_and_names_queue_and_priority(launcher: str) -> None:
-    *others, queued = manifests(run_of(launcher), platform(), "c" * 40)
-    labels = queued["metadata"]["labels"]
-    assert labels[naming.QUEUE_NAME] == "research"
-    assert labels[naming.WORKLOAD_PRIORITY] == "research-training"
-    assert labels[naming.MAX_EXEC_SECONDS] == str(12 * 3600)
-    assert all(naming.QUEUE_NAME not in o["metadata"].get("labels", {}) for o in others)
-
-
-def test_rendering_one_launcher_does_not_change_what_another_renders() -> None:
-    before = {name: manifests(run_of(name), platform(), "c") for name in LAUNCHERS}
-    after = {name: manifests(run_of(name), platform(), "c") for name in reversed(LAUNCHERS)}
-    assert before == after
-
-
-@pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_every_object_of_a_run_is_named_and_labelled_by_it(launcher: str) -> None:
-    example = run_of(launcher)
-    for manifest in manifests(example, platform(), "c" * 40):
-        assert manifest["metadata"]["name"] == example.run_id
-        assert manifest["metadata"]["namespace"] == "team-research"
-        assert manifest["metadata"]["labels"][naming.RUN_ID] == example.run_id
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
@@ -83,130 +49,6 @@ def test_every_worker_gets_the_secrets_that_the_run_names_by_reference_and_no_ot
             assert env[key]["valueFrom"] == {"secretKeyRef": {"name": "hub", "key": key}}
         assert "WANDB_API_KEY" not in env
     assert "secretKeyRef" not in str(manifests(run_of(launcher), here, "c" * 40))
-
-
-@pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_pods_are_restricted_and_have_no_token(launcher: str) -> None:
-    for pod in pods.templates(manifests(run_of(launcher), platform(), "c" * 40)):
-        body = pod["spec"]
-        assert body["automountServiceAccountToken"] is False
-        assert body["serviceAccountName"] == "llm-trainer"
-        assert body["securityContext"]["runAsNonRoot"] is True
-        assert body["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-        for container in body["containers"]:
-            assert container["securityContext"]["allowPrivilegeEscalation"] is False
-            assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
-            assert "@sha256:" in container["image"]
-        assert "nodeName" not in body
-
-
-@pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_workers_have_a_node_to_themselves_with_all_that_they_ask_for(launcher: str) -> None:
-    example = run_of(launcher)
-    for pod in workers(launcher):
-        body, [main, *_] = pod["spec"], pod["spec"]["containers"]
-        assert main["resources"]["limits"][naming.GPU] == "8"
-        assert main["resources"]["limits"] == main["resources"]["requests"]
-        assert [t["key"] for t in body["tolerations"]] == ["dedicated", "spot"]
-        assert {(t["operator"], t["effect"]) for t in body["tolerations"]} == {
-            ("Equal", "NoSchedule")
-        }
-        anti = body["affinity"]["podAntiAffinity"]
-        [term] = anti["requiredDuringSchedulingIgnoredDuringExecution"]
-        assert term["topologyKey"] == naming.HOSTNAME
-        assert term["labelSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
-        volumes = {v["name"]: v for v in body["volumes"]}
-        assert volumes["shm"]["emptyDir"] == {"medium": "Memory", "sizeLimit": "64Gi"}
-        mounts = {m["mountPath"]: m for m in main["volumeMounts"]}
-        assert mounts["/dev/shm"]["name"] == "shm"
-        assert mounts[contract.SCRATCH_MOUNT]["name"] == "scratch"
-        assert mounts["/data"]["readOnly"] is True
-        assert "readOnly" not in mounts["/checkpoints"]
-        assert body["terminationGracePeriodSeconds"] == example.grace.termination_grace_s
-        [notice] = variables(pod, "TRAINYARD_NOTICE_SECONDS")
-        assert notice == str(example.grace.termination_grace_s)
-
-
-@pytest.mark.parametrize("launcher", ["indexed-job", "jobset", "trainjob", "pytorchjob"])
-def test_pods_meet_at_the_first_one_on_the_runs_own_port(launcher: str) -> None:
-    example = run_of(launcher)
-    port = contract.rendezvous_port(example.run_id)
-    for pod in workers(launcher):
-        assert variables(pod, "TRAINYARD_RENDEZVOUS_PORT") == [str(port)]
-        [host] = variables(pod, "TRAINYARD_RENDEZVOUS_HOST")
-        assert host.startswith(f"{example.run_id}-")
-
-
-def variables(pod: dict[str, Any], name: str) -> list[str]:
-    """Values of a variable in the first container."""
-    return [e["value"] for e in pod["spec"]["containers"][0]["env"] if e["name"] == name]
-
-
-def failure_rules(launcher: str) -> list[dict[str, Any]]:
-    """The rules of the Job's podFailurePolicy."""
-    queued = manifests(run_of(launcher), platform(), "c" * 40)[-1]["spec"]
-    if launcher == "jobset":
-        queued = queued["replicatedJobs"][0]["template"]["spec"]
-    rules: list[dict[str, Any]] = queued["podFailurePolicy"]["rules"]
-    return rules
-
-
-def test_a_bad_configuration_is_never_retried() -> None:
-    for launcher in ("job", "indexed-job", "jobset"):
-        first = failure_rules(launcher)[0]
-        assert first["action"] == "FailJob"
-        assert first["onExitCodes"]["values"] == [78]
-    policy = manifests(run_of("jobset"), platform(), "c")[-1]["spec"]["failurePolicy"]
-    assert policy["rules"][0]["action"] == "FailJobSet"
-    assert policy["rules"][0]["onJobFailureMessagePatterns"] == ["exit code 78 "]
-
-
-def test_a_preempted_gang_starts_again_without_counting() -> None:
-    for launcher in ("job", "indexed-job"):
-        rules = failure_rules(launcher)[:4]
-        assert [r["action"] for r in rules] == ["FailJob", "Ignore", "Ignore", "FailJob"]
-    assert [r["action"] for r in failure_rules("jobset")] == ["FailJob"] * 4
-    policy = manifests(run_of("jobset"), platform(), "c")[-1]["spec"]["failurePolicy"]
-    assert policy["rules"][1]["action"] == "RestartJobSetAndIgnoreMaxRestarts"
-    assert policy["maxRestarts"] == 3
-    assert policy["restartStrategy"] == "BlockingRecreate"
-
-
-def test_any_other_failure_counts() -> None:
-    job = manifests(run_of("jobset"), platform(), "c")[-1]["spec"]["replicatedJobs"][0]
-    assert job["template"]["spec"]["backoffLimit"] == 0
-    assert manifests(run_of("job"), platform(), "c")[-1]["spec"]["backoffLimit"] == 3
-
-
-GAVE_UP = {
-    "action": "FailJob",
-    "onExitCodes": {"containerName": "trainer", "operator": "NotIn", "values": [71, 137, 143]},
-}
-
-
-def test_pods_that_restart_their_ranks_themselves_end_the_job_unless_killed() -> None:
-    for launcher in ("indexed-job", "job"):
-        assert failure_rules(launcher)[-1] == GAVE_UP
-    [pod] = workers("indexed-job")
-    command = pod["spec"]["containers"][0]["command"]
-    assert command[:4] == ["python3", "-m", "trainyard.restarts", "--job-kind=indexed-job"]
-
-
-@pytest.mark.parametrize("program", [None, Program(launcher="torchrun", command=("train.py",))])
-def test_a_jobset_of_one_node_restarts_its_ranks_in_their_pod(program: Program | None) -> None:
-    alone = replace(run_of("jobset"), nodes=1, program=program)
-    rules = jobset.failure_policy(alone)["rules"]
-    assert [r["action"] for r in rules][2:] == ["FailJobSet"]
-    assert "onJobFailureMessagePatterns" not in rules[2], "whatever is left of the Job's rules"
-    queued = manifests(alone, platform(), "c")[-1]["spec"]
-    job = queued["replicatedJobs"][0]["template"]["spec"]
-    assert job["podFailurePolicy"]["rules"][-1] == GAVE_UP
-    command = job["template"]["spec"]["containers"][0]["command"]
-    assert command[:4] == ["python3", "-m", "trainyard.restarts", "--job-kind=jobset"]
-    assert command[-3:] == ["python3", "-m", "trainyard.launch"]
-    gang = manifests(run_of("jobset"), platform(), "c")[-1]["spec"]
-    assert GAVE_UP not in gang["replicatedJobs"][0]["template"]["spec"]["podFailurePolicy"]["rules"]
-    assert len(gang["failurePolicy"]["rules"]) == 2
 
 
 def test_research_may_go_to_spot_and_on_demand_in_this_order() -> None:
@@ -268,17 +110,6 @@ def test_a_run_costs_its_nodes_on_the_dearest_pool_it_may_use() -> None:
         "research",
         "team-research",
     )
-
-
-def test_data_is_prepared_without_a_queue_on_cpu_nodes() -> None:
-    preparation = Preparation.for_run(run())
-    assert preparation is not None
-    manifest = preparation_job(preparation, platform())
-    assert naming.QUEUE_NAME not in manifest["metadata"]["labels"]
-    body = manifest["spec"]["template"]["spec"]
-    assert body["nodeSelector"] == {naming.POOL: "cpu"}
-    assert naming.GPU not in body["containers"][0]["resources"]["limits"]
-    assert body["containers"][0]["command"][-2:] == ["--out", "/data/stdlib"]
 
 
 def test_pods_of_a_run_wait_for_the_file_that_the_preparation_writes() -> None:

@@ -11,12 +11,11 @@ import pytest
 from infra.domain.platform import Platform
 from infra.domain.pools import Nodes
 from tests.golden.example_runs import platform, run
-from training.launchers import mpijob, pod, program
+from training.launchers import pod, program
 from training.program import Program
 from training.spec import RunSpec
 from trainyard import contract, launchers, lineage
 
-NODE = {"name": "TRAINYARD_NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
 OWN = Program(launcher="torchrun", command=("train.py",))
 
 
@@ -35,12 +34,6 @@ def with_nodes(nodes: Nodes) -> Platform:
     return dataclasses.replace(
         here, pools=tuple(dataclasses.replace(pool, nodes=nodes) for pool in here.pools)
     )
-
-
-def test_the_nodes_name_comes_from_the_pod() -> None:
-    for one in (of_program(), run()):
-        variables = pod.worker(one, platform(), None)["env"]
-        assert variables.count(NODE) == 1
 
 
 def test_a_single_pool_is_named_and_of_several_none() -> None:
@@ -104,29 +97,6 @@ def test_mpirun_gives_settings_and_secrets_but_nothing_of_its_own_pod_to_ranks_o
     assert "secret" not in command
 
 
-def test_an_mpijob_names_what_its_ranks_need() -> None:
-    where = platform()
-    of_run = of_program(secrets=("hub",))
-    team = dataclasses.replace(where.teams[of_run.team], secrets={"hub": ("HF_TOKEN",)})
-    where = dataclasses.replace(where, teams={**where.teams, of_run.team: team})
-    job = mpijob.render(of_run, where)[0]
-    launcher = job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]
-    [names] = [v["value"] for v in launcher["env"] if v["name"] == contract.EXPORTED_ENV]
-    assert {"NCCL_DEBUG", "TRITON_CACHE_DIR", "HF_TOKEN"} <= set(names.split(","))
-
-
-def test_mpirun_tells_ranks_of_other_pods_where_to_leave_their_results(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("shutil.which", lambda *_, **__: "/usr/bin/mpirun")
-    ranks = launchers.Ranks(
-        run_id="r", nodes=2, node_rank=0, per_node=1, host="r-worker-0", port=29400
-    )
-    env = {launchers.MPI_HOSTFILES[0]: "/etc/mpi/hostfile"}
-    command = launchers.start_of("mpirun", ranks, ["train.py"], {}, env).command
-    assert command[command.index(contract.EXIT_DIR_ENV) - 1] == "-x"
-
-
 @pytest.mark.parametrize(
     ("one", "value"),
     [
@@ -141,10 +111,3 @@ def test_kernels_keep_one_queue_only_where_the_trainer_divides_blocks(
 ) -> None:
     found = {v["name"]: v.get("value") for v in pod.worker(one, platform(), None)["env"]}
     assert found.get("CUDA_DEVICE_MAX_CONNECTIONS") == value
-
-
-def test_what_is_compiled_outlasts_the_pod_and_is_not_copied_with_the_results() -> None:
-    one = run()
-    found = {v["name"]: v.get("value") for v in pod.worker(one, platform(), None)["env"]}
-    for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
-        assert found[name].startswith(f"{one.run_dir}/.")

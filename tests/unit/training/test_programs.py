@@ -19,7 +19,6 @@ from infra.config import ConfigError
 from infra.kubernetes.objects import Manifest
 from tests.golden.example_runs import (
     IMAGE,
-    LAUNCHERS,
     RUN_FILE,
     platform,
     project_in,
@@ -31,8 +30,7 @@ from tests.unit.training.pods import containers
 from training import plan, run_files, runtime_archive
 from training.dataset import Preparation
 from training.job import manifests
-from training.launchers.program import COMMAND
-from training.spec import NO_DATASET, RunRecord, RunSpec
+from training.spec import RunSpec
 from trainyard import contract
 from trainyard.launch import read_facts
 from trainyard.placeholders import expand
@@ -90,12 +88,6 @@ def maps(run: RunSpec) -> list[Manifest]:
     return [one for one in manifests(run, platform(), "c" * 40) if one["kind"] == "ConfigMap"]
 
 
-def test_a_run_file_of_nine_keys_becomes_a_run(project: Path) -> None:
-    run = load(project)
-    assert run.program and run.program.launcher == "torchrun"
-    assert (run.dataset, run.config, run.world_size) == (NO_DATASET, {}, 16)
-
-
 def on_local_stack(project: Path, text: str) -> list[RunSpec]:
     """The runs of a run file on the committed stack `local`."""
     source = yaml.safe_load(text)["program"]["source"]
@@ -138,72 +130,6 @@ def test_a_changed_script_is_a_new_run_and_needs_no_other_image(project: Path) -
     after = load(project)
     assert after.run_id != before.run_id
     assert after.image == before.image
-
-
-def test_where_the_source_is_does_not_change_the_run(project: Path) -> None:
-    before = load(project)
-    (project / "code").rename(project / "elsewhere")
-    assert load(project, program={"source": "elsewhere"}).run_id == before.run_id
-
-
-@pytest.mark.parametrize("kind", LAUNCHERS)
-def test_every_job_kind_starts_the_launcher_with_the_facts_of_the_run(
-    project: Path, kind: str
-) -> None:
-    launcher = "mpirun" if kind == "mpijob" else "torchrun"
-    run = load(
-        project, jobKind=kind, nodes=1 if kind == "job" else 2, program={"launcher": launcher}
-    )
-    found = containers(manifests(run, platform(), "c" * 40))
-    starting = [one for one in found if one["command"][-len(COMMAND) :] == [*COMMAND]]
-    assert starting if kind != "mpijob" else [one["name"] for one in starting] == ["launcher"]
-    for one in found:
-        facts = {v["name"]: v.get("value") for v in one["env"]}
-        assert facts["TRAINYARD_WORLD_SIZE"] == str(run.world_size)
-        assert facts["TRAINYARD_CHECKPOINTS"] == f"/checkpoints/{run.run_id}/checkpoints"
-        assert facts["PYTHONPATH"] == f"/etc/trainyard/{runtime_archive.ZIP_FILE}"
-        assert len(facts) == len(one["env"]), "a variable is set twice"
-        assert {"/scratch", "/etc/trainyard-source"} <= {
-            m["mountPath"] for m in one["volumeMounts"]
-        }
-        assert "workingDir" not in one
-
-
-def test_the_rank_of_a_node_is_known_where_its_object_numbers_pods(project: Path) -> None:
-    for kind in ("jobset", "indexed-job", "trainjob"):
-        [rank] = [
-            v
-            for v in container(load(project, jobKind=kind))["env"]
-            if v["name"] == contract.NODE_RANK_ENV
-        ]
-        assert "job-completion-index" in rank["valueFrom"]["fieldRef"]["fieldPath"]
-    found = containers(manifests(load(project, jobKind="pytorchjob"), platform(), "c" * 40))
-    names = [{v["name"] for v in one["env"]} for one in found]
-    assert [contract.WORKER_INDEX_ENV in one for one in names] == [False, True]
-
-
-def test_workers_of_mpirun_unpack_the_source_before_they_serve_ssh(project: Path) -> None:
-    run = load(project, jobKind="mpijob", program={"launcher": "mpirun"})
-    [worker] = [
-        c for c in containers(manifests(run, platform(), "c" * 40)) if c["name"] == "worker"
-    ]
-    unpack, parent = (
-        ["python3", "-m", f"trainyard.{name}", "--"] for name in ("source", "mpi_worker")
-    )
-    assert worker["command"][:9] == [*unpack, *parent, "/usr/sbin/sshd"]
-
-
-def test_the_config_map_has_the_program_and_no_trainer_configuration(project: Path) -> None:
-    run = load(project, program={"launcher": "python"}, nodes=1, gpusPerNode=1)
-    main, source = maps(run)
-    assert sorted(main["data"]) == ["program.json", "run.json"]
-    program = json.loads(main["data"]["program.json"])
-    assert program["launcher"] == "python"
-    assert program["command"] == ["train.py", "--output", "{checkpoints}"]
-    assert program["env"] == {"RUN_NAME": "{run_id}"}
-    assert main["immutable"] and source["immutable"]
-    record = RunRecord.from_json(main["data"]["run.json"])
-    assert record.program and record.program["source"]["sha256"] == program["source"]["sha256"]
 
 
 def test_the_mounted_source_unpacks_to_the_folder(project: Path, tmp_path: Path) -> None:
@@ -288,23 +214,6 @@ def test_absent_resources_are_a_share_of_the_node_that_fits(project: Path) -> No
     eighth = container(load(project, nodes=1, gpusPerNode=1, jobKind="job"))["resources"]["limits"]
     assert 7 < whole / int(eighth["memory"].removesuffix("Mi")) < 9
     assert load(project).run_id == load(project, resources={}).run_id
-
-
-def test_configuration_files_are_part_of_the_run_and_mounted(project: Path) -> None:
-    place = project / "zero3.json"
-    place.write_text(json.dumps({"zero_optimization": {"stage": 3}}))
-    changes = {
-        "launcher": "deepspeed",
-        "deepspeed": "zero3.json",
-        "command": ["train.py", "{deepspeed_config}"],
-    }
-    run = load(project, program=changes)
-    data = maps(run)[0]["data"]
-    assert data["deepspeed.json"] == place.read_text()
-    assert json.loads(data["program.json"])["deepspeed"] == "/etc/trainyard/deepspeed.json"
-    assert variables(run)["TRAINYARD_DEEPSPEED_CONFIG"] == "/etc/trainyard/deepspeed.json"
-    place.write_text(json.dumps({"zero_optimization": {"stage": 2}}))
-    assert load(project, program=changes).run_id != run.run_id
 
 
 def write(project: Path, name: str, content: Any) -> str:

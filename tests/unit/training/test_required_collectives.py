@@ -70,15 +70,6 @@ def test_the_same_pods_with_the_same_environment_check_and_then_run(launcher: st
         assert len(names) == len(set(names))
 
 
-def test_gangs_of_many_nodes_meet_at_their_first_pod() -> None:
-    run = run_of("jobset", collective_gbps=80.0)
-    [main, *_] = containers(RENDERED["jobset"].render(run, platform()))
-    assert f"--leader={run.run_id}-worker-0-0.{run.run_id}" in main["command"]
-    assert f"--job={run.run_id}" in main["command"]
-    [alone] = containers(RENDERED["job"].render(run_of("job", collective_gbps=80.0), platform()))
-    assert not any(word.startswith("--leader") for word in alone["command"])
-
-
 def test_mpirun_and_single_gpus_have_no_such_check(tmp_path: Path) -> None:
     check("mpirun", "kind-without-torchrun", tmp_path / "mpi", jobKind="mpijob", **FAST)
     alone = {"nodes": 1, "gpusPerNode": 1, "jobKind": "job"}

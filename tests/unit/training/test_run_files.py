@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -73,37 +72,6 @@ def test_each_document_is_a_run_of_its_own(project: Path) -> None:
     assert second.run_id != first.run_id
 
 
-def test_an_edited_document_is_a_new_run(project: Path) -> None:
-    write_runs(project, RUN_FILE)
-    [before] = load(project)
-    write_runs(project, RUN_FILE | {"saveSeconds": 60})
-    [after] = load(project)
-    assert before.run_id != after.run_id
-
-
-def test_secrets_are_part_of_a_run_by_name_and_runs_without_any_keep_their_ids(
-    project: Path,
-) -> None:
-    write_runs(project, RUN_FILE)
-    [plain] = load(project)
-    write_runs(project, RUN_FILE | {"secrets": []})
-    assert load(project)[0].run_id == plain.run_id
-    write_runs(project, RUN_FILE | {"secrets": ["hub"]})
-    [secret] = load(project)
-    assert secret.secrets == ("hub",)
-    assert secret.run_id != plain.run_id
-
-
-def test_an_edited_configuration_is_a_new_run(project: Path) -> None:
-    write_runs(project, RUN_FILE)
-    [before] = load(project)
-    (project / "training/configs/base.yaml").write_text(
-        yaml.safe_dump(TRAINER_CONFIG | {"steps": 999})
-    )
-    [after] = load(project)
-    assert before.run_id != after.run_id
-
-
 def test_overrides_and_the_checkpoint_policy_are_merged_into_the_configuration(
     project: Path,
 ) -> None:
@@ -145,12 +113,6 @@ def test_production_runs_stay_off_spot_unless_they_ask_for_it(project: Path) -> 
     assert load(project)[0].capacity_types == ("on-demand",)
     write_runs(project, RUN_FILE | {"team": "production", "allowSpot": True})
     assert load(project)[0].capacity_types == ("on-demand", "spot")
-
-
-def test_the_checkout_stands_for_an_image_of_its_digest(project: Path) -> None:
-    references = run_files.images({"trainer": "local/trainer@source"}, project)
-    assert references["trainer"].startswith("local/trainer@sha256:")
-    assert len(references["trainer"].rpartition(":")[2]) == 64
 
 
 BAD: list[tuple[str, dict[str, Any], str]] = [
@@ -300,7 +262,35 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
         "config: data.staging: not-local",
     ),
     ("no seed", {"overrides": {"seed": None}}, "config: seed: wrong-type"),
+    (
+        "unknown setting",
+        {"overrides": {"batch": {"micro_sample": 8}}},
+        "config: batch.micro_sample: unknown-key",
+    ),
+    ("launcher without its operator", {"jobKind": "mpijob"}, "jobKind: operator-required"),
+    ("cap without a price", {"costCapUsd": 100, "maxHours": 10}, "costCapUsd: price-unknown"),
+    (
+        "more nodes than a pool",
+        {"team": "production", "nodes": 8, "overrides": {"batch": {"micro_samples": 4}}},
+        "nodes: pool-too-small",
+    ),
 ]
+UNPRICED = stack_values()["nodePools"]
+STACKS: dict[str, dict[str, Any]] = {
+    "launcher without its operator": {
+        "operators": {"kueue": {"provided": True}, "jobset": {"provided": True}}
+    },
+    "cap without a price": {
+        "nodePools": [UNPRICED[0] | {"instanceTypes": ["p5e.48xlarge"]}, *UNPRICED[1:]]
+    },
+    "more nodes than a pool": {
+        "teams": [
+            team | {"quota": {"cpu": "512", "memory": "4Ti", "gpus": 400}}
+            for team in stack_values()["teams"]
+        ]
+    },
+}
+"""What differs in the stack of a case."""
 
 
 @pytest.mark.parametrize(("name", "changes", "expected"), BAD, ids=[row[0] for row in BAD])
@@ -308,49 +298,7 @@ def test_an_invalid_setting_is_one_issue(
     project: Path, name: str, changes: dict[str, Any], expected: str
 ) -> None:
     write_runs(project, edited(RUN_FILE, changes))
-    check_issues("runs", name, error_of(project), expected)
-
-
-def test_a_setting_that_the_trainer_does_not_know_is_named(project: Path) -> None:
-    write_runs(project, RUN_FILE | {"overrides": {"batch": {"micro_sample": 8}}})
-    error = error_of(project)
-    check_issues("runs", "unknown setting", error, "config: batch.micro_sample: unknown-key")
-    assert "did you mean micro_samples?" in str(error)
-
-
-def test_a_launcher_whose_operator_is_not_there_is_refused(project: Path) -> None:
-    write_runs(project, RUN_FILE | {"jobKind": "mpijob"})
-    operators = {"kueue": {"provided": True}, "jobset": {"provided": True}}
-    check_issues(
-        "runs",
-        "launcher without its operator",
-        error_of(project, operators=operators),
-        "jobKind: operator-required",
-    )
-
-
-def test_a_cap_on_pools_without_a_known_price_is_refused(project: Path) -> None:
-    pools = copy.deepcopy(stack_values()["nodePools"])
-    pools[0]["instanceTypes"] = ["p5e.48xlarge"]
-    write_runs(project, RUN_FILE | {"costCapUsd": 100, "maxHours": 10})
-    check_issues(
-        "runs",
-        "cap without a price",
-        error_of(project, nodePools=pools),
-        "costCapUsd: price-unknown",
-    )
-
-
-def test_more_nodes_than_a_pool_has_are_refused(project: Path) -> None:
-    teams = [
-        team | {"quota": {"cpu": "512", "memory": "4Ti", "gpus": 400}}
-        for team in stack_values()["teams"]
-    ]
-    wide = {"team": "production", "nodes": 8, "overrides": {"batch": {"micro_samples": 4}}}
-    write_runs(project, RUN_FILE | wide)
-    check_issues(
-        "runs", "more nodes than a pool", error_of(project, teams=teams), "nodes: pool-too-small"
-    )
+    check_issues("runs", name, error_of(project, **STACKS.get(name, {})), expected)
 
 
 def test_more_nodes_than_its_team_can_ever_have_are_refused(project: Path) -> None:
@@ -444,3 +392,16 @@ def test_runs_of_a_broken_stack_are_checked_too(project: Path) -> None:
         "cohort: dns-label",
         "training/runs/llama.yaml: version: wrong-type",
     ]
+
+
+def test_settings_that_cannot_be_read_hide_nothing_else(project: Path) -> None:
+    write_runs(project, RUN_FILE | {"overrides": {"steps": 0.5}, "worldSize": 7})
+    assert codes(error_of(project, "llama")) == [
+        "training/runs/llama.yaml: config: steps: wrong-type",
+        "training/runs/llama.yaml: worldSize: world-size",
+    ]
+
+
+def test_a_path_that_no_file_can_have_is_one_line(project: Path) -> None:
+    [line] = error_of(project, "a\0.yaml").lines
+    assert line.startswith("runs[0]: 'a\\x00.yaml' does not exist; ")

@@ -5,12 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from infra.domain import naming
 from infra.domain.platform import Platform
-from tests.golden.example_runs import LAUNCHERS, platform, run, run_of
-from tests.unit.training.pods import workers
+from tests.golden.example_runs import platform, run
 from training import spec, submission, weights
 from training.needs import needs
 from training.preparation import job
@@ -70,24 +67,6 @@ def test_a_job_for_s3_gets_the_credentials_of_the_runs_secrets() -> None:
     names = {e["name"] for e in fetch_of(run(weights=S3, secrets=("s3",)))["env"]}
     assert "AWS_ACCESS_KEY_ID" in names
     assert not names & {"WANDB_KEY", "HF_TOKEN"}
-
-
-@pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_every_pod_waits_for_its_model_and_fails_with_it(launcher: str) -> None:
-    example = replace(run_of(launcher), weights=HUB)
-    need = WeightsFetch.for_run(example)
-    assert need is not None
-    rendered = submission.manifests(example, with_secrets(), "c")
-    found = workers(rendered[2:])
-    assert found
-    for one in found:
-        by_name = {container["name"]: container for container in one["spec"]["initContainers"]}
-        waiting = by_name[naming.WEIGHTS_CONTAINER]
-        assert waiting["command"][-1] == need.state_file
-    text = str(rendered[2:])
-    assert (
-        "podFailurePolicy" not in text
-    ) or f"'containerName': '{naming.WEIGHTS_CONTAINER}'" in text
 
 
 def test_runs_share_a_model_and_a_change_makes_another_job() -> None:

@@ -58,12 +58,6 @@ def test_an_edit_of_anything_else_does_not(project: Path, name: str) -> None:
     assert source.digest(project) == before
 
 
-def test_a_moved_file_makes_a_new_image(project: Path) -> None:
-    before = source.digest(project)
-    (project / "trainer/loop.py").rename(project / "trainer/pool.py")
-    assert source.digest(project) != before
-
-
 def test_content_that_moves_between_files_makes_a_new_image(project: Path) -> None:
     (project / "trainer/a.py").write_text("xy")
     (project / "trainer/b.py").write_text("")

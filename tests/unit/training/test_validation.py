@@ -231,12 +231,6 @@ def test_collectives_use_the_interface_that_is_set_else_the_pods_own(
     assert host.collective_interface(environment, ALL) == interface
 
 
-def test_the_interfaces_of_this_machine_can_be_read() -> None:
-    [own] = [one for one in host.interfaces() if one.name == "lo"]
-    assert own.network == "127.0.0.1/8"
-    assert own.mtu > 1000
-
-
 def judged(tmp_path: Path, code: int, *, said: str = "", failure: str = "", **more: Any) -> Verdict:
     """What a node says whose launcher ended so."""
     if failure:
@@ -287,17 +281,6 @@ def test_a_check_that_did_not_end_says_why(
     finding = judged(tmp_path, code, **more).finding
     assert finding and finding.cause.startswith(words)
     assert finding.remedy
-
-
-def test_the_ranks_are_started_by_the_launcher_of_runs() -> None:
-    command = PAIR.command("collective", "{}")
-    assert command[1:4] == ["-m", "trainyard.launch", "--ranks=8"]
-    assert "--launcher=torchrun" in command
-    facts = PAIR.environment()
-    assert facts["TRAINYARD_RENDEZVOUS_HOST"] == "try-0.validation"
-    assert facts["TRAINYARD_RENDEZVOUS_PORT"] == "29410"
-    alone = Gang(nodes=1, processes=8, job="try").command("collective", "{}")
-    assert "--launcher=torchrun" not in alone
 
 
 def test_the_gate_does_not_meet_where_the_run_will() -> None:
@@ -382,13 +365,6 @@ def test_a_verdict_is_one_line_of_json_in_the_log_and_in_the_pods_status(
         "node": "a",
     }
     assert report_verdict(Verdict(validation="smoke"), tmp_path / "absent") == 0
-
-
-def test_holding_a_place_in_a_queue_needs_no_more_than_time(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert main(["queueing-high", "--seconds", "0"]) == 0
-    assert json.loads(capsys.readouterr().out)["ok"] is True
 
 
 def test_a_command_line_that_cannot_work_is_never_retried(
