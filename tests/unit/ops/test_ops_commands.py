@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from infra.domain import naming, quantity
+from infra.domain import naming
 from ops import __main__ as front_door
 from ops import collect, drain
-from ops.cluster import ClusterError, ConflictError, ForbiddenError, Kind, _decode
+from ops.cluster import ForbiddenError, Kind
 from ops.collect import NoSuchRunError
 from ops.objects import Json
 from tests.unit.ops.conftest import Cli
@@ -123,13 +123,6 @@ def test_an_answer_has_a_headline_evidence_and_a_remedy(cli: Cli, text: Text) ->
     text(output[2])
 
 
-def test_explain_prints_json(cli: Cli) -> None:
-    assert cli(stack(), "run", "why", "hello", "--json") == 0
-    answer = json.loads(cli.out)
-    assert (answer["run"], answer["symptom"]) == (RUN_ID, "queue-missing")
-    assert answer["hidden"] == []
-
-
 def test_access_to_one_namespace_only_requires_the_team_flag(cli: Cli, text: Text) -> None:
     forbidden = ("jobsets", "jobs", "workloads", "clusterqueues", "resourceflavors", "nodes")
     cluster = FakeCluster(forbidden, jobsets=[run()], workloads=[workload(waits("insufficient"))])
@@ -225,14 +218,6 @@ def test_drain_that_times_out_lists_remaining_pods(cli: Cli, text: Text) -> None
     text(output)
 
 
-def test_drain_and_resume_are_idempotent() -> None:
-    queue = cluster_queue(spot=1, stop="HoldAndDrain")
-    cluster = stack()
-    assert drain.set_policy(cluster, [queue], drain.HOLD_AND_DRAIN) == []  # type: ignore[arg-type]
-    assert drain.set_policy(cluster, [queue], drain.OPEN) == ["team-research"]  # type: ignore[arg-type]
-    assert cluster.patched == [("team-research", {"spec": {"stopPolicy": "None"}})]
-
-
 def test_a_team_without_queue_gets_the_list_of_queues(cli: Cli, text: Text) -> None:
     assert cli(stack(), "stack", "drain", "--team", "reserch") == 2
     text(cli.err)
@@ -258,25 +243,3 @@ def test_an_unknown_team_is_an_error(team: str, code: int, cli: Cli, text: Text)
 def test_forbidden_requests_name_who_has_access(cli: Cli, text: Text) -> None:
     assert cli(FakeCluster(("clusterqueues",)), "stack", "resume") == 2
     text(cli.err)
-
-
-def test_errors_of_the_api_server_are_passed_on() -> None:
-    assert _decode(404, b"", "GET /x") is None
-    with pytest.raises(ForbiddenError, match="GET /x: no"):
-        _decode(403, b'{"message": "no"}', "GET /x")
-    with pytest.raises(ConflictError, match="POST /x: exists"):
-        _decode(409, b'{"message": "exists"}', "POST /x")
-    with pytest.raises(ClusterError, match="HTTP 500"):
-        _decode(500, b"<html>", "GET /x")
-
-
-def test_paths_follow_the_group_and_the_namespace() -> None:
-    assert Kind("v1", "pods", "Pod").path("ns") == "/api/v1/namespaces/ns/pods"
-    assert Kind("a.io/v1", "bs", "B").path(None, "c") == "/apis/a.io/v1/bs/c"
-
-
-@pytest.mark.parametrize(
-    ("text", "value"), [("500m", 0.5), ("2", 2), ("1k", 1000), ("2Gi", 2**31), ("1e3", 1000)]
-)
-def test_quantities_are_parsed_as_numbers(text: str, value: float) -> None:
-    assert float(quantity.parse(text)) == value

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from functools import partial
 
-import pytest
-
-from ops import concurrent, logs
+from ops import logs
 from ops.cluster import ClusterError, ForbiddenError
 from ops.objects import Json
 from tests.unit.ops.run_fixtures import ended, log, pod
@@ -109,15 +106,6 @@ def test_log_lines_are_sanitized_and_truncated() -> None:
     assert len(logs.sanitize("x" * 1000)) == logs.SHOWN_CHARS
 
 
-def test_matches_are_ordered_by_time() -> None:
-    line = "rank 0: another rank is gone or hangs: gloo"
-    found = logs.matches(
-        [log("a", "x", line, seconds_ago=5), log("b", line, line, seconds_ago=9)],
-        "collective-timeout",
-    )
-    assert [match.log.pod for match in found] == ["b", "a"]
-
-
 def test_the_log_tail_is_that_of_the_newest_container() -> None:
     both = [log("a", "old", previous=True), log("a", "1", "2", "3", "4")]
     assert [text[-1] for text in logs.log_tail(both, "a", "trainer")] == ["2", "3", "4"]
@@ -136,15 +124,3 @@ def test_the_log_tail_has_the_last_error_of_the_program_and_not_only_torchruns_s
     assert [text.partition("trainer: ")[2] for text in shown] == [lines[0], *lines[3:]]
     raised = [*lines[1:], "ValueError: no", "at the end"]
     assert logs.log_tail([log("a", *raised)], "a", "trainer")[1].endswith("ValueError: no")
-
-
-def test_programming_errors_are_not_swallowed() -> None:
-    def broken() -> int:
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        concurrent.gather_with_deadline({"a": broken}, 5.0)
-    assert concurrent.gather_with_deadline({}, 0.0) == {}
-    assert concurrent.gather_with_deadline({n: partial(int, n) for n in range(50)}, 5.0) == {
-        n: n for n in range(50)
-    }

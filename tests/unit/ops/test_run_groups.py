@@ -16,7 +16,7 @@ from ops.runs.log_reader import pod_of_group
 from ops.symptoms import explain, history
 from tests.unit.ops.conftest import Cli
 from tests.unit.ops.group_fixtures import admitted, ended, gang, pod_of, queued, seen, started
-from tests.unit.ops.run_fixtures import NOW, RUN_ID, at, condition, run, workload
+from tests.unit.ops.run_fixtures import NOW, RUN_ID, at, condition, workload
 from tests.unit.ops.test_ops_commands import FakeCluster
 
 BAD_CONFIGURATION = "FailJobSetFailurePolicyAction"
@@ -25,19 +25,6 @@ BAD_CONFIGURATION = "FailJobSetFailurePolicyAction"
 def state(gangs: list[Json], workloads: list[Json] | None = None, *pods: Json) -> RunSummary:
     [whole] = groups.merged(gangs)
     return summarize([whole], workloads or [], pods, {})[0]
-
-
-def test_the_objects_of_its_groups_are_one_run() -> None:
-    other = run()
-    other["metadata"] = other["metadata"] | {"name": "x-v1-bbbbbbbb", "uid": "x"}
-    other["metadata"]["labels"] = other["metadata"]["labels"] | {naming.RUN_ID: "x-v1-bbbbbbbb"}
-    found = groups.merged([gang(1), other, gang(0), gang(2)])
-    assert [objects.name(one) for one in found] == [RUN_ID, "x-v1-bbbbbbbb"]
-    assert [objects.name(one) for one in groups.gangs(found[0])] == [
-        f"{RUN_ID}-g{number}" for number in range(3)
-    ]
-    assert naming.GROUP not in found[0]["metadata"]["labels"]
-    assert found[1] is other
 
 
 def test_what_another_user_named_after_the_run_is_not_a_group_of_it() -> None:
@@ -133,12 +120,6 @@ def test_below_min_the_group_that_is_missing_explains_the_run() -> None:
     )
     assert "takes part" not in found.headline
     assert any("does not take part yet" in line for line in found.evidence)
-
-
-def test_a_group_that_joins_is_no_failure() -> None:
-    taken = seen([started(0), gang(1, of=3)], [admitted(0), queued(1)], [pod_of(0, ready=False)])
-    found = explain(taken.parts[0])
-    assert found.symptom == "joining"
 
 
 def test_a_finished_run_is_finished_though_groups_of_it_still_wait() -> None:

@@ -99,22 +99,6 @@ def listed(cluster: FakeCluster, namespace: str | None = None) -> Listing:
     return read_listing(cluster, namespace)  # type: ignore[arg-type]
 
 
-def test_each_state_is_recognised() -> None:
-    found = {one.name: one.state for one in listed(every_state()).runs}
-    assert found.pop("hello") == states.RUNNING
-    queued = {found.pop("first"), found.pop("second")}
-    assert queued == {states.QUEUED}
-    assert found == {
-        name: name for name in ("starting", "stopping", "stopped", "finished", "failed")
-    }
-
-
-def test_the_place_in_the_queue_follows_priority_and_age() -> None:
-    found = {one.name: (one.place, one.queued) for one in listed(every_state()).runs}
-    assert (found["second"], found["first"]) == ((1, 2), (2, 2))
-    assert found["hello"] == (None, None)
-
-
 def test_table(monkeypatch: pytest.MonkeyPatch, cli: Cli, text: Text) -> None:
     monkeypatch.setattr(list_command, "_now", lambda: NOW)
     assert cli(every_state(), "run", "list") == 0
@@ -274,11 +258,6 @@ def test_a_team_role_lists_the_namespace_of_its_context(
     assert cli(cluster, "run", "list", "--kubeconfig", str(path), "--context", "b") == 2
     text(cli.err)
     assert context_namespace(tmp_path / "none") == ""
-
-
-def test_no_runs_is_one_line(cli: Cli) -> None:
-    assert cli(FakeCluster(), "run", "list") == 0
-    assert cli.out == "no runs\n"
 
 
 def test_a_lost_connection_is_said_once_and_does_not_end_a_watch() -> None:

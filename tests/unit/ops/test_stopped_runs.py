@@ -90,12 +90,6 @@ def test_what_needs_its_object_says_how_to_get_it_back(
     assert len(error.splitlines()) == 1
 
 
-def test_it_can_be_deleted(cli: Cli, stopped: Stoppable) -> None:
-    assert cli(stopped, "run", "stop", "hello", "--delete", "--yes") == 0
-    assert stopped.of_runs() == []
-    assert collect.list_runs(stopped) == []  # type: ignore[arg-type]
-
-
 def test_files_that_are_not_a_runs_are_no_run(stopped: Stoppable) -> None:
     [files] = [
         one for one in stopped._items["configmaps"] if naming.STOPPED in one["metadata"]["labels"]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 import pytest
 
 from ops.ledger.model import Bucket, Hold, Node, Phase
-from ops.metrics import History, MetricsUnknownError, PrometheusClient
+from ops.metrics import History
 from ops.ui import curves, run_view, spending
 from ops.ui.recent import STALE_S, Recent
 from ops.watched import RELIST_MAX_S, RELIST_S, fresh_s
@@ -99,25 +98,6 @@ def test_a_run_costs_the_nodes_that_it_holds() -> None:
     assert (found["other"].usd, found["other"].usd_per_hour) == (None, None)
     alone = spending.facts_of_run([*nodes, *holds], RUN)
     assert spending.spending_by_run(alone, 3600.0)[RUN] == found[RUN]
-
-
-def prometheus(text: str | None) -> PrometheusClient:
-    return PrometheusClient("here", lambda _path, _query: text)
-
-
-@pytest.mark.parametrize(
-    "text", [None, "<html>", "{}", '{"status": "error", "error": "too many points"}', "[1]"]
-)
-def test_what_is_not_prometheus_is_reported(text: str | None) -> None:
-    with pytest.raises(MetricsUnknownError):
-        curves.from_prometheus(prometheus(text), RUN, "team-research", 0.0, 60.0)
-
-
-def test_values_that_are_not_numbers_are_left_out() -> None:
-    series = {"metric": {"run_id": RUN}, "values": [[1, "2"], [2, "NaN"], [3, "+Inf"], [4, "5"]]}
-    text = json.dumps({"status": "success", "data": {"result": [series]}})
-    [found] = prometheus(text).range("x", 0.0, 4.0, 1.0)
-    assert found.points == [(1.0, 2.0), (4.0, 5.0)]
 
 
 def test_old_answers_are_read_again() -> None:

@@ -13,14 +13,12 @@ import pytest
 from starlette.testclient import TestClient
 
 from infra.domain import naming
-from infra.tenancy.access import ROLE_RULES
 from ops import __main__ as front_door
 from ops.cluster import Cluster, ClusterError, UnknownCallerError, UnreachableError
-from ops.runs.log_reader import LogReader
 from ops.ui import command as ui
 from ops.ui.server import create_app
 from ops.ui.source import Source
-from tests.unit.ops.ui_world import KEY, LOG, TEAMS, RoleCluster, finished_pod_of, world
+from tests.unit.ops.ui_world import KEY, LOG, RoleCluster, finished_pod_of, world
 
 RUN = "/runs/team-research/research-model-v2-aaaaaaaa"
 STATIC = Path(__file__).resolve().parents[3] / "ops" / "ui" / "static"
@@ -50,32 +48,6 @@ def page() -> TestClient:
 
 def text_of(html: str) -> str:
     return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", html))
-
-
-@pytest.mark.parametrize("role", sorted(ROLE_RULES))
-@pytest.mark.parametrize("team", TEAMS)
-def test_another_teams_runs_are_in_no_response(team: str, role: str) -> None:
-    other = next(one for one in TEAMS if one != team)
-    mine, foreign = (f"/runs/team-{one}/{one}-model-v2-aaaaaaaa" for one in (team, other))
-    browser = as_role(team, role)
-    both = f"run=team-{team}/{team}-model-v2-aaaaaaaa&run=team-{other}/{other}-model-v2-aaaaaaaa"
-    paths = [
-        *("/", "/?state=running", f"/?q={other}", "/queues", "/nodes", mine, foreign),
-        *(f"/compare?{both}", f"/curves?{both}"),
-        f"/log?namespace=team-{other}&run={other}-model-v2-aaaaaaaa&rank=0",
-    ]
-    answers = {path: browser.get(path) for path in paths}
-    assert f"{team}-model-v2" in answers["/"].text
-    assert answers[mine].status_code == 200
-    assert answers[foreign].status_code == 403
-    for path, answer in answers.items():
-        # The caller's own words come back in an error; nothing that the cluster holds does.
-        told = (
-            answer.text.replace(f"{other}-model-v2-aaaaaaaa", "") if other in path else answer.text
-        )
-        assert f"{other}-model" not in told, path
-        assert f"{other}-next" not in told, path
-        assert f"insufficient quota for {other}" not in answer.text, path
 
 
 def test_a_strangers_eight_questions_are_answered_on_the_page_of_a_run(page: TestClient) -> None:
@@ -315,32 +287,6 @@ def test_runs_are_compared(page: TestClient) -> None:
     told = text_of(page.get(f"/compare?{both}").text)
     assert "optimizer.learning_rate 0.001 0.002" in told
     assert "last loss 5.4020 at step 120" in told
-
-
-def test_the_event_stream_sends_the_page_when_it_changes(
-    page: TestClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class EnoughError(Exception):
-        pass
-
-    async def stop(_seconds: float) -> None:
-        raise EnoughError
-
-    monkeypatch.setattr("ops.ui.server.asyncio.sleep", stop)
-    sent = ""
-    with pytest.raises(EnoughError), page.stream("GET", "/events?page=/") as answer:
-        for part in answer.iter_text():
-            sent += part
-    assert sent == "" or "event: main" in sent
-
-
-def test_a_log_reader_is_new_only_for_another_pod() -> None:
-    cluster = RoleCluster("research", "researcher", world())
-    source = Source(lambda: cluster, in_namespace("research"))  # type: ignore[arg-type, return-value]
-    first = source.log_reader("team-research", "research-model-v2-aaaaaaaa", 9, "")
-    assert isinstance(first, LogReader) and "worker-0-1" in first.pod
-    again = source.log_reader("team-research", "research-model-v2-aaaaaaaa", 9, first.pod)
-    assert again is None
 
 
 def test_the_chart_library_is_the_recorded_one() -> None:

@@ -157,12 +157,6 @@ def test_without_one_plain_user_nothing_is_asked_or_shown(
     assert api.reviewed == []
 
 
-@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "HEAD"])
-def test_only_get_is_allowed(api: PagesCluster, method: str) -> None:
-    page = page_of(api)
-    assert page.request(method, "/", headers=signed_in("research")).status_code == 405
-
-
 def test_health_needs_no_user_and_shows_nothing(api: PagesCluster) -> None:
     answer = page_of(api).get("/healthz")
     assert (answer.status_code, answer.text, api.reviewed) == (200, "ok\n", [])

@@ -12,26 +12,21 @@ import pytest
 from infra.observability.log_patterns import LOG_PATTERNS
 from ops import quota, report
 from ops.metrics import Vitals
-from ops.placement import gpu_not_visible, node_rejections
 from ops.snapshot import Snapshot
-from ops.symptoms import SYMPTOMS, explain, health, history, scheduling
+from ops.symptoms import SYMPTOMS, explain, health, history
 from ops.symptoms.log_causes import CAUSES
 from ops.symptoms.pending import runs_ahead
 from tests.unit.ops.run_fixtures import (
-    NOW,
     RUN_ID,
-    at,
     cluster_queue,
     condition,
     event,
     log,
-    node,
     pod,
     pod_spec,
     run,
     runs_on,
     snapshot,
-    stuck,
     waits,
     workload,
 )
@@ -47,7 +42,6 @@ from tests.unit.ops.why_cases import (
     queues,
     trains,
     waits_for,
-    without_gpus,
 )
 from tests.unit.snapshots import Text
 
@@ -148,22 +142,6 @@ def test_a_run_evicted_before_starting_is_requeued_behind_others(reason: str, pl
     taken = snapshot(workload=mine, workloads=[other, mine], **full())
     assert len(runs_ahead(taken)) == place - 1
     assert f"position {place} of 2 in its queue" in explain(taken).headline
-
-
-def test_nodes_without_gpus_are_counted(text: Text) -> None:
-    assert gpu_not_visible(without_gpus("a")) and not gpu_not_visible(node("a"))
-    text(node_rejections(pod_spec(), [without_gpus("a")]))
-
-
-def test_only_unscheduled_pods_are_pending() -> None:
-    taken: Snapshot = snapshot(pods=[pod("a"), stuck("b")])
-    assert [p["metadata"]["name"] for p in scheduling.unschedulable_pods(taken)] == ["b"]
-
-
-def test_times_are_counted_from_the_moment_of_the_snapshot() -> None:
-    taken = snapshot()
-    told = [taken.ago(stamp) for stamp in (at(90), at(60 * 12), at(3600 * 5), None)]
-    assert told == ["90 s", "12 min", "5 h", "some time"] and taken.now == NOW
 
 
 def test_numbers_and_further_problems_are_notes() -> None:
