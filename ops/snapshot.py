@@ -1,10 +1,10 @@
-"""Snapshot of a run and its surroundings, read at one moment."""
+"""Snapshot of a run and its surroundings, read at one moment, and the verdict on it."""
 
 from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from infra.domain import naming
@@ -100,6 +100,36 @@ class Snapshot:
         )
 
     @property
+    def live_pods(self) -> list[Json]:
+        """The pods that have not ended and are not being deleted."""
+        return states.live_pods(self.pods)
+
+    @property
+    def expected_size(self) -> int:
+        """The requested number of pods, which may exceed the existing ones; 0 if unknown."""
+        planned = states.planned_pods(self.workload)
+        return planned or sum(int(job["spec"].get("parallelism") or 1) for job in self.jobs)
+
+    @property
+    def is_training(self) -> bool:
+        """Whether all of its pods exist and are ready."""
+        pods = self.live_pods
+        ready = [pod for pod in pods if objects.condition_is_true(pod, "Ready")]
+        return bool(pods) and len(ready) == len(pods) and len(pods) >= self.expected_size
+
+    @property
+    def training_part(self) -> Snapshot:
+        """The snapshot without groups that do not take part; as it is if the run has none."""
+        if not groups.has_groups(self.run):
+            return self
+        there = [part for part in self.parts if part.is_training]
+        return dataclasses.replace(
+            self,
+            pods=[pod for part in there for pod in part.pods],
+            jobs=[job for part in there for job in part.jobs],
+        )
+
+    @property
     def team(self) -> str:
         return objects.label(self.run, naming.TEAM)
 
@@ -157,6 +187,26 @@ class Snapshot:
         """Return the age of a time stamp: `40 s`, `12 min`, `3 h`, `2 days`."""
         then = objects.time(text)
         return format_duration((self.now - then).total_seconds()) if then else "some time"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """Result of one symptom check."""
+
+    symptom: str
+    """Stable identifier for scripts."""
+    headline: str
+    """One sentence without the run's name."""
+    evidence: tuple[str, ...] = ()
+    """`OBJECT: observation`, strongest evidence first."""
+    remedy: tuple[str, ...] = ()
+    """What to do, one step per line; empty if there is nothing to do."""
+
+
+Symptom = Callable[[Snapshot], Verdict | None]
+"""Check for one symptom; None if it does not match. Pure."""
+Note = Callable[[Snapshot], list[str]]
+"""Lines about the run's past."""
 
 
 def pod_specs(value: object) -> Iterator[Json]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ops import groups
-from ops.snapshot import Snapshot
+from ops.snapshot import Note, Snapshot, Symptom, Verdict
 from ops.symptoms import (
     culprits,
     gpus,
@@ -23,7 +23,6 @@ from ops.symptoms import (
     scheduling,
     terminal_states,
 )
-from ops.verdict import Note, Symptom, Verdict
 
 SYMPTOMS: Final[tuple[Symptom, ...]] = (
     terminal_states.finished,

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from ops import gang, logs, objects
+from ops import logs, objects
 from ops.metrics import NamedRank
-from ops.snapshot import Snapshot, format_duration
+from ops.snapshot import Snapshot, Verdict, format_duration
 from ops.symptoms import gpus, terminal_states
-from ops.verdict import Verdict
 from trainyard import culprits
 from trainyard.culprits import NO_RANK, Culprit
 
@@ -69,7 +68,7 @@ def caused_failure(snapshot: Snapshot) -> Verdict | None:
 
 def holds_up(snapshot: Snapshot) -> Verdict | None:
     """The run trains, or tries to, and has lately named a rank."""
-    if not gang.is_training(snapshot):
+    if not snapshot.is_training:
         return None
     recent = [one for one in named(snapshot) if _is_current(snapshot, one)]
     return _verdict(snapshot, "trains, but", recent[0]) if recent else None

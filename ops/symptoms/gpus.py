@@ -6,12 +6,11 @@ import re
 from typing import Final
 
 from infra.domain import naming
-from ops import gang, logs, objects, placement
+from ops import logs, objects, placement
 from ops.objects import Json
-from ops.snapshot import Snapshot, pluralize
+from ops.snapshot import Snapshot, Verdict, pluralize
 from ops.symptoms import terminal_states
 from ops.symptoms.pending import is_pending, lacks_topology_fit
-from ops.verdict import Verdict
 
 GPU_NAMESPACE: Final = naming.GPU_OPERATOR_NAMESPACE
 VISIBLE_AFTER_S: Final = 300.0
@@ -71,7 +70,7 @@ def nodes_without_gpu(snapshot: Snapshot, pod_spec: Json) -> list[Json]:
 
 def _stuck_pod_spec(snapshot: Snapshot) -> Json | None:
     """Return the spec of an unschedulable pod, else of the Workload's first pod set."""
-    for pod in gang.live_pods(snapshot):
+    for pod in snapshot.live_pods:
         if objects.condition(pod, "PodScheduled").get("reason") == "Unschedulable":
             spec: Json = pod["spec"]
             return spec
@@ -88,7 +87,7 @@ def _age_s(snapshot: Snapshot, node: Json) -> float:
 
 def driver_unusable(snapshot: Snapshot) -> Verdict | None:
     """The container runtime failed to give a container its GPUs."""
-    if gang.is_training(snapshot):
+    if snapshot.is_training:
         return None
     for pod in snapshot.pods:
         for one in objects.containers(pod, init=True):
@@ -117,7 +116,7 @@ def _driver_verdict(snapshot: Snapshot, pod: Json, message: str) -> Verdict:
 
 def cpu_node(snapshot: Snapshot) -> Verdict | None:
     """All of its pods run on nodes without GPUs."""
-    placed = [pod for pod in gang.live_pods(snapshot) if pod["spec"].get("nodeName")]
+    placed = [pod for pod in snapshot.live_pods if pod["spec"].get("nodeName")]
     known = {objects.name(node): node for node in snapshot.nodes}
     nodes = [known.get(str(pod["spec"]["nodeName"])) for pod in placed]
     if not placed or any(node is None or placement.has_gpus(node) for node in nodes):

@@ -13,11 +13,10 @@ from typing import Final
 from infra.domain import naming
 from infra.observability import series
 from infra.observability.alerts import THRESHOLDS
-from ops import gang, logs, objects
+from ops import logs, objects
 from ops.metrics import Vitals
-from ops.snapshot import Snapshot
+from ops.snapshot import Snapshot, Symptom, Verdict
 from ops.symptoms import culprits, gpus
-from ops.verdict import Symptom, Verdict
 from training import spec
 
 SCALING: Final = 0.8
@@ -41,7 +40,7 @@ def _when_training(check: _Check) -> Symptom:
 
     def symptom(snapshot: Snapshot) -> Verdict | None:
         vitals = _known_vitals(snapshot)
-        if vitals is None or not gang.is_training(snapshot):
+        if vitals is None or not snapshot.is_training:
             return None
         return check(snapshot, vitals)
 
@@ -63,20 +62,20 @@ def _known_vitals(snapshot: Snapshot) -> Vitals | None:
 
 def _trained_s(snapshot: Snapshot) -> float:
     """Return seconds since its newest pod started; 0 if that is not known."""
-    started = max(str(objects.status(p).get("startTime") or "") for p in gang.live_pods(snapshot))
+    started = max(str(objects.status(p).get("startTime") or "") for p in snapshot.live_pods)
     since = objects.time(started)
     return (snapshot.now - since).total_seconds() if since else 0.0
 
 
 def unhealthy_gpu(snapshot: Snapshot) -> Verdict | None:
     """It trains on a GPU that reports hardware errors."""
-    found = gpus.gpu_faults(snapshot) if gang.is_training(snapshot) else []
+    found = gpus.gpu_faults(snapshot) if snapshot.is_training else []
     return gpus.fault_verdict("trains, but", found) if found else None
 
 
 def checkpoint_failing(snapshot: Snapshot) -> Verdict | None:
     """Its checkpoints fail to be written."""
-    if not gang.is_training(snapshot):
+    if not snapshot.is_training:
         return None
     found = logs.matches(snapshot.logs, "checkpoint-failed", "no-space")
     failed = snapshot.vitals.saves_failed if snapshot.vitals else 0.0
@@ -108,7 +107,7 @@ def _stalled(snapshot: Snapshot, vitals: Vitals) -> Verdict | None:
         evidence=(f"{series.STEPS}: 0 per second", *_busy_line(vitals), *zone_lines(snapshot)),
         remedy=(
             "evaluation takes long, or ranks wait for each other: the log's last line shows which",
-            f"kubectl logs -n {snapshot.namespace} {objects.name(gang.live_pods(snapshot)[0])} --tail 20",
+            f"kubectl logs -n {snapshot.namespace} {objects.name(snapshot.live_pods[0])} --tail 20",
             "a program that reports less often than every 5 minutes looks the same"
             if snapshot.has_program
             else "a hanging collective ends after collective_timeout_s, and the run restarts",
@@ -163,7 +162,7 @@ def _slow_storage(snapshot: Snapshot, vitals: Vitals) -> Verdict | None:
 
 def expected_save_s(snapshot: Snapshot) -> float | None:
     """Return the planned save time: the pods' grace period less the shutdown overhead."""
-    for pod in gang.live_pods(snapshot):
+    for pod in snapshot.live_pods:
         grace = pod["spec"].get("terminationGracePeriodSeconds")
         if grace is not None:
             return float(max(1, spec.max_save_seconds(int(grace))))
@@ -258,14 +257,14 @@ CHECKS: Final[tuple[Symptom, ...]] = (
 
 def notes(snapshot: Snapshot) -> list[str]:
     """Return the metrics of a run that trains, and its problems after the first."""
-    snapshot = gang.that_trains(snapshot)
+    snapshot = snapshot.training_part
     found = [verdict for check in CHECKS if (verdict := check(snapshot))]
     return [*_numbers(snapshot), *(f"{v.symptom}: {v.headline}" for v in found[1:])]
 
 
 def _numbers(snapshot: Snapshot) -> list[str]:
     vitals = _known_vitals(snapshot)
-    if vitals is None or not gang.is_training(snapshot):
+    if vitals is None or not snapshot.is_training:
         return []
     shares = (
         ("GPU utilization", vitals.gpu_busy),

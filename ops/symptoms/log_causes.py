@@ -9,10 +9,9 @@ from infra.domain import naming
 from ops import logs
 from ops.logs import Match
 from ops.runs import exits
-from ops.snapshot import Snapshot, pluralize
+from ops.snapshot import Snapshot, Verdict, pluralize
 from ops.symptoms import terminal_states
 from ops.symptoms.health import zone_lines
-from ops.verdict import Verdict
 from trainyard import contract
 
 _SHOWN: Final = 3

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from ops import gang, objects
+from ops import objects
 from ops.objects import Json
-from ops.snapshot import Snapshot, pluralize
-from ops.verdict import Verdict
+from ops.snapshot import Snapshot, Verdict, pluralize
 
 _SLACK_S: Final = 60.0
 """Seconds after its grace period for a pod to end whose node cannot be read."""
@@ -19,10 +18,10 @@ def lost_node(snapshot: Snapshot) -> Verdict | None:
     The Job creates no other pod for it until it has ended (`podReplacementPolicy: Failed`), which only the kubelet
     or the end of the Node reports: the gang is admitted and evicted in turns and trains nothing.
     """
-    if snapshot.ending or gang.is_training(snapshot):
+    if snapshot.ending or snapshot.is_training:
         return None
     stuck = [pod for pod in snapshot.pods if _cannot_end(snapshot, pod)]
-    lost = stuck or [pod for pod in gang.live_pods(snapshot) if _is_silent(_node(snapshot, pod))]
+    lost = stuck or [pod for pod in snapshot.live_pods if _is_silent(_node(snapshot, pod))]
     if not lost:
         return None
     names = sorted({str(pod["spec"]["nodeName"]) for pod in lost})

@@ -8,8 +8,7 @@ from typing import Final
 from ops import objects
 from ops.objects import Json
 from ops.runs import states
-from ops.snapshot import Snapshot, format_duration, pluralize
-from ops.verdict import Symptom, Verdict
+from ops.snapshot import Snapshot, Symptom, Verdict, format_duration, pluralize
 
 _SHOWN: Final = 6
 """Runs listed individually."""

@@ -6,13 +6,12 @@ from collections import Counter
 from typing import Final
 
 from infra.domain import naming
-from ops import gang, objects
+from ops import objects
 from ops.objects import Json
 from ops.runs import exits
 from ops.runs.progress import points_from_log
-from ops.snapshot import Snapshot, pluralize
+from ops.snapshot import Snapshot, Symptom, Verdict, pluralize
 from ops.symptoms import terminal_states
-from ops.verdict import Symptom, Verdict
 from trainyard.contract import EXIT_REPLACE_POD
 
 _IMAGE: Final = (
@@ -34,7 +33,7 @@ _VOLUME_EVENTS: Final = ("FailedMount", "FailedAttachVolume")
 
 def creation_rejected(snapshot: Snapshot) -> Verdict | None:
     """The API server rejects its pods."""
-    if not snapshot.admitted or gang.live_pods(snapshot):
+    if not snapshot.admitted or snapshot.live_pods:
         return None
     events = snapshot.events_of(snapshot.run, *snapshot.jobs)
     refusals = [e for e in events if e.get("reason") in _CREATE_FAILURES]
@@ -73,7 +72,7 @@ def image_pull(snapshot: Snapshot) -> Verdict | None:
 
 def image_pulling(snapshot: Snapshot) -> Verdict | None:
     """A pod has been pulling its image for minutes."""
-    for pod in gang.live_pods(snapshot):
+    for pod in snapshot.live_pods:
         found = [e for e in snapshot.events_of(pod) if e.get("reason") in _PULLS]
         began = objects.time(found[-1].get("lastTimestamp")) if found else None
         pulls = began is not None and found[-1]["reason"] == _PULLS[0]
@@ -97,7 +96,7 @@ def container_setup(snapshot: Snapshot) -> Verdict | None:
         if waiting.get("reason") in _SETUP:
             line = f"{objects.reference(pod)}: {waiting['reason']}: {waiting.get('message', '')}"
             return _setup_verdict(f"container {container['name']} cannot be created", line)
-    pending = [p for p in gang.live_pods(snapshot) if objects.status(p).get("phase") == "Pending"]
+    pending = [p for p in snapshot.live_pods if objects.status(p).get("phase") == "Pending"]
     for event in reversed(snapshot.events_of(*pending)):
         if event.get("reason") in _VOLUME_EVENTS:
             return _setup_verdict(
@@ -138,10 +137,10 @@ def restarting(snapshot: Snapshot) -> Verdict | None:
 
 def starting(snapshot: Snapshot) -> Verdict | None:
     """It is admitted, but not all of its pods are ready."""
-    if not snapshot.admitted or gang.is_training(snapshot):
+    if not snapshot.admitted or snapshot.is_training:
         return None
     ready = objects.condition(snapshot.workload, "PodsReady")
-    pods = gang.live_pods(snapshot)
+    pods = snapshot.live_pods
     waiting = [p for p in pods if not objects.condition_is_true(p, "Ready")]
     if not snapshot.queue_name:
         return _not_ready_unqueued(snapshot, pods, waiting)
@@ -149,7 +148,7 @@ def starting(snapshot: Snapshot) -> Verdict | None:
     return Verdict(
         symptom="not-ready",
         headline=f"was admitted {snapshot.ago(since)} ago and is not ready yet:"
-        f" {len(pods) - len(waiting)} of {gang.expected_size(snapshot)} pods are ready",
+        f" {len(pods) - len(waiting)} of {snapshot.expected_size} pods are ready",
         evidence=(
             *(f"{objects.reference(p)}: {_pod_state(p)}" for p in waiting),
             *(
@@ -183,8 +182,8 @@ def _not_ready_unqueued(snapshot: Snapshot, pods: list[Json], waiting: list[Json
 
 def running(snapshot: Snapshot) -> Verdict | None:
     """The run trains."""
-    pods = gang.live_pods(snapshot)
-    if not gang.is_training(snapshot):
+    pods = snapshot.live_pods
+    if not snapshot.is_training:
         return None
     starts = [str(objects.status(p).get("startTime") or "") for p in pods]
     nodes = Counter(str(p["spec"].get("nodeName", "")) for p in pods)
@@ -226,7 +225,7 @@ def _waiting(snapshot: Snapshot) -> list[tuple[Json, Json, Json]]:
     """Return pod, container status and waiting state of each waiting container."""
     return [
         (pod, one, waiting)
-        for pod in gang.live_pods(snapshot)
+        for pod in snapshot.live_pods
         for one in objects.containers(pod, init=True)
         if (waiting := objects.state(one, "waiting"))
     ]

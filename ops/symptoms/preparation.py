@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from infra.domain import naming
-from ops import gang, logs, objects
+from ops import logs, objects
 from ops.runs import exits
-from ops.snapshot import Preparation, Snapshot
+from ops.snapshot import Preparation, Snapshot, Verdict
 from ops.symptoms import terminal_states
-from ops.verdict import Verdict
 from trainyard import contract
 
 
@@ -64,7 +63,7 @@ def _failed(snapshot: Snapshot, awaited: Preparation) -> Verdict | None:
         None,
     )
     ended = objects.condition_is_true(snapshot.run, "Failed")
-    live = gang.live_pods(snapshot)
+    live = snapshot.live_pods
     waiting = any(_is_waiting(pod, awaited) for pod in live)
     blocked = over.get("status") == "True" and (not live or waiting)
     if gave_up is None and not blocked:

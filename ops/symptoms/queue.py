@@ -7,8 +7,7 @@ from typing import Final
 from infra.domain import naming
 from ops import objects
 from ops.objects import Json
-from ops.snapshot import Snapshot
-from ops.verdict import Symptom, Verdict
+from ops.snapshot import Snapshot, Symptom, Verdict
 
 KUEUE_SILENT_AFTER_S: Final = 30.0
 """Kueue creates a Workload within two seconds; after this time it is probably down."""

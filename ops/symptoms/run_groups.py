@@ -6,10 +6,9 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from ops import gang, groups, objects
-from ops.snapshot import Snapshot, pluralize
+from ops import groups, objects
+from ops.snapshot import Snapshot, Symptom, Verdict, pluralize
 from ops.symptoms import culprits, terminal_states
-from ops.verdict import Symptom, Verdict
 
 WHOLE_RUN: Final[tuple[Symptom, ...]] = (
     terminal_states.finished,
@@ -39,7 +38,7 @@ def explain_groups(snapshot: Snapshot, explain: Explain) -> Verdict:
         if over:
             return over
     found = [(part, explain(part)) for part in snapshot.parts]
-    training = [one for one in found if gang.is_training(one[0])]
+    training = [one for one in found if one[0].is_training]
     others = [one for one in found if one not in training]
     if not training:
         return _below_min(snapshot, others)
@@ -95,24 +94,24 @@ def _below_min(snapshot: Snapshot, others: Sequence[Part]) -> Verdict:
 
 def is_waiting(part: Snapshot) -> bool:
     """Whether all pods of a group run, and it does not take part."""
-    alive = gang.live_pods(part)
+    alive = part.live_pods
     running = [pod for pod in alive if objects.status(pod).get("phase") == "Running"]
-    complete = bool(alive) and len(running) == len(alive) >= gang.expected_size(part)
+    complete = bool(alive) and len(running) == len(alive) >= part.expected_size
     number = groups.number_of(part.run)
-    return number is not None and complete and not gang.is_training(part)
+    return number is not None and complete and not part.is_training
 
 
 def joining(snapshot: Snapshot) -> Verdict | None:
     """Its pods run, but it is not a member of the run: it loads, gets its state, or waits for other groups."""
     if not is_waiting(snapshot):
         return None
-    starts = [str(objects.status(p).get("startTime") or "") for p in gang.live_pods(snapshot)]
+    starts = [str(objects.status(p).get("startTime") or "") for p in snapshot.live_pods]
     return Verdict(
         symptom="joining",
         headline=f"started {snapshot.ago(max(starts))} ago and does not take part yet",
         evidence=tuple(
             f"{objects.reference(p)}: runs on {p['spec'].get('nodeName')}, not ready"
-            for p in gang.live_pods(snapshot)
+            for p in snapshot.live_pods
         ),
         remedy=(
             "it loads, gets the state from another group, or waits until as many are there as the run needs",

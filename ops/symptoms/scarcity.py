@@ -11,7 +11,7 @@ from ops import objects, quota
 from ops.objects import Json
 from ops.placement import format_amount, node_rejections, places
 from ops.quota import FlavorCapacity
-from ops.snapshot import Snapshot, pluralize
+from ops.snapshot import Snapshot, Symptom, Verdict, pluralize
 from ops.symptoms.pending import (
     is_pending,
     kueue_message,
@@ -19,7 +19,6 @@ from ops.symptoms.pending import (
     queue_position,
     workload_name,
 )
-from ops.verdict import Symptom, Verdict
 
 REJECTED: Final = "couldn't assign flavors"
 """Part of Kueue's message about a run that it has tried to admit."""

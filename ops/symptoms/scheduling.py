@@ -7,12 +7,11 @@ from collections import Counter
 from typing import Final
 
 from infra.domain import naming
-from ops import gang, objects, placement
+from ops import objects, placement
 from ops.objects import Json
 from ops.runs import states
-from ops.snapshot import Snapshot, pluralize
+from ops.snapshot import Snapshot, Symptom, Verdict, pluralize
 from ops.symptoms.scarcity import node_lines
-from ops.verdict import Symptom, Verdict
 
 _SHOWN: Final = 6
 _AUTOSCALER_EVENTS: Final = (
@@ -33,7 +32,7 @@ def unschedulable_pods(snapshot: Snapshot) -> list[Json]:
     """Return the pods that the scheduler marked Unschedulable."""
     return [
         pod
-        for pod in gang.live_pods(snapshot)
+        for pod in snapshot.live_pods
         if objects.condition(pod, "PodScheduled").get("reason") == "Unschedulable"
     ]
 
@@ -41,11 +40,11 @@ def unschedulable_pods(snapshot: Snapshot) -> list[Json]:
 def partial_gang(snapshot: Snapshot) -> Verdict | None:
     """Some of its workers run while others are unschedulable."""
     without = unschedulable_pods(snapshot)
-    started = [p for p in gang.live_pods(snapshot) if objects.status(p).get("phase") == "Running"]
+    started = [p for p in snapshot.live_pods if objects.status(p).get("phase") == "Running"]
     if not without or not started:
         return None
     ganged = snapshot.queue_name or snapshot.other_scheduler
-    size = max(gang.expected_size(snapshot), len(started) + len(without))
+    size = max(snapshot.expected_size, len(started) + len(without))
     return Verdict(
         symptom="partial-gang",
         headline=f"runs only {len(started)} of {size} workers, which wait for the others",
@@ -79,7 +78,7 @@ def earlier_admission(snapshot: Snapshot) -> Verdict | None:
     name = objects.name(snapshot.workload or {})
     active = f"kubectl patch workload {name} -n {snapshot.namespace} --type merge -p"
     pool = stale[0]["spec"]["nodeSelector"][naming.POOL]
-    pods = pluralize(len(gang.live_pods(snapshot)), "pod")
+    pods = pluralize(len(snapshot.live_pods), "pod")
     return Verdict(
         symptom="earlier-admission",
         headline=f"is admitted to {', '.join(now)}, but {len(stale)} of its {pods} still require {pool}, from an"
@@ -145,7 +144,7 @@ def _verdict_if(snapshot: Snapshot, symptom: str, what: str, *remedy: str) -> Ve
     without = unschedulable_pods(snapshot)
     if not without or classify(snapshot, without[0]) != symptom:
         return None
-    pods = pluralize(len(gang.live_pods(snapshot)), "pod")
+    pods = pluralize(len(snapshot.live_pods), "pod")
     return Verdict(
         symptom=symptom,
         headline=f"is admitted, but {len(without)} of its {pods} {what}",

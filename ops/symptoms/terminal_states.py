@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from ops import gang, logs, objects
+from ops import logs, objects
 from ops.runs import states
 from ops.runs.exits import Exit, container_exits, first_exit
 from ops.runs.states import Cause, Ending
-from ops.snapshot import Snapshot, pluralize
-from ops.verdict import Symptom, Verdict
+from ops.snapshot import Snapshot, Symptom, Verdict, pluralize
 from trainyard import contract
 from trainyard.restart_budget import USED_UP
 
@@ -24,12 +23,7 @@ def failure_mode(snapshot: Snapshot) -> str:
     if _failure(snapshot):
         return "failed"
     leaves = objects.meta(snapshot.run).get("deletionTimestamp")
-    if (
-        leaves
-        or not snapshot.admitted
-        or gang.is_training(snapshot)
-        or first_exit(snapshot) is None
-    ):
+    if leaves or not snapshot.admitted or snapshot.is_training or first_exit(snapshot) is None:
         return ""
     return f"restarts ({restarts(snapshot)} so far)"
 
@@ -77,7 +71,7 @@ def out_of_memory(snapshot: Snapshot) -> Verdict | None:
     found = next((e for e in container_exits(snapshot) if e.reason == OUT_OF_MEMORY), None)
     over = _failure(snapshot)
     # A plain Job keeps its failed pods alongside their replacements.
-    if found is None or (gang.is_training(snapshot) and not over):
+    if found is None or (snapshot.is_training and not over):
         return None
     how = "failed" if over else f"restarts ({restarts(snapshot)} so far)"
     return Verdict(
