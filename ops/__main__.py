@@ -9,7 +9,7 @@ from typing import Final
 from rich.console import Console
 
 from infra.domain.published_record import VERSION
-from ops import advise_command, completion, drain_command, release_command
+from ops import advise_command, completion, drain, release
 from ops.budgets import command as budgets
 from ops.cluster import Cluster, ClusterError, ForbiddenError
 from ops.collect import NoSuchRunError
@@ -46,23 +46,10 @@ _OPTIONAL: Final = {
 }
 """Packages that few commands need and the installed command does without, and what to do."""
 
-MOVED: Final = {
-    "why": "run why",
-    "ready": "stack ready",
-    "drain": "stack drain",
-    "resume": "stack resume",
-}
-"""Commands of earlier releases, and where they are."""
-
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command. Return 0: success; 1: run not found, check failed or not drained; 2: no answer."""
-    words = sys.argv[1:] if argv is None else argv
-    if words and words[0] in MOVED:
-        moved = MOVED[words[0]]
-        print(f"error: {words[0]}: the command is now: {PROGRAM} {moved}", file=sys.stderr)
-        return 2
-    args = parser().parse_args(words)
+    args = parser().parse_args(argv)
     console = Console()
     try:
         if args.offline:
@@ -121,8 +108,8 @@ def parser() -> argparse.ArgumentParser:
     ui.add(tree)
     stack = tree.group("stack", "check the stack; drain and resume its queues")
     ready.add(stack)
-    drain_command.add(stack)
-    release_command.add(stack)
+    drain.add(stack)
+    release.add(stack)
     costs.add_to_stack(stack)
     review.add(stack)
     cost = tree.group("cost", "record what nodes and runs do, report a month, enforce budgets")

@@ -11,7 +11,7 @@ from typing import Final
 from infra.domain import launcher_support, naming
 from ops import groups, logs, metrics, names, objects, placement, stopped
 from ops.cluster import Cluster, Kind
-from ops.metrics import MetricsUnknownError, PrometheusClient, RunIdentity, Vitals
+from ops.metrics import MetricsUnknownError, PrometheusClient, Vitals
 from ops.names import Named
 from ops.objects import Json
 from ops.readable import Reader
@@ -261,17 +261,13 @@ def _read_vitals(taken: Snapshot, prometheus: PrometheusClient | None) -> tuple[
     if prometheus is None or not taken.pods:
         return None, ""
     nodes = {str(pod["spec"].get("nodeName") or "") for pod in taken.pods} - {""}
+    name = objects.label(taken.run, naming.RUN)
     try:
-        found = metrics.vitals_for(prometheus, _run_identity(taken), sorted(nodes))
+        found = metrics.vitals_for(prometheus, taken.run_id, name, taken.namespace, sorted(nodes))
     except MetricsUnknownError as error:
         return None, f"no metrics: {error}; pass a Prometheus with --prometheus"
     unmeasured = f"no metrics: {prometheus.place} has no series of this run"
     return found, "" if found.known else unmeasured
-
-
-def _run_identity(taken: Snapshot) -> RunIdentity:
-    name = objects.label(taken.run, naming.RUN)
-    return RunIdentity(run_id=taken.run_id, name=name, namespace=taken.namespace)
 
 
 def _find_by_name(items: Iterable[Json], wanted: str) -> Json | None:

@@ -6,6 +6,7 @@ are printed without control characters.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -92,33 +93,22 @@ def read_logs(
     texts = {p: text for p, text in came.items() if isinstance(text, str)}
     return LogReading(
         logs=tuple(
-            Log(pod=p.pod, container=p.container, previous=p.previous, lines=parse_lines(texts[p]))
-            for p in wanted
-            if p in texts
+            dataclasses.replace(p, lines=parse_lines(texts[p])) for p in wanted if p in texts
         ),
         gap=_describe_gap(wanted, came),
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class LogRef:
-    """Identifies one log."""
-
-    pod: str
-    container: str
-    previous: bool = False
-
-
-def log_refs(pods: Sequence[Json]) -> list[LogRef]:
-    """Return the logs of started containers, of at most PODS_MAX pods."""
+def log_refs(pods: Sequence[Json]) -> list[Log]:
+    """Return the logs of started containers, not read yet, of at most PODS_MAX pods."""
     found = []
     for pod in sorted(pods, key=_urgency)[:PODS_MAX]:
         for one in objects.containers(pod, init=True):
             state = one.get("state") or {}
             if int(one.get("restartCount") or 0):
-                found.append(LogRef(pod=objects.name(pod), container=one["name"], previous=True))
+                found.append(Log(pod=objects.name(pod), container=one["name"], previous=True))
             if "running" in state or "terminated" in state:
-                found.append(LogRef(pod=objects.name(pod), container=one["name"]))
+                found.append(Log(pod=objects.name(pod), container=one["name"]))
     return found
 
 
@@ -134,7 +124,7 @@ def _urgency(pod: Json) -> tuple[bool, str, str]:
 
 
 def _log_request(
-    cluster: Cluster, namespace: str, place: LogRef, timeout_s: float
+    cluster: Cluster, namespace: str, place: Log, timeout_s: float
 ) -> Callable[[], str]:
     query = [
         ("container", place.container),
@@ -147,7 +137,7 @@ def _log_request(
     return lambda: cluster.text(path, query, timeout_s) or ""
 
 
-def _describe_gap(wanted: Sequence[LogRef], came: dict[LogRef, str | ClusterError]) -> str:
+def _describe_gap(wanted: Sequence[Log], came: dict[Log, str | ClusterError]) -> str:
     late = [p for p in wanted if p not in came]
     failed = [(p, e) for p, e in came.items() if isinstance(e, ClusterError) and not p.previous]
     if late:

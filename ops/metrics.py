@@ -5,11 +5,12 @@ Queries use the recorded series of infra.observability, which hide the metric na
 
 from __future__ import annotations
 
+import functools
 import http.client
 import json
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -23,6 +24,7 @@ from ops import concurrent
 from ops.cluster import Cluster, ClusterError, ForbiddenError, describe_http_error
 from ops.promql import Expression, Regex, any_of, select
 from training.spec import ids_of_runs
+from trainyard.culprits import SYMPTOMS, Culprit
 
 PROMETHEUS_ENV: Final = "PROMETHEUS_URL"
 TOKEN_ENV: Final = "PROMETHEUS_TOKEN_FILE"
@@ -268,13 +270,6 @@ def _finite(values: Sequence[Sequence[Any]]) -> list[tuple[float, float]]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunIdentity:
-    run_id: str
-    name: str
-    namespace: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class GpuFault:
     """A GPU that reports a hardware error."""
 
@@ -282,18 +277,6 @@ class GpuFault:
     gpu: str
     what: str
     """`XID 79`, `uncorrectable memory errors`."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class NamedRank:
-    """A rank that a run has named as the cause of trouble."""
-
-    symptom: str
-    rank: str
-    node: str
-    pod: str
-    time: float
-    """When it was last named, in Unix seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -326,7 +309,7 @@ class Vitals:
     """By run id, of all its versions: median tokens/s and maximum GPUs over HISTORY."""
     gpu_faults: tuple[GpuFault, ...] = ()
     """Faulty GPUs on its nodes."""
-    culprits: tuple[NamedRank, ...] = ()
+    culprits: tuple[Culprit, ...] = ()
     """Ranks that its attempts of the last hour have named."""
 
     @property
@@ -336,11 +319,13 @@ class Vitals:
         return bool(self.reported) or self != nothing
 
 
-def vitals_for(metrics: PrometheusClient, asked: RunIdentity, nodes: Sequence[str]) -> Vitals:
+def vitals_for(
+    metrics: PrometheusClient, run_id: str, name: str, namespace: str, nodes: Sequence[str]
+) -> Vitals:
     """Query the metrics of a run on these nodes. Raises MetricsUnknownError."""
-    questions = queries(asked, nodes)
+    questions = queries(run_id, name, namespace, nodes)
     came = concurrent.gather_with_deadline(
-        {name: _bind_query(metrics, expression) for name, expression in questions.items()},
+        {key: functools.partial(metrics.query, one) for key, one in questions.items()},
         DEADLINE_S,
     )
     answers = {name: found for name, found in came.items() if isinstance(found, list)}
@@ -352,20 +337,16 @@ def vitals_for(metrics: PrometheusClient, asked: RunIdentity, nodes: Sequence[st
     return parse_vitals(answers)
 
 
-def _bind_query(metrics: PrometheusClient, expression: Expression) -> Callable[[], list[Sample]]:
-    return lambda: metrics.query(expression)
-
-
-def queries(asked: RunIdentity, nodes: Sequence[str]) -> dict[str, Expression]:
+def queries(run_id: str, name: str, namespace: str, nodes: Sequence[str]) -> dict[str, Expression]:
     """Return PromQL expressions by the keys that `parse_vitals` reads.
 
     The trainer's series are queried raw, because they exist before the first rule evaluation. Other
     versions of the run are found by id, because their objects are deleted.
     """
-    versions = {"namespace": asked.namespace, "run_id": Regex(ids_of_runs(asked.name))}
+    versions = {"namespace": namespace, "run_id": Regex(ids_of_runs(name))}
 
     def run(template: str, one: series.Series) -> Expression:
-        return Expression(template, select(one, run_id=asked.run_id))
+        return Expression(template, select(one, run_id=run_id))
 
     def rate(counter: series.Series) -> Expression:
         return run("sum(rate({}[5m]))", counter)
@@ -438,19 +419,25 @@ def parse_vitals(answers: Mapping[str, Sequence[Sample]]) -> Vitals:
             if gpus.get(run := s.labels.get("run_id", "")) and s.value
         },
         gpu_faults=tuple(_gpu_faults(answers)),
-        culprits=tuple(map(_named_rank, answers.get("culprits", ()))),
+        culprits=tuple(_culprits(answers.get("culprits", ()))),
     )
 
 
-def _named_rank(sample: Sample) -> NamedRank:
-    labels = sample.labels
-    return NamedRank(
-        symptom=labels.get("symptom", ""),
-        rank=labels.get("culprit_rank", ""),
-        node=labels.get("culprit_node", ""),
-        pod=labels.get("culprit_pod", ""),
-        time=sample.value,
-    )
+def _culprits(samples: Sequence[Sample]) -> Iterator[Culprit]:
+    """Yield what the run has named; the values are when, in Unix seconds."""
+    for one in samples:
+        symptom, rank = one.labels.get("symptom", ""), one.labels.get("culprit_rank", "")
+        if symptom in SYMPTOMS and rank.lstrip("-").isdigit():
+            yield Culprit(
+                symptom=symptom,
+                rank=int(rank),
+                node=one.labels.get("culprit_node", ""),
+                pod=one.labels.get("culprit_pod", ""),
+                step=0,
+                attempt=0,
+                time=one.value,
+                what="",
+            )
 
 
 def _gpu_faults(answers: Mapping[str, Sequence[Sample]]) -> list[GpuFault]:

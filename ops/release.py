@@ -6,13 +6,17 @@ preempt others, and makes an autoscaler start nodes.
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+from rich.console import Console
+
 from infra.domain import launcher_support
-from ops import groups, objects
+from ops import controller, groups, objects
 from ops.cluster import Cluster, ClusterError, ConflictError, Kind, UnreachableError
 from ops.collect import WORKLOADS
+from ops.commands import Group, printer
 from ops.lease import Lease
 from ops.objects import Json
 
@@ -89,3 +93,23 @@ class Releaser:
             return False
         self._show(f"{name}: released, its run has ended")
         return True
+
+
+EVERY_S: Final = 30.0
+
+
+def add(commands: Group) -> None:
+    release = commands.add(
+        "release",
+        _release,
+        "let groups of ended runs go that still wait for nodes",
+        ["stack release --once --dry-run", "stack release --once"],
+    )
+    controller.add_options(release, EVERY_S, "look once and end")
+
+
+def _release(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
+    show = printer(console)
+    lease = controller.lease_of(args, cluster)
+    releaser = Releaser(cluster, show, dry_run=args.dry_run, lease=lease)
+    return controller.repeat(args, releaser.step, lease, show)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Final
 
 from ops import logs, objects
-from ops.metrics import NamedRank
 from ops.snapshot import Snapshot, Verdict, format_duration
 from ops.symptoms import gpus, terminal_states
 from trainyard import culprits
@@ -86,7 +85,9 @@ def earlier(snapshot: Snapshot) -> list[str]:
 def named(snapshot: Snapshot) -> list[Culprit]:
     """Return the culprits that logs and metrics name, the worst and newest first, each once."""
     found: dict[tuple[str, int, str], Culprit] = {}
-    for one in (*_of_metrics(snapshot), *_of_logs(snapshot)):
+    measured = snapshot.vitals.culprits if snapshot.vitals else ()
+    lines = (culprits.parse_line(line.text) for log in snapshot.logs for line in log.lines)
+    for one in (*measured, *filter(None, lines)):
         known = found.get(one.key)
         if known is None or (one.time, one.evidence) >= (known.time, known.evidence):
             found[one.key] = one
@@ -95,31 +96,6 @@ def named(snapshot: Snapshot) -> list[Culprit]:
 
 
 _ENDING: Final = (culprits.HUNG, culprits.MISMATCHED, culprits.CORRUPT)
-
-
-def _of_logs(snapshot: Snapshot) -> list[Culprit]:
-    lines = (line.text for log in snapshot.logs for line in log.lines)
-    return [found for line in lines if (found := culprits.parse_line(line))]
-
-
-def _of_metrics(snapshot: Snapshot) -> list[Culprit]:
-    known = snapshot.vitals.culprits if snapshot.vitals else ()
-    return [found for one in known if (found := _from_metric(one))]
-
-
-def _from_metric(one: NamedRank) -> Culprit | None:
-    if one.symptom not in culprits.SYMPTOMS or not one.rank.lstrip("-").isdigit():
-        return None
-    return Culprit(
-        symptom=one.symptom,
-        rank=int(one.rank),
-        node=one.node,
-        pod=one.pod,
-        step=0,
-        attempt=0,
-        time=one.time,
-        what="",
-    )
 
 
 def _is_current(snapshot: Snapshot, one: Culprit) -> bool:

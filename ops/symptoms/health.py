@@ -95,7 +95,8 @@ def checkpoint_failing(snapshot: Snapshot) -> Verdict | None:
     )
 
 
-def _stalled(snapshot: Snapshot, vitals: Vitals) -> Verdict | None:
+@_when_training
+def stalled(snapshot: Snapshot, vitals: Vitals) -> Verdict | None:
     """No step completed for minutes, as in a hanging collective before its timeout."""
     new = _trained_s(snapshot) < STALLED_AFTER_S
     if vitals.steps_per_s is None or vitals.steps_per_s > 0 or new:
@@ -115,7 +116,8 @@ def _stalled(snapshot: Snapshot, vitals: Vitals) -> Verdict | None:
     )
 
 
-def _slow_loader(snapshot: Snapshot, vitals: Vitals) -> Verdict | None:
+@_when_training
+def slow_loader(snapshot: Snapshot, vitals: Vitals) -> Verdict | None:
     """Steps wait for data."""
     if vitals.loader is None or vitals.loader <= STARVATION_RATIO:
         return None
@@ -135,7 +137,8 @@ def _slow_loader(snapshot: Snapshot, vitals: Vitals) -> Verdict | None:
     )
 
 
-def _slow_storage(snapshot: Snapshot, vitals: Vitals) -> Verdict | None:
+@_when_training
+def slow_storage(snapshot: Snapshot, vitals: Vitals) -> Verdict | None:
     """Checkpoints take longer to write than planned, or training waits for them."""
     took, expected = vitals.checkpoint_write_s, expected_save_s(snapshot)
     late = took is not None and expected is not None and took > expected
@@ -169,7 +172,8 @@ def expected_save_s(snapshot: Snapshot) -> float | None:
     return None
 
 
-def _slower_per_gpu(snapshot: Snapshot, vitals: Vitals) -> Verdict | None:
+@_when_training
+def slower_per_gpu(snapshot: Snapshot, vitals: Vitals) -> Verdict | None:
     """Each GPU is slower than in another version of this run with fewer GPUs."""
     mine = vitals.speeds.get(snapshot.run_id)
     if mine is None:
@@ -200,7 +204,8 @@ def _slower_per_gpu(snapshot: Snapshot, vitals: Vitals) -> Verdict | None:
     )
 
 
-def _idle_gpus(snapshot: Snapshot, vitals: Vitals) -> Verdict | None:
+@_when_training
+def idle_gpus(snapshot: Snapshot, vitals: Vitals) -> Verdict | None:
     """GPUs are idle, and not because of data."""
     if vitals.gpu_busy is None or vitals.gpu_busy >= THRESHOLDS["hint_gpu_ratio"]:
         return None
@@ -235,12 +240,6 @@ def _copy_first(snapshot: Snapshot) -> str:
         return "copy shards to {scratch} first"
     return "set data.staging to copy shards to the node first"
 
-
-stalled: Final = _when_training(_stalled)
-slow_loader: Final = _when_training(_slow_loader)
-slow_storage: Final = _when_training(_slow_storage)
-slower_per_gpu: Final = _when_training(_slower_per_gpu)
-idle_gpus: Final = _when_training(_idle_gpus)
 
 CHECKS: Final[tuple[Symptom, ...]] = (
     culprits.holds_up,

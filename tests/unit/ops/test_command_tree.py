@@ -1,12 +1,10 @@
-"""The command tree: help of every command, old forms, and examples that can be typed."""
+"""The command tree: help of every command, and examples that can be typed."""
 
 from __future__ import annotations
 
 import argparse
 import shlex
 from collections.abc import Iterator
-
-import pytest
 
 from ops import __main__ as front_door
 
@@ -50,13 +48,3 @@ def test_every_command_has_an_example() -> None:
         if p.get_default("offline") or p.get_default("run")
     ]
     assert [p.prog for p in leaves if f"  {p.prog}" not in (p.epilog or "")] == []
-
-
-@pytest.mark.parametrize("old", front_door.MOVED)
-def test_an_old_form_names_the_new_one(old: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert front_door.main([old, "hello"]) == 2
-    assert capsys.readouterr().err == (
-        f"error: {old}: the command is now: trainyard {front_door.MOVED[old]}\n"
-    )
-    new = front_door.MOVED[old]
-    assert any(words == f"trainyard {new}" for words, _, _ in commands(front_door.parser()))

@@ -11,11 +11,12 @@ import pytest
 from infra.observability import series
 from ops import metrics
 from ops.cluster import ClusterError, ForbiddenError
-from ops.metrics import MetricsUnknownError, PrometheusClient, RunIdentity, Sample, Vitals
+from ops.metrics import MetricsUnknownError, PrometheusClient, Sample, Vitals
 from tests.unit.snapshots import Text
 
-HELLO = RunIdentity(run_id="hello-v2-5a5a5a5a", name="hello", namespace="team-research")
-QUERIES = {key: str(one) for key, one in metrics.queries(HELLO, ["spot-0", "spot-1"]).items()}
+RUN_ID = "hello-v2-5a5a5a5a"
+HELLO = (RUN_ID, "hello", "team-research")
+QUERIES = {key: str(one) for key, one in metrics.queries(*HELLO, ["spot-0", "spot-1"]).items()}
 
 
 def answer(*samples: tuple[dict[str, str], str]) -> str:
@@ -84,7 +85,7 @@ def test_the_speed_of_all_versions_of_a_run_in_its_namespace_is_looked_up(questi
     assert 'namespace="team-research"' in QUERIES[question]
     [quoted] = re.findall(r'run_id=~("[^"]*")', QUERIES[question])
     matcher = json.loads(quoted)
-    ids = ["hello-v1-0123abcd", HELLO.run_id, "hello-v2-v1-0123abcd", "big-hello-v1-0123abcd"]
+    ids = ["hello-v1-0123abcd", RUN_ID, "hello-v2-v1-0123abcd", "big-hello-v1-0123abcd"]
     assert [found for found in ids if re.fullmatch(matcher, found)] == ids[:2]
 
 
@@ -143,11 +144,19 @@ def test_a_failed_query_keeps_the_results_of_others() -> None:
             raise ClusterError("too much")
         return answer(({"event": "x"}, "1"))
 
-    found = metrics.vitals_for(PrometheusClient("here", get), HELLO, [])
+    found = metrics.vitals_for(PrometheusClient("here", get), *HELLO, [])
     assert found.loader is None
     assert found.tokens_per_s == 1.0
 
 
 def test_the_error_is_reported_if_all_queries_fail() -> None:
     with pytest.raises(MetricsUnknownError, match="connection refused"):
-        metrics.vitals_for(prometheus(ClusterError("connection refused")), HELLO, [])
+        metrics.vitals_for(prometheus(ClusterError("connection refused")), *HELLO, [])
+
+
+def test_a_rank_that_no_label_names_is_left_out() -> None:
+    named = {"symptom": "hung", "culprit_rank": "3", "culprit_node": "spot-0", "culprit_pod": "b"}
+    others = ({"symptom": "x", "culprit_rank": "1"}, {"symptom": "hung", "culprit_rank": "all"})
+    samples = [Sample(labels=one, value=5.0) for one in (named, *others)]
+    [found] = metrics.parse_vitals({"culprits": samples}).culprits
+    assert (found.rank, found.node, found.pod, found.time) == (3, "spot-0", "b", 5.0)

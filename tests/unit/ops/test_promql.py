@@ -9,7 +9,7 @@ import pytest
 
 from infra.observability import series
 from ops import metrics
-from ops.metrics import MetricsUnknownError, PrometheusClient, RunIdentity
+from ops.metrics import MetricsUnknownError, PrometheusClient
 from ops.promql import Expression, Regex, any_of, select
 from tests.unit.ops.test_ui_users import PagesCluster, page_of, signed_in
 
@@ -97,8 +97,7 @@ def test_a_limited_client_refuses_text_and_alerts() -> None:
 
 
 def test_every_query_of_a_run_is_limited() -> None:
-    run = RunIdentity(run_id="a-v1-x", name="a", namespace="team-a")
-    for one in metrics.queries(run, ["n1"]).values():
+    for one in metrics.queries("a-v1-x", "a", "team-a", ["n1"]).values():
         require_limit(one.text(("team-a", "team-b")), ("team-a", "team-b"))
         assert "namespace=~" not in str(one)
 

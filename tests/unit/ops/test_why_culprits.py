@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ops.metrics import GpuFault, NamedRank, Vitals
+from ops.metrics import GpuFault, Vitals
 from ops.snapshot import Snapshot
 from ops.symptoms import explain, health, history
 from ops.symptoms.culprits import named
@@ -40,10 +40,9 @@ def culprit(symptom: str = culprits.HUNG, *, ago_s: float = 60, **changes: Any) 
     return replace(made, **changes)
 
 
-def metric(one: Culprit) -> NamedRank:
-    return NamedRank(
-        symptom=one.symptom, rank=str(one.rank), node=one.node, pod=one.pod, time=one.time
-    )
+def metric(one: Culprit) -> Culprit:
+    """What of it a metric has."""
+    return replace(one, step=0, attempt=0, what="", evidence=(), frame="")
 
 
 def trains(*lines: str, **vitals: Any) -> Snapshot:
