@@ -84,6 +84,12 @@ def time(text: str | None) -> dt.datetime | None:
     return dt.datetime.fromisoformat(text.replace("Z", "+00:00")) if text else None
 
 
+def unix(text: str | None) -> float | None:
+    """Parse an RFC 3339 time stamp into Unix seconds; None for an empty one."""
+    found = time(text)
+    return found.timestamp() if found else None
+
+
 def requests(pod_spec: Json) -> dict[str, Decimal]:
     """Return a pod's requests by resource.
 

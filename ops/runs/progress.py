@@ -64,16 +64,17 @@ NO_PROGRESS: Final = Progress()
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """What a line of a log says about one step; None where it does not."""
+    """What is known of a run at one step, by a line of its log or its metrics; None where nothing is."""
 
-    time: str
-    """RFC 3339; empty if unknown."""
+    time: float
+    """Unix seconds; 0: unknown."""
     step: int
-    steps: int | None = None
     loss: float | None = None
     tokens_per_s: float | None = None
     mfu: float | None = None
     """0 to 1."""
+    steps: int | None = None
+    """Planned steps."""
 
 
 def from_prometheus(
@@ -150,12 +151,11 @@ def from_log(lines: Sequence[Line]) -> Progress:
 
 def _speed(points: Sequence[Point]) -> float | None:
     """Return steps per second between the first and the last of these points."""
-    timed = [(time, one.step) for one in points if (time := objects.time(one.time))]
+    timed = [(one.time, one.step) for one in points if one.time]
     if len(timed) < 2:
         return None
     (start, first), (end, last) = timed[0], timed[-1]
-    seconds = (end - start).total_seconds()
-    return (last - first) / seconds if seconds > 0 and last > first else None
+    return (last - first) / (end - start) if end > start and last > first else None
 
 
 def points_from_log(lines: Sequence[Line]) -> list[Point]:
@@ -176,13 +176,13 @@ def newer(latest: Progress, older: Progress) -> Progress:
 def _point(line: Line) -> Point | None:
     _, marker, rest = line.text.partition(METRIC_LINE)
     if marker:
-        return _metric_point(line.time, rest)
+        return _metric_point(objects.unix(line.time) or 0.0, rest)
     step = _STEP_LINE.search(line.text)
     if step is None or "held-out" in line.text:
         return None
     percent = _number(_MFU.search(line.text))
     return Point(
-        time=line.time,
+        time=objects.unix(line.time) or 0.0,
         step=int(step[1]),
         steps=int(step[2]) if step[2] else None,
         loss=_number(_LOSS.search(line.text)),
@@ -191,7 +191,7 @@ def _point(line: Line) -> Point | None:
     )
 
 
-def _metric_point(time: str, text: str) -> Point | None:
+def _metric_point(time: float, text: str) -> Point | None:
     try:
         values = json.loads(text)
         step = values.get("step")

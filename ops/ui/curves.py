@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from infra.observability import series
-from ops import concurrent, objects
+from ops import concurrent
 from ops.cluster import ClusterError
 from ops.ledger.model import Phase
 from ops.ledger.observe import COUNTERS, phase_of
@@ -17,6 +17,7 @@ from ops.logs import Line
 from ops.metrics import DEADLINE_S, History, MetricsUnknownError, PrometheusClient
 from ops.promql import Expression, select
 from ops.runs import progress
+from ops.runs.progress import Point
 
 POINTS_MAX: Final = 400
 """Points of a curve."""
@@ -32,22 +33,10 @@ _CURVES: Final[Mapping[str, series.Series]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Moment:
-    """One point of the curves; None where nothing was measured."""
-
-    time: float
-    """Unix seconds."""
-    step: float
-    loss: float | None = None
-    tokens_per_s: float | None = None
-    mfu: float | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
 class Measured:
     """A run over time."""
 
-    moments: Sequence[Moment] = ()
+    moments: Sequence[Point] = ()
     phases: Sequence[Phase] = ()
     """One per attempt that made a step."""
     saves: Sequence[tuple[float, int]] = ()
@@ -57,7 +46,7 @@ class Measured:
 
     def values(self) -> dict[str, list[float | None]]:
         """Return lists of equal length for a chart, by name."""
-        names = [field.name for field in dataclasses.fields(Moment)]
+        names = [field.name for field in dataclasses.fields(Point)]
         return {name: [getattr(one, name) for one in self.moments] for name in names}
 
 
@@ -91,9 +80,9 @@ def parse(run_id: str, answers: Mapping[str, Sequence[History]]) -> Measured:
                 by_time.setdefault(time, {})[name] = value
     rows = sorted(by_time.items())
     moments = [
-        Moment(
+        Point(
             time=time,
-            step=row["step"],
+            step=int(row["step"]),
             loss=row.get("loss"),
             tokens_per_s=row.get("tokens_per_s"),
             mfu=row.get("mfu") or None,
@@ -104,7 +93,7 @@ def parse(run_id: str, answers: Mapping[str, Sequence[History]]) -> Measured:
     return Measured(moments=_distinct(moments), phases=_phases(run_id, rows), saves=_saves(rows))
 
 
-def _distinct(moments: Sequence[Moment]) -> list[Moment]:
+def _distinct(moments: Sequence[Point]) -> list[Point]:
     """Drop moments that repeat the step before them."""
     return [
         one for index, one in enumerate(moments) if not index or one.step != moments[index - 1].step
@@ -135,16 +124,8 @@ def _saves(rows: Sequence[tuple[float, Mapping[str, float]]]) -> list[tuple[floa
 
 def from_log(lines: Sequence[Line], why: str) -> Measured:
     """Return what a log says. Pure. `why`: why there are no metrics."""
-    points = [
-        (time.timestamp(), one)
-        for one in progress.points_from_log(lines)
-        if (time := objects.time(one.time))
-    ]
+    moments = [one for one in progress.points_from_log(lines) if one.time]
     gap = f"{why}; " if why else ""
-    moments = [
-        Moment(time=time, step=one.step, loss=one.loss, tokens_per_s=one.tokens_per_s, mfu=one.mfu)
-        for time, one in points
-    ]
     if not moments:
         return Measured(gap=f"{gap}no step was measured yet")
     return Measured(

@@ -18,12 +18,13 @@ from ops.metrics import MetricsUnknownError, PrometheusClient
 from ops.objects import Json
 from ops.promql import Expression, select
 from ops.runs import record, states
-from ops.runs.details import Details, details_of, leading_lines, leading_pod
+from ops.runs.details import Details, PodRow, details_of, leading_lines, leading_pod
 from ops.runs.log_reader import main_container
+from ops.runs.progress import Point
 from ops.snapshot import Snapshot
 from ops.symptoms import culprits, terminal_states
 from ops.ui import curves, spending
-from ops.ui.curves import Measured, Moment
+from ops.ui.curves import Measured
 from ops.ui.spending import Division, Spending
 
 NOTICE: Final = "notice"
@@ -46,20 +47,14 @@ class Span:
 
 @dataclass(frozen=True, kw_only=True)
 class Rank:
-    pod: str
+    row: PodRow
     ranks: str
-    node: str
-    pool: str
-    capacity: str
-    phase: str
-    ready: bool
-    restarts: int
+    """Those of its node."""
     first_rank: int
     """Of its group, in a run with groups."""
-    group: int | None
     gpu_busy: float | None
     """Mean utilization of its GPUs, 0 to 1; None: not measured."""
-    named: str = ""
+    named: str
     """For what the run has named one of these ranks; empty: for nothing."""
 
 
@@ -86,7 +81,7 @@ class RunView:
     @property
     def ended(self) -> float | None:
         """When it ended; None while it goes on."""
-        return seconds(self.details.summary.ended)
+        return objects.unix(self.details.summary.ended)
 
     @property
     def saves(self) -> Sequence[tuple[float, int]]:
@@ -135,12 +130,6 @@ def read_run_view(
     )
 
 
-def seconds(stamp: str) -> float | None:
-    """Return an RFC 3339 time in Unix seconds; None for an empty one."""
-    found = objects.time(stamp)
-    return found.timestamp() if found else None
-
-
 def _measured(taken: Snapshot, details: Details, prometheus: PrometheusClient) -> Measured:
     found, why = read_curves(prometheus, taken.run, details.summary.ended, taken.now)
     return found if found else curves.from_log(leading_lines(taken), why)
@@ -150,8 +139,8 @@ def read_curves(
     prometheus: PrometheusClient, run: Json, ended: str, now: dt.datetime
 ) -> tuple[Measured | None, str]:
     """Return what a run measured by its metrics; None and the reason without any."""
-    start = seconds(str(objects.meta(run).get("creationTimestamp") or "")) or now.timestamp()
-    end = seconds(ended) or now.timestamp()
+    start = objects.unix(str(objects.meta(run).get("creationTimestamp") or "")) or now.timestamp()
+    end = objects.unix(ended) or now.timestamp()
     namespace = str(objects.meta(run)["namespace"])
     try:
         found = curves.from_prometheus(
@@ -204,9 +193,9 @@ def _division(
     price = spent.usd_per_hour if spent else None
     if price is None and spent and spent.usd and spent.hours and len(details.pods):
         price = spent.usd / spent.hours * len(details.pods)
-    admitted = seconds(summary.admitted)
+    admitted = objects.unix(summary.admitted)
     start = min(admitted or phases[0].start, phases[0].start)
-    end = seconds(summary.ended) or _seen_until(phases, now)
+    end = objects.unix(summary.ended) or _seen_until(phases, now)
     found = spending.by_wall_clock(taken.run_id, phases, start, end, admitted, price)
     return found, (
         "of the time since its first start, by its metrics; money at the price of the nodes that it holds or held"
@@ -236,7 +225,7 @@ def _began(taken: Snapshot) -> float | None:
     if pod is None:
         return None
     main = objects.container(pod, main_container(pod))
-    return seconds(str(objects.state(main, "running", "terminated").get("startedAt") or ""))
+    return objects.unix(str(objects.state(main, "running", "terminated").get("startedAt") or ""))
 
 
 def spans_of(
@@ -248,8 +237,8 @@ def spans_of(
     in Unix seconds; None: not known.
     """
     one = details.summary
-    created, admitted = seconds(one.created), seconds(one.admitted)
-    end = seconds(one.ended) or (_seen_until(phases, now) if phases else now)
+    created, admitted = objects.unix(one.created), objects.unix(one.admitted)
+    end = objects.unix(one.ended) or (_seen_until(phases, now) if phases else now)
     if created is None:
         return []
     found: list[Span] = []
@@ -295,7 +284,7 @@ def spans_of(
     return found
 
 
-def phases_of_log(run_id: str, attempt: int, moments: Sequence[Moment]) -> list[Phase]:
+def phases_of_log(run_id: str, attempt: int, moments: Sequence[Point]) -> list[Phase]:
     """Return the training of the last attempt by the steps in its log, of which only the end may be known. Pure.
 
     `attempt`: from 1. The first one began with step 1; of a later one, whose first step is not known, as many
@@ -336,16 +325,9 @@ def _ranks(
         first = (row.rank or 0) * per_node
         found.append(
             Rank(
-                pod=row.name,
+                row=row,
                 ranks=str(first) if per_node == 1 else f"{first} to {first + per_node - 1}",
-                node=row.node,
-                pool=row.pool,
-                capacity=row.capacity,
-                phase=row.phase,
-                ready=row.ready,
-                restarts=row.restarts,
                 first_rank=first,
-                group=row.group,
                 gpu_busy=busy.get(row.name),
                 named=", ".join(
                     f"{one.symptom} (rank {one.rank})"

@@ -8,6 +8,7 @@ import pytest
 
 from ops.ledger.model import Bucket, Hold, Node, Phase
 from ops.metrics import History
+from ops.runs.progress import Point
 from ops.ui import curves, run_view, spending
 from ops.ui.recent import STALE_S, Recent
 from ops.watched import RELIST_MAX_S, RELIST_S, fresh_s
@@ -74,7 +75,7 @@ def test_time_in_the_queue_between_attempts_costs_nothing() -> None:
 
 
 def test_the_last_attempts_training_follows_from_its_log() -> None:
-    moments = [curves.Moment(time=1000.0 + n, step=110.0 + n) for n in (0, 10, 20)]
+    moments = [Point(time=1000.0 + n, step=110 + n) for n in (0, 10, 20)]
     [first] = run_view.phases_of_log(RUN, 1, moments)
     assert (first.start, first.end, first.first_step, first.steps) == (890.0, 1020.0, 1, 130)
     [later] = run_view.phases_of_log(RUN, 2, moments)
