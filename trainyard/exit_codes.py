@@ -10,7 +10,7 @@ its result in a folder that the launcher of the node names in the environment:
     notice            when the launcher asked all ranks to stop
     finished          the program has done all its work: 0 after a notice is not a request to resume
 
-docs/program-outcomes.md has the table of outcomes.
+docs/failures.md has the table of outcomes.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ def release(
 
 @dataclass(frozen=True)
 class _Errors:
-    """Show the command that helps after some errors of Helm (docs/failed-updates.md)."""
+    """Show the command that helps after some errors of Helm (docs/recover.md#a-failed-update)."""
 
     resource: str
     release: str

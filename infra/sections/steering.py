@@ -27,7 +27,7 @@ class SteeringConfig(StrictModel):
 
     cordon_named_nodes: bool = False
     """Cordon nodes on which runs name a corrupt, repeatedly hung or slow rank; requires Prometheus
-    (docs/culprits.md#replace-the-node)."""
+    (docs/failures.md#replace-the-node)."""
 
     def rules(self) -> dict[str, Any]:
         """Return the rules as the program reads them."""

@@ -1,7 +1,7 @@
 """Node checks: suspended CronJobs that serve as templates of Jobs.
 
 `kubectl create job --from=cronjob/smoke-POOL NAME -n trainyard-validation`. Each pod takes all GPUs of its
-node, so no two share one, and ends its log with a line of JSON; see docs/validate-nodes.md.
+node, so no two share one, and ends its log with a line of JSON; see docs/readiness.md#validate-nodes.
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ def _verdict(snapshot: Snapshot, how: str, one: Culprit) -> Verdict:
                 if undecided
                 else (line.replace("NODE", _node(snapshot, one)) for line in _REMEDY[one.symptom])
             ),
-            "docs/culprits.md",
+            "docs/failures.md",
         ),
     )
 

@@ -1,4 +1,4 @@
-"""Helm releases that an update cannot change, and the commands that help (docs/failed-updates.md)."""
+"""Helm releases that an update cannot change, and the commands that help (docs/recover.md#a-failed-update)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ helm.release("release", helm.Chart(chart="./chart", version="1.0.0"), release_na
     namespace=NAMESPACE, values={"stuck": STUCK},
     opts=ResourceOptions(parent=group, depends_on=[namespace]))
 """.replace("PROJECT)", f"{str(PROJECT)!r})")
-PAGE = PROJECT / "docs/failed-updates.md"
+PAGE = PROJECT / "docs/recover.md"
 WORKS, STUCK = RELEASE.replace("STUCK", "False"), RELEASE.replace("STUCK", "True")
 
 

@@ -1,4 +1,4 @@
-"""docs/failed-updates.md: clusters that move or are gone, rejected credentials, hand edits."""
+"""docs/recover.md#a-failed-update: clusters that move or are gone, rejected credentials, hand edits."""
 
 from __future__ import annotations
 

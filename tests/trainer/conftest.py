@@ -93,7 +93,8 @@ def fault_rows(request: pytest.FixtureRequest, full: bool) -> Iterator[list[Tria
     yield rows
     reporter = request.config.pluginmanager.get_plugin("terminalreporter")
     if full and rows:
-        fault_table.DOCS.write_text(fault_table.with_table(fault_table.DOCS.read_text(), rows))
+        page = fault_table.with_table(fault_table.RESULTS.read_text(), rows)
+        fault_table.RESULTS.write_text(page)
         assert reporter is not None
         reporter.write_line("\n" + fault_table.table(rows))
 

@@ -1,4 +1,4 @@
-"""What the fault suites did: one row per fault, shown at the end and, by `--full`, kept in docs/faults.md."""
+"""What the fault suites did: one row per fault, shown at the end and, by `--full`, kept in bench/RESULTS.md."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-DOCS = Path(__file__).parents[2] / "docs" / "faults.md"
+RESULTS = Path(__file__).parents[2] / "bench" / "RESULTS.md"
 BEGIN, END = "<!-- written by `make soak` -->", "<!-- end -->"
 _TITLES = ("fault", "times", "seed", "most steps done again", "result", "on")
 

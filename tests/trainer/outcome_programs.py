@@ -1,4 +1,4 @@
-"""Small programs of users with every behaviour that docs/program-outcomes.md lists, and a launcher."""
+"""Small programs of users with every behaviour that docs/failures.md lists, and a launcher."""
 
 from __future__ import annotations
 

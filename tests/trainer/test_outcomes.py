@@ -1,4 +1,4 @@
-"""The table of docs/program-outcomes.md: program behaviour x signal x restarts, with real processes."""
+"""The table of docs/failures.md: program behaviour x signal x restarts, with real processes."""
 
 from __future__ import annotations
 

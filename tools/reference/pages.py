@@ -46,7 +46,7 @@ PAGES: Final[Mapping[str, Page]] = {
     ),
     "run-file": Page(
         intro="Keys of a file in `training/runs/`, which has one YAML document per version of a "
-        "run; see [Add a run](../add-a-run.md).",
+        "run; see [Add a run](../submit-a-run.md).",
         files=("training/runs/*.yaml",),
     ),
     "trainer-configuration": Page(

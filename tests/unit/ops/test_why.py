@@ -73,7 +73,7 @@ def test_every_linked_page_exists() -> None:
     root = Path(__file__).resolve().parents[3]
     texts = [path.read_text() for path in (root / "ops" / "symptoms").glob("*.py")]
     named = {page for text in texts for page in re.findall(r"docs/[\w/.-]+\.md", text)}
-    pages = ("culprits", "gpus", "recover", "runbooks", "runtime")
+    pages = ("failures", "gpus", "recover", "runbooks", "runtime")
     assert named == {f"docs/{page}.md" for page in pages}
     assert [page for page in sorted(named) if not (root / page).is_file()] == []
 

@@ -175,7 +175,7 @@ def test_the_limit_of_locked_memory_is_that_of_the_process() -> None:
 
 
 def test_the_page_explains_each_fact_of_a_host() -> None:
-    page = (ROOT / "docs/validate-nodes.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/readiness.md").read_text(encoding="utf-8")
     first_columns = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
     explained = {name for cell in first_columns for name in re.findall(r"`(\w+)`", cell)}
     assert {*host.host_facts({}), "transport"} <= explained
