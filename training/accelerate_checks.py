@@ -9,7 +9,7 @@ from typing import Any, Final
 from infra.sections.errors import ConfigIssue, issue, shown
 from training import deepspeed_checks, source_archive
 from training.program import DEEPSPEED_FILE
-from training.program_schema import ProgramSection
+from training.run_schema import ProgramSection
 from trainyard.contract import CONFIG_MOUNT
 
 _LOCAL: Final = "LOCAL_MACHINE"

@@ -13,7 +13,7 @@ from typing import Final
 from infra.sections.errors import ConfigIssue, issue, shown
 from training import source_archive
 from training.program import Source
-from training.program_schema import ProgramSection
+from training.run_schema import ProgramSection
 
 _LAUNCHERS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("torchrun",), "torchrun"),

@@ -7,7 +7,7 @@ from typing import Any
 from infra.domain.platform import Platform
 from infra.kubernetes.objects import Manifest, metadata
 from infra.observability.dashboards import run_url
-from training import placement
+from training import needs, placement, preparation
 from training.gangs import gang_backend
 from training.launchers import LAUNCHERS, pod, program
 from training.spec import NOT_KNOWN, Launch, RunRecord, RunSpec
@@ -66,3 +66,15 @@ def outputs(run: RunSpec, platform: Platform, queued: Manifest) -> dict[str, Any
         **({"groups": [gang.gang_id for gang in run.gangs()]} if run.groups else {}),
         **({"dashboard": run_url(platform.grafana, run.run_id)} if platform.grafana else {}),
     }
+
+
+def submitted(
+    run: RunSpec, platform: Platform, git_commit: str, launch: Launch = NOT_KNOWN
+) -> list[Manifest]:
+    """Return every object of a run that is submitted without Pulumi; an existing one is left as it is.
+
+    The first prepare the dataset and fetch the model, if they have sources; runs with the same data, model and
+    code share them. The last is the run itself.
+    """
+    before = [preparation.job(need, platform) for need in needs.needs(run)]
+    return [*before, *manifests(run, platform, git_commit, launch)]

@@ -1,7 +1,8 @@
-"""Whether the names in a run file exist on the platform."""
+"""Whether the names in a run file exist on the platform, and its admission policies allow them."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
@@ -10,7 +11,8 @@ import pydantic
 from infra.domain.platform import Platform
 from infra.sections.errors import ConfigIssue, did_you_mean, issue, one_of, shown
 from infra.sections.types import Image
-from training import admission_checks, dataset_checks, spec
+from infra.tenancy.admission import images, priorities
+from training import dataset_checks, spec
 from training.launchers import LAUNCHERS
 from training.run_schema import RunFile
 
@@ -38,7 +40,7 @@ def check_names(
     yield from _secrets(file, platform)
     yield from _gpu_model(file, platform)
     yield from _image(file, references)
-    yield from admission_checks.check_admission(file, platform, references)
+    yield from _admission(file, platform, references)
     yield from dataset_checks.check_dataset(file, platform, references)
     groups = file.groups
     suffix = len(spec.group_id("", groups.count - 1)) if groups else 0
@@ -98,3 +100,30 @@ def _image(file: RunFile, references: Mapping[str, str]) -> Iterator[ConfigIssue
             f"must be one of {one_of(references)}, or REPOSITORY@sha256:DIGEST",
             did_you_mean(file.image, references, "name one, or pin a digest"),
         )
+
+
+def _admission(
+    file: RunFile, platform: Platform, references: Mapping[str, str]
+) -> Iterator[ConfigIssue]:
+    """Check the image against the stack's registries, and the priority against the team's tier."""
+    image = references.get(file.image, file.image)
+    # name_checks reports an image without a digest.
+    if "@sha256:" in image and not re.fullmatch(images.pattern(platform.registries), image):
+        yield issue(
+            "registry-not-allowed",
+            "image",
+            f"{shown(image.partition('@')[0])} is not from a registry of the stack",
+            f"must be from {one_of(platform.registries)}",
+            "push it there, or add its registry to the stack's registries",
+        )
+    if file.team in platform.teams and file.priority in platform.priorities:
+        tier = platform.teams[file.team].tier
+        own = priorities.allowed(platform.priorities, platform.default_priority)[tier]
+        if file.priority not in own:
+            yield issue(
+                "priority-above-tier",
+                "priority",
+                f"{shown(file.priority)} is above the tier of team {file.team}",
+                f"must be one of {one_of(own)}",
+                "choose one, or remove it to use the tier's default",
+            )

@@ -20,8 +20,7 @@ from training import (
     source_archive,
 )
 from training.program import ACCELERATE_FILE, DEEPSPEED_FILE, Program, Source
-from training.program_schema import ProgramSection
-from training.run_schema import RunFile
+from training.run_schema import ProgramSection, RunFile
 from training.spec import NO_DATASET, RunSpec
 
 _TRAINER_KEYS: Final = (

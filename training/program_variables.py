@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from infra.sections.errors import ConfigIssue, did_you_mean, issue, one_of, shown
-from training.program_schema import ProgramSection
+from training.run_schema import ProgramSection
 from trainyard.contract import PLACEHOLDERS
 from trainyard.placeholders import placeholders_in
 

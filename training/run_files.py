@@ -31,10 +31,9 @@ from training import (
     capacity_checks,
     dataset_checks,
     group_checks,
-    image_checks,
+    image_capabilities,
     name_checks,
     network_checks,
-    network_policy_checks,
     program_checks,
     scheduler_checks,
     source,
@@ -179,8 +178,8 @@ def resolve(
     problems += [*found, *(dataset_checks.check_vocabulary(file, settings) if file.config else ())]
     if platform is None or not known:
         return None, problems
-    problems += network_policy_checks.check_report(settings, platform)
-    problems += network_policy_checks.check_program(file, platform)
+    problems += network_checks.check_report(settings, platform)
+    problems += network_checks.check_program(file, platform)
     # Invalid settings are left out, so that other issues of the run are found, too.
     settings = {} if found else settings
     problems += weights.check_on_platform(settings, file.team, platform)
@@ -192,5 +191,5 @@ def resolve(
     problems += network_checks.check_network(run, platform)
     problems += program_checks.check_on_platform(file, run, platform)
     problems += scheduler_checks.check_zones(run, platform)
-    problems += image_checks.check_image(run, platform, root)
+    problems += image_capabilities.check_image(run, platform, root)
     return (None if problems else run), problems

@@ -35,9 +35,7 @@ from infra.sections.types import (
 )
 from training import weights
 from training.program import Program
-from training.program_schema import ProgramSection
 from training.spec import RunKeys, RunSpec
-from training.sweep_schema import SweepSection
 from trainyard import contract
 
 
@@ -134,6 +132,35 @@ def _strict(hint: Any) -> Any:
     return _STRICT[hint]
 
 
+Text = Annotated[str, Field(strict=True)]
+
+
+class ProgramSection(StrictModel):
+    """The program that the run starts instead of the built-in trainer; see docs/programs.md."""
+
+    launcher: Literal["torchrun", "accelerate", "deepspeed", "mpirun", "python"] = "torchrun"
+    """What starts the ranks. Rank counts and addresses are derived from the run."""
+    command: tuple[Str, ...] = Field(
+        min_length=1, description="the script and its arguments, such as [train.py, --lr, '0.1']"
+    )
+    """Script and arguments; placeholders such as {checkpoints} are expanded."""
+    source: Str | None = None
+    """Folder of the repository with the code, packed by content. Default: the code is in the image."""
+    env: dict[Str, Text] = Field(default_factory=dict)
+    """Environment variables of the program; placeholders are expanded."""
+    accelerate: Str | None = None
+    """Accelerate's configuration, a YAML file of the repository."""
+    deepspeed: Str | None = None
+    """DeepSpeed's configuration, a JSON file of the repository; mounted as {deepspeed_config}."""
+    model_parameters: Int | None = Field(default=None, ge=1)
+    """Number of parameters, to check DeepSpeed's offload against memory."""
+    tracking_uri: Str | None = None
+    """MLflow server, http or https. Default: none."""
+    progress_timeout_seconds: Int | None = Field(default=None, ge=0)
+    """Seconds without a report of `trainyard.log` or a checkpoint, after the first one, after which the ranks
+    fail as hung; 0: never. Default: 3600."""
+
+
 class CheckpointSection(StrictModel):
     """When checkpoints are written; overrides the trainer's configuration."""
 
@@ -163,6 +190,59 @@ class RequireSection(StrictModel):
 
     collective_gbps: Number | None = Field(default=None, gt=0, alias="collectiveGBps")
     """Bus bandwidth in GB/s of an all-reduce over all ranks."""
+
+
+RUNS_MAX = 500
+"""Runs of a sweep: its state is one ConfigMap of at most 1 MiB."""
+
+
+class AshaSection(StrictModel):
+    """When method `asha` compares runs and stops the worse ones."""
+
+    min_steps: Int = Field(ge=1, description="a number of steps")
+    """Step of the first comparison; the next ones follow at `reduction` times the step before."""
+    reduction: Int = Field(default=3, ge=2, le=10)
+    """One of so many runs continues after each comparison."""
+
+
+class RangeSection(StrictModel):
+    """Numbers from which values are sampled."""
+
+    min: Number = Field(description="a number")
+    """Smallest value."""
+    max: Number = Field(description="a number, more than min")
+    """Largest value."""
+    scale: Literal["linear", "log"] = "linear"
+    """log: every order of magnitude has the same probability; min must be above 0."""
+    integer: Bool = False
+    """Whether values are whole numbers."""
+
+
+class SweepSection(StrictModel):
+    """Makes the file a family of runs with different hyperparameters; see `trainyard sweep`."""
+
+    method: Literal["grid", "random", "asha"] = Field(description="grid, random or asha")
+    """grid: all combinations of listed values. random: samples. asha: samples, the worse of which stop early."""
+    parameters: dict[str, Any] = Field(
+        min_length=1,
+        description="values by setting, such as optimizer.learning_rate: [0.001, 0.01]",
+    )
+    """Values by dotted setting of the trainer's configuration, or by `env.NAME` of `program.env`: a list, or a
+    range `{min, max, scale: linear | log, integer}` that is sampled."""
+    runs: Int | None = Field(default=None, ge=1, le=RUNS_MAX)
+    """Number of runs; with `grid` the most that the combinations may be. Default: all combinations."""
+    parallel: Int = Field(default=4, ge=1, le=RUNS_MAX)
+    """Runs that are queued or running at a time."""
+    metric: Str = "loss"
+    """Metric that runs are compared by."""
+    goal: Literal["minimize", "maximize"] = "minimize"
+    """Whether a smaller or a larger value of the metric is better."""
+    seed: Int = Field(default=0, ge=0)
+    """Seed of the samples."""
+    cost_cap_usd: Number | None = Field(default=None, gt=0)
+    """Limit in USD of all runs together, at the highest price that each can be charged; requires `maxHours`."""
+    asha: AshaSection | None = None
+    """Comparisons of method `asha`, and only of it."""
 
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from infra.domain.published_record import VERSION, PublishedRecord
 from infra.sections.errors import ConfigError, ConfigIssue, shown, within
 from infra.sections.yaml_files import read_yaml
 from ops.objects import Json
-from training import lineage, placement, run_files, scheduler_checks, submission, trainer_settings
+from training import job, lineage, placement, run_files, scheduler_checks, trainer_settings
 from training.run_schema import RunFile
 from training.spec import Launch, RunSpec
 
@@ -214,7 +214,7 @@ def render(document: RunDocument, record: PublishedRecord, user: str) -> Rendere
         ),
         max_hours=run.max_hours,
         cost_cap_usd=run.cost_cap_usd,
-        manifests=submission.manifests(run, platform, lineage.origin(run, root), launch),
+        manifests=job.submitted(run, platform, lineage.origin(run, root), launch),
         warnings=(*_other_version(record), *trainer_settings.config_warnings(run, platform)),
         source=_packed(run, root),
     )

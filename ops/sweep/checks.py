@@ -10,7 +10,7 @@ from ops.sweep import space
 from ops.sweep.space import Choice, Range
 from ops.sweep.state import SweepState
 from trainer.metrics.progress import METRICS
-from training.sweep_schema import RUNS_MAX, SweepSection
+from training.run_schema import RUNS_MAX, SweepSection
 
 
 def check_section(

@@ -31,8 +31,8 @@ from ops.sweep.space import Choice, Range, Scalar
 from ops.sweep.state import SweepState, Trial
 from trainer.config.settings import TrainerConfig
 from training import placement, run_files
+from training.run_schema import RangeSection, SweepSection
 from training.spec import RunSpec
-from training.sweep_schema import RangeSection, SweepSection
 
 PRIORITY: Final = "best-effort-training"
 """Priority of runs of a sweep whose file names none: they yield to every other run."""

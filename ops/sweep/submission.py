@@ -18,7 +18,7 @@ from ops.sweep import files as sweep_files
 from ops.sweep.asha import Asha
 from ops.sweep.files import Sweep
 from ops.sweep.state import SweepState
-from training import lineage, submission
+from training import job, lineage
 from training.spec import Launch
 
 
@@ -88,7 +88,7 @@ def _submission(
     commit = lineage.origin(next(iter(sweep.runs.values())), root)
 
     def manifests(run_id: str) -> list[Json]:
-        found = submission.manifests(sweep.runs[run_id], platform, commit, launch)
+        found = job.submitted(sweep.runs[run_id], platform, commit, launch)
         return [as_user(one, user) for one in found] if user else found
 
     return Submission(

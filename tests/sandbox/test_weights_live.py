@@ -16,7 +16,7 @@ from tests.sandbox.conftest import Cluster
 from tests.sandbox.node_kit import trainer_image, until
 from tests.sandbox.team_kit import TeamStage, process_pool
 from tests.unit.weights.hub_server import COMMIT, MODEL, HubServer, serve
-from training import run_files, submission
+from training import job, run_files
 from training.spec import RunSpec
 
 pytestmark = [pytest.mark.sandbox, pytest.mark.timeout(600), pytest.mark.long(37)]
@@ -77,7 +77,7 @@ class Stage:
         (folder / f"{name}.yaml").write_text(yaml.safe_dump(document))
         platform = TEAM.platform()
         [run] = run_files.load((f"{name}.yaml",), platform, TEAM.more["images"], folder)
-        objects = [TEAM.own(one) for one in submission.manifests(run, platform, "c" * 40)]
+        objects = [TEAM.own(one) for one in job.submitted(run, platform, "c" * 40)]
         text = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
         assert TOKEN not in text
         self.kubectl("apply", "--server-side", "-f", "-", stdin=text)

@@ -16,7 +16,7 @@ from infra.domain.platform import Platform
 from infra.domain.published_record import RecordError, from_text, to_text
 from infra.domain.scheduler import Scheduler
 from tests.golden.example_runs import IMAGE, platform, run_of, scheduler_values
-from training import submission
+from training import job
 
 ROOT = Path(__file__).resolve().parents[3]
 STACKS = ("local", "dev", "prod")
@@ -64,7 +64,7 @@ def test_a_client_whose_catalog_has_other_prices_and_interruptions_reads_the_rec
 def test_the_record_renders_the_manifests_of_every_launcher(launcher: str) -> None:
     read = from_text(to_text(platform(), "research", IMAGES)).platform
     run = run_of(launcher)
-    assert submission.manifests(run, read, "c") == submission.manifests(run, platform(), "c")
+    assert job.submitted(run, read, "c") == job.submitted(run, platform(), "c")
 
 
 @pytest.mark.parametrize("scheduler", Scheduler)
@@ -72,7 +72,7 @@ def test_the_record_renders_the_manifests_of_every_scheduler(scheduler: Schedule
     full = platform_record.platform(parse(scheduler_values(scheduler)), "example")
     read = from_text(to_text(full, "research", IMAGES)).platform
     run = run_of("indexed-job")
-    assert submission.manifests(run, read, "c") == submission.manifests(run, full, "c")
+    assert job.submitted(run, read, "c") == job.submitted(run, full, "c")
 
 
 def test_the_record_names_no_other_team_and_is_the_same_text_each_time() -> None:

@@ -23,7 +23,7 @@ from tests.golden.example_runs import (
     run_of,
     write_runs,
 )
-from training import job, lineage, plan, run_files, runs, submission
+from training import job, lineage, plan, run_files, runs
 from training.spec import Launch
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -72,7 +72,7 @@ def test_committed_runs_and_examples_are_rendered_as_by_a_stack(name: str) -> No
     [*_, run] = run_files.load([name], planned.platform, planned.images, ROOT)
     launch = Launch(dirty=lineage.launch(ROOT).dirty, by=ADA)
     commit = lineage.git_commit(ROOT)
-    expected = submission.manifests(run, planned.platform, commit, launch)
+    expected = job.submitted(run, planned.platform, commit, launch)
 
     document = render.read(ROOT / name, [], ROOT)
     published = from_text(to_text(planned.platform, document.team, planned.images))

@@ -15,13 +15,13 @@ from infra.sites.aws import imds_sidecar
 from tests.golden.example_runs import LAUNCHERS, platform, run, run_of, stack_values
 from tests.unit.training import pods
 from training import placement, spec
-from training.dataset import Preparation
 from training.gangs import kueue
 from training.job import manifests, outputs
 from training.launchers import LAUNCHERS as KNOWN
 from training.launchers import pod as pods_of_runs
 from training.launchers import pytorchjob
 from training.launchers.program import started
+from training.needs import Preparation
 from training.preparation import job as preparation_job
 from training.spec import RunSpec
 

@@ -28,8 +28,8 @@ from tests.golden.example_runs import (
 from tests.unit.training.config_issues import check_issues
 from tests.unit.training.pods import containers
 from training import plan, run_files, runtime_archive
-from training.dataset import Preparation
 from training.job import manifests
+from training.needs import Preparation
 from training.spec import RunSpec
 from trainyard import contract
 from trainyard.launch import read_facts

@@ -8,9 +8,9 @@ from typing import Any
 from infra.domain import naming
 from infra.domain.platform import Platform
 from tests.golden.example_runs import platform, run
-from training import spec, submission, weights
+from training import job as of_run
+from training import preparation, spec, weights
 from training.needs import needs
-from training.preparation import job
 from training.spec import RunSpec
 from training.weights import WeightsFetch
 
@@ -29,7 +29,7 @@ def fetch_of(example: RunSpec) -> dict[str, Any]:
     """The container of the Job that fetches a run's model."""
     need = WeightsFetch.for_run(example)
     assert need is not None
-    [main] = job(need, with_secrets())["spec"]["template"]["spec"]["containers"]
+    [main] = preparation.job(need, with_secrets())["spec"]["template"]["spec"]["containers"]
     found: dict[str, Any] = main
     return found
 
@@ -56,7 +56,7 @@ def test_the_token_is_given_to_the_job_alone() -> None:
         "secretKeyRef": {"name": "hub", "key": "HF_TOKEN"}
     }
     assert "OTHER_TOKEN" not in variables
-    rendered = submission.manifests(run(weights=HUB), with_secrets(), "c")
+    rendered = of_run.submitted(run(weights=HUB), with_secrets(), "c")
     assert [m["metadata"]["name"] for m in rendered if "HF_TOKEN" in str(m)] == [
         rendered[1]["metadata"]["name"]
     ]

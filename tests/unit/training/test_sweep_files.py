@@ -18,7 +18,7 @@ from ops.sweep.state import SweepState
 from tests.golden.example_runs import IMAGE, RUN_FILE, platform, project_in, write_runs
 from tests.unit.infra.config_issues import codes
 from tests.unit.training.config_issues import check_issues
-from training import run_files, submission
+from training import job, run_files
 
 Run = dict[str, Any]
 
@@ -64,7 +64,7 @@ def test_runs_share_everything_but_their_parameters(tmp_path: Path) -> None:
 def test_runs_queue_as_one_group_below_all_other_runs(tmp_path: Path) -> None:
     sweep = load(tmp_path, SWEPT)
     for run in sweep.runs.values():
-        *_, queued = submission.manifests(run, platform(), "c" * 40)
+        *_, queued = job.submitted(run, platform(), "c" * 40)
         assert queued["metadata"]["labels"][naming.SWEEP] == "llama-v1"
         assert queued["metadata"]["labels"][naming.WORKLOAD_PRIORITY] == "best-effort-training"
 
@@ -79,7 +79,7 @@ def test_submission_prepares_the_shared_dataset_once(tmp_path: Path) -> None:
     jobs = {
         manifest["metadata"]["name"]
         for run in sweep.runs.values()
-        for manifest in submission.manifests(run, platform(), "c" * 40)
+        for manifest in job.submitted(run, platform(), "c" * 40)
         if manifest["metadata"]["name"].startswith("prepare-")
     }
     assert len(jobs) == 1
