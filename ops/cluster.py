@@ -137,7 +137,7 @@ class Cluster:
         ]
         path = kind.path(namespace)
         headers = {"Accept": "application/json"}
-        answer = self._request("GET", path, query, headers, None, WATCH_S + CONNECT_S)
+        answer = self._request("GET", path, query, headers, timeout_s=WATCH_S + CONNECT_S)
         if answer.status >= 400:
             raise _http_error(answer.status, answer.read(), f"GET {path}")
         try:
@@ -163,7 +163,7 @@ class Cluster:
 
         Raises ForbiddenError, ClusterError.
         """
-        status, data = self._send("GET", path, list(query), {"Accept": "*/*"}, None, timeout_s)
+        status, data = self._send("GET", path, list(query), {"Accept": "*/*"}, timeout_s=timeout_s)
         if status == 404:
             return None
         if status >= 400:
@@ -212,20 +212,12 @@ class Cluster:
         if body is not None:
             merges = method == "PATCH"
             headers["Content-Type"] = f"application/{'merge-patch+' if merges else ''}json"
-        status, data = self._send(method, path, query or [], headers, body, TIMEOUT_S)
+        status, data = self._send(method, path, query or [], headers, body)
         return _decode(status, data, f"{method} {path}")
 
-    def _send(
-        self,
-        method: str,
-        path: str,
-        query: list[tuple[str, str]],
-        headers: dict[str, str],
-        body: Any,
-        timeout_s: float,
-    ) -> tuple[int, Any]:
-        """Return HTTP status and body, without interpreting them."""
-        answer = self._request(method, path, query, headers, body, timeout_s)
+    def _send(self, method: str, *request: Any, **more: Any) -> tuple[int, Any]:
+        """Return HTTP status and body of a `_request`, without interpreting them."""
+        answer = self._request(method, *request, **more)
         try:
             return int(answer.status), answer.read()
         except urllib3.exceptions.HTTPError as error:
@@ -237,8 +229,8 @@ class Cluster:
         path: str,
         query: list[tuple[str, str]],
         headers: dict[str, str],
-        body: Any,
-        timeout_s: float,
+        body: Any = None,
+        timeout_s: float = TIMEOUT_S,
     ) -> Any:
         """Send a request; return the client's response, whose body is not read yet. Raises UnreachableError."""
         request = self._api.param_serialize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from typing import Any
 
 from infra.domain.platform import Platform
@@ -10,13 +12,14 @@ from infra.observability.dashboards import run_url
 from training import needs, placement, preparation
 from training.gangs import gang_backend
 from training.launchers import LAUNCHERS, pod, program
-from training.spec import NOT_KNOWN, Launch, RunRecord, RunSpec
+from training.spec import NOT_KNOWN, Launch, RunSpec
 from trainyard import contract
 
 
-def config_map(run: RunSpec, platform: Platform, record: RunRecord) -> Manifest:
+def config_map(run: RunSpec, platform: Platform, record: Mapping[str, Any]) -> Manifest:
     """Return the run's record with its hyperparameters or its program, mounted into every pod."""
     own = program.config_data(run)
+    text = json.dumps(record, indent=2, sort_keys=True) + "\n"
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -25,7 +28,7 @@ def config_map(run: RunSpec, platform: Platform, record: RunRecord) -> Manifest:
         ),
         "immutable": True,
         **own,
-        "data": {contract.RUN_RECORD_FILE: record.to_json(), **own["data"]},
+        "data": {contract.RUN_RECORD_FILE: text, **own["data"]},
     }
 
 

@@ -1,4 +1,4 @@
-"""The contract between the platform and the program of a run: exit codes, paths, RunSpec and RunRecord.
+"""The contract between the platform and the program of a run: exit codes, paths, RunSpec.
 
 Both sides import this module, so it uses the standard library only: the Pulumi side must not load torch, and the
 trainer's image does not contain pulumi. What the platform shares with users' programs is in trainyard/contract.py.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-import json
 import math
 import re
 from collections.abc import Mapping
@@ -463,112 +462,44 @@ class RunSpec(RunKeys):
         """The run's folder inside its containers."""
         return f"{CHECKPOINT_MOUNT}/{self.run_id}"
 
-    def record(self, *, stack: str, git_commit: str, launch: Launch = NOT_KNOWN) -> RunRecord:
-        """Return what is written next to the run and into each of its checkpoints."""
-        return RunRecord(
-            run_id=self.run_id,
-            name=self.name,
-            version=self.version,
-            team=self.team,
-            tier=self.tier,
-            launcher=self.job_kind,
-            git_commit=git_commit,
-            image=self.image,
-            image_digest=self.image_digest,
-            dataset={"name": self.dataset.name, "version": self.dataset.version},
-            config_hash=self.spec_hash,
-            hyperparameter_hash=content_hash(
+    def record(self, *, stack: str, git_commit: str, launch: Launch = NOT_KNOWN) -> dict[str, Any]:
+        """Return the run's origin: `run.json` in its containers, and a part of every checkpoint's manifest.
+
+        `git_commit`: of the checkout that first deployed the run, or `unknown`. The trainer records the version of
+        the dataset that it resolved. What has no value is left out.
+        """
+        known = {
+            "program": self.program.record() if self.program else None,
+            "dirty": launch.dirty,
+            "launched_by": launch.by,
+            "launched_at": launch.at,
+            "continues": self.continues,
+            "groups": dataclasses.asdict(self.groups) if self.groups else None,
+        }
+        return {
+            "run_id": self.run_id,
+            "name": self.name,
+            "version": self.version,
+            "team": self.team,
+            "tier": self.tier,
+            "launcher": self.job_kind,
+            "git_commit": git_commit,
+            "image": self.image,
+            "image_digest": self.image_digest,
+            "dataset": {"name": self.dataset.name, "version": self.dataset.version},
+            "config_hash": self.spec_hash,
+            "hyperparameter_hash": content_hash(
                 self.program.identity() if self.program else dict(self.config)
             ),
-            seed=self.seed,
-            nodes=self.nodes,
-            processes_per_node=self.processes_per_node,
-            world_size=self.world_size,
-            parallelism=dict(self.parallelism) or {"data": self.world_size},
-            checkpoint_path=f"{self.run_dir}/{CHECKPOINTS_DIR}",
-            job_spec_revision=JOB_SPEC_REVISION,
-            stack=stack,
-            capacity_types=list(self.capacity_types),
-            grace=self.grace,
-            program=self.program.record() if self.program else None,
-            dirty=launch.dirty,
-            launched_by=launch.by,
-            launched_at=launch.at,
-            continues=self.continues,
-            groups=dataclasses.asdict(self.groups) if self.groups else None,
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunRecord:
-    """Origin of a run: `run.json` in its containers, and a part of every checkpoint's manifest."""
-
-    run_id: str
-    name: str
-    version: int
-    team: str
-    tier: str
-    launcher: str
-    """The run file's `jobKind`."""
-    git_commit: str
-    """Commit of the checkout that first deployed the run, or `unknown`."""
-    image: str
-    image_digest: str
-    dataset: dict[str, str]
-    """`name` and `version` as asked for; the trainer records the version that it resolved."""
-    config_hash: str
-    """Hash of the whole spec; the run id has its first characters."""
-    hyperparameter_hash: str
-    """Hash of the trainer's configuration, or of the program."""
-    seed: int
-    nodes: int
-    processes_per_node: int
-    world_size: int
-    parallelism: dict[str, int]
-    checkpoint_path: str
-    job_spec_revision: int
-    stack: str
-    capacity_types: list[str]
-    """Capacity that the run may be admitted to, in order of preference."""
-    grace: GraceBudget
-    program: dict[str, Any] | None = None
-    """Launcher, command and source with its hash, and whether it was `dirty`; None: the built-in trainer."""
-    dirty: bool | None = None
-    """Whether the checkout differed from git_commit; None: not known, as in older records."""
-    launched_by: str = ""
-    """Who launched it first, as the machine of the launch names them; empty: not known."""
-    launched_at: str = ""
-    """A time in the update of the stack that created it, as 2026-11-23T09:44:00Z; empty: no update did."""
-    continues: str = ""
-    """Id of the run whose newest checkpoint it started at; empty: none."""
-    groups: dict[str, int | None] | None = None
-    """`min`, `max`, `spares` and `on_demand` of its groups, of `world_size` ranks each; None: one gang."""
-
-    def to_json(self) -> str:
-        """The text of `run.json`: indented, sorted, ending in a newline."""
-        values = dataclasses.asdict(self)
-        for one in dataclasses.fields(self):
-            if one.default is not dataclasses.MISSING and values[one.name] == one.default:
-                del values[one.name]
-        return json.dumps(values, indent=2, sort_keys=True) + "\n"
-
-    @classmethod
-    def from_json(cls, text: str) -> RunRecord:
-        """Read `run.json`. Raises ValueError naming what is missing, unknown or malformed."""
-        try:
-            values = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"run record is not JSON: {error}") from None
-        if not isinstance(values, dict):
-            raise ValueError("run record is not a JSON object")
-        known = {f.name for f in dataclasses.fields(cls)}
-        required = {f.name for f in dataclasses.fields(cls) if f.default is dataclasses.MISSING}
-        if missing := sorted(required - values.keys()):
-            raise ValueError(f"run record lacks {', '.join(missing)}")
-        if unknown := sorted(values.keys() - known):
-            raise ValueError(f"run record has unknown {', '.join(unknown)}")
-        try:
-            grace = GraceBudget(**values.pop("grace"))
-        except TypeError as error:
-            raise ValueError(f"run record: grace: {error}") from None
-        return cls(grace=grace, **values)
+            "seed": self.seed,
+            "nodes": self.nodes,
+            "processes_per_node": self.processes_per_node,
+            "world_size": self.world_size,
+            "parallelism": dict(self.parallelism) or {"data": self.world_size},
+            "checkpoint_path": f"{self.run_dir}/{CHECKPOINTS_DIR}",
+            "job_spec_revision": JOB_SPEC_REVISION,
+            "stack": stack,
+            "capacity_types": list(self.capacity_types),
+            "grace": dataclasses.asdict(self.grace),
+            **{name: value for name, value in known.items() if value not in (None, "")},
+        }

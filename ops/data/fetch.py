@@ -9,12 +9,12 @@ from typing import Final
 from rich.console import Console
 
 from infra.domain import naming
-from ops import collect, objects
+from ops import objects
 from ops.cluster import Cluster, ClusterError
 from ops.commands import Group, printer
 from ops.data import command, copying, pod
 from ops.runs import record
-from ops.runs.scope import read_in_scope
+from ops.runs.scope import named_run
 from ops.runs.show_command import add_run
 from trainyard.contract import CHECKPOINT_MOUNT
 from trainyard.store.interface import parse_step
@@ -49,8 +49,7 @@ def add(commands: Group) -> None:
 
 
 def _fetch(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
-    known = read_in_scope(args, cluster, lambda space: collect.list_runs(cluster, space))
-    run = collect.find_run(known, args.run_name)
+    run = named_run(args, cluster)
     run_id = objects.run_id_of(run)
     args.team = str(objects.meta(run)["namespace"]).removeprefix(naming.namespace(""))
     show = printer(console)

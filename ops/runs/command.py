@@ -11,7 +11,7 @@ from ops import collect, metrics, report
 from ops.cluster import Cluster
 from ops.commands import Group, add_prometheus
 from ops.runs import compare_command, list_command, logs_command, show_command, wait_command
-from ops.runs.scope import read_in_scope
+from ops.runs.scope import named_run
 
 
 def add(commands: Group) -> None:
@@ -35,8 +35,7 @@ def add(commands: Group) -> None:
 
 
 def _why(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
-    known = read_in_scope(args, cluster, lambda space: collect.list_runs(cluster, space))
-    run = collect.find_run(known, args.run_name)
+    run = named_run(args, cluster)
     prometheus = metrics.connect(args.prometheus, cluster)
     taken = collect.take_snapshot(cluster, run, dt.datetime.now(dt.UTC), prometheus)
     if args.json:

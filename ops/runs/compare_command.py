@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import functools
 import json
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -12,7 +11,7 @@ from rich.console import Console
 
 from infra.domain import naming
 from infra.observability import series
-from ops import collect, concurrent, metrics, objects
+from ops import collect, metrics, objects
 from ops.cluster import Cluster, ClusterError
 from ops.collect import PODS
 from ops.commands import Group, add_prometheus, printer
@@ -27,7 +26,7 @@ from ops.runs.scope import read_in_scope
 
 RUNS_MAX: Final = 20
 """More do not fit into a table."""
-_DEADLINE_S: Final = 15.0
+DEADLINE_S: Final = 15.0
 _SHOWN: Final = 60
 """Characters of a value in the table; JSON has all of it."""
 
@@ -57,7 +56,7 @@ def run(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
     ids = [objects.run_id_of(one) for one in runs]
     if twice := sorted({one for one in ids if ids.count(one) > 1}):
         raise ClusterError(f"RUN: {', '.join(twice)} is named twice; name different runs")
-    records = read_records(cluster, runs)
+    records = record.read_records(cluster, runs, DEADLINE_S)
     losses = read_losses(cluster, runs, metrics.connect(args.prometheus, cluster))
     if args.json:
         print(to_json(records, losses))
@@ -66,24 +65,6 @@ def run(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
     for line in lines(records, losses):
         show(line)
     return 0
-
-
-def read_records(cluster: Cluster, runs: Sequence[Json]) -> dict[str, RunRecordView]:
-    """Return what the ConfigMaps of runs record, by run id; what cannot be read is in `gap`."""
-    ids = {objects.run_id_of(one): one for one in runs}
-    came = concurrent.gather_with_deadline(
-        {
-            run_id: functools.partial(record.read_record, cluster, one)
-            for run_id, one in ids.items()
-        },
-        _DEADLINE_S,
-    )
-    found = {}
-    for run_id in ids:
-        answer = came.get(run_id, ClusterError("no answer in time"))
-        missing = RunRecordView(gap=f"configuration: {answer}")
-        found[run_id] = missing if isinstance(answer, ClusterError) else answer
-    return found
 
 
 def read_losses(

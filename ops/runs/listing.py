@@ -7,14 +7,13 @@ there are.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from infra.domain import naming
-from ops import collect, concurrent, groups, objects
+from ops import collect, groups, objects
 from ops.cluster import Cluster
 from ops.collect import PODS, WORKLOADS
 from ops.metrics import MetricsUnknownError, PrometheusClient
@@ -133,16 +132,8 @@ def _planned_of_finished(cluster: Cluster, runs: Sequence[Json]) -> dict[str, Pr
     finished = [
         run for run in runs if (end := states.ending_of(run)) and end.state == states.FINISHED
     ][: log_progress.RUNS_MAX]
-    questions = {
-        objects.run_id_of(run): functools.partial(record.read_record, cluster, run)
-        for run in finished
-    }
-    found = concurrent.gather_with_deadline(questions, log_progress.DEADLINE_S)
-    return {
-        run_id: Progress(steps=one.planned_steps)
-        for run_id, one in found.items()
-        if isinstance(one, record.RunRecordView)
-    }
+    found = record.read_records(cluster, finished, log_progress.DEADLINE_S)
+    return {run_id: Progress(steps=one.planned_steps) for run_id, one in found.items()}
 
 
 def summary_of(taken: Snapshot, at: Progress = NO_PROGRESS) -> RunSummary:

@@ -15,7 +15,7 @@ from ops import concurrent, objects
 from ops.cluster import Cluster
 from ops.objects import Json
 from ops.runs import progress
-from ops.runs.log_reader import LogReader, main_container, pod_of_group
+from ops.runs.log_reader import LogReader, pod_of_group
 from ops.runs.progress import NO_PROGRESS, Progress
 
 RUNS_MAX: Final = 16
@@ -60,11 +60,4 @@ def _has_ended(pod: Json) -> bool:
 
 
 def _read(cluster: Cluster, pod: Json) -> Progress:
-    reader = LogReader(
-        cluster=cluster,
-        namespace=str(objects.meta(pod)["namespace"]),
-        pod=objects.name(pod),
-        container=main_container(pod),
-        tail=_LINES,
-    )
-    return progress.from_log(reader.read() or [])
+    return progress.from_log(LogReader.of(cluster, pod, _LINES).read() or [])

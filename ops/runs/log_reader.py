@@ -34,6 +34,17 @@ class LogReader:
     _seen: int = field(default=0, init=False)
     """Lines with that time stamp that were returned."""
 
+    @classmethod
+    def of(cls, cluster: Cluster, pod: Json, tail: int) -> LogReader:
+        """Return a reader of a pod's main container."""
+        return cls(
+            cluster=cluster,
+            namespace=str(objects.meta(pod)["namespace"]),
+            pod=objects.name(pod),
+            container=main_container(pod),
+            tail=tail,
+        )
+
     def read(self) -> list[Line] | None:
         """Return new lines, oldest first; None if the pod is gone. Raises ClusterError."""
         query = [("container", self.container), ("timestamps", "true")]

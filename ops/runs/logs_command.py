@@ -19,7 +19,7 @@ from ops.runs import following, record, states
 from ops.runs.gangs import attempt_of
 from ops.runs.listing import summary_of
 from ops.runs.log_reader import LogReader, main_container, pod_of_rank
-from ops.runs.scope import read_in_scope
+from ops.runs.scope import named_run
 from ops.runs.show_command import add_run
 from ops.snapshot import Snapshot
 
@@ -78,10 +78,9 @@ def _whole(text: str) -> int:
 
 def run(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
     """Print a log. Return 0; 1 if the rank has none."""
-    known = read_in_scope(args, cluster, lambda space: collect.list_runs(cluster, space))
-    found = collect.find_run(known, args.run_name)
+    found = named_run(args, cluster)
     _check_group(found, args.group)
-    node_rank = _node_rank(cluster, found, args.rank)
+    node_rank = record.node_of_rank(cluster, found, args.rank, "--rank")
     now = collect.read_run(cluster, found)
     show, note = printer(console), printer(Console(stderr=True))
     pod = _pod(now, node_rank, args)
@@ -89,7 +88,7 @@ def run(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
         return _follow(cluster, found, node_rank, args, show, note)
     if pod is None:
         raise ClusterError(_no_pod(now, args))
-    _print(_reader(cluster, pod, args.tail).read() or [], show)
+    _print(LogReader.of(cluster, pod, args.tail).read() or [], show)
     return 0
 
 
@@ -101,18 +100,6 @@ def _check_group(found: Json, group: int | None) -> None:
     if group >= groups.total(found):
         last = groups.total(found) - 1
         raise ClusterError(f"--group: got {group}; the run has groups 0 to {last}")
-
-
-def _node_rank(cluster: Cluster, found: Json, rank: int) -> int:
-    if rank == 0:
-        return 0
-    recorded = record.read_record(cluster, found)
-    if recorded.gap:
-        raise ClusterError(f"--rank: {recorded.gap}; without it only rank 0 can be found")
-    world = int(recorded.record.get("world_size") or 1)
-    if rank >= world:
-        raise ClusterError(f"--rank: got {rank}; the run has ranks 0 to {world - 1}")
-    return rank // recorded.ranks_per_node
 
 
 def _pod(now: Snapshot, node_rank: int, args: argparse.Namespace) -> Json | None:
@@ -133,16 +120,6 @@ def _no_pod(now: Snapshot, args: argparse.Namespace) -> str:
     return (
         f"{problem}{waits}; logs of deleted pods are where the stack ships them: docs/observability.md;"
         f" trainyard run why {now.run_id} says how it is"
-    )
-
-
-def _reader(cluster: Cluster, pod: Json, tail: int) -> LogReader:
-    return LogReader(
-        cluster=cluster,
-        namespace=str(objects.meta(pod)["namespace"]),
-        pod=objects.name(pod),
-        container=main_container(pod),
-        tail=tail,
     )
 
 
@@ -167,7 +144,7 @@ def _follow(
         ):
             if reader is not None:
                 _print_new(reader, show, note)
-            reader = _reader(cluster, pod, args.tail)
+            reader = LogReader.of(cluster, pod, args.tail)
             note(f"-- {objects.name(pod)}, container {reader.container}")
         if reader is not None:
             _print_new(reader, show, note)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import yaml
 
-from ops import objects
-from ops.cluster import Cluster, ForbiddenError
+from ops import concurrent, objects
+from ops.cluster import Cluster, ClusterError, ForbiddenError
 from ops.collect import CONFIG_MAPS
 from ops.objects import Json
 from trainyard.contract import RUN_RECORD_FILE, TRAINER_CONFIG_FILE
@@ -49,6 +50,33 @@ class RunRecordView:
     @property
     def ranks_per_node(self) -> int:
         return int(self.record.get("processes_per_node") or 1)
+
+
+def node_of_rank(cluster: Cluster, run: Json, rank: int, called: str) -> int:
+    """Return the rank of a rank's node. `called`: what names the rank in messages. Raises ClusterError."""
+    if rank == 0:
+        return 0
+    found = read_record(cluster, run)
+    if found.gap:
+        raise ClusterError(f"{called}: {found.gap}; without it only rank 0 can be found")
+    world = int(found.record.get("world_size") or 1)
+    if rank >= world:
+        raise ClusterError(f"{called}: got {rank}; the run has ranks 0 to {world - 1}")
+    return rank // found.ranks_per_node
+
+
+def read_records(
+    cluster: Cluster, runs: Iterable[Json], deadline_s: float
+) -> dict[str, RunRecordView]:
+    """Read the ConfigMaps of runs, by run id; what cannot be read is in `gap`."""
+    ids = {objects.run_id_of(one): functools.partial(read_record, cluster, one) for one in runs}
+    came = concurrent.gather_with_deadline(ids, deadline_s)
+    found = {}
+    for run_id in ids:
+        answer = came.get(run_id, ClusterError("no answer in time"))
+        missing = RunRecordView(gap=f"configuration: {answer}")
+        found[run_id] = missing if isinstance(answer, ClusterError) else answer
+    return found
 
 
 def read_record(cluster: Cluster, run: Json) -> RunRecordView:

@@ -7,8 +7,10 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from infra.domain import naming
+from ops import collect
 from ops.cluster import Cluster, ClusterError, ForbiddenError, context_namespace
 from ops.collect import NAMESPACES
+from ops.objects import Json
 
 _TEAM_PREFIX: Final = naming.namespace("")
 
@@ -33,6 +35,12 @@ def read_in_scope(args: argparse.Namespace, cluster: Cluster, read: Callable[[st
             f"{error}; select your team with --team, or once for all commands:"
             f" kubectl config set-context --current --namespace {_TEAM_PREFIX}TEAM"
         ) from None
+
+
+def named_run(args: argparse.Namespace, cluster: Cluster) -> Json:
+    """Return the run that `args.run_name` names. Raises NoSuchRunError, ClusterError."""
+    known = read_in_scope(args, cluster, lambda space: collect.list_runs(cluster, space))
+    return collect.find_run(known, args.run_name)
 
 
 def _of_team(team: str, cluster: Cluster, read: Callable[[str | None], T]) -> T:

@@ -10,13 +10,13 @@ from typing import Final
 
 from rich.console import Console
 
-from ops import collect, metrics
+from ops import metrics
 from ops.cluster import Cluster
 from ops.commands import Group, add_prometheus, printer
 from ops.runs.columns import progress_text, state_text, table
 from ops.runs.details import Details, PodRow, read_details
 from ops.runs.gangs import GangSummary, groups_text
-from ops.runs.scope import read_in_scope
+from ops.runs.scope import named_run
 from ops.snapshot import format_duration
 
 _GROUP_HEAD: Final = ("GROUP", "STATE", "POOL", "NODES", "ATTEMPT", "")
@@ -42,8 +42,7 @@ def add_run(command: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
-    known = read_in_scope(args, cluster, lambda space: collect.list_runs(cluster, space))
-    found = collect.find_run(known, args.run_name)
+    found = named_run(args, cluster)
     now = dt.datetime.now(dt.UTC)
     details = read_details(cluster, found, metrics.connect(args.prometheus, cluster), now)
     if args.json:

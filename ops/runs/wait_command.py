@@ -22,9 +22,9 @@ from ops.runs import exits, following, progress, states
 from ops.runs.columns import progress_text
 from ops.runs.gangs import groups_text
 from ops.runs.listing import RunSummary, summary_of
-from ops.runs.log_reader import LogReader, main_container, pod_of_rank
+from ops.runs.log_reader import LogReader, pod_of_rank
 from ops.runs.progress import NO_PROGRESS
-from ops.runs.scope import read_in_scope
+from ops.runs.scope import named_run
 from ops.runs.show_command import add_run
 from ops.snapshot import Snapshot, format_duration
 from ops.watched import Watched
@@ -48,8 +48,7 @@ def add(commands: Group) -> None:
 
 def run(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
     """Follow a run. Return its exit code; 1 if it was deleted, 75 if it was stopped."""
-    known = read_in_scope(args, cluster, lambda space: collect.list_runs(cluster, space))
-    now = follow(cluster, collect.find_run(known, args.run_name), printer(console))
+    now = follow(cluster, named_run(args, cluster), printer(console))
     return exit_code(cluster, now)
 
 
@@ -118,13 +117,7 @@ def _reader(cluster: Cluster, now: Snapshot, reader: LogReader | None) -> LogRea
         return reader
     if objects.status(pod).get("phase") == "Pending":
         return reader
-    return LogReader(
-        cluster=cluster,
-        namespace=str(objects.meta(pod)["namespace"]),
-        pod=objects.name(pod),
-        container=main_container(pod),
-        tail=_TAIL,
-    )
+    return LogReader.of(cluster, pod, _TAIL)
 
 
 def _new_lines(reader: LogReader | None, show: Print) -> Sequence[Line]:

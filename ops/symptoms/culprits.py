@@ -59,14 +59,12 @@ _UNDECIDED: Final = (
 
 
 def caused_failure(snapshot: Snapshot) -> Verdict | None:
-    """The run failed, and had named a rank."""
     how = terminal_states.failure_mode(snapshot)
     ended = [one for one in named(snapshot) if one.symptom in _ENDING]
     return _verdict(snapshot, f"{how}:", ended[0]) if how and ended else None
 
 
 def holds_up(snapshot: Snapshot) -> Verdict | None:
-    """The run trains, or tries to, and has lately named a rank."""
     if not snapshot.is_training:
         return None
     recent = [one for one in named(snapshot) if _is_current(snapshot, one)]

@@ -25,7 +25,6 @@ _HARDWARE: Final = "AcceleratedHardwareReady"
 
 
 def not_visible(snapshot: Snapshot) -> Verdict | None:
-    """The run is unschedulable, and matching GPU nodes have no allocatable GPUs."""
     spec = _stuck_pod_spec(snapshot)
     if spec is None:
         return None
@@ -86,7 +85,6 @@ def _age_s(snapshot: Snapshot, node: Json) -> float:
 
 
 def driver_unusable(snapshot: Snapshot) -> Verdict | None:
-    """The container runtime failed to give a container its GPUs."""
     if snapshot.is_training:
         return None
     for pod in snapshot.pods:
@@ -115,7 +113,6 @@ def _driver_verdict(snapshot: Snapshot, pod: Json, message: str) -> Verdict:
 
 
 def cpu_node(snapshot: Snapshot) -> Verdict | None:
-    """All of its pods run on nodes without GPUs."""
     placed = [pod for pod in snapshot.live_pods if pod["spec"].get("nodeName")]
     known = {objects.name(node): node for node in snapshot.nodes}
     nodes = [known.get(str(pod["spec"]["nodeName"])) for pod in placed]
@@ -152,7 +149,6 @@ def gpu_faults(snapshot: Snapshot) -> list[str]:
 
 
 def caused_failure(snapshot: Snapshot) -> Verdict | None:
-    """The run failed, and a GPU on its nodes reports hardware errors."""
     how, found = terminal_states.failure_mode(snapshot), gpu_faults(snapshot)
     return fault_verdict(f"{how}:", found) if how and found else None
 

@@ -68,13 +68,11 @@ def _trained_s(snapshot: Snapshot) -> float:
 
 
 def unhealthy_gpu(snapshot: Snapshot) -> Verdict | None:
-    """It trains on a GPU that reports hardware errors."""
     found = gpus.gpu_faults(snapshot) if snapshot.is_training else []
     return gpus.fault_verdict("trains, but", found) if found else None
 
 
 def checkpoint_failing(snapshot: Snapshot) -> Verdict | None:
-    """Its checkpoints fail to be written."""
     if not snapshot.is_training:
         return None
     found = logs.matches(snapshot.logs, "checkpoint-failed", "no-space")
@@ -97,7 +95,6 @@ def checkpoint_failing(snapshot: Snapshot) -> Verdict | None:
 
 @_when_training
 def stalled(snapshot: Snapshot, vitals: Vitals) -> Verdict | None:
-    """No step completed for minutes, as in a hanging collective before its timeout."""
     new = _trained_s(snapshot) < STALLED_AFTER_S
     if vitals.steps_per_s is None or vitals.steps_per_s > 0 or new:
         return None
@@ -118,7 +115,6 @@ def stalled(snapshot: Snapshot, vitals: Vitals) -> Verdict | None:
 
 @_when_training
 def slow_loader(snapshot: Snapshot, vitals: Vitals) -> Verdict | None:
-    """Steps wait for data."""
     if vitals.loader is None or vitals.loader <= STARVATION_RATIO:
         return None
     return Verdict(
@@ -139,7 +135,6 @@ def slow_loader(snapshot: Snapshot, vitals: Vitals) -> Verdict | None:
 
 @_when_training
 def slow_storage(snapshot: Snapshot, vitals: Vitals) -> Verdict | None:
-    """Checkpoints take longer to write than planned, or training waits for them."""
     took, expected = vitals.checkpoint_write_s, expected_save_s(snapshot)
     late = took is not None and expected is not None and took > expected
     stall = vitals.stall or 0.0
@@ -174,7 +169,6 @@ def expected_save_s(snapshot: Snapshot) -> float | None:
 
 @_when_training
 def slower_per_gpu(snapshot: Snapshot, vitals: Vitals) -> Verdict | None:
-    """Each GPU is slower than in another version of this run with fewer GPUs."""
     mine = vitals.speeds.get(snapshot.run_id)
     if mine is None:
         return None
@@ -206,7 +200,6 @@ def slower_per_gpu(snapshot: Snapshot, vitals: Vitals) -> Verdict | None:
 
 @_when_training
 def idle_gpus(snapshot: Snapshot, vitals: Vitals) -> Verdict | None:
-    """GPUs are idle, and not because of data."""
     if vitals.gpu_busy is None or vitals.gpu_busy >= THRESHOLDS["hint_gpu_ratio"]:
         return None
     waits = (vitals.collective or 0.0) > COLLECTIVE_SHARE

@@ -122,7 +122,6 @@ CAUSES: Final = (
 
 
 def matching_cause(snapshot: Snapshot) -> Verdict | None:
-    """Return the first known cause that the logs of a failed run match."""
     how = terminal_states.failure_mode(snapshot)
     if not how:
         return None

@@ -16,7 +16,6 @@ _NO_TOPOLOGY_FIT: Final = re.compile(r"topology \"[^\"]*\" (doesn't allow|allows
 
 
 def backoff(snapshot: Snapshot) -> Verdict | None:
-    """It was evicted and waits for its requeue time."""
     state = objects.status(snapshot.workload).get("requeueState") or {}
     until = objects.time(state.get("requeueAt"))
     if snapshot.workload is None or until is None or until <= snapshot.now or snapshot.admitted:
@@ -42,7 +41,6 @@ def backoff(snapshot: Snapshot) -> Verdict | None:
 
 
 def waiting_for_nodes(snapshot: Snapshot) -> Verdict | None:
-    """It holds quota while nodes for the whole gang are provisioned."""
     reserved = objects.condition_is_true(snapshot.workload, "QuotaReserved")
     if snapshot.workload is None or not reserved or snapshot.admitted:
         return None
@@ -79,7 +77,6 @@ def _conditions(item: Json) -> str:
 
 
 def preempting(snapshot: Snapshot) -> Verdict | None:
-    """Other runs are being preempted for it."""
     message = kueue_message(snapshot)
     if "Pending the preemption" not in message:
         return None
@@ -92,7 +89,6 @@ def preempting(snapshot: Snapshot) -> Verdict | None:
 
 
 def behind_others(snapshot: Snapshot) -> Verdict | None:
-    """Other runs are ahead of it in the queue."""
     ahead = runs_ahead(snapshot)
     if not is_pending(snapshot) or not ahead:
         return None
@@ -115,7 +111,6 @@ def behind_others(snapshot: Snapshot) -> Verdict | None:
 
 
 def queued(snapshot: Snapshot) -> Verdict | None:
-    """No known cause; report Kueue's last message."""
     if not is_pending(snapshot):
         return None
     since = objects.meta(snapshot.workload or {}).get("creationTimestamp")

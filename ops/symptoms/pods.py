@@ -32,7 +32,6 @@ _VOLUME_EVENTS: Final = ("FailedMount", "FailedAttachVolume")
 
 
 def creation_rejected(snapshot: Snapshot) -> Verdict | None:
-    """The API server rejects its pods."""
     if not snapshot.admitted or snapshot.live_pods:
         return None
     events = snapshot.events_of(snapshot.run, *snapshot.jobs)
@@ -52,7 +51,6 @@ def creation_rejected(snapshot: Snapshot) -> Verdict | None:
 
 
 def image_pull(snapshot: Snapshot) -> Verdict | None:
-    """Its image cannot be pulled."""
     for pod, container, waiting in _waiting(snapshot):
         if waiting.get("reason") in _IMAGE:
             return Verdict(
@@ -71,7 +69,6 @@ def image_pull(snapshot: Snapshot) -> Verdict | None:
 
 
 def image_pulling(snapshot: Snapshot) -> Verdict | None:
-    """A pod has been pulling its image for minutes."""
     for pod in snapshot.live_pods:
         found = [e for e in snapshot.events_of(pod) if e.get("reason") in _PULLS]
         began = objects.time(found[-1].get("lastTimestamp")) if found else None
@@ -91,7 +88,6 @@ def image_pulling(snapshot: Snapshot) -> Verdict | None:
 
 
 def container_setup(snapshot: Snapshot) -> Verdict | None:
-    """A container cannot be created: a ConfigMap, Secret or volume is missing."""
     for pod, container, waiting in _waiting(snapshot):
         if waiting.get("reason") in _SETUP:
             line = f"{objects.reference(pod)}: {waiting['reason']}: {waiting.get('message', '')}"
@@ -115,7 +111,6 @@ def _setup_verdict(what: str, line: str) -> Verdict:
 
 
 def restarting(snapshot: Snapshot) -> Verdict | None:
-    """An attempt failed and the next one is not ready yet."""
     first = exits.first_exit(snapshot)
     if first is None or not terminal_states.failure_mode(snapshot):
         return None
@@ -136,7 +131,6 @@ def restarting(snapshot: Snapshot) -> Verdict | None:
 
 
 def starting(snapshot: Snapshot) -> Verdict | None:
-    """It is admitted, but not all of its pods are ready."""
     if not snapshot.admitted or snapshot.is_training:
         return None
     ready = objects.condition(snapshot.workload, "PodsReady")
@@ -181,7 +175,6 @@ def _not_ready_unqueued(snapshot: Snapshot, pods: list[Json], waiting: list[Json
 
 
 def running(snapshot: Snapshot) -> Verdict | None:
-    """The run trains."""
     pods = snapshot.live_pods
     if not snapshot.is_training:
         return None

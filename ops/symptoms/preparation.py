@@ -43,12 +43,10 @@ _WORDS: Final = {
 
 
 def failed(snapshot: Snapshot) -> Verdict | None:
-    """A Job has failed, or the run's pods have given up waiting for it."""
     return next(filter(None, (_failed(snapshot, one) for one in snapshot.preparations)), None)
 
 
 def running(snapshot: Snapshot) -> Verdict | None:
-    """The run's pods wait in an init container while its Job runs."""
     return next(filter(None, (_running(snapshot, one) for one in snapshot.preparations)), None)
 
 

@@ -16,7 +16,6 @@ _STOPPED: Final = ("Hold", "HoldAndDrain")
 
 
 def no_queue(snapshot: Snapshot) -> Verdict | None:
-    """It names no queue, no other scheduler owns it, and it has no pods."""
     if snapshot.queue_name or snapshot.pods or snapshot.other_scheduler:
         return None
     return Verdict(
@@ -28,7 +27,6 @@ def no_queue(snapshot: Snapshot) -> Verdict | None:
 
 
 def queue_missing(snapshot: Snapshot) -> Verdict | None:
-    """Its LocalQueue, or the ClusterQueue that it points to, does not exist."""
     if not snapshot.queue_name:
         return None
     if snapshot.local_queue is None:
@@ -53,7 +51,6 @@ def _missing(snapshot: Snapshot, what: str) -> Verdict:
 
 
 def held(snapshot: Snapshot) -> Verdict | None:
-    """Its queue has a stopPolicy."""
     for queue in (snapshot.local_queue, snapshot.cluster_queue):
         policy = ((queue or {}).get("spec") or {}).get("stopPolicy")
         if queue is None or policy not in _STOPPED or (snapshot.admitted and policy == "Hold"):
@@ -77,7 +74,6 @@ def _resume_command(queue: Json, snapshot: Snapshot) -> str:
 
 
 def inactive(snapshot: Snapshot) -> Verdict | None:
-    """The queue refers to an object that does not exist."""
     for queue in (snapshot.cluster_queue, snapshot.local_queue):
         condition = objects.condition(queue, "Active")
         if queue is not None and condition.get("status") == "False" and not snapshot.admitted:
@@ -93,7 +89,6 @@ def inactive(snapshot: Snapshot) -> Verdict | None:
 
 
 def wrong_team(snapshot: Snapshot) -> Verdict | None:
-    """The ClusterQueue does not accept runs of this namespace."""
     reserved = objects.condition(snapshot.workload, "QuotaReserved")
     if snapshot.workload is None or "namespace doesn't match" not in reserved.get("message", ""):
         return None
@@ -106,7 +101,6 @@ def wrong_team(snapshot: Snapshot) -> Verdict | None:
 
 
 def not_seen_by_kueue(snapshot: Snapshot) -> Verdict | None:
-    """Kueue has not created a Workload for it."""
     if not snapshot.queue_name:
         return None
     if snapshot.workload is not None or "workloads" in snapshot.hidden:

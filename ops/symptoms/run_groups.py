@@ -102,7 +102,6 @@ def is_waiting(part: Snapshot) -> bool:
 
 
 def joining(snapshot: Snapshot) -> Verdict | None:
-    """Its pods run, but it is not a member of the run: it loads, gets its state, or waits for other groups."""
     if not is_waiting(snapshot):
         return None
     starts = [str(objects.status(p).get("startTime") or "") for p in snapshot.live_pods]

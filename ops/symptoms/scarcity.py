@@ -27,7 +27,6 @@ _SHOWN: Final = 6
 
 
 def no_flavor(snapshot: Snapshot) -> Verdict | None:
-    """Its affinity and tolerations match no flavor of its queue."""
     if not is_pending(snapshot) or snapshot.cluster_queue is None:
         return None
     refusals = quota.flavor_mismatches(snapshot)
@@ -49,7 +48,6 @@ def no_flavor(snapshot: Snapshot) -> Verdict | None:
 
 
 def too_big(snapshot: Snapshot) -> Verdict | None:
-    """It requests more than its queue can ever provide."""
     rooms = _capacities(snapshot)
     if not rooms or any(room.can_ever_fit for room in rooms):
         return None
@@ -66,7 +64,6 @@ def too_big(snapshot: Snapshot) -> Verdict | None:
 
 
 def cost_cap(snapshot: Snapshot) -> Verdict | None:
-    """Quota is free, but the team's borrowing limit is reached."""
     rooms = _capacities(snapshot)
     limited = [room for room in rooms if room.limited and room.can_ever_fit]
     if not limited or any(room.fits_now for room in rooms):
@@ -85,7 +82,6 @@ def cost_cap(snapshot: Snapshot) -> Verdict | None:
 
 
 def quota_exhausted(snapshot: Snapshot) -> Verdict | None:
-    """All matching flavors are in use."""
     rooms = _capacities(snapshot)
     if not rooms:
         return _by_message(snapshot)
@@ -118,7 +114,6 @@ def _by_message(snapshot: Snapshot) -> Verdict | None:
 
 
 def no_nodes(snapshot: Snapshot) -> Verdict | None:
-    """Quota is free, but the whole gang fits on no set of nodes."""
     message = kueue_message(snapshot)
     if snapshot.workload is None or not is_pending(snapshot):
         return None

@@ -38,7 +38,6 @@ def unschedulable_pods(snapshot: Snapshot) -> list[Json]:
 
 
 def partial_gang(snapshot: Snapshot) -> Verdict | None:
-    """Some of its workers run while others are unschedulable."""
     without = unschedulable_pods(snapshot)
     started = [p for p in snapshot.live_pods if objects.status(p).get("phase") == "Running"]
     if not without or not started:
@@ -93,7 +92,6 @@ def earlier_admission(snapshot: Snapshot) -> Verdict | None:
 
 
 def missing_toleration(snapshot: Snapshot) -> Verdict | None:
-    """Every matching node has a taint that the run does not tolerate."""
     return _verdict_if(
         snapshot,
         "missing-toleration",
@@ -105,7 +103,6 @@ def missing_toleration(snapshot: Snapshot) -> Verdict | None:
 
 
 def strict_affinity(snapshot: Snapshot) -> Verdict | None:
-    """No node has the required labels."""
     return _verdict_if(
         snapshot,
         "strict-affinity",
@@ -117,7 +114,6 @@ def strict_affinity(snapshot: Snapshot) -> Verdict | None:
 
 
 def no_gpu_capacity(snapshot: Snapshot) -> Verdict | None:
-    """Matching nodes have no free GPUs, or there are no matching nodes."""
     return _verdict_if(
         snapshot,
         "no-gpu-capacity",
@@ -129,7 +125,6 @@ def no_gpu_capacity(snapshot: Snapshot) -> Verdict | None:
 
 
 def unschedulable(snapshot: Snapshot) -> Verdict | None:
-    """A pod is unschedulable for another reason."""
     return _verdict_if(
         snapshot,
         "unschedulable",

@@ -29,7 +29,6 @@ def failure_mode(snapshot: Snapshot) -> str:
 
 
 def finished(snapshot: Snapshot) -> Verdict | None:
-    """The run is done."""
     ending = snapshot.ending
     if ending is None or ending.state != states.FINISHED:
         return None
@@ -46,7 +45,6 @@ def finished(snapshot: Snapshot) -> Verdict | None:
 
 
 def bad_configuration(snapshot: Snapshot) -> Verdict | None:
-    """The trainer rejected its configuration."""
     found = next((e for e in container_exits(snapshot) if e.code == contract.EXIT_BAD_CONFIG), None)
     over = _failure(snapshot)
     if found is None or over is None:
@@ -67,7 +65,6 @@ def bad_configuration(snapshot: Snapshot) -> Verdict | None:
 
 
 def out_of_memory(snapshot: Snapshot) -> Verdict | None:
-    """A container exceeded its memory limit and was killed."""
     found = next((e for e in container_exits(snapshot) if e.reason == OUT_OF_MEMORY), None)
     over = _failure(snapshot)
     # A plain Job keeps its failed pods alongside their replacements.
@@ -87,7 +84,6 @@ def out_of_memory(snapshot: Snapshot) -> Verdict | None:
 
 
 def failed(snapshot: Snapshot) -> Verdict | None:
-    """The run failed for a reason that no other symptom explains."""
     over = _failure(snapshot)
     if over is None:
         return None
@@ -116,7 +112,6 @@ def failed(snapshot: Snapshot) -> Verdict | None:
 
 
 def stopped(snapshot: Snapshot) -> Verdict | None:
-    """Stopped by `run stop`, or deactivated by Kueue: maxHours, too many requeues, a rejected admission check."""
     ending = snapshot.ending
     if ending is None or ending.state != states.STOPPED:
         return None
@@ -152,7 +147,6 @@ def stopped(snapshot: Snapshot) -> Verdict | None:
 
 
 def deleting(snapshot: Snapshot) -> Verdict | None:
-    """The run is being deleted while its pods save."""
     since = objects.meta(snapshot.run).get("deletionTimestamp")
     if not since:
         return None

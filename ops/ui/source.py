@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 from infra.domain import naming
 from ops import collect, metrics, objects
-from ops.cluster import Cluster, ClusterError, UnknownCallerError
+from ops.cluster import Cluster, UnknownCallerError
 from ops.collect import NoSuchRunError
 from ops.ledger.model import Fact
 from ops.ledger.record import Record
@@ -19,7 +19,7 @@ from ops.metrics import PrometheusClient
 from ops.objects import Json
 from ops.runs import compare_command, record
 from ops.runs.listing import summary_of
-from ops.runs.log_reader import LogReader, main_container, pod_of_rank
+from ops.runs.log_reader import LogReader, pod_of_rank
 from ops.runs.record import RunRecordView
 from ops.snapshot import Snapshot
 from ops.ui import curves, run_view
@@ -107,16 +107,11 @@ class Source:
         `group`: of a run with groups; None: the one that leads.
         """
         now = self._one_run(namespace, run_id)
-        pod = pod_of_rank(now, self._node_rank(now, rank), group)
+        node_rank = record.node_of_rank(self._shared(), now.run, rank, "rank")
+        pod = pod_of_rank(now, node_rank, group)
         if pod is None or objects.name(pod) == last:
             return None
-        return LogReader(
-            cluster=self._shared(),
-            namespace=namespace,
-            pod=objects.name(pod),
-            container=main_container(pod),
-            tail=_LOG_TAIL,
-        )
+        return LogReader.of(self._shared(), pod, _LOG_TAIL)
 
     def is_over(self, namespace: str, run_id: str) -> bool:
         """Whether a run has ended."""
@@ -126,17 +121,6 @@ class Source:
         return self._checked(
             lambda cluster: collect.read_run(cluster, self._find(cluster, namespace, run_id))
         )
-
-    def _node_rank(self, now: Snapshot, rank: int) -> int:
-        if rank == 0:
-            return 0
-        recorded = record.read_record(self._shared(), now.run)
-        if recorded.gap:
-            raise ClusterError(f"rank {rank}: {recorded.gap}; without it only rank 0 can be found")
-        world = int(recorded.record.get("world_size") or 1)
-        if not 0 <= rank < world:
-            raise ClusterError(f"rank: got {rank}; the run has ranks 0 to {world - 1}")
-        return rank // recorded.ranks_per_node
 
     def _read_overview(self) -> Overview:
         def read(cluster: Cluster) -> Overview:
@@ -171,7 +155,7 @@ class Source:
     def _read_comparison(self, wanted: Sequence[tuple[str, str]]) -> Comparison:
         def read(cluster: Cluster) -> Comparison:
             runs = [self._find(cluster, namespace, run_id) for namespace, run_id in wanted]
-            records = compare_command.read_records(cluster, runs)
+            records = record.read_records(cluster, runs, compare_command.DEADLINE_S)
             configuration, lineage = compare_command.differences_between(records)
             prometheus = self._metrics_of(cluster)
             losses = compare_command.read_losses(cluster, runs, prometheus)

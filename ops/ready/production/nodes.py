@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator
 
@@ -14,7 +15,6 @@ from ops.ready.production.snapshot import StackSnapshot, abbreviate, containers
 from ops.ready.results import Check
 from ops.ready.stack_facts import CONFIG_MAPS, Pool
 from ops.snapshot import pluralize
-from training import spec
 from trainyard import contract
 
 _BLOCKING_EFFECTS = ("NoSchedule", "NoExecute")
@@ -218,20 +218,13 @@ def _describe_record(run_id: str, records: dict[str, Json]) -> str:
     found = records.get(run_id)
     if found is None:
         raise ValueError(f"its record configmap/{run_id} is not found")
-    record = spec.RunRecord.from_json((found.get("data") or {}).get(contract.RUN_RECORD_FILE, ""))
-    empty = [
-        name
-        for name, value in (
-            ("run_id", record.run_id),
-            ("image_digest", record.image_digest),
-            ("config_hash", record.config_hash),
-            ("dataset.version", record.dataset.get("version")),
-        )
-        if not value
-    ]
-    if empty:
+    record = json.loads((found.get("data") or {}).get(contract.RUN_RECORD_FILE, "{}"))
+    data = record.get("dataset") or {}
+    known = {name: record.get(name) for name in ("run_id", "image_digest", "config_hash")}
+    known |= {f"dataset.{name}": data.get(name) for name in ("name", "version")}
+    if empty := [name for name, value in known.items() if not value]:
         raise ValueError(f"its record lacks {abbreviate(empty)}")
     return (
-        f"{record.run_id}: {record.image_digest[:19]}, config {record.config_hash[:12]}, dataset"
-        f" {record.dataset['name']} {record.dataset['version']}"
+        f"{record['run_id']}: {record['image_digest'][:19]}, config {record['config_hash'][:12]}, dataset"
+        f" {data['name']} {data['version']}"
     )

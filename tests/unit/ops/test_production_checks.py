@@ -99,7 +99,7 @@ def _run() -> list[Json]:
     run = _object(
         "JobSet", SPEC.run_id, "team-research", spec={"replicatedJobs": [{"template": job}]}
     )
-    record = SPEC.record(stack="local", git_commit="unknown").to_json()
+    record = json.dumps(SPEC.record(stack="local", git_commit="unknown"))
     config = _object("ConfigMap", SPEC.run_id, "team-research", data={"run.json": record})
     for item in (run, config):
         item["metadata"]["labels"] |= {naming.RUN_ID: SPEC.run_id, naming.RUN: "hello"}

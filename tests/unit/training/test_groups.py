@@ -46,7 +46,7 @@ def test_the_trainer_divides_a_step_of_a_run_with_groups_over_logical_workers(
     assert run.groups == Groups(min=1, max=3)
     assert run.config["groups"] == {"workers": 4}
     assert load(tmp_path / "other", GROUPED).config["groups"] == {"workers": 8}
-    assert run.record(stack="x", git_commit="y").groups == {
+    assert run.record(stack="x", git_commit="y")["groups"] == {
         "min": 1,
         "max": 3,
         "spares": 0,
@@ -60,7 +60,7 @@ def test_groups_are_part_of_a_runs_id_and_their_absence_is_not() -> None:
     assert other.spec_hash != plain.spec_hash
     assert other.spec_hash != example_runs.run(groups=Groups(max=4)).spec_hash
     assert {gang.run_id for gang in other.gangs()} == {other.run_id}
-    assert "groups" not in plain.record(stack="x", git_commit="y").to_json()
+    assert "groups" not in plain.record(stack="x", git_commit="y")
 
 
 def test_on_demand_groups_never_run_on_spot_and_the_others_nowhere_else() -> None:

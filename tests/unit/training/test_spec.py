@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 
 import pytest
 
 from tests.golden.example_runs import run
 from training import spec
-from training.spec import Dataset, GraceBudget, Launch, RunRecord
+from training.spec import Dataset, GraceBudget, Launch
 from trainyard import contract, hashing
 
 
@@ -83,42 +82,15 @@ def test_a_save_that_outlasts_the_notice_does_not_fit() -> None:
     assert not GraceBudget.for_save(longest + 1).fits(120)
 
 
-def test_a_record_survives_its_file() -> None:
-    record = run().record(stack="local", git_commit="c" * 40)
-    assert RunRecord.from_json(record.to_json()) == record
-    assert record.world_size == 16
-    assert record.parallelism == {"data": 16}
-
-
 def test_a_record_says_who_launched_it_and_from_what_only_where_that_is_known() -> None:
     unknown = run().record(stack="local", git_commit="c" * 40)
-    assert not {"dirty", "launched_by", "program"} & json.loads(unknown.to_json()).keys()
+    assert (unknown["world_size"], unknown["parallelism"]) == (16, {"data": 16})
+    assert not {"dirty", "launched_by", "program"} & unknown.keys()
     for dirty in (True, False):
         launch = Launch(dirty=dirty, by="ada")
         record = run().record(stack="local", git_commit="c" * 40, launch=launch)
-        values = json.loads(record.to_json())
-        assert (values["dirty"], values["launched_by"]) == (dirty, "ada")
-        assert RunRecord.from_json(record.to_json()) == record
-        assert record.run_id == unknown.run_id
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("{", "not JSON"),
-        ("[]", "not a JSON object"),
-        ("{}", "lacks capacity_types, checkpoint_path"),
-    ],
-)
-def test_a_malformed_record_is_named(text: str, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        RunRecord.from_json(text)
-
-
-def test_an_unknown_key_of_a_record_is_named() -> None:
-    values = json.loads(run().record(stack="local", git_commit="x").to_json())
-    with pytest.raises(ValueError, match="unknown surprise"):
-        RunRecord.from_json(json.dumps(values | {"surprise": 1}))
+        assert (record["dirty"], record["launched_by"]) == (dirty, "ada")
+        assert record["run_id"] == unknown["run_id"]
 
 
 def test_canonical_json_refuses_what_has_no_one_form() -> None:
