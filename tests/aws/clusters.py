@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -9,16 +10,14 @@ import pulumi
 
 from infra.sections.cluster import EksClusterConfig, SystemNodesConfig
 from infra.sites.aws import addons, node_health
-from infra.sites.aws.addons import Addons, AddonsArgs
-from infra.sites.aws.cluster import Cluster, ClusterArgs
-from infra.sites.aws.existing_network import ExistingNetwork
-from infra.sites.aws.keys import Keys, KeysArgs
-from infra.sites.aws.network import Network
-from infra.sites.aws.outputs import ClusterRecord, NetworkRecord
-from infra.sites.aws.system_nodes import SystemNodes, SystemNodesArgs
+from infra.sites.aws.addons import Addons
+from infra.sites.aws.cluster import Cluster
+from infra.sites.aws.keys import Keys
+from infra.sites.aws.network import existing_network
+from infra.sites.aws.outputs import ClusterRecord, NetworkRecord, Place
+from infra.sites.aws.system_nodes import system_nodes
 from tests.aws.moto_cloud import ACCOUNT, REGION, Cloud, Deployed
-from tests.aws.networks import ARGS as NETWORK
-from tests.aws.networks import existing_vpc
+from tests.aws.networks import SITE, existing_vpc, network
 
 ADMIN: Final = f"arn:aws:iam::{ACCOUNT}:role/platform-admin"
 VIEWER: Final = f"arn:aws:iam::{ACCOUNT}:role/ci/trainyard-preview"
@@ -66,39 +65,36 @@ def bare_cluster(cloud: Cloud, name: str = "training") -> ClusterRecord:
 
 def base(opts: pulumi.ResourceOptions) -> Base:
     """Network and keys."""
-    keys = KeysArgs(cluster="training", account=ACCOUNT, region=REGION)
-    return Base(network=Network("network", NETWORK, opts).record, keys=Keys("keys", keys, opts))
+    return Base(network=network(opts).record, keys=Keys("keys", SITE, opts))
 
 
 def existing_base(opts: pulumi.ResourceOptions, cloud: Cloud) -> Base:
     """A network that was there before, and keys: a tenth of the work."""
-    keys = KeysArgs(cluster="training", account=ACCOUNT, region=REGION)
-    network = ExistingNetwork("network", existing_vpc(cloud), opts)
-    return Base(network=network.record, keys=Keys("keys", keys, opts))
+    record, _ = existing_network("network", "training", existing_vpc(cloud), opts)
+    return Base(network=record, keys=Keys("keys", SITE, opts))
 
 
-def cluster_args(on: Base, *, public_cidrs: tuple[str, ...] = ()) -> ClusterArgs:
-    """A private cluster with one admin and one deployer by default."""
-    return ClusterArgs(
-        settings=EksClusterConfig.model_construct(
-            name="training",
-            endpoint=public_cidrs,
-            admins=(ADMIN,),
-            deployers=(DEPLOYER,),
-            viewers=(VIEWER,),
-            drift_detectors=(DRIFT,),
-        ),
-        account=ACCOUNT,
-        region=REGION,
-        network=on.network,
-        key_arn=on.keys.cluster_key_arn,
-        members={MEMBER: ("trainyard:research:researcher", "trainyard:vision:lead")},
+def private_cluster(
+    on: Base,
+    opts: pulumi.ResourceOptions,
+    settings: Mapping[str, Any] | None = None,
+    **others: Any,
+) -> Cluster:
+    """A private cluster with one admin and one deployer, and these changes."""
+    usual = EksClusterConfig.model_construct(
+        name="training",
+        endpoint=(),
+        admins=(ADMIN,),
+        deployers=(DEPLOYER,),
+        viewers=(VIEWER,),
+        drift_detectors=(DRIFT,),
     )
-
-
-def addons_args(record: ClusterRecord, *which: addons.Addon) -> AddonsArgs:
-    """Add-ons of the cluster."""
-    return AddonsArgs(cluster=record, addons=which)
+    more: dict[str, Any] = {
+        "key_arn": on.keys.cluster_key_arn,
+        "members": {MEMBER: ("trainyard:research:researcher", "trainyard:vision:lead")},
+    }
+    changed = usual.model_copy(update=settings or {})
+    return Cluster("cluster", SITE, changed, on.network, opts, **more | others)
 
 
 def program(opts: pulumi.ResourceOptions) -> Cluster:
@@ -110,20 +106,16 @@ def program(opts: pulumi.ResourceOptions) -> Cluster:
         )
 
     on = base(opts)
-    cluster = Cluster("cluster", cluster_args(on), opts)
-    first = Addons("networking", addons_args(cluster.record, *addons.BEFORE_NODES), opts)
-    nodes = SystemNodes(
-        "system",
-        SystemNodesArgs(
-            cluster=cluster.record,
-            network=on.network,
-            data_key_arn=on.keys.data_key_arn,
-            settings=SystemNodesConfig(),
-            tags={"cost-center": "research"},
-        ),
-        after(first),
+    cluster = private_cluster(on, opts)
+    first = Addons("networking", cluster.record, addons.BEFORE_NODES, opts)
+    place = Place(
+        network=on.network,
+        cluster=cluster.record,
+        data_key_arn=on.keys.data_key_arn,
+        tags={"cost-center": "research"},
     )
+    nodes = system_nodes("system", SystemNodesConfig(), place, after(first))
     agent = node_health.monitoring_agent((), "")
     rest = (*addons.AFTER_NODES, agent, addons.FSX, addons.EFS)
-    Addons("addons", addons_args(cluster.record, *rest), after(nodes))
+    Addons("addons", cluster.record, rest, after(nodes))
     return cluster

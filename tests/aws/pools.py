@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
@@ -21,8 +20,8 @@ from infra.domain.pools import (
     Workload,
 )
 from infra.kubernetes.resources import KubernetesObject
-from infra.sites.aws.node_pools import NodePools, NodePoolsArgs
-from infra.sites.aws.outputs import ClusterRecord, NetworkRecord
+from infra.sites.aws.node_pools import NodePools
+from infra.sites.aws.outputs import ClusterRecord, NetworkRecord, Place
 from tests.aws.moto_cloud import ACCOUNT, REGION, Cloud, Created, Deployed, deploy
 from tests.unit.infra.gpu_pools import gpu_pool
 
@@ -81,25 +80,6 @@ CPU: Final = pool(
 ALL: Final = (SPOT, ONDEMAND, RESERVED, IN_RESERVATION, CPU)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Place:
-    """What pools are made in."""
-
-    network: NetworkRecord
-    cluster: ClusterRecord
-    key: str
-
-    def common(self, *pools: NodePool) -> dict[str, Any]:
-        """What both renderings take."""
-        return {
-            "pools": pools,
-            "network": self.network,
-            "cluster": self.cluster,
-            "data_key_arn": self.key,
-            "tags": TAGS,
-        }
-
-
 def place(cloud: Cloud) -> Place:
     """A VPC with a subnet in each zone, two security groups, two roles, a key, a cluster."""
     vpc = cloud.ec2.create_vpc(CidrBlock="10.20.0.0/16")["Vpc"]["VpcId"]
@@ -141,7 +121,8 @@ def place(cloud: Cloud) -> Place:
             node_role_arn=nodes,
             node_role_name="ec2",
         ),
-        key=cloud.client("kms").create_key()["KeyMetadata"]["Arn"],
+        data_key_arn=cloud.client("kms").create_key()["KeyMetadata"]["Arn"],
+        tags=TAGS,
     )
 
 
@@ -178,8 +159,7 @@ def managed() -> tuple[Place, Deployed]:
     def program(where: Place, opts: pulumi.ResourceOptions) -> NodePools:
         manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "addons"}}
         first = pulumi.ResourceOptions(depends_on=[KubernetesObject("addons", manifest, opts)])
-        args = NodePoolsArgs(**where.common(*ALL))
-        return NodePools("nodes", args, pulumi.ResourceOptions.merge(opts, first))
+        return NodePools("nodes", ALL, where, pulumi.ResourceOptions.merge(opts, first))
 
     return deployed_once(program)
 

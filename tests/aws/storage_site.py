@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
+import pulumi
+
 from infra.domain.storage import TeamVolumes, VolumeSizes
+from infra.sections.storage import FsxConfig, StorageConfig
 from infra.sites.aws import bucket_access, policy_documents
-from infra.sites.aws.lustre import LustreStorageArgs
-from infra.sites.aws.outputs import BucketRecord
+from infra.sites.aws.lustre import LustreStorage
+from infra.sites.aws.outputs import BucketRecord, NetworkRecord, Place
+from tests.aws.clusters import bare_cluster
 from tests.aws.moto_cloud import ACCOUNT, REGION, Cloud
 
 SIZES = VolumeSizes(checkpoints="5Ti", datasets="2Ti")
@@ -18,20 +23,8 @@ TEAMS = ("a", "a2")
 VOLUME = "kubernetes:core/v1:PersistentVolume"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Site:
-    """Ids of what exists before."""
-
-    vpc: str
-    subnets: dict[str, str]
-    """By zone."""
-    nodes: str
-    """Security group of the cluster's nodes."""
-    key: str
-
-
-def site(cloud: Cloud) -> Site:
-    """Makes it, with buckets acme-datasets and acme-checkpoints."""
+def site(cloud: Cloud) -> Place:
+    """Makes network, group and key, and buckets acme-datasets and acme-checkpoints."""
     vpc = cloud.ec2.create_vpc(CidrBlock="10.20.0.0/16")["Vpc"]["VpcId"]
     subnets = {}
     for zone, cidr in (("us-east-1a", "10.20.0.0/20"), ("us-east-1b", "10.20.16.0/20")):
@@ -42,7 +35,15 @@ def site(cloud: Cloud) -> Site:
     key = cloud.client("kms").create_key(Policy=key_policy(*buckets))["KeyMetadata"]["Arn"]
     for bucket in buckets:
         encrypted_bucket(bucket, key, cloud)
-    return Site(vpc=vpc, subnets=subnets, nodes=group["GroupId"], key=key)
+    network = NetworkRecord(
+        vpc_id=vpc,
+        cidrs=("10.20.0.0/16",),
+        private_subnets=subnets,
+        public_subnets={},
+        efa_security_group="",
+    )
+    cluster = replace(bare_cluster(cloud), security_group=group["GroupId"])
+    return Place(network=network, cluster=cluster, data_key_arn=key)
 
 
 def key_policy(*buckets: str) -> str:
@@ -83,17 +84,22 @@ def permissions(cloud: Cloud, group: str, direction: str) -> set[tuple[int, int,
     }
 
 
-def lustre_arguments(found: Site) -> LustreStorageArgs:
+def lustre(
+    name: str,
+    place: Place,
+    opts: pulumi.ResourceOptions,
+    datasets: str = "acme-datasets",
+    **more: Any,
+) -> LustreStorage:
     """Storage for both teams, in the second zone."""
-    return LustreStorageArgs(
-        cluster="training",
-        teams=TEAMS,
-        sizes=SIZES,
-        throughput_per_tib=250,
-        vpc_id=found.vpc,
-        subnet_id=found.subnets["us-east-1b"],
-        cluster_security_group=found.nodes,
-        key_arn=found.key,
-        datasets=BucketRecord(name="acme-datasets", arn="arn:aws:s3:::acme-datasets"),
+    storage = StorageConfig(
+        fsx=FsxConfig(zone="us-east-1b", throughputPerTiB=250),
+        checkpoints=SIZES.checkpoints,
+        datasets=SIZES.datasets,
+    )
+    linked: Any = SimpleNamespace(
+        datasets=BucketRecord(name=datasets, arn=f"arn:aws:s3:::{datasets}"),
         checkpoints=BucketRecord(name="acme-checkpoints", arn="arn:aws:s3:::acme-checkpoints"),
     )
+    teams = more.pop("teams", TEAMS)
+    return LustreStorage(name, place, storage, teams, linked, opts, **more)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import pulumi
 import pytest
@@ -13,36 +12,28 @@ from infra.addons.cluster_autoscaler import AUTOSCALER_TAGS
 from infra.domain.pools import Nodes
 from infra.queueing import scale_up
 from infra.queueing.scale_up import GangScaleUp
-from infra.sites.aws import provisioning_request
 from infra.sites.aws.autoscaling import (
     ClusterAutoscaler,
-    ClusterAutoscalerArgs,
     autoscaler_policy,
+    cluster_role,
     template_tags,
 )
-from infra.sites.aws.node_pools import NodePools, NodePoolsArgs
+from infra.sites.aws.node_pools import NodePools
+from infra.sites.aws.outputs import Place
 from tests.aws import pools
 from tests.aws.iam_evaluation import Request, allowed
 from tests.aws.moto_cloud import ACCOUNT, REGION, Cloud, Deployed, deploy
 
 RELEASE = "kubernetes:helm.sh/v3:Release"
 POOLS = (pools.SPOT, pools.ONDEMAND)
-CHART: Any = {
-    "chart": mirror.chart("clusterAutoscaler", ""),
-    "image_tag": AUTOSCALER_TAGS["1.35"],
-}
+CHART = mirror.chart("clusterAutoscaler", ""), AUTOSCALER_TAGS["1.35"]
 
 
-def program(place: pools.Place, opts: pulumi.ResourceOptions) -> None:
+def program(place: Place, opts: pulumi.ResourceOptions) -> None:
     """Groups, the autoscaler, and Kueue's check after it."""
-    nodes = NodePools("nodes", NodePoolsArgs(**place.common(*POOLS)), opts)
-    args = ClusterAutoscalerArgs(
-        cluster=place.cluster,
-        pools=POOLS,
-        autoscaling_groups={pool.name: nodes.autoscaling_group(pool.name) for pool in POOLS},
-        **CHART,
-    )
-    autoscaler = ClusterAutoscaler("autoscaler", args, opts)
+    nodes = NodePools("nodes", POOLS, place, opts)
+    groups = {pool.name: nodes.autoscaling_group(pool.name) for pool in POOLS}
+    autoscaler = ClusterAutoscaler("autoscaler", POOLS, groups, place.cluster, *CHART, opts)
     after = pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(depends_on=[autoscaler]))
     GangScaleUp("scale-up", after)
 
@@ -65,14 +56,14 @@ def test_each_tag_is_on_the_auto_scaling_group_of_its_pool(made: Deployed) -> No
 
 
 def test_tag_on_an_unknown_auto_scaling_group_fails(cloud: Cloud) -> None:
-    args = ClusterAutoscalerArgs(
-        cluster=pools.place(cloud).cluster,
-        pools=(pools.SPOT,),
-        autoscaling_groups={"spot": "some-other-group"},
-        **CHART,
-    )
+    cluster, groups = pools.place(cloud).cluster, {"spot": "some-other-group"}
     with pytest.raises(LookupError, match="some-other-group is behind no node group"):
-        deploy(lambda opts: ClusterAutoscaler("autoscaler", args, opts), cloud)
+        deploy(
+            lambda opts: ClusterAutoscaler(
+                "autoscaler", (pools.SPOT,), groups, cluster, *CHART, opts
+            ),
+            cloud,
+        )
 
 
 def may(action: str, resource: str, **context: str) -> bool:
@@ -110,7 +101,7 @@ def test_provisioning_request_api_and_rbac_precede_the_autoscaler(
     assert binding["subjects"] == [
         {"kind": "ServiceAccount", "name": "cluster-autoscaler", "namespace": "kube-system"}
     ]
-    assert binding["roleRef"]["name"] == provisioning_request.cluster_role()["metadata"]["name"]
+    assert binding["roleRef"]["name"] == cluster_role()["metadata"]["name"]
 
 
 def test_kueue_admission_check_depends_on_the_provisioning_request_api(made: Deployed) -> None:

@@ -15,8 +15,8 @@ from moto import mock_aws
 from infra.domain import naming
 from infra.sections.storage import BucketsConfig
 from infra.sites.aws import bucket_access
-from infra.sites.aws.buckets import Buckets, BucketsArgs
-from infra.sites.aws.identity import TeamIdentity, TeamIdentityArgs
+from infra.sites.aws.buckets import Buckets
+from infra.sites.aws.identity import TeamIdentity
 from tests.aws.clusters import bare_cluster
 from tests.aws.iam_evaluation import Document, Request, allowed
 from tests.aws.moto_cloud import ACCOUNT, REGION, Cloud, deploy
@@ -75,22 +75,12 @@ def _program(cloud: Cloud, opts: pulumi.ResourceOptions) -> None:
     for cluster in sorted({tenant.cluster for tenant in TENANTS}):
         record = bare_cluster(cloud, cluster)
         key = cloud.client("kms").create_key()["KeyMetadata"]["Arn"]
-        buckets = Buckets(
-            f"buckets-{cluster}",
-            BucketsArgs(
-                settings=BucketsConfig(prefix=f"acme-{cluster}"), account=ACCOUNT, key_arn=key
-            ),
-            opts,
-        )
+        settings = BucketsConfig(prefix=f"acme-{cluster}")
+        buckets = Buckets(f"buckets-{cluster}", settings, ACCOUNT, key, opts)
         for tenant in TENANTS:
             if tenant.cluster == cluster:
-                args = TeamIdentityArgs(
-                    team=tenant.team,
-                    cluster=record,
-                    buckets=buckets.names,
-                    key_arn=KEY,
-                )
-                TeamIdentity(f"{cluster}-{tenant.team}", args, opts)
+                name = f"{cluster}-{tenant.team}"
+                TeamIdentity(name, tenant.team, record, buckets.names, KEY, opts)
 
 
 @pytest.fixture(scope="module")

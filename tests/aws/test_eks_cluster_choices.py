@@ -10,8 +10,7 @@ import pulumi
 import pytest
 from botocore.exceptions import ClientError
 
-from infra.sites.aws.cluster import Cluster
-from tests.aws.clusters import ADMIN, cluster_args, existing_base
+from tests.aws.clusters import ADMIN, existing_base, private_cluster
 from tests.aws.moto_cloud import ACCOUNT, Cloud, Deployed
 
 Make = Callable[..., Deployed]
@@ -30,9 +29,8 @@ def make(
         def program(opts: pulumi.ResourceOptions) -> None:
             on = existing_base(opts, cloud)
             subnets = keep(on.network.private_subnets)
-            args = replace(cluster_args(on), network=replace(on.network, private_subnets=subnets))
-            args = replace(args, settings=args.settings.model_copy(update=changed))
-            Cluster("cluster", replace(args, **others or {}), opts)
+            on = replace(on, network=replace(on.network, private_subnets=subnets))
+            private_cluster(on, opts, changed, **others or {})
 
         return build(program)
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pulumi
 import pytest
 
 from infra.domain.storage import SharedStorage
-from infra.sites.aws.elastic_files import EfsStorage, EfsStorageArgs, file_system_policy
+from infra.sites.aws.elastic_files import EfsStorage, file_system_policy
 from tests.aws.iam_evaluation import Request, allowed
 from tests.aws.moto_cloud import ACCOUNT, REGION, Cloud, Deployed, deployed_on
 from tests.aws.storage_site import SIZES, TEAMS, plain, site
@@ -23,16 +22,8 @@ CLASS = "kubernetes:storage.k8s.io/v1:StorageClass"
 def program(cloud: Cloud, opts: pulumi.ResourceOptions) -> dict[str, Any]:
     """Storage that is kept, and a trial's that is not."""
     found = site(cloud)
-    args = EfsStorageArgs(
-        cluster="training",
-        sizes=SIZES,
-        vpc_id=found.vpc,
-        subnet_ids=found.subnets,
-        cluster_security_group=found.nodes,
-        key_arn=found.key,
-    )
-    storage: SharedStorage = EfsStorage("storage", args, opts)
-    EfsStorage("trial", replace(args, protect=False), opts)
+    storage: SharedStorage = EfsStorage("storage", found, SIZES, opts)
+    EfsStorage("trial", found, SIZES, opts, protect=False)
     return {
         "site": found,
         "plain text": isinstance(storage.volumes("a").datasets.storage_class, str),

@@ -8,7 +8,7 @@ import pulumi
 import pytest
 
 from infra.sites.aws.bucket_access import TeamBuckets
-from infra.sites.aws.identity import TeamIdentity, TeamIdentityArgs
+from infra.sites.aws.identity import TeamIdentity
 from infra.sites.aws.policy_documents import ROLE_NAME_MAX, role_name
 from tests.aws.clusters import bare_cluster
 from tests.aws.moto_cloud import ACCOUNT, REGION, Cloud, Deployed, deployed_on
@@ -18,13 +18,8 @@ ROLE = "training-team-research"
 
 
 def program(cloud: Cloud, opts: pulumi.ResourceOptions) -> TeamIdentity:
-    args = TeamIdentityArgs(
-        team="research",
-        cluster=bare_cluster(cloud),
-        buckets=TeamBuckets(datasets="d", checkpoints="c", artifacts="a"),
-        key_arn=KEY,
-    )
-    return TeamIdentity("identity", args, opts)
+    buckets = TeamBuckets(datasets="d", checkpoints="c", artifacts="a")
+    return TeamIdentity("identity", "research", bare_cluster(cloud), buckets, KEY, opts)
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,9 @@ import pytest
 
 from infra.addons import mirror
 from infra.domain.pools import Fallback, NodePool, Nodes
-from infra.sites.aws.karpenter import Karpenter, KarpenterArgs
+from infra.sites.aws.karpenter import Karpenter
 from infra.sites.aws.karpenter_manifests import node_pool
+from infra.sites.aws.outputs import Place
 from tests.aws import pools
 from tests.aws.moto_cloud import ACCOUNT, REGION, Deployed
 
@@ -24,27 +25,25 @@ RELEASE = "kubernetes:helm.sh/v3:Release"
 
 
 @pytest.fixture(scope="module")
-def built() -> tuple[pools.Place, Deployed]:
+def built() -> tuple[Place, Deployed]:
     return pools.deployed_once(
         lambda place, opts: Karpenter(
             "karpenter",
-            KarpenterArgs(
-                **place.common(*MINE),
-                chart=mirror.chart("karpenter", ""),
-                crds=mirror.chart("karpenterCrd", ""),
-            ),
+            MINE,
+            place,
+            {name: mirror.chart(name, "") for name in ("karpenter", "karpenterCrd")},
             opts,
         )
     )
 
 
 @pytest.fixture
-def place(built: tuple[pools.Place, Deployed]) -> pools.Place:
+def place(built: tuple[Place, Deployed]) -> Place:
     return built[0]
 
 
 @pytest.fixture
-def made(built: tuple[pools.Place, Deployed]) -> Deployed:
+def made(built: tuple[Place, Deployed]) -> Deployed:
     return built[1]
 
 
@@ -107,7 +106,7 @@ def test_undrainable_node_is_terminated_before_its_deletion_times_out(
 
 
 def test_role_policy_uses_the_actual_subnets_and_groups_of_the_pools(
-    made: Deployed, place: pools.Place
+    made: Deployed, place: Place
 ) -> None:
     policy = json.loads(made.one("aws:iam/rolePolicy:RolePolicy").inputs["policy"])
     statements = {one["Sid"]: one for one in policy["Statement"]}

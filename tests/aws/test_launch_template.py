@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import email
 import shlex
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,14 +17,14 @@ from infra.sites.aws import efa
 from infra.sites.aws import node_config as node_settings
 from infra.sites.aws.efa import Interface, InterfaceType
 from infra.sites.aws.imds_sidecar import MetadataAccess
-from infra.sites.aws.launch_template import template_args
-from infra.sites.aws.node_pools import NodePoolsArgs
+from infra.sites.aws.node_pools import template_args
+from infra.sites.aws.outputs import Place
 from tests.aws import pools
 from tests.aws.moto_cloud import Cloud, Deployed
 
 
 @pytest.fixture
-def place() -> pools.Place:
+def place() -> Place:
     return pools.managed()[0]
 
 
@@ -38,9 +39,8 @@ def template(made: Deployed, pool: NodePool) -> Any:
 
 
 def test_stack_may_allow_pods_to_reach_the_metadata_service(cloud: Cloud) -> None:
-    common = pools.place(cloud).common(pools.SPOT)
-    args = NodePoolsArgs(**common, metadata_access=MetadataAccess.PODS)
-    metadata: Any = template_args(pools.SPOT, args, None).metadata_options
+    place = replace(pools.place(cloud), metadata_access=MetadataAccess.PODS)
+    metadata: Any = template_args(pools.SPOT, place, None).metadata_options
     assert metadata.http_put_response_hop_limit == 2
     assert metadata.http_tokens == "required"
 

@@ -10,15 +10,14 @@ import pulumi
 import pytest
 
 from infra.domain.storage import SharedStorage, VolumeSizes
-from infra.sites.aws.lustre import LustreStorage
-from infra.sites.aws.lustre_volumes import capacity_gib, volume_name
+from infra.sites.aws.lustre import capacity_gib, volume_name
 from infra.tenancy import volumes
 from tests.aws.moto_cloud import Cloud, Deployed, deployed_on
 from tests.aws.moto_cloud.deploying import Created
 from tests.aws.storage_site import (
     TEAMS,
     VOLUME,
-    lustre_arguments,
+    lustre,
     plain,
     site,
 )
@@ -30,9 +29,9 @@ INGRESS = "aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule"
 def program(cloud: Cloud, opts: pulumi.ResourceOptions) -> dict[str, Any]:
     """Storage that is kept, and a trial's that is not."""
     found = site(cloud)
-    args = lustre_arguments(found)
-    storage: SharedStorage = LustreStorage("storage", args, opts)
-    LustreStorage("trial", replace(args, cluster="trial", teams=("trial",), protect=False), opts)
+    storage: SharedStorage = lustre("storage", found, opts)
+    trial = replace(found, cluster=replace(found.cluster, name="trial"))
+    lustre("trial", trial, opts, teams=("trial",), protect=False)
     team = storage.volumes("a")
     claim = volumes.claim("a", "datasets", team.datasets)
     return {

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from infra.sites.aws.network import Network
 from tests.aws.moto_cloud import Cloud, Deployed, deployed_once
 from tests.aws.moto_cloud.deploying import DEFAULT_TAGS
-from tests.aws.networks import ARGS, way_out, zone_of_nat
+from tests.aws.networks import network as made_network
+from tests.aws.networks import way_out, zone_of_nat
 
 
 @pytest.fixture(scope="module")
 def network() -> Iterator[Deployed]:
-    yield from deployed_once(lambda opts: Network("network", ARGS, opts))
+    yield from deployed_once(made_network)
 
 
 @pytest.fixture

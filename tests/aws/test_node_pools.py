@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from infra.domain.pools import Capacity, NodePool
-from infra.sites.aws.node_pools import NodePools, NodePoolsArgs, scaling
+from infra.sites.aws.node_pools import NodePools, scaling
 from infra.sites.aws.pool_nodes import ami_type, group_timeouts
 from tests.aws import pools
 from tests.aws.moto_cloud import Cloud, Deployed, deploy
@@ -53,9 +53,9 @@ def test_groups_are_deleted_before_the_dependencies_of_their_component(made: Dep
 
 
 def test_zone_without_a_private_subnet_is_rejected(cloud: Cloud) -> None:
-    args = NodePoolsArgs(**pools.place(cloud).common(pools.pool(zone="us-east-1f")))
+    place, elsewhere = pools.place(cloud), pools.pool(zone="us-east-1f")
     with pytest.raises(KeyError, match="us-east-1f"):
-        deploy(lambda opts: NodePools("nodes", args, opts), cloud)
+        deploy(lambda opts: NodePools("nodes", [elsewhere], place, opts), cloud)
 
 
 @pytest.mark.parametrize(

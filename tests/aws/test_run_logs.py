@@ -10,30 +10,25 @@ import pulumi
 import pytest
 
 from infra.sites.aws import run_log_access
-from infra.sites.aws.keys import Keys, KeysArgs
-from infra.sites.aws.run_logs import RunLogs, RunLogsArgs
+from infra.sites.aws.controller_roles import run_logs
+from infra.sites.aws.keys import Keys
 from tests.aws.clusters import bare_cluster, policy_of_pods
 from tests.aws.iam_evaluation import Request, allowed
 from tests.aws.moto_cloud import ACCOUNT, REGION, Cloud, Deployed, deployed_on
+from tests.aws.networks import SITE
 
 GROUP = f"arn:aws:logs:{REGION}:{ACCOUNT}:log-group:/trainyard/training/runs"
 OTHER = f"arn:aws:logs:{REGION}:{ACCOUNT}:log-group:/aws/eks/other/cluster"
 SERVICE = f"logs.{REGION}.amazonaws.com"
 
 
-def program(cloud: Cloud, opts: pulumi.ResourceOptions) -> RunLogs:
+def program(cloud: Cloud, opts: pulumi.ResourceOptions) -> pulumi.Resource:
     statement = run_log_access.key_statement(ACCOUNT, REGION, "training")
-    keys = KeysArgs(
-        cluster="training", account=ACCOUNT, region=REGION, data_statements=(statement,)
+    key = Keys("keys", SITE, opts, data_statements=(statement,)).data_key_arn
+    shipper = ("logging", "fluent-bit")
+    return run_logs(
+        "logs", bare_cluster(cloud), shipper, key, opts, retention_days=30, protect=True
     )
-    args = RunLogsArgs(
-        cluster=bare_cluster(cloud),
-        shipper=("logging", "fluent-bit"),
-        key_arn=Keys("keys", keys, opts).data_key_arn,
-        retention_days=30,
-        protect=True,
-    )
-    return RunLogs("logs", args, opts)
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ import pulumi
 import pytest
 
 from infra.sites.aws import secret_access
+from infra.sites.aws.controller_roles import secret_readers
 from infra.sites.aws.policy_documents import role_name
-from infra.sites.aws.secret_readers import SecretReaders, SecretReadersArgs
 from tests.aws.clusters import bare_cluster
 from tests.aws.iam_evaluation import Document, Request, allowed
 from tests.aws.moto_cloud import ACCOUNT, REGION, Cloud, Deployed, deployed_on
@@ -26,9 +26,8 @@ SECRETS = {
 PAIRS = list(itertools.product(SECRETS, SECRETS))
 
 
-def program(cloud: Cloud, opts: pulumi.ResourceOptions) -> SecretReaders:
-    args = SecretReadersArgs(cluster=bare_cluster(cloud), secrets=SECRETS)
-    return SecretReaders("secrets", args, opts)
+def program(cloud: Cloud, opts: pulumi.ResourceOptions) -> pulumi.Resource:
+    return secret_readers("secrets", bare_cluster(cloud), SECRETS, opts)
 
 
 @pytest.fixture(scope="module")

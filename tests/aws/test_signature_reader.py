@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pulumi
 import pytest
 
-from infra.sites.aws.signature_reader import SignatureReader, SignatureReaderArgs
+from infra.sites.aws.controller_roles import signature_reader
 from tests.aws.clusters import bare_cluster, policy_of_pods
 from tests.aws.iam_evaluation import Request, allowed
 from tests.aws.moto_cloud import ACCOUNT, REGION, Cloud, Deployed, deployed_on
@@ -18,17 +18,13 @@ ELSEWHERE = "eu-central-1"
 IMAGES = f"arn:aws:ecr:{REGION}:{ACCOUNT}:repository/trainer"
 
 
-def program(cloud: Cloud, opts: pulumi.ResourceOptions) -> SignatureReader:
-    args = SignatureReaderArgs(
-        cluster=bare_cluster(cloud),
-        registries=(
-            f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/trainer",
-            f"{ACCOUNT}.dkr.ecr.{ELSEWHERE}.amazonaws.com/ops",
-            "ghcr.io/acme/other",
-        ),
-        kms_key_arn=KEY,
+def program(cloud: Cloud, opts: pulumi.ResourceOptions) -> pulumi.Resource:
+    registries = (
+        f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/trainer",
+        f"{ACCOUNT}.dkr.ecr.{ELSEWHERE}.amazonaws.com/ops",
+        "ghcr.io/acme/other",
     )
-    return SignatureReader("signatures", args, opts)
+    return signature_reader("signatures", bare_cluster(cloud), registries, KEY, opts)
 
 
 @pytest.fixture(scope="module")

@@ -22,13 +22,14 @@ with ResourceInUseException. Other principals:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 import pulumi
 import pulumi_aws.eks as aws_eks
 
 from infra.domain import naming
+from infra.sections.cluster import EksClusterConfig
+from infra.sites.aws.outputs import component
 
 _POLICIES: Final = "arn:aws:eks::aws:cluster-access-policy"
 ADMIN_POLICY: Final = f"{_POLICIES}/AmazonEKSClusterAdminPolicy"
@@ -38,69 +39,47 @@ NODES: Final = "EC2_LINUX"
 """Type of a node role's entry; EKS adds the groups of nodes."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class AccessArgs:
-    """ARNs of IAM principals (roles rather than users), each in one list only."""
+def access(
+    name: str,
+    cluster: pulumi.Input[str],
+    settings: EksClusterConfig,
+    members: Mapping[str, tuple[str, ...]],
+    node_role_arn: pulumi.Input[str],
+    opts: pulumi.ResourceOptions,
+) -> pulumi.Resource:
+    """Create an access entry for each principal, and return the one that lets nodes join.
 
-    cluster: pulumi.Input[str]
-    admins: tuple[str, ...]
-    """Excludes the principal that creates the cluster."""
-    deployers: tuple[str, ...]
-    viewers: tuple[str, ...] = ()
-    drift_detectors: tuple[str, ...] = ()
-    members: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Groups of teams by principal: `trainyard:TEAM:researcher`."""
-    node_role_arn: pulumi.Input[str]
-
-
-class Access(pulumi.ComponentResource):
-    """An access entry for each principal.
-
-    Raises ValueError for a principal in two lists: EKS allows one entry per principal.
+    `settings`: ARNs of IAM principals (roles rather than users); admins exclude the one that creates the cluster.
+    `members`: groups of teams by principal, `trainyard:TEAM:researcher`. Raises ValueError for a principal in two
+    lists: EKS allows one entry per principal.
     """
-
-    nodes: pulumi.Resource
-    """The entry that lets nodes join."""
-
-    def __init__(self, name: str, args: AccessArgs, opts: pulumi.ResourceOptions) -> None:
-        super().__init__(naming.infra_type("AwsAccess"), name, None, opts)
-        reject_duplicate_principals(
-            (*args.admins, *args.deployers, *args.viewers, *args.drift_detectors, *args.members)
-        )
-        child = pulumi.ResourceOptions(parent=self)
-        for arn in args.admins:
-            _with_policy(f"{name}-admin-{principal(arn)}", arn, ADMIN_POLICY, args.cluster, child)
-        for arn in args.drift_detectors:
-            _with_policy(f"{name}-drift-{principal(arn)}", arn, VIEW_POLICY, args.cluster, child)
-        for role, groups in (
-            ("deployer", dict.fromkeys(args.deployers, (naming.DEPLOYER_GROUP,))),
-            ("viewer", dict.fromkeys(args.viewers, (naming.VIEWER_GROUP,))),
-            ("member", args.members),
-        ):
-            for arn, names in groups.items():
-                aws_eks.AccessEntry(
-                    f"{name}-{role}-{principal(arn)}",
-                    cluster_name=args.cluster,
-                    principal_arn=arn,
-                    kubernetes_groups=list(names),
-                    opts=child,
-                )
-        self.nodes = aws_eks.AccessEntry(
-            f"{name}-nodes",
-            cluster_name=args.cluster,
-            principal_arn=args.node_role_arn,
-            type=NODES,
-            opts=child,
-        )
-        self.register_outputs(
-            {
-                "admins": list(args.admins),
-                "deployers": list(args.deployers),
-                "viewers": list(args.viewers),
-                "drift_detectors": list(args.drift_detectors),
-                "members": {arn: list(names) for arn, names in args.members.items()},
-            }
-        )
+    listed = (settings.admins, settings.deployers, settings.viewers, settings.drift_detectors)
+    reject_duplicate_principals([*(arn for arns in listed for arn in arns), *members])
+    child = pulumi.ResourceOptions(parent=component("AwsAccess", name, opts))
+    for arn in settings.admins:
+        _with_policy(f"{name}-admin-{principal(arn)}", arn, ADMIN_POLICY, cluster, child)
+    for arn in settings.drift_detectors:
+        _with_policy(f"{name}-drift-{principal(arn)}", arn, VIEW_POLICY, cluster, child)
+    for role, groups in (
+        ("deployer", dict.fromkeys(settings.deployers, (naming.DEPLOYER_GROUP,))),
+        ("viewer", dict.fromkeys(settings.viewers, (naming.VIEWER_GROUP,))),
+        ("member", members),
+    ):
+        for arn, names in groups.items():
+            aws_eks.AccessEntry(
+                f"{name}-{role}-{principal(arn)}",
+                cluster_name=cluster,
+                principal_arn=arn,
+                kubernetes_groups=list(names),
+                opts=child,
+            )
+    return aws_eks.AccessEntry(
+        f"{name}-nodes",
+        cluster_name=cluster,
+        principal_arn=node_role_arn,
+        type=NODES,
+        opts=child,
+    )
 
 
 def principal(arn: str) -> str:

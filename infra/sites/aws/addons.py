@@ -6,7 +6,7 @@ Versions are pinned by version of Kubernetes (addon_versions.yaml), so upgrading
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -17,8 +17,8 @@ import pulumi_aws.iam as iam
 from infra.domain import naming
 from infra.kubernetes import system_nodes
 from infra.sites.aws import addon_versions, addresses, pod_identity
-from infra.sites.aws.node_role import AWS_POLICIES
 from infra.sites.aws.outputs import ClusterRecord
+from infra.sites.aws.policy_documents import AWS_POLICIES
 
 NAMESPACE: Final = "kube-system"
 
@@ -84,31 +84,30 @@ EFS: Final = Addon(
 """Creates an access point per claim."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class AddonsArgs:
-    cluster: ClusterRecord
-    addons: tuple[Addon, ...]
-
-
 class Addons(pulumi.ComponentResource):
     """`BEFORE_NODES`, or `AFTER_NODES` and those that the stack adds.
 
     The latter need system nodes: pass them in `depends_on`.
     """
 
-    def __init__(self, name: str, args: AddonsArgs, opts: pulumi.ResourceOptions) -> None:
+    def __init__(
+        self,
+        name: str,
+        cluster: ClusterRecord,
+        addons: Sequence[Addon],
+        opts: pulumi.ResourceOptions,
+    ) -> None:
         super().__init__(naming.infra_type("AwsAddons"), name, None, opts)
-        self._name = name
-        self._args = args
-        self.addons = {addon.name: self._addon(addon) for addon in args.addons}
-        self.register_outputs({name: made.addon_version for name, made in self.addons.items()})
+        self._name, self._cluster = name, cluster
+        made = {addon.name: self._addon(addon).addon_version for addon in addons}
+        self.register_outputs(made)
 
     def _addon(self, addon: Addon) -> aws_eks.Addon:
         return aws_eks.Addon(
             f"{self._name}-{addon.name}",
-            cluster_name=self._args.cluster.created_name,
+            cluster_name=self._cluster.created_name,
             addon_name=addon.name,
-            addon_version=addon_versions.load()[self._args.cluster.version][addon.name],
+            addon_version=addon_versions.load()[self._cluster.version][addon.name],
             configuration_values=json.dumps(dict(addon.settings)) if addon.settings else None,
             resolve_conflicts_on_create="OVERWRITE",
             resolve_conflicts_on_update="OVERWRITE",
@@ -122,9 +121,9 @@ class Addons(pulumi.ComponentResource):
         self, addon: str, wanted: AddonRole
     ) -> aws_eks.AddonPodIdentityAssociationArgs:
         child = pulumi.ResourceOptions(parent=self)
-        cluster, account = self._args.cluster, (NAMESPACE, wanted.service_account)
+        cluster, account = self._cluster, (NAMESPACE, wanted.service_account)
         description = f"{addon} of {cluster.name}"
-        role = pod_identity.role(f"{self._name}-{addon}", cluster, account, description, child)
+        role = pod_identity.role_of(f"{self._name}-{addon}", cluster, account, description, child)
         attached = iam.RolePolicyAttachment(
             f"{self._name}-{addon}",
             role=role.name,

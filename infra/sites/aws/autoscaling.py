@@ -7,8 +7,7 @@ only empty nodes are removed: removing a node of a run would restart the whole g
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import pulumi
@@ -19,10 +18,11 @@ import pulumi_aws.iam as iam
 from infra.domain import naming
 from infra.domain.pools import NodePool
 from infra.kubernetes import helm, system_nodes
+from infra.kubernetes.crds import crd
 from infra.kubernetes.helm import Chart
-from infra.kubernetes.objects import Manifest
+from infra.kubernetes.objects import Manifest, metadata
 from infra.kubernetes.resources import KubernetesObject
-from infra.sites.aws import pod_identity, provisioning_request
+from infra.sites.aws import pod_identity
 from infra.sites.aws.outputs import ClusterRecord
 from infra.sites.aws.policy_documents import document
 from infra.sites.aws.pool_nodes import own_labels
@@ -34,17 +34,10 @@ _TAG: Final = "k8s.io/cluster-autoscaler/node-template"
 _EMPTY: Final = "0.01"
 """Utilization below which a node is removed: only nodes without requests."""
 
-
-@dataclass(frozen=True, kw_only=True)
-class ClusterAutoscalerArgs:
-    cluster: ClusterRecord
-    pools: tuple[NodePool, ...]
-    """Pools with `managed` nodes."""
-    autoscaling_groups: Mapping[str, pulumi.Input[str]]
-    """Name of the Auto Scaling group by pool."""
-    chart: Chart
-    image_tag: str
-    """Tag of the autoscaler that simulates the scheduler of the cluster's version."""
+GROUP: Final = "autoscaling.x-k8s.io"
+_PLURAL: Final = "provisioningrequests"
+ROLE: Final = "cluster-autoscaler-provisioning"
+"""Of the ProvisioningRequest API, which Cluster Autoscaler serves but its chart does not contain."""
 
 
 def template_tags(pool: NodePool) -> dict[str, str]:
@@ -55,12 +48,12 @@ def template_tags(pool: NodePool) -> dict[str, str]:
     return tags | {f"{_TAG}/resources/{key}": str(n) for key, n in devices.items() if n}
 
 
-def values(args: ClusterAutoscalerArgs) -> dict[str, Any]:
+def values(cluster: ClusterRecord, image_tag: str) -> dict[str, Any]:
     return {
         "cloudProvider": "aws",
-        "awsRegion": args.cluster.region,
-        "autoDiscovery": {"clusterName": args.cluster.name},
-        "image": {"tag": args.image_tag},
+        "awsRegion": cluster.region,
+        "autoDiscovery": {"clusterName": cluster.name},
+        "image": {"tag": image_tag},
         "rbac": {"serviceAccount": {"name": SERVICE_ACCOUNT}},
         "priorityClassName": "system-cluster-critical",
         **system_nodes.PLACEMENT,
@@ -88,28 +81,40 @@ class ClusterAutoscaler(pulumi.ComponentResource):
     """
 
     def __init__(
-        self, name: str, args: ClusterAutoscalerArgs, opts: pulumi.ResourceOptions
+        self,
+        name: str,
+        pools: Sequence[NodePool],
+        groups: Mapping[str, pulumi.Input[str]],
+        cluster: ClusterRecord,
+        chart: Chart,
+        image_tag: str,
+        opts: pulumi.ResourceOptions,
     ) -> None:
+        """Create them.
+
+        `groups`: name of the Auto Scaling group by pool, of those with `managed` nodes. `image_tag`: of the
+        autoscaler that simulates the scheduler of the cluster's version.
+        """
         super().__init__(naming.infra_type("AwsClusterAutoscaler"), name, None, opts)
-        for pool in args.pools:
-            self._tags(name, pool, args.autoscaling_groups[pool.name])
-        permissions = self._permissions(name, args)
-        api = self._object(f"{name}-api", provisioning_request.definition())
-        role = self._object(f"{name}-cluster-role", provisioning_request.cluster_role())
+        for pool in pools:
+            self._tags(name, pool, groups[pool.name])
+        permissions = self._permissions(name, cluster)
+        api = self._object(f"{name}-api", definition())
+        role = self._object(f"{name}-cluster-role", cluster_role())
         binding = self._object(
             f"{name}-cluster-role-binding",
-            provisioning_request.cluster_role_binding(NAMESPACE, SERVICE_ACCOUNT),
+            cluster_role_binding(NAMESPACE, SERVICE_ACCOUNT),
             role,
         )
-        self.release = helm.release(
+        helm.release(
             f"{name}-controller",
-            args.chart,
+            chart,
             release_name="cluster-autoscaler",
             namespace=NAMESPACE,
-            values=values(args),
+            values=values(cluster, image_tag),
             opts=pulumi.ResourceOptions(parent=self, depends_on=[api, binding, *permissions]),
         )
-        self.register_outputs({"pools": [pool.name for pool in args.pools]})
+        self.register_outputs({"pools": [pool.name for pool in pools]})
 
     def _object(self, name: str, manifest: Manifest, *needs: pulumi.Resource) -> KubernetesObject:
         opts = pulumi.ResourceOptions(parent=self, depends_on=list(needs))
@@ -125,20 +130,20 @@ class ClusterAutoscaler(pulumi.ComponentResource):
                 opts=pulumi.ResourceOptions(parent=self),
             )
 
-    def _permissions(self, name: str, args: ClusterAutoscalerArgs) -> list[pulumi.Resource]:
+    def _permissions(self, name: str, cluster: ClusterRecord) -> list[pulumi.Resource]:
         own = pulumi.ResourceOptions(parent=self)
-        on, account = args.cluster, (NAMESPACE, SERVICE_ACCOUNT)
-        description = f"Cluster Autoscaler of {on.name}"
-        role = pod_identity.role(f"{name}-role", on, account, description, own)
+        account = (NAMESPACE, SERVICE_ACCOUNT)
+        description = f"Cluster Autoscaler of {cluster.name}"
+        role = pod_identity.role_of(f"{name}-role", cluster, account, description, own)
         policy = iam.RolePolicy(
             f"{name}-policy",
             role=role.name,
-            policy=json.dumps(autoscaler_policy(on.account, on.region, on.name)),
+            policy=json.dumps(autoscaler_policy(cluster.account, cluster.region, cluster.name)),
             opts=own,
         )
         association = aws_eks.PodIdentityAssociation(
             f"{name}-association",
-            cluster_name=args.cluster.name,
+            cluster_name=cluster.name,
             namespace=NAMESPACE,
             service_account=SERVICE_ACCOUNT,
             role_arn=role.arn,
@@ -190,3 +195,44 @@ def autoscaler_policy(account: str, region: str, cluster: str) -> dict[str, Any]
             },
         },
     )
+
+
+def definition() -> Manifest:
+    """Return the CRD. Kueue looks for it at startup, so it must precede Kueue."""
+    return crd(
+        f"{_PLURAL}.{GROUP}",
+        naming.object_labels("autoscaler"),
+        # The API server rejects CRDs of *.x-k8s.io without an approval annotation.
+        {"api-approved.kubernetes.io": "https://github.com/kubernetes/autoscaler/pull/5848"},
+    )
+
+
+def cluster_role() -> Manifest:
+    """Return the autoscaler's rights on the API, which its chart's role lacks."""
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": metadata(ROLE, labels=naming.object_labels("autoscaler")),
+        "rules": [
+            {
+                "apiGroups": [GROUP],
+                "resources": [_PLURAL, f"{_PLURAL}/status"],
+                "verbs": ["get", "list", "watch", "update", "patch"],
+            },
+            {"apiGroups": [""], "resources": ["podtemplates"], "verbs": ["get", "list", "watch"]},
+        ],
+    }
+
+
+def cluster_role_binding(namespace: str, service_account: str) -> Manifest:
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": metadata(ROLE, labels=naming.object_labels("autoscaler")),
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io",
+            "kind": "ClusterRole",
+            "name": ROLE,
+        },
+        "subjects": [{"kind": "ServiceAccount", "name": service_account, "namespace": namespace}],
+    }

@@ -10,6 +10,7 @@ from infra.domain import naming
 from infra.kubernetes.objects import Manifest, metadata
 from infra.kubernetes.resources import KubernetesObject
 from infra.sites.aws.addons import DRIVER, Addon, AddonRole
+from infra.sites.aws.outputs import component
 
 STORAGE_CLASS: Final = naming.BLOCK_STORAGE_CLASS
 
@@ -40,11 +41,11 @@ def storage_class(key_arn: pulumi.Input[str]) -> Manifest:
     }
 
 
-class BlockVolumes(pulumi.ComponentResource):
-    """The class; its driver is an EKS add-on."""
-
-    def __init__(self, name: str, key_arn: pulumi.Input[str], opts: pulumi.ResourceOptions) -> None:
-        super().__init__(naming.infra_type("AwsBlockVolumes"), name, None, opts)
-        own = pulumi.ResourceOptions(parent=self)
-        KubernetesObject(f"{name}-class", storage_class(key_arn), own)
-        self.register_outputs({"storageClass": STORAGE_CLASS})
+def block_volumes(
+    name: str, key_arn: pulumi.Input[str], opts: pulumi.ResourceOptions
+) -> pulumi.Resource:
+    """Create the class; its driver is an EKS add-on."""
+    made = component("AwsBlockVolumes", name, opts)
+    own = pulumi.ResourceOptions(parent=made)
+    KubernetesObject(f"{name}-class", storage_class(key_arn), own)
+    return made

@@ -9,8 +9,8 @@ import pulumi
 import pulumi_aws.ec2 as ec2
 import pulumi_aws.vpc as vpc_rules
 
-from infra.domain import naming
 from infra.domain.pools import Network, NodePool
+from infra.sites.aws.outputs import component
 
 
 class InterfaceType(StrEnum):
@@ -52,44 +52,31 @@ def interfaces(pool: NodePool) -> tuple[Interface, ...]:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class EfaSecurityGroupArgs:
-    cluster: str
-    vpc_id: pulumi.Input[str]
-
-
-class EfaSecurityGroup(pulumi.ComponentResource):
-    """Allow all traffic between members, in both directions.
+def security_group(
+    name: str, cluster: str, vpc_id: pulumi.Input[str], opts: pulumi.ResourceOptions
+) -> pulumi.Output[str]:
+    """Create the group that allows all traffic between members, in both directions, and return its id.
 
     EFA's packets bypass IP, so no CIDR matches them: both directions must name the group itself. Other traffic
     uses the cluster's group, which such nodes have, too.
     """
-
-    group_id: pulumi.Output[str]
-
-    def __init__(self, name: str, args: EfaSecurityGroupArgs, opts: pulumi.ResourceOptions) -> None:
-        super().__init__(naming.infra_type("AwsEfaSecurityGroup"), name, None, opts)
-        child = pulumi.ResourceOptions(parent=self)
-        group = ec2.SecurityGroup(
-            f"{name}-group",
-            description="EFA between nodes",
-            vpc_id=args.vpc_id,
-            tags={"Name": f"{args.cluster}-efa"},
-            opts=child,
-        )
-        vpc_rules.SecurityGroupIngressRule(
-            f"{name}-in",
+    child = pulumi.ResourceOptions(parent=component("AwsEfaSecurityGroup", name, opts))
+    group = ec2.SecurityGroup(
+        f"{name}-group",
+        description="EFA between nodes",
+        vpc_id=vpc_id,
+        tags={"Name": f"{cluster}-efa"},
+        opts=child,
+    )
+    for direction, rule in (
+        ("in", vpc_rules.SecurityGroupIngressRule),
+        ("out", vpc_rules.SecurityGroupEgressRule),
+    ):
+        rule(
+            f"{name}-{direction}",
             security_group_id=group.id,
             referenced_security_group_id=group.id,
             ip_protocol="-1",
             opts=child,
         )
-        vpc_rules.SecurityGroupEgressRule(
-            f"{name}-out",
-            security_group_id=group.id,
-            referenced_security_group_id=group.id,
-            ip_protocol="-1",
-            opts=child,
-        )
-        self.group_id = group.id
-        self.register_outputs({"groupId": group.id})
+    return group.id

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import pulumi
@@ -15,28 +13,11 @@ from infra.domain import naming
 from infra.domain.storage import TeamVolumes, VolumeSizes, provisioned
 from infra.kubernetes.objects import Manifest, metadata
 from infra.kubernetes.resources import KubernetesObject
+from infra.sites.aws.outputs import Place
 from infra.sites.aws.policy_documents import document
 
 STORAGE_CLASS: Final = naming.EFS_STORAGE_CLASS
 NFS_PORT: Final = 2049
-
-
-@dataclass(frozen=True, kw_only=True)
-class EfsStorageArgs:
-    """A file system that all teams share; each claim mounts its own directory as root."""
-
-    cluster: str
-    """Name of the cluster; it is part of the file system's name."""
-    sizes: VolumeSizes
-    """Sizes in claims; EFS grows and enforces no size."""
-    vpc_id: pulumi.Input[str]
-    subnet_ids: Mapping[str, pulumi.Input[str]]
-    """Private subnets by zone; nodes mount within their zone."""
-    cluster_security_group: pulumi.Input[str]
-    """Security group that may mount: the cluster's nodes."""
-    key_arn: pulumi.Input[str]
-    protect: bool = True
-    """Refuse to delete the file system, and keep it when it is dropped from the program."""
 
 
 def file_system_policy(file_system_arn: str) -> dict[str, Any]:
@@ -100,16 +81,29 @@ def storage_class(file_system: pulumi.Input[str], *, keep: bool) -> Manifest:
 class EfsStorage(pulumi.ComponentResource):
     """The file system with a mount target per zone, and the class that claims use."""
 
-    def __init__(self, name: str, args: EfsStorageArgs, opts: pulumi.ResourceOptions) -> None:
+    def __init__(
+        self,
+        name: str,
+        place: Place,
+        sizes: VolumeSizes,
+        opts: pulumi.ResourceOptions,
+        *,
+        protect: bool = True,
+    ) -> None:
+        """Create a file system that all teams share; each claim mounts its own directory as root.
+
+        `sizes`: of the claims; EFS grows and enforces none. `protect`: refuse to delete the file system, and keep
+        it when it is dropped from the program.
+        """
         super().__init__(naming.infra_type("AwsEfsStorage"), name, None, opts)
-        self._args = args
+        self._place, self._sizes, self._keep = place, sizes, protect
         file_system = efs.FileSystem(
             f"{name}-files",
             encrypted=True,
-            kms_key_id=args.key_arn,
+            kms_key_id=place.data_key_arn,
             performance_mode="generalPurpose",
             throughput_mode="elastic",
-            tags={"Name": f"{args.cluster}-teams"},
+            tags={"Name": f"{place.cluster.name}-teams"},
             opts=self._kept(),
         )
         policy = efs.FileSystemPolicy(
@@ -127,7 +121,7 @@ class EfsStorage(pulumi.ComponentResource):
         targets = self._mount_targets(name, file_system)
         self._class = KubernetesObject(
             f"{name}-class",
-            storage_class(file_system.id, keep=args.protect),
+            storage_class(file_system.id, keep=protect),
             pulumi.ResourceOptions(
                 parent=self,
                 depends_on=[policy, *targets],
@@ -140,10 +134,10 @@ class EfsStorage(pulumi.ComponentResource):
 
     def volumes(self, team: str) -> TeamVolumes:
         """Return volumes with an access point per claim, so no team sees another's files."""
-        return provisioned(STORAGE_CLASS, self._args.sizes, self._class)
+        return provisioned(STORAGE_CLASS, self._sizes, self._class)
 
     def _kept(self) -> pulumi.ResourceOptions:
-        keep = self._args.protect
+        keep = self._keep
         return pulumi.ResourceOptions(parent=self, protect=keep, retain_on_delete=keep)
 
     def _mount_targets(self, name: str, file_system: efs.FileSystem) -> list[pulumi.Resource]:
@@ -151,13 +145,13 @@ class EfsStorage(pulumi.ComponentResource):
         group = ec2.SecurityGroup(
             f"{name}-servers",
             description="EFS mount targets",
-            vpc_id=self._args.vpc_id,
+            vpc_id=self._place.network.vpc_id,
             opts=own,
         )
         rule = vpc_rules.SecurityGroupIngressRule(
             f"{name}-from-nodes",
             security_group_id=group.id,
-            referenced_security_group_id=self._args.cluster_security_group,
+            referenced_security_group_id=self._place.cluster.security_group,
             ip_protocol="tcp",
             from_port=NFS_PORT,
             to_port=NFS_PORT,
@@ -173,6 +167,6 @@ class EfsStorage(pulumi.ComponentResource):
                     security_groups=[group.id],
                     opts=own,
                 )
-                for zone, subnet in self._args.subnet_ids.items()
+                for zone, subnet in self._place.network.private_subnets.items()
             ),
         ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 
 import pulumi
 from pulumi_aws import iam
@@ -15,54 +14,41 @@ from infra.sites.aws.outputs import ClusterRecord
 from infra.sites.aws.policy_documents import role_name
 
 
-@dataclass(frozen=True, kw_only=True)
-class TeamIdentityArgs:
-    team: str
-    cluster: ClusterRecord
-    buckets: TeamBuckets
-    key_arn: pulumi.Input[str]
-    """KMS key of the buckets."""
-
-
 class TeamIdentity(pulumi.ComponentResource):
     """The role, its permissions on the team's prefix of each bucket, and its association."""
 
-    def __init__(self, name: str, args: TeamIdentityArgs, opts: pulumi.ResourceOptions) -> None:
+    def __init__(
+        self,
+        name: str,
+        team: str,
+        cluster: ClusterRecord,
+        buckets: TeamBuckets,
+        key_arn: pulumi.Input[str],
+        opts: pulumi.ResourceOptions,
+    ) -> None:
+        """Create it. `key_arn`: KMS key of the buckets."""
         super().__init__(naming.infra_type("AwsTeamIdentity"), name, None, opts)
         own = pulumi.ResourceOptions(parent=self)
-        account = (naming.namespace(args.team), naming.SERVICE_ACCOUNT)
-        role = pod_identity.role(
+        account = (naming.namespace(team), naming.SERVICE_ACCOUNT)
+        role = pod_identity.role_of(
             f"{name}-role",
-            args.cluster,
+            cluster,
             account,
-            f"Training pods of team {args.team}",
+            f"Training pods of team {team}",
             own,
-            name=role_name(args.cluster.name, args.team),
-            tags={naming.TEAM: args.team},
+            name=role_name(cluster.name, team),
+            tags={naming.TEAM: team},
         )
-        permissions = self._permissions(name, args, role)
-        pod_identity.associate(
-            f"{name}-association", args.cluster, account, role, permissions, self
+        used = (buckets.datasets, buckets.checkpoints, buckets.artifacts)
+        key = pulumi.Output.from_input(key_arn).apply(
+            lambda arn: json.dumps(bucket_access.key_use(arn, cluster.region, used))
         )
-        self.role_arn = role.arn
-        self.register_outputs({"roleArn": role.arn})
-
-    def _permissions(
-        self, name: str, args: TeamIdentityArgs, role: iam.Role
-    ) -> list[pulumi.Resource]:
-        buckets = (args.buckets.datasets, args.buckets.checkpoints, args.buckets.artifacts)
-        key = pulumi.Output.from_input(args.key_arn).apply(
-            lambda arn: json.dumps(bucket_access.key_use(arn, args.cluster.region, buckets))
-        )
-        objects = json.dumps(bucket_access.team_access(args.team, args.buckets))
+        objects = json.dumps(bucket_access.team_access(team, buckets))
         # Two policies, so that a preview shows the one whose resources are known.
-        return [
-            iam.RolePolicy(
-                f"{name}-{suffix}",
-                name=suffix,
-                role=role.name,
-                policy=policy,
-                opts=pulumi.ResourceOptions(parent=self),
-            )
+        permissions = [
+            iam.RolePolicy(f"{name}-{suffix}", name=suffix, role=role.name, policy=policy, opts=own)
             for suffix, policy in (("objects", objects), ("key", key))
         ]
+        pod_identity.associate(f"{name}-association", cluster, account, role, permissions, self)
+        self.role_arn = role.arn
+        self.register_outputs({"roleArn": role.arn})

@@ -10,7 +10,7 @@ timeout of its deletion.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import pulumi
@@ -25,7 +25,8 @@ from infra.kubernetes.resources import KubernetesObject
 from infra.sites.aws import karpenter_manifests, node_health, pod_identity
 from infra.sites.aws.interruption import InterruptionQueue
 from infra.sites.aws.karpenter_access import ControllerScope, controller_policy
-from infra.sites.aws.pool_nodes import PoolNodesArgs, own_name, placement_group
+from infra.sites.aws.outputs import ClusterRecord, Place
+from infra.sites.aws.pool_nodes import placement_group
 
 NAMESPACE: Final = "kube-system"
 """The API server's fairness rules treat leases of this namespace as system traffic."""
@@ -35,22 +36,13 @@ _NODES_GONE: Final = pulumi.CustomTimeouts(delete="45m")
 """Draining takes up to 30 minutes, terminating an instance with eight GPUs a few more."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class KarpenterArgs(PoolNodesArgs):
-    """Pools with `karpenter` nodes, at least one."""
-
-    chart: Chart
-    crds: Chart
-    """Chart of the CRDs, which `chart` contains but never upgrades."""
-
-
-def values(args: KarpenterArgs, queue: pulumi.Input[str]) -> dict[str, Any]:
+def values(cluster: ClusterRecord, queue: pulumi.Input[str]) -> dict[str, Any]:
     memory = {"memory": "1Gi"}
     return {
         "serviceAccount": {"name": SERVICE_ACCOUNT},
         "settings": {
-            "clusterName": args.cluster.name,
-            "clusterEndpoint": args.cluster.endpoint,
+            "clusterName": cluster.name,
+            "clusterEndpoint": cluster.endpoint,
             "interruptionQueue": queue,
             "featureGates": node_health.KARPENTER_FEATURES,
         },
@@ -65,14 +57,22 @@ class Karpenter(pulumi.ComponentResource):
     The controller runs on the system nodes: pass those and the add-ons in `depends_on`.
     """
 
-    def __init__(self, name: str, args: KarpenterArgs, opts: pulumi.ResourceOptions) -> None:
+    def __init__(
+        self,
+        name: str,
+        pools: Sequence[NodePool],
+        place: Place,
+        charts: Mapping[str, Chart],
+        opts: pulumi.ResourceOptions,
+    ) -> None:
+        """Create them. `charts`: karpenter, and karpenterCrd with the CRDs, which the former never upgrades."""
         super().__init__(naming.infra_type("AwsKarpenter"), name, None, opts)
         own = pulumi.ResourceOptions(parent=self)
         queue = InterruptionQueue(f"{name}-interruption", own)
-        permissions = self._permissions(name, args, queue)
+        permissions = self._permissions(name, pools, place, queue)
         crds = helm.release(
             f"{name}-crd",
-            args.crds,
+            charts["karpenterCrd"],
             release_name="karpenter-crd",
             namespace=NAMESPACE,
             values={},
@@ -80,62 +80,57 @@ class Karpenter(pulumi.ComponentResource):
         )
         controller = helm.release(
             f"{name}-controller",
-            args.chart,
+            charts["karpenter"],
             release_name="karpenter",
             namespace=NAMESPACE,
             skip_crds=True,
-            values=values(args, queue.name),
+            values=values(place.cluster, queue.name),
             opts=pulumi.ResourceOptions(parent=self, depends_on=[crds, queue, *permissions]),
         )
-        profile = iam.InstanceProfile(f"{name}-nodes", role=args.cluster.node_role_name, opts=own)
-        self.objects = [
-            made
-            for pool in args.pools
-            for made in self._pool(name, pool, args, profile, controller)
-        ]
+        profile = iam.InstanceProfile(f"{name}-nodes", role=place.cluster.node_role_name, opts=own)
+        for pool in pools:
+            self._pool(name, pool, place, profile, controller)
         self.register_outputs({"queue": queue.name})
 
     def _pool(
         self,
         name: str,
         pool: NodePool,
-        args: KarpenterArgs,
+        place: Place,
         profile: iam.InstanceProfile,
         controller: pulumi.Resource,
-    ) -> list[KubernetesObject]:
+    ) -> None:
         """The node class depends on the controller, the NodePool on the node class."""
-        together = placement_group(name, pool, args, pulumi.ResourceOptions(parent=self))
+        together = placement_group(name, pool, place, pulumi.ResourceOptions(parent=self))
         node_class = KubernetesObject(
             f"{name}-{pool.name}-class",
-            karpenter_manifests.node_class(pool, args, profile.name),
+            karpenter_manifests.node_class(pool, place, profile.name),
             pulumi.ResourceOptions(
                 parent=self,
                 depends_on=[controller, *([together] if together else [])],
                 custom_timeouts=_NODES_GONE,
             ),
         )
-        node_pool = KubernetesObject(
+        KubernetesObject(
             f"{name}-{pool.name}",
             karpenter_manifests.node_pool(pool),
             pulumi.ResourceOptions(
                 parent=self, depends_on=[node_class], custom_timeouts=_NODES_GONE
             ),
         )
-        return [node_class, node_pool]
 
     def _permissions(
-        self, name: str, args: KarpenterArgs, queue: InterruptionQueue
+        self, name: str, pools: Sequence[NodePool], place: Place, queue: InterruptionQueue
     ) -> list[pulumi.Resource]:
         """Create the controller's role and its association with the service account."""
         own = pulumi.ResourceOptions(parent=self)
-        account, description = (NAMESPACE, SERVICE_ACCOUNT), f"Karpenter in {args.cluster.name}"
-        role = pod_identity.role(f"{name}-role", args.cluster, account, description, own)
-        policy = iam.RolePolicy(
-            f"{name}-policy", role=role.name, policy=policy_document(args, queue.arn), opts=own
-        )
+        account, description = (NAMESPACE, SERVICE_ACCOUNT), f"Karpenter in {place.cluster.name}"
+        role = pod_identity.role_of(f"{name}-role", place.cluster, account, description, own)
+        document = policy_document(pools, place, queue.arn)
+        policy = iam.RolePolicy(f"{name}-policy", role=role.name, policy=document, opts=own)
         association = aws_eks.PodIdentityAssociation(
             f"{name}-association",
-            cluster_name=args.cluster.name,
+            cluster_name=place.cluster.name,
             namespace=NAMESPACE,
             service_account=SERVICE_ACCOUNT,
             role_arn=role.arn,
@@ -144,20 +139,20 @@ class Karpenter(pulumi.ComponentResource):
         return [policy, association]
 
 
-def policy_document(args: KarpenterArgs, queue_arn: pulumi.Input[str]) -> pulumi.Output[str]:
+def policy_document(
+    pools: Sequence[NodePool], place: Place, queue_arn: pulumi.Input[str]
+) -> pulumi.Output[str]:
     """Return the controller's policy once its resource ids are known."""
 
     def write(ids: dict[str, Any]) -> str:
         scope = ControllerScope(
-            cluster=args.cluster.name,
-            region=args.cluster.region,
-            account=args.cluster.account,
+            cluster=place.cluster.name,
+            region=place.cluster.region,
+            account=place.cluster.account,
             subnets=sorted(set(ids["subnets"])),
             security_groups=sorted(set(ids["groups"])),
-            placement_groups=[
-                own_name(args.cluster.name, pool) for pool in args.pools if pool.placement_group
-            ],
-            reservations=sorted({p.reservation.id for p in args.pools if p.reservation}),
+            placement_groups=[place.own_name(pool) for pool in pools if pool.placement_group],
+            reservations=sorted({p.reservation.id for p in pools if p.reservation}),
             node_role_arn=ids["role"],
             queue_arn=ids["queue"],
             data_key_arn=ids["key"],
@@ -165,9 +160,9 @@ def policy_document(args: KarpenterArgs, queue_arn: pulumi.Input[str]) -> pulumi
         return json.dumps(controller_policy(scope))
 
     return pulumi.Output.all(
-        subnets=[args.subnet(pool) for pool in args.pools],
-        groups=[group for pool in args.pools for group in args.security_groups(pool)],
-        role=args.cluster.node_role_arn,
+        subnets=[place.subnet(pool) for pool in pools],
+        groups=[group for pool in pools for group in place.security_groups(pool)],
+        role=place.cluster.node_role_arn,
         queue=queue_arn,
-        key=args.data_key_arn,
+        key=place.data_key_arn,
     ).apply(write)

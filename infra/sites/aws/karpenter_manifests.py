@@ -16,14 +16,8 @@ from infra.domain import naming, prices
 from infra.domain.pools import Network, NodePool, Workload
 from infra.kubernetes.objects import Manifest, metadata
 from infra.sites.aws import efa, machine_images, node_config
-from infra.sites.aws.pool_nodes import (
-    ROOT_DEVICE,
-    ROOT_IOPS,
-    ROOT_MIB_PER_S,
-    PoolNodesArgs,
-    own_labels,
-    own_name,
-)
+from infra.sites.aws.outputs import Place
+from infra.sites.aws.pool_nodes import ROOT_DEVICE, ROOT_IOPS, ROOT_MIB_PER_S, own_labels
 
 NODE_CLASS_API: Final = naming.KARPENTER_NODE_CLASS_API
 NODE_POOL_API: Final = naming.KARPENTER_NODE_POOL_API
@@ -107,25 +101,23 @@ def node_pool(pool: NodePool) -> Manifest:
     }
 
 
-def node_class(
-    pool: NodePool, args: PoolNodesArgs, instance_profile: pulumi.Input[str]
-) -> Manifest:
+def node_class(pool: NodePool, place: Place, instance_profile: pulumi.Input[str]) -> Manifest:
     """Return the EC2NodeClass. It selects subnets and groups by id, so tags elsewhere have no effect."""
     spec: dict[str, Any] = {
         "amiSelectorTerms": [{"alias": IMAGE}],
         "instanceProfile": instance_profile,
-        "subnetSelectorTerms": [{"id": args.subnet(pool)}],
-        "securityGroupSelectorTerms": [{"id": group} for group in args.security_groups(pool)],
+        "subnetSelectorTerms": [{"id": place.subnet(pool)}],
+        "securityGroupSelectorTerms": [{"id": group} for group in place.security_groups(pool)],
         "associatePublicIPAddress": False,
-        "blockDeviceMappings": [_root_volume(pool, args.data_key_arn)],
+        "blockDeviceMappings": [_root_volume(pool, place.data_key_arn)],
         "metadataOptions": {
             "httpEndpoint": "enabled",
             "httpProtocolIPv6": "disabled",
-            "httpPutResponseHopLimit": args.metadata_access.hop_limit,
+            "httpPutResponseHopLimit": place.metadata_access.hop_limit,
             "httpTokens": "required",
         },
         "detailedMonitoring": True,
-        "tags": args.instance_tags(pool),
+        "tags": place.instance_tags(pool),
     }
     if pool.network is Network.EFA:
         # All nodes of the pool have them, independent of the pod that triggered the launch.
@@ -144,7 +136,7 @@ def node_class(
         # As node_config of managed groups; nodes report the array's size, so Karpenter counts it, too.
         spec["instanceStorePolicy"] = "RAID0"
     if pool.placement_group:
-        spec["placementGroupSelector"] = {"name": own_name(args.cluster.name, pool)}
+        spec["placementGroupSelector"] = {"name": place.own_name(pool)}
     if pool.reservation:
         spec["capacityReservationSelectorTerms"] = [{"id": pool.reservation.id}]
     return {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import pulumi
@@ -12,21 +11,10 @@ import pulumi_aws.kms as kms
 
 from infra.domain import naming
 from infra.sites.aws.policy_documents import KEY_USE, Statement, document
+from infra.sites.aws.provider import ProviderArgs
 
 DELETION_DAYS: Final = 30
 """Days in which a deleted key can be restored: the most that KMS allows."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class KeysArgs:
-    cluster: str
-    account: str
-    """12 digits."""
-    region: str
-    data_statements: tuple[Statement, ...] = ()
-    """More statements of the data key's policy: services that use it on their own behalf."""
-    protect: bool = True
-    """Refuse to delete the keys: data encrypted by a deleted key is lost."""
 
 
 class Keys(pulumi.ComponentResource):
@@ -35,15 +23,27 @@ class Keys(pulumi.ComponentResource):
     data_key_arn: pulumi.Output[str]
     """Key of root volumes, file systems and buckets."""
 
-    def __init__(self, name: str, args: KeysArgs, opts: pulumi.ResourceOptions) -> None:
+    def __init__(
+        self,
+        name: str,
+        site: ProviderArgs,
+        opts: pulumi.ResourceOptions,
+        *,
+        data_statements: Sequence[Statement] = (),
+        protect: bool = True,
+    ) -> None:
+        """Create them.
+
+        `data_statements`: more statements of the data key's policy, for services that use it on their own behalf.
+        `protect`: refuse to delete the keys, since data encrypted by a deleted key is lost.
+        """
         super().__init__(naming.infra_type("AwsKeys"), name, None, opts)
-        self._name = name
-        self._args = args
-        own = administration_statement(args.account)
-        volumes = volume_statements(args.account, args.region)
+        self._name, self._cluster, self._keep = name, site.cluster, protect
+        own = administration_statement(site.account)
+        volumes = volume_statements(site.account, site.region)
         self.cluster_key_arn = self._key("cluster", "Secrets of the cluster", [own])
         self.data_key_arn = self._key(
-            "data", "Volumes, file systems and buckets", [own, *volumes, *args.data_statements]
+            "data", "Volumes, file systems and buckets", [own, *volumes, *data_statements]
         )
         self.register_outputs(
             {"clusterKeyArn": self.cluster_key_arn, "dataKeyArn": self.data_key_arn}
@@ -54,17 +54,17 @@ class Keys(pulumi.ComponentResource):
     ) -> pulumi.Output[str]:
         key = kms.Key(
             f"{self._name}-{use}",
-            description=f"{description} of {self._args.cluster}",
+            description=f"{description} of {self._cluster}",
             enable_key_rotation=True,
             deletion_window_in_days=DELETION_DAYS,
             policy=json.dumps(document(*statements)),
             opts=pulumi.ResourceOptions(
-                parent=self, protect=self._args.protect, retain_on_delete=self._args.protect
+                parent=self, protect=self._keep, retain_on_delete=self._keep
             ),
         )
         kms.Alias(
             f"{self._name}-{use}",
-            name=f"alias/{self._args.cluster}-{use}",
+            name=f"alias/{self._cluster}-{use}",
             target_key_id=key.key_id,
             opts=pulumi.ResourceOptions(parent=self),
         )

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any, Final
 
 import pulumi
 from pulumi_aws import cloudwatch, ec2, fsx
 from pulumi_aws import vpc as vpc_rules
 
-from infra.domain import naming
+from infra.domain import naming, quantity
 from infra.domain.storage import TeamVolumes, Volume, VolumeSizes
+from infra.kubernetes.objects import Manifest, metadata
 from infra.kubernetes.resources import KubernetesObject
+from infra.sections.storage import StorageConfig
 from infra.sites.aws.bucket_access import team_prefix
-from infra.sites.aws.lustre_volumes import capacity_gib, persistent_volume, volume_name
-from infra.sites.aws.outputs import BucketRecord
+from infra.sites.aws.buckets import Buckets
+from infra.sites.aws.outputs import BucketRecord, Place
 from infra.sites.aws.run_log_access import lustre_group
 
 LUSTRE_PORTS: Final = ((988, 988), (1018, 1023))
@@ -26,49 +28,52 @@ _LOG_DAYS: Final = 90
 """Failed exports are looked up within days; the file systems' own state says what is still to be exported."""
 _ALL_EVENTS: Final = ("NEW", "CHANGED", "DELETED")
 
+DRIVER: Final = "fsx.csi.aws.com"
 
-@dataclass(frozen=True, kw_only=True)
-class LustreStorageArgs:
-    """File systems of all teams, in the zone of the GPU pools."""
+SMALLEST_GIB: Final = 1200
+STEP_GIB: Final = 2400
+"""Sizes of a PERSISTENT_2 SSD file system: 1,200 GiB, 2,400 GiB and multiples of that.
 
-    cluster: str
-    """Name of the cluster; it is part of the file systems' names."""
-    teams: tuple[str, ...]
-    sizes: VolumeSizes
-    throughput_per_tib: int
-    """MB/s per TiB of storage: 125, 250, 500 or 1000."""
-    vpc_id: pulumi.Input[str]
-    subnet_id: pulumi.Input[str]
-    """Private subnet of the zone."""
-    cluster_security_group: pulumi.Input[str]
-    """Security group that may mount: the cluster's nodes."""
-    key_arn: pulumi.Input[str]
-    """KMS key of the file systems, of their logs (`run_log_access.key_statement`) and of the buckets."""
-    datasets: BucketRecord
-    checkpoints: BucketRecord
-    protect: bool = True
-    """Refuse to delete the file systems, and keep them when they are dropped from the program."""
+https://docs.aws.amazon.com/fsx/latest/APIReference/API_CreateFileSystem.html, StorageCapacity.
+"""
 
 
 class LustreStorage(pulumi.ComponentResource):
     """A file system per team, reachable through the team's two claims only."""
 
-    def __init__(self, name: str, args: LustreStorageArgs, opts: pulumi.ResourceOptions) -> None:
+    def __init__(
+        self,
+        name: str,
+        place: Place,
+        storage: StorageConfig,
+        teams: Sequence[str],
+        buckets: Buckets,
+        opts: pulumi.ResourceOptions,
+        *,
+        protect: bool = True,
+    ) -> None:
+        """Create them in the zone of the GPU pools.
+
+        `place`: its key is that of the file systems, of their logs (`run_log_access.key_statement`) and of the
+        buckets. `protect`: refuse to delete the file systems, and keep them when they are dropped.
+        """
         super().__init__(naming.infra_type("AwsLustreStorage"), name, None, opts)
-        self._args = args
+        assert storage.fsx
+        self._place, self._keep = place, protect
+        self._fsx, self._sizes, self._buckets = storage.fsx, storage.sizes, buckets
         group = self._security_group(name)
         among_servers, with_nodes = self._rules(name, group)
         # FSx would create a group without a retention limit and without the stack's key.
         self._logs = cloudwatch.LogGroup(
             f"{name}-logs",
-            name=lustre_group(args.cluster),
-            kms_key_id=args.key_arn,
+            name=lustre_group(place.cluster.name),
+            kms_key_id=place.data_key_arn,
             retention_in_days=_LOG_DAYS,
             opts=self._own(),
         )
         self._volumes: dict[str, TeamVolumes] = {}
         file_systems: dict[str, pulumi.Output[str]] = {}
-        for team in args.teams:
+        for team in teams:
             file_system = self._file_system(f"{name}-{team}", team, group, among_servers)
             file_systems[team] = file_system.id
             self._volumes[team] = TeamVolumes(
@@ -85,14 +90,14 @@ class LustreStorage(pulumi.ComponentResource):
         return pulumi.ResourceOptions(parent=self, depends_on=list(needs), **more)
 
     def _kept(self, *needs: pulumi.Resource) -> pulumi.ResourceOptions:
-        keep = self._args.protect
+        keep = self._keep
         return self._own(*needs, protect=keep, retain_on_delete=keep)
 
     def _security_group(self, name: str) -> ec2.SecurityGroup:
         return ec2.SecurityGroup(
             f"{name}-servers",
             description="Lustre servers and the nodes that mount them",
-            vpc_id=self._args.vpc_id,
+            vpc_id=self._place.network.vpc_id,
             opts=self._own(),
         )
 
@@ -103,7 +108,7 @@ class LustreStorage(pulumi.ComponentResource):
 
         Return both: the second group of rules waits for the control plane, for which file systems need not wait.
         """
-        nodes = self._args.cluster_security_group
+        nodes = self._place.cluster.security_group
         found: tuple[list[pulumi.Resource], list[pulumi.Resource]] = ([], [])
         directions = (
             ("from-servers", vpc_rules.SecurityGroupIngressRule, servers.id, servers.id),
@@ -129,14 +134,13 @@ class LustreStorage(pulumi.ComponentResource):
     def _file_system(
         self, name: str, team: str, servers: ec2.SecurityGroup, rules: list[pulumi.Resource]
     ) -> fsx.LustreFileSystem:
-        args = self._args
         return fsx.LustreFileSystem(
             f"{name}-files",
             deployment_type="PERSISTENT_2",
             file_system_type_version=_VERSION,
             storage_type="SSD",
-            storage_capacity=capacity_gib(args.sizes),
-            per_unit_storage_throughput=args.throughput_per_tib,
+            storage_capacity=capacity_gib(self._sizes),
+            per_unit_storage_throughput=self._fsx.throughput_per_tib,
             data_compression_type="LZ4",
             metadata_configuration=fsx.LustreFileSystemMetadataConfigurationArgs(mode="AUTOMATIC"),
             # Failed exports to a bucket are logged.
@@ -145,10 +149,10 @@ class LustreStorage(pulumi.ComponentResource):
             ),
             # FSx does not back up file systems that are linked to buckets; the buckets are the copy.
             automatic_backup_retention_days=0,
-            kms_key_id=args.key_arn,
-            subnet_ids=args.subnet_id,
+            kms_key_id=self._place.data_key_arn,
+            subnet_ids=self._place.network.private_subnets[self._fsx.zone],
             security_group_ids=[servers.id],
-            tags={"Name": f"{args.cluster}-team-{team}", naming.TEAM: team},
+            tags={"Name": f"{self._place.cluster.name}-team-{team}", naming.TEAM: team},
             # FSx checks the ports among its servers when it creates the file system.
             opts=self._kept(*rules),
         )
@@ -164,8 +168,8 @@ class LustreStorage(pulumi.ComponentResource):
         claim = naming.CHECKPOINTS_CLAIM
         policy = fsx.DataRepositoryAssociationS3AutoExportPolicyArgs(events=_ALL_EVENTS)
         linked = fsx.DataRepositoryAssociationS3Args(auto_export_policy=policy)
-        bucket = self._linked(name, team, claim, file_system, self._args.checkpoints, linked)
-        size = self._args.sizes.checkpoints
+        bucket = self._linked(name, team, claim, file_system, self._buckets.checkpoints, linked)
+        size = self._sizes.checkpoints
         return self._volume(name, team, claim, size, file_system, [bucket, *reach])
 
     def _datasets(
@@ -185,8 +189,8 @@ class LustreStorage(pulumi.ComponentResource):
                 events=_ALL_EVENTS
             ),
         )
-        bucket = self._linked(name, team, claim, file_system, self._args.datasets, linked)
-        size = self._args.sizes.datasets
+        bucket = self._linked(name, team, claim, file_system, self._buckets.datasets, linked)
+        size = self._sizes.datasets
         return self._volume(name, team, claim, size, file_system, [bucket, *reach])
 
     def _linked(
@@ -235,3 +239,65 @@ class LustreStorage(pulumi.ComponentResource):
         )
         made = KubernetesObject(f"{name}-{claim}-volume", manifest, self._kept(*needs))
         return Volume(size=size, storage_class="", name=volume_name(team, claim), needs=(made,))
+
+
+def capacity_gib(sizes: VolumeSizes) -> int:
+    """Return the size in GiB of the smallest file system that fits both volumes."""
+    needed = quantity.bytes_(sizes.checkpoints) + quantity.bytes_(sizes.datasets)
+    if needed <= SMALLEST_GIB * quantity.GIB:
+        return SMALLEST_GIB
+    return -(-needed // (STEP_GIB * quantity.GIB)) * STEP_GIB
+
+
+def volume_name(team: str, claim: str) -> str:
+    return f"{naming.namespace(team)}-{claim}"
+
+
+def persistent_volume(
+    team: str,
+    claim: str,
+    size: str,
+    *,
+    file_system: pulumi.Input[str],
+    dns_name: pulumi.Input[str],
+    mount_name: pulumi.Input[str],
+) -> Manifest:
+    """Return the volume of directory `/CLAIM` of a team's file system, bound to that team's claim.
+
+    The driver mounts `DNSNAME@tcp:/MOUNTNAME`, so a longer mount name is a directory below it. The handle must
+    differ between the two volumes of a file system, or a pod with both never starts (aws-fsx-csi-driver issue
+    328).
+    """
+    csi: dict[str, Any] = {
+        "driver": DRIVER,
+        "volumeHandle": pulumi.Output.concat(file_system, "-", claim),
+        # Root owns a new file system, and training pods run as another user. The kubelet applies their
+        # fsGroup only where a volume names a type and, among others, ReadWriteOnce; the driver uses the
+        # first mode.
+        "fsType": "lustre",
+        "volumeAttributes": {
+            "dnsname": dns_name,
+            "mountname": pulumi.Output.concat(mount_name, "/", claim),
+        },
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": metadata(
+            volume_name(team, claim), labels=naming.object_labels("storage", team)
+        ),
+        "spec": {
+            "capacity": {"storage": size},
+            "accessModes": ["ReadWriteMany", "ReadWriteOnce"],
+            "persistentVolumeReclaimPolicy": "Retain",
+            "storageClassName": "",
+            "mountOptions": ["flock"],
+            "claimRef": {
+                "apiVersion": "v1",
+                "kind": "PersistentVolumeClaim",
+                "namespace": naming.namespace(team),
+                "name": claim,
+            },
+            "csi": csi,
+        },
+    }

@@ -1,24 +1,23 @@
-"""The stack's VPC: subnets, NAT, endpoints, flow logs, and EFA's security group."""
+"""The stack's VPC: subnets, NAT, endpoints, flow logs, EFA's security group; or an existing VPC, never changed."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import pulumi
 import pulumi_aws.cloudwatch as cloudwatch
 import pulumi_aws.ec2 as ec2
 import pulumi_aws.iam as iam
+import pulumi_aws.vpc as vpc_rules
 
 from infra.domain import naming
-from infra.sections.network import MadeNetworkConfig
-from infra.sites.aws import addresses
-from infra.sites.aws.efa import EfaSecurityGroup, EfaSecurityGroupArgs
-from infra.sites.aws.endpoints import ENDPOINTS, Endpoints, EndpointsArgs
-from infra.sites.aws.outputs import NetworkRecord
+from infra.sections.network import MadeNetworkConfig, VpcConfig
+from infra.sites.aws import addresses, efa
+from infra.sites.aws.outputs import NetworkRecord, component
 from infra.sites.aws.policy_documents import document
+from infra.sites.aws.provider import ProviderArgs
 from infra.sites.aws.run_log_access import flow_log_group
 
 EVERYWHERE: Final = "0.0.0.0/0"
@@ -26,18 +25,22 @@ FLOW_LOG_SECONDS: Final = 60
 """Aggregation interval of flow logs in seconds: the shorter of AWS's two, for use during incidents."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class NetworkArgs:
-    cluster: str
-    """Name of the cluster in it; subnets are tagged for its load balancers and Karpenter."""
-    region: str
-    settings: MadeNetworkConfig
-    account: str
-    """12 digits."""
-    log_key_arn: pulumi.Input[str] | None = None
-    """KMS key of the flow logs' group, with `run_log_access.key_statement`. None: CloudWatch's own."""
-    endpoint_services: tuple[str, ...] = ENDPOINTS
-    """AWS services that nodes reach without NAT, by the last part of their endpoints' names."""
+GATEWAYS: Final = ("s3",)
+"""Gateway endpoints, free of charge: checkpoints, datasets and image layers are in S3."""
+
+ENDPOINTS: Final = (
+    "ec2",
+    "ecr.api",
+    "ecr.dkr",
+    "eks",
+    "eks-auth",
+    "logs",
+    "sqs",
+    "sts",
+)
+"""Interface endpoints: services that nodes, add-ons and Karpenter call constantly."""
+
+HTTPS: Final = 443
 
 
 class Network(pulumi.ComponentResource):
@@ -45,37 +48,42 @@ class Network(pulumi.ComponentResource):
 
     record: NetworkRecord
 
-    def __init__(self, name: str, args: NetworkArgs, opts: pulumi.ResourceOptions) -> None:
+    def __init__(
+        self,
+        name: str,
+        site: ProviderArgs,
+        settings: MadeNetworkConfig,
+        opts: pulumi.ResourceOptions,
+        *,
+        log_key_arn: pulumi.Input[str] | None = None,
+    ) -> None:
+        """Create it. `log_key_arn`: with `run_log_access.key_statement`. None: CloudWatch's own key."""
         super().__init__(naming.infra_type("AwsNetwork"), name, None, opts)
-        self._name = name
-        self._args = args
+        self._name, self._site, self._settings = name, site, settings
         self._child = pulumi.ResourceOptions(parent=self)
-        plan = addresses.subnets(args.settings.cidr, args.settings.zones)
+        plan = addresses.subnets(settings.cidr, settings.zones)
         vpc = self._vpc()
         public = self._public_subnets(vpc, plan)
         private, tables = self._private_subnets(vpc, plan, self._gateways(public))
         self._endpoints(vpc, private, tables)
-        self._flow_log(vpc)
-        efa = EfaSecurityGroup(
-            f"{name}-efa", EfaSecurityGroupArgs(cluster=args.cluster, vpc_id=vpc.id), self._child
-        )
+        self._flow_log(vpc, log_key_arn)
         self.record = NetworkRecord(
             vpc_id=vpc.id,
-            cidrs=(args.settings.cidr,),
+            cidrs=(settings.cidr,),
             private_subnets={zone: subnet.id for zone, subnet in private.items()},
             public_subnets={zone: subnet.id for zone, subnet in public.items()},
-            efa_security_group=efa.group_id,
+            efa_security_group=efa.security_group(f"{name}-efa", site.cluster, vpc.id, self._child),
         )
         self.register_outputs({"vpcId": vpc.id})
 
     def _vpc(self) -> ec2.Vpc:
         vpc = ec2.Vpc(
             f"{self._name}-vpc",
-            cidr_block=self._args.settings.cidr,
+            cidr_block=self._settings.cidr,
             enable_dns_support=True,
             # Required for private DNS names of interface endpoints.
             enable_dns_hostnames=True,
-            tags={"Name": self._args.cluster},
+            tags={"Name": self._site.cluster},
             opts=self._child,
         )
         ec2.DefaultSecurityGroup(
@@ -83,7 +91,7 @@ class Network(pulumi.ComponentResource):
             vpc_id=vpc.id,
             ingress=[],
             egress=[],
-            tags={"Name": f"{self._args.cluster}-default-unused"},
+            tags={"Name": f"{self._site.cluster}-default-unused"},
             opts=self._child,
         )
         return vpc
@@ -91,19 +99,47 @@ class Network(pulumi.ComponentResource):
     def _endpoints(
         self, vpc: ec2.Vpc, private: Mapping[str, ec2.Subnet], tables: Sequence[ec2.RouteTable]
     ) -> None:
-        Endpoints(
-            f"{self._name}-endpoints",
-            EndpointsArgs(
-                cluster=self._args.cluster,
-                region=self._args.region,
+        """Create gateway endpoints, and an interface endpoint for each service."""
+        name = f"{self._name}-endpoints"
+        child = pulumi.ResourceOptions(parent=component("AwsEndpoints", name, self._child))
+        for service in GATEWAYS:
+            ec2.VpcEndpoint(
+                f"{name}-{service}",
                 vpc_id=vpc.id,
-                cidr=self._args.settings.cidr,
-                subnets=tuple(subnet.id for subnet in private.values()),
-                route_tables=tuple(table.id for table in tables),
-                services=self._args.endpoint_services,
-            ),
-            self._child,
+                service_name=service_name(self._site.region, service),
+                vpc_endpoint_type="Gateway",
+                route_table_ids=[table.id for table in tables],
+                tags={"Name": f"{self._site.cluster}-{service}"},
+                opts=child,
+            )
+        group = ec2.SecurityGroup(
+            f"{name}-group",
+            description="HTTPS from the VPC to AWS services",
+            vpc_id=vpc.id,
+            tags={"Name": f"{self._site.cluster}-endpoints"},
+            opts=child,
         )
+        vpc_rules.SecurityGroupIngressRule(
+            f"{name}-https",
+            security_group_id=group.id,
+            cidr_ipv4=self._settings.cidr,
+            ip_protocol="tcp",
+            from_port=HTTPS,
+            to_port=HTTPS,
+            opts=child,
+        )
+        for service in ENDPOINTS:
+            ec2.VpcEndpoint(
+                f"{name}-{service}",
+                vpc_id=vpc.id,
+                service_name=service_name(self._site.region, service),
+                vpc_endpoint_type="Interface",
+                private_dns_enabled=True,
+                subnet_ids=[subnet.id for subnet in private.values()],
+                security_group_ids=[group.id],
+                tags={"Name": f"{self._site.cluster}-{service}"},
+                opts=child,
+            )
 
     def _subnet(self, vpc: ec2.Vpc, kind: str, zone: str, cidr: str) -> ec2.Subnet:
         return ec2.Subnet(
@@ -112,8 +148,8 @@ class Network(pulumi.ComponentResource):
             availability_zone=zone,
             cidr_block=cidr,
             tags={
-                "Name": f"{self._args.cluster}-{kind}-{zone}",
-                **subnet_tags(kind, self._args.cluster),
+                "Name": f"{self._site.cluster}-{kind}-{zone}",
+                **subnet_tags(kind, self._site.cluster),
             },
             opts=self._child,
         )
@@ -124,7 +160,7 @@ class Network(pulumi.ComponentResource):
         internet = ec2.InternetGateway(
             f"{self._name}-internet",
             vpc_id=vpc.id,
-            tags={"Name": self._args.cluster},
+            tags={"Name": self._site.cluster},
             opts=self._child,
         )
         table = self._route_table(vpc, "public")
@@ -143,10 +179,10 @@ class Network(pulumi.ComponentResource):
 
     def _gateways(self, public: Mapping[str, ec2.Subnet]) -> dict[str, ec2.NatGateway]:
         first = next(iter(public))
-        own = public if self._args.settings.nat == "per-zone" else {first: public[first]}
+        own = public if self._settings.nat == "per-zone" else {first: public[first]}
         gateways = {}
         for zone, subnet in own.items():
-            tags = {"Name": f"{self._args.cluster}-nat-{zone}"}
+            tags = {"Name": f"{self._site.cluster}-nat-{zone}"}
             address = ec2.Eip(f"{self._name}-nat-{zone}", domain="vpc", tags=tags, opts=self._child)
             gateways[zone] = ec2.NatGateway(
                 f"{self._name}-nat-{zone}",
@@ -182,7 +218,7 @@ class Network(pulumi.ComponentResource):
         return ec2.RouteTable(
             f"{self._name}-{kind}",
             vpc_id=vpc.id,
-            tags={"Name": f"{self._args.cluster}-{kind}"},
+            tags={"Name": f"{self._site.cluster}-{kind}"},
             opts=self._child,
         )
 
@@ -194,17 +230,17 @@ class Network(pulumi.ComponentResource):
             opts=self._child,
         )
 
-    def _flow_log(self, vpc: ec2.Vpc) -> None:
+    def _flow_log(self, vpc: ec2.Vpc, key_arn: pulumi.Input[str] | None) -> None:
         group = cloudwatch.LogGroup(
             f"{self._name}-flows",
-            name=flow_log_group(self._args.cluster),
-            kms_key_id=self._args.log_key_arn,
-            retention_in_days=self._args.settings.flow_log_days,
+            name=flow_log_group(self._site.cluster),
+            kms_key_id=key_arn,
+            retention_in_days=self._settings.flow_log_days,
             opts=self._child,
         )
         role = iam.Role(
             f"{self._name}-flows",
-            assume_role_policy=json.dumps(flow_log_trust(self._args.account)),
+            assume_role_policy=json.dumps(flow_log_trust(self._site.account)),
             opts=self._child,
         )
         policy = iam.RolePolicy(
@@ -220,9 +256,29 @@ class Network(pulumi.ComponentResource):
             log_destination=group.arn,
             iam_role_arn=role.arn,
             max_aggregation_interval=FLOW_LOG_SECONDS,
-            tags={"Name": self._args.cluster},
+            tags={"Name": self._site.cluster},
             opts=pulumi.ResourceOptions(parent=self, depends_on=[policy]),
         )
+
+
+def existing_network(
+    name: str, cluster: str, settings: VpcConfig, opts: pulumi.ResourceOptions
+) -> tuple[NetworkRecord, pulumi.Resource]:
+    """Return the record of an existing VPC, and the component of what is created in it: EFA's security group."""
+    made = component("AwsExistingNetwork", name, opts)
+    child = pulumi.ResourceOptions(parent=made)
+    record = NetworkRecord(
+        vpc_id=settings.vpc_id,
+        cidrs=(settings.cidr, *settings.secondary_cidrs),
+        private_subnets=settings.private_subnets,
+        public_subnets={},
+        efa_security_group=efa.security_group(f"{name}-efa", cluster, settings.vpc_id, child),
+    )
+    return record, made
+
+
+def service_name(region: str, service: str) -> str:
+    return f"com.amazonaws.{region}.{service}"
 
 
 def subnet_tags(kind: str, cluster: str) -> dict[str, str]:

@@ -1,11 +1,22 @@
-"""Records that parts of the AWS stack pass to each other: ids and names, never resources."""
+"""Records that parts of the AWS stack pass to each other: ids and names, never resources; and their components."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pulumi
+
+from infra.domain import naming
+from infra.domain.pools import Network, NodePool
+from infra.sites.aws.imds_sidecar import MetadataAccess
+
+
+def component(kind: str, name: str, opts: pulumi.ResourceOptions) -> pulumi.ComponentResource:
+    """Return the component of a part that has nothing but its resources; its type is in their URNs."""
+    made = pulumi.ComponentResource(naming.infra_type(kind), name, None, opts)
+    made.register_outputs({})
+    return made
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,3 +68,34 @@ class BucketRecord:
 
     name: str
     arn: pulumi.Input[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where nodes and file systems are."""
+
+    network: NetworkRecord
+    cluster: ClusterRecord
+    data_key_arn: pulumi.Input[str]
+    """KMS key of root volumes, file systems and buckets."""
+    metadata_access: MetadataAccess = MetadataAccess.NODE
+    tags: Mapping[str, str] = field(default_factory=dict)
+    """Tags of instances and volumes: the provider's default tags do not apply to those that EC2 launches later."""
+
+    def subnet(self, pool: NodePool) -> pulumi.Input[str]:
+        """Return the private subnet of the pool's zone. Raises KeyError for a zone without one."""
+        return self.network.private_subnets[pool.zone]
+
+    def security_groups(self, pool: NodePool) -> list[pulumi.Input[str]]:
+        """Return the cluster's group, which EKS omits where a template names any, and EFA's."""
+        groups = [self.cluster.security_group]
+        if pool.network is Network.EFA:
+            groups.append(self.network.efa_security_group)
+        return groups
+
+    def own_name(self, pool: NodePool) -> str:
+        """Return the name of a pool's launch template and placement group."""
+        return f"{self.cluster.name}-{pool.name}"
+
+    def instance_tags(self, pool: NodePool) -> dict[str, str]:
+        return {**self.tags, "Name": self.own_name(pool), naming.POOL: pool.name}

@@ -11,7 +11,7 @@ import pulumi_aws.eks as aws_eks
 from pulumi_aws import iam
 
 from infra.sites.aws.outputs import ClusterRecord
-from infra.sites.aws.policy_documents import document
+from infra.sites.aws.policy_documents import Document, document
 
 
 def trust_policy(cluster: str, namespace: str, service_account: str) -> dict[str, Any]:
@@ -37,7 +37,7 @@ def trust_policy(cluster: str, namespace: str, service_account: str) -> dict[str
     )
 
 
-def role(
+def role_of(
     resource_name: str,
     cluster: ClusterRecord,
     service_account: tuple[str, str],
@@ -50,6 +50,34 @@ def role(
     return iam.Role(
         resource_name, description=description, assume_role_policy=trust, opts=opts, **more
     )
+
+
+def controller(
+    name: str,
+    cluster: ClusterRecord,
+    service_account: tuple[str, str],
+    description: str,
+    policy: tuple[str, str, Document],
+    opts: pulumi.ResourceOptions,
+    *,
+    role: str = "role",
+) -> iam.Role:
+    """Create the role of a controller's pods with one policy, and associate it with their service account.
+
+    `policy`: suffix of the resource's name, the policy's name, its document. `role`: suffix of the role's name.
+    """
+    made = role_of(f"{name}-{role}", cluster, service_account, description, opts)
+    suffix, policy_name, content = policy
+    attached = iam.RolePolicy(
+        f"{name}-{suffix}",
+        name=policy_name,
+        role=made.name,
+        policy=json.dumps(content),
+        opts=opts,
+    )
+    assert opts.parent
+    associate(f"{name}-association", cluster, service_account, made, [attached], opts.parent)
+    return made
 
 
 def associate(
@@ -67,8 +95,7 @@ def associate(
     namespace, account = service_account
     aws_eks.PodIdentityAssociation(
         name,
-        # The name is plain; depending on the endpoint waits for the cluster.
-        cluster_name=pulumi.Output.from_input(cluster.endpoint).apply(lambda _: cluster.name),
+        cluster_name=cluster.created_name,
         namespace=namespace,
         service_account=account,
         role_arn=assumed.arn,

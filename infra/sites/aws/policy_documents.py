@@ -21,6 +21,9 @@ KEY_USE: Final = (
 )
 """Actions on a KMS key of those who read and write what it encrypts."""
 
+AWS_POLICIES: Final = "arn:aws:iam::aws:policy"
+"""Prefix of the ARNs of AWS' own policies."""
+
 ROLE_NAME_MAX: Final = 64
 """IAM's limit."""
 

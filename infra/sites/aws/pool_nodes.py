@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from typing import Final
 
 import pulumi
 import pulumi_aws.ec2 as ec2
 import pulumi_aws.eks as aws_eks
 
-from infra.domain import naming
 from infra.domain.catalog import Architecture
-from infra.domain.pools import Network, NodePool, ReservationKind, Taint
-from infra.sites.aws.imds_sidecar import MetadataAccess
-from infra.sites.aws.outputs import ClusterRecord, NetworkRecord
+from infra.domain.pools import NodePool, ReservationKind, Taint
+from infra.sites.aws.outputs import Place
 
 ROOT_DEVICE: Final = "/dev/xvda"
 """Root volume of Amazon Linux 2023."""
@@ -33,33 +30,6 @@ _SET_BY_KUBERNETES: Final = ("kubernetes.io", "k8s.io")
 """Label domains that kubelets may not set and that EKS rejects."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class PoolNodesArgs:
-    pools: tuple[NodePool, ...]
-    network: NetworkRecord
-    cluster: ClusterRecord
-    data_key_arn: pulumi.Input[str]
-    """KMS key of root volumes."""
-    metadata_access: MetadataAccess = MetadataAccess.NODE
-    tags: Mapping[str, str] = field(default_factory=dict)
-    """Tags of instances and volumes: the provider's default tags do not apply to those that EC2 launches later."""
-
-    def subnet(self, pool: NodePool) -> pulumi.Input[str]:
-        """Return the private subnet of the pool's zone. Raises KeyError for a zone without one."""
-        return self.network.private_subnets[pool.zone]
-
-    def security_groups(self, pool: NodePool) -> list[pulumi.Input[str]]:
-        """Return the cluster's group, which EKS omits where a template names any, and EFA's."""
-        groups = [self.cluster.security_group]
-        if pool.network is Network.EFA:
-            groups.append(self.network.efa_security_group)
-        return groups
-
-    def instance_tags(self, pool: NodePool) -> dict[str, str]:
-        name = own_name(self.cluster.name, pool)
-        return {**self.tags, "Name": name, naming.POOL: pool.name}
-
-
 def group_timeouts(nodes: int, parallel: int) -> pulumi.CustomTimeouts:
     """Return Pulumi's time limits for a managed node group of up to `nodes`, `parallel` of them updated at once.
 
@@ -70,11 +40,6 @@ def group_timeouts(nodes: int, parallel: int) -> pulumi.CustomTimeouts:
     update = START_AND_STOP_MINUTES + batches * BATCH_MINUTES
     once = f"{START_AND_STOP_MINUTES}m"
     return pulumi.CustomTimeouts(create=once, update=f"{update}m", delete=once)
-
-
-def own_name(cluster: str, pool: NodePool) -> str:
-    """Return the name of a pool's launch template and placement group."""
-    return f"{cluster}-{pool.name}"
 
 
 def own_labels(pool: NodePool) -> dict[str, str]:
@@ -105,15 +70,15 @@ def is_capacity_block(pool: NodePool) -> bool:
 
 
 def placement_group(
-    name: str, pool: NodePool, args: PoolNodesArgs, opts: pulumi.ResourceOptions
+    name: str, pool: NodePool, place: Place, opts: pulumi.ResourceOptions
 ) -> ec2.PlacementGroup | None:
     if not pool.placement_group:
         return None
-    own = own_name(args.cluster.name, pool)
+    own = place.own_name(pool)
     return ec2.PlacementGroup(
         f"{name}-{pool.name}-placement",
         name=own,
         strategy="cluster",
-        tags={**args.tags, "Name": own},
+        tags={**place.tags, "Name": own},
         opts=opts,
     )

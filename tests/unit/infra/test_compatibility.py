@@ -26,10 +26,10 @@ from infra.sections.cluster import EksClusterConfig
 from infra.sections.signatures import KeylessConfig, SignaturesConfig
 from infra.sites.aws import (
     addon_versions,
+    autoscaling,
     karpenter,
     karpenter_manifests,
     machine_images,
-    provisioning_request,
 )
 from infra.tenancy import secrets
 from ops import collect
@@ -208,7 +208,7 @@ def test_rendered_objects_use_the_api_versions_of_the_table() -> None:
     assert policy["apiVersion"] == ADD_ONS["policyController"].apis["ClusterImagePolicy"]
     assert scale_up.check()["apiVersion"] == ADD_ONS["kueue"].apis["AdmissionCheck"]
     request = ADD_ONS["clusterAutoscaler"].apis["ProvisioningRequest"]
-    assert request.partition("/")[0] == provisioning_request.GROUP
+    assert request.partition("/")[0] == autoscaling.GROUP
 
 
 def test_both_karpenter_charts_have_the_same_version() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from infra.addons import policy_controller, signatures
 from infra.sections.signatures import KeylessConfig, SignaturesConfig
-from infra.sites.aws import signature_reader
+from infra.sites.aws import controller_roles
 
 SUBJECT = "https://github.com/acme/training/.github/workflows/image.yml@refs/heads/main"
 ISSUER = "https://token.actions.githubusercontent.com"
@@ -27,7 +27,7 @@ def test_a_controller_that_verifies_a_key_starts_without_public_services() -> No
 
 
 def test_policy_controller_has_read_only_access() -> None:
-    document = signature_reader.read_policy(
+    document = controller_roles.read_policy(
         ["arn:aws:ecr:us-east-1:111122223333:repository/trainer"], KEY
     )
     actions = [action for s in document["Statement"] for action in s["Action"]]
