@@ -68,7 +68,6 @@ def add(commands: Group) -> None:
 
 
 def address(text: str) -> tuple[str, int]:
-    """Parse ADDRESS:PORT to listen on."""
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not (host and port.isdecimal() and 0 < int(port) < 65536):
@@ -243,7 +242,6 @@ def _serve(args: argparse.Namespace, page: Page) -> BaseServer | None:
 
 
 def _budgets(args: argparse.Namespace) -> list[TeamBudget]:
-    """Return the budgets of the file, else of the stack."""
     if args.budgets:
         return budget_file.read(args.budgets)
     from ops.ledger import stack_file  # Imports the whole configuration, and Pulumi.

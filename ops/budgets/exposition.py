@@ -35,7 +35,6 @@ class TeamState:
 
     @property
     def state(self) -> str:
-        """Return the value of the label `state`."""
         return OVERRIDDEN if self.override else STATES[self.level]
 
 

@@ -51,7 +51,6 @@ class Channel:
         self.flush()
 
     def write(self, block: bytes) -> None:
-        """Send a part of a body."""
         try:
             self.requests.write(block)
         except (BrokenPipeError, ValueError):
@@ -64,7 +63,6 @@ class Channel:
             raise self._lost() from None
 
     def answer(self) -> dict[str, Any]:
-        """Return the next answer."""
         line = self.answers.readline()
         if not line:
             raise self._lost()

@@ -57,7 +57,6 @@ def add(commands: Group) -> None:
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
-    """Add --to, the local folder."""
     parser.add_argument(
         "--to",
         type=Path,
@@ -83,7 +82,6 @@ def reporter(show: Callable[[str], None]) -> Progress:
 
 
 def size(count: float) -> str:
-    """Return bytes in a unit that is easy to read."""
     for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= factor:
             return f"{count / factor:.2f} {unit}"
@@ -91,7 +89,6 @@ def size(count: float) -> str:
 
 
 def summary(verb: str, done: Copied) -> str:
-    """Return what a copy did, in one line."""
     same = f"; {done.same} were there already" if done.same else ""
     return f"{verb} {done.files} files, {size(done.bytes)}, each verified by SHA-256{same}"
 

@@ -94,7 +94,6 @@ def choose(listed: Iterable[File], run_id: str, args: argparse.Namespace) -> lis
 
 
 def steps_of(files: Iterable[File], run_id: str) -> set[int]:
-    """Return the steps of the checkpoints that files belong to. Pure."""
     return {step for path, _ in files if (step := _step(path, run_id)) is not None}
 
 

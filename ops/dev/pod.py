@@ -57,7 +57,6 @@ class DevRequest:
 
 
 def mistakes(request: DevRequest, platform: Platform) -> list[str]:
-    """Return what is wrong with a request, one line each."""
     found = []
     if len(request.name) > NAME_MAX or not _NAME.fullmatch(request.name):
         found.append(

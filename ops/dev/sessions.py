@@ -37,7 +37,6 @@ class DevSession:
     """Why it waits or has ended."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
         return {**self.__dict__, "ends": self.ends.isoformat() if self.ends else None}
 
 

@@ -190,7 +190,6 @@ class Amount:
     gpu_seconds: float = 0.0
 
     def add(self, seconds: float, usd_per_hour: float | None, gpus: float = 0.0) -> None:
-        """Add time at a price."""
         self.seconds += seconds
         self.gpu_seconds += seconds * gpus
         if usd_per_hour is None:
@@ -199,7 +198,6 @@ class Amount:
             self.usd += seconds * usd_per_hour / 3600.0
 
     def merge(self, other: Amount) -> None:
-        """Add another amount."""
         self.seconds += other.seconds
         self.usd += other.usd
         self.unpriced += other.unpriced

@@ -57,12 +57,10 @@ def money(amount: Amount) -> str:
 
 
 def hours(seconds: float) -> str:
-    """Return node-hours."""
     return f"{seconds / 3600:,.1f}"
 
 
 def bucket_table(book: Mapping[Account, Amount], title: str) -> Table:
-    """Return node-hours, USD and share by bucket."""
     table = Table("bucket", title=title, title_justify="left")
     for name in ("node-hours", "share", "USD"):
         table.add_column(name, justify="right")
@@ -79,7 +77,6 @@ def bucket_table(book: Mapping[Account, Amount], title: str) -> Table:
 
 
 def cross_table(book: Mapping[Account, Amount], key: Key, name: str) -> Table:
-    """Return USD by a key and bucket, with node-hours and the total."""
     present = [b for b in Bucket if any(a.bucket is b for a in book)]
     table = Table(name, title=f"USD by {name} and bucket", title_justify="left")
     for one in (*(b.value for b in present), "USD", "node-hours"):
@@ -95,7 +92,6 @@ def cross_table(book: Mapping[Account, Amount], key: Key, name: str) -> Table:
 
 
 def cause_table(book: Mapping[Account, Amount]) -> Table:
-    """Return what was lost, by cause."""
     lost = {a: amount for a, amount in book.items() if a.bucket in LOST}
     return cross_table(lost, lambda a: a.cause or "-", "cause of loss")
 
@@ -119,7 +115,6 @@ def to_csv(book: Mapping[Account, Amount]) -> str:
 
 
 def useful(facts: Iterable[Fact], run: str) -> tuple[int, float]:
-    """Return the steps and tokens of a run that count."""
     found = sorted(
         (f for f in facts if isinstance(f, Phase) and f.run == run), key=lambda p: p.start
     )
@@ -128,7 +123,6 @@ def useful(facts: Iterable[Fact], run: str) -> tuple[int, float]:
 
 
 def run_json(book: Mapping[Account, Amount], run: str, steps: int, tokens: float) -> dict[str, Any]:
-    """Return the cost of a run as values."""
     whole = total(book)
     return {
         "run": run,
@@ -147,7 +141,6 @@ def run_json(book: Mapping[Account, Amount], run: str, steps: int, tokens: float
 
 
 def sentences(book: Mapping[Account, Amount], steps: int, tokens: float) -> Sequence[str]:
-    """Return the cost of a run per unit of work."""
     whole = total(book)
     lost = sum(a.usd for account, a in book.items() if account.bucket in LOST)
     found = []

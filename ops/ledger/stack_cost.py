@@ -95,7 +95,6 @@ def _pool(pool: NodePool, sight: Sight | None) -> Values:
 
 
 def _nodes(pool: NodePool, sight: Sight) -> list[Mapping[str, str]]:
-    """Return the labels of the pool's nodes."""
     labels = [objects.meta(node).get("labels") or {} for node in sight.nodes]
     return [one for one in labels if one.get(naming.POOL) == pool.name]
 
@@ -123,7 +122,6 @@ def _on_demand(pools: Sequence[NodePool]) -> float | None:
 
 
 def _teams(sight: Sight, pools: Sequence[NodePool]) -> dict[str, float]:
-    """Return the USD per hour of the nodes that each team's runs hold."""
     by_name = {pool.name: pool for pool in pools}
     usd: dict[str, float | None] = {}
     for node in sight.nodes:

@@ -19,7 +19,6 @@ _SETUP: Final = ("CreateContainerConfigError", "CreateContainerError")
 
 
 def progress(job: Json | None, pods: Sequence[Json]) -> str:
-    """Return the current state of a Job for progress output."""
     if job is None:
         return "deleted"
     if (job.get("spec") or {}).get("suspend"):
@@ -31,7 +30,6 @@ def progress(job: Json | None, pods: Sequence[Json]) -> str:
 
 
 def cannot_start(pods: Sequence[Json]) -> bool:
-    """Whether a container can never start."""
     return any(reason in (*_IMAGE, *_SETUP) for _, _, reason, _ in _waiting(pods))
 
 
@@ -203,7 +201,6 @@ def format_bytes(count: float) -> str:
 
 
 def format_value(value: Any) -> str:
-    """Format a fact for output."""
     return f"{value:.4g}" if isinstance(value, float) else sanitize(str(value))
 
 

@@ -110,7 +110,6 @@ CREATE_ERRORS: Final = (ForbiddenError, WebhookError)
 
 
 def describe_create_error(error: ClusterError) -> tuple[str, str]:
-    """Return cause and remedy of a Job that was not created."""
     if isinstance(error, WebhookError):
         return f"the Job was not created: {error}", "run the check again when the webhook answers"
     return (
@@ -189,7 +188,6 @@ class Jobs:
         self._made.remove(job)
 
     def clear(self) -> None:
-        """Delete the remaining Jobs of this session."""
         for job in list(self._made):
             self.delete(job)
 

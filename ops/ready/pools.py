@@ -59,7 +59,6 @@ def gpu_count(node: Json) -> int:
 
 
 def allocatable_count(node: Json, resource: str) -> int:
-    """Return the allocatable amount of an extended resource of a node."""
     return int((objects.status(node).get("allocatable") or {}).get(resource, 0))
 
 
@@ -123,7 +122,6 @@ def compare_pool(pool: Pool, lines: Sequence[PodResult]) -> Check:
 
 
 def _nodes_by_value(by_node: Mapping[str, PodResult], name: str) -> dict[str, list[str]]:
-    """Group nodes by their value of one fact."""
     found: dict[str, list[str]] = {}
     for node, line in by_node.items():
         if (value := line.facts.get(name)) not in (None, ""):

@@ -80,7 +80,6 @@ class Progress:
         self._status.update(escape(text))
 
     def stage_started(self, number: int, stage: Stage) -> None:
-        """Print the stage's name and title."""
         self.show_progress(stage.title)
         self._title(number, stage.name, stage.title)
 
@@ -88,7 +87,6 @@ class Progress:
         _print(self._console, f"[bold]{number} {name}[/bold] {escape(title)}{more}")
 
     def found(self, check: Check) -> None:
-        """Print the result of a check."""
         _line(self._console, check.outcome, check.subject, check.seen)
         for line in check.evidence:
             _print(self._console, f"      {escape(line)}")

@@ -161,7 +161,6 @@ def merge(
 
 
 def write(cluster: Cluster, results: Results) -> None:
-    """Write the results to the ConfigMap."""
     data = {KEY: _STORED.dump_json(results, indent=1).decode()}
     meta = {"name": NAME, "namespace": NAMESPACE}
     about = {"apiVersion": CONFIG_MAPS.api, "kind": CONFIG_MAPS.kind, "metadata": meta}

@@ -24,7 +24,6 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 
 
 def add(commands: Group) -> None:
-    """Add `review` to the group `stack`."""
     review = commands.add_offline(
         "review",
         _review,

@@ -138,7 +138,6 @@ def impacts(steps: Sequence[Step]) -> tuple[Impact, ...]:
 
 
 def _there(steps: Iterable[Step], kind: str) -> set[str]:
-    """Return the pools that are there afterwards."""
     found = (money.pool(step.kind, step.new) for step in steps if step.kind == kind)
     return {one.name for one in found if one}
 

@@ -66,7 +66,6 @@ class Step:
 
     @property
     def kind(self) -> str:
-        """Its Pulumi type."""
         return self.urn.split("::")[2].rsplit("$", 1)[-1]
 
     @property

@@ -71,7 +71,6 @@ def _steer(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
 
 
 def _settings(args: argparse.Namespace) -> Settings:
-    """Return the settings of the file, else of the stack."""
     if args.pools:
         return settings.read(args.pools)
     from ops.ledger import stack_file  # Imports the whole configuration, and Pulumi.

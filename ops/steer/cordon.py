@@ -114,7 +114,6 @@ def allowed(
 
 
 def parse(samples: Iterable[Sample]) -> list[Named]:
-    """Return the verdicts that Prometheus has."""
     return [
         Named(
             run=(one.labels.get("namespace", ""), one.labels.get("run_id", "")),

@@ -35,5 +35,4 @@ def samples(
 
 
 def stamp() -> str:
-    """Return the time as the API server writes it."""
     return dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -39,7 +39,6 @@ class Nodes:
 
 
 def nodes(items: Iterable[Json]) -> Nodes:
-    """Return the nodes that belong to a pool."""
     there, keys, by_name = set(), {}, {}
     for node in items:
         if not (pool := objects.label(node, naming.POOL)):
@@ -64,13 +63,11 @@ Gang = tuple[str, str, int | None]
 
 
 def gang_of(item: Json) -> Gang:
-    """Return the gang of a pod or a Workload."""
     namespace = str(objects.meta(item).get("namespace"))
     return namespace, objects.run_id_of(item), groups.number_of(item)
 
 
 def nodes_of_gangs(pods: Iterable[Json], known: Nodes) -> dict[Gang, set[str]]:
-    """Return the nodes of the running pods of each gang."""
     found: dict[Gang, set[str]] = {}
     for pod in pods:
         uid = known.by_name.get(str((pod.get("spec") or {}).get("nodeName") or ""))
@@ -80,7 +77,6 @@ def nodes_of_gangs(pods: Iterable[Json], known: Nodes) -> dict[Gang, set[str]]:
 
 
 def nodes_of_runs(held: Mapping[Gang, set[str]]) -> dict[tuple[str, str], set[str]]:
-    """Return the nodes of each run, by namespace and run id, from those of its gangs."""
     found: dict[tuple[str, str], set[str]] = {}
     for (namespace, run_id, *_), nodes in held.items():
         found[namespace, run_id] = found.get((namespace, run_id), set()) | nodes

@@ -46,7 +46,6 @@ class Memory:
     history: History = field(default_factory=History)
 
     def text(self) -> str:
-        """Return it as the annotation's value."""
         return json.dumps(dataclasses.asdict(self), sort_keys=True)
 
 

@@ -33,7 +33,6 @@ _EXAMPLES: Final = (
 
 
 def add(commands: Group) -> None:
-    """Add the commands to the group `run`."""
     submit = commands.add("submit", _submit, "check a run file and submit its run", _EXAMPLES)
     submit.add_argument(
         "file", type=Path, nargs="?", metavar="FILE", help="run file; its newest version"
@@ -85,7 +84,6 @@ def add(commands: Group) -> None:
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:
-    """Add the argument RUN."""
     parser.add_argument("run_name", metavar="RUN", help="run id, or run name for its newest run")
 
 
@@ -216,7 +214,6 @@ def launch(
 
 
 def _facts(run: RenderedRun) -> list[str]:
-    """Nodes, cost and limits of a run."""
     price = "cost per hour unknown"
     if run.usd_per_hour is not None:
         price = f"{run.usd_per_hour:.2f} USD per hour at most (prices {run.prices})"

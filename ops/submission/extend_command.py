@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 
 def add(commands: Group) -> None:
-    """Add the command to the group `run`."""
     extend = commands.add(
         "extend",
         _extend,

@@ -23,7 +23,6 @@ _IMAGE: Final = "trainer"
 
 
 def add(commands: Group) -> None:
-    """Add the command."""
     command = commands.add(
         "init",
         _init,
@@ -95,7 +94,6 @@ program:
 
 
 def _name(folder: str) -> str:
-    """Return a run name made from that of a folder."""
     words = re.sub(r"[^a-z0-9]+", "-", folder.lower()).lstrip("-0123456789")
     return words[:_NAME_MAX].strip("-") or "my-run"
 

@@ -53,7 +53,6 @@ class Driver:
 
 
 def runs_of(cluster: Cluster, namespace: str, sweep: str) -> dict[str, Json]:
-    """Return the objects of a sweep's runs by run id."""
     selector = f"{naming.SWEEP}={sweep}"
     return {
         objects.label(item, naming.RUN_ID): item

@@ -56,12 +56,10 @@ Space = Mapping[str, Choice | Range]
 
 
 def grid_size(space: Mapping[str, Choice]) -> int:
-    """Return the number of combinations."""
     return math.prod(len(one.values) for one in space.values())
 
 
 def grid(space: Mapping[str, Choice]) -> list[dict[str, Scalar]]:
-    """Return every combination; the last parameter varies fastest."""
     combinations = itertools.product(*(one.values for one in space.values()))
     return [dict(zip(space, values, strict=True)) for values in combinations]
 

@@ -60,11 +60,9 @@ class Trial:
 
     @property
     def value(self) -> float | None:
-        """The metric at the last step."""
         return None if self.step is None else self.values[self.step]
 
     def over(self, state: str, reason: str, at: dt.datetime, max_hours: float | None) -> Trial:
-        """Return the run as ended."""
         ended = at.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         found = dataclasses.replace(self, state=state, reason=reason, ended=ended)
         return found.until(at, max_hours)
@@ -143,13 +141,11 @@ class SweepState:
         return min(finite, key=lambda pair: pair[0])[1] if finite else None
 
     def updated(self, trials: Iterable[Trial]) -> SweepState:
-        """Return the state with these runs replaced, by run id."""
         changed = {one.run_id: one for one in trials}
         merged = tuple(changed.get(one.run_id, one) for one in self.trials)
         return dataclasses.replace(self, trials=merged)
 
     def to_json(self) -> str:
-        """Return the text in the ConfigMap."""
         return json.dumps(dataclasses.asdict(self), sort_keys=True, separators=(",", ":"))
 
     @classmethod

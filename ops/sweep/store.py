@@ -33,12 +33,10 @@ class StoredSweep:
 
     @property
     def namespace(self) -> str:
-        """Namespace of the team."""
         return naming.namespace(self.state.team)
 
 
 def object_name(sweep: str) -> str:
-    """Return the name of the ConfigMap of a sweep."""
     return f"{naming.SWEEP_PREFIX}{sweep}"
 
 

@@ -141,7 +141,6 @@ class StackSnapshot:
             yield from self.team(kind, team)
 
     def namespace(self, team: Team) -> Json | None:
-        """Return a team's Namespace."""
         found = self.cluster(collect.NAMESPACES)
         return next((one for one in found if objects.name(one) == team.namespace), None)
 
@@ -215,13 +214,11 @@ class RowBuilder:
     remedies: list[str] = field(default_factory=list)
 
     def add_failure(self, what: str, remedy: str) -> None:
-        """Add a failed finding."""
         self.bad.append(what)
         if remedy not in self.remedies:
             self.remedies.append(remedy)
 
     def add_unknown(self, what: str, remedy: str = "") -> None:
-        """Add a finding that cannot be determined."""
         self.unknown.append(what)
         if remedy and remedy not in self.remedies:
             self.remedies.append(remedy)
