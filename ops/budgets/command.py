@@ -13,11 +13,10 @@ from typing import Final
 
 from rich.console import Console
 
-from ops import controller, metrics, objects
-from ops.budgets import budget_file, control, exposition
-from ops.budgets.budget_file import TeamBudget
-from ops.budgets.decision import Level, Override, Reading, decide
-from ops.budgets.exposition import TeamState
+from ops import controller, metrics
+from ops.budgets import control, decision
+from ops.budgets.control import TeamState
+from ops.budgets.decision import Budget, Level, Override, Reading, decide
 from ops.cluster import Cluster, ClusterError, ConflictError, UnreachableError
 from ops.commands import Group, add_prometheus, printer
 from ops.exposition import Page, serve
@@ -27,6 +26,7 @@ from ops.ledger.accounting import account
 from ops.ledger.command import EVERY_S, add_record, month_bounds, required
 from ops.ledger.model import Book, Bucket, Fact, Hold, Node
 from ops.ledger.record import Record
+from ops.submission.record import caller
 
 _FORESEEN: Final = 0.5
 """Share of the time until a limit after which it is looked at again: rates change."""
@@ -115,7 +115,7 @@ class Controller:
         self,
         cluster: Cluster,
         record: Record,
-        budgets: Sequence[TeamBudget],
+        budgets: Sequence[Budget],
         show: Callable[[str], None],
         *,
         dry_run: bool = False,
@@ -148,34 +148,34 @@ class Controller:
             self._month, self._readings = month, {}
         since, _ = month_bounds(first)
         complete = not sight.hidden & {"nodes", "pods"}
-        teams = [one.budget.team for one in self._budgets]
+        teams = [one.team for one in self._budgets]
         facts = self._record.read()
         book = account(facts, since, now)
         found = readings_of(facts, book, teams, now, complete=complete)
         left = min(
-            (self._try_team(one, found[one.budget.team], sight) for one in self._budgets),
+            (self._try_team(one, found[one.team], sight) for one in self._budgets),
             default=float("inf"),
         )
         if self._page:
-            self._page.put(exposition.samples(book, self._states.values(), now))
+            self._page.put(control.samples(book, self._states.values(), now))
         return left
 
     def _may_write(self) -> None:
         if self._lease:
             self._lease.check()
 
-    def _try_team(self, one: TeamBudget, reading: Reading, sight: observe.Sight) -> float:
+    def _try_team(self, budget: Budget, reading: Reading, sight: observe.Sight) -> float:
         """Decide and act for a team; what fails for it alone is reported, and the others go on."""
         try:
-            return self._of_team(one, reading, sight)
+            return self._of_team(budget, reading, sight)
         except UnreachableError:
             raise
         except ClusterError as error:
-            self._say(one.budget.team, f"nothing done: {error}")
+            self._say(budget.team, f"nothing done: {error}")
             return float("inf")
 
-    def _of_team(self, one: TeamBudget, reading: Reading, sight: observe.Sight) -> float:
-        budget, team = one.budget, one.budget.team
+    def _of_team(self, budget: Budget, reading: Reading, sight: observe.Sight) -> float:
+        team = budget.team
         kept = [*self._readings.get(team, []), reading][-2:]
         self._readings[team] = kept
         queue = control.queue_of(self._cluster, team)
@@ -186,7 +186,9 @@ class Controller:
         decision = decide(budget, kept, current, granted)
         self._say(team, f"{decision.level.name.lower()}: {decision.reason}")
         if not self._dry_run:
-            stops = control.drainable(queue, sight.workloads, one.spot_flavors, one.usual_priority)
+            stops = control.drainable(
+                queue, sight.workloads, budget.spot_flavors, budget.usual_priority
+            )
             self._may_write()
             try:
                 control.apply(self._cluster, queue, decision.level, self._month, stops, self._show)
@@ -211,7 +213,7 @@ class Controller:
 
 def _enforce(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
     show = printer(console)
-    budgets = [one for one in _budgets(args) if args.team in (None, one.budget.team)]
+    budgets = [one for one in _budgets(args) if args.team in (None, one.team)]
     lease = controller.lease_of(args, cluster)
     page = Page()
     enforcing = Controller(
@@ -241,9 +243,9 @@ def _serve(args: argparse.Namespace, page: Page) -> BaseServer | None:
     return serve(host, port, page)
 
 
-def _budgets(args: argparse.Namespace) -> list[TeamBudget]:
+def _budgets(args: argparse.Namespace) -> list[Budget]:
     if args.budgets:
-        return budget_file.read(args.budgets)
+        return decision.read_budgets(args.budgets)
     from ops.ledger import stack_file  # Imports the whole configuration, and Pulumi.
 
     budgets = stack_file.team_budgets(args.stack)
@@ -263,14 +265,9 @@ def _override(args: argparse.Namespace, cluster: Cluster, console: Console) -> i
         raise ClusterError(
             "--hours, --reason: missing; expected a number of hours above 0, and why; or --withdraw"
         )
-    review = cluster.create(
-        clock.REVIEWS, {"apiVersion": clock.REVIEWS.api, "kind": clock.REVIEWS.kind}
-    )
-    who = (objects.status(review).get("userInfo") or {}).get("username") or "unknown"
+    who = caller(cluster)
     until = time.time() + args.hours * 3600
-    control.override(
-        cluster, args.team, Override(until=until, by=str(who), reason=args.reason.strip())
-    )
+    control.override(cluster, args.team, Override(until=until, by=who, reason=args.reason.strip()))
     end = dt.datetime.fromtimestamp(until, dt.UTC).strftime("%Y-%m-%dT%H:%MZ")
     printer(console)(f"team {args.team}: may exceed its budget until {end}, by {who}")
     return 0

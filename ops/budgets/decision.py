@@ -6,16 +6,18 @@ are taken when the limit is expected to be reached, so that no time is lost by t
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
+
+from ops.cluster import ClusterError
 
 CONFIRM_S: Final = 2.0
 """Seconds between a reading above the limit and the one that confirms it."""
-KEPT: Final = 5
-"""Readings to pass to `decide`, if there are as many."""
 TOLERANCE: Final = 1.02
 """A reading may exceed the last one by what the team's nodes cost since, times this."""
 
@@ -42,6 +44,10 @@ class Budget:
     """Part of the limit from which is warned."""
     action: Level = Level.WARN
     """What is done at the limit."""
+    spot_flavors: tuple[str, ...] = ()
+    """Pools whose runs a drain stops."""
+    usual_priority: int = 0
+    """Runs below it are stopped by a drain on every pool."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,3 +166,31 @@ def _confirmed(budget: Budget, readings: Sequence[Reading], wanted: Level) -> bo
         return False
     before, last = readings[-2:]
     return before.complete and _wanted(budget, before) == wanted and plausible(before, last)
+
+
+def parse_budgets(found: Sequence[Mapping[str, Any]]) -> list[Budget]:
+    """Return budgets in the form of `infra.config.arguments.budgets`. Raises KeyError, TypeError, ValueError."""
+    return [
+        Budget(
+            team=str(one["team"]),
+            usd_per_month=one["usdPerMonth"],
+            gpu_hours_per_month=one["gpuHoursPerMonth"],
+            warn_at=float(one["warnAt"]),
+            action=Level[str(one["action"]).upper()],
+            spot_flavors=tuple(one["spotFlavors"]),
+            usual_priority=int(one["usualPriority"]),
+        )
+        for one in found
+    ]
+
+
+def read_budgets(file: Path) -> list[Budget]:
+    """Return the budgets in a file; none is valid: then spending is only recorded. Raises ClusterError."""
+    try:
+        return parse_budgets(json.loads(file.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise ClusterError(f"--budgets: {file}: not readable: {error.strerror}") from None
+    except (ValueError, TypeError, KeyError) as error:
+        raise ClusterError(
+            f"--budgets: {file}: not the stack's budgets ({error!r}); run pulumi up to write it again"
+        ) from None

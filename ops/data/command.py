@@ -21,7 +21,7 @@ from ops.collect import CONFIG_MAPS
 from ops.commands import Group, add_yes, confirm, printer
 from ops.data import copying, pod
 from ops.data.copying import Copied, Progress
-from ops.dev import starting
+from ops.dev import sessions
 from ops.runs import states
 from ops.runs.columns import table
 from trainyard.contract import DATA_MOUNT
@@ -124,7 +124,7 @@ def _list(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
     with pod.connected(args, cluster, DATA_MOUNT, show) as channel:
         entries = channel.ask("folders", path)["entries"]
     where = f"{path}/" if path else ""
-    runs = _runs(cluster, starting.team_of(args))
+    runs = _runs(cluster, sessions.team_of(args))
     rows = [_entry(one, users(runs, f"{DATA_MOUNT}/{where}{one[0]}")) for one in entries]
     if args.json:
         print(json.dumps({"path": f"{DATA_MOUNT}/{path}".rstrip("/"), "entries": rows}, indent=2))
@@ -169,7 +169,7 @@ def _get(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
 
 def _remove(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
     path = _path(args.path, "PATH")
-    place, team = f"{DATA_MOUNT}/{path}", starting.team_of(args)
+    place, team = f"{DATA_MOUNT}/{path}", sessions.team_of(args)
     if used := users(_runs(cluster, team), place):
         print(
             f"{place}: read by {', '.join(used)}; must not be used by a run that has not ended; stop them first: "

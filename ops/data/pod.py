@@ -11,7 +11,7 @@ from infra.domain import dev_pods, naming
 from ops.cluster import Cluster, ClusterError, ConflictError
 from ops.data import channel
 from ops.data.channel import Channel
-from ops.dev import connect, sessions, starting
+from ops.dev import connect, sessions
 from ops.dev.sessions import ENDED, RUNNING, STOPPING, DevSession
 from ops.submission import record
 
@@ -26,7 +26,7 @@ def connected(
     args: argparse.Namespace, cluster: Cluster, root: str, show: Callable[[str], None]
 ) -> Iterator[Channel]:
     """Connect to a folder of the team's volumes, in the pod that is there or in a new one. Raises ClusterError."""
-    team = starting.team_of(args)
+    team = sessions.team_of(args)
     words = connect.kubectl(args, naming.namespace(team))
     session = _running(cluster, team, show)
     with channel.connect([*words, "exec", "-i", session.pod, "--"], root) as found:
@@ -62,8 +62,8 @@ def _running(cluster: Cluster, team: str, show: Callable[[str], None]) -> DevSes
         sessions.check_number(cluster, namespace, team)
         # Another command of this user may have started it since.
         with contextlib.suppress(ConflictError):
-            starting.create(cluster, job, dev_pods.TRANSFER)
-    started = starting.await_running(cluster, job["metadata"], dev_pods.TRANSFER, show)
+            sessions.create(cluster, job, dev_pods.TRANSFER)
+    started = sessions.await_running(cluster, job["metadata"], dev_pods.TRANSFER, show)
     if started is None:
         raise ClusterError("transfer pod: it ended before it ran; trainyard dev list says why")
     return started

@@ -14,7 +14,7 @@ from infra.domain import dev_pods, naming
 from ops.cluster import Cluster, ClusterError
 from ops.collect import JOBS
 from ops.commands import Group, printer
-from ops.dev import connect, sessions, starting
+from ops.dev import connect, sessions
 from ops.dev.sessions import RUNNING, DevSession
 from ops.runs.columns import table
 from ops.runs.scope import read_in_scope
@@ -89,7 +89,7 @@ def _start(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
         raise ClusterError(
             f"NAME: got {args.name!r}; must not be the name of the pod of trainyard data; choose another"
         )
-    team = starting.team_of(args)
+    team = sessions.team_of(args)
     known = record.read_record(cluster, team)
     user = record.caller(cluster)
     request = dev_pod.DevRequest(
@@ -112,13 +112,13 @@ def _start(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
         return 0
     show = printer(console)
     sessions.check_number(cluster, str(job["metadata"]["namespace"]), team)
-    starting.create(cluster, job, args.name)
+    sessions.create(cluster, job, args.name)
     show(
         f"{args.name}: created; it ends after {args.hours:g} h, or {_idle_text(args.idle_minutes)}"
     )
     if args.no_wait:
         return 0
-    if starting.await_running(cluster, job["metadata"], args.name, show) is None:
+    if sessions.await_running(cluster, job["metadata"], args.name, show) is None:
         return 1
     show("Next: trainyard dev shell, trainyard dev port jupyter, trainyard dev stop")
     return 0
@@ -131,7 +131,7 @@ def _idle_text(minutes: float) -> str:
 def _own(args: argparse.Namespace, cluster: Cluster) -> DevSession:
     """Return the caller's dev pod of the command line. Raises ClusterError."""
     user = record.caller(cluster)
-    found = sessions.read_sessions(cluster, naming.namespace(starting.team_of(args)))
+    found = sessions.read_sessions(cluster, naming.namespace(sessions.team_of(args)))
     return sessions.find(found, user, args.name, dev_pods.job_name(user, ""))
 
 

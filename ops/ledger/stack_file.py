@@ -15,8 +15,8 @@ from infra.config.model import StackConfig
 from infra.domain import catalog, prices
 from infra.domain.pools import NodePool
 from infra.domain.prices.services import ResourcePrice, monthly
-from ops.budgets import budget_file
-from ops.budgets.budget_file import TeamBudget
+from ops.budgets import decision
+from ops.budgets.decision import Budget
 from ops.cluster import ClusterError
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -52,9 +52,9 @@ def read(stack: str) -> StackPrices:
     return StackPrices(name=stack, pools=config.pools, services=services)
 
 
-def team_budgets(stack: str) -> list[TeamBudget]:
+def team_budgets(stack: str) -> list[Budget]:
     """Return the teams of a stack that have a budget. Raises ClusterError for a bad file."""
-    return budget_file.parse(arguments.budgets(_config(stack)))
+    return decision.parse_budgets(arguments.budgets(_config(stack)))
 
 
 def steering(stack: str) -> dict[str, Any]:

@@ -11,8 +11,9 @@ from typing import Any, Final
 import pydantic
 
 from ops.cluster import Cluster, ConflictError
+from ops.collect import CONFIG_MAPS
 from ops.objects import Json
-from ops.ready.stack_facts import CONFIG_MAPS, NAMESPACE
+from ops.ready.stack_facts import NAMESPACE
 
 
 class Outcome(StrEnum):

@@ -10,13 +10,13 @@ import pydantic
 from pydantic.alias_generators import to_camel
 
 from infra.domain import naming
-from ops.cluster import Cluster, ClusterError, Kind
+from ops.cluster import Cluster, ClusterError
+from ops.collect import CONFIG_MAPS
 
 NAMESPACE: Final = naming.VALIDATION_NAMESPACE
 NAME: Final = naming.STACK_FACTS
 KEY: Final = "stack.json"
 
-CONFIG_MAPS: Final = Kind("v1", "configmaps", "ConfigMap")
 GPU_TRAINING: Final = naming.GPU_TRAINING
 SIMULATED: Final = "kwok"
 """Node provider of simulated nodes, which run no containers."""

@@ -18,21 +18,20 @@ from infra.domain import naming
 from ops import metrics, objects
 from ops.budgets import control as budgets
 from ops.budgets.decision import Level
-from ops.cluster import Cluster, ClusterError, ConflictError, Kind, UnreachableError
-from ops.collect import CLUSTER_QUEUES, EVENTS, NODES, PODS, WORKLOADS
+from ops.cluster import Cluster, ClusterError, ConflictError, UnreachableError
+from ops.collect import CLUSTER_QUEUES, CONFIG_MAPS, EVENTS, NODES, PODS, WORKLOADS
 from ops.exposition import Page
 from ops.lease import Lease
 from ops.metrics import MetricsUnknownError
 from ops.objects import Json
 from ops.runs import progress
 from ops.snapshot import pluralize
-from ops.steer import cordons, exposition, look, memory, replaced
+from ops.steer import cordon, exposition, look, memory
 from ops.steer.memory import Memory
 from ops.steer.settings import Settings
 from training.spot.rates import Exposure
 from training.spot.steer import Choice, choose
 
-CONFIG_MAPS: Final = Kind("v1", "configmaps", "ConfigMap")
 RATES: Final = "rates"
 """ConfigMap beside the Lease, and its key: what was learnt of each pool, type and zone."""
 _RATES_S: Final = 300.0
@@ -64,7 +63,7 @@ class Controller:
         self._looked = self._kept = 0.0
         self._moves: dict[tuple[str, str, str], int] = {}
         self._known: Mapping[str, progress.Progress] = {}
-        self._cordons = cordons.Cordons(cluster, show, self._may_write, dry_run=dry_run)
+        self._cordons = cordon.Cordons(cluster, show, self._may_write, dry_run=dry_run)
 
     def step(self, prometheus: metrics.PrometheusClient | None, now: float) -> None:
         """Look, learn, decide and act once. Raises UnreachableError: nothing was decided."""
@@ -79,7 +78,7 @@ class Controller:
             for one in self._cluster.items(WORKLOADS)
             if not objects.condition_is_true(one, "Finished") and _queue(one, queues)
         ]
-        cordoned = cordons.because(items) if self._settings.cordon else {}
+        cordoned = cordon.because(items) if self._settings.cordon else {}
         known = self._progress(prometheus, {look.gang_of(one)[1] for one in workloads})
         memories = {objects.full_name(one): _memory(one) for one in workloads}
         gone = {uid for one in memories.values() for uid in one.nodes} - nodes.there
@@ -93,7 +92,7 @@ class Controller:
             )
             for one in workloads
         }
-        left = replaced.leaving(workloads, {n: one.nodes for n, one in updated.items()}, cordoned)
+        left = cordon.leaving(workloads, {n: one.nodes for n, one in updated.items()}, cordoned)
         for workload in workloads:
             name, run_id = objects.full_name(workload), look.gang_of(workload)[1]
             queue = _queue(workload, queues)

@@ -1,17 +1,26 @@
-"""Which nodes to cordon, because runs have named a rank on them again and again. Pure.
+"""Nodes to cordon, because runs have named a rank on them again and again, and the groups that leave them.
 
 A run names a node in its own metrics, which its team can write. So a node counts only while, or shortly after,
 a pod of that run was seen on it, at most one node of a pool is cordoned in an hour, and never more than a tenth
-of a pool.
-"""
+of a pool. A group that computed wrong values or hung has ended, and Kueue gives it another node; one that is slow
+goes on, and holds up the others."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import json
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from ops.metrics import Sample
+from infra.domain import naming
+from infra.observability import series
+from ops import groups, objects
+from ops.cluster import Cluster, ClusterError, UnreachableError
+from ops.collect import NODES
+from ops.metrics import MetricsUnknownError, PrometheusClient, Sample
+from ops.objects import Json
+from ops.steer.look import Nodes
 from trainyard.culprits import CORRUPT, HUNG, SLOW_RANK
 
 REMEMBERED_S: Final = 3600.0
@@ -124,3 +133,118 @@ def parse(samples: Iterable[Sample]) -> list[Named]:
         )
         for one in samples
     ]
+
+
+class Cordons:
+    """What was named in the last hour, and what follows from it."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        show: Callable[[str], None],
+        may_write: Callable[[], None],
+        *,
+        dry_run: bool,
+    ) -> None:
+        """`may_write` raises ClusterError where another process decides."""
+        self._cluster, self._show, self._may_write = cluster, show, may_write
+        self._dry_run = dry_run
+        self._record = Record()
+
+    def step(
+        self,
+        prometheus: PrometheusClient,
+        items: Sequence[Json],
+        held: Mapping[Run, set[str]],
+        nodes: Nodes,
+        now: float,
+    ) -> None:
+        """Look once, and cordon what is due. Raises UnreachableError.
+
+        `items`: all nodes; `held`: UIDs of each run's.
+        """
+        try:
+            found = parse(prometheus.query(str(series.CULPRIT_TIME)))
+        except MetricsUnknownError:
+            return
+        names = {uid: name for name, uid in nodes.by_name.items()}
+        self._record.look({run: {names[u] for u in uids} for run, uids in held.items()}, found, now)
+        pools = {objects.name(one): objects.label(one, naming.POOL) for one in items}
+        closed = {objects.name(one): one for one in items if _is_closed(one)}
+        cordoned = {name: note[0] for name, one in closed.items() if (note := _note(one))}
+        suspects = {n: why for n, why in self._record.suspects(now).items() if n not in closed}
+        for name in allowed(suspects, pools, cordoned, now):
+            self._write(name, suspects[name], now)
+
+    def _write(self, name: str, why: str, now: float) -> None:
+        self._show(f"node {name}: cordoned: {why}")
+        if self._dry_run:
+            return
+        self._may_write()
+        note = json.dumps({"at": now, "why": why})
+        change = {
+            "metadata": {"annotations": {naming.CORDONED: note}},
+            "spec": {"unschedulable": True},
+        }
+        try:
+            self._cluster.patch(NODES, name, change)
+        except UnreachableError:
+            raise
+        except ClusterError as error:
+            self._show(f"node {name}: not cordoned: {error}")
+
+
+def because(nodes: Sequence[Json]) -> dict[str, str]:
+    """Return why nodes were cordoned that are still closed, by UID; without those that others have cordoned."""
+    return {
+        str(objects.meta(one).get("uid")): f"node {objects.name(one)}: {note[1]}"
+        for one in nodes
+        if _is_closed(one) and (note := _note(one))
+    }
+
+
+def _is_closed(node: Json) -> bool:
+    return bool((node.get("spec") or {}).get("unschedulable"))
+
+
+def _note(node: Json) -> tuple[float, str] | None:
+    """Return when this program has cordoned a node, and why; None for nodes that others have cordoned."""
+    text = (objects.meta(node).get("annotations") or {}).get(naming.CORDONED)
+    if not text:
+        return None
+    try:
+        found = json.loads(text)
+        return float(found["at"]), str(found["why"])
+    except (ValueError, TypeError, KeyError):
+        return 0.0, "its ranks were named"
+
+
+def leaving(
+    workloads: Iterable[Json], nodes: Mapping[str, Collection[str]], cordoned: Collection[str]
+) -> dict[str, int]:
+    """Return the Workloads to queue again, as `NAMESPACE/NAME`, and how many groups go on without each.
+
+    `nodes`: UIDs of the nodes of each Workload, by its name; `cordoned`: UIDs of nodes. A group stays where fewer
+    others take part than the run needs: it would only save and wait.
+    """
+    runs: dict[tuple[str, str], list[Json]] = defaultdict(list)
+    for one in workloads:
+        if groups.number_of(one) is not None and _is_admitted(one):
+            runs[str(objects.meta(one).get("namespace")), objects.run_id_of(one)].append(one)
+    closed, found = set(cordoned), dict[str, int]()
+    for members in runs.values():
+        stay = {
+            objects.full_name(one) for one in members if objects.condition_is_true(one, "PodsReady")
+        }
+        for one in members:
+            name = objects.full_name(one)
+            others = stay - {name}
+            if closed & set(nodes.get(name, ())) and len(others) >= groups.needed(one):
+                found[name] = len(others)
+                stay = others
+    return found
+
+
+def _is_admitted(workload: Json) -> bool:
+    active = (workload.get("spec") or {}).get("active", True)
+    return bool(active and objects.status(workload).get("admission"))

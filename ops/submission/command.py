@@ -19,7 +19,7 @@ from ops.objects import Json
 from ops.runs import states, wait_command
 from ops.runs.scope import read_in_scope
 from ops.snapshot import pluralize
-from ops.submission import adoption, create, queue_place, record, stopping
+from ops.submission import create, queue_place, record, stopping
 
 if TYPE_CHECKING:
     from ops.submission.render import RenderedRun, RunDocument
@@ -286,6 +286,6 @@ def _adopt(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
             f"run {objects.name(run)}: is stopped; a stack adopts a run that exists; trainyard run resume "
             f"{objects.name(run)}, then this command again"
         )
-    provider = args.provider or adoption.provider_urn(args.stack)
-    print(adoption.import_file(adoption.objects_of(cluster, run), provider))
+    provider = args.provider or stopping.provider_urn(args.stack)
+    print(stopping.import_file(stopping.objects_of(cluster, run), provider))
     return 0

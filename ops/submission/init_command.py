@@ -13,7 +13,7 @@ from rich.console import Console
 from infra.domain.published_record import PublishedRecord
 from ops.cluster import Cluster, ClusterError
 from ops.commands import Group, printer
-from ops.dev.starting import team_of
+from ops.dev.sessions import team_of
 from ops.submission import record
 
 _EXAMPLE: Final = Path(__file__).parent / "example" / "train.py"

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from infra.domain import naming
 from infra.domain.published_record import PublishedRecord, RecordError, from_text
-from ops.cluster import Cluster, ClusterError, ForbiddenError, Kind
+from ops.cluster import Cluster, ClusterError, ForbiddenError
 from ops.collect import CONFIG_MAPS
-
-_REVIEWS: Final = Kind("authentication.k8s.io/v1", "selfsubjectreviews", "SelfSubjectReview")
+from ops.ledger.clock import REVIEWS
 
 
 def read_record(cluster: Cluster, team: str) -> PublishedRecord:
@@ -40,5 +37,5 @@ def read_record(cluster: Cluster, team: str) -> PublishedRecord:
 
 def caller(cluster: Cluster) -> str:
     """Return the caller's name, as the API server knows it. Raises ClusterError."""
-    review = {"apiVersion": _REVIEWS.api, "kind": _REVIEWS.kind, "metadata": {}}
-    return str(cluster.create(_REVIEWS, review)["status"]["userInfo"]["username"])
+    review = {"apiVersion": REVIEWS.api, "kind": REVIEWS.kind, "metadata": {}}
+    return str(cluster.create(REVIEWS, review)["status"]["userInfo"]["username"])

@@ -15,7 +15,7 @@ from ops.cluster import Cluster, ClusterError
 from ops.commands import Group, add_cluster, add_yes, confirm, printer
 from ops.runs.scope import read_in_scope
 from ops.submission import record
-from ops.sweep import driver, report, store, values
+from ops.sweep import driver, report, store
 from ops.sweep import state as states
 from ops.sweep.driver import Driver
 from ops.sweep.state import SweepState
@@ -102,7 +102,7 @@ def _run(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
         cluster=cluster,
         namespace=planned.namespace,
         manifests=planned.manifests,
-        read_values=values.log_reader(cluster, planned.namespace, planned.state.metric),
+        read_values=driver.log_reader(cluster, planned.namespace, planned.state.metric),
         asha=planned.asha,
         report=show,
     )

@@ -10,25 +10,27 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime as dt
+import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from infra.domain import naming
-from ops import objects
+from ops import concurrent, objects
 from ops.cluster import Cluster, ClusterError, ConflictError, Kind, UnreachableError
 from ops.collect import CONFIG_MAPS, JOBS, PODS, RUN_KINDS, WORKLOADS
 from ops.objects import Json
+from ops.runs import log_progress
 from ops.runs import states as run_states
 from ops.runs.listing import RunSummary, summarize
 from ops.submission.create import kind_of
-from ops.sweep import asha, report, store
+from ops.sweep import report, space, store
 from ops.sweep import state as states
-from ops.sweep.asha import Asha
+from ops.sweep.space import Asha
 from ops.sweep.state import SweepState, Trial
 from ops.sweep.store import StoredSweep
-from ops.sweep.values import ReadValues
+from trainyard.contract import METRIC_LINE
 
 POLL_S: Final = 5.0
 UNREACHABLE_S: Final = 300.0
@@ -162,7 +164,7 @@ def _judge(trial: Trial, state: SweepState, rules: Asha, now: dt.datetime) -> Tr
     for rung in rules.rungs():
         if rung in trial.rungs:
             continue
-        value = asha.value_at(trial.values, rung)
+        value = space.value_at(trial.values, rung)
         if value is None:
             return trial
         peers = [
@@ -171,7 +173,7 @@ def _judge(trial: Trial, state: SweepState, rules: Asha, now: dt.datetime) -> Tr
             if rung in one.rungs and one.run_id != trial.run_id
         ]
         trial = dataclasses.replace(trial, rungs={**trial.rungs, rung: value})
-        goes_on = asha.goes_on(value, peers, rules.reduction, maximize=state.maximize)
+        goes_on = space.goes_on(value, peers, rules.reduction, maximize=state.maximize)
         if trial.state in states.ACTIVE and not goes_on:
             why = (
                 f"{state.metric} {value:.4g} at step {rung} is not among the best "
@@ -269,3 +271,55 @@ def delete(cluster: Cluster, stored: StoredSweep) -> int:
             cluster.delete(kind, objects.name(item), namespace)
     cluster.delete(CONFIG_MAPS, store.object_name(sweep), namespace)
     return len(runs)
+
+
+LOG_LINES: Final = 3000
+LOG_BYTES: Final = 1024 * 1024
+DEADLINE_S: Final = 20.0
+"""Of all logs of one round together, in seconds."""
+
+
+def parse_values(text: str, metric: str) -> dict[int, float]:
+    """Return a metric by step from the metric lines of a log; other lines and malformed ones are skipped."""
+    found: dict[int, float] = {}
+    for line in text.splitlines():
+        _, marker, rest = line.partition(METRIC_LINE)
+        if not marker:
+            continue
+        try:
+            values = json.loads(rest)
+            step, value = values["step"], values[metric]
+        except (ValueError, TypeError, KeyError):
+            continue
+        if isinstance(step, int) and isinstance(value, int | float) and step >= 0:
+            found[step] = float(value)
+    return found
+
+
+ReadValues = Callable[[Sequence[Trial], Sequence[Json]], Mapping[str, Mapping[int, float]]]
+"""From runs and all pods of the sweep to the metric by step, by run id."""
+
+
+def log_reader(cluster: Cluster, namespace: str, metric: str) -> ReadValues:
+    """Return a reader of metric lines in the logs of first pods. Logs that cannot be read are left out."""
+
+    def read(trials: Sequence[Trial], pods: Sequence[Json]) -> dict[str, dict[int, float]]:
+        wanted = {one.run_id for one in trials}
+        first = log_progress.leading_pods(pods)
+        query = [("tailLines", str(LOG_LINES)), ("limitBytes", str(LOG_BYTES))]
+
+        def request(pod: str) -> Callable[[], str]:
+            path = f"{PODS.path(namespace, pod)}/log"
+            return lambda: cluster.text(path, query, DEADLINE_S) or ""
+
+        came = concurrent.gather_with_deadline(
+            {run: request(objects.name(pod)) for run, pod in first.items() if run in wanted},
+            DEADLINE_S,
+        )
+        return {
+            run_id: parse_values(text, metric)
+            for run_id, text in came.items()
+            if not isinstance(text, ClusterError)
+        }
+
+    return read

@@ -26,8 +26,7 @@ from infra.sections.errors import (
 from infra.sections.yaml_files import read_yaml
 from ops.sweep import checks as sweep_checks
 from ops.sweep import space
-from ops.sweep.asha import Asha
-from ops.sweep.space import Choice, Range, Scalar
+from ops.sweep.space import Asha, Choice, Range, Scalar
 from ops.sweep.state import SweepState, Trial
 from trainer.config.settings import TrainerConfig
 from training import placement, run_files

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -78,3 +78,40 @@ def expand(
     if method == "grid":
         return grid({name: one for name, one in space.items() if isinstance(one, Choice)})
     return [sample(space, seed, number) for number in range(runs)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asha:
+    """When runs are compared."""
+
+    min_steps: int
+    """Step of the first rung."""
+    reduction: int
+    """Factor between the steps of two rungs; one of so many runs goes on."""
+
+    def rungs(self) -> Iterator[int]:
+        """Yield the steps at which runs are compared, without end."""
+        step = self.min_steps
+        while True:
+            yield step
+            step *= self.reduction
+
+
+def value_at(values: Mapping[int, float], rung: int) -> float | None:
+    """Return the first value at or after a rung's step; None before that."""
+    reached = [step for step in values if step >= rung]
+    return values[min(reached)] if reached else None
+
+
+def goes_on(value: float, peers: Sequence[float], reduction: int, *, maximize: bool) -> bool:
+    """Return whether a run continues after a rung.
+
+    `peers`: what other runs had when they reached it. A value that is not finite never continues. With fewer
+    than `reduction` runs at the rung, the best of them continues.
+    """
+    if not math.isfinite(value):
+        return False
+    sign = -1.0 if maximize else 1.0
+    ranked = sorted(sign * one for one in [*peers, value] if math.isfinite(one))
+    kept = max(1, (len(peers) + 1) // reduction)
+    return sign * value <= ranked[kept - 1]

@@ -15,8 +15,8 @@ from ops.objects import Json
 from ops.submission.create import as_user
 from ops.submission.render import root_of
 from ops.sweep import files as sweep_files
-from ops.sweep.asha import Asha
 from ops.sweep.files import Sweep
+from ops.sweep.space import Asha
 from ops.sweep.state import SweepState
 from training import job, lineage
 from training.spec import Launch

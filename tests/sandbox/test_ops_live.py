@@ -11,7 +11,6 @@ import yaml
 
 from infra.tenancy import access
 from ops import __main__ as ops
-from ops.budgets.budget_file import TeamBudget
 from ops.budgets.command import Controller
 from ops.budgets.decision import Budget, Level
 from ops.cluster import Cluster as OpsCluster
@@ -206,8 +205,7 @@ def test_unknown_run_is_exit_code_1(live: Live) -> None:
 
 
 def test_a_team_that_exceeds_its_budget_is_held_and_drained(live: Live, tmp_path: Path) -> None:
-    budget = Budget(team=TEAM, gpu_hours_per_month=1e-9, action=Level.DRAIN)
-    team = TeamBudget(budget=budget, spot_flavors=(REAL,), usual_priority=0)
+    team = Budget(team=TEAM, gpu_hours_per_month=1e-9, action=Level.DRAIN, spot_flavors=(REAL,))
     live.start("spender", WORK, nodes=1)
     live.await_symptom("spender", "running")
     said: list[str] = []

@@ -17,8 +17,8 @@ from ops.cluster import Cluster as OpsCluster
 from ops.cluster import ClusterError
 from ops.sweep import driver, report, store
 from ops.sweep import state as states
-from ops.sweep.asha import Asha
 from ops.sweep.driver import Driver
+from ops.sweep.space import Asha
 from ops.sweep.state import SweepState, Trial
 from sandbox import paths
 from tests.golden.example_runs import PREPARED, run

@@ -8,12 +8,13 @@ from collections.abc import Iterator
 
 from infra.domain import naming
 from ops import collect, objects
+from ops.collect import CONFIG_MAPS
 from ops.objects import Json
 from ops.ready.jobs import CRON_JOBS
 from ops.ready.pools import gpu_count
 from ops.ready.production.snapshot import StackSnapshot, abbreviate, containers
 from ops.ready.results import Check
-from ops.ready.stack_facts import CONFIG_MAPS, Pool
+from ops.ready.stack_facts import Pool
 from ops.snapshot import pluralize
 from trainyard import contract
 

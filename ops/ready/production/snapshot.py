@@ -11,12 +11,13 @@ from infra.domain import naming
 from infra.observability import dcgm, series
 from ops import collect, objects
 from ops.cluster import Cluster, Kind
+from ops.collect import CONFIG_MAPS
 from ops.metrics import MetricsUnknownError, PrometheusClient
 from ops.objects import Json
 from ops.readable import Reader
 from ops.ready.jobs import CRON_JOBS
 from ops.ready.results import Check, Outcome, Results
-from ops.ready.stack_facts import CONFIG_MAPS, NAMESPACE, Pool, Stack, Team
+from ops.ready.stack_facts import NAMESPACE, Pool, Stack, Team
 from ops.snapshot import pod_specs
 
 _RBAC: Final = "rbac.authorization.k8s.io/v1"

@@ -19,7 +19,7 @@ from infra.config import (
     stack_values,
 )
 from infra.tenancy import access
-from ops.budgets import budget_file, control
+from ops.budgets import control, decision
 from ops.budgets.decision import Level
 
 IMAGE = "registry.test/ops@sha256:" + "1" * 64
@@ -44,9 +44,9 @@ def test_a_stack_has_it_only_with_its_section() -> None:
 
 def test_the_program_reads_the_budgets_that_the_stack_publishes() -> None:
     found = json.loads(rendered(stack())["ConfigMap"]["data"]["budgets.json"])
-    [one] = budget_file.parse(found)
-    assert (one.budget.team, one.budget.usd_per_month) == ("research", 100)
-    assert one.budget.action is Level.DRAIN
+    [one] = decision.parse_budgets(found)
+    assert (one.team, one.usd_per_month) == ("research", 100)
+    assert one.action is Level.DRAIN
     assert one.spot_flavors == ("spot", "fleet-spot")
 
 

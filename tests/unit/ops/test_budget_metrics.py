@@ -12,10 +12,10 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from infra.observability import series
-from ops.budgets import command, exposition
+from ops.budgets import command, control
 from ops.budgets.command import Controller
+from ops.budgets.control import TeamState
 from ops.budgets.decision import Budget, Level, Override, Reading
-from ops.budgets.exposition import TeamState
 from ops.cluster import ClusterError
 from ops.exposition import Page, Sample, serve
 from ops.ledger import clock, observe
@@ -74,7 +74,7 @@ def named(found: Samples, one: series.Series) -> dict[tuple[str, ...], float]:
 
 
 def test_the_ledger_is_shown_by_bucket_team_pool_and_purchase() -> None:
-    found = parsed(exposition.samples(account(FACTS, 0, 3600), [], 3600.0))
+    found = parsed(control.samples(account(FACTS, 0, 3600), [], 3600.0))
     assert named(found, series.LEDGER_SECONDS) == {
         ("productive", "a", "p", "spot"): 1800,
         ("waiting", "b", "p", "spot"): 800,
@@ -88,14 +88,14 @@ def test_the_ledger_is_shown_by_bucket_team_pool_and_purchase() -> None:
 
 @pytest.mark.parametrize("level", Level)
 def test_exactly_one_state_of_a_team_is_shown(level: Level) -> None:
-    found = named(parsed(exposition.samples({}, [team(level)], 1.0)), series.BUDGET_STATE)
+    found = named(parsed(control.samples({}, [team(level)], 1.0)), series.BUDGET_STATE)
     assert len(found) == 5
-    assert [key for key, value in found.items() if value] == [("a", exposition.STATES[level])]
+    assert [key for key, value in found.items() if value] == [("a", control.STATES[level])]
 
 
 def test_an_override_is_a_state_with_an_end() -> None:
     granted = Override(until=9000.0, by="ada", reason="x")
-    found = parsed(exposition.samples({}, [team(Level.NONE, override=granted)], 1.0))
+    found = parsed(control.samples({}, [team(Level.NONE, override=granted)], 1.0))
     assert named(found, series.BUDGET_STATE)["a", "overridden"] == 1
     assert named(found, series.BUDGET_OVERRIDE_END) == {("a",): 9000.0}
     assert named(found, series.BUDGET_USED) == {("a",): 0.85}
@@ -105,7 +105,7 @@ def test_an_override_is_a_state_with_an_end() -> None:
 def test_every_series_of_the_scrape_is_one_that_rules_know() -> None:
     granted = Override(until=9000.0, by="ada", reason="x")
     full = team(Level.HOLD, override=granted, decided=1.0)
-    found = parsed(exposition.samples(account(FACTS, 0, 3600), [full], 1.0))
+    found = parsed(control.samples(account(FACTS, 0, 3600), [full], 1.0))
     assert {name for name, _ in found} | {series.BUDGET_GPU_HOURS.name} == {
         name for name in series.ALL if name.startswith(series.COSTS_PREFIX)
     }
@@ -125,7 +125,7 @@ def test_every_series_of_steering_is_one_that_rules_know() -> None:
 
 def test_labels_of_strange_nodes_stay_one_line() -> None:
     odd = Node(uid="n", pool='a"b\\c\nd', start=0)
-    found = parsed(exposition.samples(account([odd], 0, 60), [], 60.0))
+    found = parsed(control.samples(account([odd], 0, 60), [], 60.0))
     assert ("idle", "", 'a"b\\c\nd', "") in named(found, series.LEDGER_SECONDS) and len(found) == 4
 
 

@@ -14,7 +14,7 @@ from infra.domain import naming
 from ops.budgets import control
 from ops.budgets.command import Controller, readings_of
 from ops.budgets.control import OVERRIDE, STATE, State
-from ops.budgets.decision import CONFIRM_S, KEPT, Budget, Level, Override, Reading, decide
+from ops.budgets.decision import CONFIRM_S, Budget, Level, Override, Reading, decide
 from ops.cluster import Kind
 from ops.ledger import clock
 from ops.ledger.accounting import account
@@ -105,7 +105,7 @@ def spend_a_month(seed: int, every_s: float) -> tuple[float, float, float, float
             if wrong
             else right
         )
-        kept = [*kept, shown][-KEPT:]
+        kept = [*kept, shown][-2:]
         if chance.random() < 0.05:
             kept = kept[-1:]  # the controller was started again
         found = decide(budget, kept, current)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ops import controller
-from ops.budgets import budget_file
+from ops.budgets import decision
 from ops.budgets.command import Controller
 from ops.budgets.decision import Level
 from ops.cluster import ClusterError, ConflictError, Kind, UnreachableError
@@ -175,15 +175,15 @@ def test_a_teams_own_error_does_not_keep_others_from_their_budgets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []
-    budgets = budget_file.parse([_budget("a"), _budget("b")])
+    budgets = decision.parse_budgets([_budget("a"), _budget("b")])
     api: Any = Api()
     controller = Controller(api, Record(tmp_path), budgets, said.append)
     done = []
 
     def of_team(self: Controller, one: Any, *_: Any) -> float:
-        if one.budget.team == "a":
+        if one.team == "a":
             raise ClusterError("clusterqueues: not found")
-        done.append(one.budget.team)
+        done.append(one.team)
         return 5.0
 
     monkeypatch.setattr(Controller, "_of_team", of_team)
@@ -207,11 +207,11 @@ def _budget(team: str) -> dict[str, Any]:
 def test_a_file_of_budgets_is_read_or_refused_in_one_line(tmp_path: Path) -> None:
     file = tmp_path / "budgets.json"
     with pytest.raises(ClusterError, match="not readable"):
-        budget_file.read(file)
+        decision.read_budgets(file)
     for bad in ("", "{}x", '[{"team": "a"}]', "[1]", '[{"team":"a","action":"?"}]'):
         file.write_text(bad)
         with pytest.raises(ClusterError, match=r"not the stack's budgets.*pulumi up"):
-            budget_file.read(file)
+            decision.read_budgets(file)
     file.write_text("[]")
-    assert budget_file.read(file) == []
-    assert budget_file.parse([_budget("a")])[0].budget.action is Level.HOLD
+    assert decision.read_budgets(file) == []
+    assert decision.parse_budgets([_budget("a")])[0].action is Level.HOLD

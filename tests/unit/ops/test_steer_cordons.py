@@ -10,7 +10,7 @@ import pytest
 
 from infra.domain import naming
 from ops.objects import Json
-from ops.steer import cordons
+from ops.steer import cordon
 from ops.steer.cordon import PAUSE_S, REMEMBERED_S, SLOW_S, Named, Record, allowed
 
 NOW = 1_800_000_000.0
@@ -94,5 +94,5 @@ def test_a_node_that_a_person_has_cordoned_or_opened_again_is_not_ours() -> None
         return {"metadata": meta, "spec": {"unschedulable": closed}}
 
     ours = json.dumps({"at": NOW, "why": "it hangs"})
-    assert cordons.because([node(ours)]) == {"u1": "node n1: it hangs"}
-    assert cordons.because([node("")]) == cordons.because([node(ours, closed=False)]) == {}
+    assert cordon.because([node(ours)]) == {"u1": "node n1: it hangs"}
+    assert cordon.because([node("")]) == cordon.because([node(ours, closed=False)]) == {}

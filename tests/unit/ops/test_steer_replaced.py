@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from infra.domain import naming
 from ops.objects import Json, full_name
-from ops.steer.replaced import leaving
+from ops.steer.cordon import leaving
 from tests.unit.ops.group_fixtures import admitted, queued
 from tests.unit.ops.run_fixtures import condition
 

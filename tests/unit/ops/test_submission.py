@@ -13,7 +13,7 @@ import yaml
 from infra.config import parse, stack_values
 from infra.domain.published_record import PublishedRecord, from_text, to_text
 from infra.kubernetes.objects import Manifest, type_token
-from ops.submission import adoption, create, render
+from ops.submission import create, render, stopping
 from tests.golden.example_runs import (
     IMAGE,
     LAUNCHERS,
@@ -197,7 +197,7 @@ def test_an_import_file_names_every_object_as_the_stack_does(
     runs.TrainingJob(run.run_id, args, None)  # type: ignore[arg-type]
 
     parts = job.manifests(run, platform(), "c")
-    found = json.loads(adoption.import_file(parts, adoption.provider_urn("local")))
+    found = json.loads(stopping.import_file(parts, stopping.provider_urn("local")))
     component, *imported = found["resources"]
     assert [(one["type"], one["name"]) for one in imported] == registered
     assert {one["parent"] for one in imported} == {component["name"]} == {run.run_id}

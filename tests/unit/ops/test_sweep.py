@@ -19,10 +19,10 @@ from ops.cluster import ClusterError
 from ops.collect import CONFIG_MAPS
 from ops.objects import Json
 from ops.runs.listing import summarize
-from ops.sweep import driver, report, store, values
+from ops.sweep import driver, report, store
 from ops.sweep import state as states
-from ops.sweep.asha import Asha
 from ops.sweep.driver import Driver
+from ops.sweep.space import Asha
 from ops.sweep.state import SweepState, Trial
 from tests.unit.ops.ready_cluster import LiveFake
 
@@ -228,11 +228,11 @@ def test_metric_lines_are_found_among_other_output() -> None:
             "loss 3",
         ]
     )
-    found = values.parse_values(text, "loss")
+    found = driver.parse_values(text, "loss")
     assert list(found) == [5, 10, 11]
     assert (found[5], found[10]) == (2.5, 1.5)
     assert math.isnan(found[11])
-    assert values.parse_values(text, "eval_loss") == {10: 1.7}
+    assert driver.parse_values(text, "eval_loss") == {10: 1.7}
 
 
 RESULT = sweep(

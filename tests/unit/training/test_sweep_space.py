@@ -7,8 +7,7 @@ import math
 
 import pytest
 
-from ops.sweep.asha import Asha, goes_on, value_at
-from ops.sweep.space import Choice, Range, expand, grid, sample
+from ops.sweep.space import Asha, Choice, Range, expand, goes_on, grid, sample, value_at
 
 RATE = Range(low=1e-5, high=1e-1, scale="log")
 SPACE: dict[str, Choice | Range] = {
