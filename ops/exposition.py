@@ -6,8 +6,9 @@ Names and labels are those of infra/observability/series.py.
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping
-from socketserver import BaseServer
 from typing import TYPE_CHECKING, Any
 
 from infra.observability.series import Series
@@ -47,16 +48,43 @@ def _family(one: Series) -> Any:
     return kind(one.name, one.help, labels=one.labels)
 
 
-def serve(address: str, port: int, page: Page) -> BaseServer:
-    """Serve a page under /metrics in the background; the caller shuts the server down. Raises ClusterError."""
+def add_metrics(parser: argparse.ArgumentParser) -> None:
+    """Add --metrics, which `serving` takes."""
+    parser.add_argument(
+        "--metrics",
+        type=address,
+        metavar="ADDRESS:PORT",
+        help="serve metrics to Prometheus there, under /metrics; default: nowhere",
+    )
+
+
+def address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not (host and port.isdecimal() and 0 < int(port) < 65536):
+        raise argparse.ArgumentTypeError(f"got {text}; expected ADDRESS:PORT, as 127.0.0.1:8643")
+    return host, int(port)
+
+
+@contextlib.contextmanager
+def serving(place: tuple[str, int] | None, page: Page) -> Iterator[None]:
+    """Serve a page under /metrics in the background; nothing without a place. Raises ClusterError."""
+    if place is None:
+        yield
+        return
     from prometheus_client import CollectorRegistry, start_http_server
 
+    host, port = place
     registry = CollectorRegistry()
     registry.register(page)
     try:
-        server, _ = start_http_server(port, address, registry)
+        server, _ = start_http_server(port, host, registry)
     except OSError as error:
         raise ClusterError(
-            f"--metrics: {address}:{port}: cannot listen there: {error.strerror or error}"
+            f"--metrics: {host}:{port}: cannot listen there: {error.strerror or error}"
         ) from None
-    return server
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()

@@ -8,7 +8,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from socketserver import BaseServer
 from typing import Final
 
 from rich.console import Console
@@ -19,7 +18,7 @@ from ops.budgets.control import TeamState
 from ops.budgets.decision import Budget, Level, Override, Reading, decide
 from ops.cluster import Cluster, ClusterError, ConflictError, UnreachableError
 from ops.commands import Group, add_prometheus, printer
-from ops.exposition import Page, serve
+from ops.exposition import Page, add_metrics, serving
 from ops.lease import Lease
 from ops.ledger import clock, observe
 from ops.ledger.accounting import account
@@ -45,12 +44,7 @@ def add(commands: Group) -> None:
         "--budgets", type=Path, metavar="FILE", help="budgets that the stack has written"
     )
     controller.add_options(enforce, EVERY_S, "look once and end")
-    enforce.add_argument(
-        "--metrics",
-        type=address,
-        metavar="ADDRESS:PORT",
-        help="serve /metrics to Prometheus there; default: nowhere",
-    )
+    add_metrics(enforce)
     add_record(enforce)
     add_prometheus(enforce)
     allow = commands.add(
@@ -65,14 +59,6 @@ def add(commands: Group) -> None:
     allow.add_argument("--hours", type=float, metavar="HOURS", help="how long it holds")
     allow.add_argument("--reason", default="", metavar="TEXT", help="why; kept with your user name")
     allow.add_argument("--withdraw", action="store_true", help="end it now")
-
-
-def address(text: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not (host and port.isdecimal() and 0 < int(port) < 65536):
-        raise argparse.ArgumentTypeError(f"got {text}; expected ADDRESS:PORT, as 127.0.0.1:8643")
-    return host, int(port)
 
 
 def readings_of(
@@ -220,8 +206,7 @@ def _enforce(args: argparse.Namespace, cluster: Cluster, console: Console) -> in
         cluster, required(args.record), budgets, show, dry_run=args.dry_run, lease=lease, page=page
     )
     prometheus = metrics.connect(args.prometheus, cluster)
-    server = _serve(args, page)
-    try:
+    with serving(args.metrics, page):
         # One look decides nothing that stops a run.
         return controller.repeat(
             args,
@@ -230,17 +215,6 @@ def _enforce(args: argparse.Namespace, cluster: Cluster, console: Console) -> in
             show,
             looks=2,
         )
-    finally:
-        if server:
-            server.shutdown()
-            server.server_close()
-
-
-def _serve(args: argparse.Namespace, page: Page) -> BaseServer | None:
-    if not args.metrics:
-        return None
-    host, port = args.metrics
-    return serve(host, port, page)
 
 
 def _budgets(args: argparse.Namespace) -> list[Budget]:

@@ -6,7 +6,6 @@ import datetime as dt
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from rich.console import Console
@@ -28,31 +27,20 @@ _COLOURS: Final = {
 _WIDTH: Final = max(len(outcome.value) for outcome in Outcome)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Report:
-    """Results of one session."""
+def is_sound(stages: Sequence[StageResult]) -> bool:
+    """Whether no stage failed."""
+    return all(found.outcome is not Outcome.FAILED for found in stages)
 
-    stack: Stack
-    at: dt.datetime
-    stages: Sequence[StageResult]
 
-    @property
-    def sound(self) -> bool:
-        """Whether no stage failed."""
-        return all(found.outcome is not Outcome.FAILED for found in self.stages)
-
-    def as_json(self) -> str:
-        """One JSON object: stack, cluster, at, sound, stages."""
-        return json.dumps(
-            {
-                "stack": self.stack.name,
-                "cluster": self.stack.cluster,
-                "at": stamp(self.at),
-                "sound": self.sound,
-                "stages": [found.as_json() for found in self.stages],
-            },
-            indent=2,
-        )
+def as_json(stack: Stack, at: dt.datetime, stages: Sequence[StageResult]) -> str:
+    found = {
+        "stack": stack.name,
+        "cluster": stack.cluster,
+        "at": stamp(at),
+        "sound": is_sound(stages),
+        "stages": [found.as_json() for found in stages],
+    }
+    return json.dumps(found, indent=2)
 
 
 def summary(outcomes: Sequence[Outcome]) -> str:

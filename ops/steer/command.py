@@ -10,10 +10,9 @@ from typing import Final
 from rich.console import Console
 
 from ops import controller, metrics
-from ops.budgets.command import address
 from ops.cluster import Cluster
 from ops.commands import Group, add_prometheus, printer
-from ops.exposition import Page, serve
+from ops.exposition import Page, add_metrics, serving
 from ops.steer import settings
 from ops.steer.control import Controller
 from ops.steer.settings import Settings
@@ -34,12 +33,7 @@ def add(commands: Group) -> None:
         "--pools", type=Path, metavar="FILE", help="pools and rules that the stack has written"
     )
     controller.add_options(steer, EVERY_S, "look once and end")
-    steer.add_argument(
-        "--metrics",
-        type=address,
-        metavar="ADDRESS:PORT",
-        help="serve /metrics to Prometheus there; default: nowhere",
-    )
+    add_metrics(steer)
     add_prometheus(steer)
 
 
@@ -57,17 +51,9 @@ def _steer(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
         page=page,
         every_s=args.every,
     )
-    server = None
-    if args.metrics:
-        host, port = args.metrics
-        server = serve(host, port, page)
     prometheus = metrics.connect(args.prometheus, cluster)
-    try:
+    with serving(args.metrics, page):
         return controller.repeat(args, lambda: steering.step(prometheus, time.time()), lease, show)
-    finally:
-        if server:
-            server.shutdown()
-            server.server_close()
 
 
 def _settings(args: argparse.Namespace) -> Settings:

@@ -22,10 +22,6 @@ from training import job, lineage
 from training.spec import Launch
 
 
-class SweepFileError(Exception):
-    """A stack file or a run file has issues; the text has one line for each."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Submission:
     """A sweep that can be submitted."""
@@ -40,44 +36,34 @@ class Submission:
 
 
 def load(file: Path, stack: str, root: Path | None = None) -> Submission:
-    """Return the sweep of a run file on a stack of the project at `root`. Raises SweepFileError."""
+    """Return the sweep of a run file on a stack of the project at `root`. Raises ConfigError."""
     root = root or root_of(file.resolve(), Path.cwd())
     # A stack file is read with Pulumi, which the installed command does without.
     from infra.config import stack_values
     from training import plan
 
-    try:
-        values = {**stack_values(root / f"Pulumi.{stack}.yaml"), "runs": []}
-        planned = plan.make(values, stack, root, preview=False)
-        sweep = sweep_files.load(file.resolve(), planned.platform, planned.images, root)
-    except ConfigError as error:
-        raise SweepFileError(str(error)) from None
+    values = {**stack_values(root / f"Pulumi.{stack}.yaml"), "runs": []}
+    planned = plan.make(values, stack, root, preview=False)
+    sweep = sweep_files.load(file.resolve(), planned.platform, planned.images, root)
     return _submission(sweep, planned.platform, root, lineage.launch(root))
 
 
 def team_of(file: Path) -> str:
-    """Return the team of a run file. Raises SweepFileError."""
-    try:
-        documents = [one for one in read_yaml(file, str(file)) if isinstance(one, dict)]
-    except ConfigError as error:
-        raise SweepFileError(str(error)) from None
+    """Return the team of a run file. Raises ConfigError."""
+    documents = [one for one in read_yaml(file, str(file)) if isinstance(one, dict)]
     team = documents[0].get("team") if documents else None
     if not isinstance(team, str) or not team:
-        raise SweepFileError(
-            f"{file}: team: got {shown(team)}; must be a team of the stack; add it"
-        )
+        text = f"{file}: team: got {shown(team)}; must be a team of the stack; add it"
+        raise ConfigError([text])
     return team
 
 
 def load_published(
     file: Path, published: PublishedRecord, user: str, root: Path | None = None
 ) -> Submission:
-    """Return the sweep of a run file that a member of its team submits. Raises SweepFileError."""
+    """Return the sweep of a run file that a member of its team submits. Raises ConfigError."""
     root = root or root_of(file.resolve(), Path.cwd())
-    try:
-        sweep = sweep_files.load(file.resolve(), published.platform, published.images, root)
-    except ConfigError as error:
-        raise SweepFileError(str(error)) from None
+    sweep = sweep_files.load(file.resolve(), published.platform, published.images, root)
     launch = Launch(dirty=lineage.launch(root).dirty, by=user)
     return _submission(sweep, published.platform, root, launch, user)
 

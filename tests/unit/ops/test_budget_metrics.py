@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import urllib.request
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -12,16 +12,13 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from infra.observability import series
-from ops.budgets import command, control
-from ops.budgets.command import Controller
+from ops.budgets import control
 from ops.budgets.control import TeamState
 from ops.budgets.decision import Budget, Level, Override, Reading
 from ops.cluster import ClusterError
-from ops.exposition import Page, Sample, serve
-from ops.ledger import clock, observe
+from ops.exposition import Page, Sample, address, serving
 from ops.ledger.accounting import account
 from ops.ledger.model import Bucket, Fact, Hold, Node, Phase, Wait
-from ops.ledger.record import Record
 from ops.steer import exposition as steering
 from sandbox.ports import LOOPBACK, free_port
 from training.spot.rates import Exposure
@@ -123,55 +120,20 @@ def test_every_series_of_steering_is_one_that_rules_know() -> None:
     assert f"# TYPE {series.STEERING_MOVES} counter" in text
 
 
-def test_labels_of_strange_nodes_stay_one_line() -> None:
-    odd = Node(uid="n", pool='a"b\\c\nd', start=0)
-    found = parsed(control.samples(account([odd], 0, 60), [], 60.0))
-    assert ("idle", "", 'a"b\\c\nd', "") in named(found, series.LEDGER_SECONDS) and len(found) == 4
-
-
-@pytest.fixture
-def served() -> Iterator[tuple[Page, str]]:
+def test_the_last_look_is_served() -> None:
     page, port = Page(), free_port()
-    server = serve(LOOPBACK, port, page)
-    yield page, f"http://{LOOPBACK}:{port}"
-    server.shutdown()
-    server.server_close()
-
-
-def test_the_last_look_is_served(served: tuple[Page, str]) -> None:
-    page, url = served
     page.put([(series.COSTS_RECORDED, {}, 1.5)])
-    with urllib.request.urlopen(f"{url}/metrics", timeout=60) as answer:
-        assert read(answer.read().decode()) == {(series.COSTS_RECORDED.name, ()): 1.5}
-    with pytest.raises(ClusterError, match=r"--metrics: .* cannot listen there"):
-        serve(LOOPBACK, int(url.rpartition(":")[2]), page)
+    with serving((LOOPBACK, port), page):
+        with urllib.request.urlopen(f"http://{LOOPBACK}:{port}/metrics", timeout=60) as answer:
+            assert read(answer.read().decode()) == {(series.COSTS_RECORDED.name, ()): 1.5}
+        with (
+            pytest.raises(ClusterError, match=r"--metrics: .* cannot listen there"),
+            serving((LOOPBACK, port), page),
+        ):
+            pass
 
 
 @pytest.mark.parametrize("text", ["8643", ":8643", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:70000"])
 def test_an_address_needs_a_host_and_a_port(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="expected ADDRESS:PORT"):
-        command.address(text)
-
-
-def test_an_address_may_be_of_either_family() -> None:
-    assert command.address("[::1]:80") == command.address("::1:80") == ("::1", 80)
-
-
-def test_a_look_that_fails_leaves_the_last_one_on_the_page(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    page, cluster = Page(), object()
-    controller = Controller(cluster, Record(tmp_path), [], print, page=page)  # type: ignore[arg-type]
-    monkeypatch.setattr(clock, "check", lambda _: None)
-    monkeypatch.setattr(observe, "look", lambda *_: observe.Sight(now=7200.0))
-    controller.step(None, 7200.0)
-    before = shown(page)
-    assert named(read(before), series.COSTS_RECORDED) == {(): 7200.0}
-
-    def down(_: Any) -> None:
-        raise clock.WrongClockError("down")
-
-    monkeypatch.setattr(clock, "check", down)
-    with pytest.raises(clock.WrongClockError):
-        controller.step(None, 7300.0)
-    assert shown(page) == before
+        address(text)

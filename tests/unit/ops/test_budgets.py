@@ -182,16 +182,6 @@ class Api:
         return control.apply(found, self.queue, wanted, month, drainable, lambda _: None)
 
 
-def test_a_drain_is_undone_completely() -> None:
-    api = Api()
-    api.apply(Level.DRAIN)
-    assert api.queue["spec"]["stopPolicy"] == "Hold" and not any(api.workloads.values())
-    assert control.read_state(api.queue).stopped == ("team-a/one", "team-a/two")
-    api.apply(Level.NONE)
-    assert api.queue["spec"]["stopPolicy"] == "None" and all(api.workloads.values())
-    assert control.read_state(api.queue) == State(month="2026-11")
-
-
 def test_a_controller_that_dies_anywhere_is_continued_by_the_next() -> None:
     for steps in range(4):
         api = Api()

@@ -113,15 +113,6 @@ def test_an_interrupted_fetch_is_continued(
     assert tree(to / "web") == tree(source)
 
 
-def test_a_part_of_another_file_is_not_used(pod: Channel, source: Path, tmp_path: Path) -> None:
-    put(pod, source)
-    to = tmp_path / "back"
-    (to / "web/deep").mkdir(parents=True)
-    (to / f"web/deep/.large.bin{PART}").write_bytes(b"other bytes")
-    copying.get(pod, listed(pod, "web"), to, nothing)
-    assert tree(to / "web") == tree(source)
-
-
 def test_other_files_are_kept_unless_forced_and_all_are_named(
     pod: Channel, volume: Path, source: Path
 ) -> None:

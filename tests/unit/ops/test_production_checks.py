@@ -25,7 +25,7 @@ from ops.ready.production.snapshot import (
     read_inventory,
     take_snapshot,
 )
-from ops.ready.results import Check, Outcome, StageResult, failed, passed, proven
+from ops.ready.results import Check, Outcome, StageResult, failed, passed
 from tests.unit.ops.ready_cluster import (
     TEAMS,
     LiveFake,
@@ -219,17 +219,6 @@ def test_rows_of_gpus_are_simulated_on_nodes_that_have_none() -> None:
     assert all(rows[area].evidence and not rows[area].remedy for area in GPU_ROWS)
 
 
-def test_a_simulated_result_is_kept_and_counts_as_simulated() -> None:
-    check = proven("pool spot", "device cpu", hardware=False, device="cpu")
-    found = StageResult(stage="gpu-smoke", title="", checks=(check,))
-    known = results.merge({}, [found], NOW, {"pool spot"})
-    assert known["gpu-smoke"]["pool spot"].outcome is Outcome.SIMULATED
-    assert found.outcome is Outcome.SIMULATED
-    real = proven("pool block", "device cuda", hardware=True)
-    both = StageResult(stage="gpu-smoke", title="", checks=(real, check))
-    assert both.outcome is Outcome.SIMULATED, "one pool is not proven"
-
-
 def test_evidence_names_objects_digests_and_results_with_their_age(text: Text) -> None:
     rows = _rows(now=NOW + dt.timedelta(hours=3))
     text(rows["GPU nodes"].evidence)
@@ -246,11 +235,6 @@ def test_evidence_names_objects_digests_and_results_with_their_age(text: Text) -
 
 
 Change = Callable[[LiveFake], object]
-
-
-def test_images_count_as_scanned_when_the_pods_that_run_were_admitted_by_signature() -> None:
-    evidence = _rows()["Security"].evidence
-    assert any("1 images in 1 pods, each admitted by its signature" in line for line in evidence)
 
 
 def _unlabelled(cluster: LiveFake) -> None:
@@ -562,14 +546,6 @@ def test_a_prometheus_that_began_after_the_runs_has_no_series_to_miss(
         run["status"] = {"conditions": [done]}
         cluster.put(run)
     assert _rows(cluster, prometheus=young)["Observability"].outcome is outcome
-
-
-def test_a_run_that_waits_is_not_expected_in_prometheus() -> None:
-    counts = {GPU: 4, TRAINING: 0, KUBERNETES: 9}
-    cluster, found = _sound(), PrometheusInventory(place="p", counts=counts)
-    assert _rows(cluster, prometheus=found)["Observability"].outcome is Outcome.FAILED
-    cluster.kept["Pod", "team-research", "hello-0"]["status"] = {"phase": "Pending"}
-    assert _rows(cluster, prometheus=found)["Observability"].outcome is Outcome.UNKNOWN
 
 
 def _rules(*rules: tuple[str, str]) -> str:

@@ -412,14 +412,6 @@ def test_a_check_says_what_it_has_seen(case: str, text: Text) -> None:
     text([f"{check.subject}: {check.seen}", *(f"-> {line}" for line in check.remedy.splitlines())])
 
 
-@pytest.mark.parametrize("probe", [SMOKE, COLLECTIVE, SINGLE_NODE, MULTI_NODE])
-def test_what_passes_on_nodes_without_gpus_of_their_own_is_simulated(probe: Probe) -> None:
-    cluster = whole()
-    cluster.put(facts(pool("spot", nodes="process")))
-    assert one(cluster, probe).outcome is SIMULATED
-    assert one(whole(), probe).outcome is PASSED
-
-
 def test_facts_are_kept_for_machines() -> None:
     assert counted(nodes("spot")).facts == {"nodes": 2, "ready": 2, "gpus": 2}
     assert one(whole()).facts["nodes"] == ["spot-0", "spot-1"]
@@ -511,16 +503,3 @@ def test_a_long_outage_is_reported_after_a_minute(limit_s: float, gives_up: floa
     with pytest.raises(UnreachableError):
         clock.poller(limit_s).wait_for(silent(clock, 1000))
     assert clock.now == gives_up
-
-
-def test_a_failed_lease_renewal_is_retried_at_the_next_poll() -> None:
-    renewed: list[float] = []
-
-    def renew() -> None:
-        if clock.now < 3:
-            raise UnreachableError("it is being updated")
-        renewed.append(clock.now)
-
-    clock = Clock(renew)
-    assert clock.poller().wait_for(lambda: "done" if clock.now >= 5 else None) == "done"
-    assert renewed == [3.0, 4.0, 5.0]

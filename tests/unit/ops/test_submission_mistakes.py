@@ -11,7 +11,7 @@ import pytest
 
 from infra.domain import naming
 from ops import __main__ as front_door
-from ops.cluster import ConflictError, ForbiddenError, Kind, UnreachableError
+from ops.cluster import ForbiddenError, Kind
 from ops.objects import Json
 from tests.unit.ops import test_extend
 from tests.unit.ops.conftest import Cli
@@ -20,10 +20,6 @@ from tests.unit.ops.test_ops_commands import FakeCluster
 ROOT = Path(__file__).resolve().parents[3]
 HELLO = str(ROOT / "training/runs/hello.yaml")
 ADA, BOB = "ada@example.com", "bob@example.com"
-CAPPED = (
-    "ValidatingAdmissionPolicy 'trainyard-caps' with binding 'trainyard-caps' denied request: "
-    "the run has more nodes than caps.nodes of the team allows a submitted run; request fewer"
-)
 
 
 class Cluster(FakeCluster):
@@ -119,29 +115,6 @@ def test_a_submission_that_cannot_be_rendered_is_one_line(
     error = cli.err
     assert named in error and len(error.splitlines()) == 1
     assert made.of_runs() == []
-
-
-@pytest.mark.parametrize(
-    ("failure", "named"),
-    [
-        (ForbiddenError(CAPPED), "caps.nodes"),
-        (ForbiddenError("exceeded quota: training, requested: count/jobs.batch=1"), "quota"),
-        (ConflictError("exists"), "another command has just submitted it"),
-        (UnreachableError("connection lost"), "connection lost"),
-    ],
-)
-def test_a_submission_that_the_cluster_rejects_leaves_nothing(
-    cli: Cli, failure: Exception, named: str
-) -> None:
-    cluster = published()
-    cluster.fails = failure
-    assert cli(cluster, "run", "submit", HELLO) == 2
-    error = cli.err
-    assert named in error and len(error.splitlines()) == 1
-    assert front_door._PERMISSION_HINT not in error
-    if not isinstance(failure, ConflictError):
-        assert cluster.of_runs() == []
-        assert "Traceback" not in error
 
 
 def test_a_run_that_exists_is_named_with_its_launcher_and_not_changed(cli: Cli) -> None:
