@@ -38,6 +38,10 @@ UNREACHABLE_S: Final = 300.0
 STOPPED_BY_USER: Final = "stopped by `trainyard sweep stop`"
 
 Print = Callable[[str], None]
+ValuesByRun = Mapping[str, Mapping[int, float]]
+"""The sweep's metric by run id and step."""
+ReadValues = Callable[[Sequence[Trial], Sequence[Json]], ValuesByRun]
+"""From runs and all pods of the sweep to the metric by step, by run id."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,8 +89,8 @@ def drive(driver: Driver, stored: StoredSweep) -> SweepState:
 def run_round(driver: Driver, stored: StoredSweep) -> StoredSweep:
     """Observe, stop, submit, and write the state if it changed."""
     now = dt.datetime.now(dt.UTC)
-    state = observed(driver, stored.state, now)
-    state, stopped = judged(state, driver.asha, now)
+    state, values = observed(driver, stored.state, now)
+    state, stopped = judged(state, values, driver.asha, now)
     for trial in stopped:
         driver.report(f"{trial.run_id}: stopped: {trial.reason}")
     # Written before anything is deleted: a deleted object that is not recorded as stopped would be a mystery.
@@ -103,23 +107,24 @@ def _save(driver: Driver, stored: StoredSweep, state: SweepState) -> StoredSweep
     return store.save(driver.cluster, stored, state)
 
 
-def observed(driver: Driver, state: SweepState, now: dt.datetime) -> SweepState:
-    """Return the state with what the cluster knows of the runs that have not ended."""
+def observed(driver: Driver, state: SweepState, now: dt.datetime) -> tuple[SweepState, ValuesByRun]:
+    """Return the state with what the cluster knows of the runs that had not ended, and their values."""
     runs = runs_of(driver.cluster, driver.namespace, state.sweep)
     open_trials = [one for one in state.trials if one.state not in states.ENDED]
     touched = [one for one in open_trials if one.run_id in runs or one.state != states.WAITING]
     if not touched:
-        return state
+        return state, {}
     workloads = driver.cluster.items(WORKLOADS, driver.namespace)
     pods = driver.cluster.items(PODS, driver.namespace, f"{naming.SWEEP}={state.sweep}")
     values = driver.read_values(touched, pods)
     found = {one.run_id: one for one in summarize(list(runs.values()), workloads, pods, {})}
-    return state.updated(
+    after = state.updated(
         seen(one, found.get(one.run_id), now, state.max_hours).with_values(
             values.get(one.run_id, {})
         )
         for one in touched
     )
+    return after, values
 
 
 def seen(trial: Trial, run: RunSummary | None, now: dt.datetime, max_hours: float | None) -> Trial:
@@ -145,26 +150,28 @@ _ENDS: Final = {
 
 
 def judged(
-    state: SweepState, rules: Asha | None, now: dt.datetime
+    state: SweepState, values: ValuesByRun, rules: Asha | None, now: dt.datetime
 ) -> tuple[SweepState, list[Trial]]:
     """Return the state with the rungs that runs have reached, and the runs that end there."""
     if rules is None:
         return state, []
     stopped: list[Trial] = []
     for known in state.trials:
-        trial = _judge(known, state, rules, now)
+        trial = _judge(known, values.get(known.run_id, {}), state, rules, now)
         state = state.updated([trial])
         if trial.state == states.STOPPED and known.state != states.STOPPED:
             stopped.append(trial)
     return state, stopped
 
 
-def _judge(trial: Trial, state: SweepState, rules: Asha, now: dt.datetime) -> Trial:
+def _judge(
+    trial: Trial, values: Mapping[int, float], state: SweepState, rules: Asha, now: dt.datetime
+) -> Trial:
     """Compare a run at each rung that it has reached since the last time. Ended runs are peers, too."""
     for rung in rules.rungs():
         if rung in trial.rungs:
             continue
-        value = space.value_at(trial.values, rung)
+        value = space.value_at(values, rung)
         if value is None:
             return trial
         peers = [
@@ -294,10 +301,6 @@ def parse_values(text: str, metric: str) -> dict[int, float]:
         if isinstance(step, int) and isinstance(value, int | float) and step >= 0:
             found[step] = float(value)
     return found
-
-
-ReadValues = Callable[[Sequence[Trial], Sequence[Json]], Mapping[str, Mapping[int, float]]]
-"""From runs and all pods of the sweep to the metric by step, by run id."""
 
 
 def log_reader(cluster: Cluster, namespace: str, metric: str) -> ReadValues:

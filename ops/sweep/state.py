@@ -13,9 +13,6 @@ from typing import Any, Final
 from ops import objects
 from ops.sweep.space import Scalar
 
-VALUES_MAX: Final = 40
-"""Points of a run's curve that are kept: a ConfigMap holds 1 MiB."""
-
 WAITING: Final = "waiting"
 """Not submitted yet."""
 QUEUED: Final = "queued"
@@ -43,8 +40,10 @@ class Trial:
     parameters: Mapping[str, Scalar]
     state: str = WAITING
     reason: str = ""
-    values: Mapping[int, float] = field(default_factory=dict)
-    """The sweep's metric by step."""
+    step: int | None = None
+    """Last step with a value."""
+    value: float | None = None
+    """The sweep's metric at that step."""
     rungs: Mapping[int, float] = field(default_factory=dict)
     """What it had at each rung that it was judged at, by the rung's step."""
     admitted: str | None = None
@@ -52,15 +51,6 @@ class Trial:
     ended: str | None = None
     hours: float = 0.0
     """From its first admission to its end, or until it was last seen: an upper bound of what it pays for."""
-
-    @property
-    def step(self) -> int | None:
-        """Last step with a value."""
-        return max(self.values, default=None)
-
-    @property
-    def value(self) -> float | None:
-        return None if self.step is None else self.values[self.step]
 
     def over(self, state: str, reason: str, at: dt.datetime, max_hours: float | None) -> Trial:
         ended = at.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -74,8 +64,9 @@ class Trial:
         return dataclasses.replace(self, hours=min(hours, max_hours or math.inf))
 
     def with_values(self, values: Mapping[int, float]) -> Trial:
-        """Return the run with newly read values; NaN stays, so that a diverged run is seen as such."""
-        return dataclasses.replace(self, values=thinned({**self.values, **values}))
+        """Return the run with its last value; NaN stays, so that a diverged run is seen as such."""
+        last = max(values, default=None)
+        return self if last is None else dataclasses.replace(self, step=last, value=values[last])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,15 +151,5 @@ class SweepState:
 
 
 def _trial(values: dict[str, Any]) -> Trial:
-    for name in ("values", "rungs"):
-        values[name] = {int(step): float(value) for step, value in values[name].items()}
-    return Trial(**values)
-
-
-def thinned(values: Mapping[int, float], most: int = VALUES_MAX) -> dict[int, float]:
-    """Return at most `most` points of a curve, evenly chosen; the first and the last are kept."""
-    steps = sorted(values)
-    if len(steps) > most:
-        last = len(steps) - 1
-        steps = [steps[round(index * last / (most - 1))] for index in range(most)]
-    return {step: values[step] for step in steps}
+    rungs = {int(step): float(value) for step, value in values.pop("rungs").items()}
+    return Trial(**values, rungs=rungs)

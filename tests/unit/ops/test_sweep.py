@@ -142,8 +142,9 @@ def test_runs_are_submitted_when_their_dataset_is_prepared() -> None:
 
 
 def test_an_ended_run_is_a_peer_and_is_not_stopped() -> None:
-    done = trial(0, state=states.DONE, values={10: 5.0, 20: 4.0})
-    state, stopped = driver.judged(sweep(done, trial(1)), RULES, NOW)
+    done = trial(0, state=states.DONE)
+    known = {done.run_id: {10: 5.0, 20: 4.0}}
+    state, stopped = driver.judged(sweep(done, trial(1)), known, RULES, NOW)
     assert stopped == []
     assert state.trials[0].rungs == {10: 5.0, 20: 4.0}
     assert state.trials[0].state == states.DONE
@@ -236,9 +237,9 @@ def test_metric_lines_are_found_among_other_output() -> None:
 
 
 RESULT = sweep(
-    trial(0, state=states.DONE, values={10: 3.0, 20: 2.5, 40: 2.0}, hours=1.0),
-    trial(1, state=states.DONE, values={10: 2.0, 20: 1.5, 40: 1.25}, hours=1.5),
-    trial(2, state=states.STOPPED, values={10: 1.0}, hours=0.25, reason="worse, at step 10"),
+    trial(0, state=states.DONE, step=40, value=2.0, hours=1.0),
+    trial(1, state=states.DONE, step=40, value=1.25, hours=1.5),
+    trial(2, state=states.STOPPED, step=10, value=1.0, hours=0.25, reason="worse, at step 10"),
     trial(3, state=states.FAILED, reason="exit code 1"),
 )
 
