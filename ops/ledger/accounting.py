@@ -179,61 +179,41 @@ class _Runs:
     def book(
         self, book: Book, node: Node, hold: Hold, a: float, b: float, share: float, until: float
     ) -> None:
-        """Book [a, b] of a hold, cut by the run's phases and the gaps between them."""
+        """Book [a, b] of a hold, cut by the run's phases."""
         if hold.group is not None:
             # Until its group is a member, the steps are those of others.
             joined = min(b, until if hold.member is None else hold.member)
             if a < joined:
                 _book(book, node, Bucket.STARTING, share * (joined - a), hold)
                 a = joined
-            if a >= b:
-                return
-        phases = self._phases.get(hold.run, [])
-        first = hold.start
         last = _end(hold.end, until)
-        # Phases that belong to this hold; overlapping ones of clocks that differ are cut off.
-        own = [p for p in self._near(hold.run, first, last) if p.end > first and p.start < last]
-        at = a
-        for index, phase in enumerate(own):
-            begin, finish = max(phase.start, at), min(phase.end, b)
-            if at < min(begin, b):
-                before = own[index - 1] if index else self._before(phases, phase)
-                gap = self._gap(before if index else None, phase)
-                _book(
-                    book, node, gap, share * (min(begin, b) - at), hold, *_why(gap, before, phase)
-                )
-                at = min(begin, b)
-            if begin < finish:
-                self._steps(book, node, hold, phase, share * (finish - begin))
-                at = finish
-        if at < b:
-            previous = own[-1] if own else self._last_before(hold.run, first)
-            gap = self._gap(own[-1], None) if own else Bucket.STARTING
-            _book(book, node, gap, share * (b - at), hold, *_why(gap, previous, None))
+        # Phases that belong to this hold; of overlapping ones, of clocks that differ, the earlier counts.
+        own = [p for p in self._near(hold, last) if p.end > hold.start and p.start < last]
+        times = sorted({a, b, *(t for p in own for t in (p.start, p.end) if a < t < b)})
+        for start, end in pairwise(times):
+            seconds = share * (end - start)
+            phase = next((p for p in own if p.start <= start and p.end >= end), None)
+            if phase:
+                self._steps(book, node, hold, phase, seconds)
+                continue
+            before = next((p for p in reversed(own) if p.end <= start), None)
+            after = next((p for p in own if p.start >= end), None)
+            gap = Bucket.SAVE if before and not after else Bucket.STARTING
+            if before and after and before.attempt == after.attempt:
+                gap = Bucket.PRODUCTIVE
+            earlier = before or self._last_before(hold.run, start)
+            _book(book, node, gap, seconds, hold, *_why(gap, earlier, after))
 
-    def _near(self, run: str, first: float, last: float) -> Sequence[Phase]:
-        """Return phases that may overlap a time: from the one before it to the last that begins within."""
-        starts = self._starts.get(run, [])
-        low = max(bisect_right(starts, first) - 1, 0)
-        return self._phases.get(run, [])[low : bisect_right(starts, last)]
+    def _near(self, hold: Hold, last: float) -> Sequence[Phase]:
+        """Return phases that may overlap a hold: from the one before it to the last that begins within."""
+        starts = self._starts.get(hold.run, [])
+        low = max(bisect_right(starts, hold.start) - 1, 0)
+        return self._phases.get(hold.run, [])[low : bisect_right(starts, last)]
 
     def _last_before(self, run: str, time: float) -> Phase | None:
         starts = self._starts.get(run, [])
         index = bisect_right(starts, time) - 1
         return self._phases[run][index] if index >= 0 else None
-
-    @staticmethod
-    def _before(phases: Sequence[Phase], phase: Phase) -> Phase | None:
-        index = phases.index(phase)
-        return phases[index - 1] if index else None
-
-    @staticmethod
-    def _gap(before: Phase | None, after: Phase | None) -> Bucket:
-        """Return the bucket of a time without steps between two phases on the same node."""
-        if after is not None:
-            same = before is not None and before.attempt == after.attempt
-            return Bucket.PRODUCTIVE if same else Bucket.STARTING
-        return Bucket.SAVE
 
     @staticmethod
     def _steps(book: Book, node: Node, hold: Hold, phase: Phase, seconds: float) -> None:
