@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import secrets
 import signal
 import socket
 import time
 from collections.abc import Callable
-from typing import Final
+from pathlib import Path
+from typing import Any, Final, TypeVar
 
 from ops.cluster import Cluster, ClusterError
 from ops.lease import Lease
 
 LEAST_S: Final = 1.0
+T = TypeVar("T")
 
 
 def lease_name(text: str) -> tuple[str, str]:
@@ -23,6 +26,18 @@ def lease_name(text: str) -> tuple[str, str]:
     if not (namespace and slash and name):
         raise argparse.ArgumentTypeError(f"got {text}; expected NAMESPACE/NAME")
     return namespace, name
+
+
+def read_published(option: str, file: Path, what: str, parse: Callable[[Any], T]) -> T:
+    """Return what a stack has written to a file for a control loop. Raises ClusterError."""
+    try:
+        return parse(json.loads(file.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise ClusterError(f"{option}: {file}: not readable: {error.strerror}") from None
+    except (ValueError, TypeError, KeyError) as error:
+        raise ClusterError(
+            f"{option}: {file}: not the stack's {what} ({error!r}); run pulumi up to write it again"
+        ) from None
 
 
 def add_options(command: argparse.ArgumentParser, every_s: float, once: str) -> None:

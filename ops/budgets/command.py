@@ -219,7 +219,8 @@ def _enforce(args: argparse.Namespace, cluster: Cluster, console: Console) -> in
 
 def _budgets(args: argparse.Namespace) -> list[Budget]:
     if args.budgets:
-        return decision.read_budgets(args.budgets)
+        parse = decision.parse_budgets  # none is valid: then spending is only recorded
+        return controller.read_published("--budgets", args.budgets, "budgets", parse)
     from ops.ledger import stack_file  # Imports the whole configuration, and Pulumi.
 
     budgets = stack_file.team_budgets(args.stack)

@@ -6,15 +6,11 @@ are taken when the limit is expected to be reached, so that no time is lost by t
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from pathlib import Path
 from typing import Any, Final
-
-from ops.cluster import ClusterError
 
 CONFIRM_S: Final = 2.0
 """Seconds between a reading above the limit and the one that confirms it."""
@@ -182,15 +178,3 @@ def parse_budgets(found: Sequence[Mapping[str, Any]]) -> list[Budget]:
         )
         for one in found
     ]
-
-
-def read_budgets(file: Path) -> list[Budget]:
-    """Return the budgets in a file; none is valid: then spending is only recorded. Raises ClusterError."""
-    try:
-        return parse_budgets(json.loads(file.read_text(encoding="utf-8")))
-    except OSError as error:
-        raise ClusterError(f"--budgets: {file}: not readable: {error.strerror}") from None
-    except (ValueError, TypeError, KeyError) as error:
-        raise ClusterError(
-            f"--budgets: {file}: not the stack's budgets ({error!r}); run pulumi up to write it again"
-        ) from None

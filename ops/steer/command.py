@@ -58,7 +58,7 @@ def _steer(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
 
 def _settings(args: argparse.Namespace) -> Settings:
     if args.pools:
-        return settings.read(args.pools)
+        return controller.read_published("--pools", args.pools, "pools", settings.parse)
     from ops.ledger import stack_file  # Imports the whole configuration, and Pulumi.
 
     return settings.parse(stack_file.steering(args.stack))

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from infra.domain.catalog.interruptions import Band, relative_frequency
-from ops.cluster import ClusterError
 from training.spot.decide import Place
 from training.spot.rates import INTERRUPTIONS_PER_NODE_HOUR
 from training.spot.steer import Pool, Rules
@@ -68,15 +65,3 @@ def _bands(pool: Mapping[str, Any]) -> dict[str, Band | None]:
 def _prior(*bands: Band | None) -> float:
     """Return the losses per node and hour that are assumed of these bands."""
     return INTERRUPTIONS_PER_NODE_HOUR * relative_frequency(*bands)
-
-
-def read(file: Path) -> Settings:
-    """Return the settings in a file. Raises ClusterError."""
-    try:
-        return parse(json.loads(file.read_text(encoding="utf-8")))
-    except OSError as error:
-        raise ClusterError(f"--pools: {file}: not readable: {error.strerror}") from None
-    except (ValueError, TypeError, KeyError) as error:
-        raise ClusterError(
-            f"--pools: {file}: not the stack's pools ({error!r}); run pulumi up to write it again"
-        ) from None

@@ -12,7 +12,7 @@ import pytest
 from ops import controller
 from ops.budgets import decision
 from ops.budgets.command import Controller
-from ops.budgets.decision import Level
+from ops.budgets.decision import Budget, Level
 from ops.cluster import ClusterError, ConflictError, Kind, UnreachableError
 from ops.lease import GONE_S, VALID_S, Lease, NotHeldError
 from ops.ledger.record import Record
@@ -206,12 +206,16 @@ def _budget(team: str) -> dict[str, Any]:
 
 def test_a_file_of_budgets_is_read_or_refused_in_one_line(tmp_path: Path) -> None:
     file = tmp_path / "budgets.json"
+
+    def read() -> list[Budget]:
+        return controller.read_published("--budgets", file, "budgets", decision.parse_budgets)
+
     with pytest.raises(ClusterError, match="not readable"):
-        decision.read_budgets(file)
+        read()
     for bad in ("", "{}x", '[{"team": "a"}]', "[1]", '[{"team":"a","action":"?"}]'):
         file.write_text(bad)
         with pytest.raises(ClusterError, match=r"not the stack's budgets.*pulumi up"):
-            decision.read_budgets(file)
+            read()
     file.write_text("[]")
-    assert decision.read_budgets(file) == []
+    assert read() == []
     assert decision.parse_budgets([_budget("a")])[0].action is Level.HOLD
