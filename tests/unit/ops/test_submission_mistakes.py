@@ -1,21 +1,27 @@
-"""Bad input of the commands that submit and stop runs: one line with the next step, and nothing is left."""
+"""Commands that submit, stop and extend runs: bad input is one line with the next step, and nothing is left."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
+import yaml
 
+from infra.config import stack_values
 from infra.domain import naming
+from infra.domain.published_record import from_text, to_text
+from infra.tenancy import team
 from ops import __main__ as front_door
 from ops.cluster import ForbiddenError, Kind
 from ops.objects import Json
-from tests.unit.ops import test_extend
+from ops.submission import create, queue_place, render
 from tests.unit.ops.conftest import Cli
 from tests.unit.ops.test_ops_commands import FakeCluster
+from training import plan
+from trainyard.contract import PROGRAM_FILE, TRAINER_CONFIG_FILE
 
 ROOT = Path(__file__).resolve().parents[3]
 HELLO = str(ROOT / "training/runs/hello.yaml")
@@ -64,7 +70,7 @@ class Cluster(FakeCluster):
 
 def published(**changes: Any) -> Cluster:
     """A cluster that knows the local platform and has no runs."""
-    known = test_extend.world()._items
+    known = world()._items
     record = next(
         one for one in known["configmaps"] if one["metadata"]["name"] == naming.PLATFORM_RECORD
     )
@@ -139,7 +145,7 @@ def test_a_run_that_exists_is_named_with_its_launcher_and_not_changed(cli: Cli) 
 def test_what_cannot_be_stopped_or_resumed_is_one_line(
     cli: Cli, words: tuple[str, ...], named: str
 ) -> None:
-    assert cli(test_extend.world(), "run", *words) in (1, 2)
+    assert cli(world(), "run", *words) in (1, 2)
     error = cli.err
     assert named in error and len(error.splitlines()) == 1
 
@@ -149,3 +155,168 @@ def test_a_missing_permission_is_explained(cli: Cli) -> None:
     cluster.fails = ForbiddenError('jobsets is forbidden: User "ada" cannot create resource')
     assert cli(cluster, "run", "submit", HELLO) == 2
     assert front_door._PERMISSION_HINT in cli.err
+
+
+RUN: Json = {
+    "metadata": {
+        "name": "llama-v1-01234567",
+        "namespace": "team-research",
+        "uid": "u1",
+        "labels": {naming.QUEUE_NAME: "research"},
+    }
+}
+WHY = "trainyard run why llama-v1-01234567 explains why it waits"
+
+
+def workload(uid: str, priority: int, second: int, queue: str = "research", done: str = "") -> Json:
+    return {
+        "kind": "Workload",
+        "metadata": {
+            "name": f"job-{uid}",
+            "namespace": "team-research",
+            "labels": {"kueue.x-k8s.io/job-uid": uid},
+            "creationTimestamp": f"2026-01-01T00:00:{second:02}Z",
+        },
+        "spec": {"queueName": queue, "priority": priority},
+        "status": {"conditions": [{"type": done, "status": "True"}] if done else []},
+    }
+
+
+def line(*workloads: Json) -> str:
+    cluster = cast(Any, FakeCluster(workloads=list(workloads)))
+    return queue_place.queue_line(cluster, RUN, lambda _: None)
+
+
+def test_the_place_is_by_priority_then_time_among_what_waits_in_the_queue() -> None:
+    others = (
+        workload("older", 10, 1),
+        workload("later", 10, 9),
+        workload("urgent", 50, 9),
+        workload("started", 90, 1, done="QuotaReserved"),
+        workload("elsewhere", 90, 1, queue="dev"),
+    )
+    expected = f"queue research: place 3 of 4 that wait; {WHY}"
+    assert line(*others, workload("u1", 10, 5)) == expected
+
+
+def test_an_admitted_run_does_not_wait() -> None:
+    assert line(workload("u1", 10, 5, done="Admitted")) == "queue research: admitted"
+
+
+def test_without_a_workload_nothing_is_claimed() -> None:
+    unknown = f"queue research: place not known; {WHY}"
+    assert line(workload("older", 10, 1)) == unknown
+
+
+def test_a_workload_that_comes_late_is_awaited() -> None:
+    cluster = FakeCluster(workloads=[])
+
+    def sleep(_: float) -> None:
+        cluster._items["workloads"] = [workload("u1", 10, 5)]
+
+    text = queue_place.queue_line(cast(Any, cluster), RUN, sleep)
+    assert "place 1 of 1 that wait" in text
+
+
+def test_a_run_without_a_queue_waits_for_nodes() -> None:
+    run = {"metadata": {"name": "a", "namespace": "team-research"}}
+    assert "has no queue" in queue_place.queue_line(cast(Any, FakeCluster()), run)
+
+
+EXACT = "equal settings give the losses of a run that had 400 steps from the start"
+
+
+def world(*settings: str, condition: str = "Completed", submitted: bool = True) -> Cluster:
+    """A cluster with the run `hello` of 200 steps, which has ended."""
+    planned = plan.make(
+        stack_values(ROOT / "Pulumi.local.yaml") | {"runs": []}, "local", ROOT, preview=True
+    )
+    text = to_text(planned.platform, "research", planned.images)
+    document = render.read(
+        ROOT / "training/runs/hello.yaml", ("overrides.steps=200", *settings), ROOT
+    )
+    found = render.render(document, from_text(text), ADA).manifests
+    manifests = create.with_source(found, document.values) if submitted else found
+    run = manifests[-1] | {"status": {"conditions": [{"type": condition, "status": "True"}]}}
+    record = team.platform_record("research", text)
+    maps = [record, *(one for one in manifests if one["kind"] == "ConfigMap")]
+    return Cluster(jobsets=[run], configmaps=maps)
+
+
+def run_id(cluster: Cluster) -> str:
+    return str(cluster._items["jobsets"][0]["metadata"]["name"])
+
+
+def test_the_next_version_continues_the_finished_run_with_more_steps(cli: Cli) -> None:
+    cluster = world("overrides.schedule.kind=constant")
+    assert cli(cluster, "run", "extend", "hello", "--steps", "400", "--render") == 0
+    made = list(yaml.safe_load_all(cli.out))
+    assert made[-1]["metadata"]["labels"][naming.RUN_VERSION] == "2"
+    [files] = [one for one in made if one["kind"] == "ConfigMap"]
+    config = yaml.safe_load(files["data"][TRAINER_CONFIG_FILE])
+    assert (config["steps"], config["schedule"]["kind"]) == (400, "constant")
+    place = f"/checkpoints/{run_id(cluster)}"
+    command = yaml.safe_load(files["data"][PROGRAM_FILE])["command"]
+    assert command[command.index("--continue-from") + 1] == place
+
+
+def _said(cli: Cli, cluster: Cluster, *words: str) -> str:
+    assert cli(cluster, "run", "extend", "hello", *words) == 0
+    return cli.out
+
+
+def test_a_constant_schedule_is_extended_exactly(cli: Cli) -> None:
+    cluster = world("overrides.schedule.kind=constant")
+    said = _said(cli, cluster, "--steps", "400")
+    assert f"continues {run_id(cluster)} from its last checkpoint, step 200, to step 400" in said
+    assert EXACT in said and "not exact" not in said and "warning" not in said
+
+
+def test_a_schedule_that_has_decayed_says_what_it_does_instead(cli: Cli) -> None:
+    said = _said(cli, world(), "--steps", "400")
+    assert EXACT not in said
+    assert "not exact: the cosine schedule of the finished run ended at step 200" in said
+    assert "from 0.0004 at step 200 to 0.00241 at step 201" in said
+    kept = "overrides.schedule.kind=constant"
+    assert "to 0.004 at step 201" in _said(cli, world(), "--steps", "400", "--set", kept)
+
+
+def test_other_differences_are_named(cli: Cli) -> None:
+    cluster = world("overrides.schedule.kind=constant")
+    said = _said(cli, cluster, "--steps", "400", "--set", "overrides.seed=9")
+    assert "warning: differs from" in said and "config.seed" in said
+
+
+def test_a_stacks_run_is_extended_by_lines_of_its_run_file(cli: Cli) -> None:
+    cluster = world(submitted=False)
+    assert cli(cluster, "run", "extend", "hello", "--steps", "400") == 1
+    said = cli.out
+    for line in ("  version: 2", f"  continues: {run_id(cluster)}", "    steps: 400", "pulumi up"):
+        assert line in said
+
+
+@pytest.mark.parametrize(
+    ("condition", "steps", "named"),
+    [
+        ("Failed", 400, "has failed"),
+        ("Suspended", 400, "has not ended"),
+        ("Completed", 200, "--steps: got 200; must be more than the 200 steps"),
+    ],
+)
+def test_what_cannot_be_extended_is_one_line(
+    cli: Cli,
+    condition: str,
+    steps: int,
+    named: str,
+) -> None:
+    words = ["run", "extend", "hello", "--steps", str(steps)]
+    assert cli(world(condition=condition), *words) == 2
+    error = cli.err
+    assert named in error and len(error.splitlines()) == 1
+
+
+def test_checkpoints_in_s3_stay_where_they_are(cli: Cli) -> None:
+    store = "overrides.checkpoint.store=s3://bucket/hello"
+    cluster = world(store, submitted=False)
+    assert cli(cluster, "run", "extend", "hello", "--steps", "400") == 1
+    assert "continues:" not in cli.out
