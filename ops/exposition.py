@@ -54,7 +54,7 @@ def add_metrics(parser: argparse.ArgumentParser) -> None:
         "--metrics",
         type=address,
         metavar="ADDRESS:PORT",
-        help="serve metrics to Prometheus there, under /metrics; default: nowhere",
+        help="serve /metrics to Prometheus there; default: nowhere",
     )
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
 
-from infra.sections.errors import ConfigError
 from ops.cluster import Cluster, ClusterError
 from ops.commands import Group, add_cluster, add_yes, confirm, printer
 from ops.runs.scope import read_in_scope
@@ -77,7 +76,7 @@ def _load(args: argparse.Namespace, connect: Callable[[], Cluster]) -> Submissio
         team, cluster = submission.team_of(args.file), connect()
         known = record.read_record(cluster, team)
         return submission.load_published(args.file, known, record.caller(cluster))
-    except ConfigError as error:
+    except submission.ConfigError as error:
         print(error, file=sys.stderr)
         return None
 

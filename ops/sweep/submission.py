@@ -9,7 +9,8 @@ from pathlib import Path
 from infra.domain import naming
 from infra.domain.platform import Platform
 from infra.domain.published_record import PublishedRecord
-from infra.sections.errors import ConfigError, shown
+from infra.sections.errors import ConfigError as ConfigError
+from infra.sections.errors import shown
 from infra.sections.yaml_files import read_yaml
 from ops.objects import Json
 from ops.submission.create import as_user

@@ -221,8 +221,6 @@ def test_ops_imports_tables_and_the_contract_only() -> None:
         ROOT / "ops/advise.py",
         *(ROOT / f"ops/sweep/{name}.py" for name in ("checks", "files", "submission")),
         ROOT / "ops/submission/render.py",
-        # Reads the settings of a finished run.
-        ROOT / "ops/submission/extension.py",
         ROOT / "ops/dev/command.py",
         ROOT / "ops/dev/pod.py",
         ROOT / "ops/data/pod.py",
