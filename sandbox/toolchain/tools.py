@@ -365,6 +365,14 @@ ON_DEMAND_TOOLS: tuple[Tool, ...] = (
         ),
         accepts="",
     ),
+    # Runs programs in Go and generates their SDKs, likewise; the proxy does not serve Pulumi's own.
+    Tool(
+        name="pulumi-language-go",
+        version=PULUMI_VERSION,
+        module="github.com/pulumi/pulumi/pkg/v3",
+        binaries=(Binary("pulumi-language-go", "trainyard/toolchain/pulumi-language-go/own"),),
+        accepts="",
+    ),
     # A registry of charts on loopback, which tests pull from.
     Tool(
         name="distribution",

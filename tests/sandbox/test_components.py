@@ -14,6 +14,7 @@ from rich.console import Console
 from infra.config import add_ons, parse, stack_values
 from sandbox import chart_pack, toolchain
 from sandbox.paths import PROJECT
+from sandbox.toolchain.tools import PULUMI_VERSION
 from tests.sandbox import region_kit
 from tests.sandbox.conftest import Cluster, started
 from tests.sandbox.node_kit import until
@@ -39,6 +40,58 @@ for name, one in json.load(open("resources.json")).items():
               for key, value in one["properties"].items()}
     made[name] = Made(one["type"].replace(":", ":index:"), name, inputs)
 """
+GO = """package main
+
+import (
+	"encoding/json"
+	"os"
+
+	"example.com/pulumi-trainyard/sdk/go/trainyard"
+	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
+)
+
+func main() {
+	text, err := os.ReadFile("resources.json")
+	if err != nil {
+		panic(err)
+	}
+	var given struct {
+		Lab           struct{ Properties trainyard.PlatformArgs }
+		First, Second struct{ Properties struct {
+			Document trainyard.RunDocumentArgs
+			Files    map[string]string
+		} }
+	}
+	if err := json.Unmarshal(text, &given); err != nil {
+		panic(err)
+	}
+	pulumi.Run(func(ctx *pulumi.Context) error {
+		lab, err := trainyard.NewPlatform(ctx, "lab", &given.Lab.Properties)
+		if err != nil {
+			return err
+		}
+		team := &trainyard.TeamArgs{Name: "research", Platform: lab.Record}
+		research, err := trainyard.NewTeam(ctx, "research", team)
+		if err != nil {
+			return err
+		}
+		for name, run := range map[string]trainyard.TrainingRunArgs{
+			"first":  {Document: given.First.Properties.Document, Files: given.First.Properties.Files},
+			"second": {Document: given.Second.Properties.Document, Files: given.Second.Properties.Files},
+		} {
+			run.Team = research.Record
+			if _, err := trainyard.NewTrainingRun(ctx, name, &run); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+"""
+GO_MODULE = (
+    f"module lab\n\ngo 1.26.0\n\nrequire github.com/pulumi/pulumi/sdk/v3 v{PULUMI_VERSION}\n"
+)
+"""`package add` adds the SDK of the components."""
 
 
 @pytest.fixture
@@ -78,12 +131,16 @@ def write(folder: Path, language: str) -> None:
     (plugin / "PulumiPlugin.yaml").write_text(yaml.safe_dump(PLUGIN))
     (plugin / "__main__.py").symlink_to(PROJECT / "components/__main__.py")
     project: Json = {"name": "lab", "runtime": language}
-    project["plugins"] = {"providers": [{"name": "trainyard", "path": str(plugin)}]}
+    if language != "go":  # there, `package add` writes it
+        project["plugins"] = {"providers": [{"name": "trainyard", "path": str(plugin)}]}
     if language == "yaml":
         project["resources"] = resources()
     else:
         (folder / "resources.json").write_text(json.dumps(resources()))
-        (folder / "__main__.py").write_text(PYTHON)
+        name, text = ("main.go", GO) if language == "go" else ("__main__.py", PYTHON)
+        (folder / name).write_text(text)
+    if language == "go":
+        (folder / "go.mod").write_text(GO_MODULE)
     (folder / "Pulumi.yaml").write_text(json.dumps(project))
     # As `trainyard:charts` of the local stack pins them, made by the sandbox.
     chart_pack.provide(
@@ -92,16 +149,25 @@ def write(folder: Path, language: str) -> None:
     (folder / ".charts").symlink_to(PROJECT / ".charts")
 
 
-@pytest.mark.parametrize("language", ["python", pytest.param("yaml", marks=pytest.mark.full_only)])
+HOSTS = {"yaml": "pulumi-yaml", "go": "pulumi-language-go"}
+"""Tools that bring the language hosts which the sandbox has not."""
+
+
+@pytest.mark.parametrize(
+    "language", ["python", *(pytest.param(name, marks=pytest.mark.full_only) for name in HOSTS)]
+)
 def test_a_program_in_an_empty_folder_trains(
     language: str, cluster: Cluster, tmp_path: Path
 ) -> None:
     folder = tmp_path / "program"
     folder.mkdir()
     write(folder, language)
-    if language == "yaml":
-        tool = toolchain.ensure(Console(), "pulumi-yaml").binaries["pulumi-language-yaml"]
-        (cluster.state.bin / tool.name).symlink_to(tool)
+    if language in HOSTS:
+        host = f"pulumi-language-{language}"
+        tool = toolchain.ensure(Console(), HOSTS[language]).binaries[host]
+        (cluster.state.bin / host).symlink_to(tool)
+    if language == "go":
+        region_kit.output_of(["pulumi", "package", "add", "../plugin"], folder, cluster.env)
 
     def pulumi(*words: str) -> str:
         command = ["pulumi", "--non-interactive", *words, "--stack", "test"]
