@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import stat
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ops.cluster import ClusterError
+from ops.data import transfer
 from ops.data.channel import BLOCK, Channel
 from ops.data.transfer import PART
 
@@ -161,7 +161,7 @@ def _missing(channel: Channel, files: Sequence[tuple[str, int]], to: Path) -> li
     for path, size in files:
         place = to / path
         equal = place.is_file() and place.stat().st_size == size
-        if not equal or channel.ask("hash", path)["sha256"] != _digest(place):
+        if not equal or channel.ask("hash", path)["sha256"] != transfer.digest(place):
             found.append((path, size))
     return found
 
@@ -177,14 +177,10 @@ def _receive_all(
     done, received = whole - needed, 0
     progress(done, whole)
     for path, size in missing:
-        place = to / path
-        place.parent.mkdir(parents=True, exist_ok=True)
-        part = place.with_name(f".{place.name[:100]}{PART}")
         before = done
-        for block in _receive(channel, path, part):
+        for block in _receive(channel, path, to / path):
             received, done = received + block, done + block
             progress(min(done, whole), whole)
-        part.replace(place)
         done = before + size
         progress(done, whole)
     return Copied(files=len(missing), bytes=received, same=len(files) - len(missing))
@@ -196,46 +192,30 @@ def _local_text(error: OSError, place: Path) -> str:
     return f"{error.filename2 or error.filename or place}: {error.strerror}; correct it, and run the command again"
 
 
-def _receive(channel: Channel, path: str, part: Path) -> Iterator[int]:
-    """Receive a file into `part`, whose bytes count; twice if they turn out to be of another file."""
-    for _ in range(2):
-        digest = hashlib.sha256()
-        if part.exists():
-            digest = _hashed(part)
-        offset = part.stat().st_size if part.exists() else 0
-        size = int(channel.ask("list", path)["files"][0][1])
-        if offset > size:
-            part.unlink()
-            continue
-        length = int(channel.ask("read", path, offset=offset)["bytes"])
-        with part.open("ab") as file:
-            for block in channel.body(length):
-                digest.update(block)
-                file.write(block)
-                yield len(block)
-            file.flush()
-            os.fsync(file.fileno())
-        if channel.answer()["sha256"] == digest.hexdigest():
-            return
+def _receive(channel: Channel, path: str, place: Path) -> Iterator[int]:
+    """Receive the rest of a file beside its place, and move it there; yield the bytes of each block."""
+    known = channel.ask("hash", path)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    part = Path(transfer.part_of(str(place), known["sha256"]))
+    with part.open("ab") as file:
+        offset = min(file.tell(), int(known["size"]))
+        file.truncate(offset)
+        left = int(known["size"]) - offset
+        channel.ask("read", path, offset=offset, bytes=left)
+        for block in channel.body(left):
+            file.write(block)
+            yield len(block)
+        file.flush()
+        os.fsync(file.fileno())
+    if transfer.digest(part) != known["sha256"]:
         part.unlink()
-    raise ClusterError(f"{path}: changed while it was read; fetch it again")
+        raise ClusterError(f"{path}: changed while it was read; fetch it again")
+    part.replace(place)
 
 
 def _local_digest(path: Path) -> str:
     """Return the digest of a file to send. Raises ClusterError if it cannot be read."""
     try:
-        return _digest(path)
+        return transfer.digest(path)
     except OSError as error:
         raise ClusterError(_local_text(error, path)) from None
-
-
-def _digest(path: Path) -> str:
-    return _hashed(path).hexdigest()
-
-
-def _hashed(path: Path) -> hashlib._Hash:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(BLOCK):
-            digest.update(block)
-    return digest

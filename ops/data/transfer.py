@@ -17,7 +17,7 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from typing import Any, BinaryIO
 
 ACTIVITY = "/tmp/.trainyard-activity"
@@ -32,6 +32,22 @@ FILES_MAX = 200_000
 
 class Refused(Exception):
     """A request cannot be met; the text says why."""
+
+
+def digest(place: "str | os.PathLike[str]", touch: "Callable[[], None]" = lambda: None) -> str:
+    """Return the SHA-256 of a file; `touch` is called for each block."""
+    found = hashlib.sha256()
+    with open(place, "rb") as file:
+        while block := file.read(BLOCK):
+            found.update(block)
+            touch()
+    return found.hexdigest()
+
+
+def part_of(place: str, sha256: str) -> str:
+    """Return where the bytes of a file lie until all of them are there."""
+    folder, name = os.path.split(place)
+    return os.path.join(folder, f".{name[:100]}{PART}-{sha256[:16]}")
 
 
 class Server:
@@ -63,7 +79,7 @@ class Server:
             return self._write(request)
         place = self._place(path)
         if op == "read":
-            self._read(place, path, request["offset"])
+            self._read(place, path, request["offset"], request["bytes"])
             return None
         if op == "list":
             return {"files": list(self._files(place, path))}
@@ -141,23 +157,7 @@ class Server:
     def _hash(self, place: str, path: str) -> "dict[str, Any]":
         if not os.path.isfile(place):
             raise Refused(f"{path}: is not a file")
-        return {"size": os.path.getsize(place), "sha256": self._digest(place).hexdigest()}
-
-    def _digest(self, place: str, length: "int | None" = None) -> "hashlib._Hash":
-        """Return the digest of a file's first bytes; of all by default."""
-        digest = hashlib.sha256()
-        with open(place, "rb") as file:
-            left = os.fstat(file.fileno()).st_size if length is None else length
-            while left and (block := file.read(min(left, BLOCK))):
-                digest.update(block)
-                left -= len(block)
-                self._touch()
-        return digest
-
-    def _part(self, place: str, sha256: str) -> str:
-        return os.path.join(
-            os.path.dirname(place), f".{os.path.basename(place)[:100]}{PART}-{sha256[:16]}"
-        )
+        return {"size": os.path.getsize(place), "sha256": digest(place, self._touch)}
 
     def _begin(self, place: str, path: str, request: "dict[str, Any]") -> "dict[str, Any]":
         """Say where to go on with a file: `same` is there already, `other` is another file of that name."""
@@ -165,12 +165,12 @@ class Server:
             raise Refused(f"{path}: is a folder on the volume; remove it, or choose another name")
         if os.path.isfile(place):
             equal = os.path.getsize(place) == request["size"]
-            if equal and self._digest(place).hexdigest() == request["sha256"]:
+            if equal and digest(place, self._touch) == request["sha256"]:
                 return {"state": "same"}
             if not request["force"]:
                 return {"state": "other"}
         with contextlib.suppress(FileNotFoundError):
-            size = os.path.getsize(self._part(place, request["sha256"]))
+            size = os.path.getsize(part_of(place, request["sha256"]))
             if size <= request["size"]:
                 return {"state": "partial", "offset": size}
         return {"state": "partial", "offset": 0}
@@ -186,7 +186,7 @@ class Server:
                     f"{request['path']}: the volume has {free / 1e9:.2f} GB free, {left / 1e9:.2f} GB are missing;"
                     " remove something, or ask for a larger volume"
                 )
-            part = self._part(place, request["sha256"])
+            part = part_of(place, request["sha256"])
             with open(part, "ab") as file:
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -204,7 +204,7 @@ class Server:
                     self._touch()
                 file.flush()
                 os.fsync(file.fileno())
-                if self._digest(part).hexdigest() != request["sha256"]:
+                if digest(part, self._touch) != request["sha256"]:
                     os.unlink(part)
                     raise Refused(f"{request['path']}: changed while it was sent; send it again")
                 os.replace(part, place)
@@ -217,28 +217,19 @@ class Server:
             while left and (block := self._source.read(min(left, BLOCK))):
                 left -= len(block)
 
-    def _read(self, place: str, path: str, offset: int) -> None:
+    def _read(self, place: str, path: str, offset: int, left: int) -> None:
         if not os.path.isfile(place):
             raise Refused(f"{path}: is not a file")
         with open(place, "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            if offset > size:
-                raise Refused(f"{path}: is shorter than before; it changes; fetch it again")
-            digest = self._digest(place, offset)
             file.seek(offset)
-            self._say({"bytes": size - offset})
-            left = size - offset
+            self._say({"bytes": left})
             while left:
-                block = file.read(min(left, BLOCK))
-                if (
-                    not block
-                ):  # It was cut off while it was read: keep the count right; the digest tells.
-                    block = bytes(min(left, BLOCK))
-                digest.update(block)
+                # Of a file that was cut off the count stays right; its digest tells.
+                block = file.read(min(left, BLOCK)) or bytes(min(left, BLOCK))
                 self._sink.write(block)
                 left -= len(block)
                 self._touch()
-        self._say({"sha256": digest.hexdigest()})
+        self._sink.flush()
 
     def _remove(self, place: str, path: str) -> "dict[str, Any]":
         if place == self._root:

@@ -17,7 +17,6 @@ import pytest
 from ops.cluster import ClusterError
 from ops.data import channel, command, copying, fetch, transfer
 from ops.data.channel import Channel, LostError, RefusedError
-from ops.data.transfer import PART
 
 SEED = 20261123
 
@@ -107,7 +106,8 @@ def test_an_interrupted_fetch_is_continued(
     content = (source / "deep/large.bin").read_bytes()
     to = tmp_path / "back"
     (to / "web/deep").mkdir(parents=True)
-    (to / f"web/deep/.large.bin{PART}").write_bytes(content[: 2 * channel.BLOCK])
+    part = transfer.part_of(str(to / "web/deep/large.bin"), hashlib.sha256(content).hexdigest())
+    Path(part).write_bytes(content[: 2 * channel.BLOCK])
     done = copying.get(pod, listed(pod, "web"), to, nothing)
     assert done.bytes == channel.BLOCK + 17 + 4
     assert tree(to / "web") == tree(source)
