@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from infra.config import ConfigError, arguments, parse, stack_values
 from infra.config.model import StackConfig
-from infra.domain import catalog, prices
+from infra.domain import catalog
 from infra.domain.pools import NodePool
 from infra.domain.prices.services import ResourcePrice, monthly
 from ops.budgets import decision
@@ -30,18 +30,6 @@ class StackPrices:
     pools: tuple[NodePool, ...]
     services: Sequence[tuple[str, ResourcePrice]]
     """Priced resources by name; none outside AWS."""
-
-    @property
-    def services_usd_per_hour(self) -> float | None:
-        """USD per hour of all services while nothing runs; None: one is not known."""
-        return prices.total(price.usd_per_hour for _, price in self.services)
-
-    @property
-    def idle_usd_per_month(self) -> float | None:
-        """USD per month of nodes and services while nothing runs; None: a price is not known."""
-        idle = prices.total_hourly(self.pools).idle
-        both = prices.total([idle, self.services_usd_per_hour])
-        return None if both is None else both * prices.HOURS_PER_MONTH
 
 
 def read(stack: str) -> StackPrices:

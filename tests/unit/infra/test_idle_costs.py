@@ -10,6 +10,7 @@ from infra.cli.render import ROOT
 from infra.config import parse, stack_values
 from infra.domain import prices
 from infra.domain.prices.services import monthly
+from ops.ledger import stack_cost
 from ops.ledger.stack_file import StackPrices
 from tests import committed
 
@@ -42,7 +43,8 @@ def priced(stack: str) -> StackPrices:
 @pytest.mark.parametrize("stack", ["dev", "prod"])
 def test_idle_costs_are_those_of_the_committed_stack(stack: str) -> None:
     hour, month = re.findall(r"([\d.,]+) (?:USD per hour|per month)", row(stack))[:2]
-    idle = priced(stack).idle_usd_per_month
+    one = priced(stack)
+    idle = stack_cost.cost(stack, one.pools, one.services, None, {})["idleUsdPerMonth"]
     assert idle is not None
     assert number(month) == round(idle)
     digits = len(hour.partition(".")[2])
