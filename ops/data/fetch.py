@@ -83,7 +83,8 @@ def choose(listed: Iterable[File], run_id: str, args: argparse.Namespace) -> lis
             for one in every
             if (step := _step(one[0], run_id)) in wanted
             or (
-                (step is None and not _belongs_to_checkpoints(one[0], run_id))
+                # Unfinished checkpoints are nobody's.
+                (step is None and not one[0].startswith(f"{run_id}/{CHECKPOINTS}/"))
                 and not (args.metrics and one[0].startswith(f"{run_id}/{EXPORT}/"))
             )
         ]
@@ -95,11 +96,6 @@ def choose(listed: Iterable[File], run_id: str, args: argparse.Namespace) -> lis
 
 def steps_of(files: Iterable[File], run_id: str) -> set[int]:
     return {step for path, _ in files if (step := _step(path, run_id)) is not None}
-
-
-def _belongs_to_checkpoints(path: str, run_id: str) -> bool:
-    """Whether a path is in the folder of checkpoints: unfinished ones are nobody's."""
-    return path.startswith(f"{run_id}/{CHECKPOINTS}/")
 
 
 def _step(path: str, run_id: str) -> int | None:

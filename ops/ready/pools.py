@@ -23,7 +23,8 @@ def check_pools(session: Session) -> Iterator[Check]:
 
 def check_pool(pool: Pool, nodes: Sequence[Json]) -> Check:
     """Compare the pool's nodes with the stack file."""
-    found = f"{pluralize(len(nodes), 'node')}, {_expected_range(pool)} expected"
+    expected = pool.max if pool.min == pool.max else f"{pool.min} to {pool.max}"
+    found = f"{pluralize(len(nodes), 'node')}, {expected} expected"
     if not nodes and pool.min == 0:
         return skipped(pool.subject, f"scaled to zero, which its min allows: {found}")
     usable = [node for node in nodes if is_schedulable(node)]
@@ -60,10 +61,6 @@ def gpu_count(node: Json) -> int:
 
 def allocatable_count(node: Json, resource: str) -> int:
     return int((objects.status(node).get("allocatable") or {}).get(resource, 0))
-
-
-def _expected_range(pool: Pool) -> str:
-    return str(pool.max) if pool.min == pool.max else f"{pool.min} to {pool.max}"
 
 
 def _device_plugin_remedy(node: Json) -> str:

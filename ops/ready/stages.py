@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -62,7 +62,8 @@ def run_stages(
     Without `start`, stages that start Jobs are skipped.
     """
     failed = False
-    for number, stage in enumerate(_stages_until(until), 1):
+    last = [stage.name for stage in STAGES].index(until)
+    for number, stage in enumerate(STAGES[: last + 1], 1):
         if failed:
             yield StageResult(stage=stage.name, title=stage.title)
             continue
@@ -86,8 +87,3 @@ def _run_checks(session: Session, stage: Stage, start: bool) -> Iterator[Check]:
         yield check
     if none:
         yield skipped("", "there is nothing to check")
-
-
-def _stages_until(name: str) -> Sequence[Stage]:
-    names = [stage.name for stage in STAGES]
-    return STAGES[: names.index(name) + 1]

@@ -73,7 +73,8 @@ class Review:
     @property
     def usd_per_month_idle(self) -> float | None:
         """USD per month while nothing runs."""
-        return money.per_month(self.usd_per_hour_idle)
+        hour = self.usd_per_hour_idle
+        return None if hour is None else hour * prices.HOURS_PER_MONTH
 
     @property
     def passes(self) -> bool:

@@ -18,7 +18,7 @@ from infra.domain.pools import (
     ReservationKind,
     Workload,
 )
-from infra.domain.prices import HOURS_PER_MONTH, Purchase, services
+from infra.domain.prices import Purchase, services
 from ops.review.steps import UNKNOWN, Preview, Step
 
 NODE_GROUP: Final = "aws:eks/nodeGroup:NodeGroup"
@@ -204,10 +204,6 @@ def preferred_usd_per_hour(nodes: Pool, region: str) -> float | None:
 
 def _minus(new: float | None, old: float | None) -> float | None:
     return None if new is None or old is None else new - old
-
-
-def per_month(usd_per_hour: float | None) -> float | None:
-    return None if usd_per_hour is None else usd_per_hour * HOURS_PER_MONTH
 
 
 TEMPLATE: Final = "aws:ec2/launchTemplate:LaunchTemplate"

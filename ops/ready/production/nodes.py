@@ -74,17 +74,14 @@ def labels_and_taints(snapshot: StackSnapshot) -> Check:
     return notes.row()
 
 
-def _expected_labels(pool: Pool) -> dict[str, str]:
-    return {
+def _missing_label_or_taint(node: Json, pool: Pool) -> str:
+    """Return which label or taint a node lacks; empty if none."""
+    labels = {
         naming.ACCELERATOR: "nvidia",
         naming.WORKLOAD_TYPE: naming.GPU_TRAINING,
         naming.CAPACITY: pool.capacity,
     }
-
-
-def _missing_label_or_taint(node: Json, pool: Pool) -> str:
-    """Return which label or taint a node lacks; empty if none."""
-    for key, value in _expected_labels(pool).items():
+    for key, value in labels.items():
         if objects.label(node, key) != value:
             return f"label {key} is {objects.label(node, key) or 'missing'}, not {value}"
     wanted = pool.taint or f"with the value {naming.GPU_TRAINING}"
