@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime as dt
+import functools
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,10 +19,10 @@ from typing import Final
 
 from infra.domain import naming
 from ops import concurrent, objects
-from ops.cluster import Cluster, ClusterError, ConflictError, Kind, UnreachableError
+from ops.cluster import Cluster, ClusterError, ConflictError, Kind
 from ops.collect import CONFIG_MAPS, JOBS, PODS, RUN_KINDS, WORKLOADS
 from ops.objects import Json
-from ops.runs import log_progress
+from ops.runs import following, log_progress
 from ops.runs import states as run_states
 from ops.runs.listing import RunSummary, summarize
 from ops.submission.create import kind_of
@@ -33,8 +34,6 @@ from ops.sweep.store import StoredSweep
 from trainyard.contract import METRIC_LINE
 
 POLL_S: Final = 5.0
-UNREACHABLE_S: Final = 300.0
-"""Give up on an API server after this time without an answer."""
 STOPPED_BY_USER: Final = "stopped by `trainyard sweep stop`"
 
 Print = Callable[[str], None]
@@ -70,14 +69,9 @@ def runs_of(cluster: Cluster, namespace: str, sweep: str) -> dict[str, Json]:
 
 def drive(driver: Driver, stored: StoredSweep) -> SweepState:
     """Run rounds until the sweep has ended; return its state. Raises ClusterError."""
-    answered, line = time.monotonic(), ""
+    line = ""
     while True:
-        try:
-            stored = run_round(driver, stored)
-            answered = time.monotonic()
-        except UnreachableError:
-            if time.monotonic() > answered + UNREACHABLE_S:
-                raise
+        stored = following.read_again(functools.partial(run_round, driver, stored), driver.report)
         if (now := report.progress_line(stored.state)) != line:
             driver.report(now)
             line = now
