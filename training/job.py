@@ -37,11 +37,10 @@ def manifests(
 ) -> list[Manifest]:
     """Return every object of a run in the order of creation; the last is the run itself, which queues."""
     record = run.record(stack=platform.stack, git_commit=git_commit, launch=launch)
-    requests = pod.resources(run, platform)["requests"]
     return [
         config_map(run, platform, record),
         *program.source_config_maps(run, platform, pod.labels(run)),
-        *gang_backend(platform.scheduler).groups(run, platform, pod.labels(run), requests),
+        *gang_backend(platform.scheduler).groups(pod.gang(run, platform), pod.labels(run)),
         *LAUNCHERS[run.job_kind].render(run, platform),
     ]
 

@@ -52,7 +52,7 @@ def runtime(team: str, platform: Platform, image: str) -> Manifest | None:
         config={},
         program=Program(launcher="torchrun", command=("train.py",)),
     )
-    queue = gang_backend(platform.scheduler).run_labels(run, platform)
+    queue = gang_backend(platform.scheduler).run_labels(pod.gang(run, platform))
     if naming.QUEUE_NAME not in queue or not placement.eligible_pools(run, platform):
         return None
     found = trainjob.runtime(run, platform)

@@ -15,6 +15,34 @@ from training.spec import RunSpec
 
 
 @dataclass(frozen=True, kw_only=True)
+class Gang:
+    """A run on the platform, as backends see it."""
+
+    run: RunSpec
+    platform: Platform
+    requests: Mapping[str, str]
+    """Of a worker."""
+
+    @property
+    def queue(self) -> str:
+        return self.platform.teams[self.run.team].local_queue
+
+    @property
+    def priority(self) -> str:
+        return self.run.priority or self.platform.default_priority[self.run.tier]
+
+    def group(self, api: str, labels: Mapping[str, str], spec: Mapping[str, Any]) -> Manifest:
+        """Return the PodGroup of the run."""
+        home = self.platform.teams[self.run.team].namespace
+        return {
+            "apiVersion": api,
+            "kind": "PodGroup",
+            "metadata": metadata(self.run.run_id, namespace=home, labels=labels),
+            "spec": dict(spec),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
 class Membership:
     """Additions to a pod template."""
 
@@ -37,38 +65,24 @@ class GangBackend:
     worker_annotations: tuple[str, ...] = ()
     """Annotations that pods of a gang without GPUs, such as mpirun's, must not have."""
 
-    def run_labels(self, run: RunSpec, platform: Platform) -> dict[str, str]:
+    def run_labels(self, gang: Gang) -> dict[str, str]:
         """Return labels of the run's own object."""
-        del run, platform
+        del gang
         return {}
 
-    def topology(
-        self, run: RunSpec, platform: Platform, pools: tuple[NodePool, ...]
-    ) -> dict[str, str]:
+    def topology(self, run: RunSpec, pools: tuple[NodePool, ...]) -> dict[str, str]:
         """Return pod annotations that ask for nodes near each other."""
-        del run, platform, pools
+        del run, pools
         return {}
 
-    def membership(
-        self,
-        run: RunSpec,
-        platform: Platform,
-        pod: Mapping[str, Any],
-        requests: Mapping[str, str],
-    ) -> Membership:
-        """Return what a template with this pod spec gains; `requests` are those of a worker."""
-        del run, platform, pod, requests
+    def membership(self, gang: Gang, pod: Mapping[str, Any]) -> Membership:
+        """Return what a template with this pod spec gains."""
+        del gang, pod
         return Membership()
 
-    def groups(
-        self,
-        run: RunSpec,
-        platform: Platform,
-        labels: Mapping[str, str],
-        requests: Mapping[str, str],
-    ) -> list[Manifest]:
+    def groups(self, gang: Gang, labels: Mapping[str, str]) -> list[Manifest]:
         """Return objects that stand for the gang, with these labels; they are created before the run."""
-        del run, platform, labels, requests
+        del gang, labels
         return []
 
 
@@ -76,21 +90,3 @@ def gang_backend(scheduler: Scheduler) -> GangBackend:
     """Return the BACKEND of the module of this package that is named after the scheduler."""
     found: GangBackend = import_module(f"training.gangs.{scheduler.value}").BACKEND
     return found
-
-
-def pod_group(
-    api: str,
-    run: RunSpec,
-    platform: Platform,
-    labels: Mapping[str, str],
-    spec: Mapping[str, Any],
-) -> Manifest:
-    """Return the PodGroup of a run."""
-    return {
-        "apiVersion": api,
-        "kind": "PodGroup",
-        "metadata": metadata(
-            run.run_id, namespace=platform.teams[run.team].namespace, labels=labels
-        ),
-        "spec": dict(spec),
-    }

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from infra.domain import naming, topology
-from infra.domain.platform import Platform
 from infra.domain.pools import NodePool
-from training.gangs import GangBackend
+from training.gangs import Gang, GangBackend
 from training.spec import RunSpec
 
 
@@ -19,23 +18,21 @@ class KueueGangs(GangBackend):
     keeps_zone = True
     orders_pools = True
 
-    def run_labels(self, run: RunSpec, platform: Platform) -> dict[str, str]:
+    def run_labels(self, gang: Gang) -> dict[str, str]:
         """Return queue, priority and time limit.
 
         The object is created without `suspend`: Kueue's webhook sets it, and a value in the manifest would
         suspend the run again with every update.
         """
         found = {
-            naming.QUEUE_NAME: platform.teams[run.team].local_queue,
-            naming.WORKLOAD_PRIORITY: run.priority or platform.default_priority[run.tier],
+            naming.QUEUE_NAME: gang.queue,
+            naming.WORKLOAD_PRIORITY: gang.priority,
         }
-        if run.max_hours is not None:
-            found[naming.MAX_EXEC_SECONDS] = str(round(run.max_hours * 3600))
+        if gang.run.max_hours is not None:
+            found[naming.MAX_EXEC_SECONDS] = str(round(gang.run.max_hours * 3600))
         return found
 
-    def topology(
-        self, run: RunSpec, platform: Platform, pools: tuple[NodePool, ...]
-    ) -> dict[str, str]:
+    def topology(self, run: RunSpec, pools: tuple[NodePool, ...]) -> dict[str, str]:
         """Return the topology level within which Kueue packs the run's pods.
 
         A gang prefers one rack where node labels name racks. Otherwise it is kept in one zone, which is

@@ -6,11 +6,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from infra.domain import quantity
-from infra.domain.platform import Platform
 from infra.kubernetes.objects import Manifest
 from infra.queueing.volcano import BACKEND as QUEUES
-from training.gangs import GangBackend, Membership, pod_group
-from training.spec import RunSpec
+from training.gangs import Gang, GangBackend, Membership
 
 GROUP: Final = "scheduling.k8s.io/group-name"
 QUEUE: Final = "scheduling.volcano.sh/queue-name"
@@ -20,34 +18,22 @@ _API: Final = "scheduling.volcano.sh/v1beta1"
 class VolcanoGangs(GangBackend):
     """A PodGroup per run."""
 
-    def membership(
-        self,
-        run: RunSpec,
-        platform: Platform,
-        pod: Mapping[str, Any],
-        requests: Mapping[str, str],
-    ) -> Membership:
-        """Return group, queue and scheduler."""
+    def membership(self, gang: Gang, pod: Mapping[str, Any]) -> Membership:
         return Membership(
-            annotations={GROUP: run.run_id, QUEUE: platform.teams[run.team].local_queue},
+            annotations={GROUP: gang.run.run_id, QUEUE: gang.queue},
             spec={"schedulerName": QUEUES.pod_scheduler},
         )
 
-    def groups(
-        self,
-        run: RunSpec,
-        platform: Platform,
-        labels: Mapping[str, str],
-        requests: Mapping[str, str],
-    ) -> list[Manifest]:
+    def groups(self, gang: Gang, labels: Mapping[str, str]) -> list[Manifest]:
         """Return the PodGroup with the resources of all workers."""
+        nodes = gang.run.nodes
         spec = {
-            "minMember": run.nodes,
-            "minResources": {name: _times(name, one, run.nodes) for name, one in requests.items()},
-            "queue": platform.teams[run.team].local_queue,
-            "priorityClassName": run.priority or platform.default_priority[run.tier],
+            "minMember": nodes,
+            "minResources": {n: _times(n, one, nodes) for n, one in gang.requests.items()},
+            "queue": gang.queue,
+            "priorityClassName": gang.priority,
         }
-        return [pod_group(_API, run, platform, labels, spec)]
+        return [gang.group(_API, labels, spec)]
 
 
 def _times(resource: str, one: str, nodes: int) -> str:

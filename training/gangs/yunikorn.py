@@ -6,11 +6,9 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from infra.domain.platform import Platform
 from infra.queueing.yunikorn import BACKEND as QUEUES
 from infra.queueing.yunikorn import QUEUE_LABEL
-from training.gangs import GangBackend, Membership
-from training.spec import RunSpec
+from training.gangs import Gang, GangBackend, Membership
 
 APP: Final = "yunikorn.apache.org/app-id"
 GROUP: Final = "yunikorn.apache.org/task-group-name"
@@ -28,35 +26,26 @@ class YunikornGangs(GangBackend):
     # A placeholder has a worker's size.
     worker_annotations = (GROUP,)
 
-    def membership(
-        self,
-        run: RunSpec,
-        platform: Platform,
-        pod: Mapping[str, Any],
-        requests: Mapping[str, str],
-    ) -> Membership:
-        """Return application, queue, task group and scheduler."""
+    def membership(self, gang: Gang, pod: Mapping[str, Any]) -> Membership:
         return Membership(
-            labels={APP: run.run_id, QUEUE_LABEL: platform.teams[run.team].local_queue},
-            annotations=_task_groups(run, pod, requests),
+            labels={APP: gang.run.run_id, QUEUE_LABEL: gang.queue},
+            annotations=_task_groups(gang, pod),
             spec={"schedulerName": QUEUES.pod_scheduler},
         )
 
 
-def _task_groups(
-    run: RunSpec, pod: Mapping[str, Any], requests: Mapping[str, str]
-) -> dict[str, str]:
+def _task_groups(gang: Gang, pod: Mapping[str, Any]) -> dict[str, str]:
     """Return the shape of placeholders: as large as the workers, and on the same nodes.
 
     Without the workers' anti-affinity: a worker takes its placeholder's node while that is still there. A gang
     takes whole nodes, which keeps its placeholders apart as well. A single pod needs none.
     """
-    if run.nodes == 1:
+    if gang.run.nodes == 1:
         return {}
     group = {
         "name": _WORKERS,
-        "minMember": run.nodes,
-        "minResource": dict(requests),
+        "minMember": gang.run.nodes,
+        "minResource": dict(gang.requests),
         "tolerations": pod["tolerations"],
         "affinity": {"nodeAffinity": pod["affinity"]["nodeAffinity"]},
     }

@@ -10,7 +10,7 @@ from infra.domain.platform import Platform
 from infra.kubernetes import pod_security
 from infra.kubernetes.objects import Manifest, metadata
 from training import needs, placement
-from training.gangs import gang_backend
+from training.gangs import Gang, gang_backend
 from training.launchers import gate, group, program
 from training.spec import RunSpec
 from trainyard import contract
@@ -43,7 +43,7 @@ def run_metadata(run: RunSpec, platform: Platform) -> Manifest:
         namespace=platform.teams[run.team].namespace,
         labels=labels(run)
         | group.run_labels(run)
-        | gang_backend(platform.scheduler).run_labels(run, platform),
+        | gang_backend(platform.scheduler).run_labels(gang(run, platform)),
         annotations={naming.SKIP_AWAIT: "true"},
     )
 
@@ -134,6 +134,10 @@ def resources(run: RunSpec, platform: Platform) -> dict[str, dict[str, str]]:
     devices = placement.network_devices(run, pools)
     amounts |= {name: str(number) for name, number in devices.items()}
     return {"requests": dict(amounts), "limits": dict(amounts)}
+
+
+def gang(run: RunSpec, platform: Platform) -> Gang:
+    return Gang(run=run, platform=platform, requests=resources(run, platform)["requests"])
 
 
 def restricted() -> dict[str, Any]:
@@ -280,8 +284,8 @@ def template(
     pools = placement.eligible_pools(run, platform)
     spec = pod_spec(run, platform, main, restart=restart)
     gangs = gang_backend(platform.scheduler)
-    member = gangs.membership(run, platform, spec, resources(run, platform)["requests"])
-    near = gangs.topology(run, platform, pools)
+    member = gangs.membership(gang(run, platform), spec)
+    near = gangs.topology(run, pools)
     return {
         "metadata": {
             "labels": {**labels(run), naming.WORKER_OF: run.gang_id, **member.labels},

@@ -93,14 +93,14 @@ def test_gang_prefers_a_rack_and_requires_a_zone_over_efa(
     offered = platform(nodePools=on(nodes, network))
     gang = run()
     pools = placement.eligible_pools(gang, offered)
-    assert GANGS.topology(gang, offered, pools) == {annotation: level}
+    assert GANGS.topology(gang, pools) == {annotation: level}
 
 
 def test_single_node_run_has_no_topology_request() -> None:
     offered = platform(nodePools=on("kwok", "efa"))
     single = run(nodes=1)
     pools = placement.eligible_pools(single, offered)
-    found = GANGS.topology(single, offered, pools)
+    found = GANGS.topology(single, pools)
     assert found == {naming.PREFERRED_TOPOLOGY: naming.ZONE}
 
 
@@ -138,4 +138,4 @@ def test_a_run_is_placed_in_one_way(model: str, names: list[str]) -> None:
     pools = placement.eligible_pools(gang, offered)
     assert sorted(pool.name for pool in pools) == names
     requested = {naming.PREFERRED_TOPOLOGY: ec2.TOPOLOGY_LABELS[-1]} if model else {}
-    assert GANGS.topology(gang, offered, pools) == requested
+    assert GANGS.topology(gang, pools) == requested

@@ -85,15 +85,13 @@ def test_network_settings_follow_from_the_pools_network() -> None:
     efa = placement.eligible_pools(run(), platform())
     assert placement.network_env(run(), efa)["FI_PROVIDER"] == "efa"
     assert placement.network_devices(run(), efa) == {naming.EFA: 4}
-    assert kueue.BACKEND.topology(run(), platform(), efa) == {naming.REQUIRED_TOPOLOGY: naming.ZONE}
+    assert kueue.BACKEND.topology(run(), efa) == {naming.REQUIRED_TOPOLOGY: naming.ZONE}
 
     plain = [p | {"network": "tcp"} for p in stack_values()["nodePools"]]
     tcp = placement.eligible_pools(run(), platform(nodePools=plain))
     assert placement.network_env(run(), tcp)["NCCL_IB_DISABLE"] == "1"
     assert placement.network_devices(run(), tcp) == {}
-    assert kueue.BACKEND.topology(run(), platform(), tcp) == {
-        naming.PREFERRED_TOPOLOGY: naming.ZONE
-    }
+    assert kueue.BACKEND.topology(run(), tcp) == {naming.PREFERRED_TOPOLOGY: naming.ZONE}
 
     assert placement.network_env(run(nodes=1), efa) == {}
     mixed = (efa[0], tcp[1])
@@ -179,7 +177,7 @@ def test_a_run_queued_for_nodes_that_karpenter_makes_is_placed_by_the_scheduler(
     found = platform_record.platform(
         StackConfig.model_validate(stack_values() | {"nodePools": mixed}), "x"
     )
-    assert kueue.BACKEND.topology(run(), found, found.gpu_pools("research")) == {}
+    assert kueue.BACKEND.topology(run(), found.gpu_pools("research")) == {}
 
 
 def test_a_stack_that_asks_for_it_has_a_sidecar_that_polls_for_notices() -> None:
