@@ -187,7 +187,6 @@ def _uids(run: Json) -> set[str]:
 
 
 def _with_queues(reader: Reader, taken: Snapshot) -> Snapshot:
-    """Add the run's queues, those of its cohort, and the flavors."""
     local_queues = reader.items(LOCAL_QUEUES, taken.namespace)
     local_queue = _find_by_name(local_queues, taken.queue_name)
     cluster_queues = reader.items(CLUSTER_QUEUES)

@@ -82,7 +82,6 @@ def _cluster_options() -> argparse.ArgumentParser:
 
 
 def add_cluster(options: argparse.ArgumentParser) -> None:
-    """Add --kubeconfig, --context and --team."""
     options.add_argument(
         "--kubeconfig", type=Path, metavar="FILE", help="kubeconfig; default as kubectl"
     )
@@ -91,7 +90,6 @@ def add_cluster(options: argparse.ArgumentParser) -> None:
 
 
 def add_timeout(parser: argparse.ArgumentParser, default: float, what: str) -> None:
-    """Add --timeout in seconds."""
     parser.add_argument(
         "--timeout",
         type=_seconds,

@@ -37,7 +37,6 @@ def add(tree: Group, parser: Callable[[], argparse.ArgumentParser]) -> None:
 
 
 def script(parser: argparse.ArgumentParser, shell: str) -> str:
-    """Return the script that makes a shell complete commands, options and paths."""
     _complete_paths(parser)
     return str(shtab.complete(parser, shell))
 

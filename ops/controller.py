@@ -21,7 +21,6 @@ T = TypeVar("T")
 
 
 def lease_name(text: str) -> tuple[str, str]:
-    """Parse NAMESPACE/NAME of a Lease."""
     namespace, slash, name = text.partition("/")
     if not (namespace and slash and name):
         raise argparse.ArgumentTypeError(f"got {text}; expected NAMESPACE/NAME")

@@ -93,7 +93,6 @@ def remaining(found: Sequence[Json], workloads: Sequence[Json], pods: Sequence[J
 
 
 def read_remaining(cluster: Cluster, found: Sequence[Json]) -> Remaining:
-    """Read what still runs in these queues."""
     return remaining(found, cluster.items(WORKLOADS), cluster.items(PODS, selector=naming.RUN_ID))
 
 
@@ -135,7 +134,6 @@ def drain(cluster: Cluster, team: str | None, timeout_s: float, report: Print) -
 
 
 def resume(cluster: Cluster, team: str | None) -> list[str]:
-    """Reopen the queues; return the names of those that were stopped."""
     return set_policy(cluster, queues(cluster, team), OPEN)
 
 

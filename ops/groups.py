@@ -43,7 +43,6 @@ def total(run: Json) -> int:
 
 
 def needed(run: Json) -> int:
-    """Return how many groups train at least."""
     text = objects.label(run, naming.GROUPS_MIN)
     return int(text) if text.isdecimal() else 1
 
@@ -110,7 +109,6 @@ def _open(members: Sequence[Json]) -> bool:
 
 
 def has_ended(gang: Json) -> bool:
-    """Whether the object of a group is done or has failed."""
     return any(objects.condition_is_true(gang, kind) for kind in ("Completed", "Failed"))
 
 

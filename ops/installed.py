@@ -12,7 +12,6 @@ from pathlib import Path
 
 
 def main() -> int:
-    """Run the command line. Return its exit code."""
     if sys.version_info < (3, 11):  # the library supports older ones
         return _refuse("requires Python 3.11 or newer; install it in an environment of one")
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))

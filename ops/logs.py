@@ -149,7 +149,6 @@ def _describe_gap(wanted: Sequence[Log], came: dict[Log, str | ClusterError]) ->
 
 
 def parse_lines(text: str) -> tuple[Line, ...]:
-    """Split a log into lines with their time stamps."""
     found = []
     for line in text.splitlines():
         stamp = _STAMP.match(line)

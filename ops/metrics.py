@@ -86,7 +86,6 @@ class PrometheusClient:
     """Answer from series of these only, and tell no alerts; None: from all series."""
 
     def query(self, expression: Expression | str) -> list[Sample]:
-        """Run an instant query. Raises MetricsUnknownError."""
         asked = [("query", self._promql(expression))]
         return _samples(self._text("/api/v1/query", asked), self.place)
 
@@ -390,8 +389,6 @@ def queries(run_id: str, name: str, namespace: str, nodes: Sequence[str]) -> dic
 
 
 def parse_vitals(answers: Mapping[str, Sequence[Sample]]) -> Vitals:
-    """Build Vitals from query results. Pure."""
-
     def one(name: str) -> float | None:
         return next((sample.value for sample in answers.get(name, ())), None)
 

@@ -17,7 +17,6 @@ MEMBERS: Final = "groups"
 
 
 def meta(item: Json) -> Json:
-    """ObjectMeta."""
     found: Json = item.get("metadata") or {}
     return found
 
@@ -27,7 +26,6 @@ def name(item: Json) -> str:
 
 
 def full_name(item: Json) -> str:
-    """Return `NAMESPACE/NAME`."""
     return f"{meta(item).get('namespace')}/{name(item)}"
 
 
@@ -48,7 +46,6 @@ def condition(item: Json | None, kind: str) -> Json:
 
 
 def condition_is_true(item: Json | None, kind: str) -> bool:
-    """Whether a condition is True."""
     return bool(condition(item, kind).get("status") == "True")
 
 
@@ -114,7 +111,6 @@ def _requests(container: Json) -> dict[str, Decimal]:
 
 
 def newest_first(items: Iterable[Json]) -> list[Json]:
-    """Sort by creation time, newest first."""
     return sorted(items, key=lambda item: str(meta(item).get("creationTimestamp")), reverse=True)
 
 

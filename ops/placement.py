@@ -126,7 +126,6 @@ def _places_on(pod_spec: Json, node: Json) -> int:
 
 
 def has_gpus(node: Json) -> bool:
-    """Whether it has allocatable GPUs."""
     offered = objects.status(node).get("allocatable") or {}
     return bool(quantity.parse(offered.get(naming.GPU, "0")))
 

@@ -31,7 +31,6 @@ class Regex(str):
 
 
 def any_of(values: Iterable[str]) -> Regex:
-    """Return the expression for any of these values."""
     return Regex("|".join(re.escape(value) for value in values))
 
 
@@ -81,5 +80,4 @@ class Expression:
 
 
 def select(series: Series, **labels: str) -> Selector:
-    """Return the instances of a series with these labels."""
     return Selector(series, labels)

@@ -85,7 +85,6 @@ class QuotaHolder:
 
 
 def total_requests(workload: Json) -> dict[str, Decimal]:
-    """Return the requests of the whole gang by resource."""
     total: dict[str, Decimal] = {}
     for pod_set in workload["spec"]["podSets"]:
         for resource, value in objects.requests(pod_set["template"]["spec"]).items():

@@ -14,7 +14,6 @@ from ops.symptoms import explain, health, history
 
 
 def to_json(snapshot: Snapshot) -> str:
-    """Return `values` as one JSON object."""
     return json.dumps(values(snapshot), indent=2)
 
 
@@ -39,7 +38,6 @@ def values(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def print_report(snapshot: Snapshot, console: Console) -> None:
-    """Print headline, evidence, health, history and remedies."""
     verdict = explain(snapshot)
     _print(console, f"[bold]{escape(snapshot.run_id)}[/bold] {escape(verdict.headline)}")
     for line in verdict.evidence:

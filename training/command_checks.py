@@ -167,7 +167,6 @@ def _option(section: ProgramSection) -> ConfigIssue:
 
 
 def _script(script: str, root: Path, source: Source) -> Iterator[ConfigIssue]:
-    """A script that is named but not packed."""
     if script.startswith(("/", "{")):
         return
     folder = root / source.folder
@@ -243,5 +242,4 @@ def _packages(requirements: str) -> Iterable[str]:
 
 
 def _normalized(name: str) -> str:
-    """Return the name of a package or module as both are compared."""
     return re.sub(r"[-.]", "_", name).lower()

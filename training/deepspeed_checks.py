@@ -83,7 +83,6 @@ def check(values: Mapping[str, Any], path: str, world_size: int) -> Iterator[Con
 
 
 def precisions(values: Mapping[str, Any]) -> set[str]:
-    """Return which of fp16 and bf16 the configuration turns on."""
     names = {"fp16": "fp16", "bf16": "bf16", "bfloat16": "bf16"}
     return {
         name
@@ -93,7 +92,6 @@ def precisions(values: Mapping[str, Any]) -> set[str]:
 
 
 def two_precisions(path: str) -> ConfigIssue:
-    """Return the issue of fp16 and bf16 together."""
     return _issue(
         path,
         "two-precisions",

@@ -115,7 +115,6 @@ def check_capacity(run: RunSpec, platform: Platform) -> Iterator[ConfigIssue]:
 
 
 def _by_capacity(run: RunSpec) -> dict[str, list[RunSpec]]:
-    """Return the groups by the capacity that they may have."""
     found: dict[str, list[RunSpec]] = {}
     for gang in run.gangs():
         found.setdefault(" or ".join(gang.gang_capacity_types) or SPOT, []).append(gang)

@@ -57,7 +57,6 @@ UNDECLARED: Final = ImageCapabilities()
 
 
 def load_record(file: Path) -> Mapping[str, ImageCapabilities]:
-    """Return capabilities by digest; none without the file."""
     return {digest: _capabilities(labels) for digest, labels in _entries(file).items()}
 
 

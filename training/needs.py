@@ -60,7 +60,6 @@ class Preparation:
 
     @property
     def path(self) -> str:
-        """Folder of the dataset in pods."""
         return Dataset(name=self.dataset).path
 
     @property
@@ -80,7 +79,6 @@ def needs(run: RunSpec) -> list[Need]:
 
 
 def container_name(need: Need) -> str:
-    """Return the name of the container that waits for it."""
     return naming.DATASET_CONTAINER if isinstance(need, Preparation) else naming.WEIGHTS_CONTAINER
 
 

@@ -55,14 +55,12 @@ _HTTPS: Final = 443
 
 
 def check_report(settings: Mapping[str, Any], platform: Platform) -> Iterator[ConfigIssue]:
-    """Check the section `report` of the trainer's settings."""
     report = settings.get("report")
     if isinstance(report, Mapping) and isinstance(uri := report.get("mlflow"), str):
         yield from _tracking_server("config: report.mlflow", uri, platform)
 
 
 def check_program(file: RunFile, platform: Platform) -> Iterator[ConfigIssue]:
-    """Check the tracking server of a program."""
     path, uri = "program.trackingUri", file.program.tracking_uri if file.program else None
     if not uri:
         return

@@ -105,7 +105,6 @@ def _model_term(model: str, pools: tuple[NodePool, ...]) -> dict[str, Any]:
 
 
 def tolerations(pools: tuple[NodePool, ...]) -> list[dict[str, Any]]:
-    """Return tolerations of the eligible pools' taints, each once."""
     found: list[dict[str, Any]] = []
     for pool in pools:
         found += [t for t in pool.tolerations() if t not in found]
@@ -122,7 +121,6 @@ def network_devices(spec: RunSpec, pools: tuple[NodePool, ...]) -> dict[str, int
 
 
 def network_env(spec: RunSpec, pools: tuple[NodePool, ...]) -> dict[str, str]:
-    """Return the NCCL settings that all eligible pools share; none for one node."""
     return fabric.common_env(pools) if spec.nodes > 1 else {}
 
 

@@ -115,7 +115,6 @@ _PRINTED: Final = tuple(one for one in COLUMNS if not one.on_page_only)
 
 
 def lines(listing: Listing, now: dt.datetime) -> list[str]:
-    """Return the table as lines, or the line that says that there are no runs."""
     if not listing.runs:
         return ["no runs"]
     rows = [Row(one=one, now=now) for one in listing.runs]
@@ -135,7 +134,6 @@ def to_json(one: RunSummary) -> dict[str, Any]:
 
 
 def table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return rows as lines with aligned columns."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

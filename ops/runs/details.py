@@ -84,7 +84,6 @@ class Details:
 def read_details(
     cluster: Cluster, run: Json, prometheus: PrometheusClient, now: dt.datetime
 ) -> Details:
-    """Read everything about a run that the caller may read."""
     return details_of(cluster, collect.take_snapshot(cluster, run, now, prometheus), prometheus)
 
 

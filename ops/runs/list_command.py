@@ -87,7 +87,6 @@ def to_json(listing: Listing) -> str:
 
 
 def notes(listing: Listing) -> list[str]:
-    """Return what could not be read, one line each."""
     hidden = ", ".join(listing.hidden)
     found = [f"not readable with your role: {hidden}; states may be incomplete"] if hidden else []
     return [*found, *([listing.gap] if listing.gap else [])]

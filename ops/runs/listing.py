@@ -68,12 +68,10 @@ class RunSummary:
 
     @property
     def groups_training(self) -> int:
-        """How many groups take part."""
         return sum(one.state == states.RUNNING for one in self.groups)
 
     @property
     def over(self) -> bool:
-        """Whether it has ended."""
         return self.state in states.ENDED
 
     def to_json(self) -> dict[str, Any]:

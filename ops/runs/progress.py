@@ -150,7 +150,6 @@ def from_log(lines: Sequence[Line]) -> Progress:
 
 
 def _speed(points: Sequence[Point]) -> float | None:
-    """Return steps per second between the first and the last of these points."""
     timed = [(one.time, one.step) for one in points if one.time]
     if len(timed) < 2:
         return None
@@ -159,7 +158,6 @@ def _speed(points: Sequence[Point]) -> float | None:
 
 
 def points_from_log(lines: Sequence[Line]) -> list[Point]:
-    """Return the steps that a rank 0's log names, oldest first. Pure."""
     return [point for line in lines if (point := _point(line))]
 
 

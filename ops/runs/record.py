@@ -92,7 +92,6 @@ def read_record(cluster: Cluster, run: Json) -> RunRecordView:
 
 
 def parse(data: Mapping[str, str]) -> RunRecordView:
-    """Build the view from a ConfigMap's data. Pure."""
     try:
         record = json.loads(data.get(RUN_RECORD_FILE, "{}"))
         config = yaml.safe_load(data.get(TRAINER_CONFIG_FILE, "{}"))

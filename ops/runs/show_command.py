@@ -55,7 +55,6 @@ def run(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
 
 
 def lines(details: Details, now: dt.datetime) -> Iterator[str]:
-    """Yield the text of a run."""
     one = details.summary
     yield f"{one.run_id}  {state_text(one)}"
     facts = {

@@ -82,7 +82,6 @@ def ending_of(run: Json | None, workload: Json | None = None) -> Ending | None:
 
 
 def has_ended(run: Json) -> bool:
-    """Whether a run is done or has failed."""
     ending = ending_of(run)
     return ending is not None and ending.state != STOPPED
 
@@ -163,7 +162,6 @@ def live_pods(pods: Sequence[Json]) -> list[Json]:
 
 
 def ready_pods(pods: Sequence[Json]) -> int:
-    """Return how many live pods are ready."""
     return sum(objects.condition_is_true(pod, "Ready") for pod in live_pods(pods))
 
 

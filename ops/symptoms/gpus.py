@@ -68,7 +68,6 @@ def nodes_without_gpu(snapshot: Snapshot, pod_spec: Json) -> list[Json]:
 
 
 def _stuck_pod_spec(snapshot: Snapshot) -> Json | None:
-    """Return the spec of an unschedulable pod, else of the Workload's first pod set."""
     for pod in snapshot.live_pods:
         if objects.condition(pod, "PodScheduled").get("reason") == "Unschedulable":
             spec: Json = pod["spec"]
@@ -154,7 +153,6 @@ def caused_failure(snapshot: Snapshot) -> Verdict | None:
 
 
 def fault_verdict(how: str, found: list[str]) -> Verdict:
-    """Return the verdict on a run whose nodes report GPU hardware errors."""
     nodes = sorted({line.partition(":")[0].removeprefix("node/") for line in found})
     return Verdict(
         symptom="gpu-fault",

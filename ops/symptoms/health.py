@@ -61,7 +61,6 @@ def _known_vitals(snapshot: Snapshot) -> Vitals | None:
 
 
 def _trained_s(snapshot: Snapshot) -> float:
-    """Return seconds since its newest pod started; 0 if that is not known."""
     started = max(str(objects.status(p).get("startTime") or "") for p in snapshot.live_pods)
     since = objects.time(started)
     return (snapshot.now - since).total_seconds() if since else 0.0

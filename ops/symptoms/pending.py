@@ -125,7 +125,6 @@ def queued(snapshot: Snapshot) -> Verdict | None:
 
 
 def runs_ahead(snapshot: Snapshot) -> list[Json]:
-    """Return the pending Workloads of the same queue that Kueue tries first."""
     order = _queue_order(snapshot)
     names = [objects.name(w) for w in order]
     mine = objects.name(snapshot.workload or {})

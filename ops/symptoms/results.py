@@ -26,7 +26,6 @@ def not_copied(snapshot: Snapshot) -> list[str]:
 
 
 def finished(pod: Json) -> bool:
-    """Return whether a pod's container has ended."""
     return bool(_ended(pod))
 
 

@@ -93,7 +93,6 @@ def _below_min(snapshot: Snapshot, others: Sequence[Part]) -> Verdict:
 
 
 def is_waiting(part: Snapshot) -> bool:
-    """Whether all pods of a group run, and it does not take part."""
     alive = part.live_pods
     running = [pod for pod in alive if objects.status(pod).get("phase") == "Running"]
     complete = bool(alive) and len(running) == len(alive) >= part.expected_size

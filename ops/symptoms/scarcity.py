@@ -168,7 +168,6 @@ def _nodes(snapshot: Snapshot, pools: Sequence[str]) -> list[Json]:
 
 
 def _gained(snapshot: Snapshot, pools: Sequence[str]) -> list[Json]:
-    """Return the tolerations that admission to these pools adds."""
     return [
         toleration
         for flavor in snapshot.flavors

@@ -29,7 +29,6 @@ _NODE_CONDITION_TAINT: Final = "node.kubernetes.io/"
 
 
 def unschedulable_pods(snapshot: Snapshot) -> list[Json]:
-    """Return the pods that the scheduler marked Unschedulable."""
     return [
         pod
         for pod in snapshot.live_pods
@@ -186,7 +185,6 @@ def _scheduler_message(pod: Json) -> str:
 
 
 def _gpu_holders(snapshot: Snapshot) -> list[str]:
-    """Return the runs that hold GPUs, as far as their pods may be read."""
     held: Counter[tuple[str, str]] = Counter()
     for pod in snapshot.others_pods:
         gpus = int(objects.requests(pod["spec"]).get(naming.GPU, 0))
@@ -200,7 +198,6 @@ def _gpu_holders(snapshot: Snapshot) -> list[str]:
 
 
 def _autoscaler_event(snapshot: Snapshot, without: list[Json]) -> list[str]:
-    """Return the autoscaler's last event."""
     message = [e for e in snapshot.events_of(*without) if e.get("reason") in _AUTOSCALER_EVENTS]
     return [
         f"pod/{e['involvedObject']['name']}: {e['reason']}: {e['message']}" for e in message[-1:]

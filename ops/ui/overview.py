@@ -184,7 +184,6 @@ def queue_views(
     runs: Sequence[RunSummary],
     pools: Sequence[PoolView],
 ) -> list[QueueView]:
-    """Return the queues by name. Pure."""
     found = []
     for queue in sorted(cluster_queues, key=objects.name):
         team = quota.team_of(queue)
@@ -290,7 +289,6 @@ def _node_state(node: Json) -> str:
 
 
 def node_events(events: Sequence[Json]) -> list[NodeEvent]:
-    """Return the warnings about nodes, newest first. Pure."""
     found = [
         NodeEvent(
             node=str(event["involvedObject"].get("name") or ""),

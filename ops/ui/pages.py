@@ -64,7 +64,6 @@ def _percent(value: float | None) -> str:
 
 
 def _clock(time: float | None) -> str:
-    """Return a Unix time as UTC."""
     return "" if time is None else f"{dt.datetime.fromtimestamp(time, dt.UTC):%Y-%m-%d %H:%M:%S}"
 
 
@@ -192,12 +191,10 @@ def _compare(source: Source, pairs: Pairs) -> str:
 
 
 def error_html(path: str, text: str) -> str:
-    """Return a page with one line that says what is wrong and what to do."""
     return _page("error.html", path, title="Not available", text=text)
 
 
 def error_page(status: int, text: str) -> Response:
-    """Return it as a response."""
     return Response(error_html("", text), status, media_type="text/html")
 
 

@@ -80,7 +80,6 @@ class RunView:
 
     @property
     def ended(self) -> float | None:
-        """When it ended; None while it goes on."""
         return objects.unix(self.details.summary.ended)
 
     @property

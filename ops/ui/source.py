@@ -78,7 +78,6 @@ class Source:
         self._recent: Recent[Any] = Recent()
 
     def overview(self) -> Overview:
-        """Return runs, queues and nodes."""
         found: Overview = self._recent.get("overview", self._read_overview)
         return found
 
@@ -89,14 +88,12 @@ class Source:
         return found
 
     def compare(self, wanted: Sequence[tuple[str, str]]) -> Comparison:
-        """Return runs, by namespace and run id, side by side."""
         found: Comparison = self._recent.get(
             ("compare", *wanted), lambda: self._read_comparison(wanted)
         )
         return found
 
     def curves(self, namespace: str, run_id: str) -> curves.Measured:
-        """Return what a run measured over time."""
         return self.run(namespace, run_id).measured
 
     def log_reader(
@@ -114,7 +111,6 @@ class Source:
         return LogReader.of(self._shared(), pod, _LOG_TAIL)
 
     def is_over(self, namespace: str, run_id: str) -> bool:
-        """Whether a run has ended."""
         return summary_of(self._one_run(namespace, run_id)).over
 
     def _one_run(self, namespace: str, run_id: str) -> Snapshot:

@@ -110,7 +110,6 @@ def _usd(amount: Amount) -> float | None:
 
 
 def divide_book(book: Mapping[tuple[str, str], Amount]) -> Division:
-    """Return the division of amounts by bucket and cause."""
     whole = Amount()
     for amount in book.values():
         whole.merge(amount)
@@ -146,7 +145,6 @@ def _sum_usd(parts: Sequence[Part]) -> float | None:
 
 
 def by_record(facts: Sequence[Fact], run: str, now: float) -> Division:
-    """Return the division of a run's node-time by recorded facts."""
     since = min((f.start for f in facts if isinstance(f, Node)), default=now)
     book = report.of_run(account(facts, since, now), run)
     held = {one: amount for one, amount in book.items() if one.bucket is not Bucket.WAITING}

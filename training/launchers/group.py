@@ -14,7 +14,6 @@ _READY_EVERY_S: Final = 5
 
 
 def number_label(run: RunSpec) -> dict[str, str]:
-    """Return the label of everything that belongs to one group."""
     return {} if run.group is None else {naming.GROUP: str(run.group)}
 
 
@@ -26,7 +25,6 @@ def run_labels(run: RunSpec) -> dict[str, str]:
 
 
 def environment(run: RunSpec) -> list[dict[str, Any]]:
-    """Return the file of the pod's readiness, and how many groups there are."""
     if run.groups is None:
         return []
     groups = run.groups

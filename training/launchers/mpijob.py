@@ -17,7 +17,6 @@ _KILL_TIMEOUT: Final = "OMPI_MCA_odls_base_sigkill_timeout"
 
 
 def _launcher(run: RunSpec, platform: Platform) -> dict[str, Any]:
-    """mpirun's container."""
     variables = [*pod.environment(run, platform), *pod.secret_environment(run, platform)]
     names = ",".join(one["name"] for one in variables)
     more = [{"name": contract.EXPORTED_ENV, "value": names}]
@@ -25,7 +24,6 @@ def _launcher(run: RunSpec, platform: Platform) -> dict[str, Any]:
 
 
 def _first(run: RunSpec) -> str:
-    """DNS name of the first worker."""
     return f"{run.run_id}-worker-0.{run.run_id}"
 
 

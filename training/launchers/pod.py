@@ -21,7 +21,6 @@ COMPLETION_INDEX: Final = f"metadata.labels['{naming.JOB_INDEX}']"
 
 
 def labels(run: RunSpec) -> dict[str, str]:
-    """Return the labels of every object of a run."""
     return {
         naming.RUN_ID: run.run_id,
         naming.RUN: run.name,
@@ -123,7 +122,6 @@ def metrics_environment() -> list[dict[str, Any]]:
 
 
 def resources(run: RunSpec, platform: Platform) -> dict[str, dict[str, str]]:
-    """Return requests and equal limits: GPUs require it, and a gang must not lose a pod to memory pressure."""
     pools = placement.eligible_pools(run, platform)
     sizes = placement.pod_resources(run, pools)
     amounts = {
@@ -250,7 +248,6 @@ def worker(
 def pod_spec(
     run: RunSpec, platform: Platform, main: Mapping[str, Any], *, restart: str = "Never"
 ) -> dict[str, Any]:
-    """Return the spec of a pod with the trainer's container."""
     pools = placement.eligible_pools(run, platform)
     sidecars = [one | {"image": run.image} for one in _added(platform, "initContainers")]
     initial = [*sidecars, *needs.init_containers(run, restricted())]
@@ -280,7 +277,6 @@ def _added(platform: Platform, field: str) -> list[dict[str, Any]]:
 def template(
     run: RunSpec, platform: Platform, main: Mapping[str, Any], *, restart: str = "Never"
 ) -> dict[str, Any]:
-    """Return the pod template of a gang's workers."""
     pools = placement.eligible_pools(run, platform)
     spec = pod_spec(run, platform, main, restart=restart)
     gangs = gang_backend(platform.scheduler)

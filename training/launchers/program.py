@@ -211,12 +211,10 @@ def worker_index_env(path: str) -> list[dict[str, Any]]:
 
 
 def volumes(run: RunSpec) -> list[dict[str, Any]]:
-    """Return the volume with the parts of the source; none without a source."""
     parts = [{"configMap": {"name": name}} for name in _source_names(run)]
     return [{"name": "source", "projected": {"sources": parts}}] if parts else []
 
 
 def mounts(run: RunSpec) -> list[dict[str, Any]]:
-    """Return where it is mounted."""
     place = {"mountPath": SOURCE_MOUNT, "readOnly": True}
     return [{"name": one["name"], **place} for one in volumes(run)]

@@ -13,7 +13,6 @@ STATE_FILE: Final = "restarts.json"
 
 
 def state_file(run: RunSpec) -> str:
-    """Return the file in which a run's failures are counted."""
     return f"{run.run_dir}/{STATE_FILE}"
 
 
