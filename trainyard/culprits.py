@@ -25,11 +25,10 @@ FOLDER: Final = "flight"
 _VERDICTS: Final = "culprits"
 
 HUNG: Final = "hung"
-MISMATCHED: Final = "mismatched-rank"
 CORRUPT: Final = "corrupt-rank"
 SLOW_RANK: Final = "slow-rank"
 SLOW_LOADER: Final = "slow-loader"
-SYMPTOMS: Final = (HUNG, MISMATCHED, CORRUPT, SLOW_RANK, SLOW_LOADER)
+SYMPTOMS: Final = (HUNG, CORRUPT, SLOW_RANK, SLOW_LOADER)
 """What a rank can be named for; the worst first."""
 NO_RANK: Final = -1
 """No single rank: all of them wait, or all are slow."""

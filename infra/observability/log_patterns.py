@@ -35,8 +35,8 @@ def _compiled(expression: str) -> re.Pattern[str]:
 _ALL: Final = (
     LogPattern(
         name="rank-named",
-        expression=r"trainyard-culprit \{.symptom.: .(hung|mismatched-rank|corrupt-rank).",
-        meaning="a rank was named that hangs, breaks the exchange or computes wrong values",
+        expression=r"trainyard-culprit \{.symptom.: .(hung|corrupt-rank).",
+        meaning="a rank was named that hangs or computes wrong values",
     ),
     LogPattern(
         name="no-progress",

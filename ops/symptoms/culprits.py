@@ -1,4 +1,4 @@
-"""The rank that the run itself has named: it hangs, breaks the exchange, is slow, or computes wrong values.
+"""The rank that the run itself has named: it hangs, is slow, or computes wrong values.
 
 The trainer compares its ranks and writes its verdict into the log of the pod that judges; the leading rank
 exports it as a metric, which also shows verdicts of attempts whose pods are gone. Neither is trusted beyond its
@@ -22,7 +22,6 @@ _STILL_SLOW_S: Final = 120.0
 
 _WHAT: Final = {
     culprits.HUNG: "hangs",
-    culprits.MISMATCHED: "broke the exchange with the others",
     culprits.CORRUPT: "computes wrong values",
     culprits.SLOW_RANK: "slows the others down",
     culprits.SLOW_LOADER: "slows the others down, waiting for its data",
@@ -32,10 +31,6 @@ _REMEDY: Final = {
         "the frame shows what it waits for: storage, a lock, a device; if that is not in the program,"
         " cordon NODE and let the gang restart",
         "flight/ of the run's folder has the stacks and collectives of all ranks",
-    ),
-    culprits.MISMATCHED: (
-        "ranks must call the same collectives in the same order: look for a condition that only this rank"
-        " takes, such as an exception that is caught or a batch of another size",
     ),
     culprits.CORRUPT: (
         "kubectl cordon NODE, and test its GPUs and memory before it is used again:"
@@ -93,7 +88,7 @@ def named(snapshot: Snapshot) -> list[Culprit]:
     return sorted(found.values(), key=lambda one: (order(one.symptom), -one.time))
 
 
-_ENDING: Final = (culprits.HUNG, culprits.MISMATCHED, culprits.CORRUPT)
+_ENDING: Final = (culprits.HUNG, culprits.CORRUPT)
 
 
 def _is_current(snapshot: Snapshot, one: Culprit) -> bool:

@@ -94,7 +94,6 @@ OF_CULPRITS: Final = (
         )
         for alert, symptom, fires in (
             ("RankHung", "hung", True),
-            ("RankHung", "mismatched-rank", True),
             ("RankHung", "slow-rank", False),
             ("RankCorrupt", "corrupt-rank", True),
             ("RankCorrupt", "hung", False),
