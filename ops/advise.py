@@ -13,15 +13,13 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
-from infra.config import ConfigError, StackConfig, parse, platform_record, stack_values
+from infra.config import ConfigError, parse, platform_record, stack_values
 from infra.domain.platform import Platform
 from infra.domain.pools import Capacity, Fallback, NodePool
 from training import advice, placement, run_files, trainer_settings
 from training.advice import Advice, Market, Outlook, Work, advise
 from training.launchers import LAUNCHERS
 from training.spec import RunSpec
-from training.spot.decide import Decision, Gang, Now, Place, Prices, decide
-from training.spot.rates import outages
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 
@@ -60,8 +58,10 @@ def print_advice(chosen: argparse.Namespace, console: Console) -> int:
         _usd_hour(run, platform, Capacity.ON_DEMAND),
     )
     _print(run, work, market, origin, found)
-    held = _budget_holds(config, run.team, chosen.spent)
-    _print_moves(_moves(run, platform, work, market, may_buy=not held), found, held)
+    if found.spot.usd is not None and not math.isinf(found.best_checkpoint_every_s):
+        Console(highlight=False).print(
+            f"On spot with a checkpoint every {found.best_checkpoint_every_s:.0f} s, which loses least."
+        )
     _print_fallbacks(_fitting(run, platform, Capacity.SPOT))
     if hint := _groups_hint(run, platform, work, found):
         Console(highlight=False).print(hint)
@@ -87,74 +87,6 @@ def _deadline_h(run: RunSpec) -> float | None:
         return None
     left = datetime.fromisoformat(run.deadline) - datetime.now(UTC)
     return max(0.0, left.total_seconds() / 3600)
-
-
-def _budget_holds(config: StackConfig, team: str, spent_usd: float) -> str:
-    """Return why the team's budget keeps a run without a deadline off on-demand nodes; empty if it does not."""
-    budget = next(one.budget for one in config.teams if one.name == team)
-    limit = budget.usd_per_month if budget else None
-    if budget is None or limit is None or spent_usd < budget.warn_at * limit:
-        return ""
-    return f"{spent_usd:,.0f} of {limit:,.0f} USD of the team's month are spent"
-
-
-def _moves(
-    run: RunSpec, platform: Platform, work: Work, market: Market, *, may_buy: bool
-) -> tuple[Gang, Decision, Decision]:
-    """Return the run as training.spot counts it, and what it decides at the start with spot and without.
-
-    `may_buy`: whether the team's budget allows on-demand nodes to a run without a deadline.
-    """
-    replay_s = (1 - market.noticed) * work.checkpoint_every_s / 2
-    gang = Gang(
-        work_s=work.hours * 3600 * (1 + work.save_s / work.checkpoint_every_s),
-        restart_s=market.restart_s + replay_s,
-        deadline_s=None if work.deadline_h is None else work.deadline_h * 3600,
-    )
-    spot_usd = _usd_hour(run, platform, Capacity.SPOT)
-    on_demand = tuple(p for p in _fitting(run, platform, Capacity.ON_DEMAND) if not p.reservation)
-    if not may_buy and work.deadline_h is None:
-        on_demand = ()
-    reserved = any(p.reservation for p in _fitting(run, platform, Capacity.ON_DEMAND))
-    prices = Prices(
-        on_demand=placement.usd_per_hour(run, on_demand) if on_demand else None,
-        spot={} if spot_usd is None else {"spot": spot_usd},
-    )
-    rates = outages(work.nodes * market.interruptions_per_node_hour)
-    first, second = (
-        decide(
-            gang,
-            Now(
-                elapsed_s=0,
-                work_left_s=gang.work_s,
-                available=frozenset(prices.spot) if there else frozenset(),
-                reserved=reserved and work.deadline_h is not None,
-            ),
-            prices,
-            {"spot": rates},
-            rates,
-        )
-        for there in (True, False)
-    )
-    return gang, first, second
-
-
-def _print_moves(found: tuple[Gang, Decision, Decision], advice: Advice, held: str) -> None:
-    """Explain the decision that may change at every loss and return of capacity. `held`: by the budget, why."""
-    gang, there, missing = found
-    limit = f"a deadline of {gang.limit_s / 3600:.1f} h"
-    if gang.deadline_s is None:
-        limit = f"no deadline, so counted with {gang.limit_s / 3600:.1f} h"
-    console = Console(highlight=False)
-    console.print(f"A run that moves between them, with {limit}, now takes")
-    console.print(f"  while spot is available: [bold]{there.place}[/bold]: {there.reason}")
-    console.print(f"  while it is not: [bold]{missing.place}[/bold]: {missing.reason}")
-    if held and gang.deadline_s is None:
-        console.print(f"  never on-demand nodes without a deadline: {held}")
-    if there.place is Place.SPOT and not math.isinf(advice.best_checkpoint_every_s):
-        console.print(
-            f"  on spot with a checkpoint every {advice.best_checkpoint_every_s:.0f} s, which loses least"
-        )
 
 
 def _usd_hour(run: RunSpec, platform: Platform, capacity: Capacity) -> float | None:

@@ -65,13 +65,6 @@ def add_command(commands: Group) -> None:
         help="share of interruptions with a notice, 0 to 1 (default: %(default)s)",
     )
     add(
-        "--spent",
-        type=_amount,
-        default=0.0,
-        metavar="USD",
-        help="what the team has spent this month, of its budget's usdPerMonth (default: %(default)g)",
-    )
-    add(
         "--restart",
         type=_positive,
         default=RESTART_S,
@@ -90,13 +83,6 @@ def _positive(text: str) -> float:
     value = float(text)
     if not 0 < value < math.inf:
         raise argparse.ArgumentTypeError(f"{text} is not above 0; must be a number above 0")
-    return value
-
-
-def _amount(text: str) -> float:
-    value = float(text)
-    if not 0 <= value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text} is not an amount; must be a number from 0")
     return value
 
 

@@ -47,14 +47,6 @@ def test_a_long_flexible_run_gets_spot_and_reserved_capacity_that_is_free() -> N
     assert (found.place, found.pools) == (Place.SPOT, ("spot", "second", "paid"))
 
 
-@pytest.mark.parametrize("losses", [1, 2])
-def test_after_repeated_losses_it_moves_to_the_other_spot_pool(losses: int) -> None:
-    past = History(losses=tuple((NOW - 60.0 * i, "spot") for i in range(losses)))
-    found = choose(run(200, pool="spot"), (SPOT, SECOND, BOUGHT), past, NOW, RULES)
-    assert ("spot" in found.pools) == (losses == 1)
-    assert found.place is Place.SPOT
-
-
 def test_without_another_spot_pool_it_moves_to_on_demand_and_back_when_the_losses_are_old() -> None:
     past = History(losses=((NOW - 60, "spot"), (NOW, "spot")))
     moved = choose(run(200, pool="spot"), (SPOT, BOUGHT), past, NOW, RULES)
@@ -118,15 +110,6 @@ def test_waiting_never_makes_a_run_late() -> None:
                 times, tried = times + 1, now
         assert now + RESTART_S + 10 * HOUR_S <= deadline or not times, slack_h
         assert (times > 1) == (slack_h >= 3), (slack_h, times)
-
-
-def test_a_queue_without_on_demand_waits_or_stays_on_spot() -> None:
-    lost = History(losses=((NOW, "spot"), (NOW, "spot")))
-    found = choose(run(pool="spot"), (SPOT,), lost, NOW, RULES)
-    assert found.pools == ("spot",)  # There is nothing better.
-    empty = History(empty={"spot": Empty(at=NOW)})
-    assert choose(run(), (SPOT,), empty, NOW, RULES).pools == ()
-    assert choose(run(1, deadline_h=1.1), (SPOT, SECOND), CALM, NOW, RULES).place is Place.SPOT
 
 
 def test_a_team_near_its_budget_buys_on_demand_only_for_deadlines() -> None:
