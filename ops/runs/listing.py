@@ -149,7 +149,7 @@ def summarize(
     mine: dict[tuple[str, str], list[Json]] = defaultdict(list)
     for pod in pods:
         mine[_namespace(pod), objects.label(pod, naming.RUN_ID)].append(pod)
-    places = _places(workloads)
+    places = states.places(workloads)
     found = []
     for run in runs:
         key = (_namespace(run), objects.run_id_of(run))
@@ -221,19 +221,6 @@ def _by_owner(workloads: Iterable[Json]) -> dict[str, Json]:
     for workload in objects.newest_first(workloads):
         for owner in objects.meta(workload).get("ownerReferences") or []:
             found.setdefault(str(owner["uid"]), workload)
-    return found
-
-
-def _places(workloads: Sequence[Json]) -> dict[str, tuple[int, int]]:
-    """Return place and length of the queue by the uid of each pending Workload."""
-    queues: dict[tuple[str, str], list[Json]] = defaultdict(list)
-    for one in workloads:
-        queues[_namespace(one), str((one.get("spec") or {}).get("queueName"))].append(one)
-    found = {}
-    for mine in queues.values():
-        order = states.queue_order(mine)
-        for place, one in enumerate(order, 1):
-            found[str(objects.meta(one).get("uid"))] = (place, len(order))
     return found
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 from infra.domain import naming
 from ops import objects, stopped
@@ -220,6 +221,21 @@ def queue_order(workloads: Sequence[Json]) -> list[Json]:
         and not objects.condition_is_true(one, "Finished")
     ]
     return sorted(waiting, key=lambda w: (-int(w["spec"].get("priority") or 0), _queued_at(w)))
+
+
+def places(workloads: Sequence[Json]) -> dict[str, tuple[int, int]]:
+    """Return place and length of the queue by the uid of each pending Workload."""
+    queues: dict[tuple[Any, Any], list[Json]] = defaultdict(list)
+    for one in workloads:
+        queues[objects.meta(one).get("namespace"), (one.get("spec") or {}).get("queueName")].append(
+            one
+        )
+    found = {}
+    for mine in queues.values():
+        order = queue_order(mine)
+        for place, one in enumerate(order, 1):
+            found[str(objects.meta(one).get("uid"))] = (place, len(order))
+    return found
 
 
 def _queued_at(workload: Json) -> str:

@@ -34,7 +34,7 @@ def queue_line(cluster: Cluster, run: Json, sleep: Callable[[float], None] = tim
             return f"queue {queue}: place not known; {why}"
         if objects.condition_is_true(workload, "Admitted"):
             return f"queue {queue}: {first}admitted"
-        return f"queue {queue}: {first}{_place(cluster, run, queue, workload)}; {why}"
+        return f"queue {queue}: {first}{_place(cluster, run, workload)}; {why}"
     except ForbiddenError:
         return f"queue {queue}: place not known; {why}"
 
@@ -53,11 +53,8 @@ def _own_workload(cluster: Cluster, run: Json, sleep: Callable[[float], None]) -
     return found
 
 
-def _place(cluster: Cluster, run: Json, queue: str, workload: Json) -> str:
+def _place(cluster: Cluster, run: Json, workload: Json) -> str:
     """Return the place of a run that was not admitted at once."""
     waiting = cluster.items(collect.WORKLOADS, str(objects.meta(run)["namespace"]))
-    mine = [one for one in waiting if (one.get("spec") or {}).get("queueName") == queue]
-    names = [objects.name(one) for one in states.queue_order(mine)]
-    if objects.name(workload) not in names:
-        return "place not known"
-    return f"place {names.index(objects.name(workload)) + 1} of {len(names)} that wait"
+    place = states.places(waiting).get(str(objects.meta(workload).get("uid")))
+    return f"place {place[0]} of {place[1]} that wait" if place else "place not known"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping
 from typing import Final
 
 from infra.domain import naming
@@ -90,54 +91,49 @@ def earlier_admission(snapshot: Snapshot) -> Verdict | None:
     )
 
 
-def missing_toleration(snapshot: Snapshot) -> Verdict | None:
-    return _verdict_if(
-        snapshot,
-        "missing-toleration",
+_BLOCKED: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
+    "missing-toleration": (
         "do not tolerate the taints of the matching nodes",
-        "launchers tolerate the taints of the pools that exist at launch: raise `version` if the pool"
-        " is newer than the run",
-        "a maintenance taint: kubectl taint nodes NODE KEY- when the maintenance is over",
-    )
-
-
-def strict_affinity(snapshot: Snapshot) -> Verdict | None:
-    return _verdict_if(
-        snapshot,
-        "strict-affinity",
+        (
+            "launchers tolerate the taints of the pools that exist at launch: raise `version` if the pool"
+            " is newer than the run",
+            "a maintenance taint: kubectl taint nodes NODE KEY- when the maintenance is over",
+        ),
+    ),
+    "strict-affinity": (
         "require labels that no node has",
-        f"kubectl get nodes -L {naming.POOL},{naming.GPU_MODEL},{naming.WORKLOAD_TYPE}",
-        "change gpuModel, gpusPerNode or capacity in the run file, or label the nodes of an existing"
-        " cluster as the pool requires",
-    )
-
-
-def no_gpu_capacity(snapshot: Snapshot) -> Verdict | None:
-    return _verdict_if(
-        snapshot,
-        "no-gpu-capacity",
+        (
+            f"kubectl get nodes -L {naming.POOL},{naming.GPU_MODEL},{naming.WORKLOAD_TYPE}",
+            "change gpuModel, gpusPerNode or capacity in the run file, or label the nodes of an existing"
+            " cluster as the pool requires",
+        ),
+    ),
+    "no-gpu-capacity": (
         "find no free GPUs",
-        "wait for the runs above, or raise the pool's max",
-        "with an autoscaler: kubectl get events shows the cloud's responses; spot capacity may be"
-        " short in that zone",
-    )
-
-
-def unschedulable(snapshot: Snapshot) -> Verdict | None:
-    return _verdict_if(
-        snapshot,
-        "unschedulable",
+        (
+            "wait for the runs above, or raise the pool's max",
+            "with an autoscaler: kubectl get events shows the cloud's responses; spot capacity may be"
+            " short in that zone",
+        ),
+    ),
+    "unschedulable": (
         "fit no node",
-        f"kubectl get nodes -L {naming.POOL}: look for lost, cordoned, tainted or full nodes",
-        "with an autoscaler, wait for new nodes; else Kueue evicts and requeues the run",
-    )
+        (
+            f"kubectl get nodes -L {naming.POOL}: look for lost, cordoned, tainted or full nodes",
+            "with an autoscaler, wait for new nodes; else Kueue evicts and requeues the run",
+        ),
+    ),
+}
+"""What pods without a node do, and remedies, by symptom."""
 
 
-def _verdict_if(snapshot: Snapshot, symptom: str, what: str, *remedy: str) -> Verdict | None:
-    """Return the verdict if `symptom` is what blocks the first unschedulable pod."""
+def blocked(snapshot: Snapshot) -> Verdict | None:
+    """Say what keeps the first unschedulable pod from every node."""
     without = unschedulable_pods(snapshot)
-    if not without or classify(snapshot, without[0]) != symptom:
+    if not without:
         return None
+    symptom = classify(snapshot, without[0])
+    what, remedy = _BLOCKED[symptom]
     pods = pluralize(len(snapshot.live_pods), "pod")
     return Verdict(
         symptom=symptom,
@@ -153,7 +149,7 @@ def _verdict_if(snapshot: Snapshot, symptom: str, what: str, *remedy: str) -> Ve
 
 
 def classify(snapshot: Snapshot, pod: Json) -> str:
-    """Return which of the symptoms above an unschedulable pod has."""
+    """Return the key of _BLOCKED for an unschedulable pod."""
     message = str(objects.condition(pod, "PodScheduled").get("message", ""))
     if "nodes" in snapshot.hidden:
         return _by_message(message)
@@ -207,9 +203,6 @@ def _autoscaler_event(snapshot: Snapshot, without: list[Json]) -> list[str]:
 CHECKS: Final[tuple[Symptom, ...]] = (
     partial_gang,
     earlier_admission,
-    missing_toleration,
-    strict_affinity,
-    no_gpu_capacity,
-    unschedulable,
+    blocked,
 )
 """Pods without a node, specific causes first."""

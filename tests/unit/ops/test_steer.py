@@ -157,7 +157,7 @@ def test_the_first_hang_may_be_the_programs() -> None:
     assert "n1" in suspects((0, here, [first, verdict("hung", run=OTHER)]))
 
 
-@pytest.mark.parametrize("symptom", ["mismatched-rank", "slow-loader", "bored"])
+@pytest.mark.parametrize("symptom", ["slow-loader", "bored"])
 def test_faults_of_programs_and_storage_cordon_nothing(symptom: str) -> None:
     looks = [(60.0 * n, {RUN: {"n1"}}, [verdict(symptom, at=NOW + 60 * n)]) for n in range(30)]
     assert suspects(*looks) == {}

@@ -173,6 +173,7 @@ def workload(uid: str, priority: int, second: int, queue: str = "research", done
         "kind": "Workload",
         "metadata": {
             "name": f"job-{uid}",
+            "uid": f"workload-{uid}",
             "namespace": "team-research",
             "labels": {"kueue.x-k8s.io/job-uid": uid},
             "creationTimestamp": f"2026-01-01T00:00:{second:02}Z",

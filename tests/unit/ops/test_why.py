@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 from decimal import Decimal
 from pathlib import Path
@@ -20,6 +21,7 @@ from tests.unit.ops.run_fixtures import (
     RUN_ID,
     cluster_queue,
     condition,
+    ended,
     event,
     log,
     pod,
@@ -200,7 +202,24 @@ UNSAVED = [
     )
     for whens in [("after 10 min", "at the end")]
 ]
+
+
+def copied(**summary: object) -> Snapshot:
+    """A run whose team's results a Job has copied, with this summary."""
+    found = pod("results-copy-1-abcde", "Failed", **ended(1, seconds_ago=600))
+    [status] = found["status"]["containerStatuses"]
+    told = json.dumps({"store": "s3://bucket/research", **summary})
+    status["state"]["terminated"]["message"] = told
+    return snapshot(results_pod=found)
+
+
 PAST = {
+    "results that a bucket refused": copied(cause="403 AccessDenied: no permission"),
+    "results of this run that could not be copied": copied(causes={RUN_ID: "step 20 is corrupt"}),
+    "results of another run": copied(cause="", causes={"other-v1-00000000": "step 20 is corrupt"}),
+    "results, and their pod was killed": snapshot(
+        results_pod=pod("results-copy-1", "Failed", **ended(137, "OOMKilled"))
+    ),
     "preempted": preempted(),
     "preempted by a run that is gone": dataclasses.replace(preempted(), workloads=[]),
     "evicted by its node": evicted_by_a_node(),
