@@ -9,11 +9,11 @@ import pulumi
 import pulumi_aws.provider as aws
 import pulumi_aws.servicequotas as servicequotas
 
-from bootstrap.images import Images, ImagesArgs
-from bootstrap.permissions import KEY_ALIAS, Target
-from bootstrap.roles import Roles, RolesArgs
+from bootstrap.images import Images
+from bootstrap.permissions import KEY_ALIAS, Home, Target
+from bootstrap.roles import Roles
 from bootstrap.settings import Settings, parse
-from bootstrap.state import State, StateArgs
+from bootstrap.state import State
 from infra.config import ConfigError
 from infra.domain import naming
 
@@ -29,30 +29,30 @@ def deploy(settings: Settings) -> None:
         ),
     )
     opts = pulumi.ResourceOptions(providers=[provider])
-    state = State("state", StateArgs(account=settings.account, bucket=settings.state_bucket), opts)
-    trainer = Images("images", ImagesArgs(repository=settings.image_repository), opts)
-    ops = Images("ops-images", ImagesArgs(repository=settings.ops_image_repository), opts)
+    state = State("state", settings.account, settings.state_bucket, opts)
+    trainer = Images("images", settings.image_repository, opts)
+    ops = Images("ops-images", settings.ops_image_repository, opts)
     roles = Roles(
         "roles",
-        RolesArgs(
+        Home(
             account=settings.account,
             region=settings.region,
             repository=settings.repository,
             bucket=settings.state_bucket,
-            key_arn=state.key_arn,
-            image_repository_arns=(trainer.arn, ops.arn),
-            targets=tuple(
-                Target(
-                    stack=one.name,
-                    cluster=one.cluster,
-                    bucket_prefix=one.bucket_prefix,
-                    region=one.region or settings.region,
-                )
-                for one in settings.stacks
-            ),
-            github_provider=settings.github_provider,
         ),
+        state.key_arn,
+        (trainer.arn, ops.arn),
+        [
+            Target(
+                stack=one.name,
+                cluster=one.cluster,
+                bucket_prefix=one.bucket_prefix,
+                region=one.region or settings.region,
+            )
+            for one in settings.stacks
+        ],
         opts,
+        github_provider=settings.github_provider,
     )
     for code, value in settings.quotas.items():
         servicequotas.ServiceQuota(

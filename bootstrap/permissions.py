@@ -44,8 +44,8 @@ class Home:
     repository: str
     """OWNER/NAME on GitHub."""
     bucket: str
-    key_arn: str
-    """Key of the bucket and of the stacks' secrets."""
+    key_arn: str = ""
+    """Key of the bucket and of the stacks' secrets; empty before it is there."""
 
     @property
     def provider_arn(self) -> str:
@@ -74,10 +74,7 @@ class Target:
 
 
 def trust(home: Home, subject: str) -> Document:
-    """Return the trust policy of a role that workflows with this subject may take.
-
-    Subjects: https://docs.github.com/en/actions/reference/security/oidc
-    """
+    """Return the trust policy of a role that workflows with this subject may take."""
     return document(
         {
             "Effect": "Allow",
@@ -93,21 +90,6 @@ def trust(home: Home, subject: str) -> Document:
     )
 
 
-def of_pull_requests() -> str:
-    """Return the subject of every pull request from a branch of the repository."""
-    return "pull_request"
-
-
-def of_branch(branch: str) -> str:
-    """Return the subject of one branch."""
-    return f"ref:refs/heads/{branch}"
-
-
-def of_environment(name: str) -> str:
-    """Return the subject of jobs in an environment, after its approval."""
-    return f"environment:{name}"
-
-
 def role_name(stack: str, purpose: str) -> str:
     """Return the name of a role."""
     return f"{ROLE_PREFIX}-{stack}-{purpose}"
@@ -115,20 +97,11 @@ def role_name(stack: str, purpose: str) -> str:
 
 def state_reader(home: Home, stack: str) -> Document:
     """Return the right to read one stack's state and to decrypt its secrets."""
+    read = [*_state_paths(home, stack), f"{home.bucket_arn}/.pulumi/meta.yaml"]
     return document(
         _list_state(home),
-        {
-            "Sid": "ReadState",
-            "Effect": "Allow",
-            "Action": "s3:GetObject",
-            "Resource": [*_state_paths(home, stack), f"{home.bucket_arn}/.pulumi/meta.yaml"],
-        },
-        {
-            "Sid": "Decrypt",
-            "Effect": "Allow",
-            "Action": ["kms:Decrypt", "kms:DescribeKey"],
-            "Resource": home.key_arn,
-        },
+        _allow("ReadState", "s3:GetObject", read),
+        _allow("Decrypt", ["kms:Decrypt", "kms:DescribeKey"], home.key_arn),
     )
 
 
@@ -174,36 +147,17 @@ def preview_limits() -> Document:
 
 def state_writer(home: Home, stack: str) -> Document:
     """Return the right to update one stack's state. Versions cannot be deleted: they are its backups."""
+    write = ["s3:GetObject", "s3:PutObject", "s3:DeleteObject"]
     return document(
         _list_state(home),
-        {
-            "Sid": "WriteState",
-            "Effect": "Allow",
-            "Action": ["s3:GetObject", "s3:PutObject", "s3:DeleteObject"],
-            "Resource": _state_paths(home, stack),
-        },
-        {
-            "Sid": "ReadBackend",
-            "Effect": "Allow",
-            "Action": "s3:GetObject",
-            "Resource": f"{home.bucket_arn}/.pulumi/meta.yaml",
-        },
-        {
-            "Sid": "UseKey",
-            "Effect": "Allow",
-            "Action": list(KEY_USE),
-            "Resource": home.key_arn,
-        },
+        _allow("WriteState", write, _state_paths(home, stack)),
+        _allow("ReadBackend", "s3:GetObject", f"{home.bucket_arn}/.pulumi/meta.yaml"),
+        _allow("UseKey", list(KEY_USE), home.key_arn),
     )
 
 
 def _list_state(home: Home) -> Statement:
-    return {
-        "Sid": "ListState",
-        "Effect": "Allow",
-        "Action": ["s3:ListBucket", "s3:GetBucketLocation"],
-        "Resource": home.bucket_arn,
-    }
+    return _allow("ListState", ["s3:ListBucket", "s3:GetBucketLocation"], home.bucket_arn)
 
 
 def _state_paths(home: Home, stack: str) -> list[str]:
@@ -231,7 +185,9 @@ def _in_region(target: Target) -> dict[str, dict[str, str]]:
     return {"StringEquals": {"aws:RequestedRegion": target.region}}
 
 
-def _allow(sid: str, actions: list[str], resource: str | list[str], **more: object) -> Statement:
+def _allow(
+    sid: str, actions: str | list[str], resource: str | list[str], **more: object
+) -> Statement:
     return {"Sid": sid, "Effect": "Allow", "Action": actions, "Resource": resource, **more}
 
 

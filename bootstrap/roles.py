@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
 
 import pulumi
 import pulumi_aws.iam as iam
@@ -14,47 +14,41 @@ from bootstrap.permissions import Home, Target
 from infra.domain import naming
 from infra.sites.aws.policy_documents import Document
 
-Documents = Callable[[Home], Sequence[Document]]
-
 SESSION_S = 2 * 3600
 """Seconds: a first update takes about 45 minutes, an upgrade with drained nodes longer."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class RolesArgs:
-    """Repository, state and stacks."""
-
-    account: str
-    region: str
-    repository: str
-    bucket: str
-    key_arn: pulumi.Input[str]
-    image_repository_arns: Sequence[pulumi.Input[str]]
-    targets: tuple[Target, ...]
-    github_provider: bool
-    """Whether to create the account's OIDC provider."""
-
-
 class Roles(pulumi.ComponentResource):
-    """One role per stack and purpose, and one for the image."""
+    """One role per stack and purpose, and one for the image.
+
+    `home`: without the key, which is `key_arn`; `github_provider`: whether to create the account's OIDC provider.
+    """
 
     variables: dict[str, pulumi.Output[str]]
     """ARNs by the names of the workflows' variables."""
 
-    def __init__(self, name: str, args: RolesArgs, opts: pulumi.ResourceOptions) -> None:
+    def __init__(
+        self,
+        name: str,
+        home: Home,
+        key_arn: pulumi.Output[str],
+        repository_arns: Sequence[pulumi.Output[str]],
+        targets: Sequence[Target],
+        opts: pulumi.ResourceOptions,
+        *,
+        github_provider: bool,
+    ) -> None:
         super().__init__(naming.infra_type("AwsRoles"), name, None, opts)
-        self._args = args
-        self._trusted = [self._github(name)] if args.github_provider else []
+        self._home, self._key_arn = home, key_arn
+        self._trusted = [self._github(name)] if github_provider else []
         self.variables = {}
-        for target in args.targets:
+        for target in targets:
             self._of_stack(target)
-        self.variables["IMAGE_ROLE"] = self._role(
-            permissions.role_name("all", "image"),
-            permissions.of_environment("image"),
-            "Publishes the trainer's image",
-            {},
-            image=True,
-        )
+        image = permissions.role_name("all", "image")
+        role = self._role(image, "environment:image", "Publishes the trainer's image")
+        pushes = pulumi.Output.all(*repository_arns).apply(permissions.image_publisher)
+        self._attach(image, role, "push", pushes)
+        self.variables["IMAGE_ROLE"] = role.arn
         self.register_outputs({"variables": self.variables})
 
     def _github(self, name: str) -> pulumi.Resource:
@@ -67,76 +61,59 @@ class Roles(pulumi.ComponentResource):
 
     def _of_stack(self, target: Target) -> None:
         stack, suffix = target.stack, target.stack.upper().replace("-", "_")
+        reads = {"reads-1": permissions.descriptions(target)}
 
-        def readable(home: Home) -> list[Document]:
-            return [permissions.state_reader(home, stack)]
+        def preview(home: Home) -> dict[str, Document]:
+            state = permissions.state_reader(home, stack)
+            return {"state-1": state, "limits-1": permissions.preview_limits()}
 
-        def writable(home: Home) -> list[Document]:
-            return [permissions.state_writer(home, stack)]
+        def drift(home: Home) -> dict[str, Document]:
+            return {"state-1": permissions.state_reader(home, stack)} | reads
 
-        def limited(_: Home) -> list[Document]:
-            return [permissions.preview_limits()]
+        def deploy(home: Home) -> dict[str, Document]:
+            rights = enumerate(permissions.deployment(home, target), 1)
+            state = {"state-1": permissions.state_writer(home, stack)}
+            return state | reads | {f"stack-{number}": one for number, one in rights}
 
-        def described(_: Home) -> list[Document]:
-            return [permissions.descriptions(target)]
+        for variable, purpose, subject, description, documents in (
+            (f"PREVIEW_ROLE_{suffix}", "preview", "pull_request", "Previews", preview),
+            (f"DRIFT_ROLE_{suffix}", "drift", "ref:refs/heads/main", "Detects drift of", drift),
+            (f"DEPLOY_ROLE ({stack})", "deploy", f"environment:{stack}", "Deploys", deploy),
+        ):
+            name = permissions.role_name(stack, purpose)
+            role = self._role(name, subject, f"{description} {stack}")
+            self._read_account(name, role)
+            for title in documents(self._home):
+                policy = self._key_arn.apply(
+                    lambda arn, make=documents, title=title: make(  # type: ignore[misc]
+                        replace(self._home, key_arn=arn)
+                    )[title]
+                )
+                self._attach(name, role, title, policy)
+            self.variables[variable] = role.arn
 
-        self.variables[f"PREVIEW_ROLE_{suffix}"] = self._role(
-            permissions.role_name(stack, "preview"),
-            permissions.of_pull_requests(),
-            f"Previews {stack}",
-            {"state": readable, "limits": limited},
-        )
-        self.variables[f"DRIFT_ROLE_{suffix}"] = self._role(
-            permissions.role_name(stack, "drift"),
-            permissions.of_branch("main"),
-            f"Detects drift of {stack}",
-            {"state": readable, "reads": described},
-        )
-        self.variables[f"DEPLOY_ROLE ({stack})"] = self._role(
-            permissions.role_name(stack, "deploy"),
-            permissions.of_environment(stack),
-            f"Deploys {stack}",
-            {
-                "state": writable,
-                "reads": described,
-                "stack": lambda home: permissions.deployment(home, target),
-            },
-        )
+    def _role(self, name: str, subject: str, description: str) -> iam.Role:
+        """Create a role that workflows with this subject may take.
 
-    def _role(
-        self,
-        name: str,
-        subject: str,
-        description: str,
-        documents: dict[str, Documents],
-        *,
-        image: bool = False,
-    ) -> pulumi.Output[str]:
-        role = iam.Role(
+        Subjects: https://docs.github.com/en/actions/reference/security/oidc
+        """
+        return iam.Role(
             name,
             name=name,
             description=description,
-            assume_role_policy=json.dumps(permissions.trust(self._home(""), subject)),
+            assume_role_policy=json.dumps(permissions.trust(self._home, subject)),
             max_session_duration=SESSION_S,
             opts=pulumi.ResourceOptions(parent=self, depends_on=self._trusted),
         )
-        for arn in () if image else permissions.READ_POLICIES:
+
+    def _read_account(self, name: str, role: iam.Role) -> None:
+        for arn in permissions.READ_POLICIES:
             iam.RolePolicyAttachment(
                 f"{name}-{arn.rpartition('/')[2]}",
                 role=role.name,
                 policy_arn=arn,
                 opts=pulumi.ResourceOptions(parent=self),
             )
-        if image:
-            found = pulumi.Output.all(*self._args.image_repository_arns)
-            self._attach(name, role, "push", found.apply(permissions.image_publisher))
-        for title, of_home in documents.items():
-            for number, _ in enumerate(of_home(self._home(""))):
-                policy = pulumi.Output.from_input(self._args.key_arn).apply(
-                    lambda arn, make=of_home, at=number: make(self._home(arn))[at]  # type: ignore[misc]
-                )
-                self._attach(name, role, f"{title}-{number + 1}", policy)
-        return role.arn
 
     def _attach(
         self, name: str, role: iam.Role, title: str, policy: pulumi.Output[Document]
@@ -153,13 +130,4 @@ class Roles(pulumi.ComponentResource):
             role=role.name,
             policy_arn=made.arn,
             opts=pulumi.ResourceOptions(parent=self),
-        )
-
-    def _home(self, key_arn: str) -> Home:
-        return Home(
-            account=self._args.account,
-            region=self._args.region,
-            repository=self._args.repository,
-            bucket=self._args.bucket,
-            key_arn=key_arn,
         )

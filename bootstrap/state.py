@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 
 import pulumi
 import pulumi_aws.kms as kms
@@ -19,25 +18,17 @@ STATE_VERSION_DAYS = 365
 """Days in which a former state can be restored."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class StateArgs:
-    """Where the state is kept."""
-
-    account: str
-    bucket: str
-
-
 class State(pulumi.ComponentResource):
     """A private, versioned, encrypted bucket, and its key. Both are protected from deletion."""
 
-    def __init__(self, name: str, args: StateArgs, opts: pulumi.ResourceOptions) -> None:
+    def __init__(self, name: str, account: str, bucket: str, opts: pulumi.ResourceOptions) -> None:
         super().__init__(naming.infra_type("AwsState"), name, None, opts)
         key = kms.Key(
             f"{name}-key",
             description="State and secrets of Trainyard's stacks",
             enable_key_rotation=True,
             deletion_window_in_days=keys.DELETION_DAYS,
-            policy=json.dumps(document(keys.administration_statement(args.account))),
+            policy=json.dumps(document(keys.administration_statement(account))),
             opts=pulumi.ResourceOptions(parent=self, protect=True, retain_on_delete=True),
         )
         kms.Alias(
@@ -49,8 +40,8 @@ class State(pulumi.ComponentResource):
         PrivateBucket(
             name,
             PrivateBucketArgs(
-                bucket=args.bucket,
-                policy=guarded_bucket(args.bucket, args.account),
+                bucket=bucket,
+                policy=guarded_bucket(bucket, account),
                 key_arn=key.arn,
                 noncurrent_days=STATE_VERSION_DAYS,
             ),
