@@ -262,7 +262,7 @@ class RunFile(_Keys):  # type: ignore[misc]
     image: Str = Field(description="a name of the stack's images, or a reference by digest")
     """Name of one of the stack's images, or a reference by digest."""
     program: ProgramSection | None = None
-    """The program that the run starts. Default: the built-in trainer with `config`."""
+    """The program that the run starts (docs/programs.md). Default: the built-in trainer with `config`."""
     config: Str | None = Field(default=None, description="the stem of a file in training/configs")
     """Configuration of the built-in trainer: stem of a file in training/configs."""
     overrides: dict[str, Any] = Field(default_factory=dict)

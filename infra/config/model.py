@@ -73,7 +73,7 @@ class StackConfig(StrictModel):
     node_pools: tuple[PoolConfig, ...] = Field(min_length=1, description="a list of node pools")
     """Node pools of the cluster."""
     storage: StorageConfig = Field(description="checkpoints and datasets")
-    """Volumes and buckets for checkpoints and datasets."""
+    """Volumes and buckets; at most one of storageClass, fsx and efs, else simulated."""
     scheduler: Scheduler = DEFAULT_SCHEDULER
     """What queues runs and admits gangs."""
     gang_timeouts: GangTimeoutsConfig = GangTimeoutsConfig()
@@ -85,7 +85,7 @@ class StackConfig(StrictModel):
     images: dict[DnsLabel, Image] = Field(default={})
     """References by digest that run files may name."""
     signatures: SignaturesConfig | None = None
-    """Signer of the teams' images. Default: images need no signature."""
+    """Signer of the teams' images, one of two. Default: images need no signature."""
     registries: tuple[Repository, ...] | None = None
     """Registries or repositories allowed for images of teams' pods. Default: those of `images`."""
     runs: tuple[Str, ...] = ()
@@ -93,7 +93,7 @@ class StackConfig(StrictModel):
     egress_cidrs: tuple[Cidr, ...] = ()
     """CIDR blocks that training pods may reach by HTTPS; never the metadata service."""
     logs: LogsConfig | None = None
-    """Destination of the runs' logs. Default: CloudWatch, where fluentBit is installed on AWS."""
+    """Destination of the runs' logs, one of two. Default: CloudWatch, where fluentBit is installed on AWS."""
     autoscaler: Autoscaler = Autoscaler.NONE
     """What adds nodes for admitted runs and removes idle ones."""
     gpus: GpusConfig = GpusConfig()

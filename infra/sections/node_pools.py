@@ -143,8 +143,8 @@ class PoolConfig(StrictModel):
     """What a spot pool of Karpenter buys without spot capacity; `on-demand` counts in caps, limits and EC2's
     quota (docs/costs.md#spot-pools-that-fall-back-to-on-demand)."""
     topology: Bool | None = None
-    """Whether Kueue places gangs by rack; not for Karpenter's nodes. Default: true, unless a GPU pool is
-    Karpenter's. Beside such a pool, `true` takes only runs that name this one's GPU model."""
+    """Whether Kueue places gangs by rack; not for Karpenter's nodes. Beside Karpenter's GPU pools it takes only
+    runs that name its GPU model. Default: true, unless a GPU pool is Karpenter's."""
     max_unavailable: Int = Field(default=1, ge=1, le=100)
     """Nodes of a managed group that an update or repair replaces at once."""
 

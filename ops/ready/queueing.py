@@ -30,7 +30,7 @@ def check_queue(session: Session) -> Iterator[Check]:
     if session.stack.scheduler != KUEUE:
         yield skipped(
             SUBJECT,
-            f"this stage supports Kueue only, not {session.stack.scheduler}: docs/schedulers.md",
+            f"this stage supports Kueue only, not {session.stack.scheduler}: docs/queues.md#another-scheduler",
         )
         return
     low, high = session.template(LOW), session.template(HIGH)

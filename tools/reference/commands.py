@@ -66,10 +66,10 @@ def _section(parser: argparse.ArgumentParser, cluster: set[str], shared: set[str
     own = [action for action in _own(parser) if _line(action) not in cluster]
     yield f"## {parser.prog}"
     yield f"{parser.description}{'' if len(own) < len(_own(parser)) else ' Needs no cluster.'}"
-    yield "```sh"
-    yield " ".join([parser.prog, *(_usage(action) for action in own)])
-    yield "```"
-    yield from (line for line in map(_line, own) if line not in shared)
+    if own:
+        yield f"\n`{' '.join(map(_usage, own))}`"
+    explained = [line for line in map(_line, own) if line not in shared]
+    yield from ["", *explained] if explained else []
 
 
 def _usage(action: argparse.Action) -> str:

@@ -72,9 +72,8 @@ def text(name: str) -> str:
         "A key without a type is text, or has the keys below it. One that is not required may be absent. "
         "Generated from the models by `make reference`.",
     ]
-    for heading, about, rows in tree.sections(_without_prefix(root)):
-        lines += ["", f"## {heading}", *([about, ""] if about else [])]
-        lines += rows
+    for heading, rows in tree.sections(_without_prefix(root)):
+        lines += ["", f"## {heading}", *rows]
     if name == "stack-file":
         lines += ["", *_add_on_versions()]
     return "\n".join(lines) + "\n"
@@ -129,8 +128,6 @@ class _Section(NamedTuple):
 
     path: str
     variant: str
-    above: str
-    """What the row of the object says about it."""
     schema: Schema
 
 
@@ -142,20 +139,16 @@ class _Sections:
         self._documents = documents
         self._done: set[str] = set()
 
-    def sections(self, root: Schema) -> Iterator[tuple[str, str, list[str]]]:
-        """Heading, description and rows of the root and of every key of it that is an object.
-
-        A description that the row of the object has, too, is left out.
-        """
-        waiting: list[_Section] = [_Section("", "", "", root)]
+    def sections(self, root: Schema) -> Iterator[tuple[str, list[str]]]:
+        """Heading and rows of the root and of every key of it that is an object; the key's row describes it."""
+        waiting: list[_Section] = [_Section("", "", root)]
         while waiting:
             section = waiting.pop(0)
             inner: list[_Section] = []
             rows = [*self._rows(section.path, "", section.schema, inner)]
             if rows:
-                about = section.schema.get("description", "") if section.path else ""
                 heading = f"`{section.path}`{section.variant}" if section.path else "Top level"
-                yield heading, "" if about == section.above else about, rows
+                yield heading, rows
             waiting[:0] = inner
 
     def _rows(self, path: str, prefix: str, schema: Schema, inner: list[_Section]) -> Iterator[str]:
@@ -166,6 +159,8 @@ class _Sections:
         found = [one for one in self._at(path) if _fits(one, schema)]
         uses = Counter(name for _, value in _keys(schema) for _, name in self._objects(value))
         for key, value in _keys(schema):
+            if "const" in value:  # the heading has it
+                continue
             yield self._row(key, value, schema, found, prefix)
             targets = [t for t in self._objects(value) if t[1] not in self._done]
             for suffix, name in targets:
@@ -175,7 +170,7 @@ class _Sections:
                     yield from self._rows(below + suffix, f"{prefix}{key}{suffix}.", target, inner)
                 else:
                     label = _variant(target) if len(targets) > 1 else ""
-                    inner.append(_Section(below + suffix, label, self._meaning(value), target))
+                    inner.append(_Section(below + suffix, label, target))
 
     def _at(self, path: str) -> list[Any]:
         """What the documents have at a path."""
