@@ -206,6 +206,8 @@ def _report(args: argparse.Namespace, console: Console) -> int:
     console.print(report.bucket_table(book, f"{first:%Y-%m}, all nodes"))
     console.print(report.cross_table(book, _KEYS[args.by], args.by))
     console.print(report.cause_table(book))
+    if dates := report.price_dates(facts):
+        printer(console)(dates)
     return 0
 
 
@@ -235,9 +237,9 @@ def _run_cost(args: argparse.Namespace, cluster: Cluster, console: Console) -> i
     show = printer(console)
     for line in report.sentences(book, steps, tokens):
         show(line)
-    for gap in (sight.gap, "" if args.record else _NO_RECORD):
-        if gap:
-            show(gap)
+    for line in (report.price_dates(facts, run), sight.gap, "" if args.record else _NO_RECORD):
+        if line:
+            show(line)
     return 0
 
 

@@ -58,6 +58,8 @@ class Node:
     """spot, on-demand or reserved; empty: not known."""
     usd_per_hour: float | None = None
     """None: not known."""
+    price_date: str = ""
+    """As `prices.node_price_date` has it."""
     gpus: float = 0.0
     """GPUs, or shares of them, that runs can hold."""
 

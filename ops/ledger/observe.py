@@ -132,6 +132,7 @@ def _nodes(sight: Sight) -> Iterator[Node]:
             start=_time(objects.meta(node).get("creationTimestamp"), sight.now),
             purchase=(prices.purchase_of(labels) or ""),
             usd_per_hour=prices.node_usd_per_hour(labels),
+            price_date=prices.node_price_date(labels),
             gpus=float(
                 quantity.parse((objects.status(node).get("allocatable") or {}).get(naming.GPU, 0))
             ),

@@ -11,7 +11,7 @@ from typing import Any, Final
 from rich.table import Table
 
 from ops.ledger.accounting import with_replays
-from ops.ledger.model import Account, Amount, Book, Bucket, Fact, Phase
+from ops.ledger.model import Account, Amount, Book, Bucket, Fact, Hold, Node, Phase
 
 LOST: Final = (Bucket.REPLAYED, Bucket.SAVE, Bucket.STARTING, Bucket.WAITING)
 """Buckets of time that interruptions, saves and waiting cost."""
@@ -120,6 +120,15 @@ def useful(facts: Iterable[Fact], run: str) -> tuple[int, float]:
     )
     counted = with_replays(found)
     return sum(p.steps for p in counted), sum(p.tokens for p in counted)
+
+
+def price_dates(facts: Iterable[Fact], run: str = "") -> str:
+    """Return the dates of the prices of all nodes, or of those that a run held; empty where none is known."""
+    facts = list(facts)
+    held = {fact.node for fact in facts if isinstance(fact, Hold) and fact.run == run}
+    nodes = (fact for fact in facts if isinstance(fact, Node) and (not run or fact.uid in held))
+    found = sorted({node.price_date for node in nodes} - {""})
+    return f"node prices {'; '.join(found)}" if found else ""
 
 
 def run_json(book: Mapping[Account, Amount], run: str, steps: int, tokens: float) -> dict[str, Any]:

@@ -84,6 +84,7 @@ class NodeView:
     """Of runs that the caller may read."""
     runs: Sequence[str]
     usd_per_hour: float | None
+    price_date: str
     created: str
 
     @property
@@ -98,6 +99,10 @@ class PoolView:
     nodes: Sequence[NodeView]
     usd_per_hour: float | None
     """Of all its nodes; None: a price is not known."""
+
+    @property
+    def price_dates(self) -> list[str]:
+        return sorted({one.price_date for one in self.nodes} - {""})
 
     @property
     def ready(self) -> int:
@@ -268,6 +273,7 @@ def _node_view(node: Json, pool: str, pods: Sequence[Json]) -> NodeView:
         gpus_used=int(used),
         runs=sorted({objects.run_id_of(pod) for pod in pods}),
         usd_per_hour=prices.node_usd_per_hour(labels),
+        price_date=prices.node_price_date(labels),
         created=str(objects.meta(node).get("creationTimestamp") or ""),
     )
 

@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from infra.domain import naming
+from infra.domain import naming, prices
 from infra.observability import series
 from ops import collect, metrics, objects, report
 from ops.cluster import Cluster
 from ops.ledger import observe
 from ops.ledger.model import Cause, Fact, Phase
+from ops.ledger.report import price_dates
 from ops.metrics import MetricsUnknownError, PrometheusClient
 from ops.objects import Json
 from ops.promql import Expression, select
@@ -182,7 +183,10 @@ def _division(
     if facts:
         found = spending.by_record(facts, taken.run_id, now)
         if found.parts:
-            return found, "of its node-time, by the record of trainyard cost collect"
+            dates = price_dates(facts, taken.run_id)
+            return found, "; ".join(
+                filter(None, ("of its node-time, by the record of trainyard cost collect", dates))
+            )
     if not phases:
         return None, (
             "not known: it needs the run's metrics or a record of trainyard cost collect"
@@ -196,9 +200,16 @@ def _division(
     start = min(admitted or phases[0].start, phases[0].start)
     end = objects.unix(summary.ended) or _seen_until(phases, now)
     found = spending.by_wall_clock(taken.run_id, phases, start, end, admitted, price)
-    return found, (
-        "of the time since its first start, by its metrics; money at the price of the nodes that it holds or held"
-        " last; --record FOLDER counts each node"
+    held = {pod.node for pod in details.pods}
+    nodes = (objects.meta(node) for node in taken.nodes if objects.name(node) in held)
+    known = sorted({prices.node_price_date(node.get("labels") or {}) for node in nodes} - {""})
+    return found, "; ".join(
+        (
+            "of the time since its first start, by its metrics",
+            "money at the price of the nodes that it holds or held last",
+            *(f"node prices {one}" for one in known),
+            "--record FOLDER counts each node",
+        )
     )
 
 

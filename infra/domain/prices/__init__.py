@@ -226,6 +226,14 @@ def dated(region: str, instance_types: Iterable[str]) -> str:
     return f"of {known.date}" + (f", only remembered: {', '.join(found)}" if found else "")
 
 
+def node_price_date(labels: Mapping[str, str]) -> str:
+    """Return the date of a node's price, and whether it was only remembered; empty where it has no list price."""
+    if node_usd_per_hour(labels) is None:
+        return ""
+    region = ec2.region_of_zone(labels.get(naming.ZONE, "")) or catalog.DEFAULT_REGION
+    return dated(region, [labels[naming.INSTANCE_TYPE]])
+
+
 class Ec2Quota(StrEnum):
     """Codes of EC2's service quotas, in vCPUs, that nodes count against. See docs/aws/bootstrap.md."""
 

@@ -246,6 +246,8 @@ def test_a_look_at_the_cluster_becomes_facts() -> None:
     assert isinstance(spot, Node) and isinstance(on_demand, Node)
     assert (spot.purchase, spot.usd_per_hour, spot.start) == ("spot", 12.5, 10)
     assert (on_demand.purchase, on_demand.usd_per_hour) == ("on-demand", 21.957642)
+    date = catalog.load().regions["us-east-1"].date
+    assert report.price_dates(found.values(), "r-v1-00000000") == f"node prices of {date}"
     assert found["fault", "uid-b", "50.0"] == Fault(node="uid-b", start=50, cause="X")
     hold = Hold(
         uid="uid-p", node="uid-a", run="r-v1-00000000", team="a", start=20, end=None, share=0.5
