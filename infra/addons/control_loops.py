@@ -7,7 +7,7 @@ working at the same time.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ from infra.addons.manifests import Rule, rule
 from infra.addons.model import Installable
 from infra.domain import naming
 from infra.kubernetes.admission_policy import binding
-from infra.kubernetes.objects import Manifest, metadata
+from infra.kubernetes.objects import Manifest, manifest
 
 LEASES: Final = rule("coordination.k8s.io", ["leases"], ["create", "get", "patch"])
 """Right in the loop's own namespace."""
@@ -105,31 +105,25 @@ def container(loop: Loop) -> dict[str, Any]:
 
 
 def _config_map(loop: Loop, settings: Settings) -> Manifest:
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": _named(loop),
-        "data": {f"{settings.name}.json": settings.text},
-    }
+    return _here("v1/ConfigMap", loop, data={f"{settings.name}.json": settings.text})
 
 
 def _volume_claim(loop: Loop, claim: Claim) -> Manifest:
-    return {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
+    return _here(
+        "v1/PersistentVolumeClaim",
+        loop,
         # A class may make the volume only when the pod is there.
-        "metadata": _named(loop, annotations={naming.SKIP_AWAIT: "true"}),
-        "spec": {
+        annotations={naming.SKIP_AWAIT: "true"},
+        spec={
             "accessModes": ["ReadWriteOnce"],
             **({"storageClassName": claim.storage_class} if claim.storage_class else {}),
             "resources": {"requests": {"storage": claim.size}},
         },
-    }
+    )
 
 
-def _named(loop: Loop, annotations: Mapping[str, str] | None = None) -> dict[str, Any]:
-    labels = naming.object_labels("operators")
-    return metadata(loop.name, namespace=loop.namespace, labels=labels, annotations=annotations)
+def _here(kind: str, loop: Loop, **parts: Any) -> Manifest:
+    return manifest(kind, loop.name, "operators", namespace=loop.namespace, **parts)
 
 
 def installable(loop: Loop) -> Installable:

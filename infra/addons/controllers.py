@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from infra.domain import naming
-from infra.kubernetes.objects import Manifest, metadata
+from infra.kubernetes.objects import Manifest, manifest
 
 REPLICAS: Final = 2
 """One leads, the other takes over when its node fails."""
@@ -59,9 +59,10 @@ def topology_spread(labels: Mapping[str, str]) -> list[dict[str, Any]]:
 
 def disruption_budget(name: str, namespace: str, labels: Mapping[str, str]) -> Manifest:
     """Return a PodDisruptionBudget for charts without one."""
-    return {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": metadata(name, namespace=namespace, labels=naming.object_labels("operators")),
-        "spec": {"minAvailable": 1, "selector": {"matchLabels": dict(labels)}},
-    }
+    return manifest(
+        "policy/v1/PodDisruptionBudget",
+        name,
+        "operators",
+        namespace=namespace,
+        spec={"minAvailable": 1, "selector": {"matchLabels": dict(labels)}},
+    )

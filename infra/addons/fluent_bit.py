@@ -19,7 +19,7 @@ from infra.addons.isolation import API_SERVER_PORTS
 from infra.addons.model import WHOLE, AddOn, Image, Installable
 from infra.domain import naming
 from infra.kubernetes import network_policy
-from infra.kubernetes.objects import Manifest, metadata
+from infra.kubernetes.objects import Manifest, manifest
 
 NAME: Final = "fluentBit"
 ACCOUNT: Final = naming.LOG_SHIPPER
@@ -117,12 +117,9 @@ def _credentials(destination: Destination) -> list[dict[str, Any]]:
 
 
 def _policy(name: str, spec: dict[str, Any]) -> Manifest:
-    return {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": metadata(name, namespace=NAMESPACE, labels=naming.object_labels("logs")),
-        "spec": spec,
-    }
+    return manifest(
+        "networking.k8s.io/v1/NetworkPolicy", name, "logs", namespace=NAMESPACE, spec=spec
+    )
 
 
 def _default_deny() -> Manifest:
@@ -168,19 +165,18 @@ def _tcp(port: int) -> dict[str, Any]:
 
 def _pod_monitor() -> Manifest:
     """Return the PodMonitor; `honorLabels` keeps the labels of the line's pod, not the shipper's."""
-    return {
-        "apiVersion": naming.PROMETHEUS_API,
-        "kind": "PodMonitor",
-        "metadata": metadata(
-            "fluent-bit", namespace=NAMESPACE, labels=naming.object_labels("logs")
-        ),
-        "spec": {
+    return manifest(
+        f"{naming.PROMETHEUS_API}/PodMonitor",
+        "fluent-bit",
+        "logs",
+        namespace=NAMESPACE,
+        spec={
             "selector": {"matchLabels": dict(_LABELS)},
             "podMetricsEndpoints": [
                 {"port": pipeline.METRICS_PORT_NAME, "path": "/metrics", "honorLabels": True}
             ],
         },
-    }
+    )
 
 
 FLUENT_BIT: Final = AddOn(

@@ -11,7 +11,7 @@ import yaml
 from infra.domain import naming
 from infra.domain.gpu_sharing import SharingMode
 from infra.domain.pools import NodePool, Workload
-from infra.kubernetes.objects import Manifest, metadata
+from infra.kubernetes.objects import Manifest, manifest
 
 PRIVILEGED: Final = {"pod-security.kubernetes.io/enforce": "privileged"}
 """Labels of a namespace whose pods access devices and the kubelet's sockets."""
@@ -68,16 +68,9 @@ def gpu_node_affinity() -> dict[str, Any]:
 
 
 def config_map(name: str, data: Mapping[str, str]) -> Manifest:
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": metadata(
-            name,
-            namespace=naming.GPU_OPERATOR_NAMESPACE,
-            labels=naming.object_labels(COMPONENT),
-        ),
-        "data": dict(data),
-    }
+    return manifest(
+        "v1/ConfigMap", name, COMPONENT, namespace=naming.GPU_OPERATOR_NAMESPACE, data=dict(data)
+    )
 
 
 def plugin_config(args: GpuNodesArgs) -> dict[str, str]:

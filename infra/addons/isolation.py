@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from infra.domain import naming
 from infra.kubernetes import network_policy
-from infra.kubernetes.objects import Manifest, metadata
+from infra.kubernetes.objects import Manifest, manifest
 
 API_SERVER_PORTS: Final = (443, 6443)
 """Ports on EKS and elsewhere. The first is also that of registries, stores and AWS."""
@@ -49,12 +49,9 @@ def isolation(
             servers = network_policy.in_namespace(naming.MONITORING_NAMESPACE)
             to = [{"namespaceSelector": servers}]
             spec["egress"].append({"to": to, "ports": _tcp([naming.PROMETHEUS_PORT])})
-    return {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": metadata(name, namespace=namespace, labels=naming.object_labels("operators")),
-        "spec": spec,
-    }
+    return manifest(
+        "networking.k8s.io/v1/NetworkPolicy", name, "operators", namespace=namespace, spec=spec
+    )
 
 
 def _tcp(ports: Sequence[int]) -> list[dict[str, Any]]:

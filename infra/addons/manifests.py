@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from infra.addons import controllers
 from infra.domain import naming
-from infra.kubernetes import system_nodes
+from infra.kubernetes import objects, system_nodes
 from infra.kubernetes.objects import Manifest, metadata
 
 Rule = dict[str, list[str]]
@@ -34,7 +34,6 @@ RESTRICTED_CONTAINER: Final = {
 }
 """Security context of its containers."""
 
-_RBAC: Final = "rbac.authorization.k8s.io"
 _LABEL: Final = "app.kubernetes.io/name"
 
 
@@ -53,30 +52,12 @@ def access(
     name: str, namespace: str, everywhere: Sequence[Rule], at_home: Sequence[Rule]
 ) -> tuple[Manifest, ...]:
     """Return a service account with its rights in all namespaces and in its own, where it has any."""
-    labels = naming.object_labels("operators")
     subject = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
-    found: list[Manifest] = [
-        {
-            "apiVersion": "v1",
-            "kind": "ServiceAccount",
-            "metadata": metadata(name, namespace=namespace, labels=labels),
-        }
-    ]
-    for kind, where, rules in (("ClusterRole", None, everywhere), ("Role", namespace, at_home)):
-        if not rules:
-            continue
-        named = metadata(name, namespace=where, labels=labels)
-        api = {"apiVersion": f"{_RBAC}/v1"}
-        found.append({**api, "kind": kind, "metadata": named, "rules": list(rules)})
-        found.append(
-            {
-                **api,
-                "kind": f"{kind}Binding",
-                "metadata": named,
-                "roleRef": {"apiGroup": _RBAC, "kind": kind, "name": name},
-                "subjects": [subject],
-            }
-        )
+    found = [objects.manifest("v1/ServiceAccount", name, "operators", namespace=namespace)]
+    for where, rules in ((None, everywhere), (namespace, at_home)):
+        if rules:
+            found.append(objects.role(name, "operators", rules, namespace=where))
+            found.append(objects.role_binding(name, "operators", subject, namespace=where))
     return tuple(found)
 
 

@@ -15,7 +15,7 @@ from infra.addons.isolation import isolation
 from infra.addons.manifests import rule
 from infra.addons.model import AddOn, Image, Installable, Section
 from infra.domain import naming
-from infra.kubernetes.objects import Manifest, metadata
+from infra.kubernetes.objects import Manifest, manifest
 from infra.sections.ingress import IngressConfig
 from infra.sections.run_page import RunPageConfig
 
@@ -106,36 +106,34 @@ def proxy_container(page: RunPageConfig, port: int = PORT) -> dict[str, Any]:
 
 
 def _service() -> Manifest:
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": metadata(NAME, namespace=NAMESPACE, labels=naming.object_labels("operators")),
-        "spec": {
+    return manifest(
+        "v1/Service",
+        NAME,
+        "operators",
+        namespace=NAMESPACE,
+        spec={
             "selector": programs.selector(NAME),
             "ports": [{"name": "http", "port": 80, "targetPort": "http"}],
         },
-    }
+    )
 
 
 def _ingress(url: str, ingress: IngressConfig) -> Manifest:
     host = str(urlsplit(url).hostname)
     backend = {"service": {"name": NAME, "port": {"name": "http"}}}
     path = {"path": "/", "pathType": "Prefix", "backend": backend}
-    return {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "Ingress",
-        "metadata": metadata(
-            NAME,
-            namespace=NAMESPACE,
-            labels=naming.object_labels("operators"),
-            annotations=ingress.annotations,
-        ),
-        "spec": {
+    return manifest(
+        "networking.k8s.io/v1/Ingress",
+        NAME,
+        "operators",
+        namespace=NAMESPACE,
+        annotations=ingress.annotations,
+        spec={
             "ingressClassName": ingress.class_name,
             "tls": [{"hosts": [host], "secretName": ingress.tls_secret_name}],
             "rules": [{"host": host, "http": {"paths": [path]}}],
         },
-    }
+    )
 
 
 def plan(

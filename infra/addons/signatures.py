@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from infra.domain import naming
-from infra.kubernetes.objects import Manifest, metadata
+from infra.kubernetes.objects import Manifest, manifest
 from infra.sections.signatures import SignaturesConfig
 
 API: Final = naming.IMAGE_POLICY_API
@@ -24,13 +24,13 @@ def _authority(signer: SignaturesConfig) -> dict[str, Any]:
 
 def image_policy(signer: SignaturesConfig) -> Manifest:
     """Return the policy for all images; admission policies restrict registries."""
-    return {
-        "apiVersion": API,
-        "kind": "ClusterImagePolicy",
-        "metadata": metadata(naming.IMAGE_POLICY, labels=naming.object_labels("signatures")),
-        "spec": {
+    return manifest(
+        f"{API}/ClusterImagePolicy",
+        naming.IMAGE_POLICY,
+        "signatures",
+        spec={
             "mode": "enforce",
             "images": [{"glob": "**"}],
             "authorities": [_authority(signer)],
         },
-    }
+    )

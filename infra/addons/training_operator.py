@@ -14,7 +14,7 @@ from infra.addons.manifests import READ, WRITE, rule
 from infra.addons.model import AddOn, Image, Installable
 from infra.domain import naming
 from infra.kubernetes.crds import crd
-from infra.kubernetes.objects import Manifest, metadata
+from infra.kubernetes.objects import Manifest, manifest
 
 NAME: Final = "training-operator"
 """Name of its objects; admission policies identify its service account by it."""
@@ -66,13 +66,13 @@ def plan(image: str) -> Installable:
     )
 
 
-def _named(name: str) -> Manifest:
-    return metadata(name, namespace=_NAMESPACE, labels=naming.object_labels("operators"))
+def _here(kind: str, name: str, **parts: Any) -> Manifest:
+    return manifest(kind, name, "operators", namespace=_NAMESPACE, **parts)
 
 
 def _certificate() -> Manifest:
     """Return an empty Secret, which the controller fills and renews."""
-    return {"apiVersion": "v1", "kind": "Secret", "metadata": _named(_CERTIFICATE)}
+    return _here("v1/Secret", _CERTIFICATE)
 
 
 def _no_init_container() -> Manifest:
@@ -81,12 +81,7 @@ def _no_init_container() -> Manifest:
     By default one resolves the master's name, as root and with an image by tag, which teams' namespaces reject.
     torchrun waits for its rendezvous itself.
     """
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": _named(_WAITING),
-        "data": {"initContainer.yaml": "[]\n"},
-    }
+    return _here("v1/ConfigMap", _WAITING, data={"initContainer.yaml": "[]\n"})
 
 
 def _container(image: str) -> dict[str, Any]:
@@ -128,15 +123,14 @@ def _volumes() -> list[dict[str, Any]]:
 
 
 def _service() -> Manifest:
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": _named(NAME),
-        "spec": {
+    return _here(
+        "v1/Service",
+        NAME,
+        spec={
             "selector": {"app.kubernetes.io/name": NAME},
             "ports": [{"name": "webhook", "port": 443, "targetPort": "webhook"}],
         },
-    }
+    )
 
 
 def _webhook() -> Manifest:
@@ -146,11 +140,11 @@ def _webhook() -> Manifest:
         "namespace": _NAMESPACE,
         "path": f"/validate-kubeflow-org-{_VERSION}-pytorchjob",
     }
-    return {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingWebhookConfiguration",
-        "metadata": metadata(_WEBHOOK, labels=naming.object_labels("operators")),
-        "webhooks": [
+    return manifest(
+        "admissionregistration.k8s.io/v1/ValidatingWebhookConfiguration",
+        _WEBHOOK,
+        "operators",
+        webhooks=[
             {
                 "name": "validator.pytorchjob.training-operator.kubeflow.org",
                 "admissionReviewVersions": ["v1"],
@@ -167,7 +161,7 @@ def _webhook() -> Manifest:
                 ],
             }
         ],
-    }
+    )
 
 
 TRAINING_OPERATOR: Final = AddOn(

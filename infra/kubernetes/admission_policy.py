@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from infra.domain import naming
-from infra.kubernetes.objects import Manifest, metadata
+from infra.kubernetes.objects import Manifest, manifest
 
 _API: Final = "admissionregistration.k8s.io/v1"
 
@@ -87,25 +87,20 @@ def policy(
         spec["auditAnnotations"] = [
             {"key": key, "valueExpression": text} for key, text in audited.items()
         ]
-    return {
-        "apiVersion": _API,
-        "kind": "ValidatingAdmissionPolicy",
-        "metadata": metadata(_name(name), labels=naming.object_labels("admission")),
-        "spec": spec,
-    }
+    return manifest(f"{_API}/ValidatingAdmissionPolicy", _name(name), "admission", spec=spec)
 
 
-def binding(manifest: Mapping[str, Any]) -> Manifest:
+def binding(of: Mapping[str, Any]) -> Manifest:
     """Return the binding, without which a policy has no effect."""
-    name = manifest["metadata"]["name"]
+    name = of["metadata"]["name"]
     every: dict[str, Any] = {"selector": {}, "parameterNotFoundAction": "Deny"}
-    params = {"paramRef": every} if "paramKind" in manifest.get("spec", {}) else {}
-    return {
-        "apiVersion": _API,
-        "kind": "ValidatingAdmissionPolicyBinding",
-        "metadata": metadata(name, labels=naming.object_labels("admission")),
-        "spec": {"policyName": name, "validationActions": ["Deny", "Audit"], **params},
-    }
+    params = {"paramRef": every} if "paramKind" in of.get("spec", {}) else {}
+    return manifest(
+        f"{_API}/ValidatingAdmissionPolicyBinding",
+        name,
+        "admission",
+        spec={"policyName": name, "validationActions": ["Deny", "Audit"], **params},
+    )
 
 
 def _name(name: str) -> str:

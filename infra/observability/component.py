@@ -10,7 +10,7 @@ import pulumi
 
 from infra.domain import naming
 from infra.kubernetes import network_policy
-from infra.kubernetes.objects import Manifest, metadata
+from infra.kubernetes.objects import Manifest, manifest, metadata
 from infra.kubernetes.resources import KubernetesObject
 from infra.observability import monitors
 
@@ -47,12 +47,7 @@ class ObservabilityArgs:
 def rules(groups: Sequence[Mapping[str, Any]]) -> list[Manifest]:
     """Return one PrometheusRule per group, which keeps each object readable."""
     return [
-        {
-            "apiVersion": naming.PROMETHEUS_API,
-            "kind": "PrometheusRule",
-            "metadata": metadata(str(group["name"]), namespace=NAMESPACE, labels=_LABELS),
-            "spec": {"groups": [dict(group)]},
-        }
+        monitors.monitor("PrometheusRule", str(group["name"]), {"groups": [dict(group)]})
         for group in groups
     ]
 
@@ -84,12 +79,9 @@ def network_policies(prometheus_clients: Sequence[str]) -> list[Manifest]:
     """
 
     def policy(name: str, pods: dict[str, Any], ingress: list[dict[str, Any]]) -> Manifest:
-        return {
-            "apiVersion": "networking.k8s.io/v1",
-            "kind": "NetworkPolicy",
-            "metadata": metadata(name, namespace=NAMESPACE, labels=_LABELS),
-            "spec": {"podSelector": pods, "policyTypes": ["Ingress"], "ingress": ingress},
-        }
+        spec = {"podSelector": pods, "policyTypes": ["Ingress"], "ingress": ingress}
+        kind = "networking.k8s.io/v1/NetworkPolicy"
+        return manifest(kind, name, "observability", namespace=NAMESPACE, spec=spec)
 
     clients = [
         {"namespaceSelector": network_policy.in_namespace(name)} for name in prometheus_clients
@@ -133,7 +125,7 @@ class Observability(pulumi.ComponentResource):
     def __init__(self, name: str, args: ObservabilityArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__(naming.infra_type("Observability"), name, None, opts)
         own = pulumi.ResourceOptions(parent=self)
-        for manifest in manifests(args):
-            kind = manifest["kind"].lower()
-            KubernetesObject(f"{name}-{kind}-{manifest['metadata']['name']}", manifest, own)
+        for one in manifests(args):
+            kind = one["kind"].lower()
+            KubernetesObject(f"{name}-{kind}-{one['metadata']['name']}", one, own)
         self.register_outputs({"namespace": NAMESPACE})

@@ -10,11 +10,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from infra.domain import naming
-from infra.kubernetes.objects import Manifest, metadata
+from infra.kubernetes.objects import Manifest, manifest
 from infra.observability import series
 
 NAMESPACE: Final = naming.MONITORING_NAMESPACE
-_LABELS: Final = naming.object_labels("observability")
 
 GPU_EXPORTERS: Final[Mapping[str, tuple[Mapping[str, str], str]]] = {
     "gpuOperator": ({"app": "nvidia-dcgm-exporter"}, "metrics"),
@@ -26,12 +25,8 @@ _KUEUE_TOKEN: Final = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 
 
 def monitor(kind: str, name: str, spec: Mapping[str, Any]) -> Manifest:
-    return {
-        "apiVersion": naming.PROMETHEUS_API,
-        "kind": kind,
-        "metadata": metadata(name, namespace=NAMESPACE, labels=_LABELS),
-        "spec": dict(spec),
-    }
+    api = f"{naming.PROMETHEUS_API}/{kind}"
+    return manifest(api, name, "observability", namespace=NAMESPACE, spec=dict(spec))
 
 
 def _meta(label: str) -> str:

@@ -17,7 +17,7 @@ from infra.domain.pools import NodePool
 from infra.domain.scheduler import Scheduler
 from infra.domain.tier import TIERS
 from infra.domain.topology import FLAT, RACKS, Topology, pool_topology
-from infra.kubernetes.objects import Manifest, metadata
+from infra.kubernetes.objects import Manifest, manifest
 from infra.kubernetes.resources import KubernetesObject
 from infra.queueing import quotas
 from infra.queueing.backends import SchedulerBackend, TeamQueues
@@ -30,27 +30,27 @@ from infra.sections.teams import TeamConfig
 
 def topology(of: Topology = RACKS) -> Manifest:
     """Return the Topology: Kueue tracks free capacity per node and packs a gang in few domains."""
-    return {
-        "apiVersion": naming.KUEUE_API,
-        "kind": "Topology",
-        "metadata": metadata(of.name, labels=naming.object_labels("queues")),
-        "spec": {"levels": [{"nodeLabel": label} for label in of.levels]},
-    }
+    return manifest(
+        f"{naming.KUEUE_API}/Topology",
+        of.name,
+        "queues",
+        spec={"levels": [{"nodeLabel": label} for label in of.levels]},
+    )
 
 
 def flavor(pool: NodePool) -> Manifest:
     """Return the ResourceFlavor of a pool; runs admitted to it get its selector and tolerations."""
-    return {
-        "apiVersion": naming.KUEUE_API,
-        "kind": "ResourceFlavor",
-        "metadata": metadata(pool.name, labels=naming.object_labels("queues")),
-        "spec": {
+    return manifest(
+        f"{naming.KUEUE_API}/ResourceFlavor",
+        pool.name,
+        "queues",
+        spec={
             "nodeLabels": {naming.POOL: pool.name},
             "nodeTaints": [taint.manifest() for taint in pool.taints],
             "tolerations": pool.tolerations(),
             **({"topologyName": pool_topology(pool).name} if pool.topology else {}),
         },
-    }
+    )
 
 
 def covered_resources(pools: Sequence[NodePool]) -> list[str]:
@@ -101,12 +101,12 @@ def cohort(name: str, pools: Sequence[NodePool], teams: Sequence[TeamConfig]) ->
         pool.name: Share(guaranteed=pool.max - promised[pool.name], borrowing=None, lending=None)
         for pool in pools
     }
-    return {
-        "apiVersion": naming.KUEUE_API,
-        "kind": "Cohort",
-        "metadata": metadata(name, labels=naming.object_labels("queues")),
-        "spec": {"resourceGroups": [resource_group(pools, shared)]},
-    }
+    return manifest(
+        f"{naming.KUEUE_API}/Cohort",
+        name,
+        "queues",
+        spec={"resourceGroups": [resource_group(pools, shared)]},
+    )
 
 
 def cluster_queue(
@@ -120,13 +120,12 @@ def cluster_queue(
     there first and then try the next flavor. All get back their guarantee. See docs/adr/04-capacity-and-quota.md.
     """
     takes_back = TIERS[team.tier].preempts_for_preferred_capacity
-    return {
-        "apiVersion": naming.KUEUE_API,
-        "kind": "ClusterQueue",
-        "metadata": metadata(
-            naming.cluster_queue(team.name), labels=naming.object_labels("queues", team.name)
-        ),
-        "spec": {
+    return manifest(
+        f"{naming.KUEUE_API}/ClusterQueue",
+        naming.cluster_queue(team.name),
+        "queues",
+        team=team.name,
+        spec={
             "cohortName": cohort_name,
             # Anyone may write a LocalQueue; this keeps other namespaces out.
             "namespaceSelector": {"matchLabels": {naming.TEAM: team.name}},
@@ -147,7 +146,7 @@ def cluster_queue(
             "stopPolicy": "None",
             **(_scale_up_checks(pools) if gang_scale_up else {}),
         },
-    }
+    )
 
 
 def _scale_up_checks(pools: Sequence[NodePool]) -> dict[str, Any]:
@@ -161,13 +160,13 @@ def _suffix(of: Topology) -> str:
 
 
 def workload_priority_class(name: str) -> Manifest:
-    return {
-        "apiVersion": naming.KUEUE_API,
-        "kind": "WorkloadPriorityClass",
-        "metadata": metadata(name, labels=naming.object_labels("priorities")),
-        "value": PRIORITIES[name],
-        "description": DESCRIPTIONS[name],
-    }
+    return manifest(
+        f"{naming.KUEUE_API}/WorkloadPriorityClass",
+        name,
+        "priorities",
+        value=PRIORITIES[name],
+        description=DESCRIPTIONS[name],
+    )
 
 
 class KueueQueues(pulumi.ComponentResource):

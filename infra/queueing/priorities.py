@@ -8,7 +8,7 @@ from typing import Final
 import pulumi
 
 from infra.domain import naming
-from infra.kubernetes.objects import Manifest, metadata
+from infra.kubernetes.objects import Manifest, manifest
 from infra.kubernetes.resources import KubernetesObject
 from infra.queueing.backends import SchedulerBackend
 
@@ -31,15 +31,15 @@ def priority_class(name: str, preemption_policy: str = "Never") -> Manifest:
 
     By default it never preempts: kube-scheduler would evict single pods of a gang. Kueue preempts whole runs.
     """
-    return {
-        "apiVersion": "scheduling.k8s.io/v1",
-        "kind": "PriorityClass",
-        "metadata": metadata(name, labels=naming.object_labels("priorities")),
-        "value": PRIORITIES[name],
-        "globalDefault": False,
-        "preemptionPolicy": preemption_policy,
-        "description": DESCRIPTIONS[name],
-    }
+    return manifest(
+        "scheduling.k8s.io/v1/PriorityClass",
+        name,
+        "priorities",
+        value=PRIORITIES[name],
+        globalDefault=False,
+        preemptionPolicy=preemption_policy,
+        description=DESCRIPTIONS[name],
+    )
 
 
 class Priorities(pulumi.ComponentResource):

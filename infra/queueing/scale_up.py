@@ -14,7 +14,7 @@ import pulumi
 
 from infra.domain import naming
 from infra.domain.pools import NodePool, Nodes, Workload
-from infra.kubernetes.objects import Manifest, metadata
+from infra.kubernetes.objects import Manifest, manifest
 from infra.kubernetes.resources import KubernetesObject
 
 CHECK: Final = "gang-scale-up"
@@ -43,11 +43,11 @@ def checks_strategy(pools: Iterable[NodePool]) -> dict[str, Any]:
 
 def provisioning_config() -> Manifest:
     """Return the ProvisioningRequestConfig: GPU pods only, with retries after a rejection."""
-    return {
-        "apiVersion": naming.KUEUE_API,
-        "kind": "ProvisioningRequestConfig",
-        "metadata": metadata(CHECK, labels=naming.object_labels("queues")),
-        "spec": {
+    return manifest(
+        f"{naming.KUEUE_API}/ProvisioningRequestConfig",
+        CHECK,
+        "queues",
+        spec={
             "provisioningClassName": PROVISIONING_CLASS,
             "managedResources": [naming.GPU],
             "retryStrategy": {
@@ -56,15 +56,15 @@ def provisioning_config() -> Manifest:
                 "backoffMaxSeconds": 1_800,
             },
         },
-    }
+    )
 
 
 def check() -> Manifest:
-    return {
-        "apiVersion": naming.KUEUE_API,
-        "kind": "AdmissionCheck",
-        "metadata": metadata(CHECK, labels=naming.object_labels("queues")),
-        "spec": {
+    return manifest(
+        f"{naming.KUEUE_API}/AdmissionCheck",
+        CHECK,
+        "queues",
+        spec={
             "controllerName": _CONTROLLER,
             "parameters": {
                 "apiGroup": naming.KUEUE_API.partition("/")[0],
@@ -72,7 +72,7 @@ def check() -> Manifest:
                 "name": CHECK,
             },
         },
-    }
+    )
 
 
 class GangScaleUp(pulumi.ComponentResource):

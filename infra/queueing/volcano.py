@@ -12,7 +12,7 @@ from infra.domain.scheduler import Scheduler
 from infra.kubernetes import pod_templates
 from infra.kubernetes.admission_policy import Rule, policy, resources, text
 from infra.kubernetes.controller_accounts import KUBE_SCHEDULER
-from infra.kubernetes.objects import Manifest, metadata
+from infra.kubernetes.objects import Manifest, manifest
 from infra.kubernetes.resources import KubernetesObject
 from infra.queueing import shares
 from infra.queueing.admission import require_scheduler
@@ -53,20 +53,18 @@ def queue(team: TeamConfig, args: QueuesArgs) -> Manifest:
     `deserved` is reclaimed from borrowers, `capability` is the maximum. Volcano's `guarantee` would lock idle
     nodes, so it is not set.
     """
-    return {
-        "apiVersion": API,
-        "kind": "Queue",
-        "metadata": metadata(
-            naming.cluster_queue(team.name),
-            labels=naming.object_labels("queues", team.name),
-        ),
-        "spec": {
+    return manifest(
+        f"{API}/Queue",
+        naming.cluster_queue(team.name),
+        "queues",
+        team=team.name,
+        spec={
             "reclaimable": True,
             "weight": 1,
             "capability": shares.quantities(shares.most(team, args)),
             "deserved": shares.quantities(shares.guaranteed(team, args)),
         },
-    }
+    )
 
 
 def require_own_queue(prefix: str) -> Manifest:

@@ -11,7 +11,7 @@ from infra.domain import naming
 from infra.domain.scheduler import Scheduler
 from infra.kubernetes import controller_accounts, pod_templates
 from infra.kubernetes.admission_policy import Rule, policy, resources, text
-from infra.kubernetes.objects import Manifest, metadata
+from infra.kubernetes.objects import Manifest, manifest
 from infra.kubernetes.resources import KubernetesObject
 from infra.queueing import shares
 from infra.queueing.admission import require_scheduler
@@ -75,15 +75,16 @@ def queues(args: QueuesArgs) -> dict[str, Any]:
 
 def config_map(args: QueuesArgs) -> Manifest:
     """Return the ConfigMap; YuniKorn applies changes without a restart."""
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": metadata(_CONFIG, namespace=NAMESPACE, labels=naming.object_labels("queues")),
-        "data": {
+    return manifest(
+        "v1/ConfigMap",
+        _CONFIG,
+        "queues",
+        namespace=NAMESPACE,
+        data={
             "queues.yaml": yaml.safe_dump(queues(args), sort_keys=False, width=100),
             "service.placeHolderImage": args.placeholder,
         },
-    }
+    )
 
 
 def require_own_queue(prefix: str, taint_key: str) -> Manifest:

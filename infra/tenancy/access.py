@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from infra.domain import naming
 from infra.domain.launcher_support import resources_by_group
-from infra.kubernetes.objects import Manifest, metadata
+from infra.kubernetes import objects
+from infra.kubernetes.objects import Manifest, in_team
 from infra.tenancy.admission import ownership
 
 _READ: Final = ["get", "list", "watch"]
@@ -109,29 +110,17 @@ def role(name: str, team: str, pod_groups: str = "") -> Manifest:
     written = {"deployer": _WRITE, "lead": _SUBMIT, "researcher": _SUBMIT}
     verbs = [*_READ, *written.get(name, [])]
     more = [_rule(pod_groups, ["podgroups"], verbs)] if pod_groups else []
-    return {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "Role",
-        "metadata": metadata(
-            name, namespace=naming.namespace(team), labels=naming.object_labels("access", team)
-        ),
-        "rules": [*ROLE_RULES[name], *more],
-    }
+    return objects.role(name, "access", [*ROLE_RULES[name], *more], **_of(team))
 
 
 def role_binding(name: str, team: str, groups: Sequence[str] = ()) -> Manifest:
     """Return the RoleBinding to its group, and to `groups` of the identity provider."""
-    api_group = "rbac.authorization.k8s.io"
     names = [group_of(name, team), *groups]
-    return {
-        "apiVersion": f"{api_group}/v1",
-        "kind": "RoleBinding",
-        "metadata": metadata(
-            name, namespace=naming.namespace(team), labels=naming.object_labels("access", team)
-        ),
-        "roleRef": {"apiGroup": api_group, "kind": "Role", "name": name},
-        "subjects": [{"apiGroup": api_group, "kind": "Group", "name": one} for one in names],
-    }
+    return objects.role_binding(name, "access", *map(objects.group, names), **_of(team))
+
+
+def _of(team: str) -> dict[str, str]:
+    return {"team": team, "namespace": naming.namespace(team)}
 
 
 def page_access(team: str) -> tuple[Manifest, Manifest]:
@@ -163,32 +152,19 @@ def elastic_access(team: str) -> tuple[Manifest, Manifest]:
 def _account_access(
     team: str, name: str, home: str, rules: list[dict[str, Any]]
 ) -> tuple[Manifest, Manifest]:
-    api = "rbac.authorization.k8s.io"
-    meta = metadata(
-        name, namespace=naming.namespace(team), labels=naming.object_labels("access", team)
-    )
     account = {"kind": "ServiceAccount", "name": name, "namespace": home}
     return (
-        {"apiVersion": f"{api}/v1", "kind": "Role", "metadata": meta, "rules": rules},
-        {
-            "apiVersion": f"{api}/v1",
-            "kind": "RoleBinding",
-            "metadata": meta,
-            "roleRef": {"apiGroup": api, "kind": "Role", "name": name},
-            "subjects": [account],
-        },
+        objects.role(name, "access", rules, **_of(team)),
+        objects.role_binding(name, "access", account, **_of(team)),
     )
 
 
 def service_account(team: str) -> Manifest:
     """Return the ServiceAccount of training pods; it has no permissions, so pods get no token."""
-    return {
-        "apiVersion": "v1",
-        "kind": "ServiceAccount",
-        "metadata": metadata(
-            naming.SERVICE_ACCOUNT,
-            namespace=naming.namespace(team),
-            labels=naming.object_labels("access", team),
-        ),
-        "automountServiceAccountToken": False,
-    }
+    return in_team(
+        "v1/ServiceAccount",
+        naming.SERVICE_ACCOUNT,
+        "access",
+        team,
+        automountServiceAccountToken=False,
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from infra.domain import naming
-from infra.kubernetes.objects import Manifest, metadata
+from infra.kubernetes.objects import Manifest, in_team
 from infra.sections.teams import QuotaConfig
 
 
@@ -25,15 +25,12 @@ def resource_quota(team: str, quota: QuotaConfig, *, of_pods: bool = True) -> Ma
         # Extended resources have no limits of their own in a quota: limits == requests.
         f"requests.{naming.GPU}": str(quota.gpus),
     }
-    return {
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": metadata(
-            "training",
-            namespace=naming.namespace(team),
-            labels=naming.object_labels("limits", team),
-        ),
-        "spec": {
+    return in_team(
+        "v1/ResourceQuota",
+        "training",
+        "limits",
+        team,
+        spec={
             "hard": {
                 **(pods if of_pods else {}),
                 **_counts(quota.objects),
@@ -42,34 +39,28 @@ def resource_quota(team: str, quota: QuotaConfig, *, of_pods: bool = True) -> Ma
                 "services.nodeports": "0",
             }
         },
-    }
+    )
 
 
 def dev_pod_quota(team: str, number: int) -> Manifest:
     """Return a hard limit of dev pods at a time: they are the pods with a deadline of their own."""
-    return {
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": metadata(
-            naming.DEV_QUOTA,
-            namespace=naming.namespace(team),
-            labels=naming.object_labels("limits", team),
-        ),
-        "spec": {"hard": {"pods": str(number)}, "scopes": ["Terminating"]},
-    }
+    return in_team(
+        "v1/ResourceQuota",
+        naming.DEV_QUOTA,
+        "limits",
+        team,
+        spec={"hard": {"pods": str(number)}, "scopes": ["Terminating"]},
+    )
 
 
 def limit_range(team: str) -> Manifest:
     """Return default requests; without them the quota rejects a container and the queue ignores it."""
-    return {
-        "apiVersion": "v1",
-        "kind": "LimitRange",
-        "metadata": metadata(
-            "defaults",
-            namespace=naming.namespace(team),
-            labels=naming.object_labels("limits", team),
-        ),
-        "spec": {
+    return in_team(
+        "v1/LimitRange",
+        "defaults",
+        "limits",
+        team,
+        spec={
             "limits": [
                 {
                     "type": "Container",
@@ -78,4 +69,4 @@ def limit_range(team: str) -> Manifest:
                 }
             ]
         },
-    }
+    )

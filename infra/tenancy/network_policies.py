@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from infra.domain import naming
 from infra.kubernetes import network_policy
-from infra.kubernetes.objects import Manifest, metadata
+from infra.kubernetes.objects import Manifest, in_team
 
 METADATA_BLOCKS: Final = (
     ipaddress.ip_network("169.254.0.0/16"),
@@ -35,14 +35,7 @@ _RUN_PODS: Final = {"matchExpressions": [{"key": naming.RUN_ID, "operator": "Exi
 
 
 def _policy(name: str, team: str, spec: dict[str, Any]) -> Manifest:
-    return {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": metadata(
-            name, namespace=naming.namespace(team), labels=naming.object_labels("walls", team)
-        ),
-        "spec": spec,
-    }
+    return in_team("networking.k8s.io/v1/NetworkPolicy", name, "walls", team, spec=spec)
 
 
 def default_deny(team: str) -> Manifest:

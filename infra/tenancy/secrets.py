@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from infra.domain import naming
-from infra.kubernetes.objects import Manifest, metadata
+from infra.kubernetes.objects import Manifest, in_team
 from infra.sections.teams import TeamSecretConfig
 
 API: Final = naming.EXTERNAL_SECRETS_API
@@ -24,12 +24,8 @@ REFRESH: Final = "1h0m0s"
 
 def store(team: str, provider: Mapping[str, Any]) -> Manifest:
     """Return the team's SecretStore; its provider is limited to the team's own secrets."""
-    return {
-        "apiVersion": API,
-        "kind": "SecretStore",
-        "metadata": _metadata(team, STORE),
-        "spec": {"provider": dict(provider)},
-    }
+    spec = {"provider": dict(provider)}
+    return in_team(f"{API}/SecretStore", STORE, "secrets", team, spec=spec)
 
 
 def external_secret(team: str, secret: TeamSecretConfig) -> Manifest:
@@ -42,11 +38,12 @@ def external_secret(team: str, secret: TeamSecretConfig) -> Manifest:
         {"secretKey": key, "remoteRef": {"key": secret.remote_key, "property": key}}
         for key in secret.env
     ]
-    return {
-        "apiVersion": API,
-        "kind": "ExternalSecret",
-        "metadata": _metadata(team, secret.name),
-        "spec": {
+    return in_team(
+        f"{API}/ExternalSecret",
+        secret.name,
+        "secrets",
+        team,
+        spec={
             "refreshInterval": REFRESH,
             "secretStoreRef": source,
             # The Secret is deleted with this object, and stays without the remote secret: only so does the
@@ -54,12 +51,7 @@ def external_secret(team: str, secret: TeamSecretConfig) -> Manifest:
             "target": {"name": secret.name, "creationPolicy": "Owner", "deletionPolicy": "Retain"},
             "data": data,
         },
-    }
-
-
-def _metadata(team: str, name: str) -> Manifest:
-    labels = naming.object_labels("secrets", team)
-    return metadata(name, namespace=naming.namespace(team), labels=labels)
+    )
 
 
 def manifests(

@@ -11,7 +11,8 @@ from typing import Any, Final
 import pulumi
 
 from infra.domain import naming
-from infra.kubernetes.objects import Manifest, metadata
+from infra.kubernetes import objects
+from infra.kubernetes.objects import Manifest
 from infra.kubernetes.resources import KubernetesObject
 from infra.sections.teams import TeamConfig
 
@@ -64,25 +65,12 @@ def groups(name: str, teams: tuple[str, ...], own: tuple[str, ...] = ()) -> tupl
 
 
 def cluster_role(name: str) -> Manifest:
-    return {
-        "apiVersion": f"{_API_GROUP}/v1",
-        "kind": "ClusterRole",
-        "metadata": metadata(name, labels=naming.object_labels("access")),
-        "rules": RULES[name],
-    }
+    return objects.role(name, "access", RULES[name])
 
 
 def cluster_role_binding(name: str, teams: tuple[str, ...], own: tuple[str, ...] = ()) -> Manifest:
-    return {
-        "apiVersion": f"{_API_GROUP}/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": metadata(name, labels=naming.object_labels("access")),
-        "roleRef": {"apiGroup": _API_GROUP, "kind": "ClusterRole", "name": name},
-        "subjects": [
-            {"apiGroup": _API_GROUP, "kind": "Group", "name": group}
-            for group in groups(name, teams, own)
-        ],
-    }
+    bound = map(objects.group, groups(name, teams, own))
+    return objects.role_binding(name, "access", *bound)
 
 
 def binding(role: str, teams: Sequence[TeamConfig]) -> Manifest:

@@ -11,7 +11,7 @@ import pulumi
 from infra.domain import naming
 from infra.domain.storage import TeamVolumes
 from infra.domain.tier import RESEARCH
-from infra.kubernetes.objects import Manifest, metadata
+from infra.kubernetes.objects import Manifest, in_team, metadata
 from infra.kubernetes.resources import KubernetesObject
 from infra.sections.teams import TeamConfig
 from infra.tenancy import (
@@ -96,30 +96,24 @@ def namespace(
 
 
 def local_queue(team: str) -> Manifest:
-    return {
-        "apiVersion": naming.KUEUE_API,
-        "kind": "LocalQueue",
-        "metadata": metadata(
-            naming.local_queue(team),
-            namespace=naming.namespace(team),
-            labels=naming.object_labels("queues", team),
-        ),
-        "spec": {"clusterQueue": naming.cluster_queue(team), "stopPolicy": "None"},
-    }
+    return in_team(
+        f"{naming.KUEUE_API}/LocalQueue",
+        naming.local_queue(team),
+        "queues",
+        team,
+        spec={"clusterQueue": naming.cluster_queue(team), "stopPolicy": "None"},
+    )
 
 
 def platform_record(team: str, record: str) -> Manifest:
     """Return the ConfigMap that publishes the Platform record; admission lets no member of the team change it."""
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": metadata(
-            naming.PLATFORM_RECORD,
-            namespace=naming.namespace(team),
-            labels=naming.object_labels("platform", team),
-        ),
-        "data": {naming.PLATFORM_RECORD_KEY: record},
-    }
+    return in_team(
+        "v1/ConfigMap",
+        naming.PLATFORM_RECORD,
+        "platform",
+        team,
+        data={naming.PLATFORM_RECORD_KEY: record},
+    )
 
 
 def _guardrail_manifests(args: TeamArgs) -> Iterator[tuple[str, Manifest]]:

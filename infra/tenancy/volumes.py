@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from infra.domain import naming
 from infra.domain.storage import Volume
-from infra.kubernetes.objects import Manifest, metadata
+from infra.kubernetes.objects import Manifest, in_team
 
 
 def claim(team: str, name: str, volume: Volume) -> Manifest:
@@ -16,11 +15,4 @@ def claim(team: str, name: str, volume: Volume) -> Manifest:
     }
     if volume.name is not None:
         spec["volumeName"] = volume.name
-    return {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": metadata(
-            name, namespace=naming.namespace(team), labels=naming.object_labels("storage", team)
-        ),
-        "spec": spec,
-    }
+    return in_team("v1/PersistentVolumeClaim", name, "storage", team, spec=spec)

@@ -18,7 +18,7 @@ from infra.domain.platform import Platform
 from infra.domain.pools import NodePool, Nodes, Workload
 from infra.domain.topology import gang_level
 from infra.kubernetes import network_policy
-from infra.kubernetes.objects import Manifest, metadata
+from infra.kubernetes.objects import Manifest, manifest, metadata
 from infra.kubernetes.resources import KubernetesObject
 from infra.queueing import kueue
 from infra.queueing.backends import backend
@@ -62,8 +62,8 @@ class ValidationArgs:
         return pool if pool and pool.nodes is not Nodes.KWOK else None
 
 
-def _meta(name: str) -> Manifest:
-    return metadata(name, namespace=SPACE, labels=naming.object_labels(COMPONENT))
+def _here(kind: str, name: str, **parts: Any) -> Manifest:
+    return manifest(kind, name, COMPONENT, namespace=SPACE, **parts)
 
 
 def namespace(*, signed: bool) -> Manifest:
@@ -79,28 +79,21 @@ def namespace(*, signed: bool) -> Manifest:
 
 def service_account() -> Manifest:
     """Return the ServiceAccount; it has no permissions, so pods get no token."""
-    return {
-        "apiVersion": "v1",
-        "kind": "ServiceAccount",
-        "metadata": _meta(COMPONENT),
-        "automountServiceAccountToken": False,
-    }
+    return _here("v1/ServiceAccount", COMPONENT, automountServiceAccountToken=False)
 
 
 def service() -> Manifest:
     """Return the headless Service that names pods for their rendezvous, also before they are ready."""
-    meta = _meta(COMPONENT)
-    meta["annotations"] = {naming.SKIP_AWAIT: "true"}
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": meta,
-        "spec": {
+    return _here(
+        "v1/Service",
+        COMPONENT,
+        annotations={naming.SKIP_AWAIT: "true"},
+        spec={
             "clusterIP": "None",
             "publishNotReadyAddresses": True,
             "selector": {naming.COMPONENT: COMPONENT},
         },
-    }
+    )
 
 
 def network_policies() -> list[Manifest]:
@@ -116,12 +109,7 @@ def network_policies() -> list[Manifest]:
         },
     }
     return [
-        {
-            "apiVersion": "networking.k8s.io/v1",
-            "kind": "NetworkPolicy",
-            "metadata": _meta(name),
-            "spec": {"podSelector": {}, **spec},
-        }
+        _here("networking.k8s.io/v1/NetworkPolicy", name, spec={"podSelector": {}, **spec})
         for name, spec in specs.items()
     ]
 
@@ -129,12 +117,7 @@ def network_policies() -> list[Manifest]:
 def flavor(cpu_pool: NodePool | None) -> Manifest:
     """Return the flavor of the queue check, which no other queue has."""
     labels = {"nodeLabels": {naming.POOL: cpu_pool.name}} if cpu_pool else {}
-    return {
-        "apiVersion": naming.KUEUE_API,
-        "kind": "ResourceFlavor",
-        "metadata": metadata(QUEUEING, labels=naming.object_labels(COMPONENT)),
-        "spec": labels,
-    }
+    return manifest(f"{naming.KUEUE_API}/ResourceFlavor", QUEUEING, COMPONENT, spec=labels)
 
 
 def borrowing_queue(args: ValidationArgs) -> Manifest:
@@ -163,27 +146,23 @@ def own_queue() -> Manifest:
 
 
 def _cluster_queue(name: str, group: Mapping[str, Any], **spec: Any) -> Manifest:
-    return {
-        "apiVersion": naming.KUEUE_API,
-        "kind": "ClusterQueue",
-        "metadata": metadata(name, labels=naming.object_labels(COMPONENT)),
-        "spec": {
+    return manifest(
+        f"{naming.KUEUE_API}/ClusterQueue",
+        name,
+        COMPONENT,
+        spec={
             "namespaceSelector": network_policy.in_namespace(SPACE),
             "queueingStrategy": "BestEffortFIFO",
             "resourceGroups": [dict(group)],
             "stopPolicy": "None",
             **spec,
         },
-    }
+    )
 
 
 def local_queue(name: str) -> Manifest:
-    return {
-        "apiVersion": naming.KUEUE_API,
-        "kind": "LocalQueue",
-        "metadata": _meta(name),
-        "spec": {"clusterQueue": name, "stopPolicy": "None"},
-    }
+    spec = {"clusterQueue": name, "stopPolicy": "None"}
+    return _here(f"{naming.KUEUE_API}/LocalQueue", name, spec=spec)
 
 
 def stack_facts(args: ValidationArgs) -> Manifest:
@@ -201,12 +180,8 @@ def stack_facts(args: ValidationArgs) -> Manifest:
         "operators": list(args.operators),
         "expected": {pool.name: _expected_facts(pool, args) for pool in platform.pools},
     }
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": _meta(naming.STACK_FACTS),
-        "data": {_FACTS_KEY: json.dumps(facts, indent=1, sort_keys=True) + "\n"},
-    }
+    text = json.dumps(facts, indent=1, sort_keys=True) + "\n"
+    return _here("v1/ConfigMap", naming.STACK_FACTS, data={_FACTS_KEY: text})
 
 
 def _pool_facts(pool: NodePool) -> dict[str, Any]:
@@ -258,9 +233,9 @@ class Validation(pulumi.ComponentResource):
     def __init__(self, name: str, args: ValidationArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__(naming.infra_type("Validation"), name, None, opts)
 
-        def make(suffix: str, manifest: Manifest, *needs: pulumi.Resource) -> KubernetesObject:
+        def make(suffix: str, one: Manifest, *needs: pulumi.Resource) -> KubernetesObject:
             own = pulumi.ResourceOptions(parent=self, depends_on=list(needs))
-            return KubernetesObject(f"{name}-{suffix}", manifest, own)
+            return KubernetesObject(f"{name}-{suffix}", one, own)
 
         home = make("namespace", namespace(signed=args.signed_images))
         held = [
@@ -275,11 +250,11 @@ class Validation(pulumi.ComponentResource):
                 make("own-queue", own_queue(), place),
             ]
             held += [
-                make(f"queue-{one}", local_queue(one), home, *queues)
-                for one in (COMPONENT, QUEUEING)
+                make(f"queue-{queue}", local_queue(queue), home, *queues)
+                for queue in (COMPONENT, QUEUEING)
             ]
         found = templates(args)
-        for manifest in found:
-            make(manifest["metadata"]["name"], manifest, *held)
+        for one in found:
+            make(one["metadata"]["name"], one, *held)
         make("facts", stack_facts(args), home)
         self.register_outputs({"templates": [one["metadata"]["name"] for one in found]})

@@ -17,10 +17,10 @@ import pulumi_aws.iam as iam
 
 from infra.domain import naming
 from infra.domain.pools import NodePool
-from infra.kubernetes import helm, system_nodes
+from infra.kubernetes import helm, objects, system_nodes
 from infra.kubernetes.crds import crd
 from infra.kubernetes.helm import Chart
-from infra.kubernetes.objects import Manifest, metadata
+from infra.kubernetes.objects import Manifest
 from infra.kubernetes.resources import KubernetesObject
 from infra.sites.aws import pod_identity
 from infra.sites.aws.outputs import ClusterRecord
@@ -209,30 +209,17 @@ def definition() -> Manifest:
 
 def cluster_role() -> Manifest:
     """Return the autoscaler's rights on the API, which its chart's role lacks."""
-    return {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRole",
-        "metadata": metadata(ROLE, labels=naming.object_labels("autoscaler")),
-        "rules": [
-            {
-                "apiGroups": [GROUP],
-                "resources": [_PLURAL, f"{_PLURAL}/status"],
-                "verbs": ["get", "list", "watch", "update", "patch"],
-            },
-            {"apiGroups": [""], "resources": ["podtemplates"], "verbs": ["get", "list", "watch"]},
-        ],
-    }
+    rules = [
+        {
+            "apiGroups": [GROUP],
+            "resources": [_PLURAL, f"{_PLURAL}/status"],
+            "verbs": ["get", "list", "watch", "update", "patch"],
+        },
+        {"apiGroups": [""], "resources": ["podtemplates"], "verbs": ["get", "list", "watch"]},
+    ]
+    return objects.role(ROLE, "autoscaler", rules)
 
 
 def cluster_role_binding(namespace: str, service_account: str) -> Manifest:
-    return {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": metadata(ROLE, labels=naming.object_labels("autoscaler")),
-        "roleRef": {
-            "apiGroup": "rbac.authorization.k8s.io",
-            "kind": "ClusterRole",
-            "name": ROLE,
-        },
-        "subjects": [{"kind": "ServiceAccount", "name": service_account, "namespace": namespace}],
-    }
+    account = {"kind": "ServiceAccount", "name": service_account, "namespace": namespace}
+    return objects.role_binding(ROLE, "autoscaler", account)

@@ -7,7 +7,7 @@ from typing import Final
 import pulumi
 
 from infra.domain import naming
-from infra.kubernetes.objects import Manifest, metadata
+from infra.kubernetes.objects import Manifest, manifest
 from infra.kubernetes.resources import KubernetesObject
 from infra.sites.aws.addons import DRIVER, Addon, AddonRole
 from infra.sites.aws.outputs import component
@@ -29,16 +29,16 @@ def storage_class(key_arn: pulumi.Input[str]) -> Manifest:
 
     The data key's policy lets EC2 use it on behalf of the account's principals: infra/sites/aws/keys.py.
     """
-    return {
-        "apiVersion": "storage.k8s.io/v1",
-        "kind": "StorageClass",
-        "metadata": metadata(STORAGE_CLASS, labels=naming.object_labels("storage")),
-        "provisioner": "ebs.csi.aws.com",
-        "parameters": {"type": "gp3", "encrypted": "true", "kmsKeyId": key_arn},
-        "reclaimPolicy": "Delete",
-        "volumeBindingMode": "WaitForFirstConsumer",
-        "allowVolumeExpansion": True,
-    }
+    return manifest(
+        "storage.k8s.io/v1/StorageClass",
+        STORAGE_CLASS,
+        "storage",
+        provisioner="ebs.csi.aws.com",
+        parameters={"type": "gp3", "encrypted": "true", "kmsKeyId": key_arn},
+        reclaimPolicy="Delete",
+        volumeBindingMode="WaitForFirstConsumer",
+        allowVolumeExpansion=True,
+    )
 
 
 def block_volumes(

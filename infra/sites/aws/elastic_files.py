@@ -11,7 +11,7 @@ from pulumi_aws import vpc as vpc_rules
 
 from infra.domain import naming
 from infra.domain.storage import TeamVolumes, VolumeSizes, provisioned
-from infra.kubernetes.objects import Manifest, metadata
+from infra.kubernetes.objects import Manifest, manifest
 from infra.kubernetes.resources import KubernetesObject
 from infra.sites.aws.outputs import Place
 from infra.sites.aws.policy_documents import document
@@ -58,12 +58,12 @@ def storage_class(file_system: pulumi.Input[str], *, keep: bool) -> Manifest:
     point's root directory separates teams.
     """
     user = str(naming.TRAINING_USER)
-    return {
-        "apiVersion": "storage.k8s.io/v1",
-        "kind": "StorageClass",
-        "metadata": metadata(STORAGE_CLASS, labels=naming.object_labels("storage")),
-        "provisioner": "efs.csi.aws.com",
-        "parameters": {
+    return manifest(
+        "storage.k8s.io/v1/StorageClass",
+        STORAGE_CLASS,
+        "storage",
+        provisioner="efs.csi.aws.com",
+        parameters={
             "provisioningMode": "efs-ap",
             "fileSystemId": file_system,
             "directoryPerms": "700",
@@ -73,9 +73,9 @@ def storage_class(file_system: pulumi.Input[str], *, keep: bool) -> Manifest:
             "subPathPattern": "${.PVC.namespace}/${.PVC.name}",
             "ensureUniqueDirectory": "false",
         },
-        "reclaimPolicy": "Retain" if keep else "Delete",
-        "volumeBindingMode": "Immediate",
-    }
+        reclaimPolicy="Retain" if keep else "Delete",
+        volumeBindingMode="Immediate",
+    )
 
 
 class EfsStorage(pulumi.ComponentResource):

@@ -14,7 +14,7 @@ import pulumi
 
 from infra.domain import naming, prices
 from infra.domain.pools import Network, NodePool, Workload
-from infra.kubernetes.objects import Manifest, metadata
+from infra.kubernetes.objects import Manifest, manifest
 from infra.sites.aws import efa, machine_images, node_config
 from infra.sites.aws.outputs import Place
 from infra.sites.aws.pool_nodes import ROOT_DEVICE, ROOT_IOPS, ROOT_MIB_PER_S, own_labels
@@ -68,11 +68,11 @@ def _among(key: str, values: list[str]) -> dict[str, Any]:
 def node_pool(pool: NodePool) -> Manifest:
     """Return the NodePool. GPU nodes never expire, since that would end runs; nodes without GPUs are replaced."""
     gangs = pool.workload is Workload.GPU_TRAINING
-    return {
-        "apiVersion": NODE_POOL_API,
-        "kind": "NodePool",
-        "metadata": metadata(pool.name, labels=naming.object_labels("nodes")),
-        "spec": {
+    return manifest(
+        f"{NODE_POOL_API}/NodePool",
+        pool.name,
+        "nodes",
+        spec={
             "template": {
                 "metadata": {"labels": own_labels(pool)},
                 "spec": {
@@ -98,7 +98,7 @@ def node_pool(pool: NodePool) -> Manifest:
                 "budgets": [dict(budget) for budget in (GANG_BUDGETS if gangs else BUDGETS)],
             },
         },
-    }
+    )
 
 
 def node_class(pool: NodePool, place: Place, instance_profile: pulumi.Input[str]) -> Manifest:
@@ -139,12 +139,7 @@ def node_class(pool: NodePool, place: Place, instance_profile: pulumi.Input[str]
         spec["placementGroupSelector"] = {"name": place.own_name(pool)}
     if pool.reservation:
         spec["capacityReservationSelectorTerms"] = [{"id": pool.reservation.id}]
-    return {
-        "apiVersion": NODE_CLASS_API,
-        "kind": "EC2NodeClass",
-        "metadata": metadata(pool.name, labels=naming.object_labels("nodes")),
-        "spec": spec,
-    }
+    return manifest(f"{NODE_CLASS_API}/EC2NodeClass", pool.name, "nodes", spec=spec)
 
 
 def _root_volume(pool: NodePool, key_arn: pulumi.Input[str]) -> dict[str, Any]:

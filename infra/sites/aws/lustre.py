@@ -11,7 +11,7 @@ from pulumi_aws import vpc as vpc_rules
 
 from infra.domain import naming, quantity
 from infra.domain.storage import TeamVolumes, Volume, VolumeSizes
-from infra.kubernetes.objects import Manifest, metadata
+from infra.kubernetes.objects import Manifest, manifest
 from infra.kubernetes.resources import KubernetesObject
 from infra.sections.storage import StorageConfig
 from infra.sites.aws.bucket_access import team_prefix
@@ -280,13 +280,12 @@ def persistent_volume(
             "mountname": pulumi.Output.concat(mount_name, "/", claim),
         },
     }
-    return {
-        "apiVersion": "v1",
-        "kind": "PersistentVolume",
-        "metadata": metadata(
-            volume_name(team, claim), labels=naming.object_labels("storage", team)
-        ),
-        "spec": {
+    return manifest(
+        "v1/PersistentVolume",
+        volume_name(team, claim),
+        "storage",
+        team=team,
+        spec={
             "capacity": {"storage": size},
             "accessModes": ["ReadWriteMany", "ReadWriteOnce"],
             "persistentVolumeReclaimPolicy": "Retain",
@@ -300,4 +299,4 @@ def persistent_volume(
             },
             "csi": csi,
         },
-    }
+    )

@@ -6,22 +6,20 @@ import pulumi
 
 from infra.domain import naming
 from infra.domain.storage import TeamVolumes, VolumeSizes, provisioned
-from infra.kubernetes.objects import Manifest, metadata
+from infra.kubernetes.objects import Manifest, manifest
 from infra.kubernetes.resources import KubernetesObject
 
 
 def storage_class() -> Manifest:
     """Return the class: ReadWriteMany folders of the machine, bound immediately, deleted with the claim."""
-    return {
-        "apiVersion": "storage.k8s.io/v1",
-        "kind": "StorageClass",
-        "metadata": metadata(
-            naming.SIMULATED_STORAGE_CLASS, labels=naming.object_labels("storage")
-        ),
-        "provisioner": naming.SIMULATED_PROVISIONER,
-        "reclaimPolicy": "Delete",
-        "volumeBindingMode": "Immediate",
-    }
+    return manifest(
+        "storage.k8s.io/v1/StorageClass",
+        naming.SIMULATED_STORAGE_CLASS,
+        "storage",
+        provisioner=naming.SIMULATED_PROVISIONER,
+        reclaimPolicy="Delete",
+        volumeBindingMode="Immediate",
+    )
 
 
 class SimulatedStorage(pulumi.ComponentResource):
