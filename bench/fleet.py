@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from bench.api import Json
-from infra.addons import kueue_config
+from infra.addons.kueue import PRODUCTION_TIMEOUTS, scheduling_config
 from infra.cli import render
 from infra.config import parse, platform_record
 from infra.domain import naming
@@ -193,9 +193,7 @@ def with_production_settings(kueue: Json) -> Json:
     back that only wait for their turn. Its gates are those of a stack that steers runs; the benchmark's does not.
     """
     frameworks = kueue["integrations"]["frameworks"]
-    return kueue | kueue_config.scheduling_config(
-        kueue_config.PRODUCTION_TIMEOUTS, frameworks, steered=False
-    )
+    return kueue | scheduling_config(PRODUCTION_TIMEOUTS, frameworks, steered=False)
 
 
 def trainyard_arm(made: Fleet, kueue: Json) -> Arm:

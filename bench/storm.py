@@ -16,7 +16,7 @@ from bench.gangs import Gang
 from bench.observer import Observer
 from bench.report import bullets
 from bench.request import Notify, Request, Result
-from infra.addons import kueue_config
+from infra.addons import kueue
 from infra.domain.tier import RESEARCH
 
 SIZES: dict[str, dict[str, Any]] = {
@@ -45,7 +45,7 @@ find no free node and wait; these admissions are counted separately from violati
 """
 FULL_FRACTION: Final = 0.5
 """Share of the fleet in use at which high priority gangs are submitted."""
-STALL_S: Final = kueue_config.PRODUCTION_TIMEOUTS.start_seconds + rounds.STALL_S
+STALL_S: Final = kueue.PRODUCTION_TIMEOUTS.start_seconds + rounds.STALL_S
 """A storm in which no gang finishes for so long has failed.
 
 Kueue may admit a preempted gang again before the Job controller has seen it suspended. Its pods are then those of

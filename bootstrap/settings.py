@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field
 
 from infra.config.placeholders import find_placeholders
 from infra.domain.catalog import ec2
-from infra.sections.aws_types import AccountId, BucketPrefix
+from infra.sections.aws import AccountId, BucketPrefix
 from infra.sections.errors import ConfigError, ConfigIssue, from_pydantic, invalid
 from infra.sections.types import DnsLabel, Int, Str, StrictModel, matching
 

@@ -11,7 +11,7 @@ import pydantic
 from infra.domain.platform import Platform
 from infra.sections.errors import ConfigIssue, did_you_mean, issue, one_of, shown
 from infra.sections.types import Image
-from infra.tenancy.admission import images, priorities
+from infra.tenancy.admission import pods, runs
 from training import dataset_checks, spec
 from training.launchers import LAUNCHERS
 from training.run_schema import RunFile
@@ -108,7 +108,7 @@ def _admission(
     """Check the image against the stack's registries, and the priority against the team's tier."""
     image = references.get(file.image, file.image)
     # name_checks reports an image without a digest.
-    if "@sha256:" in image and not re.fullmatch(images.pattern(platform.registries), image):
+    if "@sha256:" in image and not re.fullmatch(pods.pattern(platform.registries), image):
         yield issue(
             "registry-not-allowed",
             "image",
@@ -118,7 +118,7 @@ def _admission(
         )
     if file.team in platform.teams and file.priority in platform.priorities:
         tier = platform.teams[file.team].tier
-        own = priorities.allowed(platform.priorities, platform.default_priority)[tier]
+        own = runs.allowed(platform.priorities, platform.default_priority)[tier]
         if file.priority not in own:
             yield issue(
                 "priority-above-tier",

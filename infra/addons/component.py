@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import graphlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import pulumi
 
@@ -13,10 +13,42 @@ from infra.addons import mirror
 from infra.addons.model import Installable
 from infra.addons.registry import ADD_ONS
 from infra.domain import naming
-from infra.kubernetes import helm
-from infra.kubernetes.helm import Chart
+from infra.kubernetes import helm, system_nodes
+from infra.kubernetes.helm import Chart, merged, nested
 from infra.kubernetes.objects import Manifest, metadata
 from infra.kubernetes.resources import KubernetesObject
+
+
+def place(plan: Installable, *, selected: bool) -> Installable:
+    """Return the plan with controllers that tolerate the taint of system nodes.
+
+    `selected`: they also select these nodes, which not every existing cluster has.
+    """
+    values = plan.values
+    for one in ADD_ONS[plan.add_on].placed:
+        if _at(values, one.tolerations.rpartition(".")[0]).get("enabled") is False:
+            continue
+        values = merged(values, nested(one.tolerations, list(system_nodes.TOLERATIONS)))
+        if selected:
+            values = merged(values, nested(one.node_selector, dict(system_nodes.LABELS)))
+    objects = tuple(map(_selecting, plan.objects)) if selected else plan.objects
+    return replace(plan, values=values, objects=objects)
+
+
+def _at(values: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+    """Return the mapping at a dotted path, empty where there is none."""
+    for key in path.split(".") if path else ():
+        values = values.get(key, {})
+    return values
+
+
+def _selecting(manifest: Manifest) -> Manifest:
+    """Return a Deployment whose pods select system nodes; other objects as they are."""
+    if manifest["kind"] != "Deployment":
+        return manifest
+    pods = {"template": {"spec": {"nodeSelector": dict(system_nodes.LABELS)}}}
+    return merged(manifest, {"spec": pods})
+
 
 KUBE_SYSTEM: Final = "kube-system"
 """Exists in every cluster."""

@@ -22,7 +22,7 @@ from infra.kubernetes.admission_policy import (
     unchanged_but,
 )
 from infra.kubernetes.objects import Manifest
-from infra.sections.costs import CostsConfig
+from infra.sections.programs import CostsConfig
 
 NAMESPACE: Final = naming.COSTS_NAMESPACE
 NAME: Final = naming.COSTS_ACCOUNT

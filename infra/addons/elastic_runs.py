@@ -23,7 +23,7 @@ from infra.kubernetes.admission_policy import (
     unchanged_but,
 )
 from infra.kubernetes.objects import Manifest
-from infra.sections.elastic_runs import ElasticRunsConfig
+from infra.sections.programs import ElasticRunsConfig
 
 NAMESPACE: Final = naming.ELASTIC_NAMESPACE
 NAME: Final = naming.ELASTIC_ACCOUNT

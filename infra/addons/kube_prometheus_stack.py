@@ -15,8 +15,12 @@ from infra.addons.model import AddOn, Image, Installable, placed
 from infra.domain import naming, quantity
 from infra.observability import routing, series
 from infra.observability.component import DASHBOARD_LABEL
-from infra.sections.grafana import GrafanaConfig, SignInConfig
-from infra.sections.observability import ObservabilityConfig, ReceiverConfig
+from infra.sections.observability import (
+    GrafanaConfig,
+    ObservabilityConfig,
+    ReceiverConfig,
+    SignInConfig,
+)
 
 NAME: Final = "kubePrometheusStack"
 

@@ -11,10 +11,38 @@ from typing import Any, Final
 from infra.addons import controllers
 from infra.addons.isolation import isolation
 from infra.addons.model import WHOLE, AddOn, Image, Installable, PlacedBy, Section
-from infra.addons.signatures import API, image_policy
 from infra.domain import naming
 from infra.kubernetes.helm import merged
+from infra.kubernetes.objects import Manifest, manifest
 from infra.sections.signatures import SignaturesConfig
+
+API: Final = naming.IMAGE_POLICY_API
+
+
+def _authority(signer: SignaturesConfig) -> dict[str, Any]:
+    if signer.keyless is None:
+        return {"name": "kms", "key": {"kms": f"awskms:///{signer.kms_key}"}}
+    identity = {"issuer": signer.keyless.issuer, "subject": signer.keyless.subject}
+    return {
+        "name": "keyless",
+        "keyless": {"url": "https://fulcio.sigstore.dev", "identities": [identity]},
+        "ctlog": {"url": "https://rekor.sigstore.dev"},
+    }
+
+
+def image_policy(signer: SignaturesConfig) -> Manifest:
+    """Return the policy for all images; admission policies restrict registries."""
+    return manifest(
+        f"{API}/ClusterImagePolicy",
+        naming.IMAGE_POLICY,
+        "signatures",
+        spec={
+            "mode": "enforce",
+            "images": [{"glob": "**"}],
+            "authorities": [_authority(signer)],
+        },
+    )
+
 
 VALUES: Final[dict[str, Any]] = {
     "webhook": {

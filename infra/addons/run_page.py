@@ -16,8 +16,8 @@ from infra.addons.manifests import rule
 from infra.addons.model import AddOn, Image, Installable, Section
 from infra.domain import naming
 from infra.kubernetes.objects import Manifest, manifest
-from infra.sections.ingress import IngressConfig
-from infra.sections.run_page import RunPageConfig
+from infra.sections.observability import IngressConfig
+from infra.sections.programs import RunPageConfig
 
 NAMESPACE: Final = naming.RUN_PAGE_NAMESPACE
 NAME: Final = naming.RUN_PAGE_ACCOUNT

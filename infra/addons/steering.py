@@ -24,7 +24,7 @@ from infra.kubernetes.admission_policy import (
 from infra.kubernetes.controller_accounts import STEERING as ACCOUNTS
 from infra.kubernetes.controller_accounts import is_one_of
 from infra.kubernetes.objects import Manifest
-from infra.sections.steering import SteeringConfig
+from infra.sections.programs import SteeringConfig
 
 NAMESPACE: Final = naming.STEERING_NAMESPACE
 NAME: Final = naming.STEERING_ACCOUNT

@@ -21,10 +21,60 @@ from pulumi.runtime import mocks, rpc, settings
 from pulumi.runtime.proto import resource_pb2
 from pulumi.runtime.stack import run_pulumi_func
 
-from infra.cli import render_outputs
 from infra.config import ConfigError
 from infra.config.loader import stack_values
 from infra.domain import naming
+
+EKS_COMPONENT: Final = "eks:index:Cluster"
+EKS_CLUSTER: Final = "aws:eks/cluster:Cluster"
+_AWS: Final = "aws:"
+
+_OF_ALL: Final = ("arn", "name")
+_MORE: Final[Mapping[str, tuple[str, ...]]] = {
+    "aws:kms/key:Key": ("keyId",),
+    "aws:ec2/launchTemplate:LaunchTemplate": ("latestVersion",),
+    "aws:ec2/eip:Eip": ("allocationId",),
+    "aws:eks/nodeGroup:NodeGroup": ("nodeGroupName",),
+    "aws:fsx/lustreFileSystem:LustreFileSystem": ("dnsName", "mountName"),
+    "aws:sqs/queue:Queue": ("url",),
+}
+
+
+def added(type_: str, name: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a resource's outputs in addition to its inputs; none for types other than AWS's."""
+    if type_ == EKS_COMPONENT:
+        return {"kubeconfigJson": placeholder(name, "kubeconfig")}
+    if not type_.startswith(_AWS):
+        return {}
+    wanted = (*_OF_ALL, *_MORE.get(type_, ()))
+    found: dict[str, Any] = {key: placeholder(name, key) for key in wanted if key not in inputs}
+    if type_ == "aws:eks/nodeGroup:NodeGroup":
+        group = {"name": placeholder(name, "autoscalingGroup")}
+        found["resources"] = [{"autoscalingGroups": [group]}]
+    return found
+
+
+def eks_cluster(name: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "name": inputs["name"],
+        "arn": placeholder(name, "arn"),
+        "createdAt": placeholder(name, "createdAt"),
+        "endpoint": placeholder(name, "endpoint"),
+        "certificateAuthority": {"data": placeholder(name, "certificateAuthority")},
+        "vpcConfig": {"clusterSecurityGroupId": placeholder(name, "securityGroup")},
+    }
+
+
+def looked_up(token: str) -> dict[str, Any]:
+    """Return the result of a look-up. Raises LookupError for an unknown one."""
+    if token == "aws:index/getCallerIdentity:getCallerIdentity":
+        return {"arn": placeholder("caller", "arn")}
+    raise LookupError(f"the program calls {token}, which needs a cloud")
+
+
+def placeholder(name: str, output: str) -> str:
+    return f"${{{name}.{output}}}"
+
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 
@@ -40,7 +90,7 @@ class _NoCloud(mocks.Mocks):
         raise RuntimeError(f"the program reads {args.typ} {args.name}, which needs a cloud")
 
     def call(self, args: mocks.MockCallArgs) -> tuple[dict[str, Any], list[tuple[str, str]]]:
-        return render_outputs.looked_up(args.token), []
+        return looked_up(args.token), []
 
 
 class _Recorder(mocks.MockMonitor):
@@ -65,15 +115,15 @@ class _Recorder(mocks.MockMonitor):
         inputs = rpc.deserialize_properties(request.object)
         outputs = Struct()
         outputs.CopyFrom(request.object)
-        outputs.update(render_outputs.added(request.type, request.name, inputs))
-        if request.type == render_outputs.EKS_COMPONENT:
+        outputs.update(added(request.type, request.name, inputs))
+        if request.type == EKS_COMPONENT:
             outputs.update({"eksCluster": self._reference(request.name, inputs)})
         return outputs
 
     def _reference(self, name: str, inputs: Mapping[str, Any]) -> Record:
         """Return the cluster inside of the remote component, whose state Pulumi looks up."""
-        urn = self.make_urn("", render_outputs.EKS_CLUSTER, name)
-        state = render_outputs.eks_cluster(name, inputs)
+        urn = self.make_urn("", EKS_CLUSTER, name)
+        state = eks_cluster(name, inputs)
         self.resources[urn] = mocks.MockMonitor.ResourceRegistration(urn, name, state)
         return {rpc._special_sig_key: rpc._special_resource_sig, "urn": urn, "id": name}
 
@@ -105,9 +155,9 @@ def _reference(urn: str) -> str:
         return ""
     _, _, kind, name = urn.split("::", 3)
     own = kind.rpartition("$")[2]
-    if own == render_outputs.EKS_CLUSTER:
+    if own == EKS_CLUSTER:
         # It is inside of a remote component, which is what the program registers.
-        own = render_outputs.EKS_COMPONENT
+        own = EKS_COMPONENT
     return "" if own == _STACK else f"{own}::{name}"
 
 

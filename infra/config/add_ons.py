@@ -24,9 +24,8 @@ from infra.addons import (
     steering,
     training_operator,
 )
-from infra.addons.component import AddOnsArgs
+from infra.addons.component import AddOnsArgs, place
 from infra.addons.model import AddOn, Installable
-from infra.addons.placement import place
 from infra.addons.registry import ADD_ONS
 from infra.config import arguments
 from infra.config.model import StackConfig

@@ -97,7 +97,7 @@ def observability(config: StackConfig) -> ObservabilityArgs | None:
         return None
     # Rules load every alert: only an update needs them.
     from infra.observability import dashboards
-    from infra.observability.rules import rule_file
+    from infra.observability.alerts import rule_file
 
     section = _observability(config)
     budgets = {team.name: team.on_demand_usd_per_hour for team in config.teams}

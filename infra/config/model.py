@@ -13,8 +13,6 @@ from infra.domain.pools import Autoscaler, NodePool, Nodes, Taint, Workload
 from infra.domain.scheduler import DEFAULT_SCHEDULER, Scheduler
 from infra.sections.aws import AwsConfig, InterruptionConfig
 from infra.sections.cluster import EksClusterConfig, ExistingClusterConfig
-from infra.sections.costs import CostsConfig
-from infra.sections.elastic_runs import ElasticRunsConfig
 from infra.sections.gpus import GpusConfig
 from infra.sections.logs import LogsConfig
 from infra.sections.network import (
@@ -24,10 +22,15 @@ from infra.sections.network import (
 )
 from infra.sections.node_pools import PoolConfig
 from infra.sections.observability import ObservabilityConfig
-from infra.sections.run_page import RunPageConfig
+from infra.sections.programs import (
+    CostsConfig,
+    ElasticRunsConfig,
+    RunPageConfig,
+    SteeringConfig,
+    ValidationConfig,
+)
 from infra.sections.scheduler import GangTimeoutsConfig
 from infra.sections.signatures import SignaturesConfig
-from infra.sections.steering import SteeringConfig
 from infra.sections.storage import BucketsConfig, StorageConfig
 from infra.sections.teams import TeamConfig
 from infra.sections.types import (
@@ -40,7 +43,6 @@ from infra.sections.types import (
     StrictModel,
     TaintKey,
 )
-from infra.sections.validation import ValidationConfig
 
 
 @dataclass(frozen=True, kw_only=True)

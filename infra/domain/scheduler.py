@@ -49,5 +49,5 @@ MAX_GRACE_S: Final = 600
 """Longest grace period of a pod in a team's namespace, in seconds.
 
 A gang that leaves its nodes saves that long before it starts again, and Kueue must not evict it meanwhile as one
-that has lost pods: its recovery timeout is longer (infra/addons/kueue_config.py).
+that has lost pods: its recovery timeout is longer (infra/addons/kueue.py).
 """

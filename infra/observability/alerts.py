@@ -15,9 +15,9 @@ from typing import Any, Final
 import yaml
 
 from infra.domain import naming
-from infra.observability import dcgm, series
+from infra.observability import dcgm, recording, series
 from infra.observability.log_patterns import COUNTED
-from infra.observability.recording import INTERVAL, Group
+from infra.observability.recording import INTERVAL, Facts, Group
 
 RUNBOOKS: Final = "docs/runbooks.md"
 TEAM: Final = "team"
@@ -89,3 +89,8 @@ def groups(runbook_base: str = "") -> list[Group]:
         }
         for name, alerts in _GROUPS.items()
     ]
+
+
+def rule_file(facts: Facts | None = None, runbook_base: str = "") -> dict[str, Any]:
+    """Return the rule file: recording rules first, then alerts."""
+    return {"groups": [*recording.groups(facts), *groups(runbook_base)]}

@@ -7,7 +7,7 @@ from typing import ClassVar, Final, Literal
 
 from pydantic import Field
 
-from infra.sections.aws_types import Endpoint, KubernetesVersion, LogDays, RoleArn
+from infra.sections.aws import Endpoint, KubernetesVersion, LogDays, RoleArn
 from infra.sections.types import DnsLabel, Int, Str, StrictModel
 
 END_OF_SUPPORT: Final[Mapping[str, str]] = {"1.34": "2026-12-02"}

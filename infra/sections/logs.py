@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
 
-from infra.sections.aws_types import LogDays
+from infra.sections.aws import LogDays
 from infra.sections.errors import invalid
 from infra.sections.types import DnsLabel, Str, StrictModel
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from infra.sections.aws_types import LogDays, SubnetId, VpcId
+from infra.sections.aws import LogDays, SubnetId, VpcId
 from infra.sections.types import Cidr, Str, StrictModel
 
 

@@ -22,7 +22,7 @@ from infra.domain.pools import (
     ReservationKind,
     Workload,
 )
-from infra.sections.aws_types import ReservationId
+from infra.sections.aws import ReservationId
 from infra.sections.errors import did_you_mean, invalid, one_of, shown
 from infra.sections.types import (
     Bool,

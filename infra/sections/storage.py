@@ -9,7 +9,7 @@ from pydantic import Field
 
 from infra.domain import naming
 from infra.domain.storage import NamedStorageClass, VolumeSizes
-from infra.sections.aws_types import BucketPrefix
+from infra.sections.aws import BucketPrefix
 from infra.sections.types import Bool, DnsLabel, Int, Size, Str, StrictModel
 
 

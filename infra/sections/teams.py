@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field
 
 from infra.domain import naming, quantity
 from infra.domain.tier import TIERS, TierName
-from infra.sections.aws_types import role_arn
+from infra.sections.aws import role_arn
 from infra.sections.errors import invalid
 from infra.sections.types import (
     Bool,

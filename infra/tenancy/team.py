@@ -31,7 +31,7 @@ class TeamArgs:
 
     team: TeamConfig
     signed_images: bool = False
-    """Images without an accepted signature are rejected; see infra/addons/signatures.py."""
+    """Images without an accepted signature are rejected; see infra/addons/policy_controller.py."""
     volumes: TeamVolumes
     protect_volumes: bool = False
     """Protect claims and namespace from deletion, and keep them when they are removed from the program."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from infra.observability import series
-from infra.observability.rules import rule_file
+from infra.observability.alerts import rule_file
 from sandbox import paths
 from sandbox.monitoring import rbac, scrape_config
 from sandbox.ports import LOOPBACK

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from infra.addons import cost_control
 from infra.domain import naming
 from infra.kubernetes.objects import Manifest
-from infra.sections.costs import CostsConfig
+from infra.sections.programs import CostsConfig
 from infra.tenancy import access
 from sandbox import paths
 from sandbox.node.images import REGISTRY

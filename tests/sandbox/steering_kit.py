@@ -14,7 +14,7 @@ from infra.domain import naming
 from infra.kubernetes.admission_policy import binding
 from infra.kubernetes.objects import Manifest
 from infra.queueing import kueue_admission
-from infra.sections.steering import SteeringConfig
+from infra.sections.programs import SteeringConfig
 from infra.tenancy import access
 from ops.cluster import Cluster as Api
 from ops.metrics import Sample

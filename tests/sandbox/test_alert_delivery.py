@@ -19,7 +19,7 @@ import pytest
 import yaml
 from rich.console import Console
 
-from infra.observability import alerts, monitors, routing, rules, series
+from infra.observability import alerts, monitors, routing, series
 from infra.sections.observability import Channel, ReceiverConfig, Severity
 from sandbox import toolchain
 from sandbox.ports import LOOPBACK, free_port
@@ -282,7 +282,7 @@ def running_prometheus(tmp_path: Path, run: str, alertmanager: str) -> Iterator[
     job = {"job_name": series.CULPRITS_JOB, "static_configs": [target]}
     job |= {"metrics_path": endpoint["path"], "scrape_interval": endpoint["interval"]}
     managers = [{"static_configs": [{"targets": [alertmanager.removeprefix("http://")]}]}]
-    (tmp_path / "rules.json").write_text(json.dumps(rules.rule_file()))
+    (tmp_path / "rules.json").write_text(json.dumps(alerts.rule_file()))
     config = {
         "global": {"scrape_interval": "30s", "scrape_timeout": "2s", "evaluation_interval": "30s"},
         "rule_files": ["rules.json"],

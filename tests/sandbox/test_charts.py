@@ -19,9 +19,9 @@ import yaml
 from rich.console import Console
 
 from infra.addons import device_plugin, mirror, volcano
+from infra.addons.component import place
 from infra.addons.gpu_nodes import GpuNodesArgs
 from infra.addons.model import Installable
-from infra.addons.placement import place
 from infra.addons.registry import ADD_ONS, CHART_SOURCES
 from infra.config import add_ons, parse
 from infra.domain.pools import Nodes

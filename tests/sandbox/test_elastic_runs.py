@@ -17,7 +17,7 @@ from infra.domain import naming
 from infra.kubernetes.admission_policy import binding
 from infra.kubernetes.objects import Manifest
 from infra.queueing import kueue_admission
-from infra.sections.elastic_runs import ElasticRunsConfig
+from infra.sections.programs import ElasticRunsConfig
 from infra.tenancy import access
 from ops import __main__ as ops
 from ops import objects

@@ -14,8 +14,7 @@ import pytest
 from infra.addons import cost_control, run_page, steering
 from infra.domain import naming
 from infra.kubernetes.objects import Manifest
-from infra.sections.run_page import RunPageConfig
-from infra.sections.steering import SteeringConfig
+from infra.sections.programs import RunPageConfig, SteeringConfig
 from infra.sites.simulated import storage
 from infra.tenancy import access, shared_view
 from sandbox.ports import free_port

@@ -11,9 +11,9 @@ import yaml
 from rich.console import Console
 
 from infra.observability import component
+from infra.observability.alerts import rule_file
 from infra.observability.component import ObservabilityArgs
 from infra.observability.monitors import GPU_EXPORTERS
-from infra.observability.rules import rule_file
 from sandbox import toolchain
 from sandbox.cluster import ClusterError
 from tests.sandbox.conftest import Cluster

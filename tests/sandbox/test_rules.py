@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from infra.observability import alerts, dcgm, recording
-from infra.observability.rules import rule_file
+from infra.observability.alerts import rule_file
 from sandbox import toolchain
 from tests.sandbox.rule_case import FACTS, GPU, NODE, POD, RUN, Case
 from tests.sandbox.rule_cases_runs import OF_RUNS

@@ -14,7 +14,7 @@ import pytest
 
 from bench.spot import traces
 from bench.spot.traces import Trace
-from infra.addons.kueue_config import PRODUCTION_TIMEOUTS
+from infra.addons.kueue import PRODUCTION_TIMEOUTS
 from infra.observability import series
 from ops.metrics import Sample
 from ops.steer import memory, settings

@@ -8,20 +8,7 @@ from dataclasses import dataclass
 from infra.domain.pools import Taint
 from infra.kubernetes.controller_accounts import KUBE_SCHEDULER
 from infra.kubernetes.objects import Manifest
-from infra.tenancy.admission import (
-    attribution,
-    caps,
-    dev_pods,
-    images,
-    immutability,
-    ownership,
-    placement,
-    priorities,
-    programs,
-    resource_requests,
-    services,
-    volumes,
-)
+from infra.tenancy.admission import caps, dev_pods, immutability, ownership, pods, runs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,16 +37,16 @@ def policies(args: AdmissionPoliciesArgs) -> list[Manifest]:
         immutability.pod_spec_immutable(),
         immutability.run_status_immutable(),
         immutability.forbid_orphan_deletion(),
-        placement.placement_policy(args.gpu_taint),
-        placement.require_scheduler_binding(args.binders),
-        resource_requests.require_resource_requests(),
-        resource_requests.forbid_resource_claims(),
-        volumes.require_platform_volumes(),
-        images.require_image_digests(args.registries),
-        programs.protect_environment(),
-        programs.run_files_immutable(),
-        priorities.priority_within_tier(args.priorities, args.ceilings),
-        services.forbid_external_services(),
+        pods.placement_policy(args.gpu_taint),
+        pods.require_scheduler_binding(args.binders),
+        pods.require_resource_requests(),
+        pods.forbid_resource_claims(),
+        pods.require_platform_volumes(),
+        pods.require_image_digests(args.registries),
+        runs.protect_environment(),
+        runs.run_files_immutable(),
+        runs.priority_within_tier(args.priorities, args.ceilings),
+        pods.forbid_external_services(),
         dev_pods.dev_pods_are_owned(args.priorities),
         dev_pods.shells_of_owners(),
         ownership.owned_by_their_launcher(),
@@ -67,6 +54,6 @@ def policies(args: AdmissionPoliciesArgs) -> list[Manifest]:
         ownership.platform_record_protected(),
         caps.submitted_within_caps(),
         caps.dev_pods_within_caps(),
-        attribution.team_label_matches(),
-        attribution.audit_launches(),
+        runs.team_label_matches(),
+        runs.audit_launches(),
     ]

@@ -11,7 +11,7 @@ import pytest
 from bench import admission, fleet, gangs, report, storm, writes
 from bench.fleet import Fleet
 from bench.statistics import interleaved, median_and_bound, ratios
-from infra.addons import kueue_config
+from infra.addons import kueue
 from infra.domain import naming
 
 METRICS = """
@@ -24,7 +24,7 @@ apiserver_request_total{code="200",resource="pods",subresource="",verb="WATCH"} 
 """
 
 
-KUEUE = kueue_config.chart_config()
+KUEUE = kueue.chart_config()
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +104,7 @@ def test_the_minimal_configuration_has_the_same_quota_in_one_queue(made: Fleet) 
 def test_our_configuration_is_that_of_a_cluster_not_of_the_sandbox() -> None:
     settings = fleet.with_production_settings(KUEUE)
     assert settings["waitForPodsReady"]["timeout"] == "1200s"
-    cluster = kueue_config.chart_config()
+    cluster = kueue.chart_config()
     assert settings["featureGates"] == cluster["featureGates"]
     assert settings["clientConnection"] == cluster["clientConnection"]
     assert settings["controller"] == cluster["controller"]

@@ -14,7 +14,7 @@ from infra.addons.isolation import API_SERVER_PORTS
 from infra.addons.registry import ADD_ONS
 from infra.domain import naming
 from infra.observability import component as observability
-from infra.sections.costs import CostsConfig
+from infra.sections.programs import CostsConfig
 from tests import committed
 from tests.unit.infra.network_model import Peer, admits
 from tests.unit.infra.test_add_ons import plans

@@ -17,8 +17,8 @@ from infra.queueing import priorities
 from infra.queueing.backends import backend
 from infra.sections.types import repository_of
 from infra.tenancy import admission
-from infra.tenancy.admission import images
-from infra.tenancy.admission import priorities as ranks
+from infra.tenancy.admission import pods
+from infra.tenancy.admission import runs as ranks
 from tests.golden.example_runs import IMAGE, platform, run_of
 from tests.golden.example_runs import stack_values as example
 from training.launchers import LAUNCHERS
@@ -85,7 +85,7 @@ ALLOWED = ("registry.example.com", "ghcr.io/acme/trainer")
     ],
 )
 def test_image_with_digest_from_an_allowed_registry_matches(image: str) -> None:
-    assert re.fullmatch(images.pattern(ALLOWED), image)
+    assert re.fullmatch(pods.pattern(ALLOWED), image)
 
 
 @pytest.mark.parametrize(
@@ -106,12 +106,12 @@ def test_image_with_digest_from_an_allowed_registry_matches(image: str) -> None:
     ],
 )
 def test_other_images_do_not_match(image: str) -> None:
-    assert not re.fullmatch(images.pattern(ALLOWED), image)
+    assert not re.fullmatch(pods.pattern(ALLOWED), image)
 
 
 def test_without_a_registry_no_image_matches() -> None:
     for image in ("", IMAGE, f"a@{DIGEST}"):
-        assert not re.search(images.pattern(()), image)
+        assert not re.search(pods.pattern(()), image)
 
 
 def test_allowed_registries_default_to_those_of_the_images() -> None:

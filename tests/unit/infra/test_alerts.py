@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from infra.observability import alerts, dcgm, recording, series
+from infra.observability.alerts import rule_file
 from infra.observability.recording import Facts, NodePrice
-from infra.observability.rules import rule_file
 from tests.unit.infra import dashboard_files
 
 ROOT = Path(__file__).resolve().parents[3]

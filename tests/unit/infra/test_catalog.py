@@ -15,7 +15,6 @@ from botocore.stub import Stubber
 from moto import mock_aws
 
 from infra.cli import catalog as command
-from infra.cli import catalog_refresh
 from infra.domain import catalog
 from infra.domain.catalog import Price, data_file
 
@@ -97,9 +96,9 @@ def aws() -> Iterator[None]:
         yield
 
 
-def region(name: str, answers: dict[str, list[str]]) -> catalog_refresh.Region:
+def region(name: str, answers: dict[str, list[str]]) -> command.Region:
     """A region whose price list has these entries by type; other requests fail."""
-    price_list = boto3.client("pricing", region_name=catalog_refresh.PRICE_LIST_REGION)
+    price_list = boto3.client("pricing", region_name=command.PRICE_LIST_REGION)
     stub = Stubber(price_list)
     for instance in catalog.load().types:
         fields = {
@@ -117,7 +116,7 @@ def region(name: str, answers: dict[str, list[str]]) -> catalog_refresh.Region:
             {"ServiceCode": "AmazonEC2", "Filters": filters},
         )
     stub.activate()
-    return catalog_refresh.Region(
+    return command.Region(
         name=name, ec2=boto3.client("ec2", region_name=name), price_list=price_list
     )
 
@@ -134,7 +133,7 @@ def after() -> catalog.Catalog:
     wrong = data_file.text(catalog.load()).replace("vcpu: 96", "vcpu: 95")
     wrong = wrong.replace("efaCards: [0, 1, 2, 3]", "efaCards: [0]").replace("2048", "1")
     with aws():
-        return catalog_refresh.refreshed(catalog.parse(wrong), [region("us-west-2", ANSWERS)], NOW)
+        return command.refreshed(catalog.parse(wrong), [region("us-west-2", ANSWERS)], NOW)
 
 
 def test_refresh_updates_prices_of_its_region_only(after: catalog.Catalog) -> None:
@@ -172,7 +171,7 @@ def test_efa_interfaces_are_derived_where_ec2_does_not_list_them() -> None:
         "NetworkInfo": {"NetworkCards": [{}], "EfaInfo": {"MaximumEfaInterfaces": 32}},
         "ProcessorInfo": {"SupportedArchitectures": ["x86_64"]},
     }
-    assert catalog_refresh.hardware(row)["efa_card_indexes"] == tuple(range(32))
+    assert command.hardware(row)["efa_card_indexes"] == tuple(range(32))
 
 
 def test_command_without_credentials_reports_one_line_and_changes_nothing(

@@ -12,7 +12,7 @@ from pathlib import Path
 import pulumi
 import pytest
 
-from infra.addons import signatures
+from infra.addons import policy_controller
 from infra.addons.cluster_autoscaler import AUTOSCALER_TAGS
 from infra.addons.model import AddOn
 from infra.addons.registry import ADD_ONS, OPERATORS
@@ -204,7 +204,7 @@ def test_rendered_objects_use_the_api_versions_of_the_table() -> None:
     assert ADD_ONS["karpenter"].apis["NodePool"] == karpenter_manifests.NODE_POOL_API
     assert ADD_ONS["karpenter"].apis["EC2NodeClass"] == karpenter_manifests.NODE_CLASS_API
     keyless = SignaturesConfig(keyless=KeylessConfig(issuer="https://example.com", subject="me"))
-    policy = signatures.image_policy(keyless)
+    policy = policy_controller.image_policy(keyless)
     assert policy["apiVersion"] == ADD_ONS["policyController"].apis["ClusterImagePolicy"]
     assert scale_up.check()["apiVersion"] == ADD_ONS["kueue"].apis["AdmissionCheck"]
     request = ADD_ONS["clusterAutoscaler"].apis["ProvisioningRequest"]

@@ -8,8 +8,7 @@ import pulumi
 import pytest
 
 from bootstrap import permissions
-from infra.cli import render_outputs
-from infra.cli.render import ROOT, render
+from infra.cli.render import ROOT, looked_up, render
 from infra.config import stack_values
 from infra.sites.aws.creator import role_of
 from tests.aws.programs import OWN
@@ -42,15 +41,14 @@ def _run(
     monkeypatch: pytest.MonkeyPatch, role: str, clusters: list[str], *, preview: bool
 ) -> list[str]:
     """Run dev's program as this role, with its placeholders replaced, and return its warnings."""
-    known = render_outputs.looked_up
 
-    def looked_up(token: str) -> dict[str, Any]:
+    def answer(token: str) -> dict[str, Any]:
         if token.endswith(":getCallerIdentity"):
             return {"arn": f"arn:aws:sts::123456789012:assumed-role/{role}/ada"}
-        return {"names": clusters} if token.endswith(":getClusters") else known(token)
+        return {"names": clusters} if token.endswith(":getClusters") else looked_up(token)
 
     said: list[str] = []
-    monkeypatch.setattr(render_outputs, "looked_up", looked_up)
+    monkeypatch.setattr("infra.cli.render.looked_up", answer)
     monkeypatch.setattr(pulumi.log, "warn", said.append)
     monkeypatch.setattr(pulumi.runtime, "is_dry_run", lambda: preview)
     values = stack_values(ROOT / "Pulumi.dev.yaml")

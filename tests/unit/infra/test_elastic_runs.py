@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from infra.addons import elastic_runs, kueue_config
+from infra.addons import elastic_runs, kueue
 from infra.cli.render import ROOT
 from infra.config import ConfigError, StackConfig, parse, platform_record, stack_values
 from infra.domain import naming
-from infra.sections.elastic_runs import ElasticRunsConfig
+from infra.sections.programs import ElasticRunsConfig
 from infra.tenancy import access
 from tests.unit.infra.config_issues import codes
 from tests.unit.infra.example_eks import stack_values as example
@@ -81,5 +81,5 @@ def test_the_account_lists_what_it_must_and_changes_workloads_of_teams_only() ->
 
 
 def test_kueue_copies_the_labels_by_which_programs_know_groups() -> None:
-    found = kueue_config.chart_config()["integrations"]["labelKeysToCopy"]
+    found = kueue.chart_config()["integrations"]["labelKeysToCopy"]
     assert {naming.GROUP, naming.GROUPS_MIN} <= set(found)

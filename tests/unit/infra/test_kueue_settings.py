@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from infra.addons import kueue, kueue_config
+from infra.addons import kueue
 from infra.addons.model import Installable
 from infra.config import add_ons, parse, stack_values
 from infra.domain.scheduler import MAX_GRACE_S
@@ -36,11 +36,9 @@ def test_incomplete_gang_is_requeued_for_three_weeks() -> None:
         waiting = found["waitForPodsReady"]
         assert waiting["blockAdmission"] is False
         assert waiting["requeuingStrategy"]["timestamp"] == "Eviction"
-        assert waiting["requeuingStrategy"]["backoffLimitCount"] == kueue_config.RETRIES
-    timeouts = kueue_config.PRODUCTION_TIMEOUTS
-    assert (
-        kueue_config.RETRIES * (timeouts.start_seconds + timeouts.max_backoff_seconds) > 21 * 86_400
-    )
+        assert waiting["requeuingStrategy"]["backoffLimitCount"] == kueue.RETRIES
+    timeouts = kueue.PRODUCTION_TIMEOUTS
+    assert kueue.RETRIES * (timeouts.start_seconds + timeouts.max_backoff_seconds) > 21 * 86_400
 
 
 def test_a_gang_may_save_for_its_whole_grace_period_and_start_again() -> None:

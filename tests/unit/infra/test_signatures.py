@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from infra.addons import policy_controller, signatures
+from infra.addons import policy_controller
 from infra.sections.signatures import KeylessConfig, SignaturesConfig
 from infra.sites.aws import controller_roles
 
@@ -13,7 +13,9 @@ KEYLESS = SignaturesConfig(keyless=KeylessConfig(issuer=ISSUER, subject=SUBJECT)
 
 
 def test_key_authority_refers_to_the_key_location() -> None:
-    [authority] = signatures.image_policy(SignaturesConfig(kms_key=KEY))["spec"]["authorities"]
+    [authority] = policy_controller.image_policy(SignaturesConfig(kms_key=KEY))["spec"][
+        "authorities"
+    ]
     assert authority["key"] == {"kms": f"awskms:///{KEY}"}
     assert "keyless" not in authority
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from infra.cli import catalog as command
-from infra.cli import catalog_refresh
 from infra.domain import catalog
 from infra.domain.catalog import data_file
 from infra.domain.catalog.interruptions import Band, relative_frequency
@@ -124,7 +123,7 @@ def test_without_a_copy_prices_are_refreshed_and_bands_kept(file: Path) -> None:
 
 def test_new_bands_replace_those_of_their_regions_only() -> None:
     before = catalog.load()
-    after = catalog_refresh.with_interruptions(before, BANDS, "a test")
+    after = command.with_interruptions(before, BANDS, "a test")
     p4d = after.types["p4d.24xlarge"].interruptions
     assert (p4d[WEST], p4d["us-east-1"]) == (Band.UP_TO_5, Band.UP_TO_15)
     assert WEST not in after.types["p5.48xlarge"].interruptions
@@ -144,6 +143,6 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_new_region_without_the_advisor_has_no_bands() -> None:
     with aws():
-        after = catalog_refresh.refreshed(catalog.load(), [region("ap-south-1", {})], NOW)
+        after = command.refreshed(catalog.load(), [region("ap-south-1", {})], NOW)
     assert after.regions["ap-south-1"].interruptions_source == ""
     assert catalog.parse(data_file.text(after)) == after

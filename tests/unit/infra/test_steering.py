@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from infra.addons import kueue, kueue_config, steering
+from infra.addons import kueue, steering
 from infra.cli.render import ROOT
 from infra.config import (
     ConfigError,
@@ -57,9 +57,9 @@ def gates(config: StackConfig) -> dict[str, bool]:
 def test_a_stack_has_it_and_kueues_gate_only_with_its_section() -> None:
     bare = parse(stack_values(ROOT / "Pulumi.local.yaml"))
     assert "steering" not in platform_record.installed(bare)
-    assert kueue_config.STEERING_GATE not in gates(bare)
+    assert kueue.STEERING_GATE not in gates(bare)
     assert "steering" in platform_record.installed(stack())
-    assert gates(stack())[kueue_config.STEERING_GATE] is True
+    assert gates(stack())[kueue.STEERING_GATE] is True
 
 
 def test_the_program_reads_the_pools_and_rules_that_the_stack_publishes() -> None:

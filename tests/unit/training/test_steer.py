@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from infra.addons import kueue_config
+from infra.addons import kueue
 from training.spot.decide import Place
 from training.spot.rates import INTERRUPTIONS_PER_NODE_HOUR, Exposure
 from training.spot.steer import RESTART_S, Empty, History, Pool, Rules, Run, choose
@@ -145,7 +145,7 @@ def test_a_start_on_spot_that_fails_at_its_time_out_leaves_time_for_on_demand(he
         return choose(one, (SPOT, BOUGHT), CALM, NOW, RULES).pools
 
     needed_h = (RULES.start_s + 2 * RESTART_S) / HOUR_S
-    assert RULES.start_s == kueue_config.PRODUCTION_TIMEOUTS.start_seconds
+    assert RULES.start_s == kueue.PRODUCTION_TIMEOUTS.start_seconds
     assert goes(needed_h - 0.01) == ("bought",) and goes(needed_h + 0.01) == ("spot",)
 
 
