@@ -13,7 +13,8 @@ from infra.domain.published_record import from_text, to_text
 from infra.tenancy import team
 from ops.submission import init_command, render
 from tests.golden.example_runs import IMAGE, platform
-from tests.unit.ops.test_ops_commands import FakeCluster, call
+from tests.unit.ops.conftest import Cli
+from tests.unit.ops.test_ops_commands import FakeCluster
 
 
 @pytest.fixture
@@ -29,15 +30,13 @@ def cluster(**images: str) -> FakeCluster:
     return FakeCluster(configmaps=[team.platform_record("research", text)])
 
 
-def init(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    return call(monkeypatch, cluster(), "init", "--team", "research", *arguments)
+def init(cli: Cli, *arguments: str) -> int:
+    return cli(cluster(), "init", "--team", "research", *arguments)
 
 
-def test_the_run_file_and_the_script_are_a_run(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert init(monkeypatch, "--script") == 0
-    assert "next: trainyard run submit run.yaml --watch" in capsys.readouterr().out
+def test_the_run_file_and_the_script_are_a_run(folder: Path, cli: Cli) -> None:
+    assert init(cli, "--script") == 0
+    assert "next: trainyard run submit run.yaml --watch" in cli.out
     assert len((folder / "train.py").read_text().splitlines()) <= 34
     document = render.read(Path("run.yaml"), [])
     assert (document.root, document.values["image"]) == (folder, "trainer")
@@ -49,10 +48,8 @@ def test_the_run_file_and_the_script_are_a_run(
     assert '"git_commit": "sha256:' in files["data"]["run.json"]
 
 
-def test_in_a_repository_the_commit_of_the_code_is_recorded(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert init(monkeypatch, "--script") == 0
+def test_in_a_repository_the_commit_of_the_code_is_recorded(folder: Path, cli: Cli) -> None:
+    assert init(cli, "--script") == 0
     who = ("-c", "user.name=a", "-c", "user.email=a@example.com")
     for arguments in (("init", "-q"), ("add", "."), (*who, "commit", "-qm", "first")):
         subprocess.run(["git", *arguments], cwd=folder, check=True)
@@ -66,22 +63,18 @@ def test_in_a_repository_the_commit_of_the_code_is_recorded(
         assert found.source.endswith(f", commit {commit[:12]}{recorded}")
 
 
-def test_in_a_repository_paths_are_relative_to_its_top(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_in_a_repository_paths_are_relative_to_its_top(folder: Path, cli: Cli) -> None:
     subprocess.run(["git", "init", "-q", str(folder.parent)], check=True)
-    assert init(monkeypatch) == 0
+    assert init(cli) == 0
     document = yaml.safe_load((folder / "run.yaml").read_text())
     assert document["program"]["source"] == folder.name
     assert render.read(Path("run.yaml"), []).root == folder.parent
 
 
-def test_an_existing_file_is_kept(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_existing_file_is_kept(folder: Path, cli: Cli) -> None:
     (folder / "train.py").write_text("mine")
-    assert init(monkeypatch, "--script") == 2
-    assert "train.py: exists; must be a new file" in capsys.readouterr().err
+    assert init(cli, "--script") == 2
+    assert "train.py: exists; must be a new file" in cli.err
     assert (folder / "train.py").read_text() == "mine"
     assert not (folder / "run.yaml").exists()
 
@@ -103,9 +96,9 @@ def test_a_run_is_named_after_the_folder(folder_name: str, name: str) -> None:
 
 
 def test_the_source_of_the_command_line_takes_the_place_of_the_files(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    folder: Path, cli: Cli, tmp_path: Path
 ) -> None:
-    assert init(monkeypatch, "--script") == 0
+    assert init(cli, "--script") == 0
     other = tmp_path / "elsewhere"
     other.mkdir()
     (other / "train.py").write_text("print()")
@@ -115,8 +108,6 @@ def test_the_source_of_the_command_line_takes_the_place_of_the_files(
         render.read(Path("run.yaml"), [], source=Path("nowhere"))
 
 
-def test_submit_without_a_file_says_what_to_do(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert call(monkeypatch, cluster(), "run", "submit") == 2
-    assert "trainyard init --script writes run.yaml and a script" in capsys.readouterr().err
+def test_submit_without_a_file_says_what_to_do(folder: Path, cli: Cli) -> None:
+    assert cli(cluster(), "run", "submit") == 2
+    assert "trainyard init --script writes run.yaml and a script" in cli.err

@@ -24,6 +24,7 @@ from ops.sweep import state as states
 from ops.sweep.driver import Driver
 from ops.sweep.space import Asha
 from ops.sweep.state import SweepState, Trial
+from tests.unit.ops.conftest import Cli
 from tests.unit.ops.ready_cluster import LiveFake
 
 NOW = dt.datetime(2026, 1, 1, 12, 0, tzinfo=dt.UTC)
@@ -261,22 +262,19 @@ def test_csv_has_all_runs_with_their_parameters_and_costs() -> None:
     assert float(rows[1]["optimizer.learning_rate"]) == 0.01
 
 
-def test_show_finds_the_newest_version(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_show_finds_the_newest_version(cli: Cli, tmp_path: Path) -> None:
     cluster = memory()
     for version in (2, 10):
         state = dataclasses.replace(RESULT, sweep=f"lr-v{version}")
         cluster.create(CONFIG_MAPS, store.manifest(state))
-    monkeypatch.setattr(front_door, "Cluster", lambda *_: cluster)
     table = tmp_path / "lr.csv"
-    assert front_door.main(["sweep", "show", "lr", "--csv", str(table)]) == 0
-    assert "lr-v10: 2 done, 1 failed, 1 stopped; best loss 1.25" in capsys.readouterr().out
+    assert cli(cluster, "sweep", "show", "lr", "--csv", str(table)) == 0
+    assert "lr-v10: 2 done, 1 failed, 1 stopped; best loss 1.25" in cli.out
     assert len(table.read_text().splitlines()) == 5
-    assert front_door.main(["sweep", "show", "other"]) == 2
-    assert "sweep 'other': not found; existing sweeps: lr-v10, lr-v2" in capsys.readouterr().err
-    assert front_door.main(["sweep", "show", "lr", "--csv", str(tmp_path / "none/a.csv")]) == 2
-    assert "choose another file" in capsys.readouterr().err
+    assert cli(cluster, "sweep", "show", "other") == 2
+    assert "sweep 'other': not found; existing sweeps: lr-v10, lr-v2" in cli.err
+    assert cli(cluster, "sweep", "show", "lr", "--csv", str(tmp_path / "none/a.csv")) == 2
+    assert "choose another file" in cli.err
 
 
 def test_check_needs_no_cluster(
