@@ -412,14 +412,6 @@ def test_a_check_says_what_it_has_seen(case: str, text: Text) -> None:
     text([f"{check.subject}: {check.seen}", *(f"-> {line}" for line in check.remedy.splitlines())])
 
 
-def test_facts_are_kept_for_machines() -> None:
-    assert counted(nodes("spot")).facts == {"nodes": 2, "ready": 2, "gpus": 2}
-    assert one(whole()).facts["nodes"] == ["spot-0", "spot-1"]
-    slow = one(whole(with_log("collective-spot-c1-1", "9.5", "2.25")), COLLECTIVE)
-    assert slow.facts["bandwidth_gbps"] == 2.25
-    assert list(SMOKE(make_session(LiveFake(facts(pool("cpu", workload="cpu")))))) == []
-
-
 def test_a_job_follows_its_template_on_all_nodes_and_is_deleted() -> None:
     cron = template("smoke", "spot", 1)
     cron["spec"]["jobTemplate"]["metadata"]["labels"] |= {naming.QUEUE_NAME: "validation"}

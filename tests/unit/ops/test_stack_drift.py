@@ -145,20 +145,11 @@ def test_another_file_is_refused_in_one_line(
     assert line.removeprefix("error: ").replace(str(file), "FILE").startswith(place)
 
 
-@pytest.fixture
-def command(tmp_path: Path) -> tuple[list[str], Path]:
-    """The command of the workflow, and the file that it reads."""
+def test_json_has_every_difference(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "events.json"
-    return ["stack", "drift", "--stack", "dev", "--events", str(file)], file
-
-
-def test_json_has_every_difference(
-    command: tuple[list[str], Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    words, file = command
-    steps = [changed(QUEUE, f"q{n}", "spec.x", "a", "b") for n in range(40)]
-    file.write_text(refresh(*steps))
-    assert front_door.main([*words, "--json"]) == 1
+    file.write_text(refresh(*(changed(QUEUE, f"q{n}", "spec.x", "a", "b") for n in range(40))))
+    words = ["stack", "drift", "--stack", "dev", "--events", str(file), "--json"]
+    assert front_door.main(words) == 1
     found = json.loads(capsys.readouterr().out)
     assert found["resources"] == 41 and len(found["differences"]) == 40
     assert set(found["differences"][0]) == {"resource", "field", "recorded", "now"}
