@@ -18,7 +18,6 @@ from ops.commands import Group, add_yes, confirm, printer
 from ops.objects import Json
 from ops.runs import states, wait_command
 from ops.runs.scope import read_in_scope
-from ops.snapshot import pluralize
 from ops.submission import create, queue_place, record, stopping
 
 if TYPE_CHECKING:
@@ -199,7 +198,7 @@ def launch(
     if args.render:
         print(yaml.safe_dump_all(rendered.manifests, sort_keys=False), end="")
         return 0
-    for line in (*rendered.warnings, *_facts(rendered), *explain(rendered)):
+    for line in (*rendered.facts, *explain(rendered)):
         show(line)
     objects_of_run = create.with_source(rendered.manifests, document.values)
     created = create.create(cluster, objects_of_run, user)
@@ -211,20 +210,6 @@ def launch(
         show(f"{rendered.run_id}: submitted as {user}")
     show(queue_place.queue_line(cluster, created.run))
     return _follow(args, cluster, created.run, show)
-
-
-def _facts(run: RenderedRun) -> list[str]:
-    price = "cost per hour unknown"
-    if run.usd_per_hour is not None:
-        price = f"{run.usd_per_hour:.2f} USD per hour at most (prices {run.prices})"
-    limit = ""
-    if run.max_hours is not None:
-        limit = f"; ends after {run.max_hours:g} h"
-        if run.usd_per_hour is not None:
-            limit += f", so at most {run.usd_per_hour * run.max_hours:.2f} USD"
-    cap = "" if run.cost_cap_usd is None else f" of its cap of {run.cost_cap_usd:g} USD"
-    line = f"{run.run_id}: {pluralize(run.nodes, 'node')} of {', '.join(run.pools)}; {price}{limit}{cap}"
-    return [line, *([run.source] if run.source else [])]
 
 
 def _follow(

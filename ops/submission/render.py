@@ -12,10 +12,12 @@ import pydantic
 import yaml
 
 from infra.domain import prices
+from infra.domain.pools import NodePool
 from infra.domain.published_record import VERSION, PublishedRecord
 from infra.sections.errors import ConfigError, ConfigIssue, shown, within
 from infra.sections.yaml_files import read_yaml
 from ops.objects import Json
+from ops.snapshot import pluralize
 from training import job, lineage, placement, run_files, scheduler_checks, trainer_settings
 from training.run_schema import RunFile
 from training.spec import Launch, RunSpec
@@ -42,20 +44,10 @@ class RenderedRun:
     """A run that has passed all checks of a preview."""
 
     run_id: str
-    team: str
-    namespace: str
-    nodes: int
-    pools: tuple[str, ...]
-    usd_per_hour: float | None
-    prices: str
-    """Date of the prices, and what of them is only remembered."""
-    max_hours: float | None
-    cost_cap_usd: float | None
     manifests: list[Json]
     """In the order of creation; the last is the run itself."""
-    warnings: tuple[str, ...] = ()
-    source: str = ""
-    """Line about what is packed for it; empty: nothing."""
+    facts: list[str]
+    """Warnings; its nodes, cost and limits; what is packed for it."""
 
 
 def root_of(*places: Path) -> Path:
@@ -204,20 +196,30 @@ def render(document: RunDocument, record: PublishedRecord, user: str) -> Rendere
     pools = placement.eligible_pools(run, platform)
     return RenderedRun(
         run_id=run.run_id,
-        team=run.team,
-        namespace=platform.teams[run.team].namespace,
-        nodes=run.nodes,
-        pools=tuple(pool.name for pool in pools),
-        usd_per_hour=placement.usd_per_hour(run, pools),
-        prices="; ".join(
-            sorted({prices.dated(pool.region, pool.instance_types) for pool in pools})
-        ),
-        max_hours=run.max_hours,
-        cost_cap_usd=run.cost_cap_usd,
         manifests=job.submitted(run, platform, lineage.origin(run, root), launch),
-        warnings=(*_other_version(record), *trainer_settings.config_warnings(run, platform)),
-        source=_packed(run, root),
+        facts=[
+            *_other_version(record),
+            *trainer_settings.config_warnings(run, platform),
+            _cost(run, pools),
+            *_packed(run, root),
+        ],
     )
+
+
+def _cost(run: RunSpec, pools: tuple[NodePool, ...]) -> str:
+    """Return nodes, cost and limits in one line."""
+    usd = placement.usd_per_hour(run, pools)
+    price, limit = "cost per hour unknown", ""
+    if usd is not None:
+        dates = sorted({prices.dated(pool.region, pool.instance_types) for pool in pools})
+        price = f"{usd:.2f} USD per hour at most (prices {'; '.join(dates)})"
+    if run.max_hours is not None:
+        limit = f"; ends after {run.max_hours:g} h"
+        if usd is not None:
+            limit += f", so at most {usd * run.max_hours:.2f} USD"
+    cap = "" if run.cost_cap_usd is None else f" of its cap of {run.cost_cap_usd:g} USD"
+    names = ", ".join(pool.name for pool in pools)
+    return f"{run.run_id}: {pluralize(run.nodes, 'node')} of {names}; {price}{limit}{cap}"
 
 
 def _other_version(record: PublishedRecord) -> Iterator[str]:
@@ -225,12 +227,12 @@ def _other_version(record: PublishedRecord) -> Iterator[str]:
         yield f"warning: the stack is of trainyard {record.version}, and this client of {VERSION}"
 
 
-def _packed(run: RunSpec, root: Path) -> str:
+def _packed(run: RunSpec, root: Path) -> Iterator[str]:
     source = run.program.source if run.program else None
     if source is None:
-        return ""
+        return
     origin = lineage.origin(run, root)
     if not origin.startswith("sha256:"):
         origin = f"commit {origin[:12]}{' with changes' if source.dirty else ''}"
     size = f"{len(source.archive) / 1024:.1f} KiB"
-    return f"source: {(root / source.folder).resolve()}, {size} packed, {origin}"
+    yield f"source: {(root / source.folder).resolve()}, {size} packed, {origin}"

@@ -198,7 +198,7 @@ def test_a_budget_holds_drains_and_releases_and_nothing_else_can_be_written(
     lease = _read(cluster, "lease", "costs", "-n", naming.COSTS_NAMESPACE)
     assert lease["spec"]["holderIdentity"].startswith("costs-")
     shown = costs_kit.metrics(cluster)
-    assert f'budget_state{{team="{STAGE.team}",state="drained"}} 1.0' in shown, shown
+    assert f'budget_state{{state="drained",team="{STAGE.team}"}} 1.0' in shown, shown
     assert f'{{bucket="starting",team="{STAGE.team}",pool="{STAGE.real}"' in shown, shown
     # On the host's loopback, which process nodes share, it does not listen.
     with pytest.raises(OSError), socket.create_connection(("127.0.0.1", 8643), timeout=60):

@@ -43,7 +43,7 @@ def test_the_run_file_and_the_script_are_a_run(folder: Path, cli: Cli) -> None:
     published = from_text(to_text(platform(), "research", {"trainer": IMAGE}))
     found = render.render(document, published, "ada")
     assert found.run_id.startswith("my-project-x-v1-")
-    assert found.source.startswith(f"source: {folder}, ")
+    assert found.facts[-1].startswith(f"source: {folder}, ")
     [files, *_] = found.manifests
     assert '"git_commit": "sha256:' in files["data"]["run.json"]
 
@@ -60,7 +60,7 @@ def test_in_a_repository_the_commit_of_the_code_is_recorded(folder: Path, cli: C
         published = from_text(to_text(platform(), "research", {"trainer": IMAGE}))
         found = render.render(document, published, "ada")
         [commit] = re.findall('"git_commit": "([0-9a-f]{40})"', str(found.manifests))
-        assert found.source.endswith(f", commit {commit[:12]}{recorded}")
+        assert found.facts[-1].endswith(f", commit {commit[:12]}{recorded}")
 
 
 def test_in_a_repository_paths_are_relative_to_its_top(folder: Path, cli: Cli) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,7 @@ def test_the_newest_version_is_submitted_with_the_settings_of_the_command_line(
     assert document.values["overrides"] == {"optimizer": {"learning_rate": 1e-4}}
     found = render.render(document, record(), ADA)
     assert found.run_id.startswith("llama-v10-")
-    assert found.nodes == 1
+    assert ": 1 node of " in found.facts[-1]
 
 
 @pytest.mark.parametrize(
@@ -133,9 +134,11 @@ def test_a_setting_of_a_key_for_text_is_taken_as_text(
 
 def test_cost_and_limits_are_known_before_anything_is_created(tmp_path: Path) -> None:
     found = submitted(tmp_path, maxHours=2, costCapUsd=1000)
-    assert found.usd_per_hour is not None and found.usd_per_hour > 0
-    assert (found.max_hours, found.cost_cap_usd) == (2, 1000)
-    assert found.pools == ("spot", "ondemand")
+    [line] = found.facts
+    [usd, most] = re.findall(r"([\d.]+) USD(?: per hour at most| of its cap)", line)
+    assert float(usd) > 0 and float(most) == pytest.approx(2 * float(usd), abs=0.02)
+    assert f"{found.run_id}: 2 nodes of spot, ondemand; " in line
+    assert line.endswith(" USD of its cap of 1000 USD") and "; ends after 2 h, so" in line
 
 
 @pytest.mark.parametrize(
