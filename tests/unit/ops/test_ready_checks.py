@@ -193,7 +193,6 @@ def lost_with_its_node() -> LiveFake:
 XID = {"validation": "smoke", "node": "spot-1", "ok": False, "cause": "XID 79", "remedy": "go"}
 GOOD = {"validation": "smoke", "node": "spot-0", "ok": True}
 EFA = {"validation": "collective", "ok": True, "transport": "efa", "memlock": 1 << 43}
-SLOW = {"validation": "train-multi", "ok": True, "device": "cuda", "world_size": 1}
 FLEET = facts(pool("fleet", nodes="kwok"))
 SINGLE = [facts(pool("one", 1, 1)), *nodes("one", 1)]
 ZERO = [facts(pool("spot", 0, 50)), *templates("spot")]
@@ -216,20 +215,10 @@ PROBES: Cases = {
             probe=COLLECTIVE,
         ),
     ),
-    "training: the lowest speed": (
-        PASSED,
-        lambda: ended(
-            "train-multi",
-            *({**SLOW, "node": f"spot-{n}", "tokens_per_s": 900 - n} for n in range(2)),
-            well=True,
-            probe=MULTI_NODE,
-        ),
-    ),
     "a pod computed on its CPU": (
         SIMULATED,
         lambda: one(whole(with_log("smoke-spot-c1-1", "cuda", "cpu"))),
     ),
-    "a node in use": (PASSED, lambda: one(busy("spot-0"))),
     "too few free nodes": (SKIPPED, lambda: one(busy("spot-0"), MULTI_NODE)),
     "no node of a pool scaled to zero": (SKIPPED, lambda: one(LiveFake(*ZERO))),
     "a pool scaled to zero, named": (PASSED, lambda: one(LiveFake(*ZERO), allow_scale_up=True)),
