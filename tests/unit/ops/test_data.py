@@ -111,6 +111,12 @@ def test_an_interrupted_fetch_is_continued(
     done = copying.get(pod, listed(pod, "web"), to, nothing)
     assert done.bytes == channel.BLOCK + 17 + 4
     assert tree(to / "web") == tree(source)
+    (to / "web/deep/large.bin").unlink()
+    Path(part).write_bytes(b"other bytes")
+    with pytest.raises(ClusterError, match="changed while it was read; fetch it again"):
+        copying.get(pod, listed(pod, "web"), to, nothing)
+    copying.get(pod, listed(pod, "web"), to, nothing)
+    assert tree(to / "web") == tree(source)
 
 
 def test_other_files_are_kept_unless_forced_and_all_are_named(

@@ -118,6 +118,14 @@ def test_a_run_that_somebody_deleted_is_not_submitted_again() -> None:
     assert stored.state.trials[0].reason == "its object was deleted"
 
 
+def test_a_round_keeps_the_last_value_of_a_run() -> None:
+    state = sweep(trial(0, state=states.RUNNING))
+    losses = {trial(0).run_id: {5: 3.0, 9: 2.5}}
+    work = make_driver(memory(run_object(trial(0))), state, losses)
+    [found] = driver.run_round(work, store.open_sweep(work.cluster, state)).state.trials
+    assert (found.step, found.value) == (9, 2.5)
+
+
 def test_runs_are_submitted_when_their_dataset_is_prepared() -> None:
     state = sweep(trial(0))
     cluster = memory()
