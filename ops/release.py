@@ -105,7 +105,7 @@ def add(commands: Group) -> None:
         "let groups of ended runs go that still wait for nodes",
         ["stack release --once --dry-run", "stack release --once"],
     )
-    controller.add_options(release, EVERY_S, "look once and end")
+    controller.add_options(release, EVERY_S, "poll once and end")
 
 
 def _release(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:

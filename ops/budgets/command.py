@@ -43,7 +43,7 @@ def add(commands: Group) -> None:
     budgets.add_argument(
         "--budgets", type=Path, metavar="FILE", help="budgets that the stack has written"
     )
-    controller.add_options(enforce, EVERY_S, "look once and end")
+    controller.add_options(enforce, EVERY_S, "poll once and end")
     add_metrics(enforce)
     add_record(enforce)
     add_prometheus(enforce)

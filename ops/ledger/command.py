@@ -99,7 +99,7 @@ def add_group(commands: Group) -> None:
         "record what nodes and runs do, for reports",
         ["cost collect --record ledger", "cost collect --record ledger --once"],
     )
-    collect.add_argument("--once", action="store_true", help="look once and end")
+    collect.add_argument("--once", action="store_true", help="poll once and end")
     collect.add_argument(
         "--every", type=float, default=EVERY_S, metavar="SECONDS", help="default %(default)g"
     )

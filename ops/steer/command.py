@@ -32,7 +32,7 @@ def add(commands: Group) -> None:
     source.add_argument(
         "--pools", type=Path, metavar="FILE", help="pools and rules that the stack has written"
     )
-    controller.add_options(steer, EVERY_S, "look once and end")
+    controller.add_options(steer, EVERY_S, "poll once and end")
     add_metrics(steer)
     add_prometheus(steer)
 

@@ -67,6 +67,7 @@ def commands(text: str) -> Iterator[tuple[str, list[str]]]:
     lines = "\n".join(blocks(text)).replace("\\\n", " ").splitlines()
     lines += [span.replace("\n", " ") for span in re.findall(r"`([^`]+)`", prose(text))]
     for line in lines:
+        line = re.sub(r"(^|\s)trainyard (?=[a-z])", r"\1-m ops ", line)
         for part in re.split(r"(?:^|\s)-m ", line.split("  #")[0])[1:]:
             module, *words = re.split(r"\s[|>&;]|[;)\"]", part)[0].split() or [""]
             if module.split(".")[0] in OURS or module in OF_OTHERS:
