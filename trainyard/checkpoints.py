@@ -95,14 +95,36 @@ def latest() -> Checkpoint | None:
     reported in one line, recorded as an event and set aside. Raises NoUsableCheckpoint when all are corrupt, or
     when this installation cannot verify one: a later format, or BLAKE3 without the package blake3.
     """
-    current = session.current()
+    current, store = session.current(), session.store()
     _calls["latest"] += 1
-    all_ranks = _Verification(session.store(), current.messages / f"latest-{_calls['latest']}")
+    rounds = _Rounds(current.messages / f"latest-{_calls['latest']}")
+
+    def verified(asked: dict[str, Any]) -> dict[str, Any]:
+        try:
+            defects = store.verify(asked["step"], asked["parts"][run.rank], rounds.progress)
+        except UnknownFormat as error:
+            return {"unknown": str(error)}
+        return {"defects": defects}
+
+    def verify(step: int) -> list[str]:
+        try:
+            files = store.manifest(step).files
+        except CorruptCheckpoint as error:
+            return [str(error)]
+        parts = _parts({name: one.bytes for name, one in files.items()}, run.world_size)
+        question = {"step": step, "parts": parts}
+        rounds.ask(question)
+        answers = rounds.collect(verified(question))
+        for answer in answers:
+            if unknown := answer.get("unknown"):
+                raise UnknownFormat(unknown)
+        return [defect for answer in answers for defect in answer["defects"]]
+
     if run.rank == 0:
-        answer = _newest_good(session.store(), current, all_ranks.verify)
-        all_ranks.end(answer)
+        answer = _newest_good(store, current, verify)
+        rounds.end(answer)
     else:
-        answer = all_ranks.follow()
+        answer = rounds.follow(verified)
     if error := answer.get("error"):
         raise NoUsableCheckpoint(error)
     if answer["step"] is None:
@@ -128,68 +150,62 @@ def _newest_good(
     return {"error": _all_corrupt(store, bad)} if bad else {"step": None}
 
 
-class _Verification:
-    """Messages by which rank 0 names a checkpoint and all ranks verify it, each a part of the files."""
+class _Rounds:
+    """Messages by which rank 0 asks all ranks about their parts of some files, and tells the outcome."""
 
-    def __init__(self, store: CheckpointStore, name: Path) -> None:
-        self._store, self._name = store, name
-        self._named, self._told = 0, 0.0
+    def __init__(self, place: Path) -> None:
+        """`place`: of the messages, whose names begin with its name."""
+        self._place = place
+        self._asked = self._answered = 0
+        self._told = 0.0
 
-    def verify(self, step: int) -> list[str]:
-        """Return the defects that the ranks find in a checkpoint; on rank 0. Raises UnknownFormat."""
-        try:
-            files = self._store.manifest(step).files
-        except CorruptCheckpoint as error:
-            return [str(error)]
-        parts = _parts({name: one.bytes for name, one in files.items()}, run.world_size)
-        self._send("", {"step": step, "parts": parts})
-        try:
-            found = self._verify(step, parts[0])
-            for rank in range(1, run.world_size):
-                answer = self._receive(f"-rank-{rank}", f"rank {rank}'s verified files")
-                if unknown := answer.get("unknown"):
-                    raise UnknownFormat(unknown)
-                found += answer["defects"]
-        finally:
-            self._named += 1
-        return found
+    def ask(self, question: dict[str, Any]) -> None:
+        """Send a question, or the outcome, to the other ranks; on rank 0."""
+        self._send(f"asked-{self._asked}", question)
+        self._asked += 1
 
-    def end(self, answer: dict[str, Any]) -> None:
-        """Tell the other ranks what is chosen; on rank 0."""
-        self._send("", {"answer": answer})
+    def end(self, outcome: dict[str, Any]) -> None:
+        self.ask({"outcome": outcome})
 
-    def follow(self) -> dict[str, Any]:
-        """Verify this rank's parts until rank 0 has chosen; return what."""
-        while "answer" not in (asked := self._receive("", "rank 0's choice of a checkpoint")):
-            try:
-                defects = self._verify(asked["step"], asked["parts"][run.rank])
-                self._send(f"-rank-{run.rank}", {"defects": defects})
-            except UnknownFormat as error:
-                self._send(f"-rank-{run.rank}", {"unknown": str(error)})
-            self._named += 1
-        answer: dict[str, Any] = asked["answer"]
-        return answer
+    def collect(self, own: dict[str, Any]) -> list[dict[str, Any]]:
+        """Return the answers of all ranks to the last question; on rank 0, whose own one is given."""
+        others = range(1, run.world_size)
+        number, self._answered = self._answered, self._answered + 1
+        return [own, *(self._receive(f"{number}-rank-{r}", f"rank {r}'s files") for r in others)]
 
-    def _verify(self, step: int, names: list[str]) -> list[str]:
-        return self._store.verify(step, names, self._progress)
+    def answer(self, values: dict[str, Any]) -> None:
+        """Answer the next question, which may not be asked yet."""
+        self._send(f"{self._answered}-rank-{run.rank}", values)
+        self._answered += 1
 
-    def _progress(self) -> None:
+    def follow(self, answer: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
+        """Answer questions until rank 0 tells the outcome; return that."""
+        while "outcome" not in (asked := self._receive(f"asked-{self._asked}", "rank 0's word")):
+            self._asked += 1
+            self.answer(answer(asked))
+        outcome: dict[str, Any] = asked["outcome"]
+        return outcome
+
+    def progress(self) -> None:
+        """Tell that this rank makes progress, every few seconds."""
         if time.monotonic() - self._told > _TELL_S:
             self._told = time.monotonic()
             watchdog.still_working()
             with contextlib.suppress(OSError):
-                shared_files.write(self._file("alive"), [run.rank, self._told])
+                self._send("alive", [run.rank, self._told])
 
-    def _send(self, whose: str, values: dict[str, Any]) -> None:
-        shared_files.write(self._file(f"{self._named}{whose}"), values)
+    def _send(self, name: str, values: Any) -> None:
+        shared_files.write(self._file(name), values)
 
-    def _receive(self, whose: str, what: str) -> dict[str, Any]:
-        file = self._file(f"{self._named}{whose}")
-        found: dict[str, Any] = shared_files.wait(file, _timeout_s(), what, self._file("alive"))
+    def _receive(self, name: str, what: str) -> dict[str, Any]:
+        """Raises RankMissing."""
+        found: dict[str, Any] = shared_files.wait(
+            self._file(name), _timeout_s(), what, self._file("alive")
+        )
         return found
 
-    def _file(self, end: str) -> Path:
-        return self._name.with_name(f"{self._name.name}-{end}")
+    def _file(self, name: str) -> Path:
+        return self._place.with_name(f"{self._place.name}-{name}")
 
 
 def _resumed(
@@ -242,7 +258,7 @@ def save(
     messages = hidden.with_name(f"{hidden.name}{_MESSAGES}")
     hidden.mkdir(parents=True, exist_ok=True)
     messages.mkdir(parents=True, exist_ok=True)
-    exchange = _Exchange(hidden, messages, step)
+    rounds = _Rounds(messages / "save")
     saving = Publication.begin(step, metadata, milestone, evaluation_loss, keep_latest, begun)
     if run.rank == 0:
         saving.announce()
@@ -250,24 +266,24 @@ def save(
         yield hidden
         _flush(hidden)
     except BaseException as error:
-        exchange.fail(error)
+        text = " ".join(str(error).split()) or type(error).__name__
+        with contextlib.suppress(OSError):
+            rounds.answer({"error": text})
+            if run.rank == 0:
+                rounds.end({"error": f"rank 0: {text}"})
         raise
     finally:
         stalls.append(time.monotonic() - begun)
-    if run.rank != 0:
-        exchange.follow()
-        watchdog.enter(before)
-        _last[0] = time.monotonic() - begun
-        return
-    store = PosixStore(run.checkpoints)
     try:
-        exchange.lead(lambda *made: saving.publish(store, store.adopt(hidden), *made))
-    except Exception as error:
-        saving.failed(error)
-        shutil.rmtree(hidden, ignore_errors=True)
-        raise
+        if run.rank == 0:
+            _publish(saving, rounds, hidden)
+        else:
+            _contribute(rounds, hidden)
+    except shared_files.RankMissing as error:
+        raise SaveFailed(f"step {step} not saved: {error}") from None
     _last[0] = time.monotonic() - begun
-    _remove_older(hidden)
+    if run.rank == 0:
+        _remove_older(hidden)
     watchdog.enter(before)
 
 
@@ -399,80 +415,52 @@ def last_save_s() -> float:
     return max(_last[0], _saver().last_save_s if _saver.cache_info().currsize else 0.0)
 
 
-Publish = Callable[[dict[str, FileRecord], list[dict[str, str]]], None]
-"""Called with the files of all ranks and the nodes that wrote them."""
+def _contribute(rounds: _Rounds, hidden: Path) -> None:
+    """Hash this rank's part and wait for the outcome. Raises SaveFailed, StaleAttempt, RankMissing."""
 
-
-class _Exchange:
-    """Messages of one save: who has finished, who hashes which files, and the outcome."""
-
-    def __init__(self, hidden: Path, messages: Path, step: int) -> None:
-        self._hidden, self._messages, self._step = hidden, messages, step
-
-    def fail(self, error: BaseException) -> None:
-        text = " ".join(str(error).split()) or type(error).__name__
-        with contextlib.suppress(OSError):
-            shared_files.write(self._messages / f"written-{run.rank}", {"error": text})
-            if run.rank == 0:
-                shared_files.write(self._messages / "outcome", {"error": f"rank 0: {text}"})
-
-    def follow(self) -> None:
-        """Hash this rank's part and wait for the outcome. Raises SaveFailed, StaleAttempt."""
-        shared_files.write(self._messages / f"written-{run.rank}", {"node": describe_node()})
-        part = self._receive("part", f"part-{run.rank}", "outcome")
-        if "files" in part:
-            try:
-                hashes = _hashes(self._hidden, part["files"])
-                shared_files.write(self._messages / f"hashed-{run.rank}", {"files": hashes})
-            except OSError as error:
-                shared_files.write(self._messages / f"hashed-{run.rank}", {"error": str(error)})
-        outcome = self._receive("outcome", "outcome")
-        if why := outcome.get("error"):
-            raise StaleAttempt(why) if outcome.get("stale") else SaveFailed(why)
-
-    def lead(self, publish: Publish) -> None:
-        """Collect the files of all ranks, publish them, and tell the outcome. Raises its failure."""
-        outcome: dict[str, Any] = {}
+    def hashed(asked: dict[str, Any]) -> dict[str, Any]:
         try:
-            written = [{"node": describe_node()}, *self._collect("written")]
-            shared_files.refresh(self._hidden)
-            parts = _parts(_sizes(self._hidden), run.world_size)
-            for rank, names in enumerate(parts[1:], start=1):
-                shared_files.write(self._messages / f"part-{rank}", {"files": names})
-            files = _hashes(self._hidden, parts[0])
-            for answer in self._collect("hashed"):
-                files |= answer["files"]
-            nodes = [one["node"] for one in written if one["node"]]
-            distinct = [node for i, node in enumerate(nodes) if node not in nodes[:i]]
-            records = {name: FileRecord(**record) for name, record in sorted(files.items())}
-            publish(records, distinct)
-        except BaseException as error:
-            text = " ".join(str(error).split()) or type(error).__name__
-            outcome = {"error": text, "stale": isinstance(error, StaleAttempt)}
-            raise
-        finally:
-            with contextlib.suppress(OSError):
-                shared_files.write(self._messages / "outcome", outcome)
+            return {"files": _hashes(hidden, asked["parts"][run.rank])}
+        except OSError as error:
+            return {"error": str(error)}
 
-    def _collect(self, kind: str) -> list[dict[str, Any]]:
-        found = [self._receive(kind, f"{kind}-{rank}") for rank in range(1, run.world_size)]
-        errors = [f"rank {n}: {a['error']}" for n, a in enumerate(found, start=1) if "error" in a]
-        if errors:
-            raise SaveFailed(f"step {self._step} not saved: {errors[0]}")
-        return found
+    rounds.answer({"node": describe_node()})
+    outcome = rounds.follow(hashed)
+    if why := outcome.get("error"):
+        raise StaleAttempt(why) if outcome.get("stale") else SaveFailed(why)
 
-    def _receive(self, what: str, *names: str) -> dict[str, Any]:
-        """Return the first message that is there. Raises SaveFailed."""
-        limit = time.monotonic() + _timeout_s()
-        while True:
-            for name in names:
-                try:
-                    wait_s = 0.5 if len(names) > 1 else limit - time.monotonic()
-                    found: dict[str, Any] = shared_files.wait(self._messages / name, wait_s, what)
-                    return found
-                except shared_files.RankMissing as error:
-                    if time.monotonic() > limit:
-                        raise SaveFailed(f"step {self._step} not saved: {error}") from None
+
+def _publish(saving: Publication, rounds: _Rounds, hidden: Path) -> None:
+    """Collect the files of all ranks, publish them, and tell the outcome. Raises its failure."""
+    store, outcome = PosixStore(run.checkpoints), dict[str, Any]()
+    try:
+        written = _successful(rounds.collect({"node": describe_node()}), saving.step)
+        shared_files.refresh(hidden)
+        parts = _parts(_sizes(hidden), run.world_size)
+        rounds.ask({"parts": parts})
+        hashed = _successful(rounds.collect({"files": _hashes(hidden, parts[0])}), saving.step)
+        files = {name: record for one in hashed for name, record in one["files"].items()}
+        nodes = [one["node"] for one in written if one["node"]]
+        distinct = [node for i, node in enumerate(nodes) if node not in nodes[:i]]
+        records = {name: FileRecord(**record) for name, record in sorted(files.items())}
+        saving.publish(store, store.adopt(hidden), records, distinct)
+    except BaseException as error:
+        text = " ".join(str(error).split()) or type(error).__name__
+        outcome = {"error": text, "stale": isinstance(error, StaleAttempt)}
+        saving.failed(error)
+        shutil.rmtree(hidden, ignore_errors=True)
+        raise
+    finally:
+        with contextlib.suppress(OSError):
+            rounds.end(outcome)
+
+
+def _successful(answers: list[dict[str, Any]], step: int) -> list[dict[str, Any]]:
+    """Return the answers of all ranks. Raises SaveFailed if one of them is an error."""
+    for rank, answer in enumerate(answers):
+        if "error" in answer:
+            raise SaveFailed(f"step {step} not saved: rank {rank}: {answer['error']}")
+    return answers
 
 
 def _remove_older(published: Path) -> None:

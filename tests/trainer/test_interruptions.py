@@ -219,7 +219,7 @@ def test_back_pressure_is_logged_and_keeps_results_bit_identical(
 
 def test_a_late_rank_still_receives_the_save_outcome(trainer: Trainer) -> None:
     told = before("trainer.loop", "learning_rate", 6, 0, request_stop)
-    world = ("trainyard.tensors.coordination", "SaveCoordinator.receive")
+    world = ("trainyard.tensors.rank_save", "SaveCoordinator.receive")
     late = before(*world, 1, 1, lambda: time.sleep(3))
 
     def both(rank: int) -> None:

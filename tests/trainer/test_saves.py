@@ -13,8 +13,7 @@ from tests.trainer.runs import STEPS, Trainer, assert_same
 from trainyard.store.interface import SaveFailed
 from trainyard.store.manifest import FileRecord
 from trainyard.store.posix import PosixStore
-from trainyard.tensors.coordination import SaveCoordinator
-from trainyard.tensors.rank_save import RankSave
+from trainyard.tensors.rank_save import RankSave, SaveCoordinator
 
 RECORD = FileRecord(bytes=3, hash="sha256:abc")
 

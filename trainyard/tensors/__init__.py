@@ -5,5 +5,5 @@
     checkpoints/step-00000042/manifest.json          size and hash of every file, and lineage
 
 Read in this order: `layout` and `plan` (which rank writes what; without torch), `local_tensors`, `staging`,
-`rank_save`, `coordination` and `writer` (how it is written), `loading`. Where it is written is the store's.
+`rank_save` and `writer` (how it is written), `loading`. Where it is written is the store's.
 """

@@ -32,12 +32,11 @@ from trainyard.store.interface import (
 )
 from trainyard.store.manifest import CorruptCheckpoint, FileRecord, Manifest
 from trainyard.tensors import random_state, state
-from trainyard.tensors.coordination import SaveCoordinator
 from trainyard.tensors.layout import LAYOUT_FILE, Layout, layout_from_json, layout_to_json
 from trainyard.tensors.loading import load_tensors
 from trainyard.tensors.local_tensors import DTYPES, is_sharded, local_shards
 from trainyard.tensors.plan import Plan, make_plan, shards_from_bytes, shards_to_bytes
-from trainyard.tensors.rank_save import RankSave
+from trainyard.tensors.rank_save import RankSave, SaveCoordinator
 from trainyard.tensors.ranks import Ranks
 from trainyard.tensors.staging import Staging
 from trainyard.tensors.writer import BackgroundWriter
