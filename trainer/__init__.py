@@ -10,8 +10,8 @@ Read it in this order:
 | entry | __main__.py, preflight.py (checks before torch is loaded), assembly.py (builds a run) |
 | configuration | config/settings.py, config/rules.py |
 | model and parallelism | parallel/architecture.py, parallel/build.py, optimizer.py |
-| step | loop.py, parallel/passes.py, loss.py, groups.py (elastic runs) |
-| evaluation, checkpoints | evaluation.py, checkpointing.py, export.py |
+| step | loop.py, parallel/passes.py, groups.py (elastic runs) |
+| evaluation, checkpoints | evaluation.py, checkpointing.py, publication.py |
 
 data/ has the samples, metrics/ what is reported; the other folders are programs of their own in the same image.
 """

@@ -53,8 +53,8 @@ def _train(arguments: argparse.Namespace, notice: Notice) -> int:
         arguments.continue_from,
     )
     from trainer import assembly, lineage, loop, publication
-    from trainer.metrics.tracking import sent_to_mlflow
     from trainer.parallel.world import fix_numerics, join_world
+    from trainer.startup import sent_to_mlflow
 
     trainyard.run.use(
         request.run_dir,

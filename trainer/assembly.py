@@ -9,7 +9,6 @@ from trainer.data.prefetch import PrefetchLoader, PrefetchPlan
 from trainer.data.sampler import Sampler, baseline_loss, evaluation_windows
 from trainer.data.windows import TokenWindows
 from trainer.evaluation import Evaluator, to_device
-from trainer.export import check_export
 from trainer.loop import Run
 from trainer.metrics import flops
 from trainer.metrics.progress import ProgressDisplay
@@ -17,6 +16,7 @@ from trainer.optimizer import make_optimizer
 from trainer.parallel import build
 from trainer.parallel.world import World
 from trainer.preflight import RunRequest
+from trainer.publication import check_export
 from trainer.startup import log_start
 from trainyard import checkpoints, session
 from trainyard.notice import Notice

@@ -23,10 +23,9 @@ from trainer.config import flatten
 from trainer.config.settings import TrainerConfig
 from trainer.evaluation import to_device
 from trainer.loop import Run, Work
-from trainer.metrics.tracking import sent_to_mlflow
 from trainer.parallel.world import World
 from trainer.preflight import RunRequest
-from trainer.startup import log_start
+from trainer.startup import log_start, sent_to_mlflow
 from trainyard import checkpoints, elastic, notice, session
 from trainyard.contract import EVENTS_FILE, EXIT_DONE
 from trainyard.elastic.leader import claim

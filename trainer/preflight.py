@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,15 +13,17 @@ from typing import Any
 from trainer.config import load, world_issues
 from trainer.config.settings import TrainerConfig
 from trainer.config_errors import ConfigError, ConfigIssue, config_error, issue, within
-from trainer.continuation import continue_from
 from trainer.data.dataset import Corpus, combine_datasets, open_version
 from trainer.data.local_cache import cache_version, latest_version
 from trainer.data.windows import DatasetVersion
 from trainer.lineage import read_run_record
 from trainer.prepare.dataset import check_version, resolve_version
 from trainyard.contract import CHECKPOINTS_DIR, LATEST
+from trainyard.disk import fsync_folder
 from trainyard.store.factory import open_store
+from trainyard.store.interface import folder_name
 from trainyard.store.manifest import CorruptCheckpoint, UnknownFormat
+from trainyard.store.posix import WRITING, PosixStore
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,3 +126,57 @@ def _checkpoint_versions(run_dir: Path, place: str | None) -> dict[str, str]:
         except (CorruptCheckpoint, UnknownFormat, KeyError):
             continue
     return {}
+
+
+def continue_from(origin: Path, run_dir: Path) -> None:
+    """Give a run without checkpoints those of the run in `origin`; a run that has some is left alone.
+
+    Checkpoints are never changed after they were published, so links are enough: deleting one leaves the other.
+    Ranks call it at the same time, and one may be killed: each checkpoint appears complete, by one rename, the
+    newest first. Raises ConfigError when `origin` has none.
+    """
+    own, others = PosixStore(run_dir / CHECKPOINTS_DIR), PosixStore(origin / CHECKPOINTS_DIR)
+    if own.steps():
+        return
+    try:
+        own.root.mkdir(parents=True, exist_ok=True)
+        for step in reversed(others.steps()):
+            _link(others.root / folder_name(step), own.root)
+    except OSError as error:
+        raise ConfigError([_issue(origin, f"cannot be linked: {error.strerror}")]) from None
+    if not own.steps():
+        raise ConfigError([_issue(origin, "has no checkpoint")])
+    fsync_folder(own.root)
+
+
+def _link(checkpoint: Path, into: Path) -> None:
+    """Publish one checkpoint; nothing happens where another rank has, or where it was deleted meanwhile."""
+    hidden = into / f"{WRITING}{checkpoint.name}-from-{uuid.uuid4().hex[:8]}"
+    try:
+        shutil.copytree(checkpoint, hidden, copy_function=_link_or_copy)
+        fsync_folder(hidden)
+        hidden.rename(into / checkpoint.name)
+    except (OSError, shutil.Error):
+        shutil.rmtree(hidden, ignore_errors=True)
+        if checkpoint.exists() and not (into / checkpoint.name).exists():
+            raise
+
+
+def _link_or_copy(source: str, target: str) -> None:
+    """Link a file; copy it where the file system has no links, or they cannot cross it."""
+    try:
+        os.link(source, target)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+def _issue(origin: Path, problem: str) -> ConfigIssue:
+    return ConfigIssue(
+        path=f"--continue-from: {origin}",
+        problem=problem,
+        valid="must be the directory of a run that has saved one",
+        action="correct it",
+        code="invalid-folder",
+    )

@@ -1,15 +1,17 @@
-"""Log the start of an attempt."""
+"""The start of an attempt: its event, and the process that sends what it logs to MLflow."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from trainer.config import flatten, rules
 from trainer.loop import Run
 from trainer.preflight import RunRequest
+from trainyard import contract, tracking
 from trainyard.contract import ATTEMPT_ENV
 from trainyard.reporting import reporter
 from trainyard.restart_budget import restarts_in_pod
@@ -75,3 +77,28 @@ def _process_age_s() -> float:
     except (OSError, ValueError, IndexError):
         return 0.0
     return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - began_s)
+
+
+@contextmanager
+def sent_to_mlflow(request: RunRequest, patient: Callable[[], bool]) -> Iterator[None]:
+    """Run a process that sends what the run logs to `report.mlflow`; its failure never stops the run.
+
+    `patient`: whether to wait at the end until the server has the rest.
+    """
+    report, record = request.config.report, request.record
+    if report.mlflow is None:
+        yield
+        return
+    own = {
+        contract.TRACKING_URI_ENV: report.mlflow,
+        contract.RUN_DIR_ENV: str(request.run_dir),
+        contract.RUN_ID_ENV: str(record.get("run_id") or request.run_dir.resolve().name),
+        contract.TEAM_ENV: str(record.get("team") or ""),
+        tracking.EXPERIMENT_ENV: report.mlflow_experiment,
+    }
+    process = tracking.start(os.environ | own)
+    try:
+        yield
+    finally:
+        if process:
+            tracking.close(process, tracking.CLOSE_S if patient() else 0)

@@ -32,8 +32,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from trainyard import contract, notice, session, shared_files
 from trainyard.disk import fsync_folder
-from trainyard.lineage import describe_node
-from trainyard.publication import Publication
+from trainyard.publication import Publication, describe_node
 from trainyard.run_info import run
 from trainyard.store.interface import (
     BLOCK_BYTES,

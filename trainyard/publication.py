@@ -1,15 +1,17 @@
-"""What becomes of one checkpoint: rank 0 announces it, publishes it or gives it up; in any thread."""
+"""What becomes of one checkpoint: rank 0 announces it and publishes it or gives it up; in any thread."""
 
 from __future__ import annotations
 
+import os
+import platform
 import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from importlib import metadata
+from typing import Any, Final
 
-from trainyard import notice, session
-from trainyard.lineage import describe_process
+from trainyard import contract, notice, session
 from trainyard.run_info import run
 from trainyard.store.interface import CheckpointStore, Upload, folder_name
 from trainyard.store.manifest import FileRecord, Manifest
@@ -104,3 +106,40 @@ class Publication:
             self.current.events.write(
                 "checkpoint_failed", self.record.step, seconds=seconds, error=text
             )
+
+
+_PACKAGES: Final = (
+    "torch",
+    "numpy",
+    "transformers",
+    "accelerate",
+    "deepspeed",
+    "lightning",
+    "torchtitan",
+    "peft",
+    "safetensors",
+)
+_NODE: Final = {
+    "name": contract.NODE_NAME_ENV,
+    "pool": contract.POOL_ENV,
+    "instance_type": contract.INSTANCE_TYPE_ENV,
+    "capacity_type": contract.CAPACITY_TYPE_ENV,
+    "zone": contract.ZONE_ENV,
+}
+
+
+def describe_process() -> dict[str, Any]:
+    """Return the version of Python and of the packages that training depends on."""
+    packages = {}
+    for name in _PACKAGES:
+        try:
+            packages[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return {"python": platform.python_version(), "packages": packages}
+
+
+def describe_node() -> dict[str, str]:
+    """Return what the platform tells about this node; only what is known."""
+    found = {key: os.environ.get(name, "") for key, name in _NODE.items()}
+    return {key: value for key, value in found.items() if value}

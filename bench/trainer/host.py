@@ -136,8 +136,8 @@ def section(found: Mapping[str, Taken]) -> str:
 
 def bare_step(folder: Path) -> Step:
     """Return a step that is the arithmetic, and nothing around it."""
-    from trainer.loss import mean_loss
     from trainer.parallel.llama import Llama, LlamaSettings
+    from trainer.parallel.passes import mean_loss
 
     torch.manual_seed(0)
     model = Llama(LlamaSettings(**_SHAPE))
@@ -172,9 +172,9 @@ def token_batches(folder: Path) -> Iterator[Any]:
 def trainer_step(folder: Path, *settings: str) -> Iterator[Step]:
     """Yield a step of the trainer."""
     from trainer import assembly, loop
-    from trainer.metrics.tracking import sent_to_mlflow
     from trainer.parallel.world import fix_numerics, join_world
     from trainer.preflight import check_request
+    from trainer.startup import sent_to_mlflow
     from trainyard import reporting
     from trainyard.notice import Notice
     from trainyard.run_info import run as paths

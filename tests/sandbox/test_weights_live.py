@@ -117,8 +117,8 @@ def _tiny_model(folder: Path) -> dict[str, bytes]:
 @pytest.fixture(scope="module")
 def stage(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     """The team with its volumes, its queue, nodes, a secret and a dataset; deleted at the end."""
-    from trainer.prepare.progress import no_progress
     from trainer.prepare.source import open_source
+    from trainer.prepare.state import no_progress
     from trainer.prepare.tokens import parse_tokenizer_choice
     from trainer.prepare.writer import Settings, prepare
 

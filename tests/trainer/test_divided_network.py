@@ -14,9 +14,9 @@ from safetensors.torch import save_file
 from trainer.config import parse
 from trainer.config.settings import ModelConfig, TrainerConfig
 from trainer.config_errors import ConfigError
-from trainer.loss import mean_loss
 from trainer.parallel import build, initialization
 from trainer.parallel.architecture import build_on_meta, decoder_blocks, model_settings
+from trainer.parallel.passes import mean_loss
 from trainer.parallel.pipeline_stages import Stage, keep_stage
 from trainer.parallel.world import World
 from trainyard.tensors.layout import Box

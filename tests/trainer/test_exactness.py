@@ -64,8 +64,8 @@ def test_kill_after_kill_the_run_still_ends_as_if_nothing_had_happened(
 
 def with_noise(_: int) -> None:
     """Make the loss depend on every random generator, as dropout would."""
-    from trainer.loss import mean_loss
     from trainer.parallel import passes
+    from trainer.parallel.passes import mean_loss
 
     def noisy(model: torch.nn.Module, tokens: torch.Tensor) -> torch.Tensor:
         noise = torch.rand(()) + random.random() + np.random.random()

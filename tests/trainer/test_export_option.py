@@ -12,7 +12,7 @@ import pytest
 
 from tests.trainer.runs import Trainer
 from trainer.config_errors import ConfigError
-from trainer.export import EXPORT_DIR, check_export, write_export
+from trainer.publication import EXPORT_DIR, check_export, write_export
 from trainyard.notice import Notice
 
 pytestmark = pytest.mark.long(12)

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from trainer.config.settings import ModelConfig
-from trainer.loss import compute_logits, mean_loss
 from trainer.parallel.architecture import model_settings
 from trainer.parallel.llama import Llama
+from trainer.parallel.passes import compute_logits, mean_loss
 
 pytestmark = pytest.mark.long(11)
 

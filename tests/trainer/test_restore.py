@@ -17,7 +17,7 @@ import torch
 from tests.trainer.ranks import RunFiles
 from tests.trainer.runs import STEPS, Trainer
 from trainer.checkpointing import attached_files
-from trainyard.store import hashes
+from trainyard.store import manifest
 from trainyard.store.manifest import Manifest
 from trainyard.store.posix import PosixStore
 from trainyard.tensors.layout import layout_from_json
@@ -188,12 +188,12 @@ def test_a_checkpoint_of_another_format_is_refused_and_kept(
     assert manifest.read_text() == other.to_json()
 
 
-@pytest.mark.skipif(hashes.preferred() != hashes.BLAKE3, reason="without blake3")
+@pytest.mark.skipif(manifest.preferred() != manifest.BLAKE3, reason="without blake3")
 def test_an_image_without_blake3_refuses_such_checkpoints_and_keeps_them(
     trainer: Trainer, control: RunFiles
 ) -> None:
     def without(_: int) -> None:
-        pytest.MonkeyPatch().setattr(hashes, "_blake3", lambda: None)
+        pytest.MonkeyPatch().setattr(manifest, "_blake3", lambda: None)
 
     shutil.copytree(control.path, trainer.root / "run")
     ranks = trainer.start("run", hook=without)

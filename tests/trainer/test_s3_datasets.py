@@ -11,8 +11,8 @@ from tests.unit.trainer.datasets import dataset
 from trainer.data.local_cache import cache_version, latest_version
 from trainer.prepare.dataset import DatasetError, verify_files
 from trainer.prepare.download import local_folder
-from trainer.prepare.progress import no_progress
 from trainer.prepare.source import open_source
+from trainer.prepare.state import no_progress
 from trainer.prepare.writer import Settings, prepare
 
 SETTINGS = Settings(eval_fraction=0.3, shard_tokens=2000)

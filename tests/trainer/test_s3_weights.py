@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.s3 import bucket as s3
-from trainer.prepare.command import RetryableError
-from trainer.prepare.progress import no_progress
+from trainer.prepare.state import RetryableError, no_progress
 from trainer.weights import fetch as fetching
 from trainer.weights.places import Bucket, WeightsError
 from trainer.weights.reference import BucketModel

@@ -18,7 +18,7 @@ from sandbox.ports import free_port
 from tests.trainer.ranks import DEADLINE_S, until
 from trainer import config as trainer_config
 from trainer.parallel.world import join_world
-from trainer.validation import bandwidth, gang, ranks, short_training, smoke
+from trainer.validation import gang, ranks, smoke
 from trainer.validation.consistency import Expected
 from trainer.validation.gang import Gang
 
@@ -122,7 +122,7 @@ def test_two_nodes_measure_their_collectives_and_become_the_run(start: Start) ->
 
 
 def test_a_slow_network_is_reported_with_the_required_bandwidth() -> None:
-    config = trainer_config.parse({**short_training.trainer_settings(1), "device": "cpu"})
+    config = trainer_config.parse({**ranks.trainer_settings(1), "device": "cpu"})
     with join_world(config) as world:
         finding, facts = ranks.CHECKS["collective"](world, config, Expected(gbps=80.0))
     assert facts["bandwidth_gbps"] == 0 and facts["world_size"] == 1  # nothing to send to
@@ -131,11 +131,11 @@ def test_a_slow_network_is_reported_with_the_required_bandwidth() -> None:
 
 
 def test_a_short_training_learns_on_one_rank_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = trainer_config.parse({**short_training.trainer_settings(1), "device": "cpu"})
+    config = trainer_config.parse({**ranks.trainer_settings(1), "device": "cpu"})
     with join_world(config) as world:
-        assert short_training.train(config, world).learned
-        monkeypatch.setattr(short_training, "STEPS", 5)
-        assert not short_training.train(config, world).learned
+        assert ranks.train(config, world).learned
+        monkeypatch.setattr(ranks, "STEPS", 5)
+        assert not ranks.train(config, world).learned
 
 
 def test_a_short_training_over_two_nodes_learns_and_ranks_agree(start: Start) -> None:
@@ -202,8 +202,8 @@ def test_a_healthy_cpu_passes_the_smoke_check(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_bus_bandwidth_is_what_nccl_tests_call_so() -> None:
-    assert bandwidth.bus_gbps(10**9, 2, 1.0) == pytest.approx(1.0)
-    assert bandwidth.bus_gbps(10**9, 8, 0.5) == pytest.approx(2 * 7 / 8 / 0.5)
+    assert ranks.bus_gbps(10**9, 2, 1.0) == pytest.approx(1.0)
+    assert ranks.bus_gbps(10**9, 8, 0.5) == pytest.approx(2 * 7 / 8 / 0.5)
 
 
 def test_sigterm_is_reported_as_an_interruption(start: Start) -> None:

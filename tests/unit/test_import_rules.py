@@ -65,9 +65,8 @@ def foreign_imports(root: Path) -> list[str]:
 
 
 LIBRARIES: Final = {
-    ("store/hashes.py", "blake3"),
+    ("store/manifest.py", "blake3"),
     ("objects/connection.py", "botocore"),
-    ("objects/errors.py", "botocore"),
     ("tracking.py", "mlflow"),
 }
 """Imported when they are used first; what works without them, the hash and a run's folder, stays usable."""

@@ -1,7 +1,7 @@
 """The order of samples, computed on demand from the seed.
 
 Sample k of the run, counted over all ranks from 0, is window `Permutation(windows, seed, k //
-windows)(k % windows)`; with several datasets, `mixture` maps k to a dataset and a sample within it.
+windows)(k % windows)`; with several datasets, a `Mixture` maps k to a dataset and a sample within it.
 So the only state is the number of samples used, and any number of ranks reads the same samples for
 the same step.
 
@@ -10,14 +10,13 @@ Shapes: B samples, S = sequence_length.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from trainer.data.mixture import Mixture
-from trainer.data.permutation import Permutation
 from trainer.data.windows import Int64s, Tokens, TokenWindows
 
 _SEED_STEP = 0x9E3779B97F4A7C15
@@ -124,3 +123,95 @@ def baseline_loss(
         frequencies += share * smoothed / smoothed.sum()
     seen = np.bincount(targets.reshape(-1), minlength=len(frequencies))
     return float(-(seen * np.log(frequencies)).sum() / seen.sum())
+
+
+class Mixture:
+    """Maps samples to datasets, for integer weights w_1 .. w_n >= 1 with sum W.
+
+    Every W consecutive samples hold exactly w_i of dataset i, spread evenly, so any prefix of the run has each
+    dataset's share to within a few samples.
+    """
+
+    def __init__(self, weights: Sequence[int]) -> None:
+        self._weights = np.array(weights, dtype=np.int64)
+        sources = np.repeat(np.arange(len(weights)), self._weights)
+        numbers = np.concatenate([np.arange(weight) for weight in weights])
+        # Dataset i has its j-th sample of each round at (j + 1/2) / w_i of the round.
+        order = np.argsort((2 * numbers + 1) / (2 * self._weights[sources]), kind="stable")
+        self._sources = sources[order].astype(np.int64)
+        self._numbers = numbers[order].astype(np.int64)
+
+    def find(self, samples_B: Int64s) -> tuple[Int64s, Int64s]:
+        """Return each sample's dataset and its number within that dataset."""
+        rounds_B, places_B = np.divmod(samples_B, len(self._sources))
+        sources_B = self._sources[places_B]
+        return sources_B, rounds_B * self._weights[sources_B] + self._numbers[places_B]
+
+
+_ROUNDS = 6
+_MASK64 = (1 << 64) - 1
+_FACTORS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
+_SHIFT, _HALF_WORD = np.uint64(29), np.uint64(32)
+
+UInt64s = npt.NDArray[np.uint64]
+
+
+class Permutation:
+    """The permutation of `size` items (1 to 2**62) for one (seed, epoch), in O(1) memory.
+
+    Items are cells (left, right) of a grid of about sqrt(N) by sqrt(N). Rounds of a Feistel network rotate each
+    half by an amount that depends on the other; results beyond N (fewer than one in sqrt(N)) are permuted again until
+    they land inside (cycle walking). Position k costs the same for every k, so resuming is one call.
+    """
+
+    def __init__(self, size: int, seed: int, epoch: int) -> None:
+        if size < 1:
+            raise ValueError(f"size: got {size}; must be at least 1")
+        self._size = np.uint64(size)
+        rows = math.isqrt(size - 1) + 1
+        self._rows, self._columns = np.uint64(rows), np.uint64(-(-size // rows))
+        key = _splitmix(seed & _MASK64) ^ _splitmix((epoch + 0x5851F42D4C957F2D) & _MASK64)
+        self._keys = []
+        for _ in range(_ROUNDS):
+            key = _splitmix(key)
+            self._keys.append(np.uint64(key))
+
+    def __call__(self, positions: Int64s) -> Int64s:
+        """Return the item at each position; positions are in [0, size)."""
+        things = self._rounds(positions.astype(np.uint64))
+        (outside,) = np.nonzero(things >= self._size)
+        while len(outside):
+            things[outside] = self._rounds(things[outside])
+            outside = outside[things[outside] >= self._size]
+        return things.astype(np.int64)
+
+    def _rounds(self, values: UInt64s) -> UInt64s:
+        left = values // self._columns
+        right = values - left * self._columns
+        for even, odd in zip(self._keys[::2], self._keys[1::2], strict=True):
+            left = _turned(left, right, even, self._rows)
+            right = _turned(right, left, odd, self._columns)
+        return left * self._columns + right
+
+
+def _turned(values: UInt64s, by: UInt64s, key: np.uint64, size: np.uint64) -> UInt64s:
+    """Return (values + h(by, key)) modulo `size`, with h in [0, size) and size below 2**32."""
+    mixed = by ^ key
+    mixed *= _FACTORS[0]
+    mixed ^= mixed >> _SHIFT
+    mixed *= _FACTORS[1]
+    mixed >>= _HALF_WORD  # the high half of a product is the well-mixed one
+    mixed *= size
+    mixed >>= _HALF_WORD
+    mixed += values
+    # Unsigned: what is below `size` becomes huge, so the smaller of both is the remainder.
+    np.minimum(mixed, mixed - size, out=mixed)
+    return mixed
+
+
+def _splitmix(state: int) -> int:
+    """Return the next SplitMix64 output after `state`."""
+    state = (state + 0x9E3779B97F4A7C15) & _MASK64
+    state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _MASK64
+    state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & _MASK64
+    return state ^ (state >> 31)

@@ -11,9 +11,6 @@ from typing import Protocol
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from trainer import loss as losses
-from trainer.loss import mean_loss
-
 
 class Passes(Protocol):
     """Forward and backward passes. Ranks of one data share pass the same samples."""
@@ -78,8 +75,8 @@ class FullModelPasses:
             return 0.0
         rows_BS1 = tokens_BS1 if together else tokens_BS1[:wanted]
         with self._computing(tokens_BS1.device):
-            logits_BSV = losses.compute_logits(model, rows_BS1)[:wanted]
-            return float(losses.cross_entropy(logits_BSV, rows_BS1[:wanted])) if wanted else 0.0
+            logits_BSV = compute_logits(model, rows_BS1)[:wanted]
+            return float(cross_entropy(logits_BSV, rows_BS1[:wanted])) if wanted else 0.0
 
     def _accumulating(self, *, last: bool) -> AbstractContextManager[None]:
         """Reduce DDP gradients in the last backward pass only; FSDP2 reduces in each, to save memory."""
@@ -92,3 +89,22 @@ class FullModelPasses:
             return nullcontext()
         context: AbstractContextManager[None] = torch.autocast(device.type, self._autocast)
         return context
+
+
+def mean_loss(model: torch.nn.Module, tokens_BS1: torch.Tensor) -> torch.Tensor:
+    """Return the mean cross-entropy over all next-token predictions in nats, a scalar."""
+    return cross_entropy(compute_logits(model, tokens_BS1), tokens_BS1)
+
+
+def compute_logits(model: torch.nn.Module, tokens_BS1: torch.Tensor) -> torch.Tensor:
+    """Return next-token logits, shape [B, S, V]."""
+    found = model(input_ids=tokens_BS1[:, :-1])
+    result: torch.Tensor = found if isinstance(found, torch.Tensor) else found.logits
+    return result
+
+
+def cross_entropy(logits_BSV: torch.Tensor, tokens_BS1: torch.Tensor) -> torch.Tensor:
+    """Return the mean over all predictions in nats, computed in float32, a scalar."""
+    return torch.nn.functional.cross_entropy(
+        logits_BSV.flatten(0, 1).float(), tokens_BS1[:, 1:].flatten(), reduction="mean"
+    )

@@ -11,7 +11,7 @@ import torch
 from torch.distributed import ProcessGroup
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 
-from trainer.loss import cross_entropy
+from trainer.parallel.passes import cross_entropy
 from trainer.parallel.pipeline_stages import Stage
 
 

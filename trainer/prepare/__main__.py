@@ -9,12 +9,11 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 from trainer.cli import Parser
-from trainer.prepare.command import RetryableError, add_options, run_reported
 from trainer.prepare.dataset import DatasetError, read_index
 from trainer.prepare.download import local_folder
 from trainer.prepare.names import BYTES, DEFAULT_COLUMN, FORMATS
-from trainer.prepare.progress import ProgressCallback
 from trainer.prepare.source import open_source
+from trainer.prepare.state import ProgressCallback, RetryableError, add_options, run_reported
 from trainer.prepare.tokens import parse_tokenizer_choice
 from trainer.prepare.workers import available_processes
 from trainer.prepare.writer import Settings, prepare

@@ -10,8 +10,8 @@ from typing import Final
 
 from trainer.prepare.dataset import DatasetError
 from trainer.prepare.formats import has_suffix, is_hidden
-from trainer.prepare.progress import ProgressCallback
 from trainer.prepare.staging import missing_space, remove_abandoned, staging_folder, write_chunks
+from trainer.prepare.state import ProgressCallback
 from trainyard.hashing import content_hash
 from trainyard.objects import BadLocation, ListedObject, ObjectError, Objects
 

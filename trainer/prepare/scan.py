@@ -19,8 +19,8 @@ import numpy.typing as npt
 
 from trainer.prepare.dataset import DatasetError, Split
 from trainer.prepare.documents import Document
-from trainer.prepare.progress import ProgressCallback
 from trainer.prepare.source import FAULTS, Source, first_faults
+from trainer.prepare.state import ProgressCallback
 from trainer.prepare.workers import map_in_order
 
 SPLITS: tuple[Split, ...] = ("train", "eval")

@@ -1,4 +1,4 @@
-"""Progress and result of a preparation Job, in a file next to the dataset, for runs that wait for it.
+"""Progress and result of a preparation Job: on stderr, and in a file next to the dataset for runs that wait.
 
     OUT/.preparations/JOB.json    what the Job does, at most 5 s old; or its version, or its error
 
@@ -7,16 +7,21 @@ Runs have no permission to read Jobs, and Jobs none to start runs: both mount th
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import dataclasses
 import json
 import os
+import signal
+import sys
+import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
-from trainer.prepare.progress import format_progress
+from trainyard.contract import EXIT_BAD_CONFIG, EXIT_DONE
 from trainyard.disk import replace_text
 
 UID_ENV: Final = "TRAINYARD_JOB_UID"
@@ -84,3 +89,104 @@ class StateReporter:
         with contextlib.suppress(OSError):
             self._file.parent.mkdir(parents=True, exist_ok=True)
             replace_text(self._file, json.dumps(dataclasses.asdict(self._state)))
+
+
+EVERY_S: Final = 5.0
+"""Seconds between two lines."""
+
+
+class ProgressCallback(Protocol):
+    """Called with the current activity, the bytes done so far, and their total if it is known."""
+
+    def __call__(self, what: str, done: int, total: int = 0, /) -> None: ...
+
+
+def no_progress(_what: str, _done: int, _total: int = 0, /) -> None:
+    """Report no progress."""
+
+
+def format_progress(what: str, done: int, total: int) -> str:
+    """Return `tokenizing: 12 of 48 MB (25 %)`."""
+    if not total:
+        return f"{what}: {done / 1e6:,.0f} MB"
+    share = min(100, 100 * done // total)
+    return f"{what}: {done / 1e6:,.0f} of {total / 1e6:,.0f} MB ({share} %)"
+
+
+class ProgressReporter:
+    """Prints a line every few seconds."""
+
+    def __init__(self) -> None:
+        self._shown = time.monotonic()
+
+    def __call__(self, what: str, done: int, total: int = 0, /) -> None:
+        now = time.monotonic()
+        if now - self._shown >= EVERY_S:
+            self._shown = now
+            print(format_progress(what, done, total), file=sys.stderr, flush=True)
+
+
+class RetryableError(Exception):
+    """A failure that another attempt may not have; one line."""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--state", type=Path, metavar="FILE", help="file with progress and result, for waiting runs"
+    )
+    parser.add_argument(
+        "--attempts",
+        type=int,
+        default=1,
+        metavar="N",
+        help="attempts after which --state reports a failure (default: %(default)s)",
+    )
+
+
+def run_reported(
+    name: str,
+    arguments: argparse.Namespace,
+    work: Callable[[ProgressCallback], tuple[str, str]],
+    *final: type[Exception],
+) -> int:
+    """Run `work`, which returns the result for waiting runs and the line to print; returns the exit code.
+
+    0 done, 78 after one of the errors `final`, 1 after others that may pass, 130 when interrupted.
+    """
+    stopped = threading.Event()
+
+    def stop(*_: object) -> None:
+        stopped.set()
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, stop)
+    reporter = ProgressReporter()
+    state = StateReporter(arguments.state, arguments.attempts)
+
+    def progress(what: str, done: int, total: int = 0, /) -> None:
+        if stopped.is_set():  # in a thread that the interrupted one waits for
+            raise KeyboardInterrupt
+        reporter(what, done, total)
+        state.progress(what, done, total)
+
+    def fail(error: str, code: int) -> int:
+        state.failed(error, final=code == EXIT_BAD_CONFIG)
+        for line in error.splitlines():
+            print(f"{name}: {line}", file=sys.stderr)
+        return code
+
+    try:
+        result, summary = work(progress)
+    except final as error:
+        return fail(str(error), EXIT_BAD_CONFIG)
+    except RetryableError as error:
+        return fail(str(error), 1)
+    except OSError as error:
+        return fail(f"{error.filename or arguments.out}: {error.strerror or error}", 1)
+    except KeyboardInterrupt:
+        state.interrupted()
+        print(f"{name}: interrupted; run it again to continue", file=sys.stderr)
+        return 128 + signal.SIGINT
+    state.ready(result)
+    print(summary)
+    return EXIT_DONE

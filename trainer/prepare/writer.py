@@ -26,11 +26,11 @@ from trainer.prepare.dataset import (
     resolve_version,
     verify_files,
 )
-from trainer.prepare.progress import ProgressCallback, no_progress
 from trainer.prepare.scan import SPLITS, ScanResult, digest_prefix, scan_source, source_changed
 from trainer.prepare.shards import JOURNAL_FILE, ShardWriter
 from trainer.prepare.source import Source
 from trainer.prepare.staging import LOCK_FILE, missing_space, remove_abandoned, staging_folder
+from trainer.prepare.state import ProgressCallback, no_progress
 from trainer.prepare.tokens import (
     BYTES_TOKENIZER,
     Encoder,

@@ -8,15 +8,17 @@ are gone.
 
 from __future__ import annotations
 
+import mmap
+import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
-from trainer.results import contents
 from trainyard.contract import CHECKPOINTS_DIR
 from trainyard.objects import ListedObject, Objects
-from trainyard.objects.upload import Uploader
+from trainyard.objects.upload import Observe, Uploader
 from trainyard.store.interface import folder_name, parse_step
 from trainyard.store.manifest import (
     MANIFEST_FILE,
@@ -54,10 +56,10 @@ class _Copy:
         self._done = Copied()
 
     def run(self) -> Copied:
-        for path in contents.results(self._run_dir):
+        for path in results(self._run_dir):
             self._bring(path)
         copied = [step for step in self._steps() if self._bring_checkpoint(step)]
-        for path in contents.other_checkpoint_files(self._run_dir):
+        for path in other_checkpoint_files(self._run_dir):
             self._bring(path)
         self._delete_older(copied)
         return self._done
@@ -73,7 +75,7 @@ class _Copy:
             if _is_current(self._there.get(name), state.st_size, self._now - state.st_mtime):
                 return False
             observe = content.update if content else None
-            size = contents.send(path, self._to, name, self._uploader, observe)
+            size = send(path, self._to, name, self._uploader, observe)
         except FileNotFoundError:
             return False  # the run has deleted it since it was listed
         self._done.files += 1
@@ -147,3 +149,47 @@ def _steps_of(there: Mapping[str, ListedObject]) -> dict[int, list[str]]:
             if step is not None:
                 steps.setdefault(step, []).append(name)
     return steps
+
+
+_READ_MAX: Final = 64 * 1024 * 1024
+"""Larger files are mapped, not read into memory."""
+
+
+def results(run_dir: Path) -> Iterator[Path]:
+    """Return the files of a run besides its checkpoints, in order: none that is hidden, unfinished or a link."""
+    return (
+        path for path in files(run_dir) if path.relative_to(run_dir).parts[0] != CHECKPOINTS_DIR
+    )
+
+
+def other_checkpoint_files(run_dir: Path) -> Iterator[Path]:
+    """Return what is among the checkpoints and is none: files of programs that save without the library."""
+    root = run_dir / CHECKPOINTS_DIR
+    return (path for path in files(root) if parse_step(path.relative_to(root).parts[0]) is None)
+
+
+def files(folder: Path) -> Iterator[Path]:
+    """Return the files below a folder in order: none that is hidden, below a hidden folder, or a link."""
+    found = []
+    for place, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        found += [Path(place, name) for name in names if not name.startswith(".")]
+    return (path for path in sorted(found) if path.is_file() and not path.is_symlink())
+
+
+def send(
+    path: Path, to: Objects, name: str, uploader: Uploader, observe: Observe | None = None
+) -> int:
+    """Copy a file to the object `name`; return its size in bytes. Raises ObjectError and OSError.
+
+    `observe` receives the content in order.
+    """
+    with path.open("rb") as file:
+        if os.fstat(file.fileno()).st_size <= _READ_MAX:
+            return uploader.write(to, name, [file.read()], observe)
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+            view = memoryview(mapped)
+            try:
+                return uploader.write(to, name, [view], observe)
+            finally:
+                view.release()

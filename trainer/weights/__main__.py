@@ -6,8 +6,7 @@ import sys
 from pathlib import Path
 
 from trainer.cli import Parser
-from trainer.prepare.command import add_options, run_reported
-from trainer.prepare.progress import ProgressCallback
+from trainer.prepare.state import ProgressCallback, add_options, run_reported
 from trainer.weights.fetch import fetch
 from trainer.weights.places import WeightsError, open_place
 from trainer.weights.reference import BadReference

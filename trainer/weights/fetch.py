@@ -15,9 +15,8 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from trainer.prepare.command import RetryableError
-from trainer.prepare.progress import ProgressCallback
 from trainer.prepare.staging import missing_space, staging_folder
+from trainer.prepare.state import ProgressCallback, RetryableError
 from trainer.weights.places import Place, RemoteFile, WeightsError
 from trainyard.disk import fsync_folder, write_durably
 

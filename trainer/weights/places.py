@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Final, Protocol
 from urllib.parse import urlsplit
 
-from trainer.prepare.command import RetryableError
-from trainer.prepare.progress import ProgressCallback
 from trainer.prepare.staging import write_chunks
+from trainer.prepare.state import ProgressCallback, RetryableError
 from trainer.weights.reference import (
     ENDPOINT_ENV,
     TOKEN_ENV,

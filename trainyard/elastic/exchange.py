@@ -1,8 +1,10 @@
 """Sums over the groups of a view: rank R of each group exchanges with rank R of the others.
 
-A group adds up complete subtrees of the fixed tree over all workers (tree.py). Each member gets all groups' sums
-of its shard, adds them in the order of the tree, and sends the total to all. Beside it travel small notes of each
-member, so that all know the same of each other after a step.
+V logical workers, V a power of two, are the leaves of one fixed binary tree. A group computes a contiguous
+range of them, cuts the range into complete subtrees (nodes) and sums each by itself. Floating-point addition is
+commutative but not associative, so the result depends on the tree alone, however many groups share the work.
+Each member gets all groups' sums of its shard, adds them in the order of the tree, and sends the total to all.
+Beside it travel small notes of each member, so that all know the same of each other after a step.
 
 gloo carries it through the memory of the host, also where the model is on GPUs.
 """
@@ -10,16 +12,16 @@ gloo carries it through the memory of the host, also where the model is on GPUs.
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
 from trainyard.elastic.links import Address
-from trainyard.elastic.tree import SubtreeSums, leaf_range, nodes_of, shard_bounds, tree_sum
 
 
 class Lost(Exception):
@@ -158,3 +160,74 @@ def reason_of(error: BaseException) -> str:
     return (
         text.splitlines()[0].rpartition(".cc:")[2].partition("] ")[2].partition(". This")[0] or text
     )
+
+
+Node = tuple[int, int]
+"""First leaf and number of leaves of a complete subtree."""
+
+T = TypeVar("T")
+
+
+def leaf_range(position: int, members: int, workers: int) -> range:
+    """Return the logical workers of the member at this position; sizes differ by at most one."""
+    return range(position * workers // members, (position + 1) * workers // members)
+
+
+def nodes_of(leaves: range) -> list[Node]:
+    """Cut a range of leaves into the fewest complete subtrees, from left to right."""
+    found, first = list[Node](), leaves.start
+    while first < leaves.stop:
+        size = 1
+        while first % (2 * size) == 0 and first + 2 * size <= leaves.stop:
+            size *= 2
+        found.append((first, size))
+        first += size
+    return found
+
+
+def tree_sum(
+    parts: Mapping[Node, torch.Tensor], node: Node, out: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Return the sum below `node` from the sums of the subtrees in `parts`, which cover it.
+
+    In `out`, if it is given; else it may be one of the parts.
+    """
+    if node in parts:
+        return parts[node] if out is None else out.copy_(parts[node])
+    first, size = node
+    half = size // 2
+    left, right = tree_sum(parts, (first, half)), tree_sum(parts, (first + half, half))
+    return torch.add(left, right, out=out)
+
+
+@dataclass
+class SubtreeSums:
+    """Sums of complete subtrees while the leaves of a range come in, from left to right.
+
+    Holds one set of tensors per level of the tree at most, and adds in place.
+    """
+
+    _stack: list[tuple[Node, list[torch.Tensor]]]
+
+    def __init__(self) -> None:
+        self._stack = []
+
+    def add(self, leaf: int, tensors: Sequence[torch.Tensor]) -> None:
+        """Add a leaf's tensors, which must not be used any more."""
+        self._stack.append(((leaf, 1), list(tensors)))
+        while len(self._stack) > 1:
+            (left, size), sums = self._stack[-2]
+            (right, other), added = self._stack[-1]
+            if size != other or left % (2 * size) or right != left + size:
+                return
+            torch._foreach_add_(sums, added)
+            self._stack[-2:] = [((left, 2 * size), sums)]
+
+    def __iter__(self) -> Iterator[tuple[Node, list[torch.Tensor]]]:
+        return iter(self._stack)
+
+
+def shard_bounds(length: int, members: int) -> list[tuple[int, int]]:
+    """Cut `length` elements into one shard per member; all but the last ones have the same size."""
+    size = -(-length // members)
+    return [(min(i * size, length), min((i + 1) * size, length)) for i in range(members)]

@@ -34,13 +34,12 @@ import torch.distributed as dist
 from trainyard import notice
 from trainyard.contract import EXIT_DONE, EXIT_PREEMPTED, GROUPS_ENV, READY_FILE_ENV
 from trainyard.elastic import feed
-from trainyard.elastic.exchange import Exchange, Lost, Meeting, Transport
+from trainyard.elastic.exchange import Exchange, Lost, Meeting, SubtreeSums, Transport
 from trainyard.elastic.feed import Stateful
 from trainyard.elastic.leader import Leader
 from trainyard.elastic.leaves import Leaves, seed_all
 from trainyard.elastic.membership import Membership
 from trainyard.elastic.ranks import Ranks, interruptible
-from trainyard.elastic.tree import SubtreeSums
 from trainyard.elastic.views import Member, View
 from trainyard.store.interface import StaleAttempt
 from trainyard.tensors.replicas import Replica, ReplicasDiffer, require_same

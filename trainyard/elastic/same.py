@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import torch
 
-from trainyard.lineage import describe_process
+from trainyard.publication import describe_process
 
 
 def describe(

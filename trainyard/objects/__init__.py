@@ -1,7 +1,7 @@
 """S3 client for objects below one prefix, used by checkpoints and datasets.
 
     location.py   s3://BUCKET/PREFIX
-    errors.py     errors of requests and which of them are retried
+    connection.py credentials; errors of requests and which of them are retried
     client.py     list, read, write conditionally and delete, with retries
     upload.py     multipart upload from memory, parts in parallel
 
@@ -9,7 +9,7 @@ Keys are relative to the location's prefix. botocore is loaded with the first re
 """
 
 from trainyard.objects.client import ListedObject, Objects
-from trainyard.objects.errors import (
+from trainyard.objects.connection import (
     AccessDenied,
     ObjectError,
     ObjectExists,

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, TypeVar
 
-from trainyard.objects.connection import Connection
-from trainyard.objects.errors import (
+from trainyard.objects.connection import (
+    Connection,
     ObjectError,
     ObjectExists,
     ObjectMissing,

@@ -15,7 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final
 
 from trainyard.objects.client import Objects, crc32
-from trainyard.objects.errors import ObjectError, ObjectMissing
+from trainyard.objects.connection import ObjectError, ObjectMissing
 
 PART_BYTES: Final = 16 * 1024 * 1024
 LANES: Final = 8

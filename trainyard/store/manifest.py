@@ -1,14 +1,21 @@
-"""The manifest of a checkpoint."""
+"""The manifest of a checkpoint, and the hashes of its files, written as `ALGORITHM:HEX`.
+
+BLAKE3 where the Python package `blake3` is installed: on current processors it takes a third of SHA-256's time
+or less. Otherwise SHA-256, which every Python has. A manifest names the algorithm of each file, so that both
+are read; a reader without the package cannot verify BLAKE3, and says so.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
+import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from trainyard.hashing import content_hash
-from trainyard.store import hashes
 
 FORMAT: Final = 3
 MANIFEST_FILE: Final = "manifest.json"
@@ -54,11 +61,8 @@ class Content:
 
     def __init__(self, algorithm: str | None = None) -> None:
         """Default: the algorithm for new files. Raises UnknownFormat when it cannot be computed."""
-        self._algorithm = algorithm or hashes.preferred()
-        try:
-            self._hasher = hashes.new_hasher(self._algorithm)
-        except hashes.UnknownHash as error:
-            raise UnknownFormat(str(error)) from None
+        self._algorithm = algorithm or preferred()
+        self._hasher = new_hasher(self._algorithm)
         self.bytes = 0
 
     def update(self, block: bytes | memoryview) -> None:
@@ -136,3 +140,46 @@ class Manifest:
         if manifest.to_json() != text:
             raise CorruptCheckpoint("manifest is not as it was written")
         return manifest
+
+
+SHA256: Final = "sha256"
+BLAKE3: Final = "blake3"
+ALGORITHMS: Final = (BLAKE3, SHA256)
+
+
+class Hasher(Protocol):
+    """A running hash, as in hashlib. Releases the interpreter's lock during an update."""
+
+    def update(self, block: Any, /) -> object:
+        """Add bytes."""
+
+    def hexdigest(self) -> str:
+        """Return the hash of all bytes so far."""
+
+
+@functools.cache
+def _blake3() -> Callable[[], Hasher] | None:
+    try:
+        from blake3 import blake3
+    except ImportError:
+        return None
+    made: Callable[[], Hasher] = blake3
+    return made
+
+
+def preferred() -> str:
+    return SHA256 if _blake3() is None else BLAKE3
+
+
+def new_hasher(algorithm: str) -> Hasher:
+    """Return a hasher without content. Raises UnknownFormat."""
+    if algorithm == SHA256:
+        return hashlib.sha256()
+    if algorithm != BLAKE3:
+        raise UnknownFormat(
+            f"hash {algorithm!r}: not known; must be one of {', '.join(ALGORITHMS)}"
+        )
+    make = _blake3()
+    if make is None:
+        raise UnknownFormat("hash blake3: needs the Python package blake3; install it to verify")
+    return make()

@@ -18,8 +18,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import HashStore, PrefixStore  # type: ignore[attr-defined]
 
-from trainyard.lineage import describe_node
-from trainyard.publication import Publication
+from trainyard.publication import Publication, describe_node
 from trainyard.run_info import run
 from trainyard.store.interface import (
     CheckpointStore,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.continuation import continue_from
+from trainer.preflight import continue_from
 from trainyard.store.interface import folder_name
 from trainyard.store.manifest import MANIFEST_FILE
 

@@ -13,7 +13,7 @@ import torch
 from bench.elastic import plan_changes, stall_seconds
 from trainer.config import parse, world_issues
 from trainer.config_errors import ConfigError
-from trainyard.elastic.tree import (
+from trainyard.elastic.exchange import (
     Node,
     SubtreeSums,
     leaf_range,

@@ -12,7 +12,7 @@ import pytest
 from tests.unit.trainer.checkpoints import draft, written_with
 from trainer.checkpoint import __main__ as command
 from trainyard.hashing import content_hash
-from trainyard.store import hashes
+from trainyard.store import manifest
 from trainyard.store.interface import folder_name
 from trainyard.store.manifest import (
     Content,
@@ -26,14 +26,14 @@ from trainyard.store.policy import apply_retention
 from trainyard.store.posix import PosixStore
 
 FILES = {"model.safetensors": b"weights of step 10", "progress.json": b'{"step": 10}'}
-needs_blake3 = pytest.mark.skipif(hashes.preferred() != hashes.BLAKE3, reason="without blake3")
+needs_blake3 = pytest.mark.skipif(manifest.preferred() != manifest.BLAKE3, reason="without blake3")
 
 
 @pytest.fixture
 def without_blake3(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     """An installation without the package, until undone."""
     with monkeypatch.context() as patch:
-        patch.setattr(hashes, "_blake3", lambda: None)
+        patch.setattr(manifest, "_blake3", lambda: None)
         yield patch
 
 
@@ -67,7 +67,7 @@ def test_a_checkpoint_may_mix_hashes(damaged: str | None, tmp_path: Path) -> Non
     store = PosixStore(tmp_path)
     upload = store.begin(10, 1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(hashes, "preferred", lambda: "sha256")
+        patch.setattr(manifest, "preferred", lambda: "sha256")
         files = {"progress.json": upload.put("progress.json", [FILES["progress.json"]])}
     files["model.safetensors"] = upload.put("model.safetensors", [FILES["model.safetensors"]])
     upload.commit(draft(10).with_files(files), lambda: None)
@@ -93,7 +93,7 @@ def test_what_cannot_be_verified_is_neither_good_nor_corrupt(
 ) -> None:
     store = PosixStore(tmp_path / "checkpoints")
     save(store, 10)
-    monkeypatch.setattr(hashes, "_blake3", lambda: None)
+    monkeypatch.setattr(manifest, "_blake3", lambda: None)
     for read in (lambda: store.verify(10), lambda: store.read(10, "progress.json")):
         with pytest.raises(UnknownFormat, match="needs the Python package blake3"):
             read()

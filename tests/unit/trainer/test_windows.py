@@ -10,8 +10,7 @@ import pytest
 
 from tests.unit.trainer.datasets import BOUNDARY, dataset
 from trainer.data.dataset import combine_datasets
-from trainer.data.mixture import Mixture
-from trainer.data.sampler import Sampler, baseline_loss, evaluation_windows
+from trainer.data.sampler import Mixture, Sampler, baseline_loss, evaluation_windows
 from trainer.data.windows import DatasetVersion, Documents, Int64s, TokenWindows
 from trainer.prepare.dataset import DatasetError
 

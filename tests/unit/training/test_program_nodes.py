@@ -14,7 +14,7 @@ from tests.golden.example_runs import platform, run
 from training.launchers import pod, program
 from training.program import Program
 from training.spec import RunSpec
-from trainyard import contract, launchers, lineage
+from trainyard import contract, launchers, publication
 
 OWN = Program(launcher="torchrun", command=("train.py",))
 
@@ -56,7 +56,7 @@ def test_checkpoints_record_what_is_known(monkeypatch: pytest.MonkeyPatch) -> No
     for name, value in known.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv(contract.NODE_NAME_ENV, "spot-3")
-    assert lineage.describe_node() == {
+    assert publication.describe_node() == {
         "name": "spot-3",
         "pool": "spot",
         "instance_type": "p4d.24xlarge",

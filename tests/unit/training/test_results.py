@@ -10,7 +10,7 @@ import pytest
 
 from trainer import publication
 from trainer.loop import Run
-from trainer.results import contents
+from trainer.results import copying
 from trainyard.objects import ObjectError
 
 
@@ -34,7 +34,7 @@ def test_everything_but_checkpoints_and_unfinished_files_is_a_result(tmp_path: P
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     (tmp_path / "link").symlink_to("/etc/passwd")
-    assert [str(p.relative_to(tmp_path)) for p in contents.results(tmp_path)] == kept
+    assert [str(p.relative_to(tmp_path)) for p in copying.results(tmp_path)] == kept
 
 
 def test_a_bucket_that_refuses_does_not_fail_the_run_and_is_told(

@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from tests.unit.weights.hub_server import COMMIT, MODEL, Handler, HubServer, serve
-from trainer.prepare.command import RetryableError
-from trainer.prepare.progress import no_progress
+from trainer.prepare.state import RetryableError, no_progress
 from trainer.weights import fetch as fetching
 from trainer.weights.__main__ import main
 from trainer.weights.fetch import MANIFEST_FILE
