@@ -12,7 +12,7 @@ from typing import Any
 
 from trainer.config import load, world_issues
 from trainer.config.settings import TrainerConfig
-from trainer.config_errors import ConfigError, ConfigIssue, config_error, issue, within
+from trainer.config_errors import ConfigError, config_error, within
 from trainer.data.dataset import Corpus, combine_datasets, open_version
 from trainer.data.local_cache import cache_version, latest_version
 from trainer.data.windows import DatasetVersion
@@ -66,7 +66,13 @@ def check_request(
             "invalid-folder",
         ) from None
     if continued is not None and config.checkpoint.store is not None:
-        raise ConfigError([_stored_elsewhere(config.checkpoint.store)])
+        raise config_error(
+            "checkpoint.store",
+            f"{config.checkpoint.store} with --continue-from",
+            "must be null: a run whose checkpoints are there continues with the same store and more steps",
+            "remove one of them",
+            "conflict",
+        )
     if continued is not None:
         continue_from(continued, run_dir)
     corpus = _open_corpus(config, _checkpoint_versions(run_dir, config.checkpoint.store))
@@ -80,16 +86,6 @@ def check_request(
         )
     return RunRequest(
         config=config, record=record, run_dir=run_dir, corpus=corpus, continued=continued
-    )
-
-
-def _stored_elsewhere(store: str) -> ConfigIssue:
-    return issue(
-        "checkpoint.store",
-        f"{store} with --continue-from",
-        "must be null: a run whose checkpoints are there continues with the same store and more steps",
-        "remove one of them",
-        "conflict",
     )
 
 
@@ -143,9 +139,9 @@ def continue_from(origin: Path, run_dir: Path) -> None:
         for step in reversed(others.steps()):
             _link(others.root / folder_name(step), own.root)
     except OSError as error:
-        raise ConfigError([_issue(origin, f"cannot be linked: {error.strerror}")]) from None
+        raise _no_origin(origin, f"cannot be linked: {error.strerror}") from None
     if not own.steps():
-        raise ConfigError([_issue(origin, "has no checkpoint")])
+        raise _no_origin(origin, "has no checkpoint")
     fsync_folder(own.root)
 
 
@@ -172,11 +168,6 @@ def _link_or_copy(source: str, target: str) -> None:
         shutil.copyfile(source, target)
 
 
-def _issue(origin: Path, problem: str) -> ConfigIssue:
-    return ConfigIssue(
-        path=f"--continue-from: {origin}",
-        problem=problem,
-        valid="must be the directory of a run that has saved one",
-        action="correct it",
-        code="invalid-folder",
-    )
+def _no_origin(origin: Path, problem: str) -> ConfigError:
+    valid = "must be the directory of a run that has saved one"
+    return config_error(f"--continue-from: {origin}", problem, valid, code="invalid-folder")

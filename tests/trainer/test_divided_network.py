@@ -131,26 +131,6 @@ def test_tied_embeddings_are_one_parameter(world: World) -> None:
     assert len(weights_of(network)) == len(weights_of(apart)) - 1
 
 
-@pytest.mark.parametrize("sharded", [False, True])
-def test_weights_come_from_safetensors(tmp_path: Path, world: World, sharded: bool) -> None:
-    original = weights_of(built(world, seed=5))
-    values = model_settings(SMALL, 8).to_dict()
-    (tmp_path / "config.json").write_text(json.dumps(values))
-    if sharded:
-        names = sorted(original)
-        files = {name: f"part-{number % 2}.safetensors" for number, name in enumerate(names)}
-        for file in set(files.values()):
-            save_file({n: original[n] for n in names if files[n] == file}, tmp_path / file)
-        index = json.dumps({"weight_map": files})
-        (tmp_path / "model.safetensors.index.json").write_text(index)
-    else:
-        halves = {name: tensor.bfloat16() for name, tensor in original.items()}
-        save_file(halves, tmp_path / "model.safetensors")
-        original = {name: tensor.float() for name, tensor in halves.items()}
-    read = weights_of(built(world, model={"path": str(tmp_path), "weights": "safetensors"}))
-    assert all(torch.equal(read[name], original[name]) for name in original)
-
-
 def test_weights_that_do_not_fit_are_one_line(tmp_path: Path, world: World) -> None:
     (tmp_path / "config.json").write_text(json.dumps(model_settings(SMALL, 8).to_dict()))
     asked = {"path": str(tmp_path), "weights": "safetensors"}

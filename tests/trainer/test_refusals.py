@@ -23,12 +23,6 @@ def refused(trainer: Trainer, run: str, *assignments: str, world: int = 2) -> li
     return ranks.output().splitlines()
 
 
-def test_all_configuration_errors_are_reported_once(trainer: Trainer) -> None:
-    lines = refused(trainer, "run", "optimizer.lr=1", "steps=-4", "device=tpu")
-    assert len(lines) == 3
-    assert not trainer.files("run").path.exists()
-
-
 def test_a_missing_dataset_is_reported_with_the_prepare_command(
     trainer: Trainer, tmp_path: Path
 ) -> None:

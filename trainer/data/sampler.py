@@ -159,9 +159,10 @@ UInt64s = npt.NDArray[np.uint64]
 class Permutation:
     """The permutation of `size` items (1 to 2**62) for one (seed, epoch), in O(1) memory.
 
-    Items are cells (left, right) of a grid of about sqrt(N) by sqrt(N). Rounds of a Feistel network rotate each
-    half by an amount that depends on the other; results beyond N (fewer than one in sqrt(N)) are permuted again until
-    they land inside (cycle walking). Position k costs the same for every k, so resuming is one call.
+    Items are cells (left, right) of a grid of about sqrt(N) by sqrt(N). Rounds of a Feistel network rotate
+    each half by an amount that depends on the other; results beyond N (fewer than one in sqrt(N)) are
+    permuted again until they land inside (cycle walking). Position k costs the same for every k, so resuming
+    is one call.
     """
 
     def __init__(self, size: int, seed: int, epoch: int) -> None:

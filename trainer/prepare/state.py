@@ -30,6 +30,7 @@ RUNNING: Final = "running"
 READY: Final = "ready"
 FAILED: Final = "failed"
 _EVERY_S: Final = 5.0
+"""Seconds between two reports of progress."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +52,7 @@ def read_state(file: Path) -> PreparationState | None:
 
 
 class StateReporter:
-    """Writes the state of one attempt; without a file it does nothing."""
+    """Prints the progress of one attempt, and writes its state if there is a file for it."""
 
     def __init__(self, file: Path | None, attempts: int) -> None:
         """`attempts`: after so many failed ones the Job has failed."""
@@ -65,7 +66,9 @@ class StateReporter:
 
     def progress(self, what: str, done: int, total: int = 0, /) -> None:
         if time.monotonic() - self._written >= _EVERY_S:
-            self._write(text=format_progress(what, done, total))
+            text = format_progress(what, done, total)
+            print(text, file=sys.stderr, flush=True)
+            self._write(text=text)
 
     def ready(self, version: str) -> None:
         self._write(state=READY, text=version)
@@ -91,10 +94,6 @@ class StateReporter:
             replace_text(self._file, json.dumps(dataclasses.asdict(self._state)))
 
 
-EVERY_S: Final = 5.0
-"""Seconds between two lines."""
-
-
 class ProgressCallback(Protocol):
     """Called with the current activity, the bytes done so far, and their total if it is known."""
 
@@ -111,19 +110,6 @@ def format_progress(what: str, done: int, total: int) -> str:
         return f"{what}: {done / 1e6:,.0f} MB"
     share = min(100, 100 * done // total)
     return f"{what}: {done / 1e6:,.0f} of {total / 1e6:,.0f} MB ({share} %)"
-
-
-class ProgressReporter:
-    """Prints a line every few seconds."""
-
-    def __init__(self) -> None:
-        self._shown = time.monotonic()
-
-    def __call__(self, what: str, done: int, total: int = 0, /) -> None:
-        now = time.monotonic()
-        if now - self._shown >= EVERY_S:
-            self._shown = now
-            print(format_progress(what, done, total), file=sys.stderr, flush=True)
 
 
 class RetryableError(Exception):
@@ -160,13 +146,11 @@ def run_reported(
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGTERM, stop)
-    reporter = ProgressReporter()
     state = StateReporter(arguments.state, arguments.attempts)
 
     def progress(what: str, done: int, total: int = 0, /) -> None:
         if stopped.is_set():  # in a thread that the interrupted one waits for
             raise KeyboardInterrupt
-        reporter(what, done, total)
         state.progress(what, done, total)
 
     def fail(error: str, code: int) -> int:

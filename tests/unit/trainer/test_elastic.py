@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 import torch
 
-from bench.elastic import plan_changes, stall_seconds
+from bench.elastic import stall_seconds
 from trainer.config import parse, world_issues
 from trainer.config_errors import ConfigError
 from trainyard.elastic.exchange import (
@@ -90,18 +88,6 @@ def test_a_group_divides_the_samples_of_each_logical_worker(
 ) -> None:
     config = parse({**BASE, "groups": {"workers": 8}, **changes})
     assert [issue.path for issue in world_issues(config, ranks)] == ([path] if path else [])
-
-
-def test_plans_are_seeded_and_stay_within_the_limits(tmp_path: Path) -> None:
-    trace = tmp_path / "trace.json"
-    trace.write_text(json.dumps({"metadata": {}, "data": [4, 4, 1, 3, 0, 4]}))
-    plan = plan_changes(60, 5, [trace])
-    assert plan == plan_changes(60, 5, [trace]) != plan_changes(60, 6, [trace])
-    groups = 1
-    for kind in plan:
-        groups += 1 if kind == "joined" else -1
-        assert 1 <= groups <= 4
-    assert plan[:3] == ["joined"] * 3
 
 
 def test_the_stall_of_a_change_is_not_that_of_the_next() -> None:

@@ -173,24 +173,15 @@ def test_a_folder_without_a_dataset_says_how_to_make_one(tmp_path: Path) -> None
         resolve_version(tmp_path, "latest")
 
 
-def test_too_little_text_is_refused_in_one_line(tmp_path: Path) -> None:
-    (tmp_path / "texts").mkdir()
-    (tmp_path / "texts" / "a.txt").write_text("alone")
-    command = [sys.executable, "-m", "trainer.prepare", "--source", str(tmp_path / "texts")]
-    done = subprocess.run(
-        [*command, "--out", str(tmp_path / "out")], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 78
-    assert len(done.stderr.splitlines()) == 1
-    assert "no text for the" in done.stderr
-    assert not list((tmp_path / "out").glob("*")) if (tmp_path / "out").exists() else True
-
-
 @pytest.mark.parametrize(
     ("files", "expected"),
-    [({}, "no file to read"), ({"a.jsonl": '{"text": ""}'}, "1 file without text")],
+    [
+        ({"a.txt": "alone"}, "no text for the eval split in 1 distinct documents of 1 files"),
+        ({}, "has no file to read; the dataset would be empty"),
+        ({"a.jsonl": '{"text": ""}'}, "has 1 file without text; the dataset would be empty"),
+    ],
 )
-def test_a_source_without_text_is_an_empty_dataset(
+def test_a_source_with_too_little_text_is_refused_in_one_line(
     tmp_path: Path, files: dict[str, str], expected: str
 ) -> None:
     (tmp_path / "texts").mkdir()
@@ -207,7 +198,8 @@ def test_a_source_without_text_is_an_empty_dataset(
     )
     assert done.returncode == 78
     [line] = done.stderr.splitlines()
-    assert f"has {expected}; the dataset would be empty" in line
+    assert expected in line
+    assert not list((tmp_path / "out").glob("*"))
 
 
 def test_a_crash_leaves_nothing_that_looks_like_a_dataset(
