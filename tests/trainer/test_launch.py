@@ -159,29 +159,21 @@ def test_a_bad_configuration_ends_with_78_and_its_line_once(launch: Launch, tmp_
     assert "Traceback" not in read_log(tmp_path)
 
 
-def test_a_killed_rank_is_a_failure_and_no_process_is_left(launch: Launch, tmp_path: Path) -> None:
+@pytest.mark.parametrize("victim", ["a rank", "the parent process of a rank"])
+def test_what_is_killed_is_a_failure_and_no_process_is_left(
+    victim: str, launch: Launch, tmp_path: Path
+) -> None:
     script = tmp_path / "rank.py"
     script.write_text(PAUSING_RANK)
     node = launch("--ranks=2", "--", str(script), str(tmp_path))
     pids = [tmp_path / "pid-0", tmp_path / "pid-1"]
     until(lambda: all(file.exists() and file.read_text() for file in pids), "both ranks")
     processes = [Path("/proc") / file.read_text() for file in pids]
-    os.kill(int(processes[1].name), signal.SIGKILL)
+    parent = (processes[1] / "stat").read_text().rpartition(")")[2].split()[1]
+    os.kill(int(processes[1].name if victim == "a rank" else parent), signal.SIGKILL)
     assert node.wait(DEADLINE_S) == 128 + signal.SIGKILL
-    assert "rank 1 ended first" in read_log(tmp_path)
+    assert victim != "a rank" or "rank 1 ended first" in read_log(tmp_path)
     assert not any(process.exists() for process in processes)
-
-
-def test_a_rank_whose_parent_process_is_killed_is_a_failure(launch: Launch, tmp_path: Path) -> None:
-    script = tmp_path / "rank.py"
-    script.write_text(PAUSING_RANK)
-    node = launch("--ranks=2", "--", str(script), str(tmp_path))
-    pids = [tmp_path / "pid-0", tmp_path / "pid-1"]
-    until(lambda: all(file.exists() and file.read_text() for file in pids), "both ranks")
-    status = Path("/proc", pids[1].read_text(), "stat").read_text()
-    os.kill(int(status.rpartition(")")[2].split()[1]), signal.SIGKILL)
-    assert node.wait(DEADLINE_S) == 128 + signal.SIGKILL
-    assert not any(Path("/proc", file.read_text()).exists() for file in pids)
 
 
 def test_sigterm_while_waiting_for_a_node_exits_at_once_and_leaves_no_files(
