@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from infra.observability import alerts, routing
+from infra.observability import routing
 from infra.sections.observability import Channel, ReceiverConfig, Severity
 
 
@@ -44,16 +44,6 @@ def test_team_receiver_gets_only_alerts_of_its_team() -> None:
     assert receivers_of(receivers, owner="platform", severity="page") == ["platform"]
 
 
-@pytest.mark.parametrize("alert", alerts.ALERTS, ids=lambda alert: alert.name)
-@pytest.mark.parametrize("receivers", [[PLATFORM], [PLATFORM, RESEARCH]], ids=["one", "both"])
-def test_every_team_alert_reaches_only_the_receiver_of_its_owner(
-    alert: alerts.Alert, receivers: list[ReceiverConfig]
-) -> None:
-    notified = receivers_of(receivers, owner=alert.owner, team="research", severity=alert.severity)
-    theirs = alert.owner == alerts.TEAM and RESEARCH in receivers
-    assert notified == ["research" if theirs else "platform"]
-
-
 def test_platform_alert_with_a_team_label_is_not_routed_to_the_team() -> None:
     assert receivers_of([RESEARCH], owner="platform", team="research", severity="page") == []
 
@@ -73,27 +63,6 @@ def test_chart_alerts_about_team_namespaces_are_dropped() -> None:
     of_chart = {"severity": "warning", "alertname": "KubeJobFailed"}
     assert receivers_of([PLATFORM], **of_chart, namespace="team-research") == []
     assert receivers_of([PLATFORM], **of_chart, namespace="kueue-system") == ["platform"]
-
-
-def inhibited(source: Mapping[str, str], target: Mapping[str, str]) -> bool:
-    """Whether one alert inhibits another, as Alertmanager decides it."""
-    return any(
-        all(matches(m, source) for m in rule["source_matchers"])
-        and all(matches(m, target) for m in rule["target_matchers"])
-        and all(source.get(label, "") == target.get(label, "") for label in rule["equal"])
-        for rule in routing.configuration([])["inhibit_rules"]
-    )
-
-
-def test_run_that_waits_for_data_raises_one_ticket() -> None:
-    run = {"namespace": "team-llm", "run_id": "hello-1"}
-    first, second = ({"alertname": name, **run} for name in routing.LOADER_ALERTS)
-    assert inhibited(first, second) and not inhibited(second, first)
-    assert not inhibited(first, second | {"run_id": "hello-2"})
-
-
-def test_inhibiting_alerts_exist() -> None:
-    assert set(routing.LOADER_ALERTS) <= {alert.name for alert in alerts.ALERTS}
 
 
 def test_alerts_that_no_team_receiver_accepts_reach_the_platform() -> None:

@@ -8,22 +8,12 @@ from typing import Any
 import pytest
 
 from infra.config import parse
-from infra.domain import catalog, prices
-from infra.domain.pools import Nodes, ReservationKind
 from infra.sections.cluster import EksClusterConfig
-from infra.sections.storage import StorageKind
 from tests.golden.example_runs import stack_values as existing
 from tests.unit.infra.config_issues import check_issues, codes, issues
 from tests.unit.infra.example_eks import stack_values as example
 
 Edit = Callable[[dict[str, Any]], object]
-
-BLOCK = {"kind": "capacity-block", "id": "cr-0123456789abcdef0"}
-VPC = {
-    "vpcId": "vpc-0a1b2c3d4e5f60718",
-    "cidr": "10.9.0.0/16",
-    "privateSubnets": {"us-east-1a": "subnet-0a1b2c3d", "us-east-1b": "subnet-1a1b2c3d"},
-}
 
 
 def cluster(**changes: Any) -> Edit:
@@ -34,11 +24,6 @@ def cluster(**changes: Any) -> Edit:
 def network(**changes: Any) -> Edit:
     """Change the section `network`."""
     return lambda s: s["network"].update(changes)
-
-
-def brought(**changes: Any) -> Edit:
-    """Replace the network with an existing one."""
-    return lambda s: s.update(network={"existing": VPC | changes})
 
 
 def pool(index: int, **changes: Any) -> Edit:
@@ -117,16 +102,6 @@ def test_defaults_are_secure() -> None:
     assert not parse(existing()).protected
 
 
-def test_aws_stack_has_all_sections() -> None:
-    config = parse(example())
-    assert config.on_aws and config.on_aws.aws.region == "us-east-1"
-    assert config.on_aws.network.zone_names == ("us-east-1a", "us-east-1b")
-    assert config.on_aws.buckets.prefix == "acme-training"
-    assert config.storage.kind is StorageKind.FSX
-    assert [p.name for p in config.pools_of(Nodes.MANAGED)] == ["ondemand", "cpu"]
-    assert parse(existing()).on_aws is None
-
-
 def test_endpoint_may_be_open_to_listed_cidrs() -> None:
     values = example()
     values["cluster"]["endpoint"] = ["203.0.113.0/24", "2001:db8::/32"]
@@ -141,31 +116,6 @@ def test_cidr_that_the_pools_exactly_fill_is_accepted() -> None:
     values = example()
     network(cidr="10.20.0.0/19")(values)
     pool(1, max=41)(values)
-    assert parse(values).on_aws
-
-
-def test_existing_network_is_accepted() -> None:
-    values = example()
-    brought()(values)
-    config = parse(values)
-    assert config.on_aws
-    assert config.on_aws.network.zone_names == ("us-east-1a", "us-east-1b")
-    assert config.on_aws.network.cidr == "10.9.0.0/16"
-
-
-def test_pool_takes_its_reservation_and_prices_of_its_region() -> None:
-    values = example()
-    values["nodePools"][0].update(reservation=BLOCK, placementGroup=True, maxUnavailable=2)
-    [reserved] = [p for p in parse(values).pools if p.name == "ondemand"]
-    assert reserved.reservation and reserved.reservation.kind is ReservationKind.CAPACITY_BLOCK
-    assert (reserved.placement_group, reserved.max_unavailable) == (True, 2)
-    assert reserved.region == "us-east-1"
-    assert prices.per_node(reserved) == catalog.price("p4d.24xlarge").on_demand_usd_hour
-
-
-def test_capacity_block_pool_may_have_a_minimum_of_zero() -> None:
-    values = example()
-    values["nodePools"][0].update(min=0, reservation=BLOCK)
     assert parse(values).on_aws
 
 

@@ -16,8 +16,7 @@ from pulumi.runtime import settings
 
 from infra.cli import mirror
 from infra.cli.render import ROOT
-from infra.config import add_ons, parse, stack_values
-from infra.kubernetes import chart_archives
+from infra.config import add_ons, stack_values
 from infra.kubernetes.chart_archives import ChartError, digest_of, ensure, published_digest
 from infra.kubernetes.helm import Chart
 from sandbox.certificates import CertificateAuthority, Identity
@@ -157,11 +156,6 @@ def test_a_chart_of_an_index_is_pulled(site: Site, project: Path, digest: str) -
     assert published_digest(chart) == DIGEST
 
 
-def test_a_chart_without_a_digest_is_not_pulled(site: Site, project: Path) -> None:
-    ensure([Chart(chart=f"oci://{site.address}/charts/one", version="1")], project)
-    assert site.asked == [] and not list(project.iterdir())
-
-
 def test_another_digest_is_refused(site: Site, project: Path) -> None:
     other = digest_of(b"another archive")
     chart = site.registry()
@@ -203,15 +197,6 @@ def test_a_registry_that_does_not_answer_is_reported(project: Path) -> None:
     assert f"or {chart.archive} must be there" in line
 
 
-def test_a_registry_without_tls_is_refused(project: Path) -> None:
-    for site in served(None):
-        chart = Chart(chart=f"oci://{site.address}/one", version="1", digest=DIGEST)
-        line = refused(chart, project)
-        assert f"{site.address} does not speak TLS" in line and "over HTTPS only" in line
-    index = Chart(chart="one", repository="http://127.0.0.1:1", version="1", digest=DIGEST)
-    assert "over HTTPS only" in refused(index, project)
-
-
 def test_a_certificate_of_an_unknown_authority_is_refused(
     site: Site, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -224,12 +209,6 @@ def test_a_certificate_of_an_unknown_authority_is_refused(
 def local(**charts: object) -> dict[str, Any]:
     operators = {"kueue": {"provided": False}, "jobset": {"provided": True}}
     return stack_values(ROOT / "Pulumi.local.yaml") | {"operators": operators, "charts": charts}
-
-
-def test_the_stack_file_pins_a_chart_and_sets_values_of_its_own() -> None:
-    config = parse(local(kueue={"digest": DIGEST, "values": {"a": {"b": None}}}))
-    chart = add_ons.charts(config)["kueue"]
-    assert (chart.digest, chart.values) == (DIGEST, {"a": {"b": None}})
 
 
 @pytest.mark.parametrize("name", ["jobset", "runPage", "nothing"])
@@ -256,13 +235,3 @@ def test_the_command_prints_what_to_pin(
     site.answers.clear()
     assert mirror.main([str(file), "--digests"]) == 1
     assert "error: chart oci://" in capsys.readouterr().err
-
-
-def test_a_program_that_is_only_rendered_pulls_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    from infra.cli.render import render
-
-    monkeypatch.setattr(chart_archives, "_published", pytest.fail)
-    records = render("local", local(kueue={"digest": DIGEST, "values": {"a": 1}}))
-    (release,) = (one["inputs"] for one in records if one["type"].endswith(":Release"))
-    assert release["chart"].startswith("./.charts/kueue-0.19.2-")
-    assert release["values"]["a"] == 1 and "repositoryOpts" not in release

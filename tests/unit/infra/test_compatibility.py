@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 import re
 import typing
 from collections.abc import Iterator
@@ -15,11 +14,9 @@ import pytest
 from infra.addons import policy_controller
 from infra.addons.cluster_autoscaler import AUTOSCALER_TAGS
 from infra.addons.model import AddOn
-from infra.addons.registry import ADD_ONS, OPERATORS
+from infra.addons.registry import ADD_ONS
 from infra.cli.render import render
-from infra.config import add_ons as plans
 from infra.config import stack_values
-from infra.config.operators import OperatorsConfig
 from infra.domain import naming
 from infra.queueing import scale_up, volcano, yunikorn
 from infra.sections.cluster import EksClusterConfig
@@ -40,7 +37,6 @@ from tests import committed
 
 ROOT = Path(__file__).resolve().parents[3]
 EKS_VERSIONS = typing.get_args(EksClusterConfig.model_fields["version"].annotation)
-WITH_CHART = [name for name, add_on in ADD_ONS.items() if add_on.chart]
 
 
 def apis() -> dict[str, set[str]]:
@@ -99,15 +95,6 @@ def test_stacks_use_stable_apis_that_every_eks_version_serves(stack: str) -> Non
     assert not {api for api, _ in used if api.startswith("resource.k8s.io/")}, "stable since 1.34"
 
 
-@pytest.mark.parametrize("name", ADD_ONS)
-def test_supported_range_is_ordered_and_contains_an_eks_version(name: str) -> None:
-    add_on = ADD_ONS[name]
-    first, last = add_on.kubernetes
-    assert add_on.supports(first)
-    assert not last or add_on.supports(last)
-    assert any(add_on.supports(version) for version in EKS_VERSIONS)
-
-
 def test_default_kubernetes_version_is_in_every_supported_range() -> None:
     default = EksClusterConfig.model_fields["version"].default
     assert [name for name, add_on in ADD_ONS.items() if not add_on.supports(default)] == []
@@ -122,16 +109,6 @@ def test_minor_versions_are_compared_as_numbers() -> None:
         "1.10",
         "1.35",
     ]
-
-
-@pytest.mark.parametrize("name", WITH_CHART)
-def test_every_chart_is_pinned_and_has_one_source(name: str) -> None:
-    add_on = ADD_ONS[name]
-    assert re.fullmatch(r"v?\d+\.\d+\.\d+", add_on.version)
-    if add_on.repository:
-        assert add_on.repository.startswith("https://") and "/" not in add_on.chart
-    else:
-        assert add_on.chart.startswith("oci://")
 
 
 def test_sandbox_builds_the_versions_that_stacks_install() -> None:
@@ -211,10 +188,6 @@ def test_rendered_objects_use_the_api_versions_of_the_table() -> None:
     assert request.partition("/")[0] == autoscaling.GROUP
 
 
-def test_both_karpenter_charts_have_the_same_version() -> None:
-    assert ADD_ONS["karpenter"].version == ADD_ONS["karpenterCrd"].version
-
-
 def test_every_eks_version_has_a_cluster_autoscaler_release() -> None:
     assert tuple(AUTOSCALER_TAGS) == EKS_VERSIONS
     first, last = ADD_ONS["clusterAutoscaler"].kubernetes
@@ -234,12 +207,6 @@ def test_versions_are_written_in_add_on_files_only() -> None:
     assert offenders == []
 
 
-def test_every_image_has_the_version_of_its_add_on_where_it_is_known() -> None:
-    for name in ("kueue", "jobset", "kubeflowTrainer", "externalSecrets", "volcano"):
-        for image in ADD_ONS[name].images:
-            assert image.tag == ADD_ONS[name].app_version
-
-
 def test_every_file_of_an_add_on_is_in_the_registry() -> None:
     defined = {
         value.name
@@ -249,17 +216,3 @@ def test_every_file_of_an_add_on_is_in_the_registry() -> None:
         if isinstance(value, AddOn)
     }
     assert defined == set(ADD_ONS)
-
-
-def test_operators_of_the_stack_file_are_installable_add_ons() -> None:
-    assert tuple(f.alias for f in OperatorsConfig.model_fields.values()) == OPERATORS
-    assert all(ADD_ONS[name].plan for name in OPERATORS)
-
-
-@pytest.mark.parametrize("name", [name for name, add_on in ADD_ONS.items() if add_on.plan])
-def test_a_plan_that_depends_on_the_stack_gets_its_arguments_from_the_configuration(
-    name: str,
-) -> None:
-    plan = ADD_ONS[name].plan
-    assert plan
-    assert bool(inspect.signature(plan).parameters) == (name in plans._PLANS)

@@ -66,9 +66,7 @@ NATIVE: Changes = {
 ON_EXISTING: Cases = {
     "stacks": {
         "unknown key": ({"nodePool": []}, "unknown-key"),
-        "misspelt key": ({"taintKey": GONE, "taintKye": "dedicated"}, "unknown-key"),
         "key in snake case": ({"teams[0].fair_weight": 2}, "unknown-key"),
-        "unknown key deep inside": ({"teams[0].quota.gpu": 1}, "unknown-key"),
         "missing key": ({"nodePools[0].zone": GONE}, "missing"),
         "no pool": (
             {
@@ -84,7 +82,6 @@ ON_EXISTING: Cases = {
             "nodePools: too-few",
         ),
         "wrong type": ({"nodePools[0].max": "4"}, "wrong-type"),
-        "number for text": ({"teams[0].quota.cpu": 512}, "wrong-type"),
         "not a choice": ({"nodePools[1].capacity": "sopt"}, "unknown-value"),
         "min above max": ({"nodePools[0].min": 8}, "min-above-max"),
         "negative size": ({"nodePools[0].min": -1}, "out-of-range"),
@@ -124,11 +121,6 @@ ON_EXISTING: Cases = {
             {"teams[0].guaranteed": {"ondemand": 3}},
             "teams[1].guaranteed.ondemand: guarantees-above-pool",
         ),
-        "borrowing from an unknown pool": (
-            {"teams[0].borrowing": {"sport": 1}},
-            "teams[0].borrowing.sport: unknown-name",
-        ),
-        "lending a CPU pool": ({"teams[0].lending": {"cpu": 0}}, "teams[0].lending.cpu: cpu-pool"),
         "lending more than its own": (
             {"teams[0].lending": {"spot": 5}},
             "teams[0].lending.spot: lending-above-guarantee",
@@ -155,7 +147,6 @@ ON_EXISTING: Cases = {
             },
             "price-unknown",
         ),
-        "negative cost cap": ({"teams[0].onDemandUsdPerHour": -1}, "out-of-range"),
         "quota above all pools": ({"teams[0].quota.gpus": 433}, "quota-above-pools"),
         "no storage class for real nodes": ({"storage.storageClass": GONE}, "missing"),
         "image by tag": (
@@ -171,10 +162,6 @@ ON_EXISTING: Cases = {
             "images.trainer: registry-not-allowed",
         ),
         "a team with the capability of locking memory": ({"teams[0].rdma": True}, "unknown-key"),
-        "secret without a variable": (
-            {"teams[0].secrets": [{"name": "hub", "env": []}]},
-            "teams[0].secrets[0].env: too-few",
-        ),
         "secret in no variable that a shell could have": (
             {"teams[0].secrets": [{"name": "hub", "env": ["hf-token"]}]},
             "teams[0].secrets[0].env[0]: variable",
@@ -257,7 +244,6 @@ ON_EXISTING: Cases = {
             {"nodePools[0].labels": {"registry-password": "hunter2"}},
             "nodePools[0].labels.registry-password: plaintext-secret",
         ),
-        "provider of another kind": ({"cluster.provider": "gke"}, "unknown-value"),
     },
     "values": {
         "a team whose namespace has no room": (
@@ -301,7 +287,6 @@ ON_EXISTING: Cases = {
         ),
         "memory in thousandths of a byte": ({"teams[0].quota.memory": "900m"}, "out-of-range"),
         "a volume beyond 64 bits": ({"storage.datasets": "9000Pi"}, "out-of-range"),
-        "cores in bytes": ({"teams[0].quota.cpu": "4Ti"}, "out-of-range"),
         "a registry with a tag after a colon": (
             {"images": {}, "registries": ["registry.example.com/trainer:v1"]},
             "registries[0]: registry",
@@ -339,13 +324,6 @@ ON_EXISTING: Cases = {
                 "gpus": {"sharing": {"spto": {"timeSlicing": 2}}},
             },
             "gpus.sharing.spto: unknown-name",
-        ),
-        "sharing of a CPU pool": (
-            {
-                "operators.gpuOperator": {"provided": False},
-                "gpus": {"sharing": {"cpu": {"timeSlicing": 2}}},
-            },
-            "gpus.sharing.cpu: unknown-name",
         ),
         "two ways at once": (
             {
@@ -473,13 +451,6 @@ ON_EXISTING: Cases = {
             },
             "logs.loki.url: url",
         ),
-        "something else than a URL": (
-            {
-                "operators.fluentBit": {"provided": False},
-                "logs": {"loki": {"url": "logs.example.com:8443"}},
-            },
-            "logs.loki.url: url",
-        ),
         "a drill in an unknown image": (
             {"teams[1].restoreDrill": {"image": "trainr"}},
             "teams[1].restoreDrill.image: unknown-name",
@@ -549,14 +520,6 @@ ON_EXISTING: Cases = {
             {**YUNIKORN, "teams[0].borrowing": {"spot": 1}},
             "teams[0].borrowing: kueue-only",
         ),
-        "a limit of lending that Volcano's queues do not know": (
-            {**VOLCANO, "teams[0].lending": {"spot": 1}},
-            "teams[0].lending: kueue-only",
-        ),
-        "a cap of cost that Volcano's queues do not know": (
-            {**VOLCANO, "teams[0].onDemandUsdPerHour": 40.0},
-            "teams[0].onDemandUsdPerHour: kueue-only",
-        ),
         "guarantees without queues": (
             {**NATIVE, "teams[1].guaranteed": {"ondemand": 1}},
             "teams[1].guaranteed: no-queues",
@@ -564,7 +527,6 @@ ON_EXISTING: Cases = {
     },
     "validation": {
         "no image": ({"images": {}, "validation": {}}, "validation.image: unknown-name"),
-        "unknown image": ({"validation": {"image": "trainr"}}, "validation.image: unknown-name"),
         "image from elsewhere": (
             {
                 "validation": {"image": f"elsewhere.example.com/trainer{DIGEST}"},
@@ -590,10 +552,6 @@ ON_EXISTING: Cases = {
         "bandwidth of an unknown pool": (
             {"validation": {"minGBps": {"spott": 40}}},
             "validation.minGBps.spott: no-collective-check",
-        ),
-        "bandwidth of a pool without GPUs": (
-            {"validation": {"minGBps": {"cpu": 40}}},
-            "validation.minGBps.cpu: no-collective-check",
         ),
         "weekly without nodes": (
             {"validation": {"weekly": True}},
@@ -628,7 +586,6 @@ ON_EKS: Cases = {
             {"nodePools[0].labels": {"node-role.kubernetes.io/gpu": "yes"}},
             "nodePools[0].labels.node-role.kubernetes.io/gpu: reserved-domain",
         ),
-        "a tag of two lines": ({"aws.tags": {"owner": "a\nb"}}, "aws.tags.owner: tag"),
         "a tag's key with a sign": ({"aws.tags": {"${owner}": "a"}}, "aws.tags.${owner}: tag"),
         "more tags than AWS takes": ({"aws.tags": {f"k{n}": "v" for n in range(41)}}, "too-many"),
         "a role in letters that IAM lacks": (
@@ -670,7 +627,6 @@ ON_EKS: Cases = {
     },
     "aws": {
         "no provider": ({"cluster.provider": GONE}, "missing"),
-        "misspelt provider": ({"cluster.provider": "esk"}, "unknown-value"),
         "key of the other provider": ({"cluster.context": "mine"}, "unknown-key"),
         "unsupported Kubernetes": ({"cluster.version": "1.29"}, "unknown-value"),
         "Kubernetes version without quotes": ({"cluster.version": 1.35}, "unknown-value"),
@@ -690,7 +646,6 @@ ON_EKS: Cases = {
             {"cluster.endpoint": ["10.0.0.0/8"]},
             "cluster.endpoint[0]: private-block",
         ),
-        "endpoint of another word": ({"cluster.endpoint": "public"}, "wrong-type"),
         "malformed role": (
             {"cluster.admins": ["arn:aws:iam::111122223333:user/ada"]},
             "cluster.admins[0]: role-arn",
@@ -727,19 +682,13 @@ ON_EKS: Cases = {
             {"cluster.systemNodes": {"instanceTypes": ["g6.xlarge"]}},
             "cluster.systemNodes.instanceTypes[0]: system-node-type",
         ),
-        "misspelt key of system nodes": (
-            {"cluster.systemNodes": {"mni": 1}},
-            "cluster.systemNodes.mni: unknown-key",
-        ),
         "more system nodes than there may be": (
             {"cluster.systemNodes": {"min": 5}},
             "cluster.systemNodes.min: min-above-max",
         ),
         "no aws": ({"aws": GONE}, "missing"),
-        "no region": ({"aws.region": GONE}, "missing"),
         "unknown region": ({"aws.region": "us-east-7"}, "unknown-name"),
         "region of GovCloud": ({"aws.region": "us-gov-west-1"}, "unsupported-partition"),
-        "region of China": ({"aws.region": "cn-north-1"}, "unsupported-partition"),
         "account of 11 digits": ({"aws.account": "11112222333"}, "account-id"),
         "account without quotes": ({"aws.account": 111122223333}, "account-id"),
         "tag of AWS' own": ({"aws.tags": {"aws:owner": "me"}}, "aws.tags.aws:owner: tag"),
@@ -750,7 +699,6 @@ ON_EKS: Cases = {
             {"network.zones": ["us-east-1a"], "nodePools[2].zone": "us-east-1a"},
             "network.zones: zone-count",
         ),
-        "zones as text": ({"network.zones": "us-east-1a"}, "wrong-type"),
         "public addresses": ({"network.cidr": "52.0.0.0/16"}, "public-cidr"),
         "too few addresses": ({"network.cidr": "10.20.0.0/24"}, "cidr-size"),
         "too many addresses": ({"network.cidr": "10.0.0.0/8"}, "cidr-size"),
@@ -759,11 +707,6 @@ ON_EKS: Cases = {
         "fewer addresses than nodes": ({"network.cidr": "10.20.0.0/19"}, "cidr-too-small"),
         "addresses with host bits": ({"network.cidr": "10.20.3.0/16"}, "cidr"),
         "IPv6 addresses": ({"network.cidr": "fd00::/16"}, "not-ipv4"),
-        "misspelt key of the network": (
-            {"network.zones": GONE, "network.zons": ["us-east-1a", "us-east-1b"]},
-            "unknown-key",
-        ),
-        "NAT of another kind": ({"network.nat": "per-zones"}, "unknown-value"),
         "network that is made and brought": (
             {"network.existing": VPC},
             "network.cidr: unknown-key\nnetwork.zones: unknown-key",
@@ -845,7 +788,6 @@ ON_EKS: Cases = {
             "network.existing.privateSubnets.eu-west-1a: zone-outside-region",
         ),
         "pool outside the network": ({"nodePools[2].zone": "us-east-1c"}, "zone-outside-network"),
-        "pool across zones": ({"nodePools[0].zone": ["us-east-1a", "us-east-1b"]}, "wrong-type"),
         "EFA away from its file system": ({"nodePools[0].zone": "us-east-1b"}, "efa-across-zones"),
         "EFA in two zones": (
             {
@@ -918,10 +860,6 @@ ON_EKS: Cases = {
             {"nodePools[0].reservation": BLOCK | {"id": "cr-123"}},
             "nodePools[0].reservation.id: reservation-id",
         ),
-        "reservation of another kind": (
-            {"nodePools[0].reservation": BLOCK | {"kind": "odcr"}},
-            "nodePools[0].reservation.kind: unknown-value",
-        ),
         "two architectures": (
             {"nodePools[1].instanceTypes": ["p4d.24xlarge", "p6e-gb200.36xlarge"]},
             "mixed-architectures",
@@ -973,20 +911,12 @@ ON_EKS: Cases = {
             },
             "autoscaler: autoscaler-unused\nnodePools[0].nodes: karpenter-autoscaler",
         ),
-        "misspelt autoscaler": (
-            {"nodePools[1].nodes": "managed", "nodePools[1].min": 50, "autoscaler": "karpentr"},
-            "unknown-value",
-        ),
         "production on spot alone": ({"teams[0].guaranteed": {"spot": 4}}, "production-on-spot"),
         "no storage": ({"storage.fsx": GONE}, "storage: storage-missing"),
         "two storages": ({"storage.efs": {}}, "storage: storage-backend"),
         "file system outside the network": (
             {"storage.fsx": {"zone": "us-east-1c"}},
             "storage.fsx.zone: zone-outside-network\nnodePools[0].zone: efa-across-zones",
-        ),
-        "throughput that FSx does not have": (
-            {"storage.fsx.throughputPerTiB": 300},
-            "unknown-value",
         ),
         "no buckets": ({"storage.buckets": GONE}, "missing"),
         "bucket prefix with capitals": (

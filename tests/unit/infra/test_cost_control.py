@@ -6,12 +6,9 @@ import copy
 import json
 from typing import Any
 
-import pytest
-
 from infra.addons import cost_control
 from infra.cli.render import ROOT
 from infra.config import (
-    ConfigError,
     StackConfig,
     add_ons,
     parse,
@@ -71,20 +68,3 @@ def test_the_policy_stands_before_the_account_has_a_right() -> None:
     kinds = [one["kind"] for one in add_ons.plan(cost_control.COST_CONTROL, stack()).before]
     assert kinds.index("ValidatingAdmissionPolicyBinding") < kinds.index("ClusterRoleBinding")
     assert cost_control.STATE == control.STATE
-
-
-@pytest.mark.parametrize(
-    ("change", "code"),
-    [
-        ({"image": "registry.test/ops:v1"}, "image-reference"),
-        ({"image": "sandbox.trainyard.dev/ops@source"}, "image-without-digest"),
-        ({"everySeconds": 600}, ""),
-        ({"volum": "1Gi"}, "unknown-key"),
-    ],
-)
-def test_a_bad_section_is_one_issue(change: dict[str, Any], code: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        stack(**change)
-    [issue] = caught.value.issues
-    assert not isinstance(issue, str) and code in ("", issue.code)
-    assert issue.path.startswith("costs.")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from infra.config import arguments, parse
+from infra.config import parse
 from infra.domain import naming, prices
 from infra.domain.pools import Capacity, NodePool, Reservation, ReservationKind
 from infra.queueing import kueue, quotas
@@ -195,10 +195,3 @@ def test_cap_suggested_by_the_message_is_accepted() -> None:
     assert parse(stack_values() | {"teams": own})
     first = teams_of(onDemandUsdPerHour=21.96)
     assert parse(stack_values() | {"teams": first})
-
-
-def test_stack_file_options_reach_the_queues() -> None:
-    options = {"borrowing": {"spot": 3}, "lending": {"spot": 1}, "onDemandUsdPerHour": 44}
-    first = arguments.queues(parse(stack_values() | {"teams": teams_of(**options)})).teams[0]
-    assert (first.borrowing, first.lending) == ({"spot": 3}, {"spot": 1})
-    assert first.on_demand_usd_per_hour == 44

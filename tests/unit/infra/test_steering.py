@@ -166,22 +166,3 @@ def test_cordons_require_a_prometheus() -> None:
     [issue] = caught.value.issues
     assert not isinstance(issue, str)
     assert (issue.path, issue.code) == ("steering.cordonNamedNodes", "operator-required")
-
-
-@pytest.mark.parametrize(
-    ("change", "code"),
-    [
-        ({"image": "registry.test/ops:v1"}, "image-reference"),
-        ({"image": "sandbox.trainyard.dev/ops@source"}, "image-without-digest"),
-        ({"everySeconds": 600}, ""),
-        ({"losses": 0}, ""),
-        ({"withinHours": -1}, ""),
-        ({"loses": 1}, "unknown-key"),
-    ],
-)
-def test_a_bad_section_is_one_issue(change: dict[str, Any], code: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        stack(**change)
-    [issue] = caught.value.issues
-    assert not isinstance(issue, str) and code in ("", issue.code)
-    assert issue.path.startswith("steering.")

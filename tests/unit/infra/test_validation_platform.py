@@ -24,15 +24,6 @@ from tests.unit.infra.gpu_pools import CUT, ROCE, SERVED, SLICED, gpu_pool
 from trainer.validation.__main__ import GANG_CHECKS, WAITS
 from trainer.validation.consistency import Expected
 
-KWOK = {
-    "name": "fleet",
-    "capacity": "spot",
-    "instanceTypes": ["p4d.24xlarge"],
-    "max": 4,
-    "zone": "us-east-1a",
-    "nodes": "kwok",
-}
-
 
 def args(section: dict[str, Any] | None = None, **stack_facts: Any) -> ValidationArgs:
     """Validation arguments of the example stack."""
@@ -62,24 +53,6 @@ def pools(**changed: Any) -> list[dict[str, Any]]:
     """The example's pools, the first one changed."""
     first, *others = copy.deepcopy(stack_values()["nodePools"])
     return [first | changed, *others]
-
-
-def test_validation_is_off_by_default() -> None:
-    config = parse(stack_values())
-    assert (
-        arguments(config, platform_record.platform(config, "example"), {"trainer": IMAGE}) is None
-    )
-
-
-def test_every_gpu_pool_that_runs_pods_has_a_template_per_check() -> None:
-    found = templates(args(nodePools=[*stack_values()["nodePools"], KWOK]))
-    kinds = ("smoke", "collective", "train-single", "train-multi")
-    of_pools = {f"{kind}-{pool}" for kind in kinds for pool in ("ondemand", "spot")}
-    assert set(found) == of_pools | {"queueing-low", "queueing-high"}
-    for name, template in found.items():
-        labels = template["metadata"]["labels"]
-        assert name.startswith(labels[naming.VALIDATION])
-        assert template["metadata"]["namespace"] == naming.VALIDATION_NAMESPACE
 
 
 def test_image_supports_every_requested_check() -> None:
@@ -132,16 +105,6 @@ def test_every_permanent_node_is_checked(
             continue
         job = template["spec"]["jobTemplate"]["spec"]
         assert (job["parallelism"], job["completions"]) == (count, count)
-
-
-def test_ranks_compare_with_the_facts_of_the_pool() -> None:
-    found = templates(args({"minGBps": {"spot": 40}}))
-    expected = json.loads(option(found["collective-spot"], "expect"))
-    assert expected["models"] == ["a100"] and expected["zone"] == "us-east-1a"
-    assert expected["fabric_devices"] == 4 and expected["gbps"] == 40
-    assert expected["transport"] == "efa"
-    assert "gbps" not in json.loads(option(found["collective-ondemand"], "expect"))
-    assert "fabric_devices" not in json.loads(option(found["smoke-spot"], "expect"))
 
 
 def test_simulated_nodes_are_not_checked_for_hardware() -> None:
