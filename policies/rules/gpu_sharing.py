@@ -25,8 +25,6 @@ _DEFAULTS: Final = (("devicePlugin", "config", "default"), ("config", "default")
 
 @dataclass(frozen=True)
 class _SharingConfig:
-    """One device plugin configuration that shares GPUs between pods."""
-
     resource: Resource
     path: str
     key: str

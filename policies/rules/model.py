@@ -63,8 +63,6 @@ Schema = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """A rule; only its two kinds have a check."""
-
     name: str
     description: str
     schema: Schema = field(default_factory=dict)
@@ -121,12 +119,10 @@ def merge_inputs(outputs: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[
 
 
 def mapping(value: Any) -> Mapping[str, Any]:
-    """Return `value` if it is an object, else an empty one."""
     return value if isinstance(value, Mapping) else {}
 
 
 def elements(value: Any) -> Sequence[Any]:
-    """Return `value` if it is a list, else an empty one."""
     return value if isinstance(value, Sequence) and not isinstance(value, str) else ()
 
 

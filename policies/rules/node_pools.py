@@ -18,8 +18,6 @@ _EFA: Final = ("efa", "efa-only")
 
 @dataclass(frozen=True, kw_only=True)
 class NodePool:
-    """A group of identical nodes."""
-
     resource: Resource
     name: str
     labels: Any
@@ -36,11 +34,9 @@ class NodePool:
     """None: no limit (`bounded` is False) or unknown."""
     bounded: bool = True
     efa_interfaces: int = 0
-    """EFA interfaces per node."""
     interfaces_path: str = ""
     """Path of the interfaces in the launch template or node class."""
     zones: frozenset[str] = frozenset()
-    """Known zones of its nodes."""
     reservation: str = ""
     """Id of the one capacity reservation that it launches into; empty: none, or nodes outside of it too."""
 

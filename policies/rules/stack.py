@@ -22,12 +22,9 @@ _NAMESPACE: Final = "kubernetes:core/v1:Namespace"
 
 @dataclass(frozen=True)
 class Stack:
-    """The resources of one stack."""
-
     resources: Sequence[Resource]
 
     def kueue(self, kind: str) -> Iterable[Resource]:
-        """Yield Kueue's objects of one kind."""
         return (r for r in self.resources if r.type == f"{_KUEUE}{kind}")
 
     def config_map(self, namespace: str, name: str) -> Mapping[str, Any]:
@@ -62,7 +59,6 @@ class Stack:
                     )
 
     def namespaces_of_tier(self, tier: str) -> set[str]:
-        """Return the namespaces of teams of this tier."""
         return {
             name_of(resource)
             for resource in self.resources
@@ -71,7 +67,6 @@ class Stack:
         }
 
     def namespaces_of_queue(self, cluster_queue: str) -> set[str]:
-        """Return the namespaces whose LocalQueues point to a ClusterQueue."""
         return {
             namespace_of(local.props)
             for local in self.kueue("LocalQueue")
@@ -79,7 +74,6 @@ class Stack:
         }
 
     def flavors_of_queue(self, namespace: str, queue: Any) -> set[str]:
-        """Return the ResourceFlavors of a LocalQueue's ClusterQueue."""
         return {
             flavor
             for local in self.kueue("LocalQueue")
@@ -96,7 +90,6 @@ class Stack:
 
 
 def name_of(resource: Resource) -> str:
-    """Return the object's name in the cluster."""
     return str(dig(resource.props, "metadata", "name"))
 
 

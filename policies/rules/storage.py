@@ -43,7 +43,6 @@ _STATE: Final = (
 
 
 def _has_setting(bucket: Resource, settings: Iterable[Resource]) -> bool:
-    """Whether a setting refers to the bucket, by output or by name."""
     name = bucket.props.get("bucket")
     return any(
         bucket.urn in setting.references.get("bucket", ())

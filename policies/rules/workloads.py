@@ -35,8 +35,6 @@ class Container:
 
 @dataclass(frozen=True, kw_only=True)
 class PodTemplate:
-    """One pod template of a resource."""
-
     kind: str
     """Kind of the resource: Job, JobSet ..."""
     path: str
@@ -74,7 +72,6 @@ def pod_templates(resource: Resource) -> Iterator[PodTemplate]:
 
 
 def namespace_of(props: Mapping[str, Any]) -> str:
-    """Return the object's namespace, by default `default`."""
     return str(dig(props, "metadata", "namespace") or "default")
 
 
