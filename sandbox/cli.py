@@ -124,22 +124,6 @@ def _parser() -> argparse.ArgumentParser:
         _drill,
         "reclaim spot nodes under runs, with and without notice; check that they resume",
     )
-    kinds = add("fault", _fault, "inject a fault into a simulated device").add_subparsers(
-        required=True, metavar="PART"
-    )
-    text = "set the errors that a simulated GPU reports; without options, clear them"
-    example = "Example: python -m sandbox fault gpu spot-0 --xid 79"
-    gpu = kinds.add_parser("gpu", help=text, description=text, epilog=example)
-    gpu.add_argument("node", metavar="NODE")
-    gpu.add_argument(
-        "--gpu", type=int, default=0, metavar="NUMBER", help="index on the node (default 0)"
-    )
-    gpu.add_argument(
-        "--xid", type=int, default=0, metavar="CODE", help="last XID error, such as 79"
-    )
-    gpu.add_argument(
-        "--ecc", type=int, default=0, metavar="COUNT", help="uncorrectable memory errors"
-    )
     return parser
 
 
@@ -295,17 +279,6 @@ def _restore(args: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def _fault(args: argparse.Namespace, console: Console) -> int:
-    from sandbox.monitoring import gpu_faults
-
-    fault = gpu_faults.Fault(xid=args.xid, ecc=args.ecc)
-    gpu_faults.set_fault(paths.state(), args.node, args.gpu, fault)
-    errors = f"reports XID {args.xid} and {args.ecc} uncorrectable memory errors"
-    state = errors if fault != gpu_faults.Fault() else "reports no errors"
-    console.print(f"GPU {args.gpu} of {args.node} {state}")
-    return 0
-
-
 def _drill(_args: argparse.Namespace, console: Console) -> int:
     from sandbox import drill
     from sandbox.session import open_cluster
@@ -313,7 +286,7 @@ def _drill(_args: argparse.Namespace, console: Console) -> int:
     with sandbox_lock("sandbox drill", console.print):
         session = open_cluster(console)
         try:
-            passed = drill.run_drill(session, console)
+            passed = drill.Drill(session, console).run()
         finally:
             console.print("[bold]Removing the drill's runs from the stack[/bold]")
             session.deploy()

@@ -1,7 +1,7 @@
 """Monitoring of a sandbox: Prometheus, kube-state-metrics and a simulated DCGM exporter.
 
 `rbac.py` holds permissions, `scrape_config.py` the scrape configuration, `setup.py` command lines and files;
-`exporter/` and `gpu_faults.py` simulate DCGM.
+`exporter/` simulates DCGM.
 """
 
 from __future__ import annotations

@@ -10,7 +10,6 @@ from typing import Final
 
 from infra.observability import dcgm
 from infra.observability.dcgm import Field
-from sandbox.monitoring.gpu_faults import Fault
 
 IDLE_W: Final = 60.0
 PEAK_W: Final = 400.0
@@ -39,7 +38,7 @@ def power_w(load: Load) -> float:
     return IDLE_W + (PEAK_W - IDLE_W) * load.busy
 
 
-def gpu_fields(memory_mib: int, load: Load, fault: Fault, energy_mj: float) -> dict[Field, float]:
+def gpu_fields(memory_mib: int, load: Load, energy_mj: float) -> dict[Field, float]:
     """Return every field of the counters file. `energy_mj`: energy since the exporter started."""
     used = min(load.memory_mib, memory_mib)
     degrees = IDLE_C + (PEAK_C - IDLE_C) * load.busy
@@ -54,8 +53,8 @@ def gpu_fields(memory_mib: int, load: Load, fault: Fault, energy_mj: float) -> d
         dcgm.MEM_COPY_UTIL: round(50 * load.busy),
         dcgm.FB_USED: round(used),
         dcgm.FB_FREE: memory_mib - round(used),
-        dcgm.XID: fault.xid,
-        dcgm.ECC_UNCORRECTABLE: fault.ecc,
+        dcgm.XID: 0,
+        dcgm.ECC_UNCORRECTABLE: 0,
         dcgm.ECC_CORRECTABLE: 0,
         dcgm.ROW_REMAP_FAILURE: 0,
         dcgm.NVLINK: 0,

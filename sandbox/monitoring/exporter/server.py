@@ -13,7 +13,6 @@ from typing import Any, Final
 from infra.domain import naming
 from infra.observability import dcgm
 from sandbox import paths
-from sandbox.monitoring import gpu_faults
 from sandbox.monitoring.exporter import gpus, readings, text_format, usage
 from sandbox.monitoring.exporter.gpus import Gpu, Holder
 from sandbox.monitoring.exporter.log_counts import LogCounts, LoggedPod
@@ -66,22 +65,15 @@ class Exporter:
             held = self._assignment.update(found, gpus.gpu_holders(pods))
             loads = self._loads(held, {p["metadata"]["uid"]: p for p in pods}, now)
             passed, self._scraped = now - self._scraped, now
-            broken = gpu_faults.load_faults(self._state)
-            samples: dict[dcgm.Field, list[text_format.Sample]] = {
-                one: [] for one in (*dcgm.FIELDS, dcgm.XID_COUNT)
-            }
+            samples: dict[dcgm.Field, list[text_format.Sample]] = {f: [] for f in dcgm.FIELDS}
             for gpu in (gpu for on_node in found.values() for gpu in on_node):
                 holder = held.get(gpu)
                 load = loads[holder.uid] if holder else Load()
                 energy = self._energy_mj.get(gpu, 0.0) + 1000 * passed * readings.power_w(load)
                 self._energy_mj[gpu] = energy
-                fault = broken.get((gpu.node, gpu.index), gpu_faults.Fault())
                 labels = gpu.labels | (holder.labels if holder else {})
-                for one, value in readings.gpu_fields(gpu.memory_mib, load, fault, energy).items():
+                for one, value in readings.gpu_fields(gpu.memory_mib, load, energy).items():
                     samples[one].append((labels, value))
-                if fault.xid:
-                    code = {"window_size_in_ms": "300000", "xid": str(fault.xid)}
-                    samples[dcgm.XID_COUNT].append((labels | code, 1))
             return "".join(
                 text_format.metric_family(f.name, f.kind, f.help, samples[f]) for f in samples
             )

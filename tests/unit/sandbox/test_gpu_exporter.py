@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import time
@@ -10,17 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from infra.domain import naming
 from infra.observability import dcgm
-from sandbox import paths
-from sandbox.monitoring import gpu_faults
 from sandbox.monitoring.exporter import readings, text_format, usage
 from sandbox.monitoring.exporter.gpus import Assignment, Gpu, Holder, gpu_holders, node_gpus
 from sandbox.monitoring.exporter.readings import Load, gpu_fields
 from sandbox.monitoring.exporter.usage import Usage
-from sandbox.monitoring.gpu_faults import Fault
 
 ANNOTATIONS = {naming.NODE_RUNTIME: "process"}
 
@@ -121,33 +115,26 @@ def test_cpu_queueing_time_counts_as_gpu_utilization() -> None:
 
 
 def test_reading_has_every_field_of_the_counters_file() -> None:
-    assert set(gpu_fields(1024, Load(), Fault(), 0.0)) == set(dcgm.FIELDS)
+    assert set(gpu_fields(1024, Load(), 0.0)) == set(dcgm.FIELDS)
 
 
 def test_utilization_is_in_percent_and_memory_in_mebibytes_as_in_dcgm() -> None:
-    shown = gpu_fields(1024, Load(busy=0.5, memory_mib=256.4), Fault(), 0.0)
+    shown = gpu_fields(1024, Load(busy=0.5, memory_mib=256.4), 0.0)
     assert shown[dcgm.GPU_UTIL] == 50
     assert shown[dcgm.GR_ENGINE] == 0.5
     assert (shown[dcgm.FB_USED], shown[dcgm.FB_FREE]) == (256, 768)
 
 
 def test_a_gpu_never_uses_more_memory_than_it_has() -> None:
-    shown = gpu_fields(1024, Load(busy=1.0, memory_mib=9999), Fault(), 0.0)
+    shown = gpu_fields(1024, Load(busy=1.0, memory_mib=9999), 0.0)
     assert (shown[dcgm.FB_USED], shown[dcgm.FB_FREE]) == (1024, 0)
 
 
 def test_load_raises_temperature_and_power() -> None:
-    idle, busy = (gpu_fields(1024, Load(busy=b), Fault(), 0.0) for b in (0.0, 1.0))
+    idle, busy = (gpu_fields(1024, Load(busy=b), 0.0) for b in (0.0, 1.0))
     for one in (dcgm.POWER, dcgm.GPU_TEMP, dcgm.SM_CLOCK):
         assert idle[one] < busy[one]
     assert idle[dcgm.POWER] == readings.IDLE_W
-
-
-def test_errors_are_zero_unless_injected() -> None:
-    sound = gpu_fields(1024, Load(busy=1.0), Fault(), 0.0)
-    assert sound[dcgm.XID] == sound[dcgm.ECC_UNCORRECTABLE] == sound[dcgm.ROW_REMAP_FAILURE] == 0
-    broken = gpu_fields(1024, Load(busy=1.0), Fault(xid=79, ecc=2), 0.0)
-    assert (broken[dcgm.XID], broken[dcgm.ECC_UNCORRECTABLE]) == (79, 2)
 
 
 def test_metrics_page_matches_the_exporter_format() -> None:
@@ -170,23 +157,3 @@ def test_label_values_are_escaped() -> None:
 
 def test_metric_family_without_samples_is_omitted() -> None:
     assert text_format.metric_family("a", "gauge", "b", []) == ""
-
-
-def test_faults_persist_until_cleared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    state = paths.State(tmp_path)
-    monkeypatch.setattr(gpu_faults, "_require_gpu", lambda *_: None)
-    gpu_faults.set_fault(state, "spot-0", 1, Fault(xid=79))
-    gpu_faults.set_fault(state, "spot-1", 0, Fault(ecc=3))
-    assert gpu_faults.load_faults(state) == {
-        ("spot-0", 1): Fault(xid=79),
-        ("spot-1", 0): Fault(ecc=3),
-    }
-    gpu_faults.set_fault(state, "spot-0", 1, Fault())
-    assert gpu_faults.load_faults(state) == {("spot-1", 0): Fault(ecc=3)}
-
-
-def test_faults_are_empty_if_unset_or_if_the_file_is_damaged(tmp_path: Path) -> None:
-    state = paths.State(tmp_path)
-    assert gpu_faults.load_faults(state) == {}
-    gpu_faults.faults_file(state).write_text(json.dumps([["spot-0", 0, {"other": 1}]]))
-    assert gpu_faults.load_faults(state) == {}
