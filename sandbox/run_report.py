@@ -1,10 +1,9 @@
-"""Summary of a finished run: its metrics, its verified checkpoint and its loss curve."""
+"""Summary of a finished run: its metrics and its verified checkpoint."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 from rich.console import Console
@@ -13,7 +12,7 @@ from rich.table import Table
 from ops.runs.listing import summary_of
 from ops.snapshot import Snapshot
 from sandbox import paths
-from sandbox.runs import Progress, Runs
+from sandbox.runs import Runs
 from trainyard import contract
 
 
@@ -40,9 +39,6 @@ def print_summary(runs: Runs, ended: Snapshot, console: Console) -> bool:
         table.add_row("evaluation", text)
     good, text = verify_newest(folder)
     table.add_row("checkpoint", text)
-    picture = runs.state.home / "runs" / f"{ended.run_id}.png"
-    draw_loss_curves({ended.run_id: progress}, picture)
-    table.add_row("loss curve", str(picture))
     table.add_row("metrics", str(folder / contract.METRICS_FILE))
     console.print(table)
     return good
@@ -65,21 +61,3 @@ def verify_newest(folder: Path) -> tuple[bool, str]:
         return True, f"{newest} (every hash verified)"
     last = (done.stderr.strip() or done.stdout.strip() or "no reason given").splitlines()[-1]
     return False, f"{newest} DOES NOT VERIFY: {last}"
-
-
-def draw_loss_curves(found: Mapping[str, Progress], picture: Path) -> None:
-    """Draw the training loss of runs (by run id) by step, with a triangle at each resume."""
-    from matplotlib.figure import Figure
-
-    picture.parent.mkdir(parents=True, exist_ok=True)
-    figure = Figure(figsize=(10, 5.5), layout="constrained")
-    axes = figure.subplots()
-    for run_id, progress in found.items():
-        losses = {line["step"]: line["loss"] for line in progress.metrics}
-        [line] = axes.plot(list(losses), list(losses.values()), label=run_id)
-        events = (e for e in progress.events if e.get("event") == "resumed")
-        resumed = [e["from_step"] for e in events if e["from_step"] in losses]
-        axes.plot(resumed, [losses[step] for step in resumed], "^", color=line.get_color())
-    axes.set(xlabel="step", ylabel="loss (nats per token)")
-    axes.legend(frameon=False)
-    figure.savefig(picture, dpi=120)

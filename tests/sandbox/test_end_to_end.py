@@ -125,7 +125,6 @@ def test_up_trains_a_model_better_than_unigram_and_lists_addresses(
     assert float(evaluation[1]) < 0.8 * float(evaluation[2])
     assert re.search(r"running, on spot; step \d+/\d+, loss [\d.]+", text)
     assert "every hash verified" in re.sub(r"[│\s]+", " ", text)
-    assert list((cluster.state.home / "runs").glob("hello-*.png"))
     assert "make interrupt" in text
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import yaml
 
 from infra.config import parse
-from sandbox import elastic_drill, paths
+from sandbox import paths
+from sandbox.drill import ELASTIC_RUNS
 from tests.golden.example_runs import IMAGE, platform, project_in, stack_values
 from training import run_files
 from training.launchers import LAUNCHERS
@@ -24,7 +25,7 @@ def test_every_run_file_of_the_examples_passes_the_config_check(tmp_path: Path) 
     runs = sorted(f.relative_to(paths.PROJECT).as_posix() for f in files)
     stack["config"]["trainyard:runs"] = runs
     # The first lines of examples/ddp/elastic.yaml and examples/mpirun/README.md say so.
-    stack["config"] |= elastic_drill.SECTION
+    stack["config"] |= ELASTIC_RUNS
     stack["config"]["trainyard:operators"]["mpiOperator"] = {"provided": True}
     file = tmp_path / "Pulumi.local.yaml"
     file.write_text(yaml.safe_dump(stack))
