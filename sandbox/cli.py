@@ -14,6 +14,7 @@ from rich.console import Console
 from sandbox import paths
 from sandbox.engine import strip_local_salt
 from sandbox.lock import sandbox_lock
+from sandbox.reporting import SandboxError
 
 if TYPE_CHECKING:
     from sandbox.toolchain import Toolchain
@@ -40,30 +41,9 @@ def _expected_errors() -> tuple[type[Exception], ...]:
     """Failures caused by input or by the machine: reported in one line, without a traceback."""
     import ops.cluster
     from ops.collect import NoSuchRunError
-    from sandbox.cluster import ClusterError
-    from sandbox.drill import DrillError
-    from sandbox.engine import EngineError
-    from sandbox.example_environment import ExampleEnvironmentError
-    from sandbox.monitoring import MonitoringError
     from sandbox.node.api import ApiError, ApiUnavailable
-    from sandbox.node.reclaim import ReclaimError
-    from sandbox.preview import PreviewError
-    from sandbox.toolchain import ToolchainError
 
-    return (
-        ClusterError,
-        DrillError,
-        EngineError,
-        ExampleEnvironmentError,
-        MonitoringError,
-        ApiError,
-        ApiUnavailable,
-        PreviewError,
-        ReclaimError,
-        NoSuchRunError,
-        ops.cluster.ClusterError,
-        ToolchainError,
-    )
+    return SandboxError, ApiError, ApiUnavailable, NoSuchRunError, ops.cluster.ClusterError
 
 
 def _parser() -> argparse.ArgumentParser:

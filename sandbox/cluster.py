@@ -23,7 +23,7 @@ from sandbox.certificates import CertificateAuthority, write_private
 from sandbox.monitoring import late_start, rbac, setup
 from sandbox.node import rbac as node_rbac
 from sandbox.node.runtime import stop_all
-from sandbox.reporting import Report
+from sandbox.reporting import Report, SandboxError
 from sandbox.services import ClusterSettings, Probe, Service
 from sandbox.system_node import NODE, system_node
 from sandbox.toolchain import Toolchain
@@ -36,7 +36,7 @@ START_ATTEMPTS = 3
 """Starts with other ports when another program takes one between its choice and its use."""
 
 
-class ClusterError(Exception):
+class ClusterError(SandboxError):
     """The cluster did not start; the text is one line and names a log."""
 
 
@@ -67,7 +67,7 @@ def up(tools: Toolchain, report: Report) -> ClusterSettings:
 
     Raises:
         ClusterError: the disk is full, bubblewrap is missing, or a service does not get ready.
-        MonitoringError: SANDBOX_MONITORING is neither on nor off.
+        SandboxError: SANDBOX_MONITORING is neither on nor off.
     """
     state = paths.state()
     _check_requirements(state)

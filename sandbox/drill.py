@@ -29,6 +29,7 @@ from sandbox import paths
 from sandbox.engine import STACK
 from sandbox.node import reclaim
 from sandbox.node.api import Json
+from sandbox.reporting import SandboxError
 from sandbox.runs import Progress
 from sandbox.session import Session
 
@@ -45,10 +46,6 @@ _STEPS: Final = 6
 """Steps between two changes of the groups."""
 ELASTIC_RUNS: Final = {"trainyard:elasticRuns": {"image": "sandbox.trainyard.dev/ops@source"}}
 """Section of the stack file without which run files have no groups."""
-
-
-class DrillError(Exception):
-    """The drill could not run, or a run did not resume; the text is one line."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +83,7 @@ class Drill:
         """Print what happens; return whether no run lost more steps than allowed, and all losses are equal.
 
         Raises:
-            DrillError: a run failed, or did not reach the step of its interruption.
+            SandboxError: a run failed, or did not reach the step of its interruption.
         """
         self._remove_earlier_drill()
         self._wait_for_other_runs()
@@ -157,10 +154,10 @@ class Drill:
         runs, run_id = self._session.runs, objects.run_id_of(target)
         before = runs.follow(target, self._console, lambda at: at.step >= INTERRUPT_AT_STEP)
         if summary_of(before).over:
-            raise DrillError(f"{run_id}: ended before it could be interrupted")
+            raise SandboxError(f"{run_id}: ended before it could be interrupted")
         running = [pod for pod in before.pods if pod["status"].get("phase") == "Running"]
         if not running:
-            raise DrillError(f"{run_id}: no running pod to interrupt")
+            raise SandboxError(f"{run_id}: no running pod to interrupt")
         attempt, done, since = _attempt(runs.progress(target)), 0, time.time()
 
         def resumed(at: Progress) -> bool:
@@ -174,7 +171,7 @@ class Drill:
         progress = runs.progress(target)
         first = next((line for line in progress.metrics if line["attempt"] > attempt), None)
         if first is None:
-            raise DrillError(
+            raise SandboxError(
                 f"{run_id}: no step within {RESUME_TIMEOUT_S:.0f} s of its interruption;"
                 f" see {runs.folder(target)}"
             )
@@ -231,22 +228,22 @@ class Drill:
     def _until(self, target: Json, found: Callable[[Progress], bool]) -> Progress:
         seen = summary_of(self._session.runs.follow(target, self._console, found))
         if seen.over:
-            raise DrillError(f"{seen.run_id}: {seen.state}: {seen.message}")
+            raise SandboxError(f"{seen.run_id}: {seen.state}: {seen.message}")
         return self._session.runs.progress(target)
 
     def _finish(self, target: Json) -> None:
-        """Follow a run to its last step. Raises DrillError if it ends otherwise."""
+        """Follow a run to its last step. Raises SandboxError if it ends otherwise."""
         ended: Snapshot = self._session.runs.follow(target, self._console)
         one = summary_of(ended)
         if one.state != states.FINISHED:
-            raise DrillError(f"{one.run_id}: {one.state}: {one.message}")
+            raise SandboxError(f"{one.run_id}: {one.state}: {one.message}")
 
     def _pod_of_group(self, target: Json, number: int) -> Json:
         for pod in self._session.runs.read(target).pods:
             mine = groups.number_of(pod) == number
             if mine and pod["status"].get("phase") == "Running":
                 return pod
-        raise DrillError(f"{objects.run_id_of(target)}: group {number} has no running pod")
+        raise SandboxError(f"{objects.run_id_of(target)}: group {number} has no running pod")
 
     def _reclaim(self, node: str, notice_s: float) -> None:
         self._report(f"[bold]reclaiming {node}[/bold], {notice_s:.0f} s notice")

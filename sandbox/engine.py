@@ -14,15 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from sandbox import paths
-from sandbox.reporting import Report
+from sandbox.reporting import Report, SandboxError
 
 STACK = "local"
 _SALT = re.compile(r"^encryptionsalt:.*\n", re.MULTILINE)
 _ENCRYPTION_KEYS = re.compile(r"^(encryptionsalt|encryptedkey|secretsprovider):.*\n", re.MULTILINE)
-
-
-class EngineError(Exception):
-    """Pulumi failed; the text is one line that names the log."""
 
 
 class Engine:
@@ -47,7 +43,7 @@ class Engine:
         """Run `pulumi up` and show its output.
 
         Raises:
-            EngineError: it failed; the text names the log of its output.
+            SandboxError: it failed; the text names the log of its output.
         """
         args = ["up", "--stack", STACK, "--yes", "--skip-preview", "--non-interactive"]
         args += ["--suppress-outputs"]
@@ -57,7 +53,7 @@ class Engine:
         with self._without_salt():
             code = self._run_shown(args, log)
         if code != 0:
-            raise EngineError(f"pulumi up failed; its output is in {log}")
+            raise SandboxError(f"pulumi up failed; its output is in {log}")
 
     def preview(self, policies: Path) -> int:
         """Preview the local stack with a policy pack and show the output; return the exit code."""
@@ -136,7 +132,7 @@ class Engine:
             log.parent.mkdir(parents=True, exist_ok=True)
             log.write_text(done.stdout + done.stderr)
             last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-            raise EngineError(f"pulumi {' '.join(args[:2])} failed: {last} (full output: {log})")
+            raise SandboxError(f"pulumi {' '.join(args[:2])} failed: {last} (full output: {log})")
         return done.stdout
 
     def _dead_lock_owners(self) -> list[int]:

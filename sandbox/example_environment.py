@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from sandbox import bootstrap, paths
-from sandbox.reporting import Report
+from sandbox.reporting import Report, SandboxError
 
 REQUIREMENTS = "examples/requirements.txt"
 _STAMP = "installed"
@@ -27,7 +27,7 @@ _LAYER = "layer.txt"
 _USES = re.compile(r"^image:\s*['\"]?examples\b", re.MULTILINE)
 
 
-class ExampleEnvironmentError(Exception):
+class ExampleEnvironmentError(SandboxError):
     """The environment cannot be installed; the text is one line."""
 
 

@@ -12,23 +12,20 @@ from rich.console import Console
 
 from sandbox import environment, paths, toolchain
 from sandbox.engine import STACK, Engine
+from sandbox.reporting import SandboxError
 
 POLICIES = paths.PROJECT / "policies"
-
-
-class PreviewError(Exception):
-    """The preview cannot start; the text is one line."""
 
 
 def preview_stack(stack: str, console: Console) -> int:
     """Preview a stack; return 0 if the preview and its policies pass, else the engine's exit code.
 
     Raises:
-        PreviewError: the stack has no file, or it is the local one and not up.
+        SandboxError: the stack has no file, or it is the local one and not up.
     """
     if not (paths.PROJECT / f"Pulumi.{stack}.yaml").exists():
         known = sorted(path.name.split(".")[1] for path in paths.PROJECT.glob("Pulumi.*.yaml"))
-        raise PreviewError(
+        raise SandboxError(
             f"stack: got {stack!r}; must be one of {', '.join(known)};"
             f" add Pulumi.{stack}.yaml for another stack"
         )
@@ -52,7 +49,7 @@ def _preview_local(console: Console) -> int:
 
     state = paths.state()
     if not state.kubeconfig.exists():
-        raise PreviewError(
+        raise SandboxError(
             "the local stack is not up; run `make up` first, or preview another stack"
         )
     settings = cluster.current_settings(toolchain.ensure_for_runs(console))

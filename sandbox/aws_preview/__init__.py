@@ -6,5 +6,5 @@ create, change or read a real resource fail with one line. docs/previews.md desc
 preview.
 
 `server.py` implements the protocol, `lookups.py` answers invokes, `eks_cluster.py` plans the resources of
-`eks.Cluster`, `monitor.py` registers them with the engine.
+`eks.Cluster`.
 """

@@ -10,12 +10,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
-from sandbox.aws_preview.child import PlannedResource, Tree
-from sandbox.aws_preview.errors import NotSupportedError, remedy
+from sandbox.aws_preview.lookups import NotSupportedError, remedy
 from sandbox.aws_preview.properties import UNKNOWN, reveal
 from sandbox.toolchain.tools import AWS_PLUGIN_VERSION, EKS_PLUGIN_VERSION
+
+Tree = dict[str, Any]
 
 TYPE: Final = "eks:index:Cluster"
 _COPIED: Final = (
@@ -38,6 +40,24 @@ CONTROL_PLANE_ONLY: Final[Mapping[str, Any]] = {
 _ADD_ONS: Final = ("corednsAddonOptions", "kubeProxyAddonOptions")
 """Options that must have `enabled: false`."""
 _ROLE_POLICY: Final = "arn:aws:iam::aws:policy/AmazonEKSClusterPolicy"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedResource:
+    """One resource. `parent` and `after`: keys of other resources; an empty parent is the component."""
+
+    key: str
+    type: str
+    name: str
+    inputs: Tree
+    package: str = "aws"
+    parent: str = ""
+    after: tuple[str, ...] = ()
+
+    @property
+    def custom(self) -> bool:
+        """Whether it is a custom resource; else a component."""
+        return not self.type.startswith("eks:")
 
 
 def children(name: str, inputs: Mapping[str, Any]) -> list[PlannedResource]:

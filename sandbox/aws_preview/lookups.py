@@ -1,4 +1,4 @@
-"""Invokes of the `aws` provider, answered from data without an account.
+"""Invokes of the `aws` provider that the program makes, answered without an account; all else is refused.
 
 The engine accepts no unknown values in a response: each field has a plausible value or is omitted.
 """
@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
-from sandbox.aws_preview.errors import NotSupportedError, remedy
 from sandbox.toolchain.tools import AWS_PLUGIN_VERSION
 
 Answer = dict[str, Any]
@@ -18,10 +17,17 @@ Answer = dict[str, Any]
 NO_ACCOUNT: Final = "000000000000"
 """Account id for providers without allowed accounts."""
 
-_ZONES: Final[Mapping[str, str]] = MappingProxyType(
-    {"us-east-1": "abcdef", "us-west-2": "abcd", "ap-northeast-1": "acd", "ca-central-1": "abd"}
-)
-"""Zone letters of regions whose zones are not a, b, c."""
+
+class NotSupportedError(Exception):
+    """The text is one line with cause and remedy."""
+
+
+def remedy(package: str, version: str) -> str:
+    """Return the remedy: how to run with the official plugin of a package."""
+    return (
+        f"run `pulumi preview` with an account and the official plugin (pulumi plugin install resource {package}"
+        f" {version})"
+    )
 
 
 @dataclass(frozen=True)
@@ -37,11 +43,6 @@ class Place:
         if self.region.startswith("cn-"):
             return "aws-cn"
         return "aws-us-gov" if self.region.startswith("us-gov-") else "aws"
-
-    @property
-    def dns_suffix(self) -> str:
-        """Domain of the partition's services."""
-        return "amazonaws.com.cn" if self.partition == "aws-cn" else "amazonaws.com"
 
 
 def answer(token: str, arguments: Mapping[str, Any], place: Place) -> Answer:
@@ -60,36 +61,9 @@ def answer(token: str, arguments: Mapping[str, Any], place: Place) -> Answer:
     return look_up(arguments, Place(place.account, named) if isinstance(named, str) else place)
 
 
-def _availability_zones(_arguments: Mapping[str, Any], place: Place) -> Answer:
-    letters = _ZONES.get(place.region, "abc")
-    names = [f"{place.region}{letter}" for letter in letters]
-    return {"id": place.region, "region": place.region, "names": names}
-
-
 def _caller_identity(_arguments: Mapping[str, Any], place: Place) -> Answer:
     arn = f"arn:{place.partition}:sts::{place.account}:assumed-role/preview/preview"
     return {"id": place.account, "accountId": place.account, "arn": arn, "userId": "PREVIEW"}
-
-
-def _region(_arguments: Mapping[str, Any], place: Place) -> Answer:
-    endpoint = f"ec2.{place.region}.{place.dns_suffix}"
-    return {
-        "id": place.region,
-        "name": place.region,
-        "region": place.region,
-        "endpoint": endpoint,
-        "description": place.region,
-    }
-
-
-def _partition(_arguments: Mapping[str, Any], place: Place) -> Answer:
-    reverse = ".".join(reversed(place.dns_suffix.split(".")))
-    return {
-        "id": place.partition,
-        "partition": place.partition,
-        "dnsSuffix": place.dns_suffix,
-        "reverseDnsPrefix": reverse,
-    }
 
 
 def _clusters(_arguments: Mapping[str, Any], place: Place) -> Answer:
@@ -99,10 +73,7 @@ def _clusters(_arguments: Mapping[str, Any], place: Place) -> Answer:
 
 _ANSWERS: Final[Mapping[str, Callable[[Mapping[str, Any], Place], Answer]]] = MappingProxyType(
     {
-        "aws:index/getAvailabilityZones:getAvailabilityZones": _availability_zones,
         "aws:index/getCallerIdentity:getCallerIdentity": _caller_identity,
-        "aws:index/getRegion:getRegion": _region,
-        "aws:index/getPartition:getPartition": _partition,
         "aws:eks/getClusters:getClusters": _clusters,
     }
 )

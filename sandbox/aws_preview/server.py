@@ -4,20 +4,32 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
 from functools import wraps
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 import grpc
 from google.protobuf import empty_pb2
-from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc
+from pulumi.runtime.proto import (
+    plugin_pb2,
+    provider_pb2,
+    provider_pb2_grpc,
+    resource_pb2,
+    resource_pb2_grpc,
+)
 
 from sandbox.aws_preview import eks_cluster, lookups
-from sandbox.aws_preview.errors import NotSupportedError, remedy
-from sandbox.aws_preview.monitor import Monitor
+from sandbox.aws_preview.eks_cluster import PlannedResource
+from sandbox.aws_preview.lookups import NotSupportedError, remedy
 from sandbox.aws_preview.properties import UNKNOWN, decode, encode, reveal
-from sandbox.toolchain.tools import AWS_PLUGIN_VERSION, EKS_PLUGIN_VERSION
+from sandbox.pulumi_plugin import CHANNEL_OPTIONS
+from sandbox.toolchain.tools import (
+    AWS_PLUGIN_VERSION,
+    EKS_PLUGIN_VERSION,
+    KUBERNETES_PLUGIN_VERSION,
+)
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -122,6 +134,72 @@ class AwsProvider(PreviewProvider):
         return response
 
 
+_VERSIONS: Final = {"aws": AWS_PLUGIN_VERSION, "kubernetes": KUBERNETES_PLUGIN_VERSION}
+
+
+class Monitor:
+    """Client of the resource monitor of one `Construct` request."""
+
+    def __init__(self, request: Any) -> None:
+        self._request = request
+        self._channel = grpc.insecure_channel(request.monitorEndpoint, options=CHANNEL_OPTIONS)
+        self._monitor = resource_pb2_grpc.ResourceMonitorStub(self._channel)
+
+    def close(self) -> None:
+        self._channel.close()
+
+    def register_component(self, inputs: Mapping[str, Any]) -> str:
+        """Register the component; return its URN."""
+        request = self._request
+        return self._register(
+            type=request.type,
+            name=request.name,
+            parent=request.parent,
+            object=encode(inputs),
+            dependencies=request.dependencies,
+            providers=request.providers,
+            aliases=request.aliases,
+        )
+
+    def register_children(
+        self, component: str, children: Iterable[PlannedResource]
+    ) -> dict[str, str]:
+        """Register resources in order; return their URNs by key."""
+        needed = {urn for deps in self._request.inputDependencies.values() for urn in deps.urns}
+        urns: dict[str, str] = {}
+        for child in children:
+            after = [urns[key] for key in child.after if key in urns]
+            urns[child.key] = self._register(
+                type=child.type,
+                name=child.name,
+                custom=child.custom,
+                parent=urns.get(child.parent, component),
+                object=encode(child.inputs),
+                dependencies=[*(needed if child.custom else ()), *after],
+                provider=self._request.providers.get(child.package, ""),
+                version=_VERSIONS.get(child.package, ""),
+            )
+        return urns
+
+    def register_outputs(self, component: str, outputs: Mapping[str, Any]) -> None:
+        """Register the component's outputs."""
+        self._monitor.RegisterResourceOutputs(
+            resource_pb2.RegisterResourceOutputsRequest(urn=component, outputs=encode(outputs))
+        )
+
+    def _register(self, **fields: Any) -> str:
+        """Register a resource; it inherits protection from the component, as in every SDK."""
+        request = resource_pb2.RegisterResourceRequest(
+            protect=self._request.protect,
+            retainOnDelete=self._request.retainOnDelete,
+            acceptSecrets=True,
+            acceptResources=True,
+            supportsPartialValues=True,
+            **fields,
+        )
+        return str(self._monitor.RegisterResource(request).urn)
+
+
 class EksProvider(PreviewProvider):
     """The component eks.Cluster with the resources that the official one registers."""
 
@@ -136,7 +214,7 @@ class EksProvider(PreviewProvider):
             raise self._refused(f"cannot create {request.type} {request.name}: it only previews")
         inputs = decode(request.inputs)
         children = eks_cluster.children(request.name, inputs)
-        with Monitor(request) as monitor:
+        with closing(Monitor(request)) as monitor:
             component = monitor.register_component(inputs)
             urns = monitor.register_children(component, children)
             outputs = eks_cluster.outputs(urns)

@@ -10,13 +10,10 @@ import json
 import os
 
 from sandbox import paths, supervisor
+from sandbox.reporting import SandboxError
 
 MONITORING_ENV = "SANDBOX_MONITORING"
 """`off` starts a sandbox without monitoring, as benchmarks and most tests do."""
-
-
-class MonitoringError(Exception):
-    """A monitoring request cannot be served; the text is one line."""
 
 
 def prometheus_url(state: paths.State) -> str | None:
@@ -30,10 +27,8 @@ def prometheus_url(state: paths.State) -> str | None:
 
 
 def is_enabled() -> bool:
-    """Whether monitoring is on. Raises MonitoringError for a value other than on and off."""
+    """Whether monitoring is on. Raises SandboxError for a value other than on and off."""
     value = os.environ.get(MONITORING_ENV, "on")
     if value not in ("on", "off"):
-        raise MonitoringError(
-            f"{MONITORING_ENV}: got {value!r}; must be on or off; unset it for on"
-        )
+        raise SandboxError(f"{MONITORING_ENV}: got {value!r}; must be on or off; unset it for on")
     return value == "on"

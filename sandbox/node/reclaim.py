@@ -29,7 +29,7 @@ from sandbox.node.events import build_event
 from sandbox.node.rbac import CLOUD
 from sandbox.node.records import load_json, pod_folders
 from sandbox.node.status import stamp
-from sandbox.reporting import Report
+from sandbox.reporting import Report, SandboxError
 
 TAINT_KEY = f"{naming.DOMAIN}/interruption"
 TAINT_VALUE = "spot"
@@ -47,10 +47,6 @@ _KUBELET_STATUS = ("conditions", "addresses", "nodeInfo", "daemonEndpoints", "im
 T = TypeVar("T")
 
 
-class ReclaimError(Exception):
-    """The node cannot be reclaimed or restored; the message gives the reason."""
-
-
 def reclaim(
     node: str,
     notice_s: float,
@@ -61,7 +57,7 @@ def reclaim(
     """Reclaim `node` as a spot interruption does; `notice_s`: seconds of notice (EC2: 120).
 
     0 means no notice: SIGKILL to everything at once. The node is deleted when it is drained. Returns once
-    no process of it runs. `restore` recreates it. Raises ReclaimError for an unknown node.
+    no process of it runs. `restore` recreates it. Raises SandboxError for an unknown node.
     """
     at = state or paths.state()
     client = Client(at.kubeconfig_of(CLOUD))
@@ -87,7 +83,7 @@ def restore(node: str, *, state: paths.State | None = None) -> list[str]:
     names = sorted(path.stem for path in folder.glob("*.json")) if folder.is_dir() else []
     if node != "all":
         if node not in names:
-            raise ReclaimError(
+            raise SandboxError(
                 f"{node}: not reclaimed; reclaimed nodes: {', '.join(names) or 'none'}"
             )
         names = [node]
@@ -108,7 +104,7 @@ def _get_node(client: Client, name: str) -> Json:
             raise
         known = [item["metadata"]["name"] for item in client.get(node_path())["items"]]
         message = f"node {name!r} does not exist; nodes: {', '.join(sorted(known)) or 'none'}"
-        raise ReclaimError(message) from error
+        raise SandboxError(message) from error
 
 
 def _save(state: paths.State, item: Json) -> None:

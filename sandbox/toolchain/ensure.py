@@ -15,6 +15,7 @@ from pathlib import Path
 from rich.console import Console
 
 from sandbox import paths
+from sandbox.reporting import SandboxError
 from sandbox.toolchain.builder import BYTES_NEEDED, Builder, BuildError, Cancelled, go_build_cache
 from sandbox.toolchain.download import DownloadError, reachable
 from sandbox.toolchain.golang import GoUnavailableError, find_go
@@ -29,7 +30,7 @@ BUILDS_AT_ONCE = 2
 DOWNLOADS_AT_ONCE = 4
 
 
-class ToolchainError(Exception):
+class ToolchainError(SandboxError):
     """A tool is missing and cannot be built; the text is one line."""
 
 

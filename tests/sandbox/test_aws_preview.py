@@ -28,11 +28,12 @@ import pulumi_aws.iam as iam
 import pulumi_eks as eks
 import pulumi_kubernetes as kubernetes
 from pulumi import InvokeOptions, ResourceOptions
-from pulumi_aws import Provider, get_availability_zones, get_caller_identity
+from pulumi_aws import Provider, get_caller_identity
 
 aws = Provider("aws", region="eu-west-1", allowed_account_ids=["111122223333"])
 on_aws, ask = ResourceOptions(provider=aws), InvokeOptions(provider=aws)
-zones = get_availability_zones(opts=ask).names[:2]
+zones = ["eu-west-1a", "eu-west-1b"]
+assert aws_eks.get_clusters(opts=ask).names == []
 vpc = ec2.Vpc("vpc", cidr_block="10.20.0.0/16", opts=on_aws)
 subnets = [
     ec2.Subnet(zone, vpc_id=vpc.id, cidr_block=f"10.20.{n}.0/24", availability_zone=zone, opts=on_aws)

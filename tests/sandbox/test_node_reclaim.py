@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from sandbox.node.api import ApiError, Json, node_path, object_path
-from sandbox.node.reclaim import ReclaimError, reclaim, restore
+from sandbox.node.reclaim import reclaim, restore
+from sandbox.reporting import SandboxError
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.node_kit import (
     Kit,
@@ -183,8 +184,8 @@ def test_restored_node_keeps_its_field_managers(kit: Kit) -> None:
 
 
 def test_unknown_node_error_lists_existing_nodes(kit: Kit) -> None:
-    with pytest.raises(ReclaimError, match=f"'nowhere' does not exist; nodes: .*{kit.nodes[0]}"):
+    with pytest.raises(SandboxError, match=f"'nowhere' does not exist; nodes: .*{kit.nodes[0]}"):
         reclaim("nowhere", 0, state=kit.cluster.state)
-    with pytest.raises(ReclaimError, match="not reclaimed"):
+    with pytest.raises(SandboxError, match="not reclaimed"):
         restore("nowhere", state=kit.cluster.state)
     assert restore("all", state=kit.cluster.state) == []

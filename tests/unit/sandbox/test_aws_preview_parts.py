@@ -12,13 +12,13 @@ from rich.console import Console
 
 from sandbox import environment, paths, preview
 from sandbox.aws_preview import eks_cluster, lookups
-from sandbox.aws_preview.child import PlannedResource
-from sandbox.aws_preview.errors import NotSupportedError
-from sandbox.aws_preview.lookups import Place
+from sandbox.aws_preview.eks_cluster import PlannedResource
+from sandbox.aws_preview.lookups import NotSupportedError, Place
 from sandbox.aws_preview.properties import UNKNOWN, encode
 from sandbox.aws_preview.server import AwsProvider, planned_outputs
 from sandbox.cli import main
 from sandbox.engine import Engine
+from sandbox.reporting import SandboxError
 from tests.unit.snapshots import Snapshot
 
 HERE = Place("111122223333", "us-east-1")
@@ -43,12 +43,8 @@ def made(**inputs: Any) -> dict[str, PlannedResource]:
 
 def test_lookups_use_the_providers_account_and_region() -> None:
     assert invoke("getCallerIdentity")["accountId"] == "111122223333"
-    assert invoke("getAvailabilityZones")["names"][0] == "us-east-1a"
-    assert invoke("getAvailabilityZones", region="eu-west-1")["names"][0] == "eu-west-1a"
-    assert invoke("getRegion")["region"] == "us-east-1"
-    assert invoke("getPartition")["partition"] == "aws"
-    abroad = Place("111122223333", "cn-north-1")
-    assert invoke("getPartition", abroad)["reverseDnsPrefix"] == "cn.com.amazonaws"
+    abroad = invoke("getCallerIdentity", region="cn-north-1")
+    assert abroad["arn"].startswith("arn:aws-cn:sts::111122223333:")
 
 
 def test_unknown_lookups_are_rejected_by_name() -> None:
@@ -189,7 +185,7 @@ def test_preview_of_another_stack_removes_the_salt_from_the_local_stack_file(
 
 
 def test_unknown_stack_error_lists_existing_stacks(texts: Snapshot) -> None:
-    with pytest.raises(preview.PreviewError, match=r"^stack: got 'staging'") as caught:
+    with pytest.raises(SandboxError, match=r"^stack: got 'staging'") as caught:
         preview.preview_stack("staging", Console())
     texts.check("unknown stack", [str(caught.value)])
 
@@ -198,7 +194,5 @@ def test_preview_of_the_local_stack_requires_a_deployed_stack(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SANDBOX_HOME", str(tmp_path))
-    with pytest.raises(
-        preview.PreviewError, match="the local stack is not up; run `make up` first"
-    ):
+    with pytest.raises(SandboxError, match="the local stack is not up; run `make up` first"):
         preview.preview_stack("local", Console())

@@ -11,7 +11,8 @@ import pytest
 from infra.domain import naming
 from infra.observability import series
 from sandbox import monitoring, ports
-from sandbox.monitoring import MonitoringError, rbac, scrape_config
+from sandbox.monitoring import rbac, scrape_config
+from sandbox.reporting import SandboxError
 from tests.unit.snapshots import Snapshot
 
 PORTS = {name: 20000 + index for index, name in enumerate(ports.NAMES)}
@@ -98,6 +99,6 @@ def test_unknown_monitoring_setting_is_an_error(
     monkeypatch: pytest.MonkeyPatch, texts: Snapshot
 ) -> None:
     monkeypatch.setenv(monitoring.MONITORING_ENV, "yes")
-    with pytest.raises(MonitoringError, match=r"^SANDBOX_MONITORING: got 'yes'") as caught:
+    with pytest.raises(SandboxError, match=r"^SANDBOX_MONITORING: got 'yes'") as caught:
         monitoring.is_enabled()
     texts.check("invalid switch", [str(caught.value)])
