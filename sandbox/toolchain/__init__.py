@@ -1,7 +1,7 @@
 """Programs of the embedded cluster: found, downloaded or built once.
 
 `tools.py` lists them; `lookup.py` searches PATH and the cache; `releases.py` says what upstream publishes, which
-`release_files.py` gets by `download.py`; `builder.py` builds from the pinned Go modules in this folder
+`download.py` gets; `builder.py` builds from the pinned Go modules in this folder
 (`NAME/go.mod`, `NAME/go.sum`; `control-plane`: those of tools that share libraries); `ensure.py` combines these
 and shows progress.
 """

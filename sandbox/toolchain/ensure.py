@@ -17,11 +17,21 @@ from rich.console import Console
 from sandbox import paths
 from sandbox.reporting import SandboxError
 from sandbox.toolchain.builder import BYTES_NEEDED, Builder, BuildError, Cancelled, go_build_cache
-from sandbox.toolchain.download import DownloadError, reachable
-from sandbox.toolchain.golang import GoUnavailableError, find_go
-from sandbox.toolchain.lookup import ToolLocation, cache_entry, find_in_cache, find_on_path
+from sandbox.toolchain.download import (
+    DownloadError,
+    get_release,
+    reachable,
+    release_for_this_machine,
+)
+from sandbox.toolchain.lookup import (
+    GoUnavailableError,
+    ToolLocation,
+    cache_entry,
+    find_go,
+    find_in_cache,
+    find_on_path,
+)
 from sandbox.toolchain.progress import BuildTable
-from sandbox.toolchain.release_files import get_release, release_for_this_machine
 from sandbox.toolchain.releases import LOOK, Release
 from sandbox.toolchain.tools import MONITORING_TOOLS, ON_DEMAND_TOOLS, TOOLS, Tool
 

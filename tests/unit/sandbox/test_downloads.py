@@ -15,9 +15,13 @@ from rich.console import Console
 
 from sandbox.toolchain import download, lookup
 from sandbox.toolchain.builder import Builder, BuildError
-from sandbox.toolchain.download import DownloadError, reachable
+from sandbox.toolchain.download import (
+    DownloadError,
+    get_release,
+    reachable,
+    release_for_this_machine,
+)
 from sandbox.toolchain.ensure import ToolchainError, ensure
-from sandbox.toolchain.release_files import get_release, release_for_this_machine
 from sandbox.toolchain.tools import TOOLS, Tool
 from tests.unit.sandbox.upstream import PRINTS, Upstream, program, sha256, upstream
 
@@ -92,7 +96,7 @@ def test_a_program_of_another_version_is_refused(site: Upstream, tmp_path: Path)
         get(tool, tmp_path / "bin")
 
 
-def test_a_broken_connection_is_resumed_where_it_broke(site: Upstream, tmp_path: Path) -> None:
+def test_a_broken_download_is_tried_once_more(site: Upstream, tmp_path: Path) -> None:
     tool = BY_NAME["etcd"]
     (path,) = site.publish(tool)
     site.cut[path] = 1

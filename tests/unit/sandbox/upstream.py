@@ -15,7 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from sandbox.toolchain import releases
-from sandbox.toolchain.release_files import release_for_this_machine
+from sandbox.toolchain.download import release_for_this_machine
 from sandbox.toolchain.releases import Archive, Files, Image
 from sandbox.toolchain.tools import Tool
 
@@ -135,20 +135,19 @@ def upstream(monkeypatch: pytest.MonkeyPatch) -> Iterator[Upstream]:
             if body is None:
                 self.send_error(404)
                 return
-            start = int(self.headers.get("Range", "bytes=0-")[6:-1])
-            self.send_response(206 if start else 200)
-            self.send_header("Content-Length", str(len(body) - start))
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             if made.cut.get(self.path, 0) > 0:
                 made.cut[self.path] -= 1
-                self.wfile.write(body[start : start + (len(body) - start) // 2])
+                self.wfile.write(body[: len(body) // 2])
                 return
             if self.path in made.slow:
-                self.wfile.write(body[start : start + 1])
+                self.wfile.write(body[:1])
                 self.wfile.flush()
                 stopped.wait(30)
                 return
-            self.wfile.write(body[start:])
+            self.wfile.write(body)
 
         def log_message(self, *_args: object) -> None:
             """Quiet."""
