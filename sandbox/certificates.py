@@ -36,8 +36,6 @@ class Identity:
 
 @dataclass(frozen=True)
 class KeyPair:
-    """Files of a certificate and its key."""
-
     certificate: Path
     key: Path
 

@@ -56,7 +56,6 @@ def _is_chart(tool: Tool, source: ChartSource) -> bool:
 
 
 def pack(folder: Path) -> bytes:
-    """Return a chart's folder as .tgz."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as tar:
         for path in sorted(folder.rglob("*")):

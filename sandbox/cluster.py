@@ -91,7 +91,6 @@ def up(tools: Toolchain, report: Report) -> ClusterSettings:
 
 
 def _start(settings: ClusterSettings, report: Report) -> None:
-    """Start the services of these settings; raises PortsTakenError if one cannot listen."""
     state = settings.state
     first, rest = services.storage_services(settings), services.controller_services(settings)
     if settings.monitored:
@@ -159,7 +158,6 @@ def down(report: Report) -> int:
 
 
 def is_up() -> bool:
-    """Whether this sandbox's supervisor runs."""
     return _supervisor_runs(paths.state())
 
 
@@ -352,7 +350,6 @@ def _objects(settings: ClusterSettings) -> list[dict[str, Any]]:
 
 
 def _create_prometheus_token(settings: ClusterSettings) -> None:
-    """Create the token of Prometheus' service account if it is due."""
     if settings.monitored and setup.token_is_due(settings):
         account = (rbac.PROMETHEUS, f"--namespace={rbac.NAMESPACE}")
         made = kubectl(settings, "create", "token", *account, f"--duration={rbac.TOKEN_HOURS}h")
@@ -360,7 +357,6 @@ def _create_prometheus_token(settings: ClusterSettings) -> None:
 
 
 def _installed(state: paths.State, settings: ClusterSettings) -> bool:
-    """Whether the objects of the sandbox's own programs were applied."""
     marker = state.home / "objects.json"
     return marker.exists() and marker.read_text() == json.dumps(_objects(settings))
 

@@ -78,7 +78,6 @@ class Engine:
         return self._run_shown(arguments, self._preview_log(stack))
 
     def outputs(self) -> dict[str, Any]:
-        """Return the stack's outputs without secrets."""
         with self._without_salt():
             text = self._run_captured("stack", "output", "--json", "--stack", STACK)
         found: dict[str, Any] = json.loads(text)
@@ -175,7 +174,6 @@ def strip_local_salt() -> None:
 
 
 def strip_salt(file: Path) -> None:
-    """Remove the `encryptionsalt` line of a stack file, if there is one."""
     text = file.read_text()
     without = _SALT.sub("", text)
     if without != text:

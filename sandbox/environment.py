@@ -54,17 +54,14 @@ def preview_variables(state: paths.State) -> dict[str, str]:
 
 
 def preview_folder(state: paths.State) -> Path:
-    """Folder of the state and stack file copies for previews of other stacks."""
     return state.home / "preview"
 
 
 def shell_lines(values: dict[str, str]) -> str:
-    """Render `export NAME=VALUE` lines for `eval`."""
     return "\n".join(f"export {name}={shlex.quote(value)}" for name, value in values.items())
 
 
 def install(settings: ClusterSettings) -> None:
-    """Install commands, passphrase and the Kubernetes plugin."""
     state = settings.state
     state.backend.mkdir(parents=True, exist_ok=True)
     _passphrase(state)

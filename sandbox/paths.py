@@ -62,7 +62,6 @@ class State:
 
     @property
     def backend(self) -> Path:
-        """Pulumi's file backend."""
         return self.home / "pulumi"
 
     @property

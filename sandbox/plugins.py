@@ -40,24 +40,20 @@ CLOUD = (
 
 
 def install_kubernetes(state: paths.State, tools: Toolchain) -> None:
-    """Put the toolchain's Kubernetes plugin where the engine finds it."""
     binary = Plugin("kubernetes", KUBERNETES_PLUGIN_VERSION).binary(state)
     write_launcher(binary, "sandbox.kubernetes_plugin", str(tools.binaries[binary.name]))
 
 
 def install_stand_ins(state: paths.State) -> None:
-    """Put a stand-in where the engine finds each plugin of a cloud."""
     for plugin in CLOUD:
         write_launcher(plugin.binary(state), "sandbox.aws_preview", plugin.package)
 
 
 def pulumi_home(state: paths.State) -> Path:
-    """Return the sandbox's PULUMI_HOME."""
     return state.home / "pulumi-home"
 
 
 def symlink(target: Path, link: Path) -> None:
-    """Make `link` a symbolic link to `target`, unless it is."""
     if link.is_symlink() and link.readlink() == target:
         return
     link.unlink(missing_ok=True)

@@ -20,7 +20,6 @@ class Process:
 
     @property
     def alive(self) -> bool:
-        """Whether this process still runs; a zombie does not."""
         return _start_ticks(self.pid) == self.start_ticks
 
     def send(self, number: signal.Signals) -> None:
@@ -86,7 +85,6 @@ def spawn(argv: list[str], env: dict[str, str], cwd: Path, log: Path) -> Process
 
 
 def reap() -> None:
-    """Reap ended children."""
     while True:
         try:
             pid, _ = os.waitpid(-1, os.WNOHANG)

@@ -30,7 +30,6 @@ CHANNEL_OPTIONS = [
 
 
 def engine_address(arguments: list[str]) -> str | None:
-    """Return the engine's address from a plugin's command line: the last argument that is not a flag."""
     positional = [argument for argument in arguments if not argument.startswith("-")]
     return positional[-1] if positional else None
 

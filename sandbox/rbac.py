@@ -17,7 +17,6 @@ def rule(resources: list[str], verbs: list[str], group: str = "") -> Document:
 
 
 def grant(component: str, name: str, user: str, rules: list[Document]) -> list[Document]:
-    """Return a ClusterRole, and its binding to a user."""
     role: Document = {
         "apiVersion": f"{_GROUP}/v1",
         "kind": "ClusterRole",
@@ -28,7 +27,6 @@ def grant(component: str, name: str, user: str, rules: list[Document]) -> list[D
 
 
 def bind(component: str, name: str, user: str, role: str) -> Document:
-    """Return the binding of an existing ClusterRole to a user."""
     return {
         "apiVersion": f"{_GROUP}/v1",
         "kind": "ClusterRoleBinding",

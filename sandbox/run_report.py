@@ -17,7 +17,6 @@ from trainyard import contract
 
 
 def print_summary(runs: Runs, ended: Snapshot, console: Console) -> bool:
-    """Print the summary of a run; return False when its newest checkpoint fails verification."""
     folder, progress = runs.folder(ended.run), runs.progress(ended.run)
     metrics, events = progress.metrics, progress.events
     table = Table(title=f"Run {ended.run_id}", show_header=False, title_justify="left")

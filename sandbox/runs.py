@@ -31,7 +31,6 @@ class Progress:
 
     @property
     def step(self) -> int:
-        """Completed steps."""
         return int(self.metrics[-1]["step"]) if self.metrics else 0
 
 
@@ -43,7 +42,6 @@ class Runs:
         self.cluster = Cluster(state.kubeconfig)
 
     def all(self) -> list[Json]:
-        """Return all runs, newest first."""
         return collect.list_runs(self.cluster)
 
     def find(self, wanted: str) -> Json:

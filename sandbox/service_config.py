@@ -51,8 +51,6 @@ CLIENTS = (
 
 
 def kubeconfig(server_port: int, ca: Path, pair: KeyPair) -> Document:
-    """Return a self-contained kubeconfig."""
-
     def data(path: Path) -> str:
         return base64.b64encode(path.read_bytes()).decode()
 
@@ -140,7 +138,6 @@ def kwok_pod_complete(stage: Path) -> Document:
 
 
 def documents(path: Path) -> Iterator[Document]:
-    """Yield the documents of a YAML file that are not empty."""
     for document in yaml.load_all(
         path.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     ):

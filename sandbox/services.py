@@ -56,8 +56,6 @@ class Service:
 
 @dataclass(frozen=True)
 class ClusterSettings:
-    """Inputs of the command lines."""
-
     state: paths.State
     tools: Toolchain
     ports: Mapping[str, int]
@@ -68,7 +66,6 @@ class ClusterSettings:
     """Whether Prometheus and its exporters run."""
 
     def binary(self, name: str) -> str:
-        """Return the path of a tool's executable."""
         return str(self.tools.binaries[name])
 
     def https(self, port: str, path: str, identity: str = "admin") -> Probe:
@@ -78,17 +75,14 @@ class ClusterSettings:
         return Probe(url, str(self.ca), str(pair.certificate), str(pair.key))
 
     def http(self, port: str, path: str) -> Probe:
-        """Return a plain HTTP probe."""
         return Probe(f"http://{LOOPBACK}:{self.ports[port]}{path}")
 
     def kubeconfig(self, identity: str) -> str:
-        """Return the path of an identity's kubeconfig."""
         if identity == "admin":
             return str(self.state.kubeconfig)
         return str(self.state.kubeconfig_of(identity))
 
     def config(self, name: str) -> str:
-        """Return the path of a generated configuration file."""
         return str(self.state.home / "config" / name)
 
 
@@ -289,7 +283,6 @@ def _s3(settings: ClusterSettings) -> Service:
 
 
 def digest(files: list[Path]) -> str:
-    """Return a hash of the files' contents."""
     found = hashlib.sha256()
     for path in files:
         found.update(path.read_bytes())

@@ -28,19 +28,15 @@ from training import source
 
 @dataclass(frozen=True)
 class Session:
-    """A running cluster and an engine for its local stack."""
-
     settings: ClusterSettings
     engine: Engine
 
     @property
     def state(self) -> paths.State:
-        """The sandbox's folders."""
         return self.settings.state
 
     @functools.cached_property
     def runs(self) -> Runs:
-        """The runs in this cluster."""
         return Runs(self.state)
 
     def deploy(self, config_file: Path | None = None) -> dict[str, Any]:

@@ -32,8 +32,6 @@ STOP_GRACE_S = 10.0
 
 @dataclass
 class ServiceState:
-    """State of one service."""
-
     spec: dict[str, Any]
     process: Process | None = None
     started: float = 0.0
@@ -51,7 +49,6 @@ class Supervisor:
         self._stop = False
 
     def run(self) -> None:
-        """Supervise until SIGTERM."""
         signal.signal(signal.SIGTERM, self._on_stop)
         signal.signal(signal.SIGINT, self._on_stop)
         signal.signal(signal.SIGHUP, self._on_reload)
@@ -91,7 +88,6 @@ class Supervisor:
         self._entries[name] = ServiceState(spec, running, started=time.monotonic())
 
     def _stop_unlisted(self, pid_file: Path) -> None:
-        """Stop a service that is no longer listed."""
         running = process.load(pid_file)
         if running and running.alive:
             log(f"{pid_file.stem}: no longer listed, stopping pid {running.pid}")
@@ -162,7 +158,6 @@ def service_marker(state: paths.State, name: str) -> str:
 
 
 def fingerprint(spec: dict[str, Any]) -> str:
-    """Return a hash of the command and its environment."""
     text = json.dumps([spec["argv"], spec["env"]], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -177,13 +172,11 @@ def save_pid(state: paths.State, name: str, running: Process, spec: str) -> None
 
 
 def rotate(path: Path, limit_bytes: int = 50 * 1024**2) -> None:
-    """Move a log of more than `limit_bytes` to `.log.1`."""
     if path.exists() and path.stat().st_size > limit_bytes:
         path.replace(path.with_suffix(".log.1"))
 
 
 def log(text: str) -> None:
-    """Write one line to the supervisor's log."""
     print(time.strftime("%Y-%m-%dT%H:%M:%S"), text, flush=True)
 
 

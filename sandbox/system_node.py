@@ -12,7 +12,6 @@ NODE: Final = f"{_SYSTEM}-0"
 
 
 def system_node() -> Manifest:
-    """Return the node."""
     resources = {"cpu": "8", "memory": "16Gi", "pods": "110"}
     labels = {naming.POOL: _SYSTEM, naming.NODE_TYPE: _SYSTEM, naming.HOSTNAME: NODE}
     return {

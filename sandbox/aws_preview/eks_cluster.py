@@ -56,7 +56,6 @@ class PlannedResource:
 
     @property
     def custom(self) -> bool:
-        """Whether it is a custom resource; else a component."""
         return not self.type.startswith("eks:")
 
 

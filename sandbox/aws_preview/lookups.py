@@ -32,14 +32,11 @@ def remedy(package: str, version: str) -> str:
 
 @dataclass(frozen=True)
 class Place:
-    """Account and region of a provider."""
-
     account: str
     region: str
 
     @property
     def partition(self) -> str:
-        """Partition of the region, as in ARNs."""
         if self.region.startswith("cn-"):
             return "aws-cn"
         return "aws-us-gov" if self.region.startswith("us-gov-") else "aws"

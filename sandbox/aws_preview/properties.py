@@ -31,8 +31,6 @@ _UNKNOWN_TEXTS = frozenset(
 
 
 class Unknown:
-    """The type of UNKNOWN."""
-
     def __repr__(self) -> str:
         return "UNKNOWN"
 
@@ -51,7 +49,6 @@ class Secret:
 
 
 def decode(struct: struct_pb2.Struct) -> dict[str, Any]:
-    """Decode an object of the protocol."""
     fields = {key: _decode(value) for key, value in struct.fields.items()}
     return {key: value for key, value in fields.items() if value is not None}
 

@@ -61,8 +61,6 @@ def _reports_errors(method: F) -> F:
 
 
 class PreviewProvider(provider_pb2_grpc.ResourceProviderServicer):
-    """Base of both providers."""
-
     package = ""
     version = ""
 
@@ -149,7 +147,6 @@ class Monitor:
         self._channel.close()
 
     def register_component(self, inputs: Mapping[str, Any]) -> str:
-        """Register the component; return its URN."""
         request = self._request
         return self._register(
             type=request.type,
@@ -182,7 +179,6 @@ class Monitor:
         return urns
 
     def register_outputs(self, component: str, outputs: Mapping[str, Any]) -> None:
-        """Register the component's outputs."""
         self._monitor.RegisterResourceOutputs(
             resource_pb2.RegisterResourceOutputsRequest(urn=component, outputs=encode(outputs))
         )

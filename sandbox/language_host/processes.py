@@ -78,7 +78,6 @@ class ChildProcesses:
             os.killpg(child.pid, signal.SIGKILL)
 
     def stop(self) -> None:
-        """Stop all children; none can start afterwards."""
         with self._lock:
             self._stopped = True
             running = list(self._running)

@@ -31,7 +31,6 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         self._children = ChildProcesses()
 
     def stop(self) -> None:
-        """Stop every running program and plugin."""
         self._children.stop()
 
     def Handshake(self, request: Any, context: grpc.ServicerContext) -> Any:

@@ -32,7 +32,6 @@ class Files:
 
 
 def prometheus_config(ports: Mapping[str, int], files: Files) -> Document:
-    """Return the content of prometheus.yaml."""
     return {
         "global": {
             "scrape_interval": SCRAPE_INTERVAL,
@@ -115,7 +114,6 @@ def _runs(job: str, prefix: str, ports: Mapping[str, int], files: Files) -> Docu
 
 
 def _pods(ports: Mapping[str, int], files: Files, label: str, **more: Any) -> Document:
-    """Return the discovery of pods by a label."""
     return {
         "role": "pod",
         "api_server": f"https://{LOOPBACK}:{ports['apiserver']}",
@@ -126,7 +124,6 @@ def _pods(ports: Mapping[str, int], files: Files, label: str, **more: Any) -> Do
 
 
 def _loop(job: str, namespace: str, name: str, ports: Mapping[str, int], files: Files) -> Document:
-    """Job for the pod of a control loop, if it is there."""
     label = f"app.kubernetes.io/name={name}"
     only = {"names": [namespace]}
     pod = "__meta_kubernetes_pod"
@@ -191,7 +188,6 @@ def _credentials(files: Files, *, scheme: bool = True) -> Document:
 
 
 def _pod_label(key: str) -> str:
-    """Return Prometheus' meta label of a pod label."""
     return f"__meta_kubernetes_pod_label_{re.sub(r'[^a-zA-Z0-9_]', '_', key)}"
 
 

@@ -23,7 +23,6 @@ RENEW_AFTER_S = rbac.TOKEN_HOURS * 3600 * 11 / 12
 
 
 def monitoring_services(settings: ClusterSettings) -> list[Service]:
-    """Return the services; they start in any order once the API server is ready."""
     return [_state_metrics(settings), _gpu_exporter(settings), _prometheus(settings)]
 
 
@@ -77,7 +76,6 @@ def _gpu_exporter(settings: ClusterSettings) -> Service:
 
 
 def config_files(settings: ClusterSettings) -> dict[str, dict[str, Any]]:
-    """Return configuration documents by file name."""
     read = scrape_config.Files(
         ca=settings.ca, token=token_file(settings), rules=Path(settings.config(RULES))
     )
@@ -94,7 +92,6 @@ def _with_fast_evaluation(rules: dict[str, Any]) -> dict[str, Any]:
 
 
 def token_file(settings: ClusterSettings) -> Path:
-    """Return the file of Prometheus' token."""
     return settings.state.pki / TOKEN
 
 

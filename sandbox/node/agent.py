@@ -39,7 +39,6 @@ class Agent:
     """Serves the Nodes with the process runtime's annotation and the pods bound to them."""
 
     def __init__(self, state: paths.State, port: int) -> None:
-        """`port`: of the kubelet endpoint."""
         self._port = port
         self.state = state
         self._lock = threading.RLock()
@@ -176,14 +175,12 @@ class Agent:
             worker.start()
 
     def _find_pod(self, namespace: str, name: str) -> Json | None:
-        """Return a pod that is served here."""
         with self._lock:
             found = [w.state.pod for w in self._workers.values()]
         wanted = {"namespace": namespace, "name": name}.items()
         return next((pod for pod in found if wanted <= pod["metadata"].items()), None)
 
     def _done(self, worker: PodWorker) -> None:
-        """Forget a worker that is done."""
         with self._lock:
             self._workers.pop(worker.state.uid, None)
             if worker.is_object_deleted:

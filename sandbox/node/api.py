@@ -81,7 +81,6 @@ class Client:
         )
 
     def _use(self, certificate: bytes | None, key: bytes | None) -> None:
-        """Send all requests as the user of a certificate (PEM)."""
         context = _tls(self._authority, certificate, key)
         self._pool = urllib3.HTTPSConnectionPool(
             self.host, self.port, maxsize=16, ssl_context=context, retries=False
@@ -92,7 +91,6 @@ class Client:
         return self._call("GET", path, query)
 
     def create(self, path: str, body: Json, **query: str) -> Json:
-        """Create an object in the collection `path`."""
         return self._call("POST", path, query, body)
 
     def patch(self, path: str, body: Json, kind: PatchKind = "merge", **query: str) -> Json:
@@ -100,7 +98,6 @@ class Client:
         return self._call("PATCH", path, query, body, _PATCH_TYPES[kind])
 
     def delete(self, path: str, options: Json | None = None) -> Json:
-        """Delete an object; `options`: DeleteOptions."""
         return self._call("DELETE", path, {}, options)
 
     def stream(
@@ -171,13 +168,11 @@ def object_path(prefix: str, namespace: str | None, plural: str, name: str = "")
 
 
 def pod_path(namespace: str, name: str, subresource: str = "") -> str:
-    """Return the path of a Pod or of a subresource."""
     path = object_path("/api/v1", namespace, "pods", name)
     return f"{path}/{subresource}" if subresource else path
 
 
 def node_path(name: str = "", subresource: str = "") -> str:
-    """Return the path of all Nodes, of one, or of a subresource."""
     path = object_path("/api/v1", None, "nodes", name)
     return f"{path}/{subresource}" if subresource else path
 
@@ -204,7 +199,6 @@ def _error(status: int, body: bytes) -> ApiError | ApiUnavailable:
 
 
 def _current_context(kubeconfig: Path) -> tuple[Json, Json]:
-    """Return cluster and user of the kubeconfig's current context."""
     config = yaml.safe_load(kubeconfig.read_text())
     try:
         contexts = {c["name"]: c["context"] for c in config["contexts"]}

@@ -57,12 +57,10 @@ class Container:
         return self.attempts[-1] if self.attempts else None
 
     def exit_code(self) -> int | None:
-        """Exit code of the last attempt; None without one or while it runs."""
         exit_ = self.last.exit() if self.last else None
         return int(exit_["exit_code"]) if exit_ else None
 
     def running(self) -> Attempt | None:
-        """Return the running attempt."""
         last = self.last
         return last if last and last.exit() is None else None
 
@@ -79,7 +77,6 @@ class Container:
         return finished + restart_delay(runs)
 
     def new_attempt(self) -> Attempt:
-        """Create the folder of the next attempt."""
         number = self.attempts[-1].number + 1 if self.attempts else 0
         attempt = self._folder.attempt(self.name, number)
         (attempt.path / "tmp").mkdir(parents=True, exist_ok=True)
@@ -111,7 +108,6 @@ class Container:
             attempt.signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Send SIGKILL to all processes of the container."""
         attempt = self.running()
         if attempt:
             attempt.mark("killed")
@@ -154,7 +150,6 @@ ExitWatch = Callable[[Attempt, subprocess.Popen[bytes]], None]
 
 
 def _terminated_state(attempt: Attempt, run: Json | None, exit_: Json) -> Json:
-    """Return the ContainerStateTerminated of an attempt."""
     code, reason, message = classify_exit(
         exit_, killed=attempt.marked("killed"), stopped=attempt.marked("stopped")
     )

@@ -124,7 +124,6 @@ def run_command(
 
 
 def error_of(answer: bytes) -> str:
-    """Return the error in the helper's answer."""
     try:
         return str(json.loads(answer)["error"])
     except (ValueError, KeyError):

@@ -25,8 +25,6 @@ agent that the pod is on this node."""
 
 
 class ContainerStarter:
-    """Starts the containers of one pod and holds the pod's volumes."""
-
     def __init__(self, state: PodState) -> None:
         self._state = state
         self._volumes: PodVolumes | None = None
@@ -89,8 +87,6 @@ class ContainerStarter:
         return None
 
     def probe(self, container: Container, attempt: Attempt) -> None:
-        """Start probing a started container, if it has probes."""
-
         def changed(what: str) -> None:
             if "failed" in what:
                 self._state.event("Unhealthy", what, warning=True)

@@ -48,7 +48,6 @@ class Addresses:
         raise RuntimeError("all 64516 pod addresses are in use")
 
     def release(self, owner: str) -> None:
-        """Release the address of `owner`."""
         with self._lock:
             self._owners = {a: o for a, o in self._owners.items() if o != owner}
 

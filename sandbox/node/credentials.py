@@ -27,7 +27,6 @@ class NodeClient(Client):
     """Requests as one node. The first one waits for the node's certificate, which is kept in memory only."""
 
     def __init__(self, kubeconfig: Path, node: str) -> None:
-        """`kubeconfig`: of the agent, which may request certificates of nodes."""
         super().__init__(kubeconfig)
         self._agent, self._node = Client(kubeconfig), node
         self._joining = threading.Lock()

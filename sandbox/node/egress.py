@@ -35,8 +35,6 @@ _CONNECTED = b"HTTP/1.1 200 OK\r\n\r\n"
 
 
 class Egress(threading.Thread):
-    """The proxy behind the socket."""
-
     def __init__(
         self,
         state: paths.State,
@@ -104,7 +102,6 @@ class AggregatedApis:
         self._client = client
 
     def on_event(self, kind: str, api: Json) -> None:
-        """Handle an event of the APIServices' watch."""
         if kind == "DELETED" or "service" not in api["spec"]:
             return
         name, namespace = api["spec"]["service"]["name"], api["spec"]["service"]["namespace"]

@@ -54,7 +54,6 @@ def container_argv(container: Json, entrypoint: list[str], values: Mapping[str, 
 
 
 def object_data(kind: str, item: Json) -> dict[str, bytes]:
-    """Return all keys of a ConfigMap or Secret."""
     if kind == "secrets":
         return {key: base64.b64decode(value) for key, value in (item.get("data") or {}).items()}
     texts = {key: str(value).encode() for key, value in (item.get("data") or {}).items()}

@@ -31,7 +31,6 @@ DISK_FLOOR_BYTES = 2**30
 
 
 def is_process_node(node: Json) -> bool:
-    """Whether this agent serves the Node."""
     annotations = node["metadata"].get("annotations") or {}
     return bool(annotations.get(naming.NODE_RUNTIME) == RUNTIME)
 
@@ -82,7 +81,6 @@ def _condition(
 
 
 def node_info(kubelet_version: str, runtime_version: str) -> Json:
-    """Return the NodeSystemInfo of this machine."""
     boot = _read("/proc/sys/kernel/random/boot_id")
     machine = _read("/etc/machine-id") or boot
     release = platform.freedesktop_os_release() if Path("/etc/os-release").exists() else {}
@@ -102,8 +100,6 @@ def node_info(kubelet_version: str, runtime_version: str) -> Json:
 
 
 class Heartbeat(threading.Thread):
-    """Maintains status and lease of the added nodes."""
-
     def __init__(self, state: paths.State, info: Json, port: int, check: Callable[[], str]) -> None:
         """`check`: returns why containers cannot run, or an empty text."""
         super().__init__(name="heartbeat", daemon=True)
@@ -116,7 +112,6 @@ class Heartbeat(threading.Thread):
         self._wake = threading.Event()
 
     def put(self, node: Json, client: Client) -> None:
-        """Add or update a node, and the client with its rights."""
         name = node["metadata"]["name"]
         known, _ = self._nodes.get(name, (None, None))
         self._nodes[name] = node, client
@@ -127,7 +122,6 @@ class Heartbeat(threading.Thread):
             self._wake.set()  # another client changed our conditions
 
     def drop(self, name: str) -> None:
-        """Remove a deleted node."""
         self._nodes.pop(name, None)
         self._reported.pop(name, None)
 

@@ -26,7 +26,6 @@ class HostTable:
         self._services: dict[str, Json] = {}
 
     def put(self, uid: str, peer: Peer, folder: PodFolder) -> None:
-        """Add or update a pod."""
         with self._lock:
             entry = (peer, folder)
             if self._pods.get(uid) != entry:
@@ -41,14 +40,12 @@ class HostTable:
                 self._rewrite(namespace)
 
     def remove(self, uid: str) -> None:
-        """Remove a pod that has ended."""
         with self._lock:
             entry = self._pods.pop(uid, None)
             if entry:
                 self._rewrite(entry[0].namespace)
 
     def service(self, kind: str, service: Json) -> None:
-        """Handle an event of the Services' watch."""
         uid = service["metadata"]["uid"]
         with self._lock:
             if kind == "DELETED":

@@ -24,8 +24,6 @@ _OWN = (
 
 @dataclass(frozen=True)
 class Peer:
-    """A pod's data for name resolution."""
-
     namespace: str
     name: str
     ip: str
@@ -39,7 +37,6 @@ class Peer:
 
 
 def peer_from(pod: Json, ip: str, ready: bool) -> Peer:
-    """Return the Peer of a Pod object."""
     metadata, spec = pod["metadata"], pod["spec"]
     return Peer(
         namespace=metadata["namespace"],

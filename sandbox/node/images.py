@@ -51,8 +51,6 @@ class ImageError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Image:
-    """Contents and defaults of an image."""
-
     reference: str
     """repository@digest, reported as `imageID`."""
     binds: list[Bind]

@@ -20,7 +20,6 @@ ETC_FILES = ("hosts", "hostname", "passwd", "group", "nsswitch.conf")
 
 
 def write_etc(folder: PodFolder, pod: Json, hosts: str) -> None:
-    """Write the pod's files for /etc; `hosts`: text of /etc/hosts."""
     folder.etc.mkdir(parents=True, exist_ok=True)
     users = sorted({container_user(pod, container) for container in all_containers(pod)})
     texts = {
@@ -79,7 +78,6 @@ def compose_launch(
 
 
 def _server_env(host: str, port: int) -> dict[str, str]:
-    """Return the variables by which clients in a pod find the API server."""
     return {
         "KUBERNETES_SERVICE_HOST": host,
         "KUBERNETES_SERVICE_PORT": str(port),

@@ -41,7 +41,6 @@ class Listening:
     """The filter of one container; `install` runs in its process, `receive` and `answer` in the shim."""
 
     def __init__(self, address: str) -> None:
-        """`address`: the pod's."""
         self._address = address
         numbers = _CALLS[platform.machine()]
         self._architecture, self._bind, self._connect, self._seccomp, self._getfd = numbers
@@ -80,7 +79,6 @@ class Listening:
             self.descriptor = rights[0]
 
     def answer(self) -> None:
-        """Answer one stopped call."""
         buffer = bytearray(_NOTIFICATION.size)
         with contextlib.suppress(OSError):  # the caller was killed meanwhile
             fcntl.ioctl(self.descriptor, _RECEIVE, buffer)

@@ -205,8 +205,6 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def parse_log_options(options: dict[str, str]) -> logs.LogOptions:
-    """Parse PodLogOptions from the query. Raises RequestError."""
-
     def number(name: str) -> int | None:
         if not options.get(name):
             return None

@@ -18,8 +18,6 @@ FOLLOW_S = 0.25
 
 @dataclass(frozen=True, kw_only=True)
 class LogOptions:
-    """PodLogOptions without the container."""
-
     follow: bool = False
     tail_lines: int | None = None
     since: float | None = None

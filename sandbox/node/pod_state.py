@@ -43,7 +43,6 @@ class PodState:
             return True
 
     def event(self, reason: str, message: str, warning: bool = False) -> None:
-        """Post an event about the pod."""
         self.shared.events.pod(self.shared.client, self.pod, reason, message, warning)
 
     def wake(self) -> None:
@@ -52,20 +51,16 @@ class PodState:
 
     @property
     def ip(self) -> str:
-        """The pod's address; empty before it has one."""
         return self.address or str(self.folder.load().get("ip") or "")
 
     def grace(self) -> float:
-        """The pod's terminationGracePeriodSeconds."""
         grace = self.pod["spec"].get("terminationGracePeriodSeconds")
         return DEFAULT_GRACE_S if grace is None else float(grace)
 
     def any_running(self) -> bool:
-        """Whether a process of this pod is alive."""
         return any(c.running() for c in [*self.inits, *self.mains])
 
     def kill_all(self) -> None:
-        """Send SIGKILL to every container."""
         for container in [*self.inits, *self.mains]:
             container.kill()
 

@@ -50,7 +50,6 @@ class PodVolumes:
             self.sources[volume["name"]] = self._make(volume)
 
     def binds(self, container: Json) -> list[Bind]:
-        """Return the binds of the container's volumeMounts."""
         read_only = {
             v["name"]
             for v in self.pod["spec"].get("volumes") or []
@@ -74,7 +73,6 @@ class PodVolumes:
 
     @property
     def follows_sources(self) -> bool:
-        """Whether it has volumes that follow a ConfigMap or Secret."""
         return bool(self._volumes_of("configMap", "secret"))
 
     def refresh_sources(self) -> None:
@@ -134,7 +132,6 @@ class PodVolumes:
         return folder
 
     def _keyed(self, name: str, source: Json) -> Path:
-        """Create a configMap or secret volume."""
         files = self._files(source)
         if "secretName" not in source:
             return self._write(name, files, source.get("defaultMode"))
@@ -229,7 +226,6 @@ class PodVolumes:
 
 
 def _write_file(folder: Path, relative: str, content: bytes, mode: int) -> None:
-    """Write folder/relative atomically."""
     path = _safe_path(folder, relative)
     if path.is_file() and path.read_bytes() == content:
         return

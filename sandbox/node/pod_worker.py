@@ -46,11 +46,9 @@ class PodWorker:
     # Notifications: each sets a flag and wakes the thread.
 
     def start(self) -> None:
-        """Start the worker's thread."""
         threading.Thread(target=self._run, name=self.state.name, daemon=True).start()
 
     def update(self, pod: Json) -> None:
-        """The Pod object changed."""
         if self.state.take(pod):
             self.state.wake()
 
@@ -88,7 +86,6 @@ class PodWorker:
 
     @property
     def is_object_deleted(self) -> bool:
-        """Whether the Pod object was deleted."""
         return self._gone
 
     def _adopt(self) -> None:

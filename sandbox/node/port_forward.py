@@ -98,7 +98,6 @@ def connect(port: int, attempts: Sequence[Attempt], ip: str) -> socket.socket:
 
 
 def _sockets_of(attempts: Sequence[Attempt]) -> set[str]:
-    """Return the inodes of all sockets of the containers' processes."""
     spaces = set()
     for attempt in attempts:
         run = attempt.run()

@@ -19,7 +19,6 @@ KINDS = ("readinessProbe", "livenessProbe")
 
 
 def has_probes(spec: Json) -> bool:
-    """Whether the container has any probe."""
     return any(spec.get(kind) for kind in KINDS)
 
 

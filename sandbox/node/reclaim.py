@@ -172,7 +172,6 @@ def _send_notice(client: Client, node: str, notice_s: float) -> None:
 
 
 def _pods(client: Client, node: str) -> list[Json]:
-    """Return the pods on the node that have not ended."""
     answer = client.get("/api/v1/pods", fieldSelector=f"spec.nodeName={node}")
     return [
         pod
@@ -238,7 +237,6 @@ def _wait_until_stopped(state: paths.State, node: str) -> None:
 
 
 def _recreate(client: Client, manifest: Json) -> bool:
-    """Create the Node again; return False when it exists."""
     name = manifest["metadata"]["name"]
     try:
         client.get(node_path(name))

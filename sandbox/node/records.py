@@ -36,8 +36,6 @@ KEPT_LOG_FOLDERS = 100
 
 @dataclass(frozen=True)
 class PodFolder:
-    """Folder of one pod."""
-
     path: Path
     logs: Path
 
@@ -54,11 +52,9 @@ class PodFolder:
         return self.path.name.rpartition("_")[2]
 
     def load(self) -> dict[str, Any]:
-        """Return pod.json; empty without one."""
         return load_json(self.path / "pod.json") or {}
 
     def update(self, **values: Any) -> None:
-        """Update entries of pod.json."""
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         save(str(self.path), "pod.json", {**self.load(), **values})
 
@@ -92,15 +88,12 @@ class PodFolder:
             save(str(attempt.path), "spec.json", {})
 
     def remove(self, state: paths.State) -> None:
-        """Remove everything except the logs."""
         shutil.rmtree(memory_folder(state, self.uid), ignore_errors=True)
         shutil.rmtree(self.path, ignore_errors=True)
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """One start of one container."""
-
     path: Path
     log: Path
     number: int
@@ -222,14 +215,12 @@ def signal_process(pid: int, start: int, number: int) -> bool:
 
 
 def pod_folder(state: paths.State, pod: Json) -> PodFolder:
-    """Return the folder of a Pod object."""
     metadata = pod["metadata"]
     name = f"{metadata['namespace']}_{metadata['name']}_{metadata['uid']}"
     return PodFolder(state.node / "pods" / name, state.node / "logs" / name)
 
 
 def pod_folders(state: paths.State) -> Iterator[PodFolder]:
-    """Yield the folders of all pods with records."""
     folder = state.node / "pods"
     for name in sorted(os.listdir(folder)) if folder.is_dir() else []:
         yield PodFolder(folder / name, state.node / "logs" / name)

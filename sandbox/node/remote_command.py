@@ -34,8 +34,6 @@ _READ_BYTES = 65536
 
 @dataclass
 class _Streams:
-    """Streams by type, as the client opens them."""
-
     wanted: frozenset[str]
     found: dict[str, Stream] = field(default_factory=dict)
     complete: threading.Event = field(default_factory=threading.Event)
@@ -52,8 +50,6 @@ class _Streams:
 
 @dataclass(frozen=True)
 class Request:
-    """What the client asks for."""
-
     command: list[str]
     stdin: bool
     stdout: bool
@@ -62,7 +58,6 @@ class Request:
 
     @property
     def streams(self) -> frozenset[str]:
-        """Types of the streams that the client opens."""
         asked = {
             "stdin": self.stdin,
             "stdout": self.stdout,
@@ -73,8 +68,6 @@ class Request:
 
 
 def parse_request(query: Mapping[str, list[str]]) -> Request:
-    """Return the request of the kubelet's query."""
-
     def asked(name: str) -> bool:
         return query.get(name, [""])[-1] in ("1", "true")
 

@@ -50,8 +50,6 @@ class Bind:
 
 @dataclass(frozen=True, kw_only=True)
 class Root:
-    """Contents of a container's root file system."""
-
     image: Sequence[Bind]
     """Read-only folders of the image; one that lacks a mount point is bound child by child."""
     files: Sequence[Bind]

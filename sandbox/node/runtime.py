@@ -31,7 +31,6 @@ class RuntimeUnavailable(Exception):
 
 
 def check_bubblewrap() -> str:
-    """Return the version of a working bubblewrap. Raises RuntimeUnavailable with the remedy."""
     found = shutil.which("bwrap")
     if not found:
         raise RuntimeUnavailable("bwrap not found; install bubblewrap (apt-get install bubblewrap)")
@@ -63,8 +62,6 @@ NAMESPACES = (
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:
-    """How a container starts."""
-
     options: Sequence[str] = ()
     """bubblewrap's."""
     command: Sequence[str]

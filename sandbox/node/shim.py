@@ -87,7 +87,6 @@ def start_time(pid: int) -> int:
 
 
 def oom_kills() -> int:
-    """Return the number of OOM kills since boot."""
     try:
         with open("/proc/vmstat", "rb") as vmstat:
             for line in vmstat:
@@ -153,7 +152,6 @@ def read(fd: int, listening: Listening | None) -> bytes:
 
 
 def read_all(fd: int, listening: Listening | None) -> bytes:
-    """Read until the other side closes."""
     parts: list[bytes] = []
     while True:
         part = read(fd, listening)

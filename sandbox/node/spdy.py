@@ -80,7 +80,6 @@ class HeaderCodec:
         self._reader = zlib.decompressobj(zdict=DICTIONARY)
 
     def pack(self, headers: Mapping[str, str]) -> bytes:
-        """Return a compressed header block."""
         plain = struct.pack(">I", len(headers)) + b"".join(
             _counted(name.lower().encode()) + _counted(value.encode())
             for name, value in headers.items()
@@ -110,8 +109,6 @@ class HeaderCodec:
 
 
 class Stream:
-    """One stream that the client opened."""
-
     def __init__(self, connection: Connection, number: int, headers: Mapping[str, str]) -> None:
         self.number = number
         self.headers = headers
@@ -135,11 +132,9 @@ class Stream:
             self._connection.send(struct.pack(">II", self.number, len(part)) + part)
 
     def close(self) -> None:
-        """End this side of the stream."""
         self._connection.send(struct.pack(">II", self.number, _FIN << 24))
 
     def reset(self) -> None:
-        """End both sides of the stream."""
         self._connection.send_control(_RST_STREAM, struct.pack(">II", self.number, _CANCEL))
 
     def received(self, data: bytes | None) -> None:
@@ -154,7 +149,6 @@ class Stream:
             self._ended.set()
 
     def end(self) -> None:
-        """Nothing more arrives."""
         self._ended.set()
 
 
@@ -186,7 +180,6 @@ class Connection:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the client has left."""
         return self._ended.is_set()
 
     def finish(self) -> None:
@@ -195,7 +188,6 @@ class Connection:
         self.close()
 
     def close(self) -> None:
-        """End the connection; readers of its streams see the end."""
         self._closed = True
         for stream in list(self._streams.values()):
             stream.end()

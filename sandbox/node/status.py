@@ -17,8 +17,6 @@ OWN_CONDITIONS = ("PodReadyToStartContainers", "Initialized", "ContainersReady",
 
 @dataclass(frozen=True, kw_only=True)
 class ContainerView:
-    """State of one container to report."""
-
     name: str
     image: str
     image_id: str = ""
@@ -64,7 +62,6 @@ def stamp_seconds(text: str) -> float:
 def terminated(
     *, exit_code: int, started: float, finished: float, container_id: str, message: str, reason: str
 ) -> Json:
-    """A ContainerStateTerminated."""
     state: Json = {
         "exitCode": exit_code,
         "reason": reason,
@@ -154,13 +151,11 @@ def pod_status(
 
 
 def disruption(reason: str, message: str, now: float) -> Json:
-    """Return the DisruptionTarget condition."""
     condition = {"type": "DisruptionTarget", "status": "True", "lastTransitionTime": stamp(now)}
     return {**condition, "reason": reason, "message": message}
 
 
 def container_status(view: ContainerView) -> Json:
-    """A ContainerStatus."""
     status: Json = {
         "name": view.name,
         "image": view.image,

@@ -22,7 +22,6 @@ class StatusReporter:
         self._reported: Json | None = None
 
     def status(self) -> Json:
-        """Return the current status."""
         waiting = None if not self._state.inits else ("PodInitializing", "")
         reported = self._reported or self._state.pod.get("status") or {}
         previous = [c for c in reported.get("conditions") or [] if c["type"] in OWN_CONDITIONS]

@@ -62,7 +62,6 @@ class Informer(threading.Thread):
         return uid in self._known
 
     def items(self) -> list[Json]:
-        """Return the objects as of the last event."""
         return list(self._known.values())
 
     def run(self) -> None:

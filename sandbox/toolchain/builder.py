@@ -56,7 +56,6 @@ class Builder:
         self._cancelled = threading.Event()
 
     def cancel(self) -> None:
-        """Stop every running go command."""
         self._cancelled.set()
         for process in list(self._running):
             process.terminate()
@@ -243,7 +242,6 @@ def _counter(report: Report, text: str, listed: str) -> Report:
 
 
 def go_build_cache() -> Path:
-    """Return the folder of Go's build cache for the toolchain."""
     return paths.cache() / "toolchain" / ".go-build"
 
 

@@ -54,7 +54,6 @@ class Toolchain:
 
     @property
     def can_monitor(self) -> bool:
-        """Whether the tools of monitoring are among these."""
         return self.sources.keys() >= set(MONITORING_TOOLS)
 
 

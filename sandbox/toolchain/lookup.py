@@ -26,7 +26,6 @@ class ToolLocation:
 
 
 def cache_entry(tool: Tool) -> Path:
-    """Return the tool's folder in the cache, existing or not."""
     return paths.cache() / "toolchain" / tool.key
 
 

@@ -40,7 +40,6 @@ class BuildTable:
             self._live.stop()
 
     def report(self, name: str, text: str) -> None:
-        """Set the current step of the build of `name`."""
         with self._lock:
             self._rows[name] = text
             now = time.monotonic() - self._started
@@ -49,7 +48,6 @@ class BuildTable:
                 self._console.print(f"{now:5.0f} s  {name}: {text}", highlight=False)
 
     def done(self, name: str, text: str) -> None:
-        """Mark the build of `name` as finished."""
         with self._lock:
             self._printed[name] = -PLAIN_EVERY_S
         self.report(name, text)

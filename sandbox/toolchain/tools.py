@@ -124,7 +124,6 @@ class Tool:
         return [line for line in lines if others.isdisjoint(line.split()[:1])]
 
     def accepts_version(self, printed: str) -> bool:
-        """Whether a binary with this version output can replace a build."""
         return bool(self.accepts) and re.search(self.accepts, printed) is not None
 
 

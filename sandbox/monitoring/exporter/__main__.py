@@ -13,7 +13,6 @@ from sandbox.node.api import Client
 
 
 def main() -> None:
-    """Serve metrics of the cluster that KUBECONFIG names."""
     parser = argparse.ArgumentParser(prog="python -m sandbox.monitoring.exporter")
     parser.add_argument("--port", type=int, required=True)
     port: int = parser.parse_args().port

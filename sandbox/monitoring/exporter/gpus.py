@@ -18,8 +18,6 @@ _FIRST_BUS: Final = 0x10
 
 @dataclass(frozen=True, kw_only=True)
 class Gpu:
-    """One GPU of one simulated node."""
-
     node: str
     index: int
     model: str
@@ -40,8 +38,6 @@ class Gpu:
 
 @dataclass(frozen=True, kw_only=True)
 class Holder:
-    """A container that holds GPUs."""
-
     uid: str
     """Of its pod."""
     namespace: str

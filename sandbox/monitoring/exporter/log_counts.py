@@ -43,7 +43,6 @@ class _Tail:
         self._rest = self._part = b""
 
     def lines(self) -> list[str]:
-        """Return the complete lines written since the last call."""
         data = self._rest
         for path in (Path(f"{self._path}.1"), self._path):
             read = self._read(path, rotated=path != self._path)
@@ -85,8 +84,6 @@ class _PodCounts:
 
 
 class LogCounts:
-    """Matches by pattern of every pod of a run."""
-
     def __init__(self, started: float) -> None:
         """`started`: now, in Unix seconds."""
         self._started = started

@@ -26,8 +26,6 @@ SIMULATED_MEMORY: Final = 0.7
 
 @dataclass(frozen=True, kw_only=True)
 class Load:
-    """Load of a GPU."""
-
     busy: float = 0.0
     """Utilization, 0 to 1."""
     memory_mib: float = 0.0

@@ -28,16 +28,12 @@ WINDOW_S: Final = 1.0
 
 @dataclass
 class _Measured:
-    """The last measurement of a pod."""
-
     at: float
     used: usage.Usage
     load: Load
 
 
 class Exporter:
-    """Exports the simulated GPUs of a sandbox."""
-
     def __init__(self, state: paths.State, client: Client) -> None:
         self._state = state
         self._lock = threading.Lock()
@@ -79,7 +75,6 @@ class Exporter:
             )
 
     def _loads(self, held: dict[Gpu, Holder], pods: dict[str, Json], now: float) -> dict[str, Load]:
-        """Return the load of each pod with GPUs by uid."""
         known = usage.processes() if held else {}
         memory = {holder.uid: gpu.memory_mib for gpu, holder in held.items()}
         found = {}
@@ -109,7 +104,6 @@ class Exporter:
         return load
 
     def log_text(self) -> str:
-        """Return the counts of log patterns."""
         with self._lock:
             pods = [p for p in self._pods.items() if _run_id(p)]
             created = {p["metadata"]["uid"]: _created(p) for p in pods}
@@ -136,7 +130,6 @@ def _created(pod: Json) -> float:
 
 
 def serve(exporter: Exporter, port: int) -> ThreadingHTTPServer:
-    """Return a server on loopback; the caller runs it."""
     pages: dict[str, Callable[[], str]] = {
         "/metrics": exporter.gpu_text,
         "/logs": exporter.log_text,

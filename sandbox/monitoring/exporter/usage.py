@@ -15,8 +15,6 @@ _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True, kw_only=True)
 class Usage:
-    """Use of a pod's running processes."""
-
     computing_s: Mapping[int, float]
     """By pid: seconds that its main thread was runnable since it started."""
     memory_bytes: int
@@ -78,7 +76,6 @@ def gpu_utilization(before: Usage, now: Usage, elapsed_s: float, gpus: int) -> f
 
 
 def _descendants(roots: set[int], known: Mapping[int, _Process]) -> set[int]:
-    """Return the roots and all their descendants."""
     children: dict[int, list[int]] = {}
     for pid, one in known.items():
         children.setdefault(one.parent, []).append(pid)
