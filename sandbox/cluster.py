@@ -71,11 +71,6 @@ def up(tools: Toolchain, report: Report) -> ClusterSettings:
     """
     state = paths.state()
     _check_requirements(state)
-    if any(spec["name"] == "kueue" for spec in _recorded_specs(state)):
-        raise ClusterError(
-            f"{state.home}: its Kueue and JobSet are not Helm releases, as an older version made them;"
-            " the stack installs both in a new sandbox only; run `make clean`, then `make up`"
-        )
     monitored = monitoring.is_enabled() and tools.can_monitor
     taken: frozenset[str] = frozenset()
     for left in reversed(range(START_ATTEMPTS)):

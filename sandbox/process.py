@@ -22,23 +22,36 @@ class Process:
     def alive(self) -> bool:
         return _start_ticks(self.pid) == self.start_ticks
 
-    def send(self, number: signal.Signals) -> None:
-        """Send a signal to the process; never to another one with its pid."""
-        if self.alive:
-            try:
-                os.kill(self.pid, number)
-            except ProcessLookupError:
-                return
-
-    def wait(self, timeout_s: float) -> bool:
-        """Wait for the end of the process; return False when it still runs after `timeout_s`."""
+    def open(self) -> int | None:
+        """Return a pidfd, which becomes readable when the process ends; None when it has ended."""
         try:
             handle = os.pidfd_open(self.pid)
         except OSError:
+            return None
+        if self.alive:
+            return handle
+        os.close(handle)  # the pid was reused
+        return None
+
+    def send(self, number: int) -> bool:
+        """Send a signal to the process, never to another one with its pid; return False when it has ended."""
+        handle = self.open()
+        if handle is None:
+            return False
+        try:
+            signal.pidfd_send_signal(handle, number)
+            return True
+        except OSError:
+            return False
+        finally:
+            os.close(handle)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for the end of the process; return False when it still runs after `timeout_s`."""
+        handle = self.open()
+        if handle is None:
             return True
         try:
-            if not self.alive:
-                return True
             poll = select.poll()
             poll.register(handle, select.POLLIN)
             return bool(poll.poll(timeout_s * 1000)) or not self.alive

@@ -24,7 +24,6 @@ log = logging.getLogger("logs")
 
 API_SERVER = "kube-apiserver-kubelet-client"
 """Common name of the API server's client certificate."""
-_NOT_IMPLEMENTED = ("attach", "run")
 _STREAMED = {"exec": remote_command.PROTOCOL, "portForward": port_forward.PROTOCOL}
 """Paths that are upgraded to SPDY, with the protocol of their streams."""
 HANDSHAKE_S = 10.0
@@ -127,12 +126,6 @@ class _Handler(BaseHTTPRequestHandler):
         address = urlsplit(self.path)
         if parts[0] == "healthz":
             return iter([b"ok"])
-        if parts[0] in _NOT_IMPLEMENTED:
-            raise RequestError(
-                501,
-                f"{parts[0]} is not implemented on process nodes; containers are local processes, "
-                "and their volumes are local folders",
-            )
         if parts[0] != "containerLogs" or len(parts) != 4 or self.command != "GET":
             raise RequestError(404, f"{address.path}: not served by a process node")
         query = {key: values[-1] for key, values in parse_qs(address.query).items()}

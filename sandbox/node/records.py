@@ -26,7 +26,8 @@ from typing import Any
 
 from sandbox import paths
 from sandbox.node.api import Json
-from sandbox.node.shim import save, start_time
+from sandbox.node.shim import save
+from sandbox.process import Process
 
 EXIT_KILLED = 128 + signal.SIGKILL
 
@@ -150,7 +151,7 @@ class Attempt:
     def signal(self, number: int) -> bool:
         """Send a signal to the container's main process; return False when it does not run."""
         run = self.run(wait_s=5.0)
-        return run is not None and signal_process(run["pid"], run["start"], number)
+        return run is not None and Process(run["pid"], run["start"]).send(number)
 
     def kill(self) -> None:
         """Send SIGKILL to the container's pid namespace, or to its shim if that fails."""
@@ -159,7 +160,7 @@ class Attempt:
         if not self.signal(signal.SIGKILL):
             run = self.run()
             if run:
-                signal_process(run["shim_pid"], run["shim_start"], signal.SIGKILL)
+                Process(run["shim_pid"], run["shim_start"]).send(signal.SIGKILL)
 
     def mark(self, name: str) -> None:
         """Record an action on this container: `term`, `killed`, `stopped` or `prestop`."""
@@ -172,9 +173,7 @@ class Attempt:
     def open_shim(self) -> int | None:
         """Return a pidfd that becomes readable when the shim ends; None when it has ended."""
         run = self.run(wait_s=5.0)
-        if not run:
-            return None
-        return open_process(run["shim_pid"], run["shim_start"])
+        return Process(run["shim_pid"], run["shim_start"]).open() if run else None
 
 
 def load_json(path: Path) -> Json | None:
@@ -184,34 +183,6 @@ def load_json(path: Path) -> Json | None:
         return content
     except (OSError, ValueError):
         return None
-
-
-def open_process(pid: int, start: int) -> int | None:
-    """Return a pidfd of the process with this pid and start time; None when it has ended."""
-    if pid <= 0:
-        return None
-    try:
-        fd = os.pidfd_open(pid)
-    except OSError:
-        return None
-    if start_time(pid) != start:  # the pid was reused
-        os.close(fd)
-        return None
-    return fd
-
-
-def signal_process(pid: int, start: int, number: int) -> bool:
-    """Send a signal to the process; return False when it has ended."""
-    fd = open_process(pid, start)
-    if fd is None:
-        return False
-    try:
-        signal.pidfd_send_signal(fd, number)
-        return True
-    except OSError:
-        return False
-    finally:
-        os.close(fd)
 
 
 def pod_folder(state: paths.State, pod: Json) -> PodFolder:

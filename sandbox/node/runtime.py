@@ -18,7 +18,8 @@ from pathlib import Path
 
 from sandbox import paths
 from sandbox.node import shim
-from sandbox.node.records import Attempt, memory_folder, pod_folders, signal_process
+from sandbox.node.records import Attempt, memory_folder, pod_folders
+from sandbox.process import Process
 
 log = logging.getLogger("runtime")
 
@@ -172,4 +173,4 @@ def end_containers(attempts: Sequence[Attempt], wait_s: float) -> None:
     for attempt in attempts:
         run = attempt.run()
         if run and attempt.alive():
-            signal_process(run["shim_pid"], run["shim_start"], signal.SIGKILL)
+            Process(run["shim_pid"], run["shim_start"]).send(signal.SIGKILL)

@@ -108,19 +108,6 @@ class Builder:
         args = ["list", "-export", *_COMPILED, "-v", *packages]
         self._go_run(first, "build", args, log, on_line=_counter(report, text, listed))
 
-    def fetch_assets(self, tool: Tool, report: Report) -> Path:
-        """Fetch only the asset folders, for a tool whose binaries are on PATH."""
-        log = self._logs / f"build-{tool.name}.log"
-        self._logs.mkdir(parents=True, exist_ok=True)
-        folder = cache_entry(tool) / "assets"
-        if not folder.exists():
-            report("fetching manifests")
-            partial = folder.with_name(".partial-assets")
-            shutil.rmtree(partial, ignore_errors=True)
-            self._copy_assets(tool, partial, log)
-            partial.rename(folder)
-        return folder
-
     def _compile(self, tool: Tool, package: str, out: Path, log: Path, report: Report) -> None:
         report(f"fetching modules of {out.name}")
         options = [f"-tags={','.join(tool.tags)}"] if tool.tags else []

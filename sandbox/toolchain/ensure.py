@@ -111,9 +111,7 @@ def _toolchain(found: dict[str, ToolLocation]) -> Toolchain:
 
 def _find_ready(tool: Tool) -> ToolLocation | None:
     if binaries := find_on_path(tool):
-        assets = cache_entry(tool) / "assets"
-        if not tool.assets or assets.exists():
-            return ToolLocation("PATH", binaries, assets)
+        return ToolLocation("PATH", binaries, cache_entry(tool) / "assets")
     return find_in_cache(tool)
 
 
@@ -126,7 +124,7 @@ def _recheck_cache(missing: list[Tool], found: dict[str, ToolLocation]) -> list[
 def _install_all(missing: list[Tool], console: Console) -> dict[str, ToolLocation]:
     with BuildTable([tool.name for tool in missing], console) as table:
         ready = _download_all(missing, table)
-        builds = [t for t in missing if t.name not in ready and not find_on_path(t)]
+        builds = [tool for tool in missing if tool.name not in ready]
         if builds:
             _require_disk_space()
         try:
@@ -149,9 +147,7 @@ def _install_all(missing: list[Tool], console: Console) -> dict[str, ToolLocatio
 def _download_all(missing: list[Tool], table: BuildTable) -> dict[str, Path]:
     """Download what is published and can be had; return the folder of the executables by tool name."""
     releases = {
-        tool.name: release
-        for tool in missing
-        if not find_on_path(tool) and (release := release_for_this_machine(tool))
+        tool.name: release for tool in missing if (release := release_for_this_machine(tool))
     }
     looks = {site: f"{site}/{LOOK[site]}" for site in {r.site for r in releases.values()}}
     answered = reachable(looks.values())
@@ -210,7 +206,7 @@ def _install_graph(
     builder: Builder, tools: list[Tool], ready: dict[str, Path], table: BuildTable
 ) -> dict[str, ToolLocation]:
     """Install tools of one recipe. Their packages are compiled together, once; then each is linked."""
-    builds = [t for t in tools if t.binaries and t.name not in ready and not find_on_path(t)]
+    builds = [tool for tool in tools if tool.binaries and tool.name not in ready]
     if len(builds) > 1 and not any(tool.own_options for tool in builds):
         builder.compile_packages(builds, lambda text: table.report(builds[0].name, text))
     with ThreadPoolExecutor(BUILDS_AT_ONCE) as pool:
@@ -223,14 +219,10 @@ def _install(
 ) -> ToolLocation:
     started = time.monotonic()
 
-    def report(text: str) -> None:
-        table.report(tool.name, text)
-
-    if binaries := find_on_path(tool):
-        found = ToolLocation("PATH", binaries, builder.fetch_assets(tool, report))
-    else:
-        source = "downloaded" if downloaded else "built"
-        found = replace(builder.build(tool, report, downloaded), source=source)
+    found = replace(
+        builder.build(tool, lambda text: table.report(tool.name, text), downloaded),
+        source="downloaded" if downloaded else "built",
+    )
     table.done(tool.name, f"{found.source} in {time.monotonic() - started:.0f} s")
     return found
 

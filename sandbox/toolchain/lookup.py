@@ -43,14 +43,15 @@ def find_in_cache(tool: Tool) -> ToolLocation | None:
 def find_on_path(tool: Tool) -> dict[str, Path]:
     """Return the tool's binaries on PATH if all exist in a suitable version; else an empty dict.
 
-    The sandbox's `bin` folder is skipped: its entries point into the cache.
+    Empty, too, for a tool with assets, which PATH does not have. The sandbox's `bin` folder is skipped: its
+    entries point into the cache.
     """
     own = paths.state().bin
     folders = [f for f in os.environ.get("PATH", "").split(os.pathsep) if f and Path(f) != own]
     found: dict[str, Path] = {}
     for binary in tool.binaries:
         path = shutil.which(binary.name, path=os.pathsep.join(folders))
-        if path is None or not binary.version_args:
+        if path is None or tool.assets or not binary.version_args:
             return {}
         if not tool.accepts_version(version_output([path, *binary.version_args])):
             return {}

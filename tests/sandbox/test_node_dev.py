@@ -145,4 +145,4 @@ def test_other_pods_refuse_exec_and_port_forward(kit: Kit) -> None:
         refused = kit.kubectl(*words)
         assert refused.returncode and "is not a dev pod" in refused.stderr, refused
     attached = kit.kubectl("attach", "mine")
-    assert attached.returncode and "not implemented" in attached.stderr
+    assert attached.returncode and "not served by a process node" in attached.stderr

@@ -15,7 +15,8 @@ from sandbox import paths
 from sandbox.node import runtime, shim
 from sandbox.node.context import Addresses
 from sandbox.node.logs import LogOptions, read_log
-from sandbox.node.records import Attempt, open_process, pod_folder, pod_folders, signal_process
+from sandbox.node.records import Attempt, pod_folder, pod_folders
+from sandbox.process import Process
 
 POD = {"metadata": {"namespace": "n", "name": "p", "uid": "u-1"}}
 
@@ -95,7 +96,7 @@ def test_a_shim_that_is_killed_counts_as_exit_137(attempt: Attempt) -> None:
     shutil.rmtree(attempt.path)
     gone = attempt.exit()
     assert gone is not None and gone["lost"], "a probe may still ask after the pod's removal"
-    signal_process(run["pid"], run["start"], signal.SIGKILL)  # bubblewrap would have done it
+    Process(run["pid"], run["start"]).send(signal.SIGKILL)  # bubblewrap would have done it
 
 
 SERVER = """
@@ -132,13 +133,12 @@ def test_servers_on_every_interface_get_the_address_of_their_pod(attempt: Attemp
 
 
 def test_a_pid_that_was_given_to_another_process_is_not_touched() -> None:
-    mine = os.getpid()
-    start = shim.start_time(mine)
-    fd = open_process(mine, start)
+    start = shim.start_time(os.getpid())
+    fd = Process(os.getpid(), start).open()
     assert fd is not None
     os.close(fd)
-    assert open_process(mine, start + 1) is None
-    assert not signal_process(mine, start + 1, signal.SIGKILL)
+    assert Process(os.getpid(), start + 1).open() is None
+    assert not Process(os.getpid(), start + 1).send(signal.SIGKILL)
 
 
 def test_incompletely_started_attempt_is_ignored(attempt: Attempt, tmp_path: Path) -> None:

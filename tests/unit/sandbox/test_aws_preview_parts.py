@@ -14,7 +14,7 @@ from sandbox import environment, paths, preview
 from sandbox.aws_preview import eks_cluster, lookups
 from sandbox.aws_preview.eks_cluster import PlannedResource
 from sandbox.aws_preview.lookups import NotSupportedError, Place
-from sandbox.aws_preview.properties import UNKNOWN, encode
+from sandbox.aws_preview.properties import UNKNOWN, decode, encode, reveal
 from sandbox.aws_preview.server import AwsProvider, planned_outputs
 from sandbox.cli import main
 from sandbox.engine import Engine
@@ -47,6 +47,15 @@ def test_lookups_use_the_providers_account_and_region() -> None:
     assert abroad["arn"].startswith("arn:aws-cn:sts::111122223333:")
 
 
+def test_properties_come_back_as_they_were_without_nulls_and_secrets_are_read_in_their_signature() -> (
+    None
+):
+    hidden = {"4dabf18193072939515e22adb298388d": "1b47061264138c4ac30d75fd1eb44270", "value": [1]}
+    tree = {"whole": 3, "part": 0.5, "later": UNKNOWN, "hidden": hidden, "empty": {}, "none": []}
+    assert decode(encode({**tree, "null": None})) == tree
+    assert reveal({"a": [hidden]}) == {"a": [[1]]}
+
+
 def test_unknown_lookups_are_rejected_by_name() -> None:
     with pytest.raises(
         NotSupportedError,
@@ -59,7 +68,7 @@ def test_unknown_lookups_are_rejected_by_name() -> None:
 def test_outputs_contain_inputs_and_unknown_values_of_aws() -> None:
     inputs = {"version": "1.35", "vpcConfig": {"subnetIds": ["a"]}}
     planned = planned_outputs("aws:eks/cluster:Cluster", inputs)
-    assert planned["vpcConfig"]["clusterSecurityGroupId"] is UNKNOWN
+    assert planned["vpcConfig"]["clusterSecurityGroupId"] == UNKNOWN
     assert planned["vpcConfig"]["subnetIds"] == ["a"] and planned["version"] == "1.35"
     assert inputs["vpcConfig"] == {"subnetIds": ["a"]}
     assert planned_outputs("aws:ec2/vpc:Vpc", {"cidrBlock": "x"}) == {"cidrBlock": "x"}

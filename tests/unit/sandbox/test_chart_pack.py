@@ -14,7 +14,7 @@ from rich.console import Console
 
 from infra.kubernetes.chart_archives import digest_of
 from infra.kubernetes.helm import Chart
-from sandbox import chart_pack, cluster, paths, supervisor, toolchain
+from sandbox import chart_pack, paths, toolchain
 
 JOBSET = Chart(chart="oci://registry.k8s.io/jobset/charts/jobset", version="0.12.0")
 
@@ -68,12 +68,3 @@ def test_another_digest_is_named_and_left_to_the_registry(
     assert line.startswith(f"  charts.jobset.digest: {chart.digest}; ")
     assert digest_of(packed) in line
     assert not (tmp_path / ".charts").exists()
-
-
-def test_a_sandbox_with_kueue_as_a_service_is_not_used_for_releases(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SANDBOX_HOME", str(tmp_path))
-    supervisor.services_file(paths.state()).write_text('[{"name": "kueue"}]')
-    with pytest.raises(cluster.ClusterError, match="run `make clean`, then `make up`"):
-        cluster.up(toolchain.Toolchain({}, {}, {}), print)
