@@ -81,7 +81,9 @@ class Builder:
         else:
             (partial / "bin").mkdir()
             for binary in tool.binaries:
-                self._compile(tool, binary.package, partial / "bin" / binary.name, log, report)
+                self._compile(
+                    tool, tool.package(binary), partial / "bin" / binary.name, log, report
+                )
             shutil.rmtree(partial / _COPY, ignore_errors=True)
         shutil.rmtree(final, ignore_errors=True)
         partial.rename(final)
@@ -99,7 +101,7 @@ class Builder:
         first = tools[0]
         log = self._logs / f"build-{first.graph}.log"
         log.write_text("")
-        packages = [binary.package for tool in tools for binary in tool.binaries]
+        packages = [tool.package(binary) for tool in tools for binary in tool.binaries]
         report("fetching modules")
         listed = self._go_run(first, "list", ["list", "-deps", *packages], log, capture=True)
         text = f"compiling {', '.join(tool.name for tool in tools)}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -41,8 +41,8 @@ WHOLE_PACKAGE = "package.go"
 class Binary:
     """One executable of a tool.
 
-    `package`: the Go main package. `version_args`: arguments that print its version; empty if there are
-    none: then a binary on PATH is never used, since its version is unknown.
+    `package`: the Go main package, below the module. `version_args`: arguments that print its version; empty if
+    there are none: then a binary on PATH is never used, since its version is unknown.
     """
 
     name: str
@@ -80,6 +80,10 @@ class Tool:
         """Folder of the go.mod and go.sum that pin the tool and its dependencies."""
         return HERE / (self.graph or self.name)
 
+    def package(self, binary: Binary) -> str:
+        """Return the import path of a binary's main package."""
+        return f"{self.module}/{binary.package}".rstrip("/")
+
     def own_files(self, module: str = "") -> list[Path]:
         """Return the files that the recipe has in the place of a module's, of all modules by default.
 
@@ -107,7 +111,8 @@ class Tool:
     @property
     def key(self) -> str:
         """Name of the cache entry: depends on version, pinned dependencies and flags."""
-        flags = (self.binaries, self.ldflags, self.assets, *self.tags, *self.empty_files)
+        binaries = tuple(replace(one, package=self.package(one)) for one in self.binaries)
+        flags = (binaries, self.ldflags, self.assets, *self.tags, *self.empty_files)
         flags += self.compact_json
         digest = hashlib.sha256(repr(flags).encode())
         for line in self._pins():
@@ -129,7 +134,7 @@ class Tool:
 
 def _kubernetes(name: str) -> Binary:
     args = ("version", "--client") if name == "kubectl" else ("--version",)
-    return Binary(name, f"k8s.io/kubernetes/cmd/{name}", args)
+    return Binary(name, f"cmd/{name}", args)
 
 
 _GIT_VERSION = "k8s.io/component-base/version"
@@ -137,11 +142,9 @@ _KUBERNETES_LDFLAGS = (
     f"-X {_GIT_VERSION}.gitVersion=v{KUBERNETES_VERSION}"
     f" -X {_GIT_VERSION}.gitMajor=1 -X {_GIT_VERSION}.gitMinor=36"
 )
-_CONTAINERD = "github.com/containerd/containerd/v2"
-_KUBE_ROUTER = "github.com/cloudnativelabs/kube-router/v2"
 _CONTROL_PLANE = "control-plane"
 """Module graph of Kubernetes, Kueue and the controllers that share its libraries."""
-_KUBERNETES_PLUGIN = "github.com/pulumi/pulumi-kubernetes/provider/v4"
+_PLUGIN_VERSION = "github.com/pulumi/pulumi-kubernetes/provider/v4/pkg/version.Version"
 _PROMETHEUS_VERSION = "github.com/prometheus/common/version.Version"
 
 
@@ -175,13 +178,9 @@ TOOLS: tuple[Tool, ...] = (
     Tool(
         name="pulumi-kubernetes",
         version=KUBERNETES_PLUGIN_VERSION,
-        module=_KUBERNETES_PLUGIN,
-        binaries=(
-            Binary(
-                "pulumi-resource-kubernetes", f"{_KUBERNETES_PLUGIN}/cmd/pulumi-resource-kubernetes"
-            ),
-        ),
-        ldflags=f"-X {_KUBERNETES_PLUGIN}/pkg/version.Version={KUBERNETES_PLUGIN_VERSION}",
+        module="github.com/pulumi/pulumi-kubernetes/provider/v4",
+        binaries=(Binary("pulumi-resource-kubernetes", "cmd/pulumi-resource-kubernetes"),),
+        ldflags=f"-X {_PLUGIN_VERSION}={KUBERNETES_PLUGIN_VERSION}",
         # What the module's own `go generate` makes; the schema is asked for by programs in YAML and by imports.
         compact_json=(
             (
@@ -201,7 +200,7 @@ TOOLS: tuple[Tool, ...] = (
         name="pulumi",
         version=PULUMI_VERSION,
         module="github.com/pulumi/pulumi/pkg/v3",
-        binaries=(Binary("pulumi", "github.com/pulumi/pulumi/pkg/v3/cmd/pulumi", ("version",)),),
+        binaries=(Binary("pulumi", "cmd/pulumi", ("version",)),),
         accepts=r"v3\.(259|2[6-9]\d|[3-9]\d\d)\.\d+",
         ldflags=f"-X github.com/pulumi/pulumi/sdk/v3/go/common/version.Version={PULUMI_VERSION}",
         # Without what no stack of this project uses, own/: other clouds' state and keys, and Pulumi Cloud's API,
@@ -212,8 +211,7 @@ TOOLS: tuple[Tool, ...] = (
         version="0.313.5",
         module="github.com/prometheus/prometheus",
         binaries=tuple(
-            Binary(name, f"github.com/prometheus/prometheus/cmd/{name}", ("--version",))
-            for name in ("prometheus", "promtool")
+            Binary(name, f"cmd/{name}", ("--version",)) for name in ("prometheus", "promtool")
         ),
         # Module version 0.3XX.Y is release 3.XX.Y.
         accepts=r", version (2\.5[3-9]|[34]\.\d+)\.",
@@ -225,7 +223,7 @@ TOOLS: tuple[Tool, ...] = (
         name="kueue",
         version="0.19.2",
         module="sigs.k8s.io/kueue",
-        binaries=(Binary("kueue-manager", "sigs.k8s.io/kueue/cmd/kueue"),),
+        binaries=(Binary("kueue-manager", "cmd/kueue"),),
         assets=("config/components/crd/bases", "config/components/webhook"),
         graph=_CONTROL_PLANE,
     ),
@@ -233,7 +231,7 @@ TOOLS: tuple[Tool, ...] = (
         name="kwok",
         version="0.8.0",
         module="sigs.k8s.io/kwok",
-        binaries=(Binary("kwok", "sigs.k8s.io/kwok/cmd/kwok", ("--version",)),),
+        binaries=(Binary("kwok", "cmd/kwok", ("--version",)),),
         accepts=r"v0\.8\.\d+",
         assets=("kustomize/stage/node", "kustomize/stage/pod/fast"),
         graph=_CONTROL_PLANE,
@@ -242,7 +240,7 @@ TOOLS: tuple[Tool, ...] = (
         name="jobset",
         version="0.12.0",
         module="sigs.k8s.io/jobset",
-        binaries=(Binary("jobset-manager", "sigs.k8s.io/jobset"),),
+        binaries=(Binary("jobset-manager", ""),),
         assets=("config/components/crd/bases", "config/components/webhook"),
         graph=_CONTROL_PLANE,
     ),
@@ -250,7 +248,7 @@ TOOLS: tuple[Tool, ...] = (
         name="kube-state-metrics",
         version="2.18.0",
         module="k8s.io/kube-state-metrics/v2",
-        binaries=(Binary("kube-state-metrics", "k8s.io/kube-state-metrics/v2", ("version",)),),
+        binaries=(Binary("kube-state-metrics", "", ("version",)),),
         accepts=r", version v?2\.(1[6-9]|[2-9]\d)\.",
         ldflags=f"-X {_PROMETHEUS_VERSION}=v2.18.0",
     ),
@@ -258,7 +256,7 @@ TOOLS: tuple[Tool, ...] = (
         name="etcd",
         version="3.6.8",
         module="go.etcd.io/etcd/server/v3",
-        binaries=(Binary("etcd", "go.etcd.io/etcd/server/v3", ("--version",)),),
+        binaries=(Binary("etcd", "", ("--version",)),),
         accepts=r"3\.6\.\d+",
         graph=_CONTROL_PLANE,
     ),
@@ -273,21 +271,14 @@ ON_DEMAND_TOOLS: tuple[Tool, ...] = (
         name="actionlint",
         version="1.7.12",
         module="github.com/rhysd/actionlint",
-        binaries=(
-            Binary("actionlint", "github.com/rhysd/actionlint/cmd/actionlint", ("-version",)),
-        ),
+        binaries=(Binary("actionlint", "cmd/actionlint", ("-version",)),),
         accepts=r"^1\.7\.(1[2-9]|[2-9]\d)",
     ),
     Tool(
         name="kubeflow-trainer",
         version="2.3.0",
         module="github.com/kubeflow/trainer/v2",
-        binaries=(
-            Binary(
-                "trainer-controller-manager",
-                "github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager",
-            ),
-        ),
+        binaries=(Binary("trainer-controller-manager", "cmd/trainer-controller-manager"),),
         assets=("manifests/base/crds", "manifests/base/webhook", "manifests/base/runtimes"),
         graph=_CONTROL_PLANE,
     ),
@@ -295,7 +286,7 @@ ON_DEMAND_TOOLS: tuple[Tool, ...] = (
         name="mpi-operator",
         version="0.8.2",
         module="github.com/kubeflow/mpi-operator",
-        binaries=(Binary("mpi-operator", "github.com/kubeflow/mpi-operator/cmd/mpi-operator"),),
+        binaries=(Binary("mpi-operator", "cmd/mpi-operator"),),
         assets=("manifests/base",),
         graph=_CONTROL_PLANE,
     ),
@@ -303,12 +294,7 @@ ON_DEMAND_TOOLS: tuple[Tool, ...] = (
         name="training-operator",
         version="1.9.3",
         module="github.com/kubeflow/training-operator",
-        binaries=(
-            Binary(
-                "training-operator",
-                "github.com/kubeflow/training-operator/cmd/training-operator.v1",
-            ),
-        ),
+        binaries=(Binary("training-operator", "cmd/training-operator.v1"),),
         assets=("manifests/base/crds", "manifests/base/webhook"),
     ),
     # Karpenter's scheduling, limits, budgets and consolidation, with nodes that are Node objects only.
@@ -316,7 +302,7 @@ ON_DEMAND_TOOLS: tuple[Tool, ...] = (
         name="karpenter",
         version="1.15.0",
         module="sigs.k8s.io/karpenter",
-        binaries=(Binary("karpenter-kwok", "sigs.k8s.io/karpenter/kwok"),),
+        binaries=(Binary("karpenter-kwok", "kwok"),),
         assets=("kwok/charts/crds", "kwok/apis/crds"),
     ),
     # The newest release that is one module: later ones consist of dozens, which the module proxy does not serve.
@@ -324,7 +310,7 @@ ON_DEMAND_TOOLS: tuple[Tool, ...] = (
         name="external-secrets",
         version="0.20.4",
         module="github.com/external-secrets/external-secrets",
-        binaries=(Binary("external-secrets", "github.com/external-secrets/external-secrets"),),
+        binaries=(Binary("external-secrets", ""),),
         assets=("config/crds/bases",),
         # Of its 38 stores the build has AWS' only: own/.
     ),
@@ -332,13 +318,7 @@ ON_DEMAND_TOOLS: tuple[Tool, ...] = (
         name="alertmanager",
         version="0.34.2",
         module="github.com/prometheus/alertmanager",
-        binaries=(
-            Binary(
-                "alertmanager",
-                "github.com/prometheus/alertmanager/cmd/alertmanager",
-                ("--version",),
-            ),
-        ),
+        binaries=(Binary("alertmanager", "cmd/alertmanager", ("--version",)),),
         accepts=r", version 0\.(3[4-9])\.",
         ldflags=f"-X {_PROMETHEUS_VERSION}=0.34.2",
         empty_files=("ui/app/dist/index.html",),
@@ -347,7 +327,7 @@ ON_DEMAND_TOOLS: tuple[Tool, ...] = (
         name="helm",
         version="3.22.0",
         module="helm.sh/helm/v3",
-        binaries=(Binary("helm", "helm.sh/helm/v3/cmd/helm", ("version",)),),
+        binaries=(Binary("helm", "cmd/helm", ("version",)),),
         accepts=r'Version:"v3\.(2[2-9]|[3-9]\d)',
         ldflags="-X helm.sh/helm/v3/internal/version.version=v3.22.0",
     ),
@@ -356,12 +336,7 @@ ON_DEMAND_TOOLS: tuple[Tool, ...] = (
         name="pulumi-yaml",
         version="1.25.0",
         module="github.com/pulumi/pulumi-yaml",
-        binaries=(
-            Binary(
-                "pulumi-language-yaml",
-                "github.com/pulumi/pulumi-yaml/cmd/pulumi-language-yaml",
-            ),
-        ),
+        binaries=(Binary("pulumi-language-yaml", "cmd/pulumi-language-yaml"),),
         accepts="",
     ),
     # Runs programs in Go and generates their SDKs, likewise; the proxy does not serve Pulumi's own.
@@ -377,23 +352,21 @@ ON_DEMAND_TOOLS: tuple[Tool, ...] = (
         name="distribution",
         version="3.1.2",
         module="github.com/distribution/distribution/v3",
-        binaries=(Binary("registry", "github.com/distribution/distribution/v3/cmd/registry"),),
+        binaries=(Binary("registry", "cmd/registry"),),
         # Its storage is a folder: own/ leaves out the clouds' storage, nearly half of its packages.
     ),
     Tool(
         name="policy-controller",
         version="0.13.1",
         module="github.com/sigstore/policy-controller",
-        binaries=(
-            Binary("policy-controller", "github.com/sigstore/policy-controller/cmd/webhook"),
-        ),
+        binaries=(Binary("policy-controller", "cmd/webhook"),),
         assets=("config",),
     ),
     Tool(
         name="cosign",
         version="2.5.0",
         module="github.com/sigstore/cosign/v2",
-        binaries=(Binary("cosign", "github.com/sigstore/cosign/v2/cmd/cosign"),),
+        binaries=(Binary("cosign", "cmd/cosign"),),
         graph="policy-controller",
     ),
     # What a node of a real cluster runs; not published as one file beside the control plane's.
@@ -409,34 +382,33 @@ ON_DEMAND_TOOLS: tuple[Tool, ...] = (
     Tool(
         name="containerd",
         version="2.2.9",
-        module=_CONTAINERD,
+        module="github.com/containerd/containerd/v2",
         binaries=tuple(
-            Binary(name, f"{_CONTAINERD}/cmd/{name}")
-            for name in ("containerd", "containerd-shim-runc-v2", "ctr")
+            Binary(name, f"cmd/{name}") for name in ("containerd", "containerd-shim-runc-v2", "ctr")
         ),
-        ldflags=f"-X {_CONTAINERD}/version.Version=v2.2.9",
+        ldflags="-X github.com/containerd/containerd/v2/version.Version=v2.2.9",
     ),
     # The cluster's DNS with the plugin `kubernetes` only, own/.
     Tool(
         name="coredns",
         version="1.15.0",
         module="github.com/coredns/coredns",
-        binaries=(Binary("coredns", "github.com/coredns/coredns", ("--version",)),),
+        binaries=(Binary("coredns", "", ("--version",)),),
         accepts=r"CoreDNS-1\.1[5-9]\.",
     ),
     # It enforces network policies by iptables and ipset. (kube-network-policies needs NFT_QUEUE of the kernel.)
     Tool(
         name="kube-router",
         version="2.1.0",
-        module=_KUBE_ROUTER,
-        binaries=(Binary("kube-router", f"{_KUBE_ROUTER}/cmd/kube-router"),),
+        module="github.com/cloudnativelabs/kube-router/v2",
+        binaries=(Binary("kube-router", "cmd/kube-router"),),
     ),
     # It makes images, and serves a registry.
     Tool(
         name="crane",
         version="0.20.3",
         module="github.com/google/go-containerregistry",
-        binaries=(Binary("crane", "github.com/google/go-containerregistry/cmd/crane"),),
+        binaries=(Binary("crane", "cmd/crane"),),
         graph="policy-controller",
     ),
     _chart("kueue", "0.19.2", "sigs.k8s.io/kueue", "charts/kueue"),
