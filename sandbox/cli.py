@@ -115,7 +115,7 @@ def _seconds(text: str) -> float:
 
 
 def _up(args: argparse.Namespace, console: Console) -> int:
-    from sandbox import run_report
+    from sandbox.runs import print_summary
     from sandbox.session import open_cluster
 
     with sandbox_lock("sandbox up", console.print):
@@ -133,7 +133,7 @@ def _up(args: argparse.Namespace, console: Console) -> int:
     console.print("[bold]Run[/bold]")
     first, runs = next(iter(deployed.values())), session.runs
     ended = runs.follow(runs.find(first["runId"]), console)
-    good = run_report.print_summary(runs, ended, console)
+    good = print_summary(runs, ended, console)
     console.print(
         "Next: [bold]make interrupt[/bold] reclaims spot nodes under runs;"
         " [bold]make status[/bold] shows services and runs; [bold]make down[/bold] stops them.\n"
@@ -146,10 +146,9 @@ def _up(args: argparse.Namespace, console: Console) -> int:
 def _start_monitoring_later(tools: Toolchain, console: Console) -> None:
     """Build what monitoring lacks beside the first run."""
     from sandbox import monitoring
-    from sandbox.monitoring import late_start
 
     if monitoring.is_enabled() and not tools.can_monitor:
-        console.print(f"  {late_start.start(paths.state())}", highlight=False)
+        console.print(f"  {monitoring.start_later(paths.state())}", highlight=False)
 
 
 def _metrics_line(tools: Toolchain) -> str:
@@ -165,11 +164,10 @@ def _metrics_line(tools: Toolchain) -> str:
 
 
 def _monitor(_args: argparse.Namespace, console: Console) -> int:
-    from sandbox import cluster, toolchain
-    from sandbox.monitoring import late_start
+    from sandbox import cluster, monitoring, toolchain
 
     _require_cluster()
-    os.nice(late_start.NICENESS)
+    os.nice(monitoring.NICENESS)
     tools = toolchain.ensure(console)
     with sandbox_lock("sandbox monitor", console.print):
         if not cluster.is_up():

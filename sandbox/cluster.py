@@ -19,9 +19,9 @@ from typing import Any
 import yaml
 
 from sandbox import monitoring, paths, ports, process, service_config, services, supervisor
+from sandbox import rbac as own_rbac
 from sandbox.certificates import CertificateAuthority, write_private
-from sandbox.monitoring import late_start, rbac, setup
-from sandbox.node import rbac as node_rbac
+from sandbox.monitoring import rbac, setup
 from sandbox.node.runtime import stop_all
 from sandbox.reporting import Report, SandboxError
 from sandbox.services import ClusterSettings, Probe, Service
@@ -139,7 +139,7 @@ def down(report: Report) -> int:
     state = paths.state()
     ended = 0
     supervising = process.load(state.pids / "supervisor.json")
-    for running in (late_start.background_process(state), supervising):
+    for running in (monitoring.background_process(state), supervising):
         if running and running.alive:
             running.end(STOP_GRACE_S)
             ended += 1
@@ -341,7 +341,7 @@ def _write(path: Path, text: str) -> None:
 
 def _objects(settings: ClusterSettings) -> list[dict[str, Any]]:
     monitored = rbac.rbac_objects() if settings.monitored else []
-    return [*node_rbac.rbac_objects(), system_node(), *monitored]
+    return [*own_rbac.rbac_objects(), system_node(), *monitored]
 
 
 def _create_prometheus_token(settings: ClusterSettings) -> None:

@@ -13,16 +13,45 @@ import secrets
 import shlex
 import shutil
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
-from sandbox import monitoring, paths, plugins
+from sandbox import monitoring, paths
 from sandbox.ports import LOOPBACK
 from sandbox.services import ClusterSettings
 from sandbox.toolchain import Toolchain
-from sandbox.toolchain.tools import KUBERNETES_PLUGIN_VERSION
+from sandbox.toolchain.tools import (
+    AWS_PLUGIN_VERSION,
+    EKS_PLUGIN_VERSION,
+    KUBERNETES_PLUGIN_VERSION,
+)
 
 _SANDBOX_KEY = "sandbox"
 _NO_CLUSTER = "{apiVersion: v1, kind: Config, clusters: [], contexts: [], users: []}\n"
+
+
+KUBERNETES_PLUGIN_ENV = "SANDBOX_KUBERNETES_PLUGIN"
+"""Version of the Kubernetes plugin, for the language host: the SDK asks for that of its own release."""
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """A provider plugin, by the version of its SDK."""
+
+    package: str
+    version: str
+
+    def binary(self, state: paths.State) -> Path:
+        """Return the executable in the sandbox's PULUMI_HOME, where the engine looks for it."""
+        folder = f"resource-{self.package}-v{self.version}"
+        return pulumi_home(state) / "plugins" / folder / f"pulumi-resource-{self.package}"
+
+
+CLOUD = (
+    Plugin("aws", AWS_PLUGIN_VERSION),
+    Plugin("eks", EKS_PLUGIN_VERSION),
+)
+"""Installed for previews only: a sandbox has no AWS resources."""
 
 
 def variables(settings: ClusterSettings) -> dict[str, str]:
@@ -75,7 +104,7 @@ def install_for_previews(state: paths.State, tools: Toolchain) -> None:
     state.home.chmod(0o700)
     _passphrase(state)
     _install_commands(state, tools)
-    plugins.install_stand_ins(state)
+    install_stand_ins(state)
 
 
 def _engine_variables(state: paths.State, backend: Path) -> dict[str, str]:
@@ -84,13 +113,13 @@ def _engine_variables(state: paths.State, backend: Path) -> dict[str, str]:
     named = {"SANDBOX_HOME": str(state.home)} if "SANDBOX_HOME" in os.environ else {}
     return named | {
         "PATH": os.pathsep.join([*own, *rest]),
-        "PULUMI_HOME": str(plugins.pulumi_home(state)),
+        "PULUMI_HOME": str(pulumi_home(state)),
         # No metadata files next to the state: they are not written atomically, and an empty one left
         # by a killed engine makes the state unreadable ("failed to load checkpoint: EOF").
         "PULUMI_BACKEND_URL": f"file://{backend}?metadata=skip",
         "PULUMI_CONFIG_PASSPHRASE_FILE": str(_passphrase(state)),
         "PULUMI_SKIP_UPDATE_CHECK": "true",
-        plugins.KUBERNETES_PLUGIN_ENV: KUBERNETES_PLUGIN_VERSION,
+        KUBERNETES_PLUGIN_ENV: KUBERNETES_PLUGIN_VERSION,
         "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
         "PULUMI_EXPERIMENTAL_NEO_TIPS": "false",
     }
@@ -111,11 +140,11 @@ def _install_commands(state: paths.State, tools: Toolchain) -> None:
     folder = state.bin
     folder.mkdir(parents=True, exist_ok=True)
     if kubectl := tools.binaries.get("kubectl"):
-        plugins.symlink(kubectl, folder / "kubectl")
+        symlink(kubectl, folder / "kubectl")
     # The engine looks for language hosts next to its executable, hence a hard link.
     _hard_link(tools.binaries["pulumi"], folder / "pulumi")
-    plugins.write_launcher(folder / "pulumi-language-python", "sandbox.language_host")
-    plugins.install_kubernetes(state, tools)
+    write_launcher(folder / "pulumi-language-python", "sandbox.language_host")
+    install_kubernetes(state, tools)
 
 
 def _hard_link(source: Path, target: Path) -> None:
@@ -128,3 +157,40 @@ def _hard_link(source: Path, target: Path) -> None:
         target.hardlink_to(source)
     except OSError:
         shutil.copy2(source, target)
+
+
+def install_kubernetes(state: paths.State, tools: Toolchain) -> None:
+    binary = Plugin("kubernetes", KUBERNETES_PLUGIN_VERSION).binary(state)
+    write_launcher(binary, "sandbox.kubernetes_plugin", str(tools.binaries[binary.name]))
+
+
+def install_stand_ins(state: paths.State) -> None:
+    for plugin in CLOUD:
+        write_launcher(plugin.binary(state), "sandbox.aws_preview", plugin.package)
+
+
+def pulumi_home(state: paths.State) -> Path:
+    return state.home / "pulumi-home"
+
+
+def symlink(target: Path, link: Path) -> None:
+    if link.is_symlink() and link.readlink() == target:
+        return
+    link.unlink(missing_ok=True)
+    link.symlink_to(target)
+
+
+def write_launcher(path: Path, module: str, *arguments: str) -> None:
+    """Write an executable that runs a module with this checkout's Python."""
+    text = (
+        "#!/bin/sh\n"
+        f"PYTHONPATH={shlex.quote(str(paths.PROJECT))} exec {shlex.quote(sys.executable)}"
+        f' -m {shlex.join([module, *arguments])} "$@"\n'
+    )
+    if path.exists() and path.read_bytes() == text.encode():
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_text(text)
+    partial.chmod(0o755)
+    partial.rename(path)

@@ -10,10 +10,10 @@ from typing import Any
 import yaml
 
 from infra.kubernetes.controller_accounts import RUN_CONTROLLERS
+from sandbox import rbac as own_rbac
 from sandbox.certificates import Identity, KeyPair
 from sandbox.monitoring import rbac
 from sandbox.node import egress
-from sandbox.node import rbac as node_rbac
 from sandbox.ports import LOOPBACK
 
 Document = dict[str, Any]
@@ -36,16 +36,16 @@ IDENTITIES: tuple[Identity, ...] = (
     Identity("scheduler", "system:kube-scheduler", hosts=SERVER_NAMES),
     Identity("kwok", "kwok-controller", _MASTERS),
     Identity("kubelet", "trainyard-process-node", hosts=SERVER_NAMES),
-    *(Identity(one, one) for one in node_rbac.IDENTITIES),
+    *(Identity(one, one) for one in own_rbac.IDENTITIES),
     Identity("kube-state-metrics", rbac.STATE_METRICS),
     Identity("gpu-exporter", rbac.GPU_EXPORTER),
 )
 """Every client and server of the sandbox; controllers of add-ons are pods. Monitoring identities have the
-permissions in sandbox/monitoring/rbac.py, those around process nodes the ones in sandbox/node/rbac.py."""
+permissions in sandbox/monitoring/rbac.py, those around process nodes the ones in sandbox/rbac.py."""
 
 CLIENTS = (
     *("admin", "controller-manager", "scheduler", "kwok", "kube-state-metrics", "gpu-exporter"),
-    *node_rbac.IDENTITIES,
+    *own_rbac.IDENTITIES,
 )
 """Identities that get a kubeconfig."""
 

@@ -14,9 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from infra.domain import naming
-from sandbox import paths
+from sandbox import paths, rbac
 from sandbox.certificates import Identity, KeyPair
-from sandbox.node import rbac
 from sandbox.ports import LOOPBACK
 from sandbox.toolchain import Toolchain
 

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from infra.config import ConfigError, add_ons, parse, stack_values
 from sandbox import (
-    chart_pack,
+    charts,
     cluster,
     environment,
     example_environment,
@@ -80,10 +80,10 @@ def open_cluster(console: Console) -> Session:
 def _provide_add_ons(console: Console) -> None:
     """Have what the local stack installs; the deployment reports an invalid file."""
     try:
-        charts = add_ons.args(parse(stack_values(paths.PROJECT / "Pulumi.local.yaml"))).charts
+        wanted = add_ons.args(parse(stack_values(paths.PROJECT / "Pulumi.local.yaml"))).charts
     except (ConfigError, OSError):
         return
-    chart_pack.provide(charts, console)
+    charts.provide(wanted, console)
 
 
 def _listed_runs() -> list[str]:

@@ -2,18 +2,159 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Iterator, Mapping
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, Literal
 
 import grpc
 from google.protobuf import empty_pb2, json_format
 from pulumi.runtime.proto import language_pb2, language_pb2_grpc, plugin_pb2
 
-from sandbox.language_host import interpreter
-from sandbox.language_host.processes import ChildProcesses, stream_output
+from sandbox.paths import PROJECT
+
+TERM_SECONDS = 3.0
+"""Time between SIGTERM and SIGKILL."""
+
+CHUNK_BYTES = 64 * 1024
+
+Chunk = tuple[Literal["stdout", "stderr"], bytes]
+
+
+class ChildProcesses:
+    """Starts processes and stops those still running when the host stops."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._stopped = False
+
+    def start(
+        self,
+        command: Sequence[str],
+        *,
+        cwd: Path,
+        env: Mapping[str, str],
+        piped: bool,
+    ) -> subprocess.Popen[bytes]:
+        """Start a child; `piped`: capture its output, else it inherits the host's.
+
+        Raises RuntimeError while the host is stopping, OSError when the command cannot start.
+        """
+        pipe = subprocess.PIPE if piped else None
+        with self._lock:
+            if self._stopped:
+                raise RuntimeError("the language host is stopping")
+            child = subprocess.Popen(
+                list(command),
+                cwd=cwd,
+                env=dict(env),
+                stdin=subprocess.DEVNULL,
+                stdout=pipe,
+                stderr=pipe,
+                start_new_session=True,
+            )
+            self._running.add(child)
+        return child
+
+    def wait(self, child: subprocess.Popen[bytes]) -> int:
+        """Wait for a child and forget it. Negative exit codes are signals, as in subprocess."""
+        code = child.wait()
+        with self._lock:
+            self._running.discard(child)
+        return code
+
+    def end(self, child: subprocess.Popen[bytes]) -> None:
+        """Send SIGTERM to the child's group, and SIGKILL after `TERM_SECONDS`.
+
+        An ended child is not signalled: its id may be reused.
+        """
+        if child.poll() is not None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(TERM_SECONDS)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+
+    def stop(self) -> None:
+        with self._lock:
+            self._stopped = True
+            running = list(self._running)
+        enders = [threading.Thread(target=self.end, args=(child,)) for child in running]
+        for ender in enders:
+            ender.start()
+        for ender in enders:
+            ender.join()
+
+
+def stream_output(child: subprocess.Popen[bytes]) -> Iterator[Chunk]:
+    """Yield the output of a piped child until it has closed both streams."""
+    chunks: queue.Queue[Chunk | None] = queue.Queue()
+
+    def pump(name: Literal["stdout", "stderr"], stream: IO[bytes]) -> None:
+        with stream:
+            while data := os.read(stream.fileno(), CHUNK_BYTES):
+                chunks.put((name, data))
+        chunks.put(None)
+
+    assert child.stdout is not None and child.stderr is not None
+    for arguments in (("stdout", child.stdout), ("stderr", child.stderr)):
+        threading.Thread(target=pump, args=arguments, daemon=True).start()
+    open_streams = 2
+    while open_streams:
+        chunk = chunks.get()
+        if chunk is None:
+            open_streams -= 1
+        else:
+            yield chunk
+
+
+class InterpreterError(Exception):
+    """The Python environment of a program is not usable; the text is one line."""
+
+
+def find_python(root: str, options: Mapping[str, Any]) -> Path:
+    """The interpreter that a project or a policy pack names.
+
+    `root` is the folder that relative paths start from, `options` the `runtime.options` of its
+    YAML file. Without `virtualenv` it is the interpreter that runs this host.
+    Raises InterpreterError when the named environment does not exist.
+    """
+    named = options.get("virtualenv")
+    if not named:
+        return Path(sys.executable)
+    python = Path(root, str(named)) / "bin" / "python"
+    if not python.exists():
+        raise InterpreterError(
+            f"the virtual environment {named!r} of {root} has no bin/python; "
+            "create it (make env), or remove runtime.options.virtualenv"
+        )
+    return python
+
+
+def environment(python: Path, extra: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a child that runs on `python`: its `bin` is first on PATH."""
+    env = {**os.environ, **extra}
+    env["PATH"] = f"{python.parent}{os.pathsep}{env.get('PATH', os.defpath)}"
+    env["VIRTUAL_ENV"] = str(python.parent.parent)
+    env.pop("PYTHONHOME", None)
+    # The program must not import from the host's checkout by accident.
+    inherited = env.pop("PYTHONPATH", "").split(os.pathsep)
+    kept = [entry for entry in inherited if entry and Path(entry).resolve() != PROJECT]
+    if kept:
+        env["PYTHONPATH"] = os.pathsep.join(kept)
+    return env
+
 
 PROGRAM = Path(__file__).with_name("program.py")
 """Runs a program; started by path, since the program's environment lacks `sandbox`."""
@@ -57,7 +198,7 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
             str(_entry(request.info)),
             *request.args,
         ]
-        env = interpreter.environment(
+        env = environment(
             Path(command[0]),
             {
                 "PULUMI_CONFIG": json.dumps(dict(request.config)),
@@ -88,9 +229,7 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
             command = [str(python), "-u", str(PROGRAM), "--plugin", folder, *request.args]
         extra = dict(entry.split("=", 1) for entry in request.env if "=" in entry)
         cwd = Path(folder if request.kind == "analyzer" else request.pwd or folder)
-        child = self._children.start(
-            command, cwd=cwd, env=interpreter.environment(python, extra), piped=True
-        )
+        child = self._children.start(command, cwd=cwd, env=environment(python, extra), piped=True)
         context.add_callback(lambda: self._children.end(child))
         for stream, data in stream_output(child):
             if stream == "stdout":
@@ -106,8 +245,8 @@ def _options(info: Any) -> Mapping[str, Any]:
 
 def _python(info: Any, context: grpc.ServicerContext) -> Path:
     try:
-        return interpreter.find_python(info.root_directory, _options(info))
-    except interpreter.InterpreterError as error:
+        return find_python(info.root_directory, _options(info))
+    except InterpreterError as error:
         context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         raise
 

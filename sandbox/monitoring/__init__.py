@@ -1,6 +1,6 @@
 """Monitoring of a sandbox: Prometheus, kube-state-metrics and a simulated DCGM exporter.
 
-`rbac.py` holds permissions, `scrape_config.py` the scrape configuration, `setup.py` command lines and files;
+`rbac.py` holds permissions, `setup.py` command lines and the scrape configuration;
 `exporter/` simulates DCGM.
 """
 
@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import json
 import os
+import sys
+from pathlib import Path
 
-from sandbox import paths, supervisor
+from sandbox import paths, process, supervisor
+from sandbox.process import Process
 from sandbox.reporting import SandboxError
 
 MONITORING_ENV = "SANDBOX_MONITORING"
@@ -32,3 +35,34 @@ def is_enabled() -> bool:
     if value not in ("on", "off"):
         raise SandboxError(f"{MONITORING_ENV}: got {value!r}; must be on or off; unset it for on")
     return value == "on"
+
+
+NICENESS = 19
+LOG = "build-monitoring.log"
+
+
+def start_later(state: paths.State) -> str:
+    """Build the tools of monitoring in the background; return one line for the user.
+
+    So the first run need not wait for them. If the process is killed, the next `make up` starts it again; the
+    builds continue where they stopped.
+    """
+    log = state.logs / LOG
+    if not (known := background_process(state)) or not known.alive:
+        log.unlink(missing_ok=True)
+        argv = [sys.executable, "-m", "sandbox", "monitor"]
+        env = dict(os.environ) | {"SANDBOX_HOME": str(state.home), "PYTHONUNBUFFERED": "1"}
+        process.save(_pid_file(state), process.spawn(argv, env, paths.PROJECT, log))
+    return (
+        "Monitoring: its tools are being built in the background at low priority, and it starts when"
+        f" they are ready; log: {log}"
+    )
+
+
+def background_process(state: paths.State) -> Process | None:
+    """Return the process, which may have ended; None if none was started."""
+    return process.load(_pid_file(state))
+
+
+def _pid_file(state: paths.State) -> Path:
+    return state.home / "monitor.json"

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from infra.domain import catalog, naming
 from infra.observability import series
 from infra.observability.alerts import rule_file
+from infra.observability.recording import Facts, NodePrice
 from sandbox import paths
-from sandbox.monitoring import rbac, scrape_config
+from sandbox.monitoring import rbac
 from sandbox.ports import LOOPBACK
 from sandbox.services import CODE_ENV, ClusterSettings, Service, digest
 
+Document = dict[str, Any]
+
+SCRAPE_INTERVAL: Final = "5s"
+"""Short, for interactive use; other clusters scrape every 30 s."""
+APISERVER_SCRAPE_INTERVAL: Final = "15s"
+"""A scrape of all its metrics takes it about 0.1 s."""
 RETENTION = "1d"
 RETENTION_SIZE = "512MB"
 CONFIGURATION = "prometheus.yaml"
@@ -76,18 +87,16 @@ def _gpu_exporter(settings: ClusterSettings) -> Service:
 
 
 def config_files(settings: ClusterSettings) -> dict[str, dict[str, Any]]:
-    read = scrape_config.Files(
-        ca=settings.ca, token=token_file(settings), rules=Path(settings.config(RULES))
-    )
+    read = Files(ca=settings.ca, token=token_file(settings), rules=Path(settings.config(RULES)))
     return {
-        CONFIGURATION: scrape_config.prometheus_config(settings.ports, read),
-        RULES: _with_fast_evaluation(rule_file(scrape_config.rule_facts())),
+        CONFIGURATION: prometheus_config(settings.ports, read),
+        RULES: _with_fast_evaluation(rule_file(rule_facts())),
     }
 
 
 def _with_fast_evaluation(rules: dict[str, Any]) -> dict[str, Any]:
     """Return the rules with the sandbox's evaluation interval; `for` durations stay the same."""
-    groups = [group | {"interval": scrape_config.SCRAPE_INTERVAL} for group in rules["groups"]]
+    groups = [group | {"interval": SCRAPE_INTERVAL} for group in rules["groups"]]
     return {"groups": groups}
 
 
@@ -101,3 +110,181 @@ def token_is_due(settings: ClusterSettings) -> bool:
         return time.time() - token_file(settings).stat().st_mtime > RENEW_AFTER_S
     except OSError:
         return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Files:
+    """Files that Prometheus reads besides its configuration."""
+
+    ca: Path
+    token: Path
+    """Token of its service account; read for every request."""
+    rules: Path
+
+
+def prometheus_config(ports: Mapping[str, int], files: Files) -> Document:
+    return {
+        "global": {
+            "scrape_interval": SCRAPE_INTERVAL,
+            "scrape_timeout": SCRAPE_INTERVAL,
+            "evaluation_interval": SCRAPE_INTERVAL,
+        },
+        "rule_files": [str(files.rules)],
+        "scrape_configs": [
+            _runs(series.TRAINER_JOB, series.OWN_PREFIX, ports, files),
+            {
+                **_runs(series.CULPRITS_JOB, series.CULPRITS_PREFIX, ports, files),
+                "metrics_path": series.CULPRITS_PATH,
+                "scrape_interval": series.CULPRITS_INTERVAL,
+                "scrape_timeout": series.CULPRITS_INTERVAL,
+            },
+            _gpus(ports),
+            _logs(ports),
+            _kueue(ports, files),
+            _apiserver(ports, files),
+            _static_job(series.STATE_JOB, ports["kube-state-metrics"], honor_labels=True),
+            _loop(series.COSTS_JOB, naming.COSTS_NAMESPACE, naming.COSTS_ACCOUNT, ports, files),
+            _loop(
+                series.STEERING_JOB,
+                naming.STEERING_NAMESPACE,
+                naming.STEERING_ACCOUNT,
+                ports,
+                files,
+            ),
+        ],
+    }
+
+
+def rule_facts() -> Facts:
+    """Facts for rules of a sandbox: prices of all instance types, since any can be simulated."""
+    region = catalog.DEFAULT_REGION
+    found = []
+    for name, one in sorted(catalog.load().types.items()):
+        price = one.prices.get(region, catalog.Price())
+        offers = {"on-demand": price.on_demand_usd_hour, "spot": price.spot_usd_hour}
+        found += [
+            NodePrice(instance_type=name, capacity=capacity, usd_per_hour=usd)
+            for capacity, usd in offers.items()
+            if usd is not None
+        ]
+    return Facts(prices=tuple(found))
+
+
+def _runs(job: str, prefix: str, ports: Mapping[str, int], files: Files) -> Document:
+    """Job for the first pod of every run, at its loopback address; it keeps metrics of a prefix."""
+    pod = "__meta_kubernetes_pod"
+    index = _pod_label(naming.JOB_INDEX)
+    return {
+        "job_name": job,
+        "kubernetes_sd_configs": [_pods(ports, files, naming.RUN_ID)],
+        "relabel_configs": [
+            _keep(f"{pod}_container_port_name", naming.METRICS_PORT_NAME),
+            _keep(f"{pod}_phase", "Running"),
+            # Pods on KWOK nodes have addresses, but no processes.
+            _keep(f"{pod}_ip", r"127\..+"),
+            # All pods of a template declare the port; rank 0 is in the first pod.
+            _keep(index, "0?"),
+            _copy("__meta_kubernetes_namespace", "namespace"),
+            _copy(f"{pod}_name", "pod"),
+            _copy(f"{pod}_node_name", "node"),
+            _copy(_pod_label(naming.RUN_ID), "run_id"),
+            _copy(_pod_label(naming.TEAM), "team"),
+        ],
+        "sample_limit": series.SAMPLES_OF_A_RUN,
+        # A run exports only its own series; run_id and team always come from the pod's labels.
+        "metric_relabel_configs": [
+            _keep("__name__", f"{prefix}.+"),
+            {
+                "source_labels": ["__name__"],
+                "regex": series.NOT_OF_RUNS,
+                "action": "drop",
+            },
+            {"action": "labeldrop", "regex": "exported_(run_id|team)"},
+        ],
+    }
+
+
+def _pods(ports: Mapping[str, int], files: Files, label: str, **more: Any) -> Document:
+    return {
+        "role": "pod",
+        "api_server": f"https://{LOOPBACK}:{ports['apiserver']}",
+        "selectors": [{"role": "pod", "label": label}],
+        **_credentials(files, scheme=False),
+        **more,
+    }
+
+
+def _loop(job: str, namespace: str, name: str, ports: Mapping[str, int], files: Files) -> Document:
+    label = f"app.kubernetes.io/name={name}"
+    only = {"names": [namespace]}
+    pod = "__meta_kubernetes_pod"
+    return {
+        "job_name": job,
+        "kubernetes_sd_configs": [_pods(ports, files, label, namespaces=only)],
+        "relabel_configs": [
+            _keep(f"{pod}_container_port_name", naming.METRICS_PORT_NAME),
+            _keep(f"{pod}_phase", "Running"),
+            _keep(f"{pod}_ip", r"127\..+"),
+        ],
+    }
+
+
+def _kueue(ports: Mapping[str, int], files: Files) -> Document:
+    """Job for Kueue's pod, which authenticates clients and serves a self-signed certificate."""
+    return {
+        **_loop(series.KUEUE_JOB, naming.KUEUE_NAMESPACE, "kueue", ports, files),
+        **_credentials(files),
+        "tls_config": {"insecure_skip_verify": True},
+    }
+
+
+def _gpus(ports: Mapping[str, int]) -> Document:
+    """Job for the exporter of all nodes: a GPU's node is its `Hostname` label."""
+    rule = _copy("Hostname", "node")
+    return _static_job(
+        series.DCGM_JOB,
+        ports["gpu-exporter"],
+        honor_labels=True,
+        metric_relabel_configs=[rule],
+    )
+
+
+def _logs(ports: Mapping[str, int]) -> Document:
+    """Job for the counts of log patterns, from the same process."""
+    return _static_job("logs", ports["gpu-exporter"], honor_labels=True, metrics_path="/logs")
+
+
+def _apiserver(ports: Mapping[str, int], files: Files) -> Document:
+    used = sorted(name for name in series.ALL if name.startswith("apiserver_"))
+    return _static_job(
+        series.APISERVER_JOB,
+        ports["apiserver"],
+        scrape_interval=APISERVER_SCRAPE_INTERVAL,
+        metric_relabel_configs=[_keep("__name__", "|".join(used))],
+        **_credentials(files),
+    )
+
+
+def _static_job(job: str, port: int, **more: Any) -> Document:
+    targets = [{"targets": [f"{LOOPBACK}:{port}"]}]
+    return {"job_name": job, "static_configs": targets, **more}
+
+
+def _credentials(files: Files, *, scheme: bool = True) -> Document:
+    return {
+        **({"scheme": "https"} if scheme else {}),
+        "authorization": {"credentials_file": str(files.token)},
+        "tls_config": {"ca_file": str(files.ca)},
+    }
+
+
+def _pod_label(key: str) -> str:
+    return f"__meta_kubernetes_pod_label_{re.sub(r'[^a-zA-Z0-9_]', '_', key)}"
+
+
+def _keep(source: str, pattern: str) -> Document:
+    return {"source_labels": [source], "regex": pattern, "action": "keep"}
+
+
+def _copy(source: str, target: str) -> Document:
+    return {"source_labels": [source], "target_label": target}

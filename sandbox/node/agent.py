@@ -16,14 +16,14 @@ from sandbox.node.credentials import NodeClient
 from sandbox.node.egress import AggregatedApis, Egress, kubelet_endpoints
 from sandbox.node.events import Events
 from sandbox.node.heartbeat import Heartbeat, is_process_node, node_info
-from sandbox.node.host_table import HostTable
+from sandbox.node.hosts import HostTable
 from sandbox.node.log_server import LogServer
 from sandbox.node.pod_worker import PodWorker
 from sandbox.node.provisioner import Provisioner
-from sandbox.node.rbac import AGENT
 from sandbox.node.records import pod_folder, pod_folders, prune_logs
 from sandbox.node.runtime import Exits
 from sandbox.node.watch import Informer
+from sandbox.rbac import AGENT
 
 log = logging.getLogger("agent")
 

@@ -8,8 +8,7 @@ from sandbox.node import images
 from sandbox.node.api import ApiError, Json, object_path
 from sandbox.node.container import PULL_BACKOFF_FIRST_S, PULL_BACKOFF_LAST_S, Container
 from sandbox.node.context import HOST_IP, RETRY_S
-from sandbox.node.downward_api import InvalidReference, Placement
-from sandbox.node.env import Fetch
+from sandbox.node.env import Fetch, InvalidReference, Placement
 from sandbox.node.launch import compose_launch
 from sandbox.node.pod_state import PodState
 from sandbox.node.pod_volumes import PodVolumes, VolumeNotReady

@@ -10,7 +10,7 @@ from pathlib import Path
 from sandbox import paths
 from sandbox.node.api import Client
 from sandbox.node.events import Events
-from sandbox.node.host_table import HostTable
+from sandbox.node.hosts import HostTable
 from sandbox.node.runtime import Exits
 
 HOST_IP = "127.0.0.1"

@@ -21,7 +21,7 @@ from typing import Any
 from sandbox import paths
 from sandbox.node.api import ApiError, ApiUnavailable, Client, Json, node_path, object_path
 from sandbox.node.context import HOST_IP
-from sandbox.node.host_table import HostTable
+from sandbox.node.hosts import HostTable
 
 log = logging.getLogger("egress")
 

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from infra.domain import naming
 from sandbox.node.api import Json
 from sandbox.node.container import container_user
-from sandbox.node.downward_api import Placement, all_containers
-from sandbox.node.env import Fetch, container_argv, environment
+from sandbox.node.env import Fetch, Placement, all_containers, container_argv, environment
 from sandbox.node.hosts import host_name
 from sandbox.node.images import Image
 from sandbox.node.pod_volumes import PodVolumes

@@ -12,8 +12,7 @@ from pathlib import Path, PurePosixPath
 
 from sandbox import paths
 from sandbox.node.api import ApiError, Client, Json, object_path
-from sandbox.node.downward_api import InvalidReference, Placement, pod_field
-from sandbox.node.env import Fetch, object_data
+from sandbox.node.env import Fetch, InvalidReference, Placement, object_data, pod_field
 from sandbox.node.records import PodFolder, memory_folder
 from sandbox.node.rootfs import Bind
 

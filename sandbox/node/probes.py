@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from sandbox.node import handlers
 from sandbox.node.api import Json
 from sandbox.node.container import Container
+from sandbox.node.container_entry import run_handler
 from sandbox.node.records import Attempt
 
 log = logging.getLogger("probes")
@@ -96,7 +96,7 @@ class Prober(threading.Thread):
         action = {k: v for k, v in tally.spec.items() if isinstance(v, dict)}
         timeout_s = float(tally.spec.get("timeoutSeconds") or 1)
         named = resolve_port(action, self._container.spec)
-        return handlers.run_handler(named, self._attempt, self._ip, timeout_s)
+        return run_handler(named, self._attempt, self._ip, timeout_s)
 
     def _end(self, why: str) -> None:
         """Send SIGTERM, then SIGKILL after the grace period; the restart policy applies afterwards."""

@@ -17,8 +17,8 @@ from pathlib import Path
 from infra.domain import naming
 from sandbox import paths
 from sandbox.node.api import ApiError, ApiUnavailable, Client, Json
-from sandbox.node.rbac import PROVISIONER
 from sandbox.node.watch import Informer
+from sandbox.rbac import PROVISIONER
 
 log = logging.getLogger("provisioner")
 

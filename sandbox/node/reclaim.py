@@ -26,9 +26,9 @@ from sandbox.node.api import (
     pod_path,
 )
 from sandbox.node.events import build_event
-from sandbox.node.rbac import CLOUD
 from sandbox.node.records import load_json, pod_folders
 from sandbox.node.status import stamp
+from sandbox.rbac import CLOUD
 from sandbox.reporting import Report, SandboxError
 
 TAINT_KEY = f"{naming.DOMAIN}/interruption"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 import time
 
-from sandbox.node import handlers
 from sandbox.node.api import Json
 from sandbox.node.container import Container
+from sandbox.node.container_entry import run_handler
 from sandbox.node.pod_state import PodState
 from sandbox.node.status import Verdict, stamp_seconds
 
@@ -117,7 +117,7 @@ class Termination:
         attempt = container.running()
         if attempt:
             limit = max(0.0, (self._kill_at or 0.0) - time.monotonic())
-            error = handlers.run_handler(hook, attempt, self._state.ip, limit)
+            error = run_handler(hook, attempt, self._state.ip, limit)
             if error:
                 self._state.event("FailedPreStopHook", f"{container.name}: {error}", True)
         container.terminate()

@@ -14,7 +14,7 @@ from infra.addons.registry import ADD_ONS, CHART_SOURCES
 from infra.kubernetes import chart_archives
 from infra.kubernetes.chart_archives import ChartError
 from infra.kubernetes.helm import Chart
-from sandbox import chart_pack, paths, toolchain
+from sandbox import charts, paths, toolchain
 from tests.sandbox.pulumi_project import Project
 from tests.sandbox.registry_kit import Registry, registry
 
@@ -58,7 +58,7 @@ def small_chart(folder: Path, value: str = "first") -> bytes:
     (chart / "templates/made.yaml").write_text(
         f"{{apiVersion: v1, kind: ConfigMap, metadata: {{name: made}}, data: {{a: {value}}}}}\n"
     )
-    return chart_pack.pack(chart)
+    return charts.pack(chart)
 
 
 def program(chart: Chart, digest: str) -> str:
@@ -122,7 +122,7 @@ def test_charts_of_modules_are_the_same_through_a_registry(
     monkeypatch.setenv("SSL_CERT_FILE", str(cluster.state.pki / "ca.crt"))
     assets = toolchain.ensure(Console(force_terminal=False), f"{add_on}-chart").assets
     folder = assets[f"{add_on}-chart"] / CHART_SOURCES[add_on].path
-    archive = chart_pack.pack(folder)
+    archive = charts.pack(folder)
     chart = served.push(add_on, ADD_ONS[add_on].version, archive)
     assert chart_archives.published_digest(chart) == chart.digest
     chart_archives.ensure([chart], tmp_path)

@@ -12,7 +12,7 @@ import yaml
 from rich.console import Console
 
 from infra.config import add_ons, parse, stack_values
-from sandbox import chart_pack, toolchain
+from sandbox import charts, toolchain
 from sandbox.paths import PROJECT
 from sandbox.toolchain.tools import PULUMI_VERSION
 from tests.sandbox import region_kit
@@ -143,9 +143,7 @@ def write(folder: Path, language: str) -> None:
         (folder / "go.mod").write_text(GO_MODULE)
     (folder / "Pulumi.yaml").write_text(json.dumps(project))
     # As `trainyard:charts` of the local stack pins them, made by the sandbox.
-    chart_pack.provide(
-        add_ons.charts(parse(stack_values(PROJECT / "Pulumi.local.yaml"))), Console()
-    )
+    charts.provide(add_ons.charts(parse(stack_values(PROJECT / "Pulumi.local.yaml"))), Console())
     (folder / ".charts").symlink_to(PROJECT / ".charts")
 
 

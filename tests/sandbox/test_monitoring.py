@@ -23,7 +23,6 @@ from ops.ledger.model import Hold
 from ops.ledger.record import Record
 from sandbox import cluster as embedded
 from sandbox import environment, monitoring, paths, process, toolchain
-from sandbox.monitoring import late_start
 from sandbox.node import images
 from sandbox.toolchain.tools import MONITORING_TOOLS
 from tests.golden.example_runs import PREPARED, run
@@ -110,13 +109,13 @@ def _switch_on_late(cluster: Cluster) -> None:
         before = _services(cluster)
         embedded.up(lean, lambda _: None)
         assert _services(cluster) == before
-        late_start.start(cluster.state)
-        background = late_start.background_process(cluster.state)
-        late_start.start(cluster.state)
-        assert background == late_start.background_process(cluster.state), "started twice"
+        monitoring.start_later(cluster.state)
+        background = monitoring.background_process(cluster.state)
+        monitoring.start_later(cluster.state)
+        assert background == monitoring.background_process(cluster.state), "started twice"
         assert background
         until(lambda: not background.alive, "monitoring was started in the background")
-    log = (cluster.state.logs / late_start.LOG).read_text()
+    log = (cluster.state.logs / monitoring.LOG).read_text()
     assert "Monitoring runs" in log, log
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 import uuid
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from sandbox.node.api import Json, pod_path
+from sandbox.process import Process
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.node_kit import (
     Kit,
@@ -116,9 +118,7 @@ def test_a_pod_whose_shim_is_killed_dies_and_is_reported_as_killed(kit: Kit) -> 
     kit.run("unkept", f"sh -c 'echo up; sleep 600; :' {marker}")
     pod = kit.await_line("unkept", "up")
     run = kit.attempt(pod).run() or {}
-    from sandbox.node.records import signal_process
-
-    assert signal_process(run["shim_pid"], run["shim_start"], 9)
+    assert Process(run["shim_pid"], run["shim_start"]).send(signal.SIGKILL)
     pod = kit.await_phase("unkept", "Failed")
     assert terminated(pod)["exitCode"] == 137
     until(lambda: not processes_with(marker), "its processes are gone")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.node import egress, shim
-from sandbox.node.handlers import run_exec
+from sandbox.node.container_entry import run_exec
 from tests.sandbox import escape_handlers
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.escape_handlers import DONE, FILE, KEPT, SEEN, HandlerAttempt

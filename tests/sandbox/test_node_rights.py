@@ -12,7 +12,7 @@ from sandbox.certificates import Identity
 from sandbox.node import credentials
 from sandbox.node.api import ApiError, ApiUnavailable, Client, node_path, object_path, pod_path
 from sandbox.node.credentials import NodeClient
-from sandbox.node.rbac import AGENT, CLOUD, IDENTITIES, PROVISIONER
+from sandbox.rbac import AGENT, CLOUD, IDENTITIES, PROVISIONER
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.node_kit import Kit, serving
 

@@ -8,7 +8,7 @@ import pytest
 
 from sandbox.node.api import Json
 from sandbox.node.container import classify_exit, container_user, restart_delay
-from sandbox.node.unsupported import unsupported_features
+from sandbox.node.pod_worker import unsupported_features
 
 
 @pytest.mark.parametrize(

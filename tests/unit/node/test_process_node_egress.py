@@ -16,8 +16,7 @@ import pytest
 from sandbox import paths
 from sandbox.node.api import Client, Json
 from sandbox.node.egress import SOCKET, Egress, kubelet_endpoints
-from sandbox.node.host_table import HostTable
-from sandbox.node.hosts import Peer
+from sandbox.node.hosts import HostTable, Peer
 from sandbox.node.records import PodFolder
 
 DEADLINE_S = 30.0

@@ -7,8 +7,14 @@ import base64
 import pytest
 
 from sandbox.node.api import Json
-from sandbox.node.downward_api import InvalidReference, Placement, pod_field
-from sandbox.node.env import container_argv, environment, expand
+from sandbox.node.env import (
+    InvalidReference,
+    Placement,
+    container_argv,
+    environment,
+    expand,
+    pod_field,
+)
 
 PLACEMENT = Placement(pod_ip="127.1.0.1", host_ip="127.0.0.1")
 POD: Json = {

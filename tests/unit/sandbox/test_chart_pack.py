@@ -14,7 +14,7 @@ from rich.console import Console
 
 from infra.kubernetes.chart_archives import digest_of
 from infra.kubernetes.helm import Chart
-from sandbox import chart_pack, paths, toolchain
+from sandbox import charts, paths, toolchain
 
 JOBSET = Chart(chart="oci://registry.k8s.io/jobset/charts/jobset", version="0.12.0")
 
@@ -30,7 +30,7 @@ def packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> bytes:
     found = SimpleNamespace(assets={"jobset-chart": tmp_path / "assets"})
     monkeypatch.setattr(toolchain, "ensure", lambda _console, *_names: found)
     monkeypatch.setattr(paths, "PROJECT", tmp_path)
-    return chart_pack.pack(folder)
+    return charts.pack(folder)
 
 
 def test_an_archive_has_the_files_of_a_chart_without_its_tests(packed: bytes) -> None:
@@ -47,7 +47,7 @@ def test_charts_that_only_the_published_archive_has_are_no_dependencies(tmp_path
     (chart / "charts" / "there").mkdir(parents=True)
     needs = [{"name": "there"}, {"name": "published"}]
     (chart / "Chart.yaml").write_text(yaml.safe_dump({"name": "trainer", "dependencies": needs}))
-    with tarfile.open(fileobj=io.BytesIO(chart_pack.pack(chart)), mode="r:gz") as tar:
+    with tarfile.open(fileobj=io.BytesIO(charts.pack(chart)), mode="r:gz") as tar:
         about = tar.extractfile("trainer/Chart.yaml")
         assert about
         assert yaml.safe_load(about) == {"name": "trainer", "dependencies": [{"name": "there"}]}
@@ -55,7 +55,7 @@ def test_charts_that_only_the_published_archive_has_are_no_dependencies(tmp_path
 
 def test_pinned_charts_are_put_into_the_project(packed: bytes, tmp_path: Path) -> None:
     chart = replace(JOBSET, digest=digest_of(packed))
-    chart_pack.provide({"jobset": chart, "kueue": replace(JOBSET, digest="")}, Console())
+    charts.provide({"jobset": chart, "kueue": replace(JOBSET, digest="")}, Console())
     assert (tmp_path / chart.archive).read_bytes() == packed
 
 
@@ -63,7 +63,7 @@ def test_another_digest_is_named_and_left_to_the_registry(
     packed: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     chart = replace(JOBSET, digest=digest_of(b"upstream's"))
-    chart_pack.provide({"jobset": chart}, Console(width=500))
+    charts.provide({"jobset": chart}, Console(width=500))
     line = capsys.readouterr().out
     assert line.startswith(f"  charts.jobset.digest: {chart.digest}; ")
     assert digest_of(packed) in line

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.language_host import interpreter
-from sandbox.language_host.processes import ChildProcesses, stream_output
+from sandbox.language_host import server
+from sandbox.language_host.server import ChildProcesses, stream_output
 from sandbox.paths import PROJECT
 from sandbox.pulumi_plugin import engine_address
 
@@ -30,13 +30,13 @@ def test_engine_address_is_the_last_positional_argument() -> None:
 
 def test_a_program_runs_on_the_environment_that_its_project_names(tmp_path: Path) -> None:
     python = environment_at(tmp_path / "env")
-    assert interpreter.find_python(str(tmp_path), {"virtualenv": "env"}) == python
-    assert interpreter.find_python(str(tmp_path), {}) == Path(sys.executable)
+    assert server.find_python(str(tmp_path), {"virtualenv": "env"}) == python
+    assert server.find_python(str(tmp_path), {}) == Path(sys.executable)
 
 
 def test_missing_virtual_environment_is_a_one_line_error(tmp_path: Path) -> None:
-    with pytest.raises(interpreter.InterpreterError, match=r"virtual environment 'env'.*make env"):
-        interpreter.find_python(str(tmp_path), {"virtualenv": "env"})
+    with pytest.raises(server.InterpreterError, match=r"virtual environment 'env'.*make env"):
+        server.find_python(str(tmp_path), {"virtualenv": "env"})
 
 
 def test_a_program_gets_its_environment_first_and_not_the_hosts_own_folder(
@@ -44,12 +44,12 @@ def test_a_program_gets_its_environment_first_and_not_the_hosts_own_folder(
 ) -> None:
     python = environment_at(tmp_path / "env")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(PROJECT), "/users"]))
-    env = interpreter.environment(python, {"PULUMI_CONFIG": "{}"})
+    env = server.environment(python, {"PULUMI_CONFIG": "{}"})
     assert env["PATH"].split(os.pathsep)[0] == str(python.parent)
     assert (env["VIRTUAL_ENV"], env["PYTHONPATH"]) == (str(tmp_path / "env"), "/users")
     assert env["PULUMI_CONFIG"] == "{}"
     monkeypatch.setenv("PYTHONPATH", str(PROJECT))
-    assert "PYTHONPATH" not in interpreter.environment(python, {})
+    assert "PYTHONPATH" not in server.environment(python, {})
 
 
 def start(children: ChildProcesses, script: str, *, piped: bool = True) -> object:

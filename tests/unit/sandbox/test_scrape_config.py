@@ -11,13 +11,13 @@ import pytest
 from infra.domain import naming
 from infra.observability import series
 from sandbox import monitoring, ports
-from sandbox.monitoring import rbac, scrape_config
+from sandbox.monitoring import rbac, setup
 from sandbox.reporting import SandboxError
 from tests.unit.snapshots import Snapshot
 
 PORTS = {name: 20000 + index for index, name in enumerate(ports.NAMES)}
-FILES = scrape_config.Files(ca=Path("/ca"), token=Path("/token"), rules=Path("/rules"))
-DOCUMENT = scrape_config.prometheus_config(PORTS, FILES)
+FILES = setup.Files(ca=Path("/ca"), token=Path("/token"), rules=Path("/rules"))
+DOCUMENT = setup.prometheus_config(PORTS, FILES)
 JOBS: dict[str, Any] = {job["job_name"]: job for job in DOCUMENT["scrape_configs"]}
 
 
@@ -76,7 +76,7 @@ def test_prometheus_role_is_read_only_and_excludes_secrets() -> None:
 
 
 def test_every_simulated_instance_type_has_a_price() -> None:
-    offers = {(one.instance_type, one.capacity) for one in scrape_config.rule_facts().prices}
+    offers = {(one.instance_type, one.capacity) for one in setup.rule_facts().prices}
     assert {("p4d.24xlarge", "spot"), ("g6.xlarge", "on-demand")} <= offers
 
 
