@@ -75,8 +75,7 @@ def member_kubeconfig(cluster: Cluster, folder: Path, user: str, team: str) -> P
     group = naming.group(team, "researcher")
     authority = CertificateAuthority(cluster.state.pki)
     pair = authority.issue(Identity(f"member-{team}", user, group))
-    server = json.loads(cluster.kubectl("config", "view", "--minify", "-o", "json"))
-    port = int(server["clusters"][0]["cluster"]["server"].rpartition(":")[2])
+    port = cluster.settings.ports["apiserver"]
     found = service_config.kubeconfig(port, authority.pair.certificate, pair)
     found["contexts"][0]["context"]["namespace"] = naming.namespace(team)
     file = folder / "kubeconfig"

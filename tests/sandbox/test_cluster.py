@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from sandbox import cluster as embedded
-from sandbox import paths, ports, process, toolchain
+from sandbox import paths, ports, process
 from sandbox.process import Process
 from tests import waiting
 
@@ -187,9 +187,3 @@ def test_second_command_waits_for_the_first(cluster: Cluster) -> None:
     holder.stdin.close()
     holder.stdout.close()
     assert holder.wait(10) == 0
-
-
-def test_cached_toolchain_is_used_without_building(cluster: Cluster) -> None:
-    from rich.console import Console
-
-    assert "built" not in toolchain.ensure(Console(force_terminal=False)).sources.values()

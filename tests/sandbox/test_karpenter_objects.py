@@ -82,10 +82,6 @@ def test_the_crds_accept_what_production_gives_karpenter(apis: Cluster) -> None:
     assert tried(apis, made).count("serverside-applied") == len(made)
 
 
-def test_dev_gives_karpenter_nothing() -> None:
-    assert objects("dev") == []
-
-
 @pytest.mark.parametrize(
     ("kind", "spoil", "why"),
     [

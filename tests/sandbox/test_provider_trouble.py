@@ -1,4 +1,4 @@
-"""The Kubernetes provider when something is missing, stuck, cancelled or killed."""
+"""The Kubernetes provider when something is missing, stuck, cancelled, killed, imported or replaced."""
 
 from __future__ import annotations
 
@@ -18,32 +18,11 @@ Object("core/v1:Pod", "pod", metadata=named("pod", annotations=ANNOTATIONS), opt
     spec={"nodeSelector": {"no": "node"}, "containers": [{"name": "main", "image": "none"}]})
 """
 WAITS = "to be scheduled"
-DEFINITION = """
-definition = Object("apiextensions.k8s.io/v1:CustomResourceDefinition", "definition",
-    metadata={"name": "things.GROUP"}, spec={"group": "GROUP", "scope": "Cluster",
-    "names": {"kind": "Thing", "plural": "things"},
-    "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema":
-    {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}}]})
-Object("GROUP/v1:Thing", "thing", metadata={"name": "one"}, spec={"a": [1, {"b": {}}]},
-    opts=ResourceOptions(depends_on=[definition]))
-"""
 
 
 @pytest.fixture
 def project(cluster: Any, tmp_path: Path) -> Project:
     return Project.create(tmp_path, cluster.env)
-
-
-def test_unready_object_is_kept_and_awaited_by_the_next_update(project: Project) -> None:
-    project.write(NEVER_READY.replace("ANNOTATIONS", '{"pulumi.com/timeoutSeconds": "1"}'))
-    text = project.fail("up", "--yes", "--skip-preview")
-    assert "'pod' timed out waiting to be Ready" in text
-    assert project.resources()["pod"]["initErrors"]
-
-    project.write(NEVER_READY.replace("ANNOTATIONS", '{"pulumi.com/skipAwait": "true"}'))
-    project.up()
-    assert not project.resources()["pod"].get("initErrors")
-    project.up("--expect-no-changes")
 
 
 def test_interrupting_the_engine_ends_the_wait_and_leaves_no_process(
@@ -99,15 +78,6 @@ Object("core/v1:ConfigMap", "held", metadata=named("held", finalizers=["example.
     cluster.kubectl("patch", "configmap", "held", "-n", project.namespace, "-p", release)
     project.destroy()
     assert project.resources() == {}
-
-
-def test_custom_resource_is_previewed_and_created_with_its_definition(project: Project) -> None:
-    group = f"{project.namespace}.example.dev"
-    project.write(DEFINITION.replace("GROUP", group))
-    assert "+ 4 to create" in project.succeed("preview")
-    project.up()
-    assert project.resources()["thing"]["id"] == "one"
-    project.up("--expect-no-changes")
 
 
 def test_preview_works_without_a_cluster_and_update_reports_it_unreachable(
@@ -204,3 +174,44 @@ def test_program_error_is_one_diagnostic_with_the_programs_frames(project: Proje
 
     project.write('import sys\nsys.exit("config: got 3; allowed 1 or 2")\n')
     assert "error: config: got 3; allowed 1 or 2" in project.fail("preview")
+
+
+def test_pulumi_import_writes_the_state_and_no_code(cluster: Any, project: Project) -> None:
+    project.write("")
+    project.up()
+    cluster.kubectl("create", "configmap", "found", "--from-literal=a=1", "-n", project.namespace)
+    id_ = f"{project.namespace}/found"
+    arguments = ("import", "kubernetes:core/v1:ConfigMap", "found", id_, "--yes", "--protect=false")
+    assert "= 1 imported" in project.succeed(*arguments, "--generate-code=false")
+    assert project.resources()["found"]["id"] == id_
+    # Written by hand it matches what was imported.
+    project.write('Object("core/v1:ConfigMap", "found", data={"a": "1"}, metadata=named("found"))')
+    project.succeed("preview", "--expect-no-changes")
+
+
+def test_a_class_whose_reclaim_policy_changes_is_replaced_and_its_claims_stay(
+    cluster: Any, project: Project
+) -> None:
+    """With the options of infra/sites/aws/elastic_files.py."""
+    program = """
+by_policy = ResourceOptions(replace_on_changes=["reclaimPolicy"], delete_before_replace=True)
+files = Object("storage.k8s.io/v1:StorageClass", "class", by_policy, metadata={"name": NAMESPACE},
+    provisioner="example.com/none", reclaimPolicy="POLICY")
+Object("core/v1:PersistentVolumeClaim", "claim", ResourceOptions(depends_on=[namespace, files]),
+    metadata=named("claim", annotations={"pulumi.com/skipAwait": "true"}),
+    spec={"accessModes": ["ReadWriteMany"], "storageClassName": NAMESPACE,
+        "resources": {"requests": {"storage": "1Gi"}}})
+"""
+
+    def live(kind: str, name: str, field: str) -> str:
+        place = ("-n", project.namespace, "-o", f"jsonpath={field}")
+        return str(cluster.kubectl("get", kind, name, *place)).strip()
+
+    project.write(program.replace("POLICY", "Retain"))
+    project.up()
+    claim = live("pvc", "claim", "{.metadata.uid}")
+    project.write(program.replace("POLICY", "Delete"))
+    assert "+-1 replaced" in project.up()
+    assert live("storageclass", project.namespace, "{.reclaimPolicy}") == "Delete"
+    assert live("pvc", "claim", "{.metadata.uid}") == claim
+    project.destroy()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -95,21 +94,6 @@ def _try(cluster: Cluster, manifest: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-@contextmanager
-def _without(cluster: Cluster, *kinds: str) -> Iterator[None]:
-    """Remove guards of some kinds from the namespace and restore them afterwards."""
-    guards = [manifest for manifest in _guards() if manifest["kind"] in kinds]
-    for manifest in guards:
-        name = manifest["metadata"]["name"]
-        cluster.kubectl("delete", manifest["kind"], name, "-n", NAMESPACE)
-    try:
-        yield
-    finally:
-        for manifest in guards:
-            _apply(cluster, manifest)
-        _await_quota(cluster)
-
-
 def _refused(cluster: Cluster, manifest: dict[str, Any], words: str) -> None:
     def refused() -> bool:
         try:
@@ -140,18 +124,6 @@ def test_container_without_requests_counts_against_the_quota(held: Cluster) -> N
     several = [_container(f"c{i}") for i in range(17)]
     _try(held, _pod(*several[:16]))
     _refused(held, _pod(*several), OVER)
-
-
-def test_without_limit_range_requests_are_required_and_without_quota_they_are_unbounded(
-    held: Cluster,
-) -> None:
-    with _without(held, "LimitRange"):
-        _refused(held, _pod(_container()), "must specify requests.cpu")
-        _accepted(held, _pod(_container(cpu="1", memory="1Gi")))
-    with _without(held, "LimitRange", "ResourceQuota"):
-        _accepted(held, _pod(_container()))
-        _accepted(held, _pod(_container(cpu="64", memory="1Ti", gpu="16")))
-    _refused(held, _pod(_container(cpu="64", memory="1Ti", gpu="16")), OVER)
 
 
 @pytest.mark.parametrize(
@@ -205,8 +177,6 @@ def test_services_exposed_outside_the_cluster_are_rejected(
     _refused(held, _service(**outside), OVER)
     _accepted(held, _service(type="ClusterIP"))
     _accepted(held, _service(clusterIP="None"))
-    with _without(held, "ResourceQuota"):
-        _accepted(held, _service(**outside))
 
 
 def test_dev_pods_are_counted_by_their_deadline_and_other_pods_are_not(held: Cluster) -> None:

@@ -223,30 +223,3 @@ def test_yunikorn_pods_must_use_the_team_queue(guarded: Cluster) -> None:
     assert _YUNIKORN_QUEUE in message
     assert _YUNIKORN_QUEUE in refusal(guarded, pod(scheduler, schedulerName=scheduler.value))
     assert refusal(guarded, labelled(pod(scheduler, schedulerName=scheduler.value), own)) == ""
-
-
-def _violation(policy: str) -> dict[str, Any]:
-    """Return an object that only this policy rejects."""
-    volcano, yunikorn = Scheduler.VOLCANO, Scheduler.YUNIKORN
-    own = f"root.trainyard.{team_of(yunikorn)}"
-    return {
-        "trainyard-queue-volcano": pod(volcano),
-        "trainyard-queue-yunikorn": labelled(pod(yunikorn), own),
-        "trainyard-queue-name-volcano": group("team-production"),
-        "trainyard-queue-name-yunikorn": pod(yunikorn, schedulerName="yunikorn"),
-    }[policy]
-
-
-@pytest.mark.parametrize(
-    "policy", [f"{name}-{s}" for name in _POLICIES for s in ("volcano", "yunikorn")]
-)
-def test_requests_are_admitted_without_the_policy_binding(guarded: Cluster, policy: str) -> None:
-    attempt = _violation(policy)
-    assert refusal(guarded, attempt)
-    stand = {"metadata": {"name": policy}}
-    guarded.kubectl("delete", "validatingadmissionpolicybinding", policy)
-    try:
-        until(lambda: not refusal(guarded, attempt), f"{policy} to be gone")
-    finally:
-        apply(guarded, binding(stand))
-    until(lambda: refusal(guarded, attempt), f"{policy} to stand again")

@@ -14,6 +14,7 @@ from infra.domain import naming
 from infra.tenancy import shared_view
 from sandbox.certificates import CertificateAuthority, Identity
 from sandbox.node.api import ApiError, Client
+from sandbox.service_config import kubeconfig
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.node_kit import until
 from tests.sandbox.pulumi_project import Project
@@ -50,11 +51,9 @@ def viewer(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     folder = tmp_path_factory.mktemp("viewer")
     pki = CertificateAuthority(cluster.state.pki)
     pair = pki.issue(Identity("test-viewer", "preview", naming.VIEWER_GROUP))
-    config = yaml.safe_load(cluster.kubeconfig.read_text())
-    files = {"client-certificate": str(pair.certificate), "client-key": str(pair.key)}
-    config["users"] = [{"name": user["name"], "user": files} for user in config["users"]]
     path = folder / "kubeconfig"
-    path.write_text(yaml.safe_dump(config))
+    ports, authority = cluster.settings.ports, pki.pair.certificate
+    path.write_text(yaml.safe_dump(kubeconfig(ports["apiserver"], authority, pair)))
     client = Client(path)
     until(lambda: bool(client.get("/api/v1/nodes")), "the role is in force")
     yield path
@@ -68,8 +67,8 @@ def project(cluster: Cluster, tmp_path: Path) -> Iterator[Project]:
     found.destroy()
 
 
-def _as(project: Project, kubeconfig: Path) -> Project:
-    env: Mapping[str, str] = {**project.env, "KUBECONFIG": str(kubeconfig)}
+def _as(project: Project, config: Path) -> Project:
+    env: Mapping[str, str] = {**project.env, "KUBECONFIG": str(config)}
     return Project(project.folder, env, project.namespace)
 
 
