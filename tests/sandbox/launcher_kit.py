@@ -128,14 +128,9 @@ class LiveRun:
         return "\n".join([*self.lines(), pods, logs, *own[-15:]])
 
 
-def start(
-    cluster: Cluster, kind: str, name: str, plan: str, *, program: str = "rank.py", **changes: Any
-) -> LiveRun:
-    """Start a run of two nodes whose ranks are `program`; `plan`: what rank.py does in each attempt.
-
-    alone.py runs under the parent process that restarts a program in its pod, in place of a launcher.
-    """
-    spec = run(
+def spec_of(kind: str, name: str, **changes: Any) -> RunSpec:
+    """A run of two nodes."""
+    return run(
         dataset=PREPARED,
         name=name,
         team=TEAM,
@@ -146,6 +141,16 @@ def start(
         max_hours=None,
         **changes,
     )
+
+
+def start(
+    cluster: Cluster, kind: str, name: str, plan: str, *, program: str = "rank.py", **changes: Any
+) -> LiveRun:
+    """Start a run of two nodes whose ranks are `program`; `plan`: what rank.py does in each attempt.
+
+    alone.py runs under the parent process that restarts a program in its pod, in place of a launcher.
+    """
+    spec = spec_of(kind, name, **changes)
     scripts = {path.name: path.read_text() for path in sorted(_PROGRAMS.glob("*.py"))}
     config = {
         "apiVersion": "v1",

@@ -6,6 +6,7 @@ within a pod in test_one_pod_restarts.py. The runs of a fixture start together, 
 
 from __future__ import annotations
 
+import copy
 import json
 import shutil
 from collections.abc import Iterator, Sequence
@@ -16,6 +17,7 @@ from rich.console import Console
 from infra.addons.registry import ADD_ONS
 from infra.domain import naming
 from sandbox import charts
+from sandbox.cluster import ClusterError
 from sandbox.node.reclaim import reclaim, restore
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.launcher_kit import (
@@ -23,9 +25,11 @@ from tests.sandbox.launcher_kit import (
     STAGE,
     LiveRun,
     documented,
+    spec_of,
     start,
 )
 from tests.sandbox.node_kit import trainer_image
+from training.launchers import LAUNCHERS
 from training.launchers.restarts import STATE_FILE
 
 pytestmark = [pytest.mark.sandbox, pytest.mark.long(129)]
@@ -106,6 +110,22 @@ def test_ranks_meet_by_the_rendered_command_and_end(with_torch: Runs, kind: str)
     ranks = [line.split() for line in live.lines()]
     assert sorted(one[:2] for one in ranks) == [["3", "0"], ["3", "1"]], "each has the sum of both"
     assert len({host for _, _, host in ranks}) == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "refusal"),
+    [({"slotsPerWorkers": 2}, "unknown field"), ({"mpiImplementation": "MPICH2"}, "Unsupported")],
+)
+def test_mistakes_in_an_mpijob_are_refused(
+    launchers: Cluster, change: dict[str, object], refusal: str
+) -> None:
+    rendered = LAUNCHERS["mpijob"].render(spec_of("mpijob", "wrong"), STAGE.platform())
+    [job] = [copy.deepcopy(one) for one in rendered if one["kind"] == "MPIJob"]
+    options = ("--dry-run=server", "--validate=strict", "-f", "-")
+    launchers.kubectl("create", *options, stdin=json.dumps(job))
+    job["spec"] |= change
+    with pytest.raises(ClusterError, match=refusal):
+        launchers.kubectl("create", *options, stdin=json.dumps(job))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -11,11 +10,8 @@ import yaml
 
 from infra.tenancy import access
 from ops import __main__ as ops
-from ops.budgets.command import Controller
-from ops.budgets.decision import Budget, Level
 from ops.cluster import Cluster as OpsCluster
 from ops.collect import CONFIG_MAPS
-from ops.ledger.record import Record
 from ops.watched import Watched
 from sandbox.cluster import ClusterError
 from tests.sandbox.node_kit import until
@@ -197,38 +193,3 @@ def test_researcher_sees_the_own_team_and_which_data_is_hidden(
     assert ops.main(["run", "list", "--team", "nobody-s", *options[:2]]) == 2
     assert "you have no role in team-nobody-s" in live.capsys.readouterr().err
     live.stop("mine", "late")
-
-
-def test_unknown_run_is_exit_code_1(live: Live) -> None:
-    kubeconfig: Path = live.cluster.kubeconfig
-    assert ops.main(["run", "why", "nothing-like-it", "--kubeconfig", str(kubeconfig)]) == 1
-
-
-def test_a_team_that_exceeds_its_budget_is_held_and_drained(live: Live, tmp_path: Path) -> None:
-    team = Budget(team=TEAM, gpu_hours_per_month=1e-9, action=Level.DRAIN, spot_flavors=(REAL,))
-    live.start("spender", WORK, nodes=1)
-    live.await_symptom("spender", "running")
-    said: list[str] = []
-
-    def look() -> bool:
-        """A controller that has just started; two looks decide."""
-        cluster = OpsCluster(live.cluster.kubeconfig)
-        controller = Controller(cluster, Record(tmp_path), [team], said.append)
-        for _ in range(2):
-            controller.step(None, time.time())
-        return True
-
-    look()
-    assert f"team {TEAM}: drain, queue held" in said
-    until(lambda: not live.pods(), "the run has saved and stopped")
-    queue = json.loads(live.cluster.kubectl("get", "clusterqueue", f"team-{TEAM}", "-o", "json"))
-    assert queue["spec"]["stopPolicy"] == "Hold"
-
-    why = ["--hours", "1", "--reason", "paper deadline"]
-    code, text = live.command("cost", "override", "--team", TEAM, *why)
-    assert code == 0 and "may exceed its budget until" in text
-    look()
-    assert any(line.startswith(f"team {TEAM}: open again, 1 run") for line in said)
-    live.await_symptom("spender", "running")
-    live.stop("spender")
-    assert live.command("cost", "override", "--team", TEAM, "--withdraw")[0] == 0
