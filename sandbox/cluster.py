@@ -11,7 +11,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -90,16 +90,18 @@ def _start(settings: ClusterSettings, report: Report) -> None:
     first, rest = services.storage_services(settings), services.controller_services(settings)
     if settings.monitored:
         rest += setup.monitoring_services(settings)
-    installed, running = _installed(state, settings), _running_check(state)
-    everything = _same_services(state, first + rest) and all(map(running, first + rest))
+    installed = _installed(state, settings)
+    same = _recorded_specs(state) == [_spec(service) for service in first + rest]
+    everything = same and all(_running(state, one.name) for one in first + rest)
     if not (installed and everything):
-        kept = [one for one in rest if installed or running(one)]
+        kept = [one for one in rest if installed or _running(state, one.name)]
         _apply_services(state, first + kept)
         wait_ready(settings, first, report)
-        _create_objects(state, settings)
+        if not installed:
+            _create_objects(state, settings)
         _create_prometheus_token(settings)
         _apply_services(state, first + rest)
-    elif not _supervisor_runs(state):
+    elif not is_up():
         _apply_services(state, first + rest)
     wait_ready(settings, first + rest, report)
     if not everything:
@@ -138,8 +140,7 @@ def down(report: Report) -> int:
     """Stop every process of this sandbox; return their number."""
     state = paths.state()
     ended = 0
-    supervising = process.load(state.pids / "supervisor.json")
-    for running in (monitoring.background_process(state), supervising):
+    for running in (monitoring.background_process(state), _running(state, "supervisor")):
         if running and running.alive:
             running.end(STOP_GRACE_S)
             ended += 1
@@ -153,28 +154,20 @@ def down(report: Report) -> int:
 
 
 def is_up() -> bool:
-    return _supervisor_runs(paths.state())
+    return _running(paths.state(), "supervisor") is not None
 
 
 def health() -> list[Health]:
     """Return the health of every service of this sandbox, the supervisor first."""
     state = paths.state()
-    keeper = process.load(state.pids / "supervisor.json")
-    alive = keeper is not None and keeper.alive
-    rows = [
-        Health(
-            "supervisor",
-            "running" if alive else "stopped",
-            keeper.pid if alive and keeper else None,
-        )
-    ]
-    for spec in _recorded_specs(state):
-        running = process.load(state.pids / f"{spec['name']}.json")
-        if running is None or not running.alive:
-            rows.append(Health(spec["name"], "stopped", None))
-            continue
-        ready = is_ready(Probe(**spec["probe"]))
-        rows.append(Health(spec["name"], "running" if ready else "not ready", running.pid))
+    rows = []
+    for name, probe in [
+        ("supervisor", None),
+        *((spec["name"], Probe(**spec["probe"])) for spec in _recorded_specs(state)),
+    ]:
+        running = _running(state, name)
+        ready = "running" if probe is None or is_ready(probe) else "not ready"
+        rows.append(Health(name, ready, running.pid) if running else Health(name, "stopped", None))
     return rows
 
 
@@ -204,11 +197,10 @@ def wait_ready(settings: ClusterSettings, wanted: Iterable[Service], report: Rep
 
 def _taken_ports(settings: ClusterSettings, waiting: list[Service]) -> frozenset[str]:
     """Ports of services that do not run, on which a process listens that is not theirs."""
-    running = _running_check(settings.state)
     return frozenset(
         name
         for service in waiting
-        if not running(service)
+        if not _running(settings.state, service.name)
         for name in ports.service_ports(service.name)
         if not ports.is_free(settings.ports[name])
         # Not a child that outlived the service, nor one that was started just now.
@@ -294,12 +286,8 @@ def _prepare(
 
 def _holding_ports(state: paths.State) -> frozenset[str]:
     """Names of the ports whose service is running."""
-    alive = set()
-    for spec in _recorded_specs(state):
-        running = process.load(state.pids / f"{spec['name']}.json")
-        if running and running.alive:
-            alive.add(spec["name"])
-    return frozenset(name for service in alive for name in ports.service_ports(service))
+    names = [spec["name"] for spec in _recorded_specs(state) if _running(state, spec["name"])]
+    return frozenset(port for name in names for port in ports.service_ports(name))
 
 
 def _keep_namespace(path: Path, document: service_config.Document) -> None:
@@ -357,8 +345,6 @@ def _installed(state: paths.State, settings: ClusterSettings) -> bool:
 
 
 def _create_objects(state: paths.State, settings: ClusterSettings) -> None:
-    if _installed(state, settings):
-        return
     objects = _objects(settings)
     listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
     kubectl(settings, "apply", "--server-side", "--force-conflicts", "-f", "-", stdin=listed)
@@ -378,29 +364,15 @@ def _recorded_specs(state: paths.State) -> list[dict[str, Any]]:
     return specs
 
 
-def _same_services(state: paths.State, wanted: list[Service]) -> bool:
-    return _recorded_specs(state) == [_spec(service) for service in wanted]
-
-
-def _running_check(state: paths.State) -> Callable[[Service], bool]:
-    def check(service: Service) -> bool:
-        running = process.load(state.pids / f"{service.name}.json")
-        return running is not None and running.alive
-
-    return check
-
-
-def _supervisor_runs(state: paths.State) -> bool:
-    keeper = process.load(state.pids / "supervisor.json")
-    return keeper is not None and keeper.alive
+def _running(state: paths.State, name: str) -> process.Process | None:
+    known = process.load(state.pids / f"{name}.json")
+    return known if known and known.alive else None
 
 
 def _apply_services(state: paths.State, wanted: list[Service]) -> None:
     """Pass the list of services to the supervisor; start it if it does not run."""
     _write(supervisor.services_file(state), json.dumps([_spec(s) for s in wanted], indent=1))
-    pid_file = state.pids / "supervisor.json"
-    keeper = process.load(pid_file)
-    if keeper and keeper.alive:
+    if keeper := _running(state, "supervisor"):
         keeper.send(signal.SIGHUP)
         return
     env = services.base_environment() | {
@@ -415,21 +387,20 @@ def _apply_services(state: paths.State, wanted: list[Service]) -> None:
         started = process.spawn(argv, env, state.home, state.logs / "supervisor.log")
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    process.save(pid_file, started)
+    process.save(state.pids / "supervisor.json", started)
 
 
 def _end_service(state: paths.State, name: str, report: Report) -> int:
-    pid_file = state.pids / f"{name}.json"
-    known = process.load(pid_file)
-    found = known is not None and known.alive
-    if known and found:
+    known = _running(state, name)
+    found = known is not None
+    if known:
         report(f"stopping {name}")
         known.end(STOP_GRACE_S)
     # Children that outlived a wrapper, and processes without a pid file yet.
     for left in process.find_by_marker(supervisor.service_marker(state, name)):
         left.end(STOP_GRACE_S)
         found = True
-    pid_file.unlink(missing_ok=True)
+    (state.pids / f"{name}.json").unlink(missing_ok=True)
     return int(found)
 
 

@@ -7,8 +7,8 @@ import time
 from sandbox.node import images
 from sandbox.node.api import ApiError, Json, object_path
 from sandbox.node.container import PULL_BACKOFF_FIRST_S, PULL_BACKOFF_LAST_S, Container
-from sandbox.node.context import HOST_IP, RETRY_S
-from sandbox.node.env import Fetch, InvalidReference, Placement
+from sandbox.node.context import RETRY_S
+from sandbox.node.env import Fetch, InvalidReference
 from sandbox.node.launch import compose_launch
 from sandbox.node.pod_state import PodState
 from sandbox.node.pod_volumes import PodVolumes, VolumeNotReady
@@ -52,7 +52,6 @@ class ContainerStarter:
                 spec,
                 image=image,
                 volumes=self._volume_set(),
-                placement=self._placement(),
                 attempt=attempt,
                 server=(self._state.shared.client.host, self._state.shared.client.port),
                 fetch=self._fetch,
@@ -111,7 +110,7 @@ class ContainerStarter:
                 self._state.shared.state,
                 self._state.pod,
                 self._state.folder,
-                self._placement(),
+                self._state.ip,
                 self._fetch,
             )
         return self._volumes
@@ -152,9 +151,6 @@ class ContainerStarter:
             self._followed = now
             volumes.refresh_sources()
         return self._followed + pause - now
-
-    def _placement(self) -> Placement:
-        return Placement(pod_ip=self._state.ip, host_ip=HOST_IP)
 
     @property
     def _fetch(self) -> Fetch:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from sandbox.node.api import Json
+from sandbox.node.context import HOST_IP
 
 _SUBSCRIPT = re.compile(r"^metadata\.(labels|annotations)\['([^']+)'\]$")
 
@@ -16,15 +16,7 @@ class InvalidReference(Exception):
     """A reference cannot be resolved; the message names it and the valid ones."""
 
 
-@dataclass(frozen=True)
-class Placement:
-    """Where a pod runs: facts that are not in the Pod object."""
-
-    pod_ip: str
-    host_ip: str
-
-
-def pod_field(pod: Json, path: str, placement: Placement) -> str:
+def pod_field(pod: Json, path: str, pod_ip: str) -> str:
     """Return the value of a fieldPath. Raises InvalidReference for an unknown one."""
     metadata, spec = pod["metadata"], pod["spec"]
     subscript = _SUBSCRIPT.match(path)
@@ -36,10 +28,10 @@ def pod_field(pod: Json, path: str, placement: Placement) -> str:
         "metadata.uid": lambda: metadata["uid"],
         "spec.nodeName": lambda: spec.get("nodeName", ""),
         "spec.serviceAccountName": lambda: spec.get("serviceAccountName", ""),
-        "status.hostIP": lambda: placement.host_ip,
-        "status.hostIPs": lambda: placement.host_ip,
-        "status.podIP": lambda: placement.pod_ip,
-        "status.podIPs": lambda: placement.pod_ip,
+        "status.hostIP": lambda: HOST_IP,
+        "status.hostIPs": lambda: HOST_IP,
+        "status.podIP": lambda: pod_ip,
+        "status.podIPs": lambda: pod_ip,
     }
     if path not in simple:
         raise InvalidReference(f"fieldPath {path!r}: must be one of {', '.join(sorted(simple))}")
@@ -70,7 +62,7 @@ def expand(text: str, values: Mapping[str, str]) -> str:
 
 
 def environment(
-    pod: Json, container: Json, base: Mapping[str, str], placement: Placement, fetch: Fetch
+    pod: Json, container: Json, base: Mapping[str, str], pod_ip: str, fetch: Fetch
 ) -> dict[str, str]:
     """Merge `base` (variables of image and cluster) and env, in the spec's order.
 
@@ -78,7 +70,7 @@ def environment(
     """
     values = dict(base)
     for entry in container.get("env") or []:
-        value = _value(pod, entry, values, placement, fetch)
+        value = _value(pod, entry, values, pod_ip, fetch)
         if value is not None:
             values[entry["name"]] = value
     return values
@@ -105,17 +97,13 @@ def object_data(kind: str, item: Json) -> dict[str, bytes]:
 
 
 def _value(
-    pod: Json,
-    entry: Json,
-    values: Mapping[str, str],
-    placement: Placement,
-    fetch: Fetch,
+    pod: Json, entry: Json, values: Mapping[str, str], pod_ip: str, fetch: Fetch
 ) -> str | None:
     source = entry.get("valueFrom")
     if not source:
         return expand(entry.get("value") or "", values)
     if "fieldRef" in source:
-        return pod_field(pod, source["fieldRef"]["fieldPath"], placement)
+        return pod_field(pod, source["fieldRef"]["fieldPath"], pod_ip)
     if "configMapKeyRef" in source:
         return _key("configmaps", source["configMapKeyRef"], fetch)
     if "secretKeyRef" in source:

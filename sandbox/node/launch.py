@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from infra.domain import naming
 from sandbox.node.api import Json
 from sandbox.node.container import container_user
-from sandbox.node.env import Fetch, Placement, all_containers, container_argv, environment
+from sandbox.node.env import Fetch, all_containers, container_argv, environment
 from sandbox.node.hosts import host_name
 from sandbox.node.images import Image
 from sandbox.node.pod_volumes import PodVolumes
@@ -38,7 +38,6 @@ def compose_launch(
     *,
     image: Image,
     volumes: PodVolumes,
-    placement: Placement,
     attempt: Attempt,
     server: tuple[str, int],
     fetch: Fetch,
@@ -48,7 +47,7 @@ def compose_launch(
     Raises InvalidReference, VolumeNotReady or InvalidMount.
     """
     base = {**image.env, "HOSTNAME": host_name(pod), **_server_env(*server)}
-    values = environment(pod, container, base, placement, fetch)
+    values = environment(pod, container, base, volumes.pod_ip, fetch)
     security = container.get("securityContext") or {}
     uid, gid = container_user(pod, container)
     etc = volumes.folder.etc
@@ -72,7 +71,7 @@ def compose_launch(
     return Launch(
         options=options,
         command=container_argv(container, image.entrypoint, values),
-        listen_at=placement.pod_ip if image.listens_everywhere else "",
+        listen_at=volumes.pod_ip if image.listens_everywhere else "",
     )
 
 

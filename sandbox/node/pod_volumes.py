@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 
 from sandbox import paths
 from sandbox.node.api import ApiError, Client, Json, object_path
-from sandbox.node.env import Fetch, InvalidReference, Placement, object_data, pod_field
+from sandbox.node.env import Fetch, InvalidReference, object_data, pod_field
 from sandbox.node.records import PodFolder, memory_folder
 from sandbox.node.rootfs import Bind
 
@@ -36,7 +36,7 @@ class PodVolumes:
     state: paths.State
     pod: Json
     folder: PodFolder
-    placement: Placement
+    pod_ip: str
     fetch: Fetch
     sources: dict[str, Path] = field(default_factory=dict)
     """Volume name -> host folder, after `prepare`."""
@@ -172,7 +172,7 @@ class PodVolumes:
         for item in source.get("items") or []:
             if "fieldRef" not in item:
                 raise InvalidReference(f"downwardAPI {item['path']}: only fieldRef is supported")
-            text = pod_field(self.pod, item["fieldRef"]["fieldPath"], self.placement)
+            text = pod_field(self.pod, item["fieldRef"]["fieldPath"], self.pod_ip)
             files[item["path"]] = (text.encode(), item.get("mode"))
         return files
 

@@ -9,14 +9,13 @@ import pytest
 from sandbox.node.api import Json
 from sandbox.node.env import (
     InvalidReference,
-    Placement,
     container_argv,
     environment,
     expand,
     pod_field,
 )
 
-PLACEMENT = Placement(pod_ip="127.1.0.1", host_ip="127.0.0.1")
+IP = "127.1.0.1"
 POD: Json = {
     "metadata": {
         "name": "p",
@@ -36,7 +35,7 @@ def _fetch(kind: str, name: str) -> Json | None:
 
 def _environment(*entries: Json) -> dict[str, str]:
     spec: Json = {"name": "c", "env": list(entries)}
-    return environment(POD, spec, {"BASE": "image"}, PLACEMENT, _fetch)
+    return environment(POD, spec, {"BASE": "image"}, IP, _fetch)
 
 
 @pytest.mark.parametrize(
@@ -90,8 +89,8 @@ def test_optional_missing_reference_is_omitted() -> None:
 
 
 def test_a_label_that_a_pod_lacks_is_empty() -> None:
-    assert pod_field(POD, "metadata.labels['a/b']", PLACEMENT) == "1"
-    assert pod_field(POD, "metadata.annotations['none']", PLACEMENT) == ""
+    assert pod_field(POD, "metadata.labels['a/b']", IP) == "1"
+    assert pod_field(POD, "metadata.annotations['none']", IP) == ""
 
 
 def test_a_command_replaces_the_entrypoint_and_arguments_are_appended() -> None:
