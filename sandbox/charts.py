@@ -44,8 +44,7 @@ def provide(charts: Mapping[str, Chart], console: Console) -> None:
     It also builds their controllers. `charts`: by name of the add-on. One with another digest is left to its
     registry, with a line that names both.
 
-    Raises:
-        ToolchainError: a controller or a chart's module cannot be had.
+    Raises ToolchainError: a controller or a chart's module cannot be had.
     """
     images = [f"{i.registry}/{i.repository}" for name in charts for i in ADD_ONS[name].images]
     if tools := [CONTROLLERS[one].tool for one in images if one in CONTROLLERS]:
@@ -117,9 +116,8 @@ def install(
 
     `more`: values of the stack file in addition to those of Pulumi.local.yaml.
 
-    Raises:
-        ToolchainError: Helm, a chart or a controller cannot be built.
-        ClusterError: Helm failed, or a controller is not ready in time.
+    Raises ToolchainError: Helm, a chart or a controller cannot be built;
+    ClusterError: Helm failed, or a controller is not ready in time.
     """
     values = stack_values(paths.PROJECT / "Pulumi.local.yaml")
     config = parse(merged(merged(values, _STEERED), more))

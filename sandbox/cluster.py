@@ -18,10 +18,10 @@ from typing import Any
 
 import yaml
 
-from sandbox import monitoring, paths, ports, process, service_config, services, supervisor
-from sandbox import rbac as own_rbac
+from infra.domain import naming
+from sandbox import monitoring, paths, ports, process, rbac, service_config, services, supervisor
 from sandbox.certificates import CertificateAuthority, write_private
-from sandbox.monitoring import rbac, setup
+from sandbox.monitoring import setup
 from sandbox.node.runtime import stop_all
 from sandbox.reporting import Report, SandboxError
 from sandbox.services import ClusterSettings, Probe, Service
@@ -65,9 +65,8 @@ def up(tools: Toolchain, report: Report) -> ClusterSettings:
 
     A service whose port another program takes before it listens gets another port.
 
-    Raises:
-        ClusterError: the disk is full, bubblewrap is missing, or a service does not get ready.
-        SandboxError: SANDBOX_MONITORING is neither on nor off.
+    Raises ClusterError: the disk is full, bubblewrap is missing, or a service does not get ready;
+    SandboxError: SANDBOX_MONITORING is neither on nor off.
     """
     state = paths.state()
     _check_requirements(state)
@@ -174,9 +173,8 @@ def health() -> list[Health]:
 def wait_ready(settings: ClusterSettings, wanted: Iterable[Service], report: Report) -> None:
     """Wait until every service answers its probe.
 
-    Raises:
-        PortsTakenError: another program listens on a port of one of them.
-        ClusterError: one is not ready in time; the text names its log and quotes the last line.
+    Raises PortsTakenError: another program listens on a port of one of them;
+    ClusterError: one is not ready in time; the text names its log and quotes the last line.
     """
     deadline = time.monotonic() + READY_TIMEOUT_S
     waiting = list(wanted)
@@ -224,8 +222,7 @@ def is_ready(probe: Probe) -> bool:
 def kubectl(settings: ClusterSettings, *args: str, stdin: str | None = None) -> str:
     """Run kubectl as cluster-admin; return its output.
 
-    Raises:
-        ClusterError: it failed; the text is the last line of its error.
+    Raises ClusterError: it failed; the text is the last line of its error.
     """
     done = subprocess.run(
         [settings.binary("kubectl"), f"--kubeconfig={settings.state.kubeconfig}", *args],
@@ -328,14 +325,14 @@ def _write(path: Path, text: str) -> None:
 
 
 def _objects(settings: ClusterSettings) -> list[dict[str, Any]]:
-    monitored = rbac.rbac_objects() if settings.monitored else []
-    return [*own_rbac.rbac_objects(), system_node(), *monitored]
+    monitored = rbac.monitoring_objects() if settings.monitored else []
+    return [*rbac.rbac_objects(), system_node(), *monitored]
 
 
 def _create_prometheus_token(settings: ClusterSettings) -> None:
     if settings.monitored and setup.token_is_due(settings):
-        account = (rbac.PROMETHEUS, f"--namespace={rbac.NAMESPACE}")
-        made = kubectl(settings, "create", "token", *account, f"--duration={rbac.TOKEN_HOURS}h")
+        account = (rbac.PROMETHEUS, f"--namespace={naming.MONITORING_NAMESPACE}")
+        made = kubectl(settings, "create", "token", *account, f"--duration={setup.TOKEN_HOURS}h")
         write_private(setup.token_file(settings), made.strip().encode())
 
 

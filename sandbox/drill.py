@@ -82,8 +82,7 @@ class Drill:
     def run(self) -> bool:
         """Print what happens; return whether no run lost more steps than allowed, and all losses are equal.
 
-        Raises:
-            SandboxError: a run failed, or did not reach the step of its interruption.
+        Raises SandboxError: a run failed, or did not reach the step of its interruption.
         """
         self._remove_earlier_drill()
         self._wait_for_other_runs()

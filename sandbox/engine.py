@@ -31,34 +31,28 @@ class Engine:
 
     def ensure_stack(self, report: Report) -> None:
         """Create the stack if it is missing; release locks whose owner is dead."""
-        with self._without_salt():
-            if STACK not in self._stacks():
-                self._run_captured("stack", "init", STACK)
+        if STACK not in self._stacks():
+            self._run_captured("stack", "init", STACK)
         for owner in self._dead_lock_owners():
             report(f"an earlier pulumi (pid {owner}) was killed; its lock is released")
-            with self._without_salt():
-                self._run_captured("cancel", "--yes", "--stack", STACK)
+            self._run_captured("cancel", "--yes", "--stack", STACK)
 
     def up(self, config_file: Path | None = None) -> None:
         """Run `pulumi up` and show its output.
 
-        Raises:
-            SandboxError: it failed; the text names the log of its output.
+        Raises SandboxError: it failed; the text names the log of its output.
         """
         args = ["up", "--stack", STACK, "--yes", "--skip-preview", "--non-interactive"]
         args += ["--suppress-outputs"]
         if config_file is not None:
             args += ["--config-file", str(config_file)]
         log = self._state.logs / "pulumi-up.log"
-        with self._without_salt():
-            code = self._run_shown(args, log)
-        if code != 0:
+        if self._run_shown(args, log) != 0:
             raise SandboxError(f"pulumi up failed; its output is in {log}")
 
     def preview(self, policies: Path) -> int:
         """Preview the local stack with a policy pack and show the output; return the exit code."""
-        with self._without_salt():
-            return self._run_shown(preview_arguments(STACK, policies), self._preview_log(STACK))
+        return self._run_shown(preview_arguments(STACK, policies), self._preview_log(STACK))
 
     def preview_new(self, stack: str, policies: Path, scratch: Path) -> int:
         """Preview another stack as new: its state is not available here. Return the exit code.
@@ -78,8 +72,7 @@ class Engine:
         return self._run_shown(arguments, self._preview_log(stack))
 
     def outputs(self) -> dict[str, Any]:
-        with self._without_salt():
-            text = self._run_captured("stack", "output", "--json", "--stack", STACK)
+        text = self._run_captured("stack", "output", "--json", "--stack", STACK)
         found: dict[str, Any] = json.loads(text)
         return found
 
@@ -94,7 +87,7 @@ class Engine:
         """Run with output to the terminal and a log; forward Ctrl-C once, then wait."""
         log.parent.mkdir(parents=True, exist_ok=True)
         color = "always" if sys.stdout.isatty() else "never"
-        with log.open("w") as out:
+        with _without_salt(), log.open("w") as out:
             running = subprocess.Popen(
                 [self._pulumi, *args, "--color", color],
                 cwd=paths.PROJECT,
@@ -118,14 +111,11 @@ class Engine:
                 raise
 
     def _run_captured(self, *args: str, cwd: Path = paths.PROJECT) -> str:
-        done = subprocess.run(
-            [self._pulumi, *args, "--non-interactive"],
-            cwd=cwd,
-            env=self._env,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        command = [self._pulumi, *args, "--non-interactive"]
+        with _without_salt():
+            done = subprocess.run(
+                command, cwd=cwd, env=self._env, capture_output=True, text=True, check=False
+            )
         if done.returncode != 0:
             log = self._state.logs / "pulumi.log"
             log.parent.mkdir(parents=True, exist_ok=True)
@@ -144,13 +134,14 @@ class Engine:
                 owners.append(pid)
         return owners
 
-    @contextmanager
-    def _without_salt(self) -> Iterator[None]:
+
+@contextmanager
+def _without_salt() -> Iterator[None]:
+    strip_local_salt()
+    try:
+        yield
+    finally:
         strip_local_salt()
-        try:
-            yield
-        finally:
-            strip_local_salt()
 
 
 def preview_arguments(stack: str, policies: Path) -> list[str]:

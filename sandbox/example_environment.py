@@ -8,7 +8,6 @@ works only where the package index needs none of the user's variables, which ser
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import re
 import shutil
@@ -19,16 +18,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from sandbox import bootstrap, paths
+from sandbox.lock import held
 from sandbox.reporting import Report, SandboxError
 
 REQUIREMENTS = "examples/requirements.txt"
 _STAMP = "installed"
 _LAYER = "layer.txt"
 _USES = re.compile(r"^image:\s*['\"]?examples\b", re.MULTILINE)
-
-
-class ExampleEnvironmentError(SandboxError):
-    """The environment cannot be installed; the text is one line."""
 
 
 def folder(project: Path = paths.PROJECT) -> Path:
@@ -47,15 +43,12 @@ def folder(project: Path = paths.PROJECT) -> Path:
 def ensure(report: Report, project: Path = paths.PROJECT) -> Path:
     """Return the environment's folder; install it if it is missing. Safe against kills and other callers.
 
-    Raises:
-        ExampleEnvironmentError: an installer failed; its last line is in the text.
+    Raises SandboxError: an installer failed; its last line is in the text.
     """
     venv = folder(project)
     if (venv / _STAMP).exists():
         return venv
-    venv.parent.mkdir(parents=True, exist_ok=True)
-    with venv.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with held(venv.with_suffix(".lock"), lambda _: None):
         if not (venv / _STAMP).exists():
             report(f"installing {REQUIREMENTS} (once, about a minute without cached packages)")
             _install(venv, project)
@@ -112,6 +105,6 @@ def _run(command: list[str]) -> None:
         lines = [line for line in done.stderr.splitlines() if line.strip()]
         told = [line for line in lines if not line.lstrip().startswith("hint:")]
         last = (told or ["no reason given"])[-1]
-        raise ExampleEnvironmentError(
+        raise SandboxError(
             f"{REQUIREMENTS}: not installed: {last.strip()}; check the package index, run it again"
         )

@@ -1,4 +1,4 @@
-"""Lock that lets one command at a time change a sandbox; others wait."""
+"""Locks that let one command at a time change a sandbox or the cache; others wait."""
 
 from __future__ import annotations
 
@@ -6,24 +6,37 @@ import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
 
 from sandbox import paths
 from sandbox.reporting import Report
 
 
 @contextmanager
-def sandbox_lock(command: str, report: Report) -> Iterator[None]:
-    """Hold the lock while the body runs. The kernel releases it when the process dies."""
-    state = paths.state()
-    state.home.mkdir(parents=True, exist_ok=True)
-    with (state.home / "lock").open("a+") as handle:
+def held(path: Path, waiting: Report) -> Iterator[IO[str]]:
+    """Hold the lock of a file while the body runs; `waiting` gets the text in the file if another process has it.
+
+    The kernel releases it when the process dies.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+") as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             handle.seek(0)
-            holder = handle.read().strip() or "another command"
-            report(f"{holder} is working on this sandbox; waiting for it to finish")
+            waiting(handle.read().strip())
             fcntl.flock(handle, fcntl.LOCK_EX)
+        yield handle
+
+
+@contextmanager
+def sandbox_lock(command: str, report: Report) -> Iterator[None]:
+    def waiting(holder: str) -> None:
+        holder = holder or "another command"
+        report(f"{holder} is working on this sandbox; waiting for it to finish")
+
+    with held(paths.state().home / "lock", waiting) as handle:
         handle.seek(0)
         handle.truncate()
         handle.write(f"`{command}` (pid {os.getpid()})")

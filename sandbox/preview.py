@@ -20,8 +20,7 @@ POLICIES = paths.PROJECT / "policies"
 def preview_stack(stack: str, console: Console) -> int:
     """Preview a stack; return 0 if the preview and its policies pass, else the engine's exit code.
 
-    Raises:
-        SandboxError: the stack has no file, or it is the local one and not up.
+    Raises SandboxError: the stack has no file, or it is the local one and not up.
     """
     if not (paths.PROJECT / f"Pulumi.{stack}.yaml").exists():
         known = sorted(path.name.split(".")[1] for path in paths.PROJECT.glob("Pulumi.*.yaml"))

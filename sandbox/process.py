@@ -116,11 +116,11 @@ def load(path: Path) -> Process | None:
         return None
 
 
-def save(path: Path, process: Process) -> None:
+def save(path: Path, process: Process, **more: str) -> None:
     """Write a pid file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(asdict(process)))
+    partial.write_text(json.dumps(asdict(process) | more))
     partial.rename(path)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from infra.domain import naming
+from infra.observability import series
 
 Document = dict[str, Any]
 
@@ -50,6 +51,14 @@ IDENTITIES: Final = (AGENT, PROVISIONER, CLOUD)
 """Names of users and of their certificates."""
 _COMPONENT: Final = "process-node"
 
+_MONITORING: Final = f"system:serviceaccount:{naming.MONITORING_NAMESPACE}"
+STATE_METRICS: Final = f"{_MONITORING}:kube-state-metrics"
+GPU_EXPORTER: Final = f"{_MONITORING}:gpu-exporter"
+"""Common names of certificates: the programs' service accounts on other clusters."""
+PROMETHEUS: Final = "prometheus"
+"""Service account: Kueue authenticates scrapes by token, not by certificate."""
+_BATCH: Final = ("cronjobs", "jobs")
+
 
 def rbac_objects() -> list[Document]:
     """Return the cluster-wide roles and bindings; `system:` roles are the API server's own."""
@@ -71,4 +80,29 @@ def rbac_objects() -> list[Document]:
         bind(_COMPONENT, "process-nodes-approval", AGENT, requests),
         bind(_COMPONENT, "provisioner", PROVISIONER, "system:persistent-volume-provisioner"),
         *grant(_COMPONENT, "cloud", CLOUD, cloud),
+    ]
+
+
+def monitoring_objects() -> list[Document]:
+    """Return namespace, service account, cluster-wide roles and bindings; none reads secrets."""
+    namespace, component = naming.MONITORING_NAMESPACE, "monitoring"
+    labels = naming.object_labels(component)
+    level = {"pod-security.kubernetes.io/enforce": "restricted"}
+    states = [rule([one], READ, "batch" if one in _BATCH else "") for one in series.STATE_RESOURCES]
+    scrapes = [rule(["pods"], READ), {"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {"name": namespace, "labels": labels | level},
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": {"name": PROMETHEUS, "namespace": namespace, "labels": labels},
+            "automountServiceAccountToken": False,
+        },
+        *grant(component, PROMETHEUS, f"{_MONITORING}:{PROMETHEUS}", scrapes),
+        *grant(component, "kube-state-metrics", STATE_METRICS, states),
+        *grant(component, "gpu-exporter", GPU_EXPORTER, [rule(["nodes", "pods"], READ)]),
     ]

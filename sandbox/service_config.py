@@ -10,9 +10,8 @@ from typing import Any
 import yaml
 
 from infra.kubernetes.controller_accounts import RUN_CONTROLLERS
-from sandbox import rbac as own_rbac
+from sandbox import rbac
 from sandbox.certificates import Identity, KeyPair
-from sandbox.monitoring import rbac
 from sandbox.node import egress
 from sandbox.ports import LOOPBACK
 
@@ -36,16 +35,16 @@ IDENTITIES: tuple[Identity, ...] = (
     Identity("scheduler", "system:kube-scheduler", hosts=SERVER_NAMES),
     Identity("kwok", "kwok-controller", _MASTERS),
     Identity("kubelet", "trainyard-process-node", hosts=SERVER_NAMES),
-    *(Identity(one, one) for one in own_rbac.IDENTITIES),
+    *(Identity(one, one) for one in rbac.IDENTITIES),
     Identity("kube-state-metrics", rbac.STATE_METRICS),
     Identity("gpu-exporter", rbac.GPU_EXPORTER),
 )
-"""Every client and server of the sandbox; controllers of add-ons are pods. Monitoring identities have the
-permissions in sandbox/monitoring/rbac.py, those around process nodes the ones in sandbox/rbac.py."""
+"""Every client and server of the sandbox; controllers of add-ons are pods. Those of monitoring and of process
+nodes have the permissions in sandbox/rbac.py."""
 
 CLIENTS = (
     *("admin", "controller-manager", "scheduler", "kwok", "kube-state-metrics", "gpu-exporter"),
-    *own_rbac.IDENTITIES,
+    *rbac.IDENTITIES,
 )
 """Identities that get a kubeconfig."""
 

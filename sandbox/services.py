@@ -94,7 +94,7 @@ def controller_services(settings: ClusterSettings) -> list[Service]:
     """Return all other services; they start in any order once the API server is ready."""
     return [
         _controller_manager(settings),
-        _scheduler(settings),
+        _control_plane(settings, "scheduler"),
         _kwok(settings),
         _node(settings),
         _s3(settings),
@@ -179,55 +179,41 @@ def _apiserver(settings: ClusterSettings) -> Service:
     return Service("apiserver", argv, settings.https("apiserver", "/readyz"))
 
 
-def _controller_manager(settings: ClusterSettings) -> Service:
-    pair = settings.pairs["controller-manager"]
-    config = settings.kubeconfig("controller-manager")
+def _control_plane(settings: ClusterSettings, name: str, *more: str) -> Service:
+    pair, config = settings.pairs[name], settings.kubeconfig(name)
     argv = [
-        settings.binary("kube-controller-manager"),
+        settings.binary(f"kube-{name}"),
         f"--kubeconfig={config}",
         f"--authentication-kubeconfig={config}",
         f"--authorization-kubeconfig={config}",
         f"--bind-address={LOOPBACK}",
-        f"--secure-port={settings.ports['controller-manager']}",
+        f"--secure-port={settings.ports[name]}",
         f"--tls-cert-file={pair.certificate}",
         f"--tls-private-key-file={pair.key}",
         f"--client-ca-file={settings.ca}",
+        *more,
+        "--leader-elect=false",
+        "--profiling=false",
+    ]
+    env = {CODE_ENV: digest([Path(config)])}
+    return Service(name, argv, settings.https(name, "/healthz"), env)
+
+
+def _controller_manager(settings: ClusterSettings) -> Service:
+    return _control_plane(
+        settings,
+        "controller-manager",
         f"--root-ca-file={settings.ca}",
         f"--service-account-private-key-file={settings.service_account.key}",
         # Signs the certificates of nodes, and none for anybody else.
         f"--cluster-signing-kubelet-client-cert-file={settings.ca}",
         f"--cluster-signing-kubelet-client-key-file={settings.ca.with_suffix('.key')}",
         "--use-service-account-credentials=true",
-        "--leader-elect=false",
         # Pods have loopback addresses, which are invalid in EndpointSlices; nothing reads endpoints,
         # since names resolve through the pods' hosts files.
         "--controllers=*,-endpoints-controller,-endpointslice-controller,"
         "-endpointslice-mirroring-controller",
-        "--profiling=false",
-    ]
-    env = {CODE_ENV: digest([Path(config)])}
-    probe = settings.https("controller-manager", "/healthz")
-    return Service("controller-manager", argv, probe, env)
-
-
-def _scheduler(settings: ClusterSettings) -> Service:
-    pair = settings.pairs["scheduler"]
-    config = settings.kubeconfig("scheduler")
-    argv = [
-        settings.binary("kube-scheduler"),
-        f"--kubeconfig={config}",
-        f"--authentication-kubeconfig={config}",
-        f"--authorization-kubeconfig={config}",
-        f"--bind-address={LOOPBACK}",
-        f"--secure-port={settings.ports['scheduler']}",
-        f"--tls-cert-file={pair.certificate}",
-        f"--tls-private-key-file={pair.key}",
-        f"--client-ca-file={settings.ca}",
-        "--leader-elect=false",
-        "--profiling=false",
-    ]
-    env = {CODE_ENV: digest([Path(config)])}
-    return Service("scheduler", argv, settings.https("scheduler", "/healthz"), env)
+    )
 
 
 def _kwok(settings: ClusterSettings) -> Service:

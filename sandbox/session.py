@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 from dataclasses import dataclass
@@ -11,14 +12,7 @@ from typing import Any
 from rich.console import Console
 
 from infra.config import ConfigError, add_ons, parse, stack_values
-from sandbox import (
-    charts,
-    cluster,
-    environment,
-    example_environment,
-    paths,
-    toolchain,
-)
+from sandbox import charts, cluster, environment, example_environment, paths, toolchain
 from sandbox.engine import Engine
 from sandbox.node import images, reclaim
 from sandbox.runs import Runs
@@ -63,7 +57,9 @@ def open_cluster(console: Console) -> Session:
         origins.setdefault(origin, []).append(name)
     for origin, names in origins.items():
         report(f"from {origin}: {', '.join(sorted(names))}")
-    _provide_add_ons(console)
+    values = _stack_values()
+    with contextlib.suppress(ConfigError):
+        charts.provide(add_ons.args(parse(values)).charts, console)
     console.print("[bold]Cluster[/bold]")
     settings = cluster.up(tools, report)
     environment.install(settings)
@@ -72,24 +68,15 @@ def open_cluster(console: Console) -> Session:
         report(f"node {node} restored after its interruption")
     engine = Engine(settings.state, os.environ | environment.variables(settings))
     engine.ensure_stack(report)
-    if example_environment.is_used(_listed_runs()):
+    runs = values.get("runs")
+    if example_environment.is_used(runs if isinstance(runs, list) else []):
         example_environment.ensure(report)
     return Session(settings, engine)
 
 
-def _provide_add_ons(console: Console) -> None:
-    """Have what the local stack installs; the deployment reports an invalid file."""
+def _stack_values() -> dict[str, Any]:
+    """Return the values of the local stack; none if its file is invalid, which the deployment reports."""
     try:
-        wanted = add_ons.args(parse(stack_values(paths.PROJECT / "Pulumi.local.yaml"))).charts
+        return stack_values(paths.PROJECT / "Pulumi.local.yaml")
     except (ConfigError, OSError):
-        return
-    charts.provide(wanted, console)
-
-
-def _listed_runs() -> list[str]:
-    """Return the runs of the local stack; none if its file is invalid, which the deployment reports."""
-    try:
-        runs = stack_values(paths.PROJECT / "Pulumi.local.yaml").get("runs")
-    except (ConfigError, OSError):
-        return []
-    return [str(one) for one in runs] if isinstance(runs, list) else []
+        return {}

@@ -122,7 +122,7 @@ class Supervisor:
         env = spec["env"] | {"SANDBOX_SERVICE": marker}
         entry.process = process.spawn(spec["argv"], env, self._state.home, log_file)
         entry.started = time.monotonic()
-        save_pid(self._state, name, entry.process, fingerprint(spec))
+        process.save(self._state.pids / f"{name}.json", entry.process, spec=fingerprint(spec))
         log(f"{name}: started, pid {entry.process.pid}")
 
     def _sleep(self, timeout_s: float) -> None:
@@ -160,15 +160,6 @@ def service_marker(state: paths.State, name: str) -> str:
 def fingerprint(spec: dict[str, Any]) -> str:
     text = json.dumps([spec["argv"], spec["env"]], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def save_pid(state: paths.State, name: str, running: Process, spec: str) -> None:
-    """Write the pid file of a service with the fingerprint of its command."""
-    state.pids.mkdir(parents=True, exist_ok=True)
-    partial = state.pids / f".{name}.partial"
-    fields = {"pid": running.pid, "start_ticks": running.start_ticks, "spec": spec}
-    partial.write_text(json.dumps(fields))
-    partial.rename(state.pids / f"{name}.json")
 
 
 def rotate(path: Path, limit_bytes: int = 50 * 1024**2) -> None:

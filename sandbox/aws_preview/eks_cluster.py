@@ -62,8 +62,7 @@ class PlannedResource:
 def children(name: str, inputs: Mapping[str, Any]) -> list[PlannedResource]:
     """Return every resource of the component, parents and dependencies first.
 
-    Raises:
-        NotSupportedError: the inputs request a part that is not simulated.
+    Raises NotSupportedError: the inputs request a part that is not simulated.
     """
     _require_known_parts(name, inputs)
     config = {"kubeconfig": UNKNOWN}

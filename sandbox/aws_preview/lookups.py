@@ -43,11 +43,7 @@ class Place:
 
 
 def answer(token: str, arguments: Mapping[str, Any], place: Place) -> Answer:
-    """Return the response to an invoke.
-
-    Raises:
-        NotSupportedError: this stand-in has no answer.
-    """
+    """Return the response to an invoke. Raises NotSupportedError: this stand-in has no answer."""
     look_up = _ANSWERS.get(token)
     if look_up is None:
         raise NotSupportedError(

@@ -1,7 +1,6 @@
 """Monitoring of a sandbox: Prometheus, kube-state-metrics and a simulated DCGM exporter.
 
-`rbac.py` holds permissions, `setup.py` command lines and the scrape configuration;
-`exporter/` simulates DCGM.
+`setup.py` has command lines and the scrape configuration, `exporter/` simulates DCGM.
 """
 
 from __future__ import annotations

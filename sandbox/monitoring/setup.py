@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,7 +13,6 @@ from infra.observability import series
 from infra.observability.alerts import rule_file
 from infra.observability.recording import Facts, NodePrice
 from sandbox import paths
-from sandbox.monitoring import rbac
 from sandbox.ports import LOOPBACK
 from sandbox.services import CODE_ENV, ClusterSettings, Service, digest
 
@@ -30,7 +27,8 @@ RETENTION_SIZE = "512MB"
 CONFIGURATION = "prometheus.yaml"
 RULES = "rules.yaml"
 TOKEN = "prometheus.token"
-RENEW_AFTER_S = rbac.TOKEN_HOURS * 3600 * 11 / 12
+TOKEN_HOURS: Final = 24 * 365
+RENEW_AFTER_S = TOKEN_HOURS * 3600 * 11 / 12
 
 
 def monitoring_services(settings: ClusterSettings) -> list[Service]:
@@ -87,9 +85,8 @@ def _gpu_exporter(settings: ClusterSettings) -> Service:
 
 
 def config_files(settings: ClusterSettings) -> dict[str, dict[str, Any]]:
-    read = Files(ca=settings.ca, token=token_file(settings), rules=Path(settings.config(RULES)))
     return {
-        CONFIGURATION: prometheus_config(settings.ports, read),
+        CONFIGURATION: prometheus_config(settings),
         RULES: _with_fast_evaluation(rule_file(rule_facts())),
     }
 
@@ -112,44 +109,33 @@ def token_is_due(settings: ClusterSettings) -> bool:
         return True
 
 
-@dataclass(frozen=True, kw_only=True)
-class Files:
-    """Files that Prometheus reads besides its configuration."""
-
-    ca: Path
-    token: Path
-    """Token of its service account; read for every request."""
-    rules: Path
-
-
-def prometheus_config(ports: Mapping[str, int], files: Files) -> Document:
+def prometheus_config(settings: ClusterSettings) -> Document:
     return {
         "global": {
             "scrape_interval": SCRAPE_INTERVAL,
             "scrape_timeout": SCRAPE_INTERVAL,
             "evaluation_interval": SCRAPE_INTERVAL,
         },
-        "rule_files": [str(files.rules)],
+        "rule_files": [settings.config(RULES)],
         "scrape_configs": [
-            _runs(series.TRAINER_JOB, series.OWN_PREFIX, ports, files),
+            _runs(series.TRAINER_JOB, series.OWN_PREFIX, settings),
             {
-                **_runs(series.CULPRITS_JOB, series.CULPRITS_PREFIX, ports, files),
+                **_runs(series.CULPRITS_JOB, series.CULPRITS_PREFIX, settings),
                 "metrics_path": series.CULPRITS_PATH,
                 "scrape_interval": series.CULPRITS_INTERVAL,
                 "scrape_timeout": series.CULPRITS_INTERVAL,
             },
-            _gpus(ports),
-            _logs(ports),
-            _kueue(ports, files),
-            _apiserver(ports, files),
-            _static_job(series.STATE_JOB, ports["kube-state-metrics"], honor_labels=True),
-            _loop(series.COSTS_JOB, naming.COSTS_NAMESPACE, naming.COSTS_ACCOUNT, ports, files),
+            _gpus(settings),
+            _logs(settings),
+            _kueue(settings),
+            _apiserver(settings),
+            _static_job(series.STATE_JOB, settings.ports["kube-state-metrics"], honor_labels=True),
+            _loop(series.COSTS_JOB, naming.COSTS_NAMESPACE, naming.COSTS_ACCOUNT, settings),
             _loop(
                 series.STEERING_JOB,
                 naming.STEERING_NAMESPACE,
                 naming.STEERING_ACCOUNT,
-                ports,
-                files,
+                settings,
             ),
         ],
     }
@@ -170,13 +156,13 @@ def rule_facts() -> Facts:
     return Facts(prices=tuple(found))
 
 
-def _runs(job: str, prefix: str, ports: Mapping[str, int], files: Files) -> Document:
+def _runs(job: str, prefix: str, settings: ClusterSettings) -> Document:
     """Job for the first pod of every run, at its loopback address; it keeps metrics of a prefix."""
     pod = "__meta_kubernetes_pod"
     index = _pod_label(naming.JOB_INDEX)
     return {
         "job_name": job,
-        "kubernetes_sd_configs": [_pods(ports, files, naming.RUN_ID)],
+        "kubernetes_sd_configs": [_pods(settings, naming.RUN_ID)],
         "relabel_configs": [
             _keep(f"{pod}_container_port_name", naming.METRICS_PORT_NAME),
             _keep(f"{pod}_phase", "Running"),
@@ -204,23 +190,23 @@ def _runs(job: str, prefix: str, ports: Mapping[str, int], files: Files) -> Docu
     }
 
 
-def _pods(ports: Mapping[str, int], files: Files, label: str, **more: Any) -> Document:
+def _pods(settings: ClusterSettings, label: str, **more: Any) -> Document:
     return {
         "role": "pod",
-        "api_server": f"https://{LOOPBACK}:{ports['apiserver']}",
+        "api_server": f"https://{LOOPBACK}:{settings.ports['apiserver']}",
         "selectors": [{"role": "pod", "label": label}],
-        **_credentials(files, scheme=False),
+        **_credentials(settings, scheme=False),
         **more,
     }
 
 
-def _loop(job: str, namespace: str, name: str, ports: Mapping[str, int], files: Files) -> Document:
+def _loop(job: str, namespace: str, name: str, settings: ClusterSettings) -> Document:
     label = f"app.kubernetes.io/name={name}"
     only = {"names": [namespace]}
     pod = "__meta_kubernetes_pod"
     return {
         "job_name": job,
-        "kubernetes_sd_configs": [_pods(ports, files, label, namespaces=only)],
+        "kubernetes_sd_configs": [_pods(settings, label, namespaces=only)],
         "relabel_configs": [
             _keep(f"{pod}_container_port_name", naming.METRICS_PORT_NAME),
             _keep(f"{pod}_phase", "Running"),
@@ -229,39 +215,41 @@ def _loop(job: str, namespace: str, name: str, ports: Mapping[str, int], files: 
     }
 
 
-def _kueue(ports: Mapping[str, int], files: Files) -> Document:
+def _kueue(settings: ClusterSettings) -> Document:
     """Job for Kueue's pod, which authenticates clients and serves a self-signed certificate."""
     return {
-        **_loop(series.KUEUE_JOB, naming.KUEUE_NAMESPACE, "kueue", ports, files),
-        **_credentials(files),
+        **_loop(series.KUEUE_JOB, naming.KUEUE_NAMESPACE, "kueue", settings),
+        **_credentials(settings),
         "tls_config": {"insecure_skip_verify": True},
     }
 
 
-def _gpus(ports: Mapping[str, int]) -> Document:
+def _gpus(settings: ClusterSettings) -> Document:
     """Job for the exporter of all nodes: a GPU's node is its `Hostname` label."""
     rule = _copy("Hostname", "node")
     return _static_job(
         series.DCGM_JOB,
-        ports["gpu-exporter"],
+        settings.ports["gpu-exporter"],
         honor_labels=True,
         metric_relabel_configs=[rule],
     )
 
 
-def _logs(ports: Mapping[str, int]) -> Document:
+def _logs(settings: ClusterSettings) -> Document:
     """Job for the counts of log patterns, from the same process."""
-    return _static_job("logs", ports["gpu-exporter"], honor_labels=True, metrics_path="/logs")
+    return _static_job(
+        "logs", settings.ports["gpu-exporter"], honor_labels=True, metrics_path="/logs"
+    )
 
 
-def _apiserver(ports: Mapping[str, int], files: Files) -> Document:
+def _apiserver(settings: ClusterSettings) -> Document:
     used = sorted(name for name in series.ALL if name.startswith("apiserver_"))
     return _static_job(
         series.APISERVER_JOB,
-        ports["apiserver"],
+        settings.ports["apiserver"],
         scrape_interval=APISERVER_SCRAPE_INTERVAL,
         metric_relabel_configs=[_keep("__name__", "|".join(used))],
-        **_credentials(files),
+        **_credentials(settings),
     )
 
 
@@ -270,11 +258,11 @@ def _static_job(job: str, port: int, **more: Any) -> Document:
     return {"job_name": job, "static_configs": targets, **more}
 
 
-def _credentials(files: Files, *, scheme: bool = True) -> Document:
+def _credentials(settings: ClusterSettings, *, scheme: bool = True) -> Document:
     return {
         **({"scheme": "https"} if scheme else {}),
-        "authorization": {"credentials_file": str(files.token)},
-        "tls_config": {"ca_file": str(files.ca)},
+        "authorization": {"credentials_file": str(token_file(settings))},
+        "tls_config": {"ca_file": str(settings.ca)},
     }
 
 

@@ -27,6 +27,7 @@ from typing import Final
 
 from sandbox import example_environment, paths
 from sandbox.node.rootfs import Bind, system_binds
+from sandbox.reporting import SandboxError
 from sandbox.toolchain.lookup import find_in_cache
 from sandbox.toolchain.tools import ON_DEMAND_TOOLS, TOOLS
 
@@ -104,9 +105,9 @@ def resolve_image(reference: str, state: paths.State, project: Path = paths.PROJ
     if repository == f"{REGISTRY}/host":
         return _host_image(reference)
     if repository == f"{REGISTRY}/trainer":
-        return _trainer_image(reference, snapshot(digest, state, project))
+        return _python_image(reference, snapshot(digest, state, project))
     if repository == f"{REGISTRY}/{OPS}":
-        return _trainer_image(reference, snapshot(digest, state, project, OPS))
+        return _python_image(reference, snapshot(digest, state, project, OPS))
     if repository == f"{REGISTRY}/{EXAMPLES}":
         return _examples_image(reference, snapshot(digest, state, project, EXAMPLES))
     raise ImageError(
@@ -246,20 +247,17 @@ def _host_image(reference: str) -> Image:
     )
 
 
-def _trainer_image(reference: str, folder: Path) -> Image:
-    return _python_image(reference, folder, [Path(sys.prefix)])
-
-
 def _examples_image(reference: str, folder: Path) -> Image:
     try:
         layer = example_environment.ensure(lambda _: None, folder)
-    except (example_environment.ExampleEnvironmentError, OSError) as error:
+    except (SandboxError, OSError) as error:
         raise ImageError(f"image {reference!r}: {error}") from error
-    return _python_image(reference, folder, [layer, Path(sys.prefix)])
+    return _python_image(reference, folder, layer)
 
 
-def _python_image(reference: str, folder: Path, environments: list[Path]) -> Image:
-    """Return an image of sources and virtual environments; programs of the first come first."""
+def _python_image(reference: str, folder: Path, *layers: Path) -> Image:
+    """Return an image of sources, the project's virtual environment and those on top of it."""
+    environments = [*layers, Path(sys.prefix)]
     binds, links = system_binds()
     roots = python_roots([*environments, Path(sys.base_prefix)], Path.home())
     image = paths.PROJECT / "training" / "image"

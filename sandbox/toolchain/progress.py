@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from types import TracebackType
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 
 from rich.console import Console
 from rich.live import Live
@@ -25,19 +26,10 @@ class BuildTable:
         self._lock = threading.Lock()
         self._live = Live(get_renderable=self._render, console=console, refresh_per_second=4)
 
-    def __enter__(self) -> BuildTable:
-        if self._console.is_terminal:
-            self._live.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._console.is_terminal:
-            self._live.stop()
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        with self._live if self._console.is_terminal else nullcontext():
+            yield
 
     def report(self, name: str, text: str) -> None:
         with self._lock:

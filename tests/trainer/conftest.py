@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sandbox import example_environment
-from sandbox.example_environment import ExampleEnvironmentError
+from sandbox.reporting import SandboxError
 from tests.trainer import fault_table
 from tests.trainer.elastic_groups import SETTINGS, ElasticRun, start_run, stop_run
 from tests.trainer.fault_table import Trials
@@ -28,7 +28,7 @@ def environment(full: bool) -> Path:
     """The examples' environment. Offline without it, tests are skipped, but neither in CI nor with --full."""
     try:
         return example_environment.ensure(print)
-    except ExampleEnvironmentError as error:
+    except SandboxError as error:
         if full or "CI" in os.environ:
             raise
         pytest.skip(str(error))

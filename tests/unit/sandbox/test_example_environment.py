@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from sandbox import example_environment, paths
-from sandbox.example_environment import ExampleEnvironmentError, ensure, folder, is_used, layer
+from sandbox.example_environment import ensure, folder, is_used, layer
+from sandbox.reporting import SandboxError
 from training.source import digest
 
 
@@ -58,7 +59,7 @@ def test_the_reason_of_a_failed_installation_is_reported_and_not_the_hint(
     lines = "error: no answer\n  cause: UnknownIssuer\n\nhint: use --system-certs\n"
     failed = subprocess.CompletedProcess([], 1, "", lines)
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: failed)
-    with pytest.raises(ExampleEnvironmentError, match=r"not installed: cause: UnknownIssuer; "):
+    with pytest.raises(SandboxError, match=r"not installed: cause: UnknownIssuer; "):
         ensure(lambda _: None, project)
 
 
@@ -67,9 +68,7 @@ def test_a_failed_installation_is_one_line_and_is_tried_again(
 ) -> None:
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
     for _ in range(2):
-        with pytest.raises(
-            ExampleEnvironmentError, match=r"^examples/requirements.txt: not ins.*$"
-        ):
+        with pytest.raises(SandboxError, match=r"^examples/requirements.txt: not ins.*$"):
             ensure(lambda _: None, project)
 
 

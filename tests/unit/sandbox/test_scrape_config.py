@@ -10,14 +10,23 @@ import pytest
 
 from infra.domain import naming
 from infra.observability import series
-from sandbox import monitoring, ports
-from sandbox.monitoring import rbac, setup
+from sandbox import monitoring, paths, ports, rbac
+from sandbox.certificates import KeyPair
+from sandbox.monitoring import setup
 from sandbox.reporting import SandboxError
+from sandbox.services import ClusterSettings
+from sandbox.toolchain import Toolchain
 from tests.unit.snapshots import Snapshot
 
-PORTS = {name: 20000 + index for index, name in enumerate(ports.NAMES)}
-FILES = setup.Files(ca=Path("/ca"), token=Path("/token"), rules=Path("/rules"))
-DOCUMENT = setup.prometheus_config(PORTS, FILES)
+SETTINGS = ClusterSettings(
+    state=paths.State(Path("/home")),
+    tools=Toolchain({}, {}, {}),
+    ports={name: 20000 + index for index, name in enumerate(ports.NAMES)},
+    ca=Path("/ca"),
+    pairs={},
+    service_account=KeyPair(Path("/key"), Path("/certificate")),
+)
+DOCUMENT = setup.prometheus_config(SETTINGS)
 JOBS: dict[str, Any] = {job["job_name"]: job for job in DOCUMENT["scrape_configs"]}
 
 
@@ -35,7 +44,7 @@ def test_only_loopback_is_scraped(job: str) -> None:
 @pytest.mark.parametrize("job", [series.KUEUE_JOB, series.APISERVER_JOB])
 def test_authenticated_targets_get_a_token_over_tls(job: str) -> None:
     assert JOBS[job]["scheme"] == "https"
-    assert JOBS[job]["authorization"] == {"credentials_file": "/token"}
+    assert JOBS[job]["authorization"] == {"credentials_file": str(setup.token_file(SETTINGS))}
     # Kueue's certificate is its own.
     trusted = {"insecure_skip_verify": True} if job == series.KUEUE_JOB else {"ca_file": "/ca"}
     assert JOBS[job]["tls_config"] == trusted
@@ -67,7 +76,7 @@ def test_series_of_a_run_get_the_labels_that_rules_expect() -> None:
 
 
 def test_prometheus_role_is_read_only_and_excludes_secrets() -> None:
-    roles = [d for d in rbac.rbac_objects() if d["kind"] == "ClusterRole"]
+    roles = [d for d in rbac.monitoring_objects() if d["kind"] == "ClusterRole"]
     assert len(roles) == 3
     for rule in (rule for role in roles for rule in role["rules"]):
         assert set(rule["verbs"]) <= {"get", "list", "watch"}
