@@ -7,7 +7,6 @@ import os
 import shutil
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 
@@ -15,9 +14,6 @@ from sandbox import paths
 from sandbox.engine import strip_local_salt
 from sandbox.lock import sandbox_lock
 from sandbox.reporting import SandboxError
-
-if TYPE_CHECKING:
-    from sandbox.toolchain import Toolchain
 
 Command = Callable[[argparse.Namespace, Console], int]
 
@@ -115,6 +111,7 @@ def _seconds(text: str) -> float:
 
 
 def _up(args: argparse.Namespace, console: Console) -> int:
+    from sandbox import monitoring
     from sandbox.runs import print_summary
     from sandbox.session import open_cluster
 
@@ -124,7 +121,9 @@ def _up(args: argparse.Namespace, console: Console) -> int:
         if not args.cluster_only:
             console.print("[bold]Stack[/bold]")
             deployed = session.deploy().get("runs", {})
-        _start_monitoring_later(session.settings.tools, console)
+        late = monitoring.is_enabled() and not session.settings.tools.can_monitor
+        if late:
+            console.print(f"  {monitoring.start_later(paths.state())}", highlight=False)
     if args.cluster_only:
         return 0
     if not deployed:
@@ -134,33 +133,17 @@ def _up(args: argparse.Namespace, console: Console) -> int:
     first, runs = next(iter(deployed.values())), session.runs
     ended = runs.follow(runs.find(first["runId"]), console)
     good = print_summary(runs, ended, console)
-    console.print(
-        "Next: [bold]make interrupt[/bold] reclaims spot nodes under runs;"
-        " [bold]make status[/bold] shows services and runs; [bold]make down[/bold] stops them.\n"
-        f"{_metrics_line(session.settings.tools)}"
-        'pulumi and kubectl: eval "$(.venv/bin/python -m sandbox env)", then use them as usual.'
-    )
-    return runs.exit_code(ended) or int(not good)
-
-
-def _start_monitoring_later(tools: Toolchain, console: Console) -> None:
-    """Build what monitoring lacks beside the first run."""
-    from sandbox import monitoring
-
-    if monitoring.is_enabled() and not tools.can_monitor:
-        console.print(f"  {monitoring.start_later(paths.state())}", highlight=False)
-
-
-def _metrics_line(tools: Toolchain) -> str:
-    """Say when metrics come; empty if they are there or switched off."""
-    from sandbox import monitoring
-
-    if not monitoring.is_enabled() or tools.can_monitor:
-        return ""
-    return (
+    metrics = (
         "Metrics: none yet; Prometheus is being built in the background and starts by itself. Until then commands"
         " and the page show progress by logs; [bold]make status[/bold] says when it runs.\n"
     )
+    console.print(
+        "Next: [bold]make interrupt[/bold] reclaims spot nodes under runs;"
+        " [bold]make status[/bold] shows services and runs; [bold]make down[/bold] stops them.\n"
+        f"{metrics if late else ''}"
+        'pulumi and kubectl: eval "$(.venv/bin/python -m sandbox env)", then use them as usual.'
+    )
+    return runs.exit_code(ended) or int(not good)
 
 
 def _monitor(_args: argparse.Namespace, console: Console) -> int:
