@@ -160,12 +160,7 @@ def strip_local_salt() -> None:
     (docs/adr/01-stacks-and-configuration.md).
     """
     file = paths.PROJECT / f"Pulumi.{STACK}.yaml"
-    if file.exists():
-        strip_salt(file)
-
-
-def strip_salt(file: Path) -> None:
-    text = file.read_text()
+    text = file.read_text() if file.exists() else ""
     without = _SALT.sub("", text)
     if without != text:
         partial = file.with_name(f".{file.name}.partial")

@@ -134,12 +134,6 @@ def test_pods_of_another_namespace_or_service_are_not_asked(tmp_path: Path, serv
         assert _answer(tmp_path / name, f"{CLUSTER_IP}:443") == b"503"
 
 
-def test_the_agents_own_endpoint_is_reached(tmp_path: Path) -> None:
-    with _server("127.0.0.1") as port:
-        _proxy(tmp_path, _service(1), POD, port)
-        assert _answer(tmp_path, f"127.0.0.1:{port}") == b"hello webhook"
-
-
 def test_the_kubelet_of_a_node_beside_the_agent_is_reached(tmp_path: Path, served: int) -> None:
     _proxy(tmp_path, _service(1), POD, kubelets={(POD_IP, served)})
     assert _answer(tmp_path, f"{POD_IP}:{served}") == b"hello webhook"

@@ -61,11 +61,6 @@ def test_a_variable_sees_those_before_it_and_not_those_after() -> None:
     assert values == {"BASE": "image", "EARLY": "$(LATE)", "LATE": "image"}
 
 
-def test_a_secret_key_is_decoded() -> None:
-    ref = {"secretKeyRef": {"name": "s", "key": "k"}}
-    assert _environment({"name": "X", "valueFrom": ref})["X"] == "hidden"
-
-
 @pytest.mark.parametrize(
     ("source", "message"),
     [
@@ -81,11 +76,6 @@ def test_a_secret_key_is_decoded() -> None:
 def test_invalid_reference_is_named(source: Json, message: str) -> None:
     with pytest.raises(InvalidReference, match=message):
         _environment({"name": "X", "valueFrom": source})
-
-
-def test_optional_missing_reference_is_omitted() -> None:
-    ref = {"configMapKeyRef": {"name": "none", "key": "k", "optional": True}}
-    assert _environment({"name": "X", "valueFrom": ref}) == {"BASE": "image"}
 
 
 def test_a_label_that_a_pod_lacks_is_empty() -> None:

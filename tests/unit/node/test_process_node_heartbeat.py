@@ -2,27 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from sandbox.node import heartbeat
-from sandbox.node.api import Json
 from sandbox.node.probes import ProbeCounter, resolve_port
-from sandbox.node.provisioner import build_volume
 
 PLENTY = 2**40
-
-
-def _statuses(conditions: list[Json]) -> dict[str, str]:
-    return {c["type"]: c["status"] for c in conditions}
-
-
-def test_a_healthy_node_is_ready_and_under_no_pressure() -> None:
-    found = _statuses(
-        heartbeat.node_conditions([], heartbeat.pressure_conditions(PLENTY, PLENTY), "", 0.0)
-    )
-    assert found.pop("Ready") == "True"
-    assert found.keys() == {"MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"}
-    assert set(found.values()) == {"False"}
 
 
 def test_pressure_is_reported_and_a_failing_runtime_makes_the_node_unready() -> None:
@@ -47,15 +30,6 @@ def test_a_heartbeat_does_not_change_the_transition_time() -> None:
     assert changed == ["Ready"]
 
 
-def test_only_nodes_with_the_annotation_are_served() -> None:
-    def node(**annotations: str) -> Json:
-        return {"metadata": {"name": "n", "annotations": annotations}}
-
-    assert heartbeat.is_process_node(node(**{"trainyard.dev/node-runtime": "process"}))
-    assert not heartbeat.is_process_node(node(**{"kwok.x-k8s.io/node": "fake"}))
-    assert not heartbeat.is_process_node({"metadata": {"name": "n"}})
-
-
 def test_a_probe_changes_its_verdict_only_at_its_threshold() -> None:
     tally = ProbeCounter({"failureThreshold": 2, "successThreshold": 1}, passed=True)
     assert [tally.count(ok) for ok in (False, True, False, False)] == [False, False, False, True]
@@ -67,21 +41,3 @@ def test_a_probe_finds_a_port_by_its_name() -> None:
     container = {"ports": [{"name": "web", "containerPort": 8080}]}
     assert resolve_port({"httpGet": {"port": "web"}}, container) == {"httpGet": {"port": 8080}}
     assert resolve_port({"tcpSocket": {"port": 1}}, container) == {"tcpSocket": {"port": 1}}
-
-
-def test_a_volume_is_bound_to_its_claim_and_follows_its_class() -> None:
-    claim = {
-        "metadata": {"name": "c", "namespace": "n", "uid": "u"},
-        "spec": {
-            "storageClassName": "shared",
-            "accessModes": ["ReadWriteMany"],
-            "resources": {"requests": {"storage": "2Ti"}},
-        },
-    }
-    volume = build_volume(claim, {"reclaimPolicy": "Retain"}, Path("/v/n/c"))
-    spec = volume["spec"]
-    assert volume["metadata"]["name"] == "pvc-u"
-    assert spec["capacity"] == {"storage": "2Ti"} and spec["accessModes"] == ["ReadWriteMany"]
-    assert spec["persistentVolumeReclaimPolicy"] == "Retain"
-    assert spec["hostPath"]["path"] == "/v/n/c" and spec["claimRef"]["uid"] == "u"
-    assert build_volume(claim, {}, Path("/v"))["spec"]["persistentVolumeReclaimPolicy"] == "Delete"

@@ -62,10 +62,6 @@ def test_every_line_is_stamped_with_its_time(log: Path) -> None:
     assert _text(log, timestamps=True, tail_lines=2) == two + three
 
 
-def test_a_limit_cuts_at_that_many_bytes(log: Path) -> None:
-    assert _text(log, limit_bytes=5) == "one\nt"
-
-
 def test_a_rotated_log_is_read_from_its_older_part_on(tmp_path: Path) -> None:
     path = tmp_path / "0.log"
     log = Log(str(path), limit_bytes=500)

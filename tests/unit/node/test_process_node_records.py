@@ -60,30 +60,6 @@ def _end(process: object, seconds: float = 20.0) -> None:
 
 
 @pytest.mark.usefixtures("fake_bwrap")
-def test_a_shim_records_who_runs_and_how_it_ended_and_keeps_the_output(attempt: Attempt) -> None:
-    script = ["/bin/sh", "-c", "echo out; echo err >&2; exit 7"]
-    process = runtime.start_container(attempt, runtime.Launch(command=script))
-    _end(process)
-    exit_, run = attempt.exit(), attempt.run()
-    assert exit_ is not None and run is not None
-    assert exit_["exit_code"] == 7 and exit_["tail"] == "out\nerr\n"
-    assert run["shim_pid"] == process.pid and run["started_at"] <= exit_["finished_at"]
-    assert log_of(attempt) == "out\nerr\n"
-    assert not attempt.alive()
-
-
-@pytest.mark.usefixtures("fake_bwrap")
-def test_a_signal_reaches_the_main_process_and_its_death_is_recorded(attempt: Attempt) -> None:
-    process = runtime.start_container(attempt, runtime.Launch(command=["/bin/sleep", "600"]))
-    assert attempt.run(wait_s=10) and attempt.alive() and attempt.exit() is None
-    assert attempt.signal(signal.SIGTERM)
-    _end(process)
-    exit_ = attempt.exit()
-    assert exit_ is not None and exit_["exit_code"] == 128 + signal.SIGTERM
-    assert not attempt.signal(signal.SIGTERM)
-
-
-@pytest.mark.usefixtures("fake_bwrap")
 def test_a_shim_that_is_killed_counts_as_exit_137(attempt: Attempt) -> None:
     process = runtime.start_container(attempt, runtime.Launch(command=["/bin/sleep", "600"]))
     run = attempt.run(wait_s=10)

@@ -53,11 +53,6 @@ def test_a_mount_below_a_top_level_link_goes_to_where_the_link_points(usr: Path)
     assert binds[-1] == ("/d", "/usr/lib/x")
 
 
-def test_shared_memory_may_be_mounted_over_the_private_one(usr: Path) -> None:
-    options = _plan(usr, Bind(Path("/m"), "/dev/shm", True))
-    assert options.index("--dev") < options.index("/m")
-
-
 @pytest.mark.parametrize("target", ["/", "/proc", "/proc/1", "//"])
 def test_a_mount_over_the_root_or_proc_is_refused(usr: Path, target: str) -> None:
     with pytest.raises(InvalidMount, match="cannot be mount points"):

@@ -78,12 +78,6 @@ def test_dictionary_is_that_of_the_protocol() -> None:
     assert hashlib.sha256(DICTIONARY).hexdigest() == DIGEST
 
 
-def test_headers_survive_and_share_the_compression_state() -> None:
-    one, other = HeaderCodec(), HeaderCodec()
-    for headers in ({"streamtype": "error", "port": "80"}, {"streamtype": "data"}, {}):
-        assert other.read(one.pack(headers)) == headers
-
-
 @pytest.mark.parametrize("plain", [b"", b"\0\0\0\1", b"\xff\xff\xff\xff", b"\0\0\0\1\0\0\0\x50a"])
 def test_truncated_header_block_is_an_error(plain: bytes) -> None:
     packer = zlib.compressobj(zdict=DICTIONARY)

@@ -72,13 +72,6 @@ def _conditions(status: Json) -> dict[str, str]:
     return {c["type"]: c["status"] for c in status["conditions"]}
 
 
-def test_a_running_pod_is_initialized_and_ready() -> None:
-    status = _status([INIT_DONE], [RUNNING])
-    assert set(_conditions(status).values()) == {"True"}
-    assert status["observedGeneration"] == 3
-    assert status["podIPs"] == [{"ip": "127.1.0.1"}]
-
-
 def test_waiting_pod_lists_its_unready_containers() -> None:
     status = _status([view("prepare")], [WAITING])
     ready = next(c for c in status["conditions"] if c["type"] == "Ready")
@@ -88,11 +81,6 @@ def test_waiting_pod_lists_its_unready_containers() -> None:
         "containers with unready status: [main]",
     )
     assert inited["message"] == "containers with incomplete status: [prepare]"
-
-
-def test_a_completed_pod_is_no_longer_ready() -> None:
-    conditions = _conditions(_status([], [ended(0)]))
-    assert conditions["Initialized"] == "True" and conditions["Ready"] == "False"
 
 
 def test_a_condition_that_stays_keeps_its_transition_time() -> None:
@@ -118,7 +106,3 @@ def test_final_phase_waits_until_all_containers_ended() -> None:
     assert _status([], [RUNNING], verdict=verdict)["phase"] == "Running"
     status = _status([], [ended(0)], verdict=verdict)
     assert (status["phase"], status["reason"]) == ("Failed", "DeadlineExceeded")
-
-
-def test_a_pod_with_a_running_sidecar_has_not_ended() -> None:
-    assert _status([SIDECAR], [ended(0)])["phase"] == "Running"

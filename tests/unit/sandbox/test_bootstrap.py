@@ -47,11 +47,3 @@ def test_a_linked_environment_runs_the_checkout_that_links_to_it(tmp_path: Path)
             [folder / ".venv/bin/trainyard"], cwd=tmp_path, capture_output=True, text=True
         )
         assert (done.stdout, done.returncode) == (f"{folder.name}\n", 0), done
-
-
-def test_command_is_written_once(tmp_path: Path) -> None:
-    (tmp_path / "bin").mkdir()
-    bootstrap.write_command(tmp_path)
-    before = (tmp_path / "bin" / "trainyard").stat().st_ino
-    bootstrap.write_command(tmp_path)
-    assert (tmp_path / "bin" / "trainyard").stat().st_ino == before

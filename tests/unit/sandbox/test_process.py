@@ -24,15 +24,6 @@ def _spawn(tmp_path: Path, code: str, marker: str = "") -> Process:
     return process.spawn([sys.executable, "-c", code], env, tmp_path, tmp_path / "log")
 
 
-def test_a_pid_file_with_another_start_time_names_no_living_process(tmp_path: Path) -> None:
-    running = _spawn(tmp_path, "import signal; signal.pause()")
-    try:
-        assert running.alive
-        assert not Process(running.pid, running.start_ticks + 1).alive
-    finally:
-        running.end(5)
-
-
 def test_a_process_that_ignores_sigterm_is_killed_after_its_grace(tmp_path: Path) -> None:
     running = _spawn(tmp_path, IGNORES_SIGTERM)
     while "on" not in (tmp_path / "log").read_text():

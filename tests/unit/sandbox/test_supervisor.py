@@ -65,12 +65,6 @@ def supervised(tmp_path: Path) -> Iterator[Supervised]:
     one.end()
 
 
-def test_a_service_that_is_killed_is_started_again(supervised: Supervised) -> None:
-    first = supervised.service()
-    first.send(signal.SIGKILL)
-    assert supervised.service(other_than=first).pid != first.pid
-
-
 def test_a_new_supervisor_takes_over_what_a_killed_one_left_running(supervised: Supervised) -> None:
     running = supervised.service()
     assert supervised.keeper

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -76,11 +75,6 @@ def test_every_tool_is_pinned_to_the_version_that_the_table_states(tool: Tool) -
     version = untagged.get(tool.name, tool.version)
     assert f"{tool.module} v{version}" in pinned
     assert f"{tool.module} v{version} h1:" in (tool.recipe / "go.sum").read_text()
-
-
-def test_build_tag_changes_the_cache_entry() -> None:
-    tool = BY_NAME["prometheus"]
-    assert replace(tool, tags=()).key != tool.key
 
 
 def test_a_new_version_of_a_tool_that_none_imports_rebuilds_only_that_tool(
@@ -176,18 +170,3 @@ def test_a_recipe_s_own_files_replace_those_of_its_modules(
     found = Builder({tool.go: go}, tmp_path / "logs").build(tool, lambda _: None)
     assert found.binaries["tool"].read_text() == "other\n"
     assert tool.key != before
-
-
-def test_only_these_tools_lack_parts_of_their_modules() -> None:
-    replaced = {tool.name: tool.modules_with_own_files() for tool in ALL_TOOLS}
-    assert {name: found for name, found in replaced.items() if found} == {
-        "pulumi": [
-            "github.com/alecthomas/chroma",
-            "github.com/pulumi/pulumi/pkg/v3",
-            "gocloud.dev",
-        ],
-        "pulumi-kubernetes": ["github.com/pulumi/pulumi-kubernetes/provider/v4"],
-        "external-secrets": ["github.com/external-secrets/external-secrets"],
-        "distribution": ["github.com/distribution/distribution/v3"],
-        "coredns": ["github.com/coredns/coredns"],
-    }

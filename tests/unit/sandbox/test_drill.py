@@ -1,13 +1,15 @@
-"""What the interruption drill reads from a run with groups."""
+"""What the interruption drill reads from the files of trainers."""
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sandbox.drill import changes, groups_of, stall
-from sandbox.runs import Progress
+from sandbox.drill import changes, first_difference, groups_of, stall
+from sandbox.runs import Progress, read_lines
 
 STEP_S = 0.5
 
@@ -43,3 +45,23 @@ def test_changes_begin_when_all_groups_were_there() -> None:
 def test_a_stall_elsewhere_is_of_no_change() -> None:
     assert stall(metrics({3: 4.0}), 15) == pytest.approx(0.0)
     assert stall([], 15) == 0.0
+
+
+def _metrics(*losses: float, attempt: int = 0) -> list[dict[str, Any]]:
+    return [
+        {"step": step, "loss": loss, "tokens": 100, "step_time_s": 0.5, "attempt": attempt}
+        for step, loss in enumerate(losses, start=1)
+    ]
+
+
+def test_a_line_that_is_still_being_written_is_left_for_later(tmp_path: Path) -> None:
+    (tmp_path / "m.jsonl").write_text(json.dumps({"step": 1}) + '\n{"ste')
+    assert read_lines(tmp_path / "m.jsonl") == [{"step": 1}]
+    assert read_lines(tmp_path / "absent.jsonl") == []
+
+
+def test_equal_losses_do_not_differ_and_the_last_bit_counts() -> None:
+    assert first_difference(_metrics(3.0, 2.0), _metrics(3.0, 2.0)) is None
+    assert first_difference(_metrics(3.0, 2.0), _metrics(3.0, 2.0000000000000004)) == 2
+    assert first_difference(_metrics(3.0, 2.0), _metrics(3.0)) == 2
+    assert first_difference(_metrics(3.0), _metrics(3.0, 2.0)) == 2
