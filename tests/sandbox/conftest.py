@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import yaml
 from rich.console import Console
 
-from sandbox import charts, environment, paths, toolchain
+from sandbox import charts, environment, paths, service_config, toolchain
 from sandbox import cluster as embedded
+from sandbox.certificates import CertificateAuthority, Identity
 from sandbox.services import ClusterSettings
 
 if TYPE_CHECKING:
@@ -38,6 +40,26 @@ class Cluster:
     def kubectl(self, *args: str, stdin: str | None = None) -> str:
         """Run kubectl and return its stdout; raises ClusterError if it fails."""
         return embedded.kubectl(self.settings, *args, stdin=stdin)
+
+    def kubeconfig_of(self, file: Path, user: str, group: str, namespace: str = "") -> Path:
+        """Write the kubeconfig of a user with a client certificate; return its path."""
+        authority = CertificateAuthority(self.state.pki)
+        pair = authority.issue(Identity(f"user-{user}", user, group))
+        port = self.settings.ports["apiserver"]
+        found = service_config.kubeconfig(port, authority.pair.certificate, pair)
+        if namespace:
+            found["contexts"][0]["context"]["namespace"] = namespace
+        file.write_text(yaml.safe_dump(found))
+        return file
+
+    def kubeconfig_as(self, file: Path, account: str, namespace: str) -> Path:
+        """Write the kubeconfig of a service account, with a token; return its path."""
+        options = ("-n", namespace, "--duration=2h")
+        found = yaml.safe_load(self.kubeconfig.read_text())
+        token = self.kubectl("create", "token", account, *options).strip()
+        found["users"][0]["user"] = {"token": token}
+        file.write_text(yaml.safe_dump(found))
+        return file
 
 
 @contextmanager

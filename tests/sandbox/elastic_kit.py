@@ -18,7 +18,6 @@ import yaml
 
 from infra.domain import naming
 from ops import groups, objects
-from ops.cluster import Cluster as Api
 from sandbox import paths
 from sandbox.runs import read_lines
 from tests.sandbox.conftest import Cluster
@@ -300,14 +299,3 @@ def _losses_until(folder: Path, process: subprocess.Popen[bytes], step: int) -> 
         return found if len(found) == step else None
 
     return until(there, f"step {step} of the undisturbed run", STEP_S, every_s=0.25)
-
-
-def api_as(cluster: Cluster, account: str, namespace: str, folder: Path) -> Api:
-    """Return the API server as a service account sees it."""
-    token = cluster.kubectl("create", "token", account, "-n", namespace, "--duration=2h").strip()
-    config = yaml.safe_load(cluster.kubeconfig.read_text())
-    for user in config["users"]:
-        user["user"] = {"token": token}
-    file = folder / "kubeconfig"
-    file.write_text(yaml.safe_dump(config))
-    return Api(file)

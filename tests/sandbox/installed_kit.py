@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -16,10 +15,7 @@ from typing import Any, Final
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from infra.domain import naming
-from sandbox import paths, service_config
-from sandbox.certificates import CertificateAuthority, Identity
-from tests.sandbox.conftest import Cluster
+from sandbox import paths
 
 _SOURCES: Final = ("infra", "ops", "trainer", "training", "trainyard", "pyproject.toml", "setup.py")
 COMMAND_S: Final = 300.0
@@ -68,19 +64,6 @@ def _closure(top: metadata.Distribution, extra: str) -> dict[str, metadata.Distr
             found[name] = metadata.distribution(name)
             todo.append((found[name], ""))
     return found
-
-
-def member_kubeconfig(cluster: Cluster, folder: Path, user: str, team: str) -> Path:
-    """Return the kubeconfig of a researcher of a team, with a client certificate."""
-    group = naming.group(team, "researcher")
-    authority = CertificateAuthority(cluster.state.pki)
-    pair = authority.issue(Identity(f"member-{team}", user, group))
-    port = cluster.settings.ports["apiserver"]
-    found = service_config.kubeconfig(port, authority.pair.certificate, pair)
-    found["contexts"][0]["context"]["namespace"] = naming.namespace(team)
-    file = folder / "kubeconfig"
-    file.write_text(json.dumps(found))
-    return file
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,13 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urlsplit
 from uuid import uuid4
 
 from sandbox.paths import PROJECT
 
-COMMAND_SECONDS = 120.0
+COMMAND_SECONDS = 240.0
 HEADER = """
 import pulumi
 from pulumi import ResourceOptions
@@ -57,7 +57,7 @@ class Project:
     namespace: str = field(default_factory=lambda: f"test-{uuid4().hex[:8]}")
 
     @classmethod
-    def create(cls, folder: Path, env: Mapping[str, str], **variables: str) -> Project:
+    def create(cls, folder: Path, env: Mapping[str, str], **variables: str) -> Self:
         """A project with an empty program and a new stack."""
         project = cls(folder, {**env, **variables})
         name = f"project-{project.namespace}"

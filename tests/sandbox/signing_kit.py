@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import boto3
-import yaml
 
 from infra.addons.registry import ADD_ONS
 from infra.sections.signatures import SignaturesConfig
@@ -197,8 +196,8 @@ def controller(
     """policy-controller with the rights of its account; it reaches the API server, KMS and the registry only."""
     home = images.home
     ports = cluster.settings.ports
-    config, log = home / "kubeconfig", home / "policy-controller.log"
-    config.write_text(json.dumps(_kubeconfig(cluster)))
+    config = cluster.kubeconfig_as(home / "kubeconfig", "webhook", NAMESPACE)
+    log = home / "policy-controller.log"
     config.chmod(0o600)
     argv = [
         *(sys.executable, "-m", "tests.sandbox.isolated", f"--sockets={home / 'sockets'}"),
@@ -226,13 +225,6 @@ def controller(
 
         until(ready, "policy-controller has configured its webhooks", READY_S, every_s=0.5)
         yield
-
-
-def _kubeconfig(cluster: Cluster) -> Json:
-    token = cluster.kubectl("create", "token", "webhook", "-n", NAMESPACE, "--duration=2h")
-    found: Json = yaml.safe_load(cluster.kubeconfig.read_text())
-    found["users"][0]["user"] = {"token": token.strip()}
-    return found
 
 
 def remove(cluster: Cluster, objects: Sequence[Json]) -> None:

@@ -20,7 +20,6 @@ from ops.cluster import Cluster as Api
 from ops.metrics import Sample
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.costs_kit import namespace
-from tests.sandbox.elastic_kit import api_as
 
 
 def add_on(settings: Mapping[str, Any], *teams: str) -> list[Manifest]:
@@ -36,7 +35,8 @@ def add_on(settings: Mapping[str, Any], *teams: str) -> list[Manifest]:
 
 def api(cluster: Cluster, folder: Path) -> Api:
     """Return the API server as the add-on's service account sees it."""
-    return api_as(cluster, steering.NAME, naming.STEERING_NAMESPACE, folder)
+    file, home = folder / "kubeconfig", naming.STEERING_NAMESPACE
+    return Api(cluster.kubeconfig_as(file, steering.NAME, home))
 
 
 @dataclass

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import signal
 import subprocess
@@ -13,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import yaml
 
 from infra.domain import naming
 from infra.domain.published_record import to_text
@@ -23,7 +21,6 @@ from infra.sites.simulated import storage
 from infra.tenancy import team, volumes
 from ops import __main__ as ops
 from ops.dev.session import ACTIVITY
-from sandbox.certificates import CertificateAuthority, Identity
 from sandbox.paths import PROJECT
 from sandbox.ports import free_port
 from tests.sandbox.conftest import Cluster
@@ -92,18 +89,10 @@ def member(
 ) -> Callable[[str], Member]:
     """A researcher of the team by name."""
     monkeypatch.setenv("PATH", guarded.cluster.env["PATH"])
-    authority = CertificateAuthority(guarded.cluster.state.pki)
 
     def make(name: str) -> Member:
-        group = naming.group(RESEARCH, "researcher")
-        pair = authority.issue(Identity(f"member-{name}", name, organization=group))
-        config = yaml.safe_load(guarded.cluster.kubeconfig.read_text())
-        for key, path in (("certificate", pair.certificate), ("key", pair.key)):
-            data = base64.b64encode(path.read_bytes()).decode()
-            config["users"][0]["user"][f"client-{key}-data"] = data
-        file = tmp_path / f"{name}.yaml"
-        file.write_text(yaml.safe_dump(config))
-        return Member(file, capfd)
+        file, group = tmp_path / f"{name}.yaml", naming.group(RESEARCH, "researcher")
+        return Member(guarded.cluster.kubeconfig_of(file, name, group), capfd)
 
     return make
 

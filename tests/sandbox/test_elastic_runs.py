@@ -21,6 +21,7 @@ from infra.sections.programs import ElasticRunsConfig
 from infra.tenancy import access
 from ops import __main__ as ops
 from ops import objects
+from ops.cluster import Cluster as Api
 from ops.release import Releaser
 from ops.steer import settings
 from ops.steer.control import Controller
@@ -234,7 +235,8 @@ def test_groups_of_an_ended_run_are_released_and_nothing_else_can_be_written(
 ) -> None:
     account = elastic_runs.NAME
     with applied(elastic, _add_on()):
-        api = elastic_kit.api_as(elastic, account, naming.ELASTIC_NAMESPACE, tmp_path)
+        own = elastic.kubeconfig_as(tmp_path / "own", account, naming.ELASTIC_NAMESPACE)
+        api = Api(own)
         said: list[str] = []
         releaser = Releaser(api, said.append)
         # Three nodes are there. The last group gets that of the first one, and does not take part in time.

@@ -282,7 +282,8 @@ def test_a_member_installs_the_command_and_submits_from_a_folder_without_a_check
     command = installed_kit.install(installed_kit.build_wheel(tmp_path), tmp_path / "env")
     folder = tmp_path / "my-project"
     folder.mkdir()
-    kubeconfig = installed_kit.member_kubeconfig(cluster, tmp_path, "ada@example.com", "research")
+    own, group = tmp_path / "kubeconfig", naming.group("research", "researcher")
+    kubeconfig = cluster.kubeconfig_of(own, "ada@example.com", group, "team-research")
     ada = installed_kit.Researcher(command, kubeconfig, folder)
 
     assert "trainyard init --script" in ada("run", "submit", code=2)

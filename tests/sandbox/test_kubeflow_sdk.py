@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import subprocess
@@ -21,7 +20,6 @@ from infra.sites.simulated import storage
 from infra.tenancy import volumes
 from ops import __main__ as ops
 from sandbox import charts, example_environment
-from sandbox.certificates import CertificateAuthority, Identity
 from sandbox.paths import PROJECT
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.escape_kit import GuardedCluster, queue_of, standing
@@ -77,17 +75,8 @@ def guarded(cluster: Cluster) -> Iterator[GuardedCluster]:
 @pytest.fixture(scope="module")
 def kubeconfig(guarded: GuardedCluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A researcher's, with the team's namespace."""
-    group = naming.group(RESEARCH, "researcher")
-    authority = CertificateAuthority(guarded.cluster.state.pki)
-    pair = authority.issue(Identity("member-sdk", "ada", organization=group))
-    config = yaml.safe_load(guarded.cluster.kubeconfig.read_text())
-    for key, path in (("certificate", pair.certificate), ("key", pair.key)):
-        data = base64.b64encode(path.read_bytes()).decode()
-        config["users"][0]["user"][f"client-{key}-data"] = data
-    config["contexts"][0]["context"]["namespace"] = NAMESPACE
-    file = tmp_path_factory.mktemp("sdk") / "ada.yaml"
-    file.write_text(yaml.safe_dump(config))
-    return file
+    file, group = tmp_path_factory.mktemp("sdk") / "ada.yaml", naming.group(RESEARCH, "researcher")
+    return guarded.cluster.kubeconfig_of(file, "ada", group, NAMESPACE)
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-import yaml
 
 from infra.tenancy import access
 from ops import __main__ as ops
@@ -149,12 +148,7 @@ def researcher(live: Live, tmp_path: Path) -> Path:
     binding["subjects"] = [{"kind": "ServiceAccount", "name": "reader", "namespace": NAMESPACE}]
     for manifest in (account, access.role("researcher", TEAM), binding):
         live.apply(manifest)
-    token = live.cluster.kubectl("create", "token", "reader", "-n", NAMESPACE).strip()
-    config = yaml.safe_load(live.cluster.kubeconfig.read_text())
-    config["users"][0]["user"] = {"token": token}
-    path = tmp_path / "researcher"
-    path.write_text(yaml.safe_dump(config))
-    return path
+    return live.cluster.kubeconfig_as(tmp_path / "researcher", "reader", NAMESPACE)
 
 
 def test_researcher_sees_the_own_team_and_which_data_is_hidden(

@@ -8,13 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from infra.domain import naming
 from infra.tenancy import shared_view
-from sandbox.certificates import CertificateAuthority, Identity
 from sandbox.node.api import ApiError, Client
-from sandbox.service_config import kubeconfig
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.node_kit import until
 from tests.sandbox.pulumi_project import Project
@@ -48,12 +45,8 @@ def viewer(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     for name in shared_view.RULES:  # A stack on the same cluster has the usual names.
         text = text.replace(f'"{name}"', f'"viewer-{name}"')
     cluster.kubectl("apply", "--server-side", "-f", "-", stdin=text)
-    folder = tmp_path_factory.mktemp("viewer")
-    pki = CertificateAuthority(cluster.state.pki)
-    pair = pki.issue(Identity("test-viewer", "preview", naming.VIEWER_GROUP))
-    path = folder / "kubeconfig"
-    ports, authority = cluster.settings.ports, pki.pair.certificate
-    path.write_text(yaml.safe_dump(kubeconfig(ports["apiserver"], authority, pair)))
+    file = tmp_path_factory.mktemp("viewer") / "kubeconfig"
+    path = cluster.kubeconfig_of(file, "preview", naming.VIEWER_GROUP)
     client = Client(path)
     until(lambda: bool(client.get("/api/v1/nodes")), "the role is in force")
     yield path
