@@ -7,69 +7,129 @@ collective and trainings run on the CPU, with gloo, and `stack ready` calls thei
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from infra.config import arguments, parse
 from infra.domain import naming
 from infra.domain.storage import Volume
+from infra.queueing import kueue, priorities
 from infra.sections.teams import RestoreDrillConfig
-from infra.sites.simulated import storage
+from infra.sites.simulated import node_pools, storage
 from infra.tenancy import access, restore_drill, team, volumes
+from infra.validation import component
+from infra.validation.component import ValidationArgs
+from infra.validation.jobs import COMPONENT, QUEUEING
 from ops import __main__ as ops
+from ops.ready import jobs
+from sandbox import paths
 from sandbox.node.api import Client, object_path
 from tests.sandbox.conftest import Cluster
-from tests.sandbox.node_kit import trainer_image, until
-from tests.sandbox.validation_kit import SPACE, CheckedStack
+from tests.sandbox.node_kit import platform_in, trainer_image, until
+from tests.sandbox.team_kit import TeamStage, process_pool
 from tests.trainer.tiny_checkpoints import run_in
 
 pytestmark = [pytest.mark.sandbox, pytest.mark.long(180)]
 
 Json = dict[str, Any]
 
-STACK = CheckedStack(name="checked")
-POOL = STACK.name
+SPACE = naming.VALIDATION_NAMESPACE
 _JOBS = "/apis/batch/v1"
 _CHECK_S = 240.0
 """Two ranks that load torch, on a machine that may be busy with other tests."""
 
 
-def _team() -> list[Json]:
-    """The stack's team, with a volume and a restore drill."""
-    shared = storage.storage_class()
-    shared["metadata"]["name"] = f"{STACK.name}-shared"
-    volume = Volume(size="1Gi", storage_class=f"{STACK.name}-shared")
+POOL, CPU_POOL = "checked", "checked-cpu"
+_CPU: Json = {"instanceTypes": ["m6i.xlarge"], "workload": "cpu"}
+STAGE = TeamStage(
+    team=POOL,
+    pools=[
+        process_pool(POOL, "on-demand", 2, "z-1"),
+        process_pool(CPU_POOL, "on-demand", 1, "z-1") | _CPU,
+    ],
+    guaranteed={},
+)
+
+
+def _objects() -> list[Json]:
+    """Nodes, queues and checks of the stack, and its team with a volume and a restore drill."""
+    config, name = parse(STAGE.values()), STAGE.team
+    queues = arguments.queues(config)
+    checks = ValidationArgs(platform=STAGE.platform(), operators=("kueue",), image=trainer_image())
+    volume = Volume(size="1Gi", storage_class=naming.SIMULATED_STORAGE_CLASS)
     drill = RestoreDrillConfig(schedule="0 0 1 1 *", runs=1, largest="1Gi")
-    nodes = {naming.POOL: STACK.cpu_pool}
-    return [
-        shared,
-        team.namespace(STACK.name),
-        access.service_account(STACK.name),
-        volumes.claim(STACK.name, naming.CHECKPOINTS_CLAIM, volume),
-        restore_drill.cron_job(STACK.name, drill, trainer_image(), nodes),
+    found = [
+        *(node_pools.node(pool, i) for pool in config.pools for i in range(pool.max)),
+        *(kueue.workload_priority_class(name) for name in priorities.PRIORITIES),
+        kueue.topology(),
+        *(kueue.flavor(pool) for pool in queues.pools),
+        kueue.cohort(queues.cohort, queues.pools, queues.teams),
+        component.flavor(checks.cpu_pool),
+        component.borrowing_queue(checks),
+        component.own_queue(),
+        component.namespace(signed=False),
+        component.service_account(),
+        component.service(),
+        *component.network_policies(),
+        component.local_queue(COMPONENT),
+        component.local_queue(QUEUEING),
+        *component.templates(checks),
+        component.stack_facts(checks),
+        storage.storage_class(),
+        team.namespace(name),
+        access.service_account(name),
+        volumes.claim(name, naming.CHECKPOINTS_CLAIM, volume),
+        restore_drill.cron_job(name, drill, trainer_image(), {naming.POOL: CPU_POOL}),
     ]
+    return [STAGE.own(one) for one in found]
 
 
 @pytest.fixture(scope="module")
 def checked(cluster: Cluster) -> Iterator[Client]:
     """The cluster with three process nodes, all programs and a run with a checkpoint; deleted at the end."""
-    with STACK.deployed(cluster, STACK.objects(STACK.checks(trainer_image()), *_team())):
-        namespace, claim = naming.namespace(STACK.name), naming.CHECKPOINTS_CLAIM
+    queues = (COMPONENT, QUEUEING)
+    with platform_in(cluster, _objects(), (POOL, CPU_POOL), queues, {SPACE: "jobs"}):
+        namespace, claim = STAGE.namespace, naming.CHECKPOINTS_CLAIM
         bound = "--for=jsonpath={.status.phase}=Bound"
         cluster.kubectl("-n", namespace, "wait", f"pvc/{claim}", bound, "--timeout=180s")
-        run_in(cluster.state.volumes / namespace / claim, "llama-v1-0a1b2c3d", 10)
+        run_in(STAGE.volume(cluster, claim), "llama-v1-0a1b2c3d", 10)
         yield Client(cluster.kubeconfig)
+
+
+@pytest.fixture(autouse=True)
+def short_poll_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "POLL_S", 0.2)
+
+
+def _ready(cluster: Cluster, capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, Json]:
+    """Return exit code and JSON output of a call."""
+    capsys.readouterr()
+    code = ops.main(["stack", "ready", "--json", *argv, "--kubeconfig", str(cluster.kubeconfig)])
+    captured = capsys.readouterr()
+    assert captured.out, captured.err
+    answer: Json = json.loads(captured.out)
+    return code, answer
+
+
+def _left(cluster: Cluster) -> list[str]:
+    """Return Jobs of readiness checks, and the holder of their Lease."""
+    listed = cluster.kubectl("get", "jobs", "-A", "-l", jobs.SESSION_LABEL, "-o", "name")
+    holders = "jsonpath={.items[*].spec.holderIdentity}"
+    leases = cluster.kubectl("get", "leases", "-n", SPACE, "-o", holders)
+    return [*listed.split(), *leases.split()]
 
 
 def test_readiness_climbs_every_stage_with_the_real_programs(
     cluster: Cluster, checked: Client, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    capsys.readouterr()
-    ops.main(["stack", "ready", "--json", "--kubeconfig", str(cluster.kubeconfig)])
-    captured = capsys.readouterr()
-    assert captured.out, captured.err
-    stages = {stage["stage"]: stage for stage in json.loads(captured.out)["stages"]}
+    _, answer = _ready(cluster, capsys)
+    stages = {stage["stage"]: stage for stage in answer["stages"]}
     assert (
         len(stages.pop("production")["checks"]) == 14
     )  # most of its evidence is not on this cluster
@@ -77,13 +137,21 @@ def test_readiness_climbs_every_stage_with_the_real_programs(
     of_gpus = ("gpu-smoke", "homogeneous", "collective", "single-node", "multi-node")
     expected |= dict.fromkeys(of_gpus, "simulated")
     outcomes = {name: stage["outcome"] for name, stage in stages.items()}
-    assert outcomes == expected, captured.out
+    assert outcomes == expected, answer
     facts = {name: stage["checks"][0]["facts"] for name, stage in stages.items()}
     assert facts["gpu-smoke"]["device"] == "cpu"
     assert facts["collective"]["world_size"] == 2 and facts["collective"]["bandwidth_gbps"] > 0
     assert facts["single-node"]["world_size"] == 1 and facts["multi-node"]["world_size"] == 2
     assert facts["multi-node"]["tokens_per_s"] > 0
     assert facts["restore"]["restored"] == 1
+    assert facts["gpu-smoke"]["nodes"] == [f"{POOL}-0", f"{POOL}-1"]
+    assert "and admitted again" in stages["queueing"]["checks"][0]["seen"]
+    assert _left(cluster) == []
+
+    _, later = _ready(cluster, capsys, "--look")
+    rows = {check["subject"]: check for check in later["stages"][-1]["checks"]}
+    assert rows["NCCL readiness"]["outcome"] == "simulated"
+    assert "GB/s" in rows["NCCL readiness"]["evidence"][0]
 
 
 def _start(client: Client, template: str, **changed: Any) -> str:
@@ -174,3 +242,48 @@ def test_higher_priority_job_preempts_a_lower_priority_job(
     [result] = _lines(cluster, checked, high)
     assert result["ok"] and result["validation"] == "queueing-high"
     until(lambda: holds(low), "the first job is admitted again")
+
+
+def _scripted(cluster: Cluster, client: Client, template: str, script: str) -> None:
+    """Put a shell in place of a check's program."""
+    found = client.get(object_path(_JOBS, SPACE, "cronjobs", template))
+    pod = found["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    pod["containers"][0]["command"] = ["sh", "-c", script]
+    cluster.kubectl("replace", "-f", "-", stdin=json.dumps(found))
+
+
+def test_readiness_check_stops_at_the_failed_stage_and_reports_the_cause(
+    cluster: Cluster, checked: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = {"validation": "collective", "ok": False, "cause": "MTU differs", "remedy": "even it"}
+    _scripted(cluster, checked, f"collective-{POOL}", f"echo '{json.dumps(line)}'; exit 1")
+    code, answer = _ready(cluster, capsys, "--until", "multi-node")
+    assert code == 1
+    found = {stage["stage"]: stage for stage in answer["stages"]}
+    [check] = found["collective"]["checks"]
+    assert check["outcome"] == "failed"
+    assert "MTU differs (and 1 other pod)" in check["seen"]
+    assert check["remedy"] == "even it"
+    assert found["multi-node"]["outcome"] == "not reached"
+    assert _left(cluster) == []
+
+
+def test_ctrl_c_deletes_the_jobs_of_the_readiness_check(cluster: Cluster, checked: Client) -> None:
+    _scripted(cluster, checked, f"smoke-{POOL}", "trap exit TERM; sleep 600 & wait")
+    config = ("--kubeconfig", str(cluster.kubeconfig))
+    with subprocess.Popen(
+        [sys.executable, "-m", "ops", "stack", "ready", *config],
+        cwd=paths.PROJECT,
+        env=os.environ | cluster.env,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        # Background processes of a shell ignore SIGINT.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as process:
+        until(lambda: any(one.startswith("job") for one in _left(cluster)), "a Job runs", _CHECK_S)
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=_CHECK_S)
+    assert process.returncode == 130
+    assert stderr.endswith("interrupted; run the same command to continue\n")
+    assert _left(cluster) == []
