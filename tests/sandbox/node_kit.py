@@ -138,11 +138,6 @@ class Kit:
     def __post_init__(self) -> None:
         self.client = Client(self.cluster.kubeconfig)
 
-    def add_node(self, name: str) -> None:
-        """Create a process node and wait until it is ready."""
-        self.client.create(node_path(), node_manifest(name))
-        self.await_node(name)
-
     def await_node(self, name: str) -> Json:
         """Wait until the Node is ready and without the taint of new nodes; return it."""
 

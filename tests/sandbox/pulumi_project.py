@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
-from urllib.parse import urlsplit
 from uuid import uuid4
 
 from sandbox.paths import PROJECT
@@ -124,14 +123,6 @@ class Project:
         exported = json.loads(self.succeed("stack", "export"))
         found = exported["deployment"].get("resources", [])
         return {resource["urn"].rpartition("::")[2]: resource for resource in found}
-
-    def plain_state(self) -> str:
-        """The state as it lies on the disk, with all its backups and history."""
-        backend = Path(urlsplit(self.env["PULUMI_BACKEND_URL"]).path)
-        name = f"project-{self.namespace}"
-        files = [path for path in backend.rglob("*") if path.is_file() and name in str(path)]
-        assert files
-        return "\n".join(path.read_text(errors="replace") for path in files)
 
     def _command(self, arguments: tuple[str, ...]) -> list[str]:
         stack = [] if arguments[:2] == ("stack", "init") else ["--stack", "test"]

@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from sandbox import paths, toolchain
+from sandbox import cli, paths, toolchain
+from sandbox.toolchain.tools import MONITORING_TOOLS, TOOLS, Tool
+from tests.unit.sandbox.upstream import upstream
 
 pytestmark = [pytest.mark.sandbox, pytest.mark.full_only, pytest.mark.timeout(1200)]
 EVENTS = ("Published", "from downloaded", r"step \d+ /")
@@ -31,7 +33,7 @@ def test_with_downloads_a_run_starts_without_a_build(tmp_path: Path) -> None:
     }
     lines, seen = [], dict[str, float]()
     up = subprocess.Popen(
-        [sys.executable, "-m", "tests.sandbox.downloaded_up", str(binaries)],
+        [sys.executable, "-m", "tests.sandbox.test_downloaded_tools", str(binaries)],
         cwd=paths.PROJECT,
         env=env,
         stdin=subprocess.DEVNULL,
@@ -58,3 +60,27 @@ def test_with_downloads_a_run_starts_without_a_build(tmp_path: Path) -> None:
     published = next(line.strip() for line in lines if "Published" in line)
     tools_s, step_s = (seen[event] - seen[EVENTS[0]] for event in EVENTS[1:])
     print(f"{published}. Tools after {tools_s:.0f} s, a step is shown after {step_s:.0f} s")
+
+
+def up(binaries: Path) -> int:
+    """Run `up` where a local server publishes the programs, in upstream's layout; return its exit code."""
+    files = {name: Path(path) for name, path in json.loads(binaries.read_text()).items()}
+    accepts = Tool.accepts_version
+    with pytest.MonkeyPatch.context() as patch, upstream(patch) as site:
+        for tool in TOOLS:
+            if tool.name not in MONITORING_TOOLS:
+                site.publish(
+                    tool, {one.name: files[one.name].read_bytes() for one in tool.binaries}
+                )
+        # A released Pulumi prints its version with a v, one that was built here without.
+        patch.setattr(
+            Tool,
+            "accepts_version",
+            lambda tool, text: accepts(tool, text) or accepts(tool, f"v{text}"),
+        )
+        print(f"Published: {sum(map(len, site.files.values())) / 1e6:.0f} MB", flush=True)
+        return cli.main(["up"])
+
+
+if __name__ == "__main__":
+    sys.exit(up(Path(sys.argv[1])))

@@ -27,14 +27,13 @@ from ops.steer import settings
 from ops.steer.control import Controller
 from ops.steer.cordon import SLOW_S
 from sandbox.node.reclaim import reclaim, restore
-from tests.sandbox import elastic_kit, steering_kit
+from tests.sandbox import add_on_kit, elastic_kit
+from tests.sandbox.add_on_kit import Named, applied, namespace
 from tests.sandbox.conftest import Cluster
-from tests.sandbox.costs_kit import applied, namespace
 from tests.sandbox.elastic_kit import ENDLESS, KINDS, STAGE, ElasticRun, Json, is_ready, undisturbed
 from tests.sandbox.escape_kit import Asker, create, delete, patch
 from tests.sandbox.node_kit import HOST, until
 from tests.sandbox.queue_kit import holds_quota
-from tests.sandbox.steering_kit import Named
 from tests.sandbox.test_in_cluster import may
 from training.spec import Groups
 from trainyard.contract import CHECKPOINT_MOUNT
@@ -191,8 +190,8 @@ def test_a_group_leaves_a_node_that_was_cordoned_for_its_slow_rank(
     goes = on_spot[-1]
     stays, slow = group_of(run, 1 - goes), group_of(run, goes)["spec"]["nodeName"]
     said: list[str] = []
-    with applied(elastic, steering_kit.add_on(STEERED, elastic_kit.TEAM)):
-        api = steering_kit.api(elastic, tmp_path)
+    with applied(elastic, add_on_kit.add_on(STEERED, elastic_kit.TEAM)):
+        api = add_on_kit.api(elastic, tmp_path)
         controller = Controller(api, settings.parse(STEERED), said.append)
         now = time.time()
         for late in (0.0, SLOW_S + 1):

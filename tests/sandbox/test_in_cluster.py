@@ -18,9 +18,9 @@ from infra.sections.programs import RunPageConfig, SteeringConfig
 from infra.sites.simulated import storage
 from infra.tenancy import access, shared_view
 from sandbox.ports import free_port
-from tests.sandbox import costs_kit
+from tests.sandbox import add_on_kit
+from tests.sandbox.add_on_kit import applied, namespace, ops_image
 from tests.sandbox.conftest import Cluster
-from tests.sandbox.costs_kit import applied, namespace, ops_image
 from tests.sandbox.escape_kit import Asker, create, delete, patch
 from tests.sandbox.node_kit import until
 from tests.sandbox.ops_kit import WORK, Json, Live, Stage
@@ -137,7 +137,7 @@ def _costs() -> list[Manifest]:
     """What the add-on renders for a team that may use half a second of a GPU each month."""
     shared = storage.storage_class()
     shared["metadata"]["name"] = CLASS
-    made = costs_kit.objects(STAGE.team, STAGE.real, 0.5 / 3600, CLASS)
+    made = add_on_kit.objects(STAGE.team, STAGE.real, 0.5 / 3600, CLASS)
     return [shared, *made]
 
 
@@ -159,7 +159,7 @@ def test_the_program_that_steers_runs_looks_with_its_own_rights(
 
     def looked() -> bool | None:
         try:
-            shown = costs_kit.metrics(staged_team, home, naming.STEERING_METRICS_PORT)
+            shown = add_on_kit.metrics(staged_team, home, naming.STEERING_METRICS_PORT)
         except (OSError, ValueError):  # It has no address yet, or does not listen.
             return None
         rate = f'trainyard_steering_losses_per_node_hour{{pool="{STAGE.real}"'
@@ -197,7 +197,7 @@ def test_a_budget_holds_drains_and_releases_and_nothing_else_can_be_written(
     )
     lease = _read(cluster, "lease", "costs", "-n", naming.COSTS_NAMESPACE)
     assert lease["spec"]["holderIdentity"].startswith("costs-")
-    shown = costs_kit.metrics(cluster)
+    shown = add_on_kit.metrics(cluster)
     assert f'budget_state{{state="drained",team="{STAGE.team}"}} 1.0' in shown, shown
     labels = f'bucket="starting",capacity="",pool="{STAGE.real}",team="{STAGE.team}"'
     assert labels in shown, shown

@@ -27,7 +27,7 @@ from sandbox import environment, monitoring, paths, process, toolchain
 from sandbox.node import images
 from sandbox.toolchain.tools import MONITORING_TOOLS
 from tests.golden.example_runs import PREPARED, run
-from tests.sandbox import costs_kit
+from tests.sandbox import add_on_kit
 from tests.sandbox.node_kit import until
 from tests.sandbox.queue_kit import Fleet, pool, team_of
 from training import source
@@ -171,8 +171,8 @@ def watched(cluster: Cluster, prometheus: str) -> Iterator[Watched]:
     with fleet.deployed():
         run_id, job = _job(fleet)
         cluster.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(job))
-        costs = costs_kit.on_node(costs_kit.objects(TEAM, POOL, 1e6, ""), NODE)
-        with costs_kit.applied(cluster, costs):
+        costs = add_on_kit.on_node(add_on_kit.objects(TEAM, POOL, 1e6, ""), NODE)
+        with add_on_kit.applied(cluster, costs):
             yield Watched(cluster, prometheus, run_id)
 
 

@@ -4,16 +4,70 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sandbox.node import egress, shim
 from sandbox.node.container_entry import run_exec
-from tests.sandbox import escape_handlers
 from tests.sandbox.conftest import Cluster
-from tests.sandbox.escape_handlers import DONE, FILE, KEPT, SEEN, HandlerAttempt
 from tests.sandbox.node_kit import Kit, processes_with, serving, until
+
+Json = dict[str, Any]
+
+KEPT = "kept"
+READ_ONLY, WRITABLE = "/read-only", "/writable"
+FILE = "file"
+DONE = "done"
+"""File in the writable volume: capabilities and no_new_privs of the handler that has run."""
+SEEN = "seen"
+"""File in the writable volume until which a preStop hook waits: the volume goes with the container."""
+
+OVERWRITE = (
+    f"mount -o remount,bind,rw {READ_ONLY}; unshare -r true; echo taken > {READ_ONLY}/{FILE}; "
+    f"grep -E '^(Cap|NoNew)' /proc/self/status > {WRITABLE}/new; mv {WRITABLE}/new {WRITABLE}/{DONE}"
+)
+READ = f"grep {KEPT} {READ_ONLY}/{FILE} && touch {WRITABLE}/{DONE}"
+WITHOUT_PRIVILEGES = {
+    "CapInh:\t0000000000000000",
+    "CapPrm:\t0000000000000000",
+    "CapEff:\t0000000000000000",
+    "CapBnd:\t0000000000000000",
+    "CapAmb:\t0000000000000000",
+    "NoNewPrivs:\t1",
+}
+
+
+@dataclass(frozen=True)
+class HandlerAttempt:
+    """`kind`: where a container names its handler."""
+
+    kind: str
+
+    def main(self, script: str) -> Json:
+        """Fields of a container that stays until it is deleted, and has `script` as handler."""
+        handler: Json
+        if self.kind == "preStop":
+            wait = f"{script}; until test -e {WRITABLE}/{SEEN}; do sleep 0.1; done"
+            handler = {"lifecycle": {"preStop": {"exec": {"command": ["sh", "-c", wait]}}}}
+        else:
+            probe = {"exec": {"command": ["sh", "-c", script]}}
+            handler = {self.kind: probe | {"periodSeconds": 1, "failureThreshold": 300}}
+        begin = f"echo {KEPT} > {WRITABLE}/{FILE}; trap exit TERM; sleep 600 & wait"
+        mounts = [
+            {"name": "v", "mountPath": WRITABLE},
+            {"name": "v", "mountPath": READ_ONLY, "readOnly": True},
+        ]
+        return {"command": ["sh", "-c", begin], "volumeMounts": mounts} | handler
+
+
+def every() -> list[HandlerAttempt]:
+    """Return one attempt of each kind; process nodes refuse pods with postStart or startupProbe."""
+    kinds = ("readinessProbe", "livenessProbe", "preStop")
+    return [HandlerAttempt(kind) for kind in kinds]
+
 
 pytestmark = [pytest.mark.sandbox, pytest.mark.core, pytest.mark.long(10)]
 
@@ -27,19 +81,19 @@ def kit(cluster: Cluster) -> Iterator[Kit]:
 
 
 @pytest.mark.parametrize("user", USERS)
-@pytest.mark.parametrize("attempt", escape_handlers.every(), ids=lambda attempt: attempt.kind)
+@pytest.mark.parametrize("attempt", every(), ids=lambda attempt: attempt.kind)
 def test_handler_does_not_leave_its_container(kit: Kit, attempt: HandlerAttempt, user: str) -> None:
-    volume = _run(kit, attempt, escape_handlers.OVERWRITE, user)
+    volume = _run(kit, attempt, OVERWRITE, user)
     held = set((volume / DONE).read_text().splitlines())
     kept = (volume / FILE).read_text()
     (volume / SEEN).touch()
     assert kept == f"{KEPT}\n"
-    assert held == escape_handlers.WITHOUT_PRIVILEGES
+    assert held == WITHOUT_PRIVILEGES
 
 
-@pytest.mark.parametrize("attempt", escape_handlers.every(), ids=lambda attempt: attempt.kind)
+@pytest.mark.parametrize("attempt", every(), ids=lambda attempt: attempt.kind)
 def test_handler_reads_its_containers_files(kit: Kit, attempt: HandlerAttempt) -> None:
-    (_run(kit, attempt, escape_handlers.READ, "root") / SEEN).touch()
+    (_run(kit, attempt, READ, "root") / SEEN).touch()
 
 
 def test_a_probe_that_takes_too_long_is_killed_with_its_children(kit: Kit) -> None:

@@ -21,13 +21,12 @@ from ops.steer import memory, settings
 from ops.steer.control import Controller
 from ops.steer.memory import Memory
 from sandbox.node.api import node_path, object_path, pod_path
-from tests.sandbox import steering_kit
+from tests.sandbox import add_on_kit
+from tests.sandbox.add_on_kit import Named, applied
 from tests.sandbox.conftest import Cluster
-from tests.sandbox.costs_kit import applied
 from tests.sandbox.escape_kit import Asker, create, delete, patch
 from tests.sandbox.node_kit import until
 from tests.sandbox.queue_kit import Fleet, Json, condition, held, holds_quota, pool, team_of
-from tests.sandbox.steering_kit import Named
 from tests.sandbox.test_in_cluster import may
 
 pytestmark = [pytest.mark.sandbox, pytest.mark.long(95)]
@@ -222,10 +221,10 @@ def steered(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
     ]
     teams = [team_of(RICH), team_of(POOR, onDemandUsdPerHour=0)]
     fleet = Market(cluster, "steered", pools, teams)
-    with fleet.deployed(), applied(cluster, steering_kit.add_on(SETTINGS, RICH, POOR)):
+    with fleet.deployed(), applied(cluster, add_on_kit.add_on(SETTINGS, RICH, POOR)):
         said: list[str] = []
         controller = Controller(
-            api := steering_kit.api(cluster, tmp_path_factory.mktemp("steering")),
+            api := add_on_kit.api(cluster, tmp_path_factory.mktemp("steering")),
             settings.parse(SETTINGS),
             said.append,
             home=naming.STEERING_NAMESPACE,
