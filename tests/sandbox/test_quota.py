@@ -130,36 +130,12 @@ def test_container_without_requests_counts_against_the_quota(held: Cluster) -> N
     ("resource", "fits", "over"),
     [("cpu", "4", "5"), ("memory", "8Gi", "9Gi"), ("gpu", "2", "3")],
 )
-@pytest.mark.parametrize("place", ["main", "init", "sidecar"])
-def test_every_kind_of_container_counts_against_the_quota(
-    held: Cluster, resource: str, fits: str, over: str, place: str
+def test_each_resource_counts_against_the_quota(
+    held: Cluster, resource: str, fits: str, over: str
 ) -> None:
     small = {"cpu": "1", "memory": "1Gi"}
-
-    def asking(amount: str) -> dict[str, Any]:
-        wanted = small | {resource: amount}
-        if place == "main":
-            return _pod(_container(**wanted))
-        if place == "init":
-            # Only the largest of init and main counts: they do not run at once.
-            return _pod(_container(**small), initContainers=[_container("init", **wanted)])
-        # A sidecar runs alongside the main container, so both count; here the main one has its defaults.
-        less = {"cpu": "3500m", "memory": "7Gi", "gpu": "2"}[resource]
-        sidecar = _container("side", **(small | {resource: less if amount == fits else amount}))
-        return _pod(_container(), initContainers=[sidecar | {"restartPolicy": "Always"}])
-
-    _accepted(held, asking(fits))
-    _refused(held, asking(over), OVER)
-
-
-def test_pods_share_the_quota_and_release_it_when_they_end(held: Cluster) -> None:
-    first = _pod(_container(cpu="1", memory="1Gi", gpu="1"), name="first")
-    one, two = (_pod(_container(cpu="1", memory="1Gi", gpu=n), name="second") for n in ("1", "2"))
-    held.kubectl("create", "-f", "-", stdin=json.dumps(first))
-    _accepted(held, one)
-    _refused(held, two, OVER)
-    held.kubectl("delete", "pod", "first", "-n", NAMESPACE, "--now")
-    _accepted(held, two)
+    _accepted(held, _pod(_container(**(small | {resource: fits}))))
+    _refused(held, _pod(_container(**(small | {resource: over}))), OVER)
 
 
 @pytest.mark.parametrize(
