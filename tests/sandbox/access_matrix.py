@@ -70,8 +70,6 @@ class Subject:
 
 
 class Resource(NamedTuple):
-    """A resource, or a subresource, that the API server serves."""
-
     group: str
     name: str
     namespaced: bool
@@ -141,7 +139,6 @@ def paths(found: Json) -> list[str]:
 
 
 def may(client: Client, subject: Subject, cell: Cell) -> bool:
-    """The API server's own answer to one cell."""
     resource, _, subresource = cell.resource.partition("/")
     attributes = {
         "namespace": cell.place,
@@ -164,7 +161,6 @@ def may(client: Client, subject: Subject, cell: Cell) -> bool:
 
 
 def answers(client: Client, subject: Subject, asked: list[Cell]) -> dict[Cell, bool]:
-    """The API server's answers to many cells."""
     with ThreadPoolExecutor(4) as pool:
         return dict(zip(asked, pool.map(lambda c: may(client, subject, c), asked), strict=True))
 

@@ -28,7 +28,6 @@ from training import source
 
 
 def ops_image() -> str:
-    """The commands as the working tree has them."""
     return f"{REGISTRY}/ops@sha256:{source.digest(paths.PROJECT, source.OPS)}"
 
 
@@ -38,7 +37,6 @@ def namespace(name: str, **labels: str) -> Manifest:
 
 @contextlib.contextmanager
 def applied(cluster: Cluster, objects: list[Manifest]) -> Iterator[None]:
-    """These objects, deleted at the end."""
     document = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
     try:
         cluster.kubectl("apply", "--server-side", "-f", "-", stdin=document)

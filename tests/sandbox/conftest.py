@@ -86,7 +86,6 @@ def started(folder: Path, add_ons: Sequence[str] = charts.QUEUEING) -> Iterator[
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """The session's cluster."""
     with started(tmp_path_factory.mktemp("sandbox")) as found:
         yield found
 

@@ -64,8 +64,6 @@ def config_of(**changes: Any) -> Json:
 
 @dataclass(frozen=True)
 class ElasticRun:
-    """A run with groups on the cluster."""
-
     cluster: Cluster
     spec: RunSpec
     stage: TeamStage = STAGE
@@ -76,7 +74,6 @@ class ElasticRun:
         return self.stage.volume(self.cluster, naming.CHECKPOINTS_CLAIM) / self.spec.run_id
 
     def losses(self) -> dict[int, float]:
-        """Return the loss of each step that is written."""
         return {line["step"]: line["loss"] for line in read_lines(self.folder / METRICS_FILE)}
 
     def step(self) -> int:
@@ -107,17 +104,14 @@ class ElasticRun:
         ]
 
     def pod_of(self, address: str) -> Json:
-        """Return the pod of a member."""
         found = [pod for pod in self.pods() if pod["status"].get("podIP") == address]
         assert len(found) == 1, f"no pod at {address}\n{self.describe()}"
         return found[0]
 
     def jobsets(self) -> dict[int, Json]:
-        """Return the objects of its groups by number."""
         return {groups.number_of(one) or 0: one for one in self._items("jobsets")}
 
     def workloads(self) -> dict[int, Json]:
-        """Return its Workloads by the number of the group."""
         return {groups.number_of(one) or 0: one for one in self._items("workloads")}
 
     def _items(self, kind: str) -> list[Json]:
@@ -153,7 +147,6 @@ class ElasticRun:
             raise AssertionError(f"{error}\n{self.describe()}") from None
 
     def describe(self) -> str:
-        """Return pods, logs and Workloads, for failed assertions."""
         where = ("-n", self.stage.namespace, "-l", f"{naming.RUN_ID}={self.spec.run_id}")
         conditions = {
             number: [(c["type"], c["status"], c.get("reason")) for c in one["status"]["conditions"]]
@@ -170,7 +163,6 @@ class ElasticRun:
 
 
 def is_ready(workload: Json) -> bool:
-    """Whether all pods of a group are ready: it takes part."""
     return objects.condition_is_true(workload, "PodsReady")
 
 
@@ -227,7 +219,6 @@ def spec_of(name: str, groups_: Groups | None, config: Json) -> RunSpec:
 
 
 def apply(run: ElasticRun, manifests: Sequence[Json]) -> None:
-    """Create the objects of a run."""
     for manifest in manifests:
         document = json.dumps(run.stage.own(copy.deepcopy(manifest)))
         run.cluster.kubectl("apply", "--server-side", "-f", "-", stdin=document)

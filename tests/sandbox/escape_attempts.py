@@ -322,6 +322,5 @@ def by_services() -> Iterator[Attempt]:
 
 
 def every() -> list[Attempt]:
-    """Return all attempts of this module."""
     queue = [*past_the_queue(), *by_non_runs(), *by_runs()]
     return [*queue, *by_changes(), *by_live_pods(), *by_workloads(), *by_services()]

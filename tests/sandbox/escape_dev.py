@@ -235,7 +235,6 @@ def connect(name: str, kind: str, user: str, *groups: str) -> Ask:
 
 
 def every() -> list[Attempt]:
-    """Return all attempts of this module."""
     return [*disguised(), *forged(), *beyond_caps(), *transfers()]
 
 

@@ -155,25 +155,21 @@ class Asker:
 
 
 def create(manifest: Json) -> Ask:
-    """Creates an object."""
     return Ask("POST", collection(manifest), manifest)
 
 
 def patch(manifest: Json, change: Json, subresource: str = "") -> Ask:
-    """Changes an object that is there."""
     path = f"{collection(manifest)}/{manifest['metadata']['name']}"
     return Ask("PATCH", f"{path}/{subresource}" if subresource else path, change)
 
 
 def delete(manifest: Json, **options: Any) -> Ask:
-    """Deletes an object that is there."""
     # The query of a deletion that has a body does not count.
     body = {"apiVersion": "v1", "kind": "DeleteOptions", "dryRun": ["All"], **options}
     return Ask("DELETE", f"{collection(manifest)}/{manifest['metadata']['name']}", body)
 
 
 def get(manifest: Json) -> Ask:
-    """Reads an object that is there."""
     return Ask("GET", f"{collection(manifest)}/{manifest['metadata']['name']}", query={})
 
 

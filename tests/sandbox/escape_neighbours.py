@@ -178,7 +178,6 @@ def that_stay() -> Iterator[Attempt]:
 
 
 def every() -> list[Attempt]:
-    """Return all attempts of this module."""
     return [
         *against_others(),
         *with_storage(),

@@ -67,7 +67,6 @@ _PLURALS = {kind: plural for kind, (_, _, plural) in KINDS.items()}
 
 
 def collection(manifest: Mapping[str, Any]) -> str:
-    """The path of an object's collection."""
     version = manifest["apiVersion"]
     prefix = "/api/v1" if version == "v1" else f"/apis/{version}"
     plural = _PLURALS.get(manifest["kind"], manifest["kind"].lower() + "s")
@@ -103,7 +102,6 @@ def _spec(gpu: bool, team_name: str) -> Json:
 
 
 def platform() -> Platform:
-    """The Platform record of the stack."""
     return platform_record.platform(parse(values()), "escapes")
 
 
@@ -117,7 +115,6 @@ def metadata(team_name: str, **fields: Any) -> Json:
 
 
 def pod(*, gpu: bool = False, team: str = RESEARCH, meta: Json | None = None, **spec: Any) -> Json:
-    """A pod by itself."""
     body = template(gpu=gpu, team=team, **spec)["spec"]
     return {
         "apiVersion": "v1",
@@ -151,7 +148,6 @@ def job(
 def jobset(
     *, gpu: bool = False, team: str = RESEARCH, meta: Json | None = None, **fields: Any
 ) -> Json:
-    """A JobSet of one Job."""
     if meta is None:
         meta = queued(team) if gpu else {}
     child = {"spec": {"parallelism": 1, "completions": 1, "template": template(gpu=gpu, team=team)}}
@@ -249,7 +245,6 @@ def controller(kind: str, *, gpu: bool, **spec: Any) -> Json:
 
 
 def claims(kind: str = "ResourceClaim") -> Json:
-    """A claim of a device."""
     request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}
     spec: Json = {"devices": {"requests": [request]}}
     return {

@@ -193,7 +193,6 @@ def before_others() -> Iterator[Attempt]:
 
 
 def every() -> list[Attempt]:
-    """Return all attempts of this module."""
     return [
         *to_other_places(),
         *without_counting(),

@@ -96,7 +96,6 @@ def _with_pod(manifest: Json, **changes: Any) -> Json:
 
 
 def every() -> Iterator[Attempt]:
-    """All attempts."""
     yield from _of_ownership()
     yield from _of_submissions()
     yield from _of_groups()

@@ -68,8 +68,6 @@ def _closure(top: metadata.Distribution, extra: str) -> dict[str, metadata.Distr
 
 @dataclass(frozen=True)
 class Researcher:
-    """Somebody with the installed command, a kubeconfig and a folder."""
-
     command: Path
     kubeconfig: Path
     folder: Path

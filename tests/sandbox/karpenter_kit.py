@@ -101,7 +101,6 @@ class KarpenterFleet(Fleet):
     """URL of Karpenter's metrics."""
 
     def values(self) -> Json:
-        """Return the production stack's file, with other pools and teams."""
         values = stack_values(paths.PROJECT / "Pulumi.prod.yaml")
         for unused in ("validation", "runs", "observability", "logs", "steering"):
             del values[unused]
@@ -116,7 +115,6 @@ class KarpenterFleet(Fleet):
         return [_NODE_CLASS, *map(self.node_pool, self.config.pools)]
 
     def node_pool(self, pool: NodePool) -> Json:
-        """Return a pool's NodePool."""
         made = json.loads(json.dumps(karpenter_manifests.node_pool(pool)))
         group, _, _ = str(_NODE_CLASS["apiVersion"]).partition("/")
         reference = {"group": group, "kind": "KWOKNodeClass", "name": "simulated"}
@@ -131,7 +129,6 @@ class KarpenterFleet(Fleet):
         self.cluster.kubectl("wait", *pools, "--for=condition=Ready", "--timeout=180s")
 
     def nodes(self, pool: str) -> dict[str, Json]:
-        """Return the pool's nodes by name."""
         query = {"labelSelector": f"{naming.POOL}={pool}"}
         found = self.client.get(object_path("/api/v1", None, "nodes"), **query)["items"]
         return {node["metadata"]["name"]: node for node in found}
@@ -143,7 +140,6 @@ class KarpenterFleet(Fleet):
         return {claim["metadata"]["name"]: claim for claim in found}
 
     def running(self, run_id: str) -> dict[str, str]:
-        """Return the nodes of a run's running pods, by pod."""
         return {
             pod["metadata"]["name"]: pod["spec"]["nodeName"]
             for pod in self.pods(run_id)
@@ -163,7 +159,6 @@ class KarpenterFleet(Fleet):
             raise AssertionError(f"{error}\n{self.describe()}") from None
 
     def await_empty(self, pool: str) -> None:
-        """Wait until the pool has no nodes."""
         gone = lambda: not self.claims(pool) and not self.nodes(pool)  # noqa: E731
         until(gone, f"pool {pool} is empty", DEADLINE_S, every_s=1.0)
 
@@ -196,7 +191,6 @@ class KarpenterFleet(Fleet):
         )
 
     def describe(self) -> str:
-        """Nodes, claims, pods and events, for failed assertions."""
         return "\n".join(
             self.cluster.kubectl("get", *what)
             for what in (

@@ -80,8 +80,6 @@ def stack(trainer: str) -> Json:
 
 
 class Fleet:
-    """The cluster with its nodes, and the members of two teams."""
-
     def __init__(self, cluster: Embedded, tools: Toolchain, images: Images, folder: Path) -> None:
         self.images = images
         self.region = Region(cluster, "kubelets", folder)
@@ -120,7 +118,6 @@ class Fleet:
             os.chown(volume, 1000, 1000)  # as fsGroup does where a driver honours it
 
     def end(self) -> None:
-        """End all of it."""
         for name in list(self._nodes):
             self._nodes.pop(name).end()
         shutil.rmtree(self.disks, ignore_errors=True)
@@ -173,7 +170,6 @@ class Fleet:
         return node
 
     def take(self, name: str) -> None:
-        """Switch a node off."""
         self._nodes.pop(name).end()
 
     def kubectl(self, *words: str) -> str:

@@ -93,14 +93,12 @@ class Namespaces:
         self.pid = int(found[0])
 
     def command(self, *command: str) -> list[str]:
-        """Return what runs a command in these namespaces."""
         return ["nsenter", f"--target={self.pid}", *dict.fromkeys(self._enter), "--", *command]
 
     def run(self, *command: str) -> str:
         return run(*self.command(*command))
 
     def listen(self, address: str, port: int) -> socket.socket:
-        """Return a socket that listens in this network."""
         libc = ctypes.CDLL(None, use_errno=True)
         with open("/proc/thread-self/ns/net") as own, open(f"/proc/{self.pid}/ns/net") as there:
             assert libc.setns(there.fileno(), 0) == 0, os.strerror(ctypes.get_errno())
@@ -110,7 +108,6 @@ class Namespaces:
                 assert libc.setns(own.fileno(), 0) == 0, os.strerror(ctypes.get_errno())
 
     def end(self) -> None:
-        """Kill everything in the namespaces, as a machine that is switched off."""
         self._parent.kill()
         self._parent.wait()
         gone = Path(f"/proc/{self.pid}")
@@ -255,7 +252,6 @@ class Node:
         )
 
     def end(self) -> None:
-        """Switch it off and delete its disk."""
         self.namespaces.end()
         remove_cgroups(self.cgroup)
         shutil.rmtree(self.folder)
@@ -287,7 +283,6 @@ def hierarchies() -> list[Path]:
 
 
 def left_cgroups(prefix: str = CGROUP) -> list[Path]:
-    """Return the cgroups of nodes, the innermost first."""
     found: list[Path] = []
     for hierarchy in hierarchies():
         for root in hierarchy.glob(f"{prefix}*"):

@@ -86,7 +86,6 @@ class LiveRun:
         return _ENDED[ended[-1]] if ended else ""
 
     def await_outcome(self, outcome: str) -> None:
-        """Wait until the run has ended in this way."""
         until(self.outcome, f"{self.kind} has ended", END_S, every_s=0.5)
         assert self.outcome() == outcome, self.describe()
 
@@ -96,14 +95,12 @@ class LiveRun:
         return sum(met.count(attempt) == self.spec.nodes for attempt in set(met))
 
     def await_attempts(self, count: int) -> None:
-        """Wait until both ranks have met in this many attempts."""
         try:
             until(lambda: self.attempts() >= count, f"{self.kind}: {count} attempts", END_S)
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.describe()}") from None
 
     def node_of_last_rank(self) -> str:
-        """The node of the last rank's pod."""
         host = next(line.split()[2] for line in reversed(self.lines()) if line.split()[1] == "1")
         selector = f"{naming.RUN_ID}={self.spec.run_id}"
         text = self.cluster.kubectl("get", "pods", "-n", NAMESPACE, "-l", selector, "-o", "json")
@@ -115,11 +112,9 @@ class LiveRun:
         )
 
     def finish(self) -> None:
-        """Let the ranks end with 0."""
         (self.folder / "finish").touch()
 
     def describe(self) -> str:
-        """Lines of the ranks, pods and their logs, for failed assertions."""
         selector = ("-n", NAMESPACE, "-l", f"{naming.RUN_ID}={self.spec.run_id}")
         pods = self.cluster.kubectl("get", "pods", *selector, "-o", "wide")
         logs = self.cluster.kubectl("logs", *selector, "--tail=15", "--prefix", "--ignore-errors")
@@ -169,7 +164,6 @@ def start(
 
 
 def _pod_specs(value: Any) -> Iterator[Json]:
-    """The pod specs anywhere in a manifest."""
     if isinstance(value, dict):
         if "containers" in value:
             yield value

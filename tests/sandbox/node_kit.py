@@ -38,7 +38,6 @@ T = TypeVar("T")
 
 
 def trainer_image() -> str:
-    """The trainer as the working tree has it."""
     return f"{REGISTRY}/trainer@sha256:{source.digest(paths.PROJECT)}"
 
 
@@ -149,7 +148,6 @@ class Kit:
         return until(ready, f"node {name} is ready")
 
     def await_service_account(self) -> None:
-        """Wait for the default ServiceAccount, without which no pod is admitted."""
         path = object_path("/api/v1", self.namespace, "serviceaccounts")
         until(lambda: self.client.get(path)["items"], "the default service account")
 
@@ -186,8 +184,6 @@ class Kit:
     def await_pod(
         self, name: str, holds: Callable[[Json], Any], what: str, deadline_s: float = DEADLINE_S
     ) -> Json:
-        """Wait until `holds(pod)`; return the pod."""
-
         def found() -> Json | None:
             pod = self.pod(name)
             return pod if holds(pod) else None
@@ -213,7 +209,6 @@ class Kit:
         until(gone, f"pod {name} is gone", deadline_s)
 
     def release(self, name: str) -> None:
-        """Remove the finalizers of a pod that was kept to read its last status."""
         self.client.patch(pod_path(self.namespace, name), {"metadata": {"finalizers": None}})
 
     def delete(self, name: str, grace_s: int | None = None) -> None:
@@ -227,11 +222,9 @@ class Kit:
         return self.folder(pod).attempts(container)[-1]
 
     def log(self, pod: Json, container: str = "main") -> str:
-        """Return the container's log so far."""
         return log_text(self.attempt(pod, container).log)
 
     def await_line(self, name: str, line: str, container: str = "main") -> Json:
-        """Wait until the container has written this line; return the pod."""
         return self.await_pod(
             name,
             lambda p: (
@@ -295,7 +288,6 @@ def new_taints(node: Json) -> list[str]:
 
 
 def container_status(pod: Json, name: str = "main") -> Json:
-    """The status of one container, init or main."""
     status = pod.get("status") or {}
     entries = [
         *(status.get("containerStatuses") or []),
@@ -305,7 +297,6 @@ def container_status(pod: Json, name: str = "main") -> Json:
 
 
 def terminated(pod: Json, name: str = "main") -> Json:
-    """The terminated state of one container, empty if it is not."""
     found: Json = container_status(pod, name).get("state", {}).get("terminated") or {}
     return found
 

@@ -45,11 +45,9 @@ class Stage:
         return f"{self.team}-bare"
 
     def nodes(self) -> list[str]:
-        """Names of the real ones."""
         return [f"{self.real}-{number}" for number in range(2)]
 
     def platform(self) -> list[Json]:
-        """All objects, in the order of creation."""
         levels = [{"nodeLabel": naming.ZONE}, {"nodeLabel": naming.HOSTNAME}]
         namespace = {"name": self.namespace, "labels": {naming.TEAM: self.team}}
         behind = {"clusterQueue": naming.cluster_queue(self.team)}
@@ -65,7 +63,6 @@ class Stage:
         ]
 
     def queue(self) -> Json:
-        """The team's ClusterQueue."""
         covered = {"cpu": 100, "memory": "100Gi"}
 
         def quotas(pool: str, gpus: int) -> Json:
@@ -172,7 +169,6 @@ class Stage:
 
 @contextlib.contextmanager
 def staged(cluster: Cluster, stage: Stage) -> Iterator[Cluster]:
-    """The cluster with the team, its pools and its queue; deleted at the end."""
     pools, queues = (stage.real, stage.bare), (naming.cluster_queue(stage.team),)
     made = {stage.namespace: "jobsets"}
     with platform_in(cluster, stage.platform(), pools, queues, made) as ready:
@@ -188,7 +184,6 @@ class Live:
     stage: Stage
 
     def command(self, *argv: str) -> tuple[int, str]:
-        """Exit code and output of `python -m ops`."""
         self.capsys.readouterr()
         code = ops.main([*argv, "--kubeconfig", str(self.cluster.kubeconfig)])
         return code, self.capsys.readouterr().out
@@ -200,7 +195,6 @@ class Live:
         return answer
 
     def attempt(self, run: str) -> int:
-        """The attempt that `run show` names."""
         code, text = self.command("run", "show", run, "--json")
         assert code == 0, text
         return int(json.loads(text)["attempt"])
@@ -229,7 +223,6 @@ class Live:
         self.cluster.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(manifest))
 
     def start(self, name: str, script: str, **options: Any) -> None:
-        """Starts `stage.run` of these arguments."""
         manifest = self.stage.run(name, script, **options)
         self.cluster.kubectl("create", "-f", "-", stdin=json.dumps(manifest))
 
@@ -238,7 +231,6 @@ class Live:
         self.cluster.kubectl("delete", "jobset", "-n", namespace, "--timeout=180s", *runs)
 
     def pods(self, run: str = "") -> list[Json]:
-        """Pods of the team, or of one run, that are not over."""
         selector = ["-l", f"{naming.RUN_ID}={run}"] if run else []
         listed = self.cluster.kubectl(
             "get", "pods", "-n", self.stage.namespace, "-o", "json", *selector

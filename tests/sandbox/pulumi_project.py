@@ -41,8 +41,6 @@ inside = ResourceOptions(depends_on=[namespace])
 
 @dataclass(frozen=True)
 class Result:
-    """Output and exit code of an engine command."""
-
     code: int
     text: str
 
@@ -75,7 +73,6 @@ class Project:
         (self.folder / "__main__.py").write_text(program)
 
     def run(self, *arguments: str) -> Result:
-        """Run a command of the engine to its end."""
         done = subprocess.run(
             self._command(arguments),
             cwd=self.folder,
@@ -88,7 +85,6 @@ class Project:
         return Result(done.returncode, done.stdout + done.stderr)
 
     def succeed(self, *arguments: str) -> str:
-        """Run a command that must succeed; returns what it printed."""
         result = self.run(*arguments)
         assert result.code == 0, result.text
         return result.text
@@ -107,7 +103,6 @@ class Project:
         return self.succeed("destroy", "--yes", "--skip-preview")
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        """Start a command in its own process group."""
         return subprocess.Popen(
             self._command(arguments),
             cwd=self.folder,
@@ -119,7 +114,6 @@ class Project:
         )
 
     def resources(self) -> dict[str, dict[str, Any]]:
-        """The resources in the stack's state, by resource name."""
         exported = json.loads(self.succeed("stack", "export"))
         found = exported["deployment"].get("resources", [])
         return {resource["urn"].rpartition("::")[2]: resource for resource in found}
@@ -150,7 +144,6 @@ def read_until(process: subprocess.Popen[str], seen: Callable[[str], bool]) -> s
 
 
 def children_of(pid: int) -> set[int]:
-    """The processes that descend from a process."""
     parents: dict[int, int] = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
@@ -166,7 +159,6 @@ def children_of(pid: int) -> set[int]:
 
 
 def alive(pids: set[int]) -> set[int]:
-    """Those of the processes that have not ended (a zombie has)."""
     found = set()
     for pid in pids:
         try:
@@ -179,7 +171,6 @@ def alive(pids: set[int]) -> set[int]:
 
 
 def wait_until(condition: Callable[[], bool], what: str, seconds: float = 240.0) -> None:
-    """Wait for a condition with a deadline."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"

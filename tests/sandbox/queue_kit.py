@@ -77,7 +77,6 @@ class Fleet:
         self.namespaces = {naming.namespace(t.name) for t in self.config.teams}
 
     def values(self) -> Json:
-        """Return the stack file."""
         return {
             "cluster": {"provider": "existing", "name": self.name},
             "taintKey": "dedicated",
@@ -97,7 +96,6 @@ class Fleet:
         return renamed
 
     def objects(self) -> list[Json]:
-        """In the order of creation."""
         queues = arguments.queues(self.config)
         names = [t.name for t in self.config.teams]
         return [
@@ -121,14 +119,12 @@ class Fleet:
         return [node_pools.node(p, i) for p in self.config.pools for i in range(p.max)]
 
     def await_nodes(self) -> None:
-        """Wait until the nodes that the fleet starts with are ready."""
         pools = ",".join(p.name for p in self.config.pools)
         nodes = ("nodes", "-l", f"{naming.POOL} in ({pools})")
         self.cluster.kubectl("wait", *nodes, "--for=condition=Ready", "--timeout=180s")
 
     @contextmanager
     def deployed(self) -> Iterator[Fleet]:
-        """The fleet, ready; deleted at the end."""
         objects = self.objects()
         document = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
         until(lambda: not self._ending(objects), "an earlier fleet is gone", _GONE_S, every_s=1.0)
@@ -147,7 +143,6 @@ class Fleet:
             until(lambda: not self._left(objects), "no queue is left", _GONE_S, every_s=1.0)
 
     def _ending(self, objects: Sequence[Json]) -> list[str]:
-        """The fleet's namespaces that are still being deleted."""
         named = [o["metadata"]["name"] for o in objects if o["kind"] == "Namespace"]
         found = [
             item["metadata"]
@@ -217,13 +212,11 @@ class Fleet:
         return spec.run_id
 
     def stop(self, team_name: str, *run_ids: str) -> None:
-        """Deletes runs."""
         for run_id in run_ids:
             path = object_path(_JOBS, naming.namespace(team_name), "jobs", run_id)
             self.client.delete(path, {"propagationPolicy": "Background"})
 
     def stop_all(self) -> None:
-        """Deletes all runs, and waits until nothing of them is left."""
         for namespace in sorted(self.namespaces):
             for job in self.client.get(object_path(_JOBS, namespace, "jobs"))["items"]:
                 path = object_path(_JOBS, namespace, "jobs", job["metadata"]["name"])
@@ -256,7 +249,6 @@ class Fleet:
         return found
 
     def pods(self, run_id: str) -> list[Json]:
-        """Return pods of a run that are not being deleted."""
         found = []
         for namespace in sorted(self.namespaces):
             query = {"labelSelector": f"{naming.RUN_ID}={run_id}"}
@@ -291,13 +283,11 @@ class Fleet:
 
 
 def condition(workload: Json, kind: str) -> Json | None:
-    """A condition of a Workload by its type."""
     found = workload.get("status", {}).get("conditions", [])
     return next((c for c in found if c["type"] == kind), None)
 
 
 def holds_quota(workload: Json) -> bool:
-    """Whether it is admitted and has not ended."""
     finished = condition(workload, "Finished")
     ended = finished is not None and finished["status"] == "True"
     return "admission" in workload.get("status", {}) and not ended
@@ -312,13 +302,11 @@ def held(workload: Json) -> tuple[str, int]:
 
 
 def has_topology(workload: Json) -> bool:
-    """Whether Kueue chose the nodes of an admitted run."""
     [assigned] = workload["status"]["admission"]["podSetAssignments"]
     return "topologyAssignment" in assigned
 
 
 def evicted_because(workload: Json) -> str:
-    """Why it lost its quota; empty if it did not."""
     for kind in ("Preempted", "Evicted"):
         found = condition(workload, kind)
         if found and found["status"] == "True":

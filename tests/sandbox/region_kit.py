@@ -22,7 +22,6 @@ STEPS = 150
 
 
 def output_of(words: Sequence[str], folder: Path, env: Mapping[str, str]) -> str:
-    """Run a command, which must succeed."""
     done = subprocess.run(
         words,
         cwd=folder,
@@ -67,7 +66,6 @@ class Region:
         return self._run("kubectl", *words)
 
     def runs(self) -> Path:
-        """Where runs of the team have their checkpoints."""
         return self.state.volumes / "team-research" / "checkpoints"
 
     def _run(self, *words: str) -> str:
@@ -75,14 +73,12 @@ class Region:
 
 
 def lines(run: Path, name: str) -> list[Mapping[str, Any]]:
-    """A run's metrics or events."""
     file = run / name
     text = file.read_text() if file.exists() else ""
     return [json.loads(line) for line in text.splitlines() if line.endswith("}")]
 
 
 def steps(run: Path) -> dict[int, float]:
-    """Its losses by step."""
     return {one["step"]: one["loss"] for one in lines(run, "metrics.jsonl")}
 
 

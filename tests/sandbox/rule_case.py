@@ -57,8 +57,6 @@ NODE: Final[Series] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One alert at one moment."""
-
     alert: str
     what: str
     series: Series
@@ -71,7 +69,6 @@ class Case:
     fires: bool = True
 
     def test(self) -> dict[str, Any]:
-        """As promtool reads it."""
         expected = [self._expected()] if self.fires else []
         return {
             "name": f"{self.alert}: {self.what}",

@@ -60,7 +60,6 @@ class Registry:
         return f"{LOOPBACK}:{self.port}/trainer"
 
     def new_image(self, name: str) -> str:
-        """Push an image of one file with this name and this tag; return its digest."""
         layer = self.home / f"{name}.tar"
         (self.home / name).write_text(name)
         with tarfile.open(layer, "w") as archive:
@@ -69,7 +68,6 @@ class Registry:
         return self._run("crane", "append", "-f", str(layer), "-t", tag).strip().partition("@")[2]
 
     def new_key(self) -> SignaturesConfig:
-        """Create a signing key in KMS."""
         made = self._kms().create_key(KeySpec="ECC_NIST_P256", KeyUsage="SIGN_VERIFY")
         return SignaturesConfig(kms_key=made["KeyMetadata"]["Arn"])
 

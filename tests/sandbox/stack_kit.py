@@ -32,7 +32,6 @@ class Stack:
         self.pulumi("stack", "init", STACK, "--no-select")
 
     def write(self, values: Json, runs: list[Json]) -> None:
-        """Make these the stack file and its runs."""
         file = self.folder / f"Pulumi.{STACK}.yaml"
         kept = (yaml.safe_load(file.read_text()) or {}) if file.exists() else {}
         listed = {**values, "runs": ["runs.yaml"]} if runs else values
@@ -44,11 +43,9 @@ class Stack:
         self.pulumi("up", "--yes", "--skip-preview", "--stack", STACK)
 
     def review(self) -> Json:
-        """What the command says of the stack file as it is."""
         return self._ops("review", "--preview", self._saved("preview", "--show-sames"), "--live")
 
     def drift(self) -> list[Json]:
-        """What the command says that differs from the recorded state."""
         events = self.folder / "events.json"
         events.unlink(missing_ok=True)
         self.pulumi("refresh", "--preview-only", "--event-log", str(events), "--stack", STACK)
@@ -82,7 +79,6 @@ class Stack:
 
 @contextlib.contextmanager
 def opened(folder: Path, cluster: Cluster) -> Iterator[Stack]:
-    """Yield an empty stack; destroy it at the end."""
     made = Stack(folder, cluster)
     yield made
     made.pulumi("destroy", "--yes", "--skip-preview", "--stack", STACK)

@@ -23,7 +23,6 @@ Json = dict[str, Any]
 
 
 def process_pool(name: str, capacity: str, nodes: int, zone: str) -> Json:
-    """So many process nodes of one GPU each."""
     return {
         "name": name,
         "capacity": capacity,
@@ -53,7 +52,6 @@ class TeamStage:
         return naming.namespace(self.team)
 
     def values(self) -> Json:
-        """Return the stack file."""
         gpus = sum(one["max"] for one in self.pools if one.get("workload") != "cpu")
         quota = {"cpu": str(4 * gpus), "memory": "64Gi", "gpus": gpus}
         one = {"name": self.team, "tier": "research", "guaranteed": dict(self.guaranteed)}
@@ -69,7 +67,6 @@ class TeamStage:
         }
 
     def platform(self) -> Platform:
-        """Return its Platform record."""
         return platform_record.platform(parse(self.values()), self.team)
 
     def own(self, manifest: Json) -> Json:
@@ -81,7 +78,6 @@ class TeamStage:
         return renamed
 
     def objects(self) -> list[Json]:
-        """Return its objects in the order of creation."""
         config = parse(self.values())
         queues = arguments.queues(config)
         size = Volume(size="1Gi", storage_class=naming.SIMULATED_STORAGE_CLASS)
@@ -112,5 +108,4 @@ class TeamStage:
         return platform_in(cluster, self.objects(), pools, (queue,), {self.namespace: kinds})
 
     def volume(self, cluster: Cluster, claim: str) -> Path:
-        """Return the folder of a claim on this machine."""
         return cluster.state.volumes / self.namespace / claim

@@ -134,7 +134,6 @@ def _list(objects: list[dict[str, Any]]) -> str:
 
 @pytest.fixture(scope="module")
 def teams(cluster: Cluster) -> Iterator[Cluster]:
-    """Two teams with their roles; deleted at the end."""
     cluster.kubectl("apply", "--server-side", "-f", "-", stdin=_list(_objects()))
     client = Client(cluster.kubeconfig)
     seen = Cell(naming.namespace(OTHER), "", "pods", "get")

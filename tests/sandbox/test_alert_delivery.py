@@ -62,7 +62,6 @@ class Inbox:
     received: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
 
     def slack(self) -> set[str]:
-        """Titles of Slack messages."""
         return {
             attachment["title"].strip()
             for path, body in self.received
@@ -81,7 +80,6 @@ class Inbox:
         return found
 
     def webhook(self) -> dict[str, set[str]]:
-        """States of each alert."""
         found: dict[str, set[str]] = {}
         for path, body in self.received:
             for alert in body["alerts"] if path == "/webhook" else []:
@@ -114,12 +112,9 @@ def inbox() -> Iterator[tuple[Inbox, str]]:
 
 @dataclass
 class Alertmanager:
-    """A running one."""
-
     url: str
 
     def send(self, rows: list[dict[str, Any]]) -> None:
-        """Post alerts as Prometheus does."""
         request = urllib.request.Request(
             f"{self.url}/api/v2/alerts",
             data=json.dumps(rows).encode(),
@@ -141,7 +136,6 @@ def alertmanager(tmp_path: Path, inbox: tuple[Inbox, str]) -> Iterator[Alertmana
 
 
 def binary(name: str) -> Path:
-    """The executable of that name, built if need be."""
     return toolchain.ensure(Console(force_terminal=False), name).binaries[name]
 
 

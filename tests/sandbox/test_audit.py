@@ -35,7 +35,6 @@ RESEARCHER = _person("ada", naming.group(TEAM, "researcher"))
 
 @pytest.fixture(scope="module")
 def audited(cluster: Cluster) -> Iterator[Cluster]:
-    """The cluster with a team and its roles; deleted at the end."""
     roles = list(access.ROLE_RULES)
     objects = [
         team.namespace(TEAM),

@@ -121,7 +121,6 @@ def project(env: dict[str, str], tmp_path: Path) -> Project:
 
 
 def planned(project: Project) -> dict[str, dict[str, Any]]:
-    """Return the resources that a preview would create, by type and name."""
     steps = json.loads(project.succeed("preview", "--json"))["steps"]
     assert {step["op"] for step in steps} == {"create"}
     states = [step["newState"] for step in steps]

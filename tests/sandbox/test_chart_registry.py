@@ -35,8 +35,6 @@ _CONTENT = "application/vnd.cncf.helm.chart.content.v1.tar+gzip"
 
 @dataclass
 class Registry:
-    """A registry that runs until `end`."""
-
     port: int
     process: subprocess.Popen[bytes]
     tls: ssl.SSLContext | None
@@ -46,7 +44,6 @@ class Registry:
         self.place = f"{LOOPBACK}:{self.port}"
 
     def push(self, name: str, version: str, archive: bytes) -> Chart:
-        """Push a chart as `helm push` does, and return it with its digest."""
         about = json.dumps({"name": name, "version": version}).encode()
         manifest = {
             "schemaVersion": 2,

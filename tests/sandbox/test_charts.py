@@ -86,8 +86,6 @@ def _whole(text: str) -> float:
 
 @dataclass(frozen=True)
 class Helm:
-    """Helm and one chart."""
-
     program: Path
     chart: Path
     add_on: str
@@ -154,7 +152,6 @@ def leaves(values: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tu
 
 
 def without(values: Mapping[str, Any], path: tuple[str, ...]) -> Json:
-    """The values without the one at `path`."""
     found = copy.deepcopy(dict(values))
     below = found
     for key in path[:-1]:
@@ -164,7 +161,6 @@ def without(values: Mapping[str, Any], path: tuple[str, ...]) -> Json:
 
 
 def default(chart: Path, path: tuple[str, ...]) -> Any:
-    """The chart's own value; None without one."""
     found: Any = yaml.safe_load((chart / "values.yaml").read_text())
     for key in path:
         found = found.get(key) if isinstance(found, Mapping) else None
@@ -193,7 +189,6 @@ def test_all_images_come_from_the_mirror(helm: Helm, tmp_path: Path) -> None:
 
 
 def pods_of(objects: list[Json]) -> Iterator[Json]:
-    """Specs of the pods that these objects make."""
     for one in objects:
         if pod := one.get("spec", {}).get("template", {}).get("spec"):
             yield pod
@@ -304,7 +299,6 @@ def test_the_network_policy_opens_what_the_api_server_calls(helm: Helm, tmp_path
 
 
 def images_of(tree: Any) -> Iterator[str]:
-    """All images that pods of these objects run."""
     if isinstance(tree, Mapping):
         for key, value in tree.items():
             if key == "image" and isinstance(value, str):

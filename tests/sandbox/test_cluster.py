@@ -140,7 +140,6 @@ def test_a_service_whose_port_was_taken_before_it_listened_starts_on_another(
 
 
 def _mentioning(text: str) -> list[str]:
-    """Command lines of other processes that hold this text."""
     found = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit() and folder.name != str(os.getpid()):

@@ -96,7 +96,6 @@ GO_MODULE = (
 
 @pytest.fixture
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A cluster without add-ons: the Platform installs them."""
     with started(tmp_path_factory.mktemp("components"), ()) as found:
         yield found
 
@@ -125,7 +124,6 @@ def resources() -> Json:
 
 
 def write(folder: Path, language: str) -> None:
-    """Write a program into an empty folder, and the package beside it."""
     plugin = folder.parent / "plugin"
     plugin.mkdir()
     (plugin / "PulumiPlugin.yaml").write_text(yaml.safe_dump(PLUGIN))
@@ -178,7 +176,6 @@ def test_a_program_in_an_empty_folder_trains(
         return ends == ["Completed", "Completed"]
 
     def objects() -> str:
-        """Objects outside of namespaces, and namespaces."""
         kinds = "ns,nodes,clusterroles,validatingadmissionpolicies,storageclasses,priorityclasses"
         return cluster.kubectl("get", kinds, "-o", "name")
 

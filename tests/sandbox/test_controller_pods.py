@@ -63,7 +63,6 @@ def _jobset(name: str, script: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def queued(cluster: Cluster) -> Iterator[Cluster]:
-    """The cluster with a queue and its node; deleted at the end."""
     made = {"default": "jobsets"}
     with platform_in(cluster, _objects(), (POOL,), (QUEUE,), made) as ready:
         yield ready

@@ -41,11 +41,9 @@ class Member:
     capfd: pytest.CaptureFixture[str]
 
     def trainyard(self, *words: str) -> tuple[int, str]:
-        """Run `trainyard dev ...`; return exit code and output."""
         return self.run("dev", *words)
 
     def run(self, group: str, command: str, *rest: str) -> tuple[int, str]:
-        """Run `trainyard GROUP COMMAND ...`; return exit code and output."""
         own = ["--kubeconfig", str(self.kubeconfig), "--team", RESEARCH]
         self.capfd.readouterr()
         code = ops.main([group, command, *own, *rest])
@@ -87,7 +85,6 @@ def member(
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[[str], Member]:
-    """A researcher of the team by name."""
     monkeypatch.setenv("PATH", guarded.cluster.env["PATH"])
 
     def make(name: str) -> Member:

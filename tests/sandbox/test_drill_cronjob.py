@@ -151,7 +151,6 @@ class Drills:
         return verdict == "Complete", [json.loads(line) for line in text.splitlines()]
 
     def termination_message(self, job: str) -> str:
-        """Return what the container of a Job's pod left behind."""
         where = "{.items[0].status.containerStatuses[0].state.terminated.message}"
         selector = f"batch.kubernetes.io/job-name={job}"
         return self._kubectl("get", "pods", "-l", selector, "-o", f"jsonpath={where}")
@@ -162,7 +161,6 @@ class Drills:
 
 @pytest.fixture(scope="module")
 def drills(cluster: Cluster) -> Iterator[Drills]:
-    """The deployed restore drill and its volume; deleted at the end."""
     sources = digest(paths.PROJECT)
     # Now, so that no edit of the sources intervenes.
     snapshot(sources, cluster.state)

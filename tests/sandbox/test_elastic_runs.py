@@ -68,8 +68,6 @@ def clean(elastic: Cluster) -> Iterator[None]:
 
 @pytest.fixture
 def command(elastic: Cluster, capsys: pytest.CaptureFixture[str]) -> Any:
-    """Output of `python -m ops`."""
-
     def run(*words: str) -> str:
         capsys.readouterr()
         assert ops.main([*words, "--kubeconfig", str(elastic.kubeconfig)]) == 0
@@ -85,7 +83,6 @@ def group_of(run: ElasticRun, number: int) -> Json:
 
 
 def identity(pod: Json) -> tuple[str, int]:
-    """What changes when a pod or its container starts anew."""
     return pod["metadata"]["uid"], pod["status"]["containerStatuses"][0]["restartCount"]
 
 

@@ -458,7 +458,6 @@ def test_run_survives_spot_reclaims_with_and_without_notice(
 
 
 def _in_zone(cluster: Cluster, zone: str) -> list[str]:
-    """Names of the nodes in a zone."""
     nodes = json.loads(cluster.kubectl("get", "nodes", "-o", "json", "-l", f"{naming.ZONE}={zone}"))
     return [node["metadata"]["name"] for node in nodes["items"]]
 
@@ -500,7 +499,6 @@ def test_runs_go_on_in_another_zone_after_theirs_is_lost(
 
 
 def _reached(runs: Runs, run: Json, step: int) -> int:
-    """Wait until a run has passed a step, and return where it is."""
     until(lambda: runs.progress(run).step >= step, f"step {step}", 600.0)
     return runs.progress(run).step
 

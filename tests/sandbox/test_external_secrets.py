@@ -82,7 +82,6 @@ class Account:
         return found
 
     def put(self, name: str, **values: str) -> None:
-        """Create a secret or give it a new version."""
         text = json.dumps(values)
         try:
             self.request("PutSecretValue", SecretId=name, SecretString=text)
@@ -209,19 +208,15 @@ def _controller(cluster: Cluster, binary: Path, folder: Path, aws_port: int) -> 
 
 @dataclass
 class Stores:
-    """Two teams with their stores."""
-
     aws: Account
     client: Client
     cluster: Cluster
 
     def apply(self, *objects: Json) -> None:
-        """Create or change objects."""
         document = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})
         self.cluster.kubectl("apply", "--server-side", "-f", "-", stdin=document)
 
     def value(self, owner: str, name: str) -> dict[str, str] | None:
-        """Return a Secret's base64 values; None without one."""
         path = object_path("/api/v1", naming.namespace(owner), "secrets", name)
         try:
             found: dict[str, str] = self.client.get(path)["data"]
@@ -232,7 +227,6 @@ class Stores:
         return found
 
     def condition(self, owner: str, name: str) -> tuple[str, str]:
-        """Return the status and the reason of an ExternalSecret's condition Ready."""
         path = object_path(_EXTERNAL_SECRETS, naming.namespace(owner), "externalsecrets", name)
         conditions = self.client.get(path).get("status", {}).get("conditions", [])
         return next(
@@ -271,7 +265,6 @@ def _manifests(owner: str, *wanted: TeamSecretConfig) -> list[Json]:
 
 @pytest.fixture(scope="module")
 def stores(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stores]:
-    """The controller, the CRDs and both teams' namespaces; deleted at the end."""
     tools = toolchain.ensure(Console(force_terminal=False), "external-secrets")
     folder = tools.assets["external-secrets"] / "config/crds/bases"
     names = ("externalsecrets", "secretstores", "clustersecretstores")

@@ -72,7 +72,6 @@ def _status(cluster: Cluster, spec: RunSpec) -> dict[str, Any]:
 
 
 def _running_nodes(cluster: Cluster, spec: RunSpec) -> list[str]:
-    """Nodes of the run's running pods."""
     selector = f"{naming.RUN_ID}={spec.run_id}"
     text = cluster.kubectl("get", "pods", "-n", NAMESPACE, "-l", selector, "-o", "json")
     return sorted(

@@ -77,7 +77,6 @@ def fleet(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @pytest.fixture
 def runs(fleet: KarpenterFleet) -> Iterator[KarpenterFleet]:
-    """The fleet, without runs and nodes before and after the test."""
     yield fleet
     fleet.stop_all()
     fleet.cluster.kubectl("delete", "namespace", PODS, "--ignore-not-found", "--timeout=180s")

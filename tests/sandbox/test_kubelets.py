@@ -117,7 +117,6 @@ class Trained:
 
 @pytest.fixture(scope="module")
 def busy(fleet: Fleet) -> Trained:
-    """A run that trains until it is deleted."""
     return Trained.submit(fleet, "busy", 10**6)
 
 
@@ -156,7 +155,6 @@ def _user(pid: int) -> bool:
 
 
 def _status(pid: int) -> Mapping[str, str]:
-    """What the kernel says of a process."""
     text = Path(f"/proc/{pid}/status").read_text()
     return dict(line.split(":\t", 1) for line in text.splitlines() if ":\t" in line)
 

@@ -24,7 +24,6 @@ RELEASES = 2
 
 @pytest.fixture
 def cluster() -> Iterator[Embedded]:
-    """A cluster without Kueue and JobSet, which the stack installs."""
     with running_cluster(print, tuned=False) as made:
         yield made
 
@@ -59,7 +58,6 @@ def _line(text: str, field: str) -> str:
 
 
 def objects(stack: Region) -> set[str]:
-    """Type and name of the stack's objects in the cluster, from its state."""
     exported = json.loads(stack.pulumi("stack", "export", "--stack", stack.stack))
     urns = [one["urn"].split("::") for one in exported["deployment"].get("resources", [])]
     named = {f"{kind.rpartition('$')[2]}::{name}" for _, _, kind, name in urns}

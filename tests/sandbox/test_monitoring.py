@@ -68,21 +68,17 @@ exec python -m trainyard.launch -- -m trainer \
 
 @dataclass
 class Watched:
-    """A cluster with its Prometheus and one run."""
-
     cluster: Cluster
     url: str
     run_id: str
 
     def ask(self, what: str, **asked: str) -> dict[str, Any]:
-        """Return the response of Prometheus' API."""
         address = f"{self.url}/api/v1/{what}?{urllib.parse.urlencode(asked)}"
         with urllib.request.urlopen(address, timeout=10) as answer:
             data: dict[str, Any] = json.load(answer)["data"]
             return data
 
     def await_series(self, expression: str, deadline_s: float = 180.0) -> list[dict[str, Any]]:
-        """The series, once there is one."""
         return until(lambda: self.ask("query", query=expression)["result"], expression, deadline_s)
 
 

@@ -37,7 +37,6 @@ def kit(cluster: Cluster) -> Iterator[Kit]:
 
 
 def _final_pod(kit: Kit, name: str) -> Json:
-    """Return the ended pod and remove its finalizer."""
     pod = kit.await_pod(
         name, lambda p: p["status"]["phase"] in ("Failed", "Succeeded"), "has ended"
     )

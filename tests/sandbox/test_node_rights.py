@@ -39,7 +39,6 @@ def kit(cluster: Cluster) -> Iterator[Kit]:
 
 @pytest.fixture(scope="module")
 def node(kit: Kit) -> Client:
-    """The first node, by a certificate of its own."""
     return NodeClient(kit.cluster.state.kubeconfig_of(AGENT), kit.nodes[0])
 
 

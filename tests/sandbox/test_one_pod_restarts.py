@@ -26,7 +26,6 @@ Runs = dict[str, LiveRun]
 
 @pytest.fixture(scope="module")
 def one_pod_team(cluster: Cluster) -> Iterator[Cluster]:
-    """The cluster with a team."""
     with STAGE.deployed(cluster, "jobsets,jobs,services,configmaps") as ready:
         yield ready
 

@@ -141,7 +141,6 @@ def test_drain_stops_all_runs_and_resume_readmits_them(live: Live) -> None:
 
 @pytest.fixture
 def researcher(live: Live, tmp_path: Path) -> Path:
-    """A kubeconfig of a user with only the researcher role in the team."""
     account: Json = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "reader"}}
     account["metadata"]["namespace"] = NAMESPACE
     binding = access.role_binding("researcher", TEAM)

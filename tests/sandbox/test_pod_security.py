@@ -172,7 +172,6 @@ def _create(cluster: Cluster, edit: Edit) -> None:
 
 @pytest.fixture(scope="module")
 def guarded(cluster: Cluster) -> Iterator[Cluster]:
-    """The cluster with a team's namespace; deleted at the end."""
     objects = [team.namespace(TEAM), access.service_account(TEAM)]
     items = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
     cluster.kubectl("apply", "--server-side", "-f", "-", stdin=items)

@@ -81,7 +81,6 @@ def project(stack: Project) -> Project:
 
 
 def with_container(**changes: Any) -> dict[str, Any]:
-    """The good pod with its container changed."""
     return GOOD_POD | {"containers": [GOOD_POD["containers"][0] | changes]}
 
 

@@ -88,7 +88,6 @@ def _await_quota(cluster: Cluster) -> None:
 
 
 def _try(cluster: Cluster, manifest: dict[str, Any]) -> dict[str, Any]:
-    """Return the object after admission (dry run)."""
     command = ["create", "--dry-run=server", "-o", "json", "-f", "-"]
     found: dict[str, Any] = json.loads(cluster.kubectl(*command, stdin=json.dumps(manifest)))
     return found

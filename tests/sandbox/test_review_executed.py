@@ -234,6 +234,5 @@ def test_a_pool_that_is_removed_under_a_submitted_run_restarts_it(
 
 
 def nodes_of(cluster: Cluster, uids: frozenset[str]) -> set[str]:
-    """The nodes of pods."""
     pods = json.loads(cluster.kubectl("get", "pods", "-A", "-o", "json"))["items"]
     return {one["spec"]["nodeName"] for one in pods if one["metadata"]["uid"] in uids}

@@ -87,7 +87,6 @@ def namespace(scheduler: Scheduler) -> dict[str, Any]:
 
 
 def pod(scheduler: Scheduler, *, gpus: int = 1, **spec: Any) -> dict[str, Any]:
-    """A pod in the team's namespace."""
     amounts = {"cpu": "1", "memory": "1Gi"} | ({naming.GPU: str(gpus)} if gpus else {})
     container = {"name": "main", "image": IMAGE, "resources": {"limits": amounts}}
     return {
@@ -105,7 +104,6 @@ def labelled(manifest: dict[str, Any], queue: str) -> dict[str, Any]:
 
 
 def group(queue: str) -> dict[str, Any]:
-    """A PodGroup in the namespace of Volcano's team."""
     return {
         "apiVersion": f"{GROUP}/v1beta1",
         "kind": "PodGroup",
@@ -139,7 +137,6 @@ def checked(cluster: Cluster, policy: str) -> dict[str, Any] | None:
 
 @pytest.fixture(scope="module")
 def guarded(cluster: Cluster) -> Iterator[Cluster]:
-    """The cluster with both teams and their policies; deleted at the end."""
     both = (Scheduler.VOLCANO, Scheduler.YUNIKORN)
     enforced = [policy for scheduler in both for policy in policies(scheduler)]
     objects = [

@@ -99,7 +99,6 @@ class CommandRecorder:
 def recorder(
     cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[CommandRecorder]:
-    """The deployed stack; destroyed at the end."""
     folder = tmp_path_factory.mktemp("canary")
     run = yaml.safe_load((paths.PROJECT / "training/runs/drill.yaml").read_text())
     run |= {"name": "canary", "team": TEAM, "nodes": 1, "jobKind": "job", "allowSpot": False}

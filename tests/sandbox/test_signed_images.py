@@ -50,7 +50,6 @@ class World:
     """Ends the controller that runs."""
 
     def signed_image(self, name: str) -> str:
-        """Push an image and sign it; return its digest."""
         digest = self.images.new_image(name)
         self.images.sign(digest, self.key)
         return digest
@@ -64,7 +63,6 @@ class World:
         return found
 
     def is_admitted(self, manifest: Json) -> bool:
-        """Whether the API server admits this object now."""
         try:
             self.create(manifest)
         except ClusterError as refusal:

@@ -97,7 +97,6 @@ class Steered:
     ahead_s: float = 0.0
 
     def look(self) -> None:
-        """Let the controller look once."""
         self.controller.step(None, time.time() + self.ahead_s)
 
     def until(self, found: Callable[[], T | None], what: str) -> T:
@@ -130,7 +129,6 @@ class Steered:
         return held(found)[0]
 
     def nodes(self, run: str) -> set[str] | None:
-        """Nodes of a gang of two while both pods run on nodes that are there."""
         there = {n["metadata"]["name"] for n in self.fleet.client.get(node_path())["items"]}
         pods = self.fleet.pods(run)
         on = {p["spec"].get("nodeName", "") for p in pods if p["status"].get("phase") == "Running"}
@@ -175,7 +173,6 @@ class Steered:
         return bool(uids) and not uids & before
 
     def take(self, run: str, name: str) -> None:
-        """Take a node; a pod of the run on it is told to stop before."""
         client = self.fleet.client
         self.announce(name)
         for pod in self.fleet.pods(run):
@@ -188,7 +185,6 @@ class Steered:
         self._remove(name)
 
     def _remove(self, name: str) -> None:
-        """Delete a node once no pod is on it."""
         client = self.fleet.client
         pods, on = object_path("/api/v1", naming.namespace(RICH), "pods"), f"spec.nodeName={name}"
         until(lambda: not client.get(pods, fieldSelector=on)["items"], "its pods have ended")

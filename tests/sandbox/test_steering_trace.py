@@ -50,7 +50,6 @@ def _changes_from(trace: Trace, first: int) -> list[tuple[float, bool]]:
 
 
 def _change(steered: Steered, run: str, there: bool, name: str) -> None:
-    """Give the spot pool new nodes, or take all of them."""
     if there:
         for fresh in range(4):
             steered.give(f"{SPOT}-{name}-{fresh}")

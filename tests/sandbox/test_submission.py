@@ -68,7 +68,6 @@ class Losing(OpsCluster):
 
 
 def run_file(folder: Path, name: str, **changes: Any) -> tuple[Path, Path]:
-    """A project and a run file in it."""
     project = project_in(folder)
     run = RUN_FILE | {
         "name": name,

@@ -40,7 +40,6 @@ Json = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def fleet(cluster: Cluster) -> Iterator[Fleet]:
-    """Four simulated nodes of one team."""
     made = Fleet(cluster, "sweeps", [pool("sweep-pool", 4)], [team_of(TEAM)])
     with made.deployed():
         yield made

@@ -53,7 +53,6 @@ def project(cluster: Cluster, tmp_path: Path) -> Project:
 
 
 def write_chart(project: Project) -> None:
-    """Write a chart with one object, `made`."""
     chart = project.folder / "chart"
     (chart / "templates").mkdir(parents=True)
     (chart / "Chart.yaml").write_text("apiVersion: v2\nname: chart\nversion: 1.0.0\n")
@@ -69,7 +68,6 @@ def stack(cluster: Cluster, tmp_path: Path) -> Iterator[Stack]:
 
 
 def at_port(cluster: Cluster, server: str) -> Json:
-    """The cluster's kubeconfig with another address."""
     found: Json = yaml.safe_load(cluster.kubeconfig.read_text())
     for one in found["clusters"]:
         one["cluster"]["server"] = server
@@ -82,7 +80,6 @@ def address(cluster: Cluster) -> str:
 
 
 def through(project: Project, config: Json, **variables: str) -> Project:
-    """The same stack with another kubeconfig."""
     path = project.folder / "kubeconfig"
     path.write_text(json.dumps(config))
     env = {**project.env, "KUBECONFIG": str(path), **variables}

@@ -108,7 +108,6 @@ def short_poll_interval(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _ready(cluster: Cluster, capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, Json]:
-    """Return exit code and JSON output of a call."""
     capsys.readouterr()
     code = ops.main(["stack", "ready", "--json", *argv, "--kubeconfig", str(cluster.kubeconfig)])
     captured = capsys.readouterr()
@@ -176,7 +175,6 @@ def _ended(client: Client, name: str) -> str:
 
 
 def _lines(cluster: Cluster, client: Client, name: str, deadline_s: float = _CHECK_S) -> list[Json]:
-    """Wait for the end of a Job; return the result lines of its pods."""
     until(lambda: _ended(client, name), f"{name} has ended", deadline_s)
     selector = f"batch.kubernetes.io/job-name={name}"
     pods = client.get(object_path("/api/v1", SPACE, "pods"), labelSelector=selector)["items"]

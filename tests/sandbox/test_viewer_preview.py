@@ -32,7 +32,6 @@ def program(value: str, setting: str, more: str = "") -> str:
 
 @pytest.fixture(scope="module")
 def viewer(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A kubeconfig of a member of the viewers' group."""
     objects = [
         manifest
         for name in shared_view.RULES

@@ -50,7 +50,6 @@ class Stage:
 
     @property
     def data(self) -> Path:
-        """The team's data volume on this machine."""
         return TEAM.volume(self.cluster, naming.DATASETS_CLAIM)
 
     def start(self, folder: Path, name: str) -> RunSpec:
@@ -84,8 +83,6 @@ class Stage:
         return run
 
     def ended(self, run: RunSpec) -> str:
-        """Wait for the end of a run."""
-
         def state() -> str:
             found = json.loads(self.kubectl("get", "jobset", run.run_id, "-o", "json"))
             return str(found.get("status", {}).get("terminalState", ""))

@@ -47,7 +47,6 @@ def _greet(server: socket.socket) -> None:
 
 @contextlib.contextmanager
 def _server(host: str) -> Iterator[int]:
-    """The port of a server that greets."""
     with socket.create_server((host, 0)) as server:
         threading.Thread(target=_greet, args=(server,), daemon=True).start()
         yield server.getsockname()[1]
@@ -56,7 +55,6 @@ def _server(host: str) -> Iterator[int]:
 
 @pytest.fixture
 def served() -> Iterator[int]:
-    """The port of a pod's server."""
     with _server(POD_IP) as port:
         yield port
 

@@ -14,7 +14,6 @@ from training.source import digest
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A small project with a trainer."""
     folder = tmp_path / "project"
     (folder / "trainer").mkdir(parents=True)
     (folder / "training").mkdir()

@@ -20,8 +20,6 @@ DIGEST = "51d27341373f923f3cd88e1eb7162aeaa3723d7585ff2399201dc06498407f02"
 
 
 class _Client:
-    """The other side of a connection, frame by frame."""
-
     def __init__(self, connection: socket.socket) -> None:
         self.socket = connection
         self.socket.settimeout(60)

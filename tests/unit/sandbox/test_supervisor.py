@@ -20,8 +20,6 @@ DEADLINE_S = 60.0
 
 
 class Supervised:
-    """A supervisor of one sleeping service, in its own folder."""
-
     def __init__(self, home: Path) -> None:
         self.state = paths.State(home)
         self.keeper: Process | None = None
@@ -40,7 +38,6 @@ class Supervised:
         self.keeper = process.spawn(argv, env, self.state.home, self.state.home / "supervisor.log")
 
     def service(self, other_than: Process | None = None) -> Process:
-        """The running service, once there is one that is not `other_than`."""
         deadline = time.monotonic() + DEADLINE_S
         while time.monotonic() < deadline:
             found = process.load(self.state.pids / "sleeper.json")

@@ -37,7 +37,6 @@ def program(prints: str) -> bytes:
 
 
 def archive(files: dict[str, bytes]) -> bytes:
-    """A .tar.gz of executables by path."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as tar:
         for name, data in files.items():
@@ -48,7 +47,6 @@ def archive(files: dict[str, bytes]) -> bytes:
 
 
 def sha256(data: bytes) -> str:
-    """The digest in hexadecimal digits."""
     return hashlib.sha256(data).hexdigest()
 
 
