@@ -43,30 +43,30 @@ COMMAND_S = 900.0
 """When a command counts as hanging, on a machine that is busy with other tests."""
 
 
-def _sandbox(cluster: Cluster, *args: str) -> subprocess.CompletedProcess[str]:
+def _run(cluster: Cluster, *command: str, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "sandbox", *args],
+        command,
         cwd=paths.PROJECT,
-        env=cluster.env | {"SANDBOX_HOME": str(cluster.state.home)},
+        env=cluster.env | env,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         check=False,
         timeout=COMMAND_S,
     )
+
+
+def _sandbox(cluster: Cluster, *args: str) -> subprocess.CompletedProcess[str]:
+    home = str(cluster.state.home)
+    return _run(cluster, sys.executable, "-m", "sandbox", *args, SANDBOX_HOME=home)
 
 
 def _pulumi(cluster: Cluster, *args: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        ["pulumi", *args, "--stack", "local", "--non-interactive"],
-        cwd=paths.PROJECT,
-        env=cluster.env,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=COMMAND_S,
-    )
+    return _run(cluster, "pulumi", *args, "--stack", "local", "--non-interactive")
+
+
+def _ops(cluster: Cluster, *args: str) -> subprocess.CompletedProcess[str]:
+    return _run(cluster, sys.executable, "-m", "ops", *args)
 
 
 def _stack_with(runs: list[Any], folder: Path) -> Path:
@@ -174,16 +174,8 @@ def _workflow_scripts(
     tree = yaml.safe_load((paths.PROJECT / f".github/workflows/{name}.yml").read_text())
     script = "\n".join(step["run"] for step in tree["jobs"][job]["steps"] if "run" in step)
     variables = {"STACK": "local", "PULUMI_EXPERIMENTAL": "true", "GITHUB_STEP_SUMMARY": os.devnull}
-    return subprocess.run(
-        ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script],
-        cwd=paths.PROJECT,
-        env=cluster.env | variables | env,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=COMMAND_S,
-    )
+    shell = ("bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script)
+    return _run(cluster, *shell, **(variables | env))
 
 
 @pytest.fixture
@@ -264,15 +256,6 @@ def test_the_policy_pack_passes_the_committed_stack(
     assert preview.returncode == 0, preview.stdout + preview.stderr
     assert "trainyard" in preview.stdout
     assert "mandatory" not in preview.stdout
-
-
-def test_kubectl_shows_nodes_workloads_and_jobsets(
-    cluster: Cluster, first_up: subprocess.CompletedProcess[str]
-) -> None:
-    shown = cluster.kubectl("get", "nodes,workloads,jobsets", "-A")
-    for expected in ("node/spot-0", "node/ondemand-1", "workload.kueue.x-k8s.io/", "hello-v1-"):
-        assert expected in shown
-    assert "NotReady" not in shown
 
 
 @pytest.mark.long(60)
@@ -525,19 +508,6 @@ def _pods_watched(cluster: Cluster, run_id: str, folder: Path) -> Iterator[Path]
         finally:
             watcher.terminate()
             watcher.wait()
-
-
-def _ops(cluster: Cluster, *args: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "ops", *args],
-        cwd=paths.PROJECT,
-        env=cluster.env,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=COMMAND_S,
-    )
 
 
 def _drained_and_resumed(cluster: Cluster, runs: Runs, run: Json) -> None:
