@@ -8,8 +8,6 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.parser import text_string_to_metric_families
 
 from infra.observability import series
 from ops.budgets import control
@@ -40,25 +38,13 @@ def team(level: Level, **more: Any) -> TeamState:
     )
 
 
-def shown(page: Page) -> str:
-    """What a scrape gets."""
-    registry = CollectorRegistry()
-    registry.register(page)
-    return generate_latest(registry).decode()
-
-
 def parsed(samples: Iterable[Sample], declared: Iterable[series.Series] = ()) -> Samples:
-    """Samples by name and labels, each of a metric that was declared before."""
+    """Samples by name and labels, as a scrape gets them."""
     page = Page()
     page.put(samples, declared)
-    return read(shown(page))
-
-
-def read(text: str) -> Samples:
-    """Samples by name and labels."""
     return {
         (one.name, tuple(sorted(one.labels.items()))): one.value
-        for family in text_string_to_metric_families(text)
+        for family in page.collect()
         for one in family.samples
     }
 
@@ -108,29 +94,30 @@ def test_every_series_of_the_scrape_is_one_that_rules_know() -> None:
     }
 
 
+MOVES = {("a", "p", "spot"): 2}
+
+
 def test_every_series_of_steering_is_one_that_rules_know() -> None:
     seen = {("p", 'a"b', "z"): Exposure(node_s=3600.0, losses=1.0)}
-    page = Page()
-    page.put(steering.samples(seen, {("a", "p", "spot"): 2}, {}, 5.0), steering.DECLARED)
-    text = shown(page)
-    found = read(text)
+    found = parsed(steering.samples(seen, MOVES, {}, 5.0), steering.DECLARED)
     known = {name for name in series.ALL if name.startswith(series.STEERING_PREFIX)}
     assert {name for name, _ in found} == known
-    assert named(found, series.STEERING_MOVES) == {("a", "p", "spot"): 2}
-    assert f"# TYPE {series.STEERING_MOVES} counter" in text
+    assert named(found, series.STEERING_MOVES) == MOVES
 
 
 def test_the_last_look_is_served() -> None:
     page, port = Page(), free_port()
-    page.put([(series.COSTS_RECORDED, {}, 1.5)])
+    page.put(steering.samples({}, MOVES, {}, 5.0), steering.DECLARED)
     with serving((LOOPBACK, port), page):
         with urllib.request.urlopen(f"http://{LOOPBACK}:{port}/metrics", timeout=60) as answer:
-            assert read(answer.read().decode()) == {(series.COSTS_RECORDED.name, ()): 1.5}
+            text = answer.read().decode()
         with (
             pytest.raises(ClusterError, match=r"--metrics: .* cannot listen there"),
             serving((LOOPBACK, port), page),
         ):
             pass
+    assert f"# TYPE {series.STEERING_MOVES} counter" in text
+    assert f'{series.STEERING_MOVES}{{pool="p",team="a",to="spot"}} 2.0' in text
 
 
 @pytest.mark.parametrize("text", ["8643", ":8643", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:70000"])

@@ -21,7 +21,7 @@ from ops.steer.control import Controller
 from ops.steer.cordon import PAUSE_S, REMEMBERED_S, SLOW_S, Named, Record, allowed, leaving
 from ops.steer.memory import Memory, Seen
 from tests.unit.ops.group_fixtures import admitted, queued
-from tests.unit.ops.run_fixtures import condition
+from tests.unit.ops.run_fixtures import condition, runs_on
 
 NOW = 1_800_000_000.0
 
@@ -269,29 +269,11 @@ class World:
     def __init__(self, max_hours: float | None = None) -> None:
         self.left_h: float | None = None
         self.down = False
-        annotations = {naming.DEADLINE: time_text(NOW + 10 * HOUR_S)}
-        labels = {naming.RUN_ID: RUN_ID, naming.TEAM: "research"}
-        template = {"metadata": {"annotations": annotations, "labels": labels}, "spec": {}}
-        self.workload: Json = {
-            "metadata": {
-                "name": "job-hello",
-                "namespace": "team-research",
-                "labels": labels,
-                "ownerReferences": [{"name": RUN_ID}],
-                "creationTimestamp": time_text(NOW),
-            },
-            "spec": {
-                "active": True,
-                "queueName": "research",
-                "podSets": [{"count": 2, "template": template}],
-            },
-            "status": {
-                "admission": {
-                    "clusterQueue": "team-research",
-                    "podSetAssignments": [{"flavors": {naming.GPU: "spot"}}],
-                }
-            },
-        }
+        self.workload = runs_on("spot", run_id=RUN_ID, spec={"containers": []})
+        self.workload["metadata"]["creationTimestamp"] = time_text(NOW)
+        [pods] = self.workload["spec"]["podSets"]
+        deadline = {naming.DEADLINE: time_text(NOW + 10 * HOUR_S)}
+        pods["template"]["metadata"] = {"annotations": deadline}
         if max_hours:
             self.workload["spec"]["maximumExecutionTimeSeconds"] = max_hours * HOUR_S
         self.controller = Controller(self, SETTINGS, lambda _: None)  # type: ignore[arg-type]
@@ -354,10 +336,7 @@ def test_what_was_known_of_a_run_does_not_outlive_it() -> None:
     world = World()
     world.left_h = 5.0
     assert world.look(1.0) == "spot"
-    kept, world.left_h = world.workload["metadata"]["labels"], None
-    world.workload["metadata"]["labels"] = kept | {naming.RUN_ID: "other-v1-bbbbbbbb"}
-    world.workload["metadata"]["ownerReferences"] = [{"name": "other-v1-bbbbbbbb"}]
-    assert world.look(1.0) == "bought"
-    world.workload["metadata"]["labels"] = kept
-    world.workload["metadata"]["ownerReferences"] = [{"name": RUN_ID}]
-    assert world.look(1.0) == "bought"
+    world.left_h, labels = None, world.workload["metadata"]["labels"]
+    for run_id in ("other-v1-bbbbbbbb", RUN_ID):
+        labels[naming.RUN_ID] = run_id
+        assert world.look(1.0) == "bought"
