@@ -122,18 +122,7 @@ class Silent(PrometheusClient):
 
 def running(checkpoint: Checkpoints) -> tuple[Details, list[dict[str, Any]]]:
     """A run of two nodes with 8 GPUs each, admitted an hour ago."""
-    pods = [
-        {
-            "metadata": {
-                "name": f"pod-{n}",
-                "namespace": world.NAMESPACE,
-                "labels": {naming.RUN_ID: world.RUN_ID},
-            },
-            "spec": world.pod_spec(),
-            "status": {"phase": "Running"},
-        }
-        for n in range(2)
-    ]
+    pods = [world.pod(f"pod-{n}") for n in range(2)]
     taken = dataclasses.replace(world.snapshot(), pods=pods)
     found = details_of(NoCluster(), taken, Silent())  # type: ignore[arg-type]
     summary = dataclasses.replace(found.summary, admitted=world.at(3600), state=states.RUNNING)
@@ -211,14 +200,11 @@ def gang(run_id: str, namespace: str = "team-research", *, done: bool = False) -
     return found | ({"status": {"conditions": [world.condition("Completed")]}} if done else {})
 
 
-def pod(run_id: str, on: str, namespace: str = "team-research", phase: str = "Running") -> Json:
-    labels = {naming.RUN_ID: run_id}
-    return {
-        "kind": "Pod",
-        "metadata": {"name": f"{run_id}-{on}", "namespace": namespace, "labels": labels},
-        "spec": world.pod_spec() | {"nodeName": on},
-        "status": {"phase": phase},
-    }
+def pod(run_id: str, on: str, phase: str = "Running") -> Json:
+    found = world.pod(f"{run_id}-{on}", phase)
+    found["metadata"]["labels"][naming.RUN_ID] = run_id
+    found["spec"]["nodeName"] = on
+    return found
 
 
 def machine(name: str, pool: str = "spot") -> Json:
