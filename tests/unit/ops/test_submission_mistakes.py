@@ -19,6 +19,7 @@ from ops.cluster import ForbiddenError, Kind
 from ops.objects import Json
 from ops.submission import create, queue_place, render
 from tests.unit.ops.conftest import Cli
+from tests.unit.ops.run_fixtures import RUN_ID, condition, run, workload
 from tests.unit.ops.test_ops_commands import FakeCluster
 from training import plan
 from trainyard.contract import PROGRAM_FILE, TRAINER_CONFIG_FILE
@@ -157,71 +158,56 @@ def test_a_missing_permission_is_explained(cli: Cli) -> None:
     assert front_door._PERMISSION_HINT in cli.err
 
 
-RUN: Json = {
-    "metadata": {
-        "name": "llama-v1-01234567",
-        "namespace": "team-research",
-        "uid": "u1",
-        "labels": {naming.QUEUE_NAME: "research"},
-    }
-}
-WHY = "trainyard run why llama-v1-01234567 explains why it waits"
+WHY = f"trainyard run why {RUN_ID} explains why it waits"
+MINE = "run-uid"
 
 
-def workload(uid: str, priority: int, second: int, queue: str = "research", done: str = "") -> Json:
-    return {
-        "kind": "Workload",
-        "metadata": {
-            "name": f"job-{uid}",
-            "uid": f"workload-{uid}",
-            "namespace": "team-research",
-            "labels": {"kueue.x-k8s.io/job-uid": uid},
-            "creationTimestamp": f"2026-01-01T00:00:{second:02}Z",
-        },
-        "spec": {"queueName": queue, "priority": priority},
-        "status": {"conditions": [{"type": done, "status": "True"}] if done else []},
-    }
+def waiting(uid: str, priority: int, second: int, queue: str = "research", done: str = "") -> Json:
+    conditions = [condition(done)] if done else []
+    found = workload(*conditions, run_id=uid, uid=uid, priority=priority, age_s=float(60 - second))
+    found["spec"]["queueName"] = queue
+    return found
 
 
 def line(*workloads: Json) -> str:
     cluster = cast(Any, FakeCluster(workloads=list(workloads)))
-    return queue_place.queue_line(cluster, RUN, lambda _: None)
+    return queue_place.queue_line(cluster, run(), lambda _: None)
 
 
 def test_the_place_is_by_priority_then_time_among_what_waits_in_the_queue() -> None:
     others = (
-        workload("older", 10, 1),
-        workload("later", 10, 9),
-        workload("urgent", 50, 9),
-        workload("started", 90, 1, done="QuotaReserved"),
-        workload("elsewhere", 90, 1, queue="dev"),
+        waiting("older", 10, 1),
+        waiting("later", 10, 9),
+        waiting("urgent", 50, 9),
+        waiting("started", 90, 1, done="QuotaReserved"),
+        waiting("elsewhere", 90, 1, queue="dev"),
     )
     expected = f"queue research: place 3 of 4 that wait; {WHY}"
-    assert line(*others, workload("u1", 10, 5)) == expected
+    assert line(*others, waiting(MINE, 10, 5)) == expected
 
 
 def test_an_admitted_run_does_not_wait() -> None:
-    assert line(workload("u1", 10, 5, done="Admitted")) == "queue research: admitted"
+    assert line(waiting(MINE, 10, 5, done="Admitted")) == "queue research: admitted"
 
 
 def test_without_a_workload_nothing_is_claimed() -> None:
     unknown = f"queue research: place not known; {WHY}"
-    assert line(workload("older", 10, 1)) == unknown
+    assert line(waiting("older", 10, 1)) == unknown
 
 
 def test_a_workload_that_comes_late_is_awaited() -> None:
     cluster = FakeCluster(workloads=[])
 
     def sleep(_: float) -> None:
-        cluster._items["workloads"] = [workload("u1", 10, 5)]
+        cluster._items["workloads"] = [waiting(MINE, 10, 5)]
 
-    text = queue_place.queue_line(cast(Any, cluster), RUN, sleep)
+    text = queue_place.queue_line(cast(Any, cluster), run(), sleep)
     assert "place 1 of 1 that wait" in text
 
 
 def test_a_run_without_a_queue_waits_for_nodes() -> None:
-    run = {"metadata": {"name": "a", "namespace": "team-research"}}
-    assert "has no queue" in queue_place.queue_line(cast(Any, FakeCluster()), run)
+    alone = {"metadata": {"name": "a", "namespace": "team-research"}}
+    assert "has no queue" in queue_place.queue_line(cast(Any, FakeCluster()), alone)
 
 
 EXACT = "equal settings give the losses of a run that had 400 steps from the start"
