@@ -55,9 +55,9 @@ def sweep(*trials: Trial, **changes: Any) -> SweepState:
     return dataclasses.replace(known, **changes)
 
 
-def run_object(one: Trial, *conditions: str, queued: bool = True) -> Json:
+def run_object(one: Trial, *conditions: str) -> Json:
     labels = {naming.RUN_ID: one.run_id, naming.RUN: one.name, naming.SWEEP: "lr-v1"}
-    labels |= {naming.QUEUE_NAME: "research"} if queued else {}
+    labels[naming.QUEUE_NAME] = "research"
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -76,7 +76,8 @@ def condition(name: str, since: str = "2026-01-01T11:30:00Z") -> Json:
     return {"type": name, "status": "True", "lastTransitionTime": since, "message": "because"}
 
 
-def workload(one: Trial, since: str = "2026-01-01T11:00:00Z") -> Json:
+def workload(one: Trial) -> Json:
+    since = "2026-01-01T11:00:00Z"
     owner = {"uid": f"uid-{one.run_id}", "name": one.run_id, "controller": True}
     return {
         "kind": "Workload",
