@@ -87,6 +87,11 @@ def unix(text: str | None) -> float | None:
     return found.timestamp() if found else None
 
 
+def stamp(when: dt.datetime) -> str:
+    """Return a time as the API server writes it."""
+    return when.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def requests(pod_spec: Json) -> dict[str, Decimal]:
     """Return a pod's requests by resource.
 

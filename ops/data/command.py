@@ -138,7 +138,7 @@ def _list(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
 
 def _entry(found: Sequence[Any], used_by: list[str]) -> dict[str, Any]:
     name, is_folder, files, count, newest = found
-    changed = dt.datetime.fromtimestamp(newest, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    changed = objects.stamp(dt.datetime.fromtimestamp(newest, dt.UTC))
     return {
         "name": f"{name}/" if is_folder else name,
         "files": files,

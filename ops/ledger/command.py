@@ -17,7 +17,7 @@ from typing import Final
 from rich.console import Console
 
 from infra.domain import naming
-from ops import controller, metrics, names
+from ops import controller, metrics, names, objects
 from ops.cluster import Cluster, ClusterError
 from ops.collect import NoSuchRunError
 from ops.commands import Group, add_prometheus, printer
@@ -26,7 +26,6 @@ from ops.ledger.accounting import account
 from ops.ledger.model import Book, Fact, Hold, Node, Wait
 from ops.ledger.record import Record
 from ops.names import Named
-from ops.objects import label
 
 RECORD_ENV: Final = "TRAINYARD_LEDGER"
 EVERY_S: Final = 60.0
@@ -168,7 +167,7 @@ def _collect(args: argparse.Namespace, cluster: Cluster, console: Console) -> in
 
     def look() -> None:
         now = time.time()
-        stamp = dt.datetime.fromtimestamp(now, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        stamp = objects.stamp(dt.datetime.fromtimestamp(now, dt.UTC))
         show(f"{stamp} {_look_once(record, cluster, prometheus, now)}")
 
     return controller.repeat(args, look, None, show)
@@ -258,7 +257,9 @@ def _find(wanted: str, facts: Iterable[Fact], sight: observe.Sight) -> str:
         if isinstance(fact, Hold | Wait):
             key = fact.run, fact.team
             starts[key] = max(fact.start, starts.get(key, 0.0))
-    of_pods = {label(pod, naming.RUN_ID): label(pod, naming.RUN) for pod in sight.pods}
+    of_pods = {
+        objects.label(pod, naming.RUN_ID): objects.label(pod, naming.RUN) for pod in sight.pods
+    }
 
     def named(run: tuple[str, str]) -> Named:
         name = of_pods.get(run[0]) or _VERSION.sub("", run[0])

@@ -12,7 +12,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.status import Status
 
-from ops.ready.results import Check, Outcome, StageResult, stamp
+from ops import objects
+from ops.ready.results import Check, Outcome, StageResult
 from ops.ready.stack_facts import Stack
 from ops.ready.stages import STAGES, Stage
 
@@ -36,7 +37,7 @@ def as_json(stack: Stack, at: dt.datetime, stages: Sequence[StageResult]) -> str
     found = {
         "stack": stack.name,
         "cluster": stack.cluster,
-        "at": stamp(at),
+        "at": objects.stamp(at),
         "sound": is_sound(stages),
         "stages": [found.as_json() for found in stages],
     }

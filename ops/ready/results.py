@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import pydantic
 
+from ops import objects
 from ops.cluster import Cluster, ConflictError
 from ops.collect import CONFIG_MAPS
 from ops.objects import Json
@@ -87,12 +88,6 @@ class StageResult:
 _WORST_FIRST: Final = (
     *(Outcome.FAILED, Outcome.UNKNOWN, Outcome.SIMULATED, Outcome.PASSED, Outcome.SKIPPED),
 )
-_STAMP: Final = "%Y-%m-%dT%H:%M:%SZ"
-
-
-def stamp(when: dt.datetime) -> str:
-    """A moment as Kubernetes writes it, in UTC."""
-    return when.astimezone(dt.UTC).strftime(_STAMP)
 
 
 def passed(subject: str, seen: str, **facts: Any) -> Check:
@@ -155,7 +150,7 @@ def merge(
         for check in stage.checks:
             if check.outcome in _CONCLUSIVE:
                 after.setdefault(stage.stage, {})[check.subject] = Result(
-                    outcome=check.outcome, seen=check.seen, at=stamp(now), facts=check.facts
+                    outcome=check.outcome, seen=check.seen, at=objects.stamp(now), facts=check.facts
                 )
     kept = {r: {s: one for s, one in of.items() if s in subjects} for r, of in after.items()}
     return {stage: results for stage, results in kept.items() if results}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import datetime as dt
 import json
 import math
 import secrets
@@ -226,7 +227,7 @@ class Controller:
         if self._dry_run:
             return
         about = objects.meta(workload)
-        now = exposition.stamp()
+        now = objects.stamp(dt.datetime.now(dt.UTC))
         event = {
             "apiVersion": EVENTS.api,
             "kind": EVENTS.kind,

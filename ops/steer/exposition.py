@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Mapping
 from typing import Final
 
@@ -32,7 +31,3 @@ def samples(
         rates = one.rates(1, priors.get((pool, kind), INTERRUPTIONS_PER_NODE_HOUR))
         found.append((series.STEERING_LOSSES, labels, rates.lost * 3600))
     return found
-
-
-def stamp() -> str:
-    return dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -53,8 +53,7 @@ class Trial:
     """From its first admission to its end, or until it was last seen: an upper bound of what it pays for."""
 
     def over(self, state: str, reason: str, at: dt.datetime, max_hours: float | None) -> Trial:
-        ended = at.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        found = dataclasses.replace(self, state=state, reason=reason, ended=ended)
+        found = dataclasses.replace(self, state=state, reason=reason, ended=objects.stamp(at))
         return found.until(at, max_hours)
 
     def until(self, at: dt.datetime, max_hours: float | None) -> Trial:

@@ -71,16 +71,6 @@ def test_a_folder_arrives_whole_and_comes_back_whole(
     assert back.files == 3 and tree(tmp_path / "back/web") == tree(source)
 
 
-def test_the_second_time_nothing_is_sent(pod: Channel, source: Path, tmp_path: Path) -> None:
-    put(pod, source)
-    again = put(pod, source)
-    assert (again.files, again.bytes, again.same) == (0, 0, 3)
-    to = tmp_path / "back"
-    copying.get(pod, listed(pod, "web"), to, nothing)
-    again = copying.get(pod, listed(pod, "web"), to, nothing)
-    assert (again.files, again.bytes, again.same) == (0, 0, 3)
-
-
 def test_an_interrupted_file_is_continued_and_not_visible_before(
     volume: Path, source: Path
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import datetime as dt
 import io
 import json
 import random
@@ -376,7 +377,7 @@ def test_an_attempt_ends_for_a_cause_that_the_cluster_shows() -> None:
 
 
 def test_the_monthly_report_adds_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    since, _ = month_bounds(_month())
+    since, _ = month_bounds(dt.date(2025, 6, 1))
     world = simulate(80, 5)
     moved = [_moved(fact, since) for fact in world.facts]
     Record(tmp_path / "ledger").write(moved)
@@ -391,12 +392,6 @@ def test_the_monthly_report_adds_up(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert sum(float(row["usd"]) for row in table) == pytest.approx(world.usd, rel=1e-4)
     assert main(arguments) == 0
     assert "productive" in capsys.readouterr().out
-
-
-def _month() -> Any:
-    from ops.ledger.command import _month as parse
-
-    return parse("2025-06")
 
 
 def _moved(fact: Fact, by: float) -> Fact:
