@@ -8,7 +8,6 @@ import datetime as dt
 import json
 import os
 import re
-import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -71,18 +70,14 @@ def _stack_cost(args: argparse.Namespace, console: Console) -> int:
     from ops.ledger import stack_file  # Imports the whole configuration, and Pulumi.
 
     now = time.time()
-    try:
-        stack = stack_file.read(args.stack)
-        sight = None
-        if not args.planned:
-            sight = observe.look(Cluster(args.kubeconfig, args.context), None, now)
-        month: Book = {}
-        if args.record:
-            since, _ = month_bounds(dt.datetime.fromtimestamp(now, dt.UTC).date().replace(day=1))
-            month = account(Record(args.record).read(), since, now)
-    except ClusterError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    stack = stack_file.read(args.stack)
+    sight = None
+    if not args.planned:
+        sight = observe.look(Cluster(args.kubeconfig, args.context), None, now)
+    month: Book = {}
+    if args.record:
+        since, _ = month_bounds(dt.datetime.fromtimestamp(now, dt.UTC).date().replace(day=1))
+        month = account(Record(args.record).read(), since, now)
     found = stack_cost.cost(stack.name, stack.pools, stack.services, sight, month)
     if args.json:
         print(json.dumps(found, indent=1))
@@ -166,36 +161,26 @@ def _collect(args: argparse.Namespace, cluster: Cluster, console: Console) -> in
     prometheus = metrics.connect(args.prometheus, cluster)
 
     def look() -> None:
+        """Record what is there now, and say so."""
+        clock.check(cluster)
         now = time.time()
-        stamp = objects.stamp(dt.datetime.fromtimestamp(now, dt.UTC))
-        show(f"{stamp} {_look_once(record, cluster, prometheus, now)}")
+        sight = observe.look(cluster, prometheus, now)
+        changed = record.write(observe.facts(sight, record.read()))
+        gaps = [*(f"may not read {name}" for name in sorted(sight.hidden)), sight.gap]
+        note = "".join(f"; {gap}" for gap in gaps if gap)
+        found = f"{len(sight.nodes)} nodes, {len(sight.pods)} pods, {changed} facts{note}"
+        show(f"{objects.stamp(dt.datetime.fromtimestamp(now, dt.UTC))} {found}")
 
     return controller.repeat(args, look, None, show)
-
-
-def _look_once(
-    record: Record, cluster: Cluster, prometheus: metrics.PrometheusClient, now: float
-) -> str:
-    """Record what is there now; return a line about it."""
-    clock.check(cluster)
-    sight = observe.look(cluster, prometheus, now)
-    changed = record.write(observe.facts(sight, record.read()))
-    gaps = [*(f"may not read {name}" for name in sorted(sight.hidden)), sight.gap]
-    note = "".join(f"; {gap}" for gap in gaps if gap)
-    return f"{len(sight.nodes)} nodes, {len(sight.pods)} pods, {changed} facts{note}"
 
 
 def _report(args: argparse.Namespace, console: Console) -> int:
     now = time.time()
     first = args.month or dt.datetime.now(dt.UTC).date().replace(day=1)
     since, until = month_bounds(first)
-    try:
-        facts = required(args.record).read()
-        book = account(facts, since, min(until, max(now, since)))
-        _write_csv(args.csv, book)
-    except ClusterError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    facts = required(args.record).read()
+    book = account(facts, since, min(until, max(now, since)))
+    _write_csv(args.csv, book)
     if args.json:
         print(json.dumps(report.rows(book), indent=1))
         return 0

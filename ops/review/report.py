@@ -182,26 +182,22 @@ def to_json(review: Review, live: Live | None = None) -> dict[str, Any]:
         "unpriced": list(review.unpriced),
         "prices": review.prices,
         "consequences": [
-            {
-                "what": one.what,
-                "name": one.name,
-                "does": one.does,
-                "detail": one.detail,
-                **({} if one.certain else {"certain": False}),
-            }
+            _fields(one, "what", "name", "does", "detail")
+            | ({} if one.certain else {"certain": False})
             for one in review.consequences
         ],
-        "impacts": [{"what": one.what, "name": one.name, "why": one.why} for one in review.impacts],
+        "impacts": [_fields(one, "what", "name", "why") for one in review.impacts],
         "editedRuns": list(review.edited_runs),
         "findings": [
-            {
-                "fails": one.fails,
-                "text": one.text,
-                **({"policy": one.policy, "resource": one.resource} if one.policy else {}),
-            }
+            _fields(one, "fails", "text")
+            | (_fields(one, "policy", "resource") if one.policy else {})
             for one in review.findings
         ],
     }
+
+
+def _fields(one: object, *names: str) -> dict[str, Any]:
+    return {name: getattr(one, name) for name in names}
 
 
 def _live_json(live: Live) -> dict[str, Any]:
