@@ -125,17 +125,17 @@ def _submit(args: argparse.Namespace, cluster: Cluster, console: Console) -> int
             "FILE: is missing; must be a run file; trainyard init --script writes run.yaml and a script; then: "
             "trainyard run submit run.yaml"
         )
-    try:
+
+    def read() -> RunDocument:
         document = render.read(args.file, args.settings, source=args.source)
-    except render.RunFileError as error:
-        print(error, file=sys.stderr)
-        return 1
-    if args.team and args.team != document.team:
-        raise ClusterError(
-            f"--team: got {args.team!r}, and the run file has team {document.team}; they must be equal; "
-            "remove --team, or correct the file"
-        )
-    return launch(args, cluster, console, document)
+        if args.team and args.team != document.team:
+            raise ClusterError(
+                f"--team: got {args.team!r}, and the run file has team {document.team}; they must be equal; "
+                "remove --team, or correct the file"
+            )
+        return document
+
+    return launch(args, cluster, console, read)
 
 
 def _clone(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
@@ -149,18 +149,14 @@ def _clone(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
             f"run {objects.name(run)}: was deployed by a stack, which keeps no copy of its run file in the "
             "cluster; submit its run file with --set and another version"
         )
-    try:
-        document = render.changed(
-            f"clone of {objects.name(run)}",
-            values | {"version": next_version(known, run)},
-            args.settings,
-            render.root_of(Path.cwd()),
-            args.source,
-        )
-    except render.RunFileError as error:
-        print(error, file=sys.stderr)
-        return 1
-    return launch(args, cluster, console, document)
+    where, changes = f"clone of {objects.name(run)}", {"version": next_version(known, run)}
+    root = render.root_of(Path.cwd())
+    return launch(
+        args,
+        cluster,
+        console,
+        lambda: render.changed(where, values | changes, args.settings, root, args.source),
+    )
 
 
 def next_version(known: Sequence[Json], run: Json) -> int:
@@ -178,19 +174,20 @@ def launch(
     args: argparse.Namespace,
     cluster: Cluster,
     console: Console,
-    document: RunDocument,
+    read: Callable[[], RunDocument],
     explain: Callable[[RenderedRun], Sequence[str]] = lambda _: (),
 ) -> int:
-    """Check, render and create a run, as the options say. Return the exit code.
+    """Read, check, render and create a run, as the options say. Return the exit code.
 
     `explain`: what else to print about the run before it is created.
     """
     from ops.submission import render
 
     show = printer(console)
-    published = record.read_record(cluster, document.team)
-    user = record.caller(cluster)
     try:
+        document = read()
+        published = record.read_record(cluster, document.team)
+        user = record.caller(cluster)
         rendered = render.render(document, published, user)
     except render.RunFileError as error:
         print(error, file=sys.stderr)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -74,18 +73,14 @@ def _extend(args: argparse.Namespace, cluster: Cluster, console: Console) -> int
             show(line)
         return 1
     given = [f"{key}={value}" for key, value in settings.items()]
-    try:
-        document = render.changed(
-            f"extension of {objects.name(run)}",
-            values,
-            [*given, *args.settings],
-            render.root_of(Path.cwd()),
-        )
-    except render.RunFileError as error:
-        print(error, file=sys.stderr)
-        return 1
-    explain = functools.partial(_explain, planned, data)
-    return command.launch(args, cluster, console, document, explain)
+    where, root = f"extension of {objects.name(run)}", render.root_of(Path.cwd())
+    return command.launch(
+        args,
+        cluster,
+        console,
+        lambda: render.changed(where, values, [*given, *args.settings], root),
+        functools.partial(_explain, planned, data),
+    )
 
 
 def _check_finished(run: Json) -> None:
