@@ -151,7 +151,7 @@ IMPATIENT = """
 import sys
 from trainer.validation import gang
 from trainer.validation.gang import Gang
-from trainer.validation.verdict import report_verdict
+from trainer.validation.consistency import report_verdict
 
 place = {"job": sys.argv[1], "leader": "127.0.0.1", "port": int(sys.argv[2])}
 two = Gang(nodes=2, processes=1, device="cpu", collective_s=4.0, **place)

@@ -10,5 +10,4 @@
 | initialization.py | random initial weights, drawn per shard, the same for every layout |
 | pretrained.py | initial weights from safetensors, read per shard |
 | passes.py, pipeline_passes.py | forward and backward passes over micro-batches |
-| grad_norm.py | global gradient norm and clipping of sharded gradients |
 """

@@ -12,10 +12,10 @@ from trainer.cli import Parser
 from trainer.prepare.dataset import DatasetError, read_index
 from trainer.prepare.download import local_folder
 from trainer.prepare.names import BYTES, DEFAULT_COLUMN, FORMATS
+from trainer.prepare.scan import available_processes
 from trainer.prepare.source import open_source
 from trainer.prepare.state import ProgressCallback, RetryableError, add_options, run_reported
 from trainer.prepare.tokens import parse_tokenizer_choice
-from trainer.prepare.workers import available_processes
 from trainer.prepare.writer import Settings, prepare
 
 

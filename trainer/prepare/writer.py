@@ -26,7 +26,15 @@ from trainer.prepare.dataset import (
     resolve_version,
     verify_files,
 )
-from trainer.prepare.scan import SPLITS, ScanResult, digest_prefix, scan_source, source_changed
+from trainer.prepare.scan import (
+    SPLITS,
+    WORTH_BYTES,
+    ScanResult,
+    digest_prefix,
+    map_in_order,
+    scan_source,
+    source_changed,
+)
 from trainer.prepare.shards import JOURNAL_FILE, ShardWriter
 from trainer.prepare.source import Source
 from trainer.prepare.staging import LOCK_FILE, missing_space, remove_abandoned, staging_folder
@@ -38,7 +46,6 @@ from trainer.prepare.tokens import (
     TokenizerSpec,
     Tokens,
 )
-from trainer.prepare.workers import WORTH_BYTES, map_in_order
 from trainyard.contract import LATEST
 from trainyard.disk import fsync_folder, replace_text, write_durably
 from trainyard.hashing import content_hash

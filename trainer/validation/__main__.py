@@ -16,9 +16,8 @@ from typing import Final
 
 from trainer.cli import Parser
 from trainer.validation import gang, host, smoke
-from trainer.validation.consistency import Expected
+from trainer.validation.consistency import Expected, Verdict, report_verdict
 from trainer.validation.gang import Gang
-from trainer.validation.verdict import Verdict, report_verdict
 from trainyard import contract
 
 GANG_CHECKS: Final = {

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, Any, Final, NoReturn
 
 from trainer.validation import host, transport
-from trainer.validation.verdict import Finding, Verdict, report_verdict
+from trainer.validation.consistency import Finding, Verdict, report_verdict
 from trainyard import contract
 from trainyard.contract import EXIT_PREEMPTED
 

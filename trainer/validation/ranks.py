@@ -26,9 +26,8 @@ from trainer.cli import Parser
 from trainer.config.settings import TrainerConfig
 from trainer.parallel.world import World, join_world
 from trainer.validation import consistency, host, transport
-from trainer.validation.consistency import Expected
+from trainer.validation.consistency import Expected, Finding
 from trainer.validation.gang import FAILED, OUTCOME, RESULTS_ENV
-from trainer.validation.verdict import Finding
 from trainyard.exit_codes import report_exit_code
 
 Found = tuple[Finding | None, dict[str, Any]]

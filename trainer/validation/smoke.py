@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from trainer.validation import consistency, host
-from trainer.validation.consistency import Expected
-from trainer.validation.verdict import Finding, Verdict
+from trainer.validation.consistency import Expected, Finding, Verdict
 
 if TYPE_CHECKING:
     import torch

@@ -33,7 +33,7 @@ from trainyard.store.manifest import (
     UnknownFormat,
 )
 from trainyard.store.s3_fence import newest_attempt
-from trainyard.store.s3_upload import S3Upload, attempt_folder
+from trainyard.store.s3_manifests import S3Upload, attempt_folder
 
 _KNOWN_GOOD: Final = "last-known-good.json"
 _SET_ASIDE: Final = "manifest-set-aside.json"

@@ -17,7 +17,7 @@ import pytest
 from pyarrow import parquet
 from tokenizers import Tokenizer, models
 
-from trainer.prepare import documents, workers, writer
+from trainer.prepare import documents, scan, writer
 from trainer.prepare.dataset import DatasetError, Index, read_index, verify_files
 from trainer.prepare.scan import ScanResult, scan_source
 from trainer.prepare.source import open_source
@@ -161,7 +161,7 @@ def test_a_parquet_column_that_is_not_there_or_no_text_is_told(tmp_path: Path) -
 def test_several_processes_write_the_same_version(
     texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workers, "WORTH_BYTES", 0)
+    monkeypatch.setattr(scan, "WORTH_BYTES", 0)
     monkeypatch.setattr(writer, "WORTH_BYTES", 0)
     source, choice = open_source(str(texts), ()), parse_tokenizer_choice("train:300", None)
     alone, _ = prepare(source, tmp_path / "alone", SETTINGS, choice)

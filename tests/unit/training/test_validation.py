@@ -15,10 +15,9 @@ import pytest
 
 from trainer.validation import consistency, gang, host, smoke, transport
 from trainer.validation.__main__ import main
-from trainer.validation.consistency import Expected
+from trainer.validation.consistency import Expected, Finding, Verdict, report_verdict
 from trainer.validation.gang import FAILED, OUTCOME, Gang, LaunchResult
 from trainer.validation.host import Interface
-from trainer.validation.verdict import Finding, Verdict, report_verdict
 from trainyard.contract import EXIT_PREEMPTED, rendezvous_port
 
 ROOT = Path(__file__).resolve().parents[3]
