@@ -23,36 +23,6 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(UID_ENV, "job-1")
 
 
-def test_a_prepared_dataset_lets_the_run_start(tmp_path: Path) -> None:
-    file = tmp_path / "data" / "job.json"
-    StateReporter(file, 3).ready("0123456789abcdef")
-    assert waited(file) == 0
-
-
-def test_the_run_waits_until_the_dataset_is_prepared(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "job.json"
-    codes: list[int] = []
-    waiting = threading.Thread(target=lambda: codes.append(waited(file)))
-    waiting.start()
-    reporter = StateReporter(file, 3)
-    assert not codes
-    reporter.ready("0123456789abcdef")
-    waiting.join(timeout=30)
-    assert codes == [0]
-    assert "0123456789abcdef is prepared" in capsys.readouterr().out
-
-
-def test_a_failed_preparation_fails_the_run_with_its_cause(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "job.json"
-    StateReporter(file, 3).failed("a.parquet: no column 'body'", final=True)
-    assert waited(file) == 78
-    assert "no column 'body'" in capsys.readouterr().err
-
-
 def test_a_failure_that_is_tried_again_is_not_the_end(tmp_path: Path) -> None:
     file = tmp_path / "job.json"
     for attempt in (1, 2):

@@ -51,36 +51,6 @@ def test_without_a_notice(codes: list[int | None], launcher: int, expected: int)
     assert node_exit_code(results(*codes), 2, launcher) == expected
 
 
-@pytest.mark.parametrize(
-    ("codes", "expected"),
-    [
-        ([0, 0], 0),
-        ([75, 75], 75),
-        ([75, 0], 75),
-        ([0, TERM], 75),
-        ([TERM, TERM], 75),
-        ([TERM, 1], 75),  # the other lost its peer
-        ([143, 143], 75),
-        ([KILL, KILL], 75),  # it ignored the notice until its deadline
-        ([ABORT, TERM], 75),
-        ([1, 1], 75),  # an error during the notice does not count as a failure
-        ([0, 1], 75),
-        ([78, TERM], 78),
-        ([None, None], 75),
-        ([1, None], 75),
-    ],
-)
-def test_after_a_notice(codes: list[int | None], expected: int) -> None:
-    assert node_exit_code(results(*codes), 2, 143, notice=99.0) == expected
-
-
-@pytest.mark.parametrize(("codes", "expected"), [([0, 0], 75), ([0, 1], 75), ([78, 0], 78)])
-def test_after_a_notice_0_means_75_unless_the_program_is_done(
-    codes: list[int], expected: int
-) -> None:
-    assert node_exit_code(results(*codes), 2, 143, notice=99.0, done=False) == expected
-
-
 def test_a_program_is_done_if_it_says_so_or_a_rank_ended_before_it_was_asked(
     tmp_path: Path,
 ) -> None:

@@ -48,27 +48,6 @@ def rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess
     process.wait()
 
 
-def test_ranks_are_found_by_their_variable_and_their_children_left_out(
-    rank: subprocess.Popen[bytes],
-) -> None:
-    assert mpi_worker.ranks() == [rank.pid]
-    rank.kill()
-    until(lambda: mpi_worker.ranks() == [])
-
-
-def test_an_ended_sshd_ends_the_worker_with_its_code() -> None:
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "trainyard.mpi_worker", "--"),
-            *(sys.executable, "-c", "import sys; sys.exit(7)"),
-        ],
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        timeout=DEADLINE_S,
-        check=False,
-    )
-    assert done.returncode == 7
-
-
 def test_a_notice_reaches_the_ranks_and_the_worker_waits_for_them(
     rank: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -176,30 +174,3 @@ def test_the_other_nodes_end_once_the_first_is_done(tmp_path: Path) -> None:
     assert code_of(pod(tmp_path, "indexed-job", 0)) == 0
     (other / "restarts.json").symlink_to(tmp_path / "restarts.json")
     assert code_of(pod(other, "indexed-job", 5, leader=False)) == 0, "it had not begun"
-
-
-@pytest.fixture
-def ssh_port() -> Iterator[socket.socket]:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        yield server
-
-
-def test_mpirun_starts_once_every_host_accepts_ssh(tmp_path: Path, ssh_port: socket.socket) -> None:
-    hosts = tmp_path / "hosts"
-    hosts.write_text("127.0.0.1 slots=1\n")
-    port = ssh_port.getsockname()[1]
-    command = [sys.executable, "-c", PROGRAM, str(tmp_path), "0"]
-    arguments = [f"--state={tmp_path / 'restarts.json'}", f"--port={port}", "--", *command]
-    process = subprocess.Popen(
-        [
-            *(sys.executable, "-m", "trainyard.restarts", "--job-kind=mpijob", "--max-restarts=0"),
-            *arguments,
-        ],
-        env=os.environ | {"PYTHONPATH": str(ROOT), "OMPI_MCA_orte_default_hostfile": str(hosts)},
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    ssh_port.settimeout(DEADLINE_S)
-    ssh_port.accept()[0].close()
-    assert code_of(process) == 0
-    assert starts(tmp_path) == 1
