@@ -24,26 +24,32 @@ from trainyard.run_logs import Totals, entries_from_end
 CULPRITS_PATH: Final = "/culprits"
 _CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
-_COUNTERS = {
-    "steps": "Optimizer steps done by this attempt",
-    "tokens": "Tokens predicted by this attempt, over all ranks",
-    "samples": "Samples used by this attempt, over all ranks",
-    "step_seconds": "Time in steps, including waiting for data",
-    "loader_seconds": "Time that steps waited for their samples",
-    "collective_seconds": "Time that steps waited for other ranks in the final all-reduce",
-    "checkpoint_stall_seconds": "Time that training was stalled by checkpoint saves",
+_COUNTERS: Final = {
+    "steps": ("steps", "Optimizer steps done by this attempt"),
+    "tokens": ("tokens", "Tokens predicted by this attempt, over all ranks"),
+    "samples": ("samples", "Samples used by this attempt, over all ranks"),
+    "step_seconds": ("step_time_s", "Time in steps, including waiting for data"),
+    "loader_seconds": ("loader_time_s", "Time that steps waited for their samples"),
+    "collective_seconds": (
+        "collective_time_s",
+        "Time that steps waited for other ranks in the final all-reduce",
+    ),
+    "checkpoint_stall_seconds": (
+        "checkpoint_stall_s",
+        "Time that training was stalled by checkpoint saves",
+    ),
 }
-_GAUGES = {
-    "step": "Newest step",
-    "loss_nats": "Training loss of the newest step, per token",
-    "learning_rate": "Of the newest step",
-    "gradient_norm": "2-norm of the gradients of the newest step before clipping",
-    "tokens_per_second": "Of the newest step, over all ranks",
-    "samples_per_second": "Of the newest step, over all ranks",
-    "model_flops_utilization_ratio": "Part of the devices' dense bf16 peak",
+"""Field of the totals and help by name of the series."""
+_GAUGES: Final = {
+    "step": ("step", "Newest step"),
+    "loss_nats": ("loss", "Training loss of the newest step, per token"),
+    "learning_rate": ("lr", "Of the newest step"),
+    "gradient_norm": ("grad_norm", "2-norm of the gradients of the newest step before clipping"),
+    "tokens_per_second": ("tokens_per_s", "Of the newest step, over all ranks"),
+    "samples_per_second": ("samples_per_s", "Of the newest step, over all ranks"),
+    "model_flops_utilization_ratio": ("mfu", "Part of the devices' dense bf16 peak"),
 }
-
-
+"""The same of the newest step."""
 _CULPRITS_MAX: Final = 32
 """Ranks that are exported as culprits, the last ones named: Prometheus limits the samples of a run."""
 
@@ -150,31 +156,13 @@ class RunCollector:
         return "".join(f"{line}\n" for line in lines)
 
     def _lines(self) -> Iterator[str]:
-        totals, last = self._totals, self._totals.last
-        counted = (
-            totals.steps,
-            totals.tokens,
-            totals.samples,
-            totals.step_time_s,
-            totals.loader_time_s,
-            totals.collective_time_s,
-            totals.checkpoint_stall_s,
-        )
-        for (name, text), value in zip(_COUNTERS.items(), counted, strict=True):
-            yield from self._family(f"{name}_total", text, "counter", [({}, value)])
-        if last:
-            newest = (
-                last.step,
-                last.loss,
-                last.lr,
-                last.grad_norm,
-                last.tokens_per_s,
-                last.samples_per_s,
-                last.mfu,
-            )
-            for (name, text), number in zip(_GAUGES.items(), newest, strict=True):
-                if number is not None:
-                    yield from self._family(name, text, "gauge", [({}, number)])
+        last = self._totals.last
+        for name, (field, text) in _COUNTERS.items():
+            total = getattr(self._totals, field)
+            yield from self._family(f"{name}_total", text, "counter", [({}, total)])
+        for name, (field, text) in _GAUGES.items():
+            if (value := getattr(last, field, None)) is not None:
+                yield from self._family(name, text, "gauge", [({}, value)])
         for name, value in list(self._event_gauges.items()):
             text = "Value from the newest event that reports it"
             yield from self._family(name, text, "gauge", [({}, value)])
