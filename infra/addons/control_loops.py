@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from infra.addons import controllers, manifests, programs
+from infra.addons import controllers, manifests
 from infra.addons.isolation import isolation
 from infra.addons.manifests import Rule, rule
 from infra.addons.model import Installable
@@ -94,7 +94,7 @@ def container(loop: Loop) -> dict[str, Any]:
         mounts.append({"name": loop.claim.name, "mountPath": loop.claim.path})
     if loop.settings:
         mounts.append({"name": loop.settings.name, "mountPath": SETTINGS, "readOnly": True})
-    return programs.command(
+    return manifests.command(
         loop.name,
         loop.image,
         words,
@@ -150,7 +150,7 @@ def installable(loop: Loop) -> Installable:
         before.append(_volume_claim(loop, loop.claim))
         source = {"claimName": loop.name}
         volumes.insert(0, {"name": loop.claim.name, "persistentVolumeClaim": source})
-    deployment = programs.deployment(
+    deployment = manifests.deployment(
         loop.name,
         loop.namespace,
         [container(loop)],

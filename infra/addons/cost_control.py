@@ -15,9 +15,9 @@ from infra.addons.manifests import rule
 from infra.addons.model import AddOn, Installable, Section
 from infra.domain import naming
 from infra.kubernetes.admission_policy import (
-    OWNERS_UNCHANGED,
     Rule,
-    policy,
+    account_policy,
+    only,
     resources,
     unchanged_but,
 )
@@ -52,21 +52,14 @@ def writes_admitted() -> Manifest:
             holds=f"!({queue}) || dyn(object).spec.?stopPolicy.orValue('None') in ['None', 'Hold']",
             message="this account may set stopPolicy to None or Hold only",
         ),
-        Rule(
-            holds=f"{unchanged_but('metadata.annotations', [STATE])} && {unchanged_but('metadata.labels', [])}",
-            message=f"this account may change the annotation {STATE} only",
-        ),
-        OWNERS_UNCHANGED,
     ]
-    return policy(
+    return account_policy(
         "costs",
-        matches=[
-            resources(_KUEUE, "clusterqueues", "workloads", operations=("UPDATE",), scope="*")
-        ],
-        conditions={
-            "costs": f"request.userInfo.username == 'system:serviceaccount:{NAMESPACE}:{NAME}'"
-        },
-        rules=rules,
+        resources(_KUEUE, "clusterqueues", "workloads", operations=("UPDATE",), scope="*"),
+        ("costs", only(NAMESPACE, NAME)),
+        rules,
+        notes=[STATE],
+        otherwise=f"this account may change the annotation {STATE} only",
     )
 
 
@@ -113,10 +106,7 @@ def plan(
 COST_CONTROL: Final = AddOn(
     name="costs",
     section=Section.COSTS,
-    version="of this repository",
-    app_version="of this repository",
     namespace=NAMESPACE,
-    kubernetes=("1.30", ""),
     needs=("kueue", "kubePrometheusStack"),
     plan=plan,
 )

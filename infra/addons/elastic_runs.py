@@ -14,10 +14,10 @@ from infra.addons.model import AddOn, Installable, Section
 from infra.domain import naming
 from infra.domain.launcher_support import LAUNCHERS
 from infra.kubernetes.admission_policy import (
-    OWNERS_UNCHANGED,
     Rule,
+    account_policy,
     labels_of,
-    policy,
+    only,
     resources,
     text,
     unchanged_but,
@@ -52,19 +52,14 @@ def writes_admitted() -> Manifest:
             holds=f"{text(naming.GROUP)} in {labels_of('oldObject')}",
             message="this account may change Workloads of replica groups only",
         ),
-        Rule(
-            holds=f"{unchanged_but('metadata.annotations', [])} && {unchanged_but('metadata.labels', [])}",
-            message="this account may not change labels or annotations",
-        ),
-        OWNERS_UNCHANGED,
     ]
-    return policy(
+    return account_policy(
         "elastic-runs",
-        matches=[resources(_KUEUE, "workloads", operations=("UPDATE",), scope="*")],
-        conditions={
-            "elastic-runs": f"request.userInfo.username == 'system:serviceaccount:{NAMESPACE}:{NAME}'"
-        },
-        rules=rules,
+        resources(_KUEUE, "workloads", operations=("UPDATE",), scope="*"),
+        ("elastic-runs", only(NAMESPACE, NAME)),
+        rules,
+        notes=[],
+        otherwise="this account may not change labels or annotations",
     )
 
 
@@ -89,10 +84,7 @@ def plan(section: ElasticRunsConfig) -> Installable:
 ELASTIC_RUNS: Final = AddOn(
     name="elasticRuns",
     section=Section.ELASTIC_RUNS,
-    version="of this repository",
-    app_version="of this repository",
     namespace=NAMESPACE,
-    kubernetes=("1.30", ""),
     needs=("kueue", "jobset"),
     plan=plan,
 )

@@ -18,7 +18,7 @@ from infra.addons.fluent_bit_pipeline import Destination as Destination
 from infra.addons.isolation import API_SERVER_PORTS
 from infra.addons.model import WHOLE, AddOn, Image, Installable
 from infra.domain import naming
-from infra.kubernetes import network_policy
+from infra.kubernetes import network_policy, pod_security
 from infra.kubernetes.objects import Manifest, manifest
 
 NAME: Final = "fluentBit"
@@ -65,9 +65,7 @@ def _values(args: FluentBitArgs) -> dict[str, Any]:
             # Only root can read log files. All other privileges are dropped.
             "runAsUser": 0,
             "runAsNonRoot": False,
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
+            **pod_security.container_security(),
         },
         "resources": controllers.resources("50m", "256Mi"),
         # Logs still ship from a node that is short of memory.

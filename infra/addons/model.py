@@ -114,12 +114,13 @@ class AddOn:
     """OCI reference; a name where there is a `repository`; empty: no chart, objects only."""
     repository: str = ""
     """URL of a chart index."""
-    version: str
+    version: str = "of this repository"
     """Exact version of the chart; of the add-on itself where it has no chart."""
-    app_version: str
+    app_version: str = "of this repository"
     namespace: str
-    kubernetes: tuple[str, str]
-    """First and last minor version that upstream supports or tests; an empty last one: not stated upstream."""
+    kubernetes: tuple[str, str] = ("1.30", "")
+    """First and last minor version that upstream supports or tests; an empty last one: not stated upstream.
+    Default: that of this project's own programs."""
     apis: Mapping[str, str] = field(default_factory=dict)
     """apiVersion by kind, of its custom resources that this project writes or reads."""
     images: tuple[Image, ...] = ()

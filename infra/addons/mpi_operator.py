@@ -10,12 +10,11 @@ from infra.addons.manifests import READ, WRITE, rule
 from infra.addons.model import AddOn, Image, Installable
 from infra.domain import naming
 from infra.kubernetes.admission_policy import (
-    OWNERS_UNCHANGED,
-    Rule,
+    ACTIVATION,
+    account_policy,
     binding,
-    policy,
+    only,
     resources,
-    unchanged_but,
 )
 from infra.kubernetes.crds import crd
 from infra.kubernetes.objects import Manifest
@@ -76,7 +75,7 @@ def plan(image: str, trainer: str = "") -> Installable:
             *(requeue_access() if trainer else ()),
         ),
         objects=(
-            *manifests.deployment(NAME, _NAMESPACE, container),
+            *manifests.operator(NAME, _NAMESPACE, container),
             *(_requeue(trainer) if trainer else ()),
         ),
         namespace_labels=controllers.pod_security("restricted"),
@@ -91,24 +90,13 @@ def requeue_access() -> tuple[Manifest, ...]:
 
 def _writes_admitted() -> Manifest:
     """Admit from the service account only: deactivating and activating a run, with the annotation that says so."""
-    found = policy(
+    found = account_policy(
         REQUEUE,
-        matches=[resources(_KUEUE, "workloads", operations=("UPDATE",), scope="*")],
-        conditions={
-            "requeue": f"request.userInfo.username == 'system:serviceaccount:{_NAMESPACE}:{REQUEUE}'"
-        },
-        rules=[
-            Rule(
-                holds=unchanged_but("spec", ["active"]),
-                message="this account may change spec.active of a Workload only",
-            ),
-            Rule(
-                holds=unchanged_but("metadata.annotations", [REQUEUED])
-                + f" && {unchanged_but('metadata.labels', [])}",
-                message=f"this account may change the annotation {REQUEUED} only",
-            ),
-            OWNERS_UNCHANGED,
-        ],
+        resources(_KUEUE, "workloads", operations=("UPDATE",), scope="*"),
+        ("requeue", only(_NAMESPACE, REQUEUE)),
+        [ACTIVATION],
+        notes=[REQUEUED],
+        otherwise=f"this account may change the annotation {REQUEUED} only",
     )
     # Its rights are those of the whole cluster, not of namespaces of teams only.
     del found["spec"]["matchConstraints"]["namespaceSelector"]
@@ -127,7 +115,7 @@ def _requeue(image: str) -> tuple[Manifest, ...]:
         ],
         "resources": controllers.resources("20m", "128Mi"),
     }
-    return manifests.deployment(REQUEUE, _NAMESPACE, container)
+    return manifests.operator(REQUEUE, _NAMESPACE, container)
 
 
 MPI_OPERATOR: Final = AddOn(

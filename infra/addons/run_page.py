@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from infra.addons import controllers, manifests, programs
+from infra.addons import controllers, manifests
 from infra.addons.isolation import isolation
 from infra.addons.manifests import rule
 from infra.addons.model import AddOn, Image, Installable, Section
@@ -51,7 +51,7 @@ def page_container(
     # The kubelet does not reach the pod's loopback.
     look = f"import urllib.request as r; r.urlopen('http://127.0.0.1:{port}/healthz', timeout=5)"
     probe = {"exec": {"command": ["python", "-c", look]}, "periodSeconds": 20, "timeoutSeconds": 10}
-    return programs.command(
+    return manifests.command(
         NAME,
         page.image,
         words,
@@ -87,7 +87,7 @@ def proxy_container(page: RunPageConfig, port: int = PORT) -> dict[str, Any]:
         "cookie-expire": "8h",
     }
     secrets = {"CLIENT_SECRET": "client-secret", "COOKIE_SECRET": "cookie-secret"}
-    return programs.container(
+    return manifests.container(
         _PROXY,
         page.proxy_image,
         [f"--{name}={value}" for name, value in flags.items()],
@@ -112,7 +112,7 @@ def _service() -> Manifest:
         "operators",
         namespace=NAMESPACE,
         spec={
-            "selector": programs.selector(NAME),
+            "selector": manifests.selector(NAME),
             "ports": [{"name": "http", "port": 80, "targetPort": "http"}],
         },
     )
@@ -149,7 +149,7 @@ def plan(
         page_container(page, teams, prometheus=prometheus, port=port),
         proxy_container(page, port),
     ]
-    own = programs.selector(NAME)
+    own = manifests.selector(NAME)
     return Installable(
         add_on="runPage",
         before=(
@@ -157,7 +157,7 @@ def plan(
             *manifests.access(NAME, NAMESPACE, EVERYWHERE, ()),
         ),
         objects=(
-            programs.deployment(
+            manifests.deployment(
                 NAME,
                 NAMESPACE,
                 containers,
@@ -178,7 +178,6 @@ RUN_PAGE: Final = AddOn(
     version="7.13.0",
     app_version="7.13.0",
     namespace=NAMESPACE,
-    kubernetes=("1.30", ""),
     images=(Image(registry="quay.io", repository="oauth2-proxy/oauth2-proxy", tag="v7.13.0"),),
     plan=plan,
 )

@@ -15,9 +15,9 @@ from infra.addons.manifests import rule
 from infra.addons.model import AddOn, Installable, Section
 from infra.domain import naming
 from infra.kubernetes.admission_policy import (
-    OWNERS_UNCHANGED,
+    ACTIVATION,
     Rule,
-    policy,
+    account_policy,
     resources,
     unchanged_but,
 )
@@ -45,44 +45,29 @@ RATES: Final = rule("", ["configmaps"], ["create", "get", "patch"])
 def writes_admitted() -> Manifest:
     """Admit from the service account only: the flavors that a workload may have, its notes, and (de)activation."""
     noted = [naming.ALLOWED_FLAVORS, naming.STEERING]
-    rules = [
-        Rule(
-            holds=unchanged_but("spec", ["active"]),
-            message="this account may change spec.active of a Workload only",
-        ),
-        Rule(
-            holds=f"{unchanged_but('metadata.annotations', noted)} && {unchanged_but('metadata.labels', [])}",
-            message=f"this account may change the annotations {' and '.join(noted)} only",
-        ),
-        OWNERS_UNCHANGED,
-    ]
-    return policy(
+    return account_policy(
         "steering",
-        matches=[resources(_KUEUE, "workloads", operations=("UPDATE",), scope="*")],
-        conditions={"steering": is_one_of(ACCOUNTS)},
-        rules=rules,
+        resources(_KUEUE, "workloads", operations=("UPDATE",), scope="*"),
+        ("steering", is_one_of(ACCOUNTS)),
+        [ACTIVATION],
+        notes=noted,
+        otherwise=f"this account may change the annotations {' and '.join(noted)} only",
     )
 
 
 def cordons_admitted() -> Manifest:
     """Admit from the service account only that a node is cordoned, and a note why; never the way back."""
-    rules = [
-        Rule(
-            holds=f"{unchanged_but('spec', ['unschedulable'])} && object.spec.?unschedulable.orValue(false)",
-            message="this account may only set spec.unschedulable of a Node to true",
-        ),
-        Rule(
-            holds=f"{unchanged_but('metadata.annotations', [naming.CORDONED])}"
-            f" && {unchanged_but('metadata.labels', [])}",
-            message=f"this account may change the annotation {naming.CORDONED} of a Node only",
-        ),
-        OWNERS_UNCHANGED,
-    ]
-    return policy(
+    cordoned = Rule(
+        holds=f"{unchanged_but('spec', ['unschedulable'])} && object.spec.?unschedulable.orValue(false)",
+        message="this account may only set spec.unschedulable of a Node to true",
+    )
+    return account_policy(
         "steering-nodes",
-        matches=[resources("", "nodes", operations=("UPDATE",), scope="Cluster")],
-        conditions={"steering": is_one_of(ACCOUNTS)},
-        rules=rules,
+        resources("", "nodes", operations=("UPDATE",), scope="Cluster"),
+        ("steering", is_one_of(ACCOUNTS)),
+        [cordoned],
+        notes=[naming.CORDONED],
+        otherwise=f"this account may change the annotation {naming.CORDONED} of a Node only",
     )
 
 
@@ -118,10 +103,7 @@ def plan(section: SteeringConfig, pools: Mapping[str, Any], *, prometheus: bool)
 STEERING: Final = AddOn(
     name="steering",
     section=Section.STEERING,
-    version="of this repository",
-    app_version="of this repository",
     namespace=NAMESPACE,
-    kubernetes=("1.30", ""),
     needs=("kueue", "kubePrometheusStack"),
     plan=plan,
 )

@@ -59,7 +59,7 @@ def plan(image: str) -> Installable:
         ),
         objects=(
             _service(),
-            *manifests.deployment(NAME, _NAMESPACE, _container(image), _volumes()),
+            *manifests.operator(NAME, _NAMESPACE, _container(image), _volumes()),
             _webhook(),
         ),
         namespace_labels=controllers.pod_security("restricted"),

@@ -157,3 +157,38 @@ def unchanged_but(where: str, but: Sequence[str]) -> str:
         f"({new}).all(k, {left_out} || (k in ({old}) && ({new})[k] == ({old})[k]))"
         f" && ({old}).all(k, {left_out} || k in ({new}))"
     )
+
+
+ACTIVATION: Final = Rule(
+    holds=unchanged_but("spec", ["active"]),
+    message="this account may change spec.active of a Workload only",
+)
+
+
+def account_policy(
+    name: str,
+    match: Manifest,
+    account: tuple[str, str],
+    rules: Sequence[Rule],
+    *,
+    notes: Sequence[str],
+    otherwise: str,
+) -> Manifest:
+    """Return what one program's account may update: by these rules, and of metadata the annotations `notes`.
+
+    `account`: name of the condition, and CEL that is true for the account. `otherwise`: message on other metadata.
+    """
+    noted = (
+        f"{unchanged_but('metadata.annotations', notes)} && {unchanged_but('metadata.labels', [])}"
+    )
+    return policy(
+        name,
+        matches=[match],
+        conditions=dict([account]),
+        rules=[*rules, Rule(holds=noted, message=otherwise), OWNERS_UNCHANGED],
+    )
+
+
+def only(namespace: str, account: str) -> str:
+    """Return CEL: the request is of this service account."""
+    return f"request.userInfo.username == 'system:serviceaccount:{namespace}:{account}'"

@@ -25,3 +25,12 @@ def pod_security_with_volumes() -> dict[str, Any]:
         # Changing the owner of every checkpoint at each start could take longer than the run.
         "fsGroupChangePolicy": "OnRootMismatch",
     }
+
+
+def container_security() -> dict[str, Any]:
+    """Return a container's securityContext at the same level, with a read-only root."""
+    return {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "readOnlyRootFilesystem": True,
+    }

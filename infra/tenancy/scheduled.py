@@ -120,9 +120,5 @@ def _container(job: Scheduled) -> dict[str, Any]:
             *(dict(mount) for mount in job.mounts),
             {"name": "tmp", "mountPath": "/tmp"},
         ],
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-            "readOnlyRootFilesystem": True,
-        },
+        "securityContext": pod_security.container_security(),
     }

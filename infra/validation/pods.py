@@ -46,11 +46,7 @@ def pod(command: Sequence[str], environment: list[dict[str, Any]], image: str) -
                 "command": list(command),
                 "env": environment,
                 "volumeMounts": [],
-                "securityContext": {
-                    "allowPrivilegeEscalation": False,
-                    "capabilities": {"drop": ["ALL"]},
-                    "readOnlyRootFilesystem": True,
-                },
+                "securityContext": pod_security.container_security(),
             }
         ],
         "volumes": [],

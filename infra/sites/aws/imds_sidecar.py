@@ -9,6 +9,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any, Final
 
+from infra.kubernetes import pod_security
+
 IMDS_ADDRESS: Final = "169.254.169.254"
 """Namespaces that deny egress must allow this address."""
 IMDS: Final = f"http://{IMDS_ADDRESS}/latest"
@@ -81,11 +83,7 @@ def pod_additions() -> dict[str, list[dict[str, Any]]]:
         "env": [env],
         "resources": {"requests": dict(amounts), "limits": dict(amounts)},
         "volumeMounts": [mount],
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-            "readOnlyRootFilesystem": True,
-        },
+        "securityContext": pod_security.container_security(),
     }
     return {
         "initContainers": [sidecar],
