@@ -12,14 +12,13 @@ from infra.domain.scheduler import MAX_GRACE_S
 from infra.sections.errors import ConfigIssue, issue, one_of, shown
 from training import placement, spec
 from training.launchers import LAUNCHERS, group, pod
-from training.run_schema import RunFile
 from training.spec import RunSpec
 from trainyard import contract
 
 
-def check_capacity(file: RunFile, run: RunSpec, platform: Platform) -> Iterator[ConfigIssue]:
+def check_capacity(run: RunSpec, platform: Platform) -> Iterator[ConfigIssue]:
     """Sizes, limits and sums that do not fit the platform or each other."""
-    yield from _world(file, run)
+    yield from _single_node(run)
     yield from _collectives(run)
     yield from _quota(run, platform)
     pools = placement.eligible_pools(run, platform)
@@ -33,16 +32,7 @@ def check_capacity(file: RunFile, run: RunSpec, platform: Platform) -> Iterator[
     yield from _cost(run, pools)
 
 
-def _world(file: RunFile, run: RunSpec) -> Iterator[ConfigIssue]:
-    product = f"nodes x gpusPerNode = {run.nodes} x {run.processes_per_node} = {run.world_size}"
-    if file.world_size is not None and file.world_size != run.world_size:
-        yield issue(
-            "world-size",
-            "worldSize",
-            f"{file.world_size} is not the number of ranks",
-            f"must be {product}",
-            "remove or correct it",
-        )
+def _single_node(run: RunSpec) -> Iterator[ConfigIssue]:
     if LAUNCHERS[run.job_kind].support.single_node and run.nodes > 1:
         yield issue(
             "single-node-kind",

@@ -186,7 +186,7 @@ def resolve(
     problems += bucket_checks.check_settings(file, settings, platform)
     dimensions = trainer_settings.dimensions(file, settings) if file.config else {}
     run = file.resolve(platform, references, settings, dimensions, program)
-    problems += capacity_checks.check_capacity(file, run, platform)
+    problems += capacity_checks.check_capacity(run, platform)
     problems += group_checks.check_capacity(run, platform)
     problems += network_checks.check_network(run, platform)
     problems += program_checks.check_on_platform(file, run, platform)

@@ -255,8 +255,6 @@ else:
 class RunFile(_Keys):  # type: ignore[misc]
     """One version of a run."""
 
-    world_size: Int | None = None
-    """Number of ranks, as information for readers; checked if present."""
     allow_spot: Bool | None = None
     """Whether spot capacity is used. Default: the tier's, true for research and false for production."""
     image: Str = Field(description="a name of the stack's images, or a reference by digest")

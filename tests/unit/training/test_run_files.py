@@ -166,7 +166,6 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
         {"nodes": 8, "overrides": {"batch": {"micro_samples": 4}}},
         "nodes: quota-exceeded",
     ),
-    ("world size", {"worldSize": 8}, "worldSize: world-size"),
     (
         "parallelism",
         {"parallelism": {"replicate": 2, "tensor": 4}},
@@ -395,10 +394,10 @@ def test_runs_of_a_broken_stack_are_checked_too(project: Path) -> None:
 
 
 def test_settings_that_cannot_be_read_hide_nothing_else(project: Path) -> None:
-    write_runs(project, RUN_FILE | {"overrides": {"steps": 0.5}, "worldSize": 7})
+    write_runs(project, RUN_FILE | {"overrides": {"steps": 0.5}, "nodes": 8})
     assert codes(error_of(project, "llama")) == [
         "training/runs/llama.yaml: config: steps: wrong-type",
-        "training/runs/llama.yaml: worldSize: world-size",
+        "training/runs/llama.yaml: nodes: quota-exceeded",
     ]
 
 
