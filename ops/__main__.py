@@ -20,7 +20,14 @@ from ops.dev import command as dev
 from ops.ledger import command as costs
 from ops.ready import command as ready
 from ops.review import command as review
-from ops.runs import command as runs
+from ops.runs import (
+    compare_command,
+    list_command,
+    logs_command,
+    show_command,
+    wait_command,
+    why_command,
+)
 from ops.steer import command as steer
 from ops.submission import command as submission
 from ops.submission import extend_command, init_command
@@ -96,7 +103,9 @@ def parser() -> argparse.ArgumentParser:
     tree = Group(top)
     init_command.add(tree)
     run = tree.group("run", "look at runs and explain them")
-    runs.add(run)
+    for one in (list_command, show_command, logs_command, wait_command, compare_command):
+        one.add(run)
+    why_command.add(run)
     costs.add_to_run(run)
     submission.add(run)
     extend_command.add(run)

@@ -16,21 +16,34 @@ Places = Mapping[str, tuple[int, int]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class GangSummary:
-    """One gang; the fields are those of a run (`listing.RunSummary`)."""
+class Summary:
+    """What is known of a run and of each of its groups alike. Times are RFC 3339, empty if unknown."""
 
-    number: int | None
-    """Of the group; None: the gang is the whole run."""
     state: str
+    """One of `states.STATES`."""
     message: str
+    """Why it waits, or how it ended, in the cluster's words; often empty."""
     place: int | None
+    """Place in its queue, from 1; None unless it is queued."""
     queued: int | None
+    """How many are queued there."""
     priority: int | None
     nodes: int
+    """Pods that it has when it runs, one per node; 0: not known."""
     ready: int
+    """Pods that are ready."""
     pools: tuple[str, ...]
+    """Pools that it is admitted to."""
     attempt: int
+    """Start of its pods, as `states.attempt_of` counts them; 0: not started."""
     admitted: str
+    """Of the current attempt."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GangSummary(Summary):
+    number: int | None
+    """Of the group; None: the gang is the whole run."""
 
 
 def summarize_gangs(

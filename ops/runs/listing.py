@@ -20,15 +20,13 @@ from ops.metrics import MetricsUnknownError, PrometheusClient
 from ops.objects import Json
 from ops.readable import Reader
 from ops.runs import log_progress, progress, record, states
-from ops.runs.gangs import GangSummary, Places, state_of_run, summarize_gangs
+from ops.runs.gangs import GangSummary, Places, Summary, state_of_run, summarize_gangs
 from ops.runs.progress import NO_PROGRESS, Progress
 from ops.snapshot import Snapshot
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunSummary:
-    """One run. Times are RFC 3339, empty if unknown."""
-
+class RunSummary(Summary):
     run_id: str
     name: str
     version: int | None
@@ -36,27 +34,8 @@ class RunSummary:
     namespace: str
     kind: str
     """Of its object: `JobSet`, `Job`, ..."""
-    state: str
-    """One of `states.STATES`."""
-    message: str
-    """Why it waits, or how it ended, in the cluster's words; often empty."""
     queue: str
-    place: int | None
-    """Place in its queue, from 1; None unless it is queued."""
-    queued: int | None
-    """How many runs are queued there."""
-    priority: int | None
-    nodes: int
-    """Pods that it has when it runs, one per node; 0: not known."""
-    ready: int
-    """Pods that are ready."""
-    pools: tuple[str, ...]
-    """Pools that it is admitted to."""
-    attempt: int
-    """Start of its pods, as `states.attempt_of` counts them; 0: not started."""
     created: str
-    admitted: str
-    """Of the current attempt."""
     ended: str
     sweep: str
     progress: Progress

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from infra.domain import naming, prices
 from infra.observability import series
-from ops import collect, metrics, objects, report
+from ops import collect, metrics, objects
 from ops.cluster import Cluster
 from ops.ledger import observe
 from ops.ledger.model import Cause, Fact, Phase
@@ -18,7 +18,7 @@ from ops.ledger.report import price_dates
 from ops.metrics import MetricsUnknownError, PrometheusClient
 from ops.objects import Json
 from ops.promql import Expression, select
-from ops.runs import record, states
+from ops.runs import record, states, why_command
 from ops.runs.details import Details, PodRow, details_of, leading_lines, leading_pod
 from ops.runs.log_reader import main_container
 from ops.runs.progress import Point
@@ -115,7 +115,7 @@ def read_run_view(
     ranks, ranks_note = _ranks(details, taken, prometheus)
     return RunView(
         details=details,
-        why=report.values(taken),
+        why=why_command.values(taken),
         measured=measured,
         spans=_spans(taken, details, phases, measured),
         division=division,

@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 
 from infra.domain import naming
-from ops import report
+from ops.runs import why_command
 from tests.unit.ops.run_fixtures import (
     at,
     cluster_queue,
@@ -74,5 +74,5 @@ def test_why_a_run_waits() -> None:
         cluster_queues=[own],
     )
     on = console()
-    report.print_report(taken, on)
+    why_command.print_report(taken, on)
     assert printed(on) == block("why-a-run-waits.md", "big-v1-41f0c2aa")

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from infra.domain import naming
-from ops import groups, objects, release, report, stopped
+from ops import groups, objects, release, stopped
 from ops.objects import Json
-from ops.runs import list_command, states
+from ops.runs import list_command, states, why_command
 from ops.runs.listing import RunSummary, summarize
 from ops.runs.log_reader import pod_of_group
 from ops.symptoms import explain, history
@@ -126,7 +126,7 @@ def test_a_finished_run_is_finished_though_groups_of_it_still_wait() -> None:
     taken = seen([ended(0), gang(1), gang(2)], [queued(1), queued(2)], [])
     found = explain(taken)
     assert found.symptom == "finished"
-    assert "finished" in report.values(taken)["headline"]
+    assert "finished" in why_command.values(taken)["headline"]
 
 
 def test_the_past_of_each_group_is_told_by_itself() -> None:

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from infra.observability.log_patterns import LOG_PATTERNS
-from ops import quota, report
+from ops import quota
 from ops.metrics import Vitals
+from ops.runs import why_command
 from ops.snapshot import Snapshot
 from ops.symptoms import SYMPTOMS, explain, health, history
 from ops.symptoms.log_causes import CAUSES
@@ -68,7 +69,7 @@ def test_the_table_has_every_symptom_of_logs_and_the_page_shows_the_same() -> No
     assert len({cause.symptom for cause in CAUSES}) == len(CAUSES) == len(LINES)
     assert {pattern for cause in CAUSES for pattern in cause.patterns} <= set(LOG_PATTERNS)
     symptom, taken = TOLD["a pod that cannot end, evicted"]
-    assert report.values(taken)["symptom"] == symptom
+    assert why_command.values(taken)["symptom"] == symptom
 
 
 def test_every_linked_page_exists() -> None:
