@@ -6,7 +6,6 @@ accepting sessions, the ranks get SIGTERM, and the pod ends once they have.
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
+from trainyard import processes
 from trainyard.contract import EXIT_PREEMPTED
 
 RANK_ENV: Final = "OMPI_COMM_WORLD_RANK"
@@ -38,10 +38,9 @@ def main(argv: Sequence[str]) -> int:
     code = sshd.wait()
     if not stopping:
         return code if code >= 0 else 128 - code
-    for pid in ranks():
-        _send(pid, signal.SIGTERM)
+    processes.send(signal.SIGTERM, ranks())
     while ranks():
-        _reap()
+        processes.reap()  # orphans: this is the container's first process
         time.sleep(_POLL_S)
     return EXIT_PREEMPTED
 
@@ -62,23 +61,6 @@ def ranks(proc: Path = Path("/proc")) -> list[int]:
             ):
                 found[int(folder.name)] = int(fields[1])
     return [pid for pid, parent in found.items() if parent not in found]
-
-
-def _send(pid: int, number: signal.Signals) -> None:
-    try:
-        os.kill(pid, number)
-    except ProcessLookupError:
-        return
-
-
-def _reap() -> None:
-    """Reap orphans: this is the container's first process."""
-    while True:
-        try:
-            if os.waitpid(-1, os.WNOHANG)[0] == 0:
-                return
-        except ChildProcessError:
-            return
 
 
 if __name__ == "__main__":
