@@ -20,7 +20,6 @@ from trainer import config as trainer_config
 from trainer.parallel.world import join_world
 from trainer.validation import gang, ranks, smoke
 from trainer.validation.consistency import Expected
-from trainer.validation.gang import Gang
 
 pytestmark = pytest.mark.long(53)
 
@@ -215,7 +214,3 @@ def test_sigterm_is_reported_as_an_interruption(start: Start) -> None:
     until(lambda: _children(waiting.pid), "the launcher")
     waiting.send_signal(signal.SIGTERM)
     assert last_line(waiting)["cause"] == gang.INTERRUPTED.cause
-
-
-def test_waiting_is_bounded_by_the_time_to_meet_and_the_time_to_work() -> None:
-    assert Gang(nodes=2, processes=1, job="try", join_s=10, work_s=5).patience_s == 15
