@@ -150,7 +150,7 @@ def test_without_any_intact_checkpoint_all_ranks_fail_instead_of_starting_again(
 @pytest.mark.skipif(manifest.preferred() != manifest.BLAKE3, reason="without blake3")
 def test_a_checkpoint_that_cannot_be_verified_here_is_not_set_aside(tmp_path: Path) -> None:
     run(saved(6, 7), tmp_path, 2)
-    without = "from trainyard.store import manifest\nhashes._blake3 = lambda: None\n"
+    without = "from trainyard.store import manifest\nmanifest._blake3 = lambda: None\n"
     for output in run(without + LATEST, tmp_path, 2, gang="2", code=1):
         assert "step-00000007: hash blake3: needs the Python package blake3" in output
     assert (tmp_path / "checkpoints/step-00000007/manifest.json").exists()
