@@ -20,6 +20,7 @@ from rich.console import Console
 
 from infra.addons import device_plugin, mirror, volcano
 from infra.addons.component import place
+from infra.addons.controllers import NODE_PRIORITY, PRIORITY
 from infra.addons.gpu_nodes import GpuNodesArgs
 from infra.addons.model import Installable
 from infra.addons.registry import ADD_ONS, CHART_SOURCES
@@ -198,6 +199,14 @@ def test_controllers_have_a_memory_limit_and_no_cpu_limit(helm: Helm, tmp_path: 
     pods = list(pods_of(helm.render(values_of(helm.add_on), tmp_path)))
     limits = [c["resources"]["limits"] for pod in pods for c in pod["containers"]]
     assert limits and all(list(one) == ["memory"] for one in limits)
+
+
+def test_controllers_have_a_system_priority_class(helm: Helm, tmp_path: Path) -> None:
+    pods = pods_of(helm.render(values_of(helm.add_on), tmp_path))
+    # The charts of JobSet and of the trainer have no value for it.
+    none = helm.add_on in ("jobset", "kubeflowTrainer")
+    given = {pod.get("priorityClassName") for pod in pods}
+    assert given and given <= ({None} if none else {PRIORITY, NODE_PRIORITY})
 
 
 def test_controllers_run_on_system_nodes(helm: Helm, tmp_path: Path) -> None:

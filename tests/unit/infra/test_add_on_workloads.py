@@ -75,38 +75,6 @@ def cpu_limits(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
             yield from cpu_limits(one, path)
 
 
-PRIORITIES = {
-    "kueue": ("controllerManager.manager.priorityClassName",),
-    "externalSecrets": tuple(
-        f"{part}priorityClassName" for part in ("", "webhook.", "certController.")
-    ),
-    "policyController": ("webhook.priorityClass", "leasescleanup.priorityClass"),
-    "gpuOperator": tuple(
-        f"{part}.priorityClassName" for part in ("daemonsets", "operator", "node-feature-discovery")
-    ),
-    "devicePlugin": ("priorityClassName",),
-    "dcgmExporter": ("priorityClassName",),
-    "yunikorn": ("priorityClassName",),
-    "fluentBit": ("priorityClassName",),
-    "kubePrometheusStack": (
-        "prometheusOperator.priorityClassName",
-        "prometheusOperator.admissionWebhooks.patch.priorityClassName",
-        "prometheus.prometheusSpec.priorityClassName",
-        "alertmanager.alertmanagerSpec.priorityClassName",
-        "grafana.priorityClassName",
-        "kube-state-metrics.priorityClassName",
-        "prometheus-node-exporter.priorityClassName",
-    ),
-    "clusterAutoscaler": ("priorityClassName",),
-}
-"""Values with the priority class of each workload of a chart."""
-
-CHARTS_WITH_PRIORITY = {"karpenter", "efaDevicePlugin", "volcano"}
-"""Charts whose templates or defaults give each workload one of the system's classes."""
-
-CHARTS_WITHOUT_PRIORITY = {"jobset", "kubeflowTrainer"}
-"""Charts that have no value for it."""
-
 NO_WORKLOAD = {"karpenterCrd"}
 
 CHARTS = [name for name, made in ADD_ONS.items() if made.chart and name not in NO_WORKLOAD]
@@ -186,17 +154,5 @@ def test_objects_of_an_add_on_have_a_system_priority_class() -> None:
         assert pod.get("priorityClassName") in CLASSES, name
 
 
-@pytest.mark.parametrize("add_on", PRIORITIES)
-def test_values_give_every_workload_of_a_chart_a_system_priority_class(add_on: str) -> None:
-    values = values_of(add_on)
-    given = {path: at(values, path) for path in PRIORITIES[add_on] if not _off(values, path)}
-    assert given and set(given.values()) <= CLASSES
-
-
 def _off(values: Mapping[str, Any], path: str) -> bool:
     return values.get(path.partition(".")[0]) == {"enabled": False}
-
-
-def test_every_chart_states_where_its_priority_class_comes_from() -> None:
-    stated = [*PRIORITIES, *CHARTS_WITH_PRIORITY, *CHARTS_WITHOUT_PRIORITY]
-    assert sorted(stated) == sorted(CHARTS)

@@ -213,17 +213,6 @@ def test_nothing_requeues_mpijobs_without_kueue_or_an_image() -> None:
     assert not installed(operators=kueue | mpi, images={})
 
 
-def test_pytorchjob_worker_gets_no_init_container_that_pod_security_rejects() -> None:
-    plan = WITHOUT_CHART[1]
-    given = one(plan, "ConfigMap")
-    pod = one(plan, "Deployment")["spec"]["template"]["spec"]
-    [volume] = [v for v in pod["volumes"] if v.get("configMap")]
-    [mount] = [m for m in pod["containers"][0]["volumeMounts"] if m["name"] == volume["name"]]
-    assert volume["configMap"]["name"] == given["metadata"]["name"]
-    assert f"{mount['mountPath']}/initContainer.yaml" == "/etc/config/initContainer.yaml"
-    assert given["data"] == {"initContainer.yaml": "[]\n"}
-
-
 def test_stack_without_add_ons_has_no_add_on_component() -> None:
     provided = values(operators={"kueue": {"provided": True}} | ON_GPU_NODES)
     del provided["signatures"]

@@ -11,26 +11,19 @@ from pathlib import Path
 import pulumi
 import pytest
 
-from infra.addons import policy_controller
 from infra.addons.cluster_autoscaler import AUTOSCALER_TAGS
 from infra.addons.model import AddOn
 from infra.addons.registry import ADD_ONS
 from infra.cli.render import render
 from infra.config import stack_values
 from infra.domain import naming
-from infra.queueing import scale_up, volcano, yunikorn
+from infra.queueing import yunikorn
 from infra.sections.cluster import EksClusterConfig
-from infra.sections.signatures import KeylessConfig, SignaturesConfig
 from infra.sites.aws import (
     addon_versions,
-    autoscaling,
     karpenter,
-    karpenter_manifests,
     machine_images,
 )
-from infra.tenancy import secrets
-from ops import collect
-from ops.cluster import Kind
 from sandbox.node.images import CONTROLLERS
 from sandbox.toolchain.tools import KUBERNETES_VERSION, ON_DEMAND_TOOLS, TOOLS
 from tests import committed
@@ -135,16 +128,6 @@ def test_process_nodes_have_the_controllers_that_stacks_install() -> None:
     }.items() <= named.items()
 
 
-def test_commands_use_the_api_versions_of_the_table() -> None:
-    kinds = [k for k in vars(collect).values() if isinstance(k, Kind)]
-    for value in vars(collect).values():
-        if isinstance(value, (tuple, list)):
-            kinds += [k for k in value if isinstance(k, Kind)]
-    seen = {k.kind: k.api for k in kinds if k.kind in apis()}
-    assert {"JobSet", "TrainJob", "PyTorchJob", "MPIJob"} <= set(seen)
-    assert {kind: {api} for kind, api in seen.items()} == {kind: apis()[kind] for kind in seen}
-
-
 _API = re.compile(r'"((?:[a-z0-9-]+\.)+[a-z]+)/(v\d[a-z0-9]*)"')
 
 
@@ -173,19 +156,6 @@ def test_add_on_names_elsewhere_are_in_the_table() -> None:
     assert ADD_ONS["policyController"].namespace == naming.SIGNATURES_NAMESPACE
     assert ADD_ONS["karpenter"].namespace == karpenter.NAMESPACE
     assert ADD_ONS["yunikorn"].namespace == yunikorn.NAMESPACE
-
-
-def test_rendered_objects_use_the_api_versions_of_the_table() -> None:
-    assert ADD_ONS["externalSecrets"].apis["ExternalSecret"] == secrets.API
-    assert ADD_ONS["volcano"].apis["Queue"] == volcano.API
-    assert ADD_ONS["karpenter"].apis["NodePool"] == karpenter_manifests.NODE_POOL_API
-    assert ADD_ONS["karpenter"].apis["EC2NodeClass"] == karpenter_manifests.NODE_CLASS_API
-    keyless = SignaturesConfig(keyless=KeylessConfig(issuer="https://example.com", subject="me"))
-    policy = policy_controller.image_policy(keyless)
-    assert policy["apiVersion"] == ADD_ONS["policyController"].apis["ClusterImagePolicy"]
-    assert scale_up.check()["apiVersion"] == ADD_ONS["kueue"].apis["AdmissionCheck"]
-    request = ADD_ONS["clusterAutoscaler"].apis["ProvisioningRequest"]
-    assert request.partition("/")[0] == autoscaling.GROUP
 
 
 def test_every_eks_version_has_a_cluster_autoscaler_release() -> None:

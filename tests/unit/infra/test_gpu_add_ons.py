@@ -11,7 +11,6 @@ import yaml
 from infra.addons import dcgm_exporter, device_plugin, efa_device_plugin, gpu_nodes, gpu_operator
 from infra.addons.gpu_nodes import GpuNodesArgs
 from infra.addons.model import Installable
-from infra.addons.registry import ADD_ONS
 from infra.domain.pools import NodePool, Nodes
 from infra.observability import dcgm
 from tests.unit.infra.gpu_pools import CPU, CUT, SERVED, SLICED, SPOT, gpu_pool
@@ -93,17 +92,6 @@ def test_both_exporters_export_exactly_the_configured_fields() -> None:
     assert data_of(operator(), "dcgm-counters") == {"dcgm-metrics.csv": ours}
     assert operator().values["dcgmExporter"]["config"] == {"name": "dcgm-counters"}
     assert dcgm_exporter.plan(args()).values["customMetrics"] == ours
-
-
-def test_both_exporters_have_the_pinned_version() -> None:
-    version = operator().values["dcgmExporter"]["version"]
-    assert version == f"{ADD_ONS['dcgmExporter'].app_version}-distroless"
-    assert version.split("-")[1].startswith("4.8.")
-
-
-def test_exporter_has_no_rbac_for_pod_labels() -> None:
-    assert "enablePodLabels" not in operator().values["dcgmExporter"]
-    assert dcgm_exporter.plan(args()).values["kubernetes"] == {"enablePodLabels": False}
 
 
 def test_shared_pools_have_their_own_config_and_other_pools_whole_gpus() -> None:

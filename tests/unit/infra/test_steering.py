@@ -21,7 +21,6 @@ from infra.config import (
     platform_record,
     stack_values,
 )
-from infra.tenancy import access
 from ops.steer import settings
 from tests.unit.infra.example_eks import stack_values as example
 from training.spot.decide import Place
@@ -116,23 +115,6 @@ def test_the_program_knows_when_a_capacity_block_has_nodes(nodes: str, minutes: 
     start = dt.datetime(2027, 3, 1, 11, 30, tzinfo=dt.UTC).timestamp()
     assert (found.place, found.opens) == (Place.RESERVED, start)
     assert found.closes == start + 48 * 3600 - minutes * 60
-
-
-def test_its_rights_are_listed_verb_by_verb() -> None:
-    found = rendered(stack())
-    assert found["ClusterRole"]["rules"] == [
-        {"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["list"]},
-        {
-            "apiGroups": ["kueue.x-k8s.io"],
-            "resources": ["workloads", "clusterqueues"],
-            "verbs": ["list"],
-        },
-    ]
-    role, _ = access.steering_access("research")
-    assert role["rules"] == [
-        {"apiGroups": ["kueue.x-k8s.io"], "resources": ["workloads"], "verbs": ["patch"]},
-        {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
-    ]
 
 
 def test_the_policy_stands_before_the_account_has_a_right() -> None:

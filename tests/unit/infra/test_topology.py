@@ -104,14 +104,6 @@ def test_single_node_run_has_no_topology_request() -> None:
     assert found == {naming.PREFERRED_TOPOLOGY: naming.ZONE}
 
 
-def test_each_flavor_refers_to_the_topology_of_its_pool() -> None:
-    values = stack_values()
-    values["nodePools"][1] |= {"nodes": "kwok"}
-    names = {p.name: kueue.flavor(p)["spec"]["topologyName"] for p in parse(values).pools}
-    assert names["spot"] == topology.RACKS.name
-    assert names["ondemand"] == topology.FLAT.name
-
-
 def beside_karpenter(**block: Any) -> dict[str, Any]:
     """The production stack with its capacity block in a managed group, beside Karpenter's pools."""
     values = committed.values(committed.MANAGED_BLOCK)
