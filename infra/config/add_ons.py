@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from infra.addons import (
     cost_control,
@@ -25,6 +25,7 @@ from infra.addons import (
     training_operator,
 )
 from infra.addons.component import AddOnsArgs, place
+from infra.addons.gpu_nodes import GpuNodesArgs
 from infra.addons.model import AddOn, Installable
 from infra.addons.registry import ADD_ONS
 from infra.config import arguments
@@ -35,40 +36,23 @@ from infra.kubernetes.helm import Chart
 from infra.sections.observability import ObservabilityConfig
 from infra.sections.teams import TRAINER_IMAGE
 
+_T = TypeVar("_T")
+
+
+def _present(section: _T | None) -> _T:
+    """Return a section or an image that a stack with the add-on has."""
+    assert section
+    return section
+
 
 def _image(config: StackConfig, name: str) -> str:
-    image = config.operators.present()[name].image
-    assert image
-    return image
+    return _present(config.operators.present()[name].image)
 
 
-def _cost_control(config: StackConfig) -> Installable:
-    assert config.costs
-    return cost_control.plan(
-        config.costs,
-        arguments.budgets(config),
-        arguments.block_storage_class(config),
-        prometheus=has_prometheus(config),
-    )
-
-
-def _elastic_runs(config: StackConfig) -> Installable:
-    assert config.elastic_runs
-    return elastic_runs.plan(config.elastic_runs)
-
-
-def _prometheus(config: StackConfig) -> Installable:
-    section = config.observability or ObservabilityConfig()
-    storage_class = arguments.block_storage_class(config)
-    return kube_prometheus_stack.plan(section, config.cluster.name, storage_class)
-
-
-def _kueue(config: StackConfig) -> Installable:
-    return kueue.plan(
-        config.gang_timeouts,
-        steered=config.steering is not None,
-        after_jobset=config.eks is None,
-    )
+def _gpus(
+    plan: Callable[[GpuNodesArgs], Installable],
+) -> Callable[[StackConfig], Installable]:
+    return lambda config: plan(arguments.gpu_nodes(config))
 
 
 def _mpi_operator(config: StackConfig) -> Installable:
@@ -77,38 +61,39 @@ def _mpi_operator(config: StackConfig) -> Installable:
     return mpi_operator.plan(_image(config, "mpiOperator"), trainer)
 
 
-def _policy_controller(config: StackConfig) -> Installable:
-    assert config.signatures
-    return policy_controller.plan(config.signatures)
-
-
-def _run_page(config: StackConfig) -> Installable:
-    assert config.run_page
-    teams = [team.name for team in config.teams]
-    return run_page.plan(config.run_page, teams, prometheus=has_prometheus(config))
-
-
-def _steering(config: StackConfig) -> Installable:
-    assert config.steering
-    return steering.plan(
-        config.steering, arguments.steering(config), prometheus=has_prometheus(config)
-    )
-
-
 _PLANS: Final[Mapping[str, Callable[[StackConfig], Installable]]] = {
-    "costs": _cost_control,
-    "dcgmExporter": lambda config: dcgm_exporter.plan(arguments.gpu_nodes(config)),
-    "devicePlugin": lambda config: device_plugin.plan(arguments.gpu_nodes(config)),
-    "efaDevicePlugin": lambda config: efa_device_plugin.plan(arguments.gpu_nodes(config)),
-    "elasticRuns": _elastic_runs,
+    "costs": lambda config: cost_control.plan(
+        _present(config.costs),
+        arguments.budgets(config),
+        arguments.block_storage_class(config),
+        prometheus=has_prometheus(config),
+    ),
+    "dcgmExporter": _gpus(dcgm_exporter.plan),
+    "devicePlugin": _gpus(device_plugin.plan),
+    "efaDevicePlugin": _gpus(efa_device_plugin.plan),
+    "elasticRuns": lambda config: elastic_runs.plan(_present(config.elastic_runs)),
     "fluentBit": lambda config: fluent_bit.plan(arguments.log_shipper(config)),
-    "gpuOperator": lambda config: gpu_operator.plan(arguments.gpu_nodes(config)),
-    "kubePrometheusStack": _prometheus,
-    "kueue": _kueue,
+    "gpuOperator": _gpus(gpu_operator.plan),
+    "kubePrometheusStack": lambda config: kube_prometheus_stack.plan(
+        config.observability or ObservabilityConfig(),
+        config.cluster.name,
+        arguments.block_storage_class(config),
+    ),
+    "kueue": lambda config: kueue.plan(
+        config.gang_timeouts,
+        steered=config.steering is not None,
+        after_jobset=config.eks is None,
+    ),
     "mpiOperator": _mpi_operator,
-    "policyController": _policy_controller,
-    "runPage": _run_page,
-    "steering": _steering,
+    "policyController": lambda config: policy_controller.plan(_present(config.signatures)),
+    "runPage": lambda config: run_page.plan(
+        _present(config.run_page),
+        [team.name for team in config.teams],
+        prometheus=has_prometheus(config),
+    ),
+    "steering": lambda config: steering.plan(
+        _present(config.steering), arguments.steering(config), prometheus=has_prometheus(config)
+    ),
     "trainingOperator": lambda config: training_operator.plan(_image(config, "trainingOperator")),
 }
 """Add-ons whose plan depends on the stack."""

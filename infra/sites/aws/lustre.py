@@ -16,7 +16,7 @@ from infra.kubernetes.resources import KubernetesObject
 from infra.sections.storage import StorageConfig
 from infra.sites.aws.bucket_access import team_prefix
 from infra.sites.aws.buckets import Buckets
-from infra.sites.aws.outputs import BucketRecord, Place
+from infra.sites.aws.outputs import Place
 from infra.sites.aws.run_log_access import lustre_group
 
 LUSTRE_PORTS: Final = ((988, 988), (1018, 1023))
@@ -76,10 +76,11 @@ class LustreStorage(pulumi.ComponentResource):
         for team in teams:
             file_system = self._file_system(f"{name}-{team}", team, group, among_servers)
             file_systems[team] = file_system.id
-            self._volumes[team] = TeamVolumes(
-                checkpoints=self._checkpoints(f"{name}-{team}", team, file_system, with_nodes),
-                datasets=self._datasets(f"{name}-{team}", team, file_system, with_nodes),
+            checkpoints, datasets = (
+                self._directory(f"{name}-{team}", team, claim, file_system, with_nodes)
+                for claim in (naming.CHECKPOINTS_CLAIM, naming.DATASETS_CLAIM)
             )
+            self._volumes[team] = TeamVolumes(checkpoints=checkpoints, datasets=datasets)
         self.register_outputs({"fileSystems": file_systems})
 
     def volumes(self, team: str) -> TeamVolumes:
@@ -157,78 +158,44 @@ class LustreStorage(pulumi.ComponentResource):
             opts=self._kept(*rules),
         )
 
-    def _checkpoints(
-        self,
-        name: str,
-        team: str,
-        file_system: fsx.LustreFileSystem,
-        reach: list[pulumi.Resource],
-    ) -> Volume:
-        """Export on write. Only a new file system imports, to resume from existing checkpoints."""
-        claim = naming.CHECKPOINTS_CLAIM
-        policy = fsx.DataRepositoryAssociationS3AutoExportPolicyArgs(events=_ALL_EVENTS)
-        linked = fsx.DataRepositoryAssociationS3Args(auto_export_policy=policy)
-        bucket = self._linked(name, team, claim, file_system, self._buckets.checkpoints, linked)
-        size = self._sizes.checkpoints
-        return self._volume(name, team, claim, size, file_system, [bucket, *reach])
-
-    def _datasets(
-        self,
-        name: str,
-        team: str,
-        file_system: fsx.LustreFileSystem,
-        reach: list[pulumi.Resource],
-    ) -> Volume:
-        """Synchronize both directions; contents load on first read."""
-        claim = naming.DATASETS_CLAIM
-        linked = fsx.DataRepositoryAssociationS3Args(
-            auto_export_policy=fsx.DataRepositoryAssociationS3AutoExportPolicyArgs(
-                events=_ALL_EVENTS
-            ),
-            auto_import_policy=fsx.DataRepositoryAssociationS3AutoImportPolicyArgs(
-                events=_ALL_EVENTS
-            ),
-        )
-        bucket = self._linked(name, team, claim, file_system, self._buckets.datasets, linked)
-        size = self._sizes.datasets
-        return self._volume(name, team, claim, size, file_system, [bucket, *reach])
-
-    def _linked(
+    def _directory(
         self,
         name: str,
         team: str,
         claim: str,
         file_system: fsx.LustreFileSystem,
-        bucket: BucketRecord,
-        linked: fsx.DataRepositoryAssociationS3Args,
-    ) -> fsx.DataRepositoryAssociation:
-        """Link `/CLAIM` to the team's prefix; FSx creates the directory."""
+        reach: list[pulumi.Resource],
+    ) -> Volume:
+        """Return the volume of `/CLAIM`, which needs its link and what lets nodes reach the servers.
+
+        Both directories are exported on write. That of the data sets is imported, too, and contents load on first
+        read; that of the checkpoints only by a new file system, to resume from existing ones.
+        """
+        datasets = claim == naming.DATASETS_CLAIM
+        bucket = self._buckets.datasets if datasets else self._buckets.checkpoints
+        size = self._sizes.datasets if datasets else self._sizes.checkpoints
         # The name is plain; depending on the ARN waits for the bucket.
         uri = pulumi.Output.from_input(bucket.arn).apply(
             lambda _: f"s3://{bucket.name}/{team_prefix(team)}"
         )
-        return fsx.DataRepositoryAssociation(
+        imports = fsx.DataRepositoryAssociationS3AutoImportPolicyArgs(events=_ALL_EVENTS)
+        # FSx creates the directory.
+        link = fsx.DataRepositoryAssociation(
             f"{name}-{claim}-link",
             file_system_id=file_system.id,
             file_system_path=f"/{claim}",
             data_repository_path=uri,
             batch_import_meta_data_on_create=True,
             delete_data_in_filesystem=False,
-            s3=linked,
+            s3=fsx.DataRepositoryAssociationS3Args(
+                auto_export_policy=fsx.DataRepositoryAssociationS3AutoExportPolicyArgs(
+                    events=_ALL_EVENTS
+                ),
+                auto_import_policy=imports if datasets else None,
+            ),
             tags={naming.TEAM: team},
             opts=self._own(),
         )
-
-    def _volume(
-        self,
-        name: str,
-        team: str,
-        claim: str,
-        size: str,
-        file_system: fsx.LustreFileSystem,
-        needs: list[pulumi.Resource],
-    ) -> Volume:
-        """Return the volume, which needs its link and what lets nodes reach the servers."""
         manifest = persistent_volume(
             team,
             claim,
@@ -237,7 +204,7 @@ class LustreStorage(pulumi.ComponentResource):
             dns_name=file_system.dns_name,
             mount_name=file_system.mount_name,
         )
-        made = KubernetesObject(f"{name}-{claim}-volume", manifest, self._kept(*needs))
+        made = KubernetesObject(f"{name}-{claim}-volume", manifest, self._kept(link, *reach))
         return Volume(size=size, storage_class="", name=volume_name(team, claim), needs=(made,))
 
 
