@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Final
 
 from ops.objects import Json
@@ -43,85 +42,63 @@ def check_queue(session: Session) -> Iterator[Check]:
         )
         return
     try:
-        yield _run_pair(session.jobs, low, high)
+        yield _check_preemption(session.jobs, low, high)
     except CREATE_ERRORS as error:
         yield failed(SUBJECT, *describe_create_error(error))
-
-
-def _run_pair(jobs: Jobs, low: Json, high: Json) -> Check:
-    """Run the low-priority and the high-priority Job. Raises one of CREATE_ERRORS."""
-    pair = _PreemptionTest(jobs=jobs, low=jobs.start(low))
-    try:
-        return pair.check(high)
     finally:
-        jobs.delete(pair.low)
+        session.jobs.clear()
 
 
-@dataclass(frozen=True, kw_only=True)
-class _PreemptionTest:
-    """A low-priority Job that runs, and the check that a high-priority one preempts it."""
+def _check_preemption(jobs: Jobs, low_template: Json, high_template: Json) -> Check:
+    """Start a low-priority Job, and a high-priority one while it runs. Raises one of CREATE_ERRORS."""
 
-    jobs: Jobs
-    low: StartedJob
+    def ended(job: StartedJob) -> str:
+        found = jobs.read(job)
+        return terminal_condition(found) if found else ""
 
-    def check(self, template: Json) -> Check:
-        if not self._await(self._runs, self.low):
-            return self._stuck(self.low, "was never admitted")
-        high = self.jobs.start(template)
-        try:
-            return self._preempted(high)
-        finally:
-            self.jobs.delete(high)
-
-    def _preempted(self, high: StartedJob) -> Check:
-        if not self._await(self._began, high):
-            return self._stuck(high, f"did not preempt {self.low.name}")
-        # Read the Workload's history: a short Job can end, and the other resume, between two polls.
-        why = preemption_reason(self.jobs.workload(self.low))
-        if not why:
-            if self._ended(self.low):
-                return self._stuck(self.low, f"ended before {high.name} started")
-            return failed(
-                SUBJECT,
-                f"{high.name} was admitted alongside {self.low.name}: nothing was preempted",
-                "the quota of the validation queue must fit only one of them:"
-                " kubectl describe clusterqueues",
-            )
-        if not self._await(self._ended, high):
-            return self._stuck(high, "was admitted and did not end")
-        if self._ended(high) != "Complete":
-            return self._stuck(high, "was admitted and failed")
-        if not self._await(self._runs, self.low):
-            return self._stuck(self.low, "was not readmitted after its preemption")
-        return passed(
-            SUBJECT,
-            f"{self.low.name} was admitted, preempted for {high.name} ({why}), and admitted again",
-        )
-
-    def _await(self, holds: Callable[[StartedJob], object], job: StartedJob) -> bool:
-        """Whether the condition holds within the time limit."""
-        return self.jobs.poller.wait_for(lambda: True if holds(job) else None) is True
-
-    def _runs(self, job: StartedJob) -> bool:
+    def runs(job: StartedJob) -> bool:
         """Whether it holds quota."""
-        found = self.jobs.read(job)
+        found = jobs.read(job)
         return (
             found is not None and not found["spec"].get("suspend") and not terminal_condition(found)
         )
 
-    def _began(self, job: StartedJob) -> bool:
-        """Whether it holds quota or has ended."""
-        return self._runs(job) or bool(self._ended(job))
+    def awaited(holds: Callable[[], object]) -> bool:
+        return jobs.poller.wait_for(lambda: True if holds() else None) is True
 
-    def _ended(self, job: StartedJob) -> str:
-        found = self.jobs.read(job)
-        return terminal_condition(found) if found else ""
-
-    def _stuck(self, job: StartedJob, what: str) -> Check:
-        found = self.jobs.read(job)
+    def stuck(job: StartedJob, what: str) -> Check:
+        found = jobs.read(job)
         if not found:
             return failed(SUBJECT, f"{job.name} {what}: it was deleted", "try again")
         cause, remedy = job_diagnosis.diagnose(
-            found, self.jobs.pods(job), (), self.jobs.workload(job), self.jobs.poller.limit_s
+            found, jobs.pods(job), (), jobs.workload(job), jobs.poller.limit_s
         )
         return failed(SUBJECT, f"{job.name} {what}: {cause}", remedy)
+
+    low = jobs.start(low_template)
+    if not awaited(lambda: runs(low)):
+        return stuck(low, "was never admitted")
+    high = jobs.start(high_template)
+    if not awaited(lambda: runs(high) or ended(high)):
+        return stuck(high, f"did not preempt {low.name}")
+    # Read the Workload's history: a short Job can end, and the other resume, between two polls.
+    why = preemption_reason(jobs.workload(low))
+    if not why:
+        if ended(low):
+            return stuck(low, f"ended before {high.name} started")
+        return failed(
+            SUBJECT,
+            f"{high.name} was admitted alongside {low.name}: nothing was preempted",
+            "the quota of the validation queue must fit only one of them:"
+            " kubectl describe clusterqueues",
+        )
+    if not awaited(lambda: ended(high)):
+        return stuck(high, "was admitted and did not end")
+    if ended(high) != "Complete":
+        return stuck(high, "was admitted and failed")
+    if not awaited(lambda: runs(low)):
+        return stuck(low, "was not readmitted after its preemption")
+    return passed(
+        SUBJECT,
+        f"{low.name} was admitted, preempted for {high.name} ({why}), and admitted again",
+    )
