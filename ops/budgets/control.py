@@ -6,11 +6,11 @@ on any machine, continues and later undoes exactly this. A queue that somebody e
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final, TypeVar
+
+import pydantic
 
 from infra.domain import naming
 from infra.observability import series
@@ -31,6 +31,7 @@ OVERRIDE: Final = f"{naming.DOMAIN}/budget-override"
 HOLD: Final = "Hold"
 
 Print = Callable[[str], None]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,38 +46,25 @@ class State:
     """`NAMESPACE/WORKLOAD` of runs that the controller deactivated."""
 
 
+_STATES: Final = pydantic.TypeAdapter(State)
+_OVERRIDES: Final = pydantic.TypeAdapter(Override)
+
+
 def read_state(queue: Json) -> State:
     """Return what is in force; nothing if the annotation is missing or not the controller's."""
-    found = _annotation(queue, STATE)
-    try:
-        return State(
-            month=str(found["month"]),
-            level=Level(int(found["level"])),
-            held=bool(found["held"]),
-            stopped=tuple(map(str, found["stopped"])),
-        )
-    except (KeyError, TypeError, ValueError):
-        return State()
+    return _annotation(queue, STATE, _STATES) or State()
 
 
 def read_override(queue: Json) -> Override | None:
     """Return the permission to spend more; None without a valid one."""
-    found = _annotation(queue, OVERRIDE)
+    return _annotation(queue, OVERRIDE, _OVERRIDES)
+
+
+def _annotation(queue: Json, key: str, form: pydantic.TypeAdapter[T]) -> T | None:
     try:
-        return Override(
-            until=float(found["until"]), by=str(found["by"]), reason=str(found["reason"])
-        )
-    except (KeyError, TypeError, ValueError):
+        return form.validate_json((objects.meta(queue).get("annotations") or {}).get(key, ""))
+    except pydantic.ValidationError:
         return None
-
-
-def _annotation(queue: Json, key: str) -> dict[str, Any]:
-    text = (objects.meta(queue).get("annotations") or {}).get(key, "")
-    try:
-        found = json.loads(text) if text else {}
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def queue_of(cluster: Cluster, team: str) -> Json:
@@ -131,7 +119,7 @@ def _release(
 
 
 def _write(cluster: Cluster, queue: Json, state: State, policy: str | None) -> None:
-    text = json.dumps(dataclasses.asdict(state) | {"level": int(state.level)})
+    text = _STATES.dump_json(state).decode()
     change: Json = {
         "metadata": {
             "annotations": {STATE: text},
@@ -175,7 +163,7 @@ def drainable(
 
 def override(cluster: Cluster, team: str, granted: Override | None) -> None:
     """Write a permission on the team's queue; None: withdraw it. The API server's audit log records who did."""
-    text = None if granted is None else json.dumps(dataclasses.asdict(granted))
+    text = None if granted is None else _OVERRIDES.dump_json(granted).decode()
     queue = queue_of(cluster, team)
     try:
         cluster.patch(

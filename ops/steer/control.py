@@ -162,7 +162,7 @@ class Controller:
         rich = budgets.read_state(queue).level < Level.WARN
         run = look.run(workload, new, known, now, pool=pool, may_buy=rich)
         choice = choose(run, pools, new.history, now, self._settings.rules, self._every_s)
-        new = dataclasses.replace(new, place=choice.place.value, reason=explained(choice))
+        new = dataclasses.replace(new, place=choice.place, reason=explained(choice))
         self._put(workload, names, choice, old, new, pool)
 
     def _replace(self, workload: Json, new: Memory, others: int, why: str) -> None:

@@ -6,10 +6,11 @@ Pure. It ends with the Workload, as Kueue's own record of the run does.
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final, Literal
+
+import pydantic
 
 from ops import groups, objects
 from ops.objects import Json
@@ -41,29 +42,22 @@ class Memory:
     moving: bool = False
     """Whether the controller has deactivated it, to activate it again."""
     moves: int = 0
-    place: str = ""
+    place: Place | Literal[""] = ""
     reason: str = ""
     history: History = field(default_factory=History)
 
     def text(self) -> str:
-        return json.dumps(dataclasses.asdict(self), sort_keys=True)
+        return _FORM.dump_json(self).decode()
+
+
+_FORM: Final = pydantic.TypeAdapter(Memory)
 
 
 def parse(text: str) -> Memory:
     """Return what an annotation says; a new memory if it is not ours."""
     try:
-        found: dict[str, Any] = json.loads(text)
-        past = found.pop("history")
-        history = History(
-            losses=tuple((float(at), str(pool)) for at, pool in past["losses"]),
-            empty={str(k): Empty(at=v["at"], times=v["times"]) for k, v in past["empty"].items()},
-            restart_s=past["restart_s"],
-        )
-        found["nodes"] = tuple(found["nodes"])
-        if found["place"]:
-            Place(found["place"])
-        return Memory(**found, history=history)
-    except (ValueError, TypeError, KeyError, AttributeError):
+        return _FORM.validate_json(text)
+    except pydantic.ValidationError:
         return Memory()
 
 
