@@ -145,12 +145,22 @@ def get(
                 )
             )
         to.mkdir(parents=True, exist_ok=True)
-        needed, free = sum(size for _, size in missing), shutil.disk_usage(to).free
+        whole, needed = sum(size for _, size in files), sum(size for _, size in missing)
+        free = shutil.disk_usage(to).free
         if missing and free < needed + _SPARE:
             raise ClusterError(
                 f"{to}: {free / 1e9:.2f} GB free, {needed / 1e9:.2f} GB are needed; make room, or use another --to"
             )
-        return _receive_all(channel, files, missing, to, progress)
+        done, received = whole - needed, 0
+        progress(done, whole)
+        for path, size in missing:
+            before = done
+            for block in _receive(channel, path, to / path):
+                received, done = received + block, done + block
+                progress(min(done, whole), whole)
+            done = before + size
+            progress(done, whole)
+        return Copied(files=len(missing), bytes=received, same=len(files) - len(missing))
     except OSError as error:
         raise ClusterError(_local_text(error, to)) from None
 
@@ -164,26 +174,6 @@ def _missing(channel: Channel, files: Sequence[tuple[str, int]], to: Path) -> li
         if not equal or channel.ask("hash", path)["sha256"] != transfer.digest(place):
             found.append((path, size))
     return found
-
-
-def _receive_all(
-    channel: Channel,
-    files: Sequence[tuple[str, int]],
-    missing: Sequence[tuple[str, int]],
-    to: Path,
-    progress: Progress,
-) -> Copied:
-    whole, needed = sum(size for _, size in files), sum(size for _, size in missing)
-    done, received = whole - needed, 0
-    progress(done, whole)
-    for path, size in missing:
-        before = done
-        for block in _receive(channel, path, to / path):
-            received, done = received + block, done + block
-            progress(min(done, whole), whole)
-        done = before + size
-        progress(done, whole)
-    return Copied(files=len(missing), bytes=received, same=len(files) - len(missing))
 
 
 def _local_text(error: OSError, place: Path) -> str:

@@ -162,32 +162,24 @@ def _run_preview(stack: str, plan: Path | None) -> tuple[str, str]:
 
 
 def _logged(words: list[str], option: str) -> tuple[str, str]:
-    """Run the engine; return the JSON and the events that it wrote."""
+    """Run the engine; return the JSON and the events that it wrote. `option`: what takes files instead."""
     with tempfile.TemporaryDirectory() as folder:  # Only this user may read it.
         log = Path(folder) / "events.json"
-        text = _pulumi([*words, "--event-log", str(log)], option)
-        return text, log.read_text(encoding="utf-8") if log.exists() else ""
-
-
-def _pulumi(words: list[str], option: str) -> str:
-    """Run the engine and return the JSON that it wrote. `option`: what takes a file instead."""
-    # Has the option --event-log.
-    environment = os.environ | {"PULUMI_DEBUG_COMMANDS": "true"}
-    try:
-        done = subprocess.run(
-            ["pulumi", *words, "--json", "--non-interactive"],
-            cwd=ROOT,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    except FileNotFoundError:
-        raise ClusterError(
-            f"pulumi: not found on the PATH; install it, or pass {option} FILE"
-        ) from None
-    if done.returncode and not done.stdout.lstrip().startswith("{"):
-        reason = (done.stderr or done.stdout).strip()[-500:]
-        raise ClusterError(f"pulumi {words[0]} failed: {reason}")
-    return done.stdout
+        try:
+            done = subprocess.run(
+                ["pulumi", *words, "--event-log", str(log), "--json", "--non-interactive"],
+                cwd=ROOT,
+                env=os.environ | {"PULUMI_DEBUG_COMMANDS": "true"},  # Has --event-log.
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+        except FileNotFoundError:
+            raise ClusterError(
+                f"pulumi: not found on the PATH; install it, or pass {option} FILE"
+            ) from None
+        if done.returncode and not done.stdout.lstrip().startswith("{"):
+            reason = (done.stderr or done.stdout).strip()[-500:]
+            raise ClusterError(f"pulumi {words[0]} failed: {reason}")
+        return done.stdout, log.read_text(encoding="utf-8") if log.exists() else ""

@@ -88,7 +88,7 @@ def create(cluster: Cluster, manifests: Sequence[Json], user: str) -> Created:
     if foreign or len(existing) == len(gangs):
         if not foreign:
             _finish(cluster, parts, existing)
-        return Created(run=_as_run(existing), new=False)
+        return Created(run=groups.merged(existing)[0], new=False)
     with contextlib.suppress(ForbiddenError):
         delete_leftovers(cluster, namespace, user, keep=run_id)
     names = {objects.name(one) for one in existing}
@@ -109,7 +109,7 @@ def create(cluster: Cluster, manifests: Sequence[Json], user: str) -> Created:
         _delete_all(cluster, made)
         raise
     _finish(cluster, parts, there)
-    return Created(run=_as_run(there), new=True)
+    return Created(run=groups.merged(there)[0], new=True)
 
 
 def _existing(cluster: Cluster, gang: Json) -> Json | None:
@@ -122,10 +122,6 @@ def _create_gang(cluster: Cluster, gang: Json, made: list[Json]) -> Json:
     found = cluster.create(kind_of(gang), gang)
     made.append(gang)
     return found | {key: gang[key] for key in ("apiVersion", "kind")}
-
-
-def _as_run(gangs: Sequence[Json]) -> Json:
-    return groups.merged(gangs)[0]
 
 
 def _create_part(cluster: Cluster, part: Json, user: str) -> bool:
