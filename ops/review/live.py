@@ -81,46 +81,36 @@ def read(
 
     What the caller may not read is a gap, not an error, and so is a cluster that does not answer.
     """
-    try:
-        return _read(cluster, preview, found, prometheus, now)
-    except (UnreachableError, UnknownCallerError) as error:
-        gap = f"Live state: {error}"
-        return Live(nodes={}, usd_per_hour=None, unsaved=(), gaps=(gap,)), found
-
-
-def _read(
-    cluster: Cluster,
-    preview: Preview,
-    found: Review,
-    prometheus: PrometheusClient,
-    now: dt.datetime,
-) -> tuple[Live, Review]:
     gaps: list[str] = []
     nodes: list[Json] | None = None
     try:
-        nodes = cluster.items(NODES, None)
-    except ForbiddenError:
-        gaps.append("Nodes: your role may not list them")
-    labels = [objects.meta(one).get("labels") or {} for one in nodes or ()]
-    sizes = Counter(_pools(labels))
-    placed = False
-    if found.impacts and nodes is not None:
         try:
-            there = read_places(cluster, nodes)
-            placed = True
+            nodes = cluster.items(NODES, None)
         except ForbiddenError:
-            gaps.append("Runs on the nodes that go: your role may not list runs and their pods")
-            there = consequences.places(preview.steps)
-        found = consequences.with_places(found, there, sizes)
-    ends = [one.name for one in found.consequences if one.what == "run" and one.does in _ENDS]
-    live = Live(
-        nodes=dict(sorted(sizes.items())),
-        usd_per_hour=None if nodes is None else difference(preview, labels),
-        unsaved=tuple(_unsaved(cluster, ends, prometheus, now)),
-        gaps=tuple(gaps),
-        placed=placed,
-    )
-    return live, found
+            gaps.append("Nodes: your role may not list them")
+        labels = [objects.meta(one).get("labels") or {} for one in nodes or ()]
+        sizes = Counter(_pools(labels))
+        placed, reached = False, found
+        if found.impacts and nodes is not None:
+            try:
+                there = read_places(cluster, nodes)
+                placed = True
+            except ForbiddenError:
+                gaps.append("Runs on the nodes that go: your role may not list runs and their pods")
+                there = consequences.places(preview.steps)
+            reached = consequences.with_places(found, there, sizes)
+        ends = [one.name for one in reached.consequences if one.what == "run" and one.does in _ENDS]
+        live = Live(
+            nodes=dict(sorted(sizes.items())),
+            usd_per_hour=None if nodes is None else difference(preview, labels),
+            unsaved=tuple(_unsaved(cluster, ends, prometheus, now)),
+            gaps=tuple(gaps),
+            placed=placed,
+        )
+        return live, reached
+    except (UnreachableError, UnknownCallerError) as error:
+        gap = f"Live state: {error}"
+        return Live(nodes={}, usd_per_hour=None, unsaved=(), gaps=(gap,)), found
 
 
 def _pools(nodes: Sequence[Labels]) -> Iterator[str]:
