@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from infra.config import parse, stack_values
-from infra.domain import naming
 from ops.budgets import control
 from ops.budgets.command import Controller, readings_of
 from ops.budgets.control import OVERRIDE, STATE, State
@@ -20,7 +19,9 @@ from ops.ledger import clock
 from ops.ledger.accounting import account
 from ops.ledger.model import Fact, Hold, Node, Wait
 from ops.ledger.record import Record
+from ops.objects import Json
 from tests.unit.infra.config_issues import issues
+from tests.unit.ops.run_fixtures import cluster_queue, workload
 from tests.unit.ops.test_ledger import ROOT
 
 MONTH_S = 30 * 86_400.0
@@ -151,15 +152,8 @@ class Api:
     """One ClusterQueue and some Workloads that remember what was patched."""
 
     def __init__(self) -> None:
-        self.queue: dict[str, Any] = {
-            "metadata": {
-                "name": "team-a",
-                "labels": {naming.TEAM: "a"},
-                "annotations": {},
-                "resourceVersion": "1",
-            },
-            "spec": {"stopPolicy": "None"},
-        }
+        self.queue = cluster_queue("a")
+        self.queue["metadata"]["annotations"] = {}
         self.workloads = dict.fromkeys(("team-a/one", "team-a/two"), True)
         self.fail_after = -1
 
@@ -220,30 +214,17 @@ def test_annotations_of_others_are_ignored(text: str) -> None:
     assert control.read_state(queue) == State() and control.read_override(queue) is None
 
 
-def workload(name: str, flavor: str, priority: int, **spec: Any) -> dict[str, Any]:
-    assigned = [{"flavors": {naming.GPU: flavor, "cpu": flavor}}]
-    return {
-        "metadata": {"name": name, "namespace": "team-a"},
-        "spec": {"priority": priority, **spec},
-        "status": {"admission": {"clusterQueue": "team-a", "podSetAssignments": assigned}},
-    }
-
-
 def test_a_drain_stops_runs_on_spot_and_of_low_priority_only() -> None:
     queue = Api().queue
-    found = control.drainable(
-        queue,
-        [
-            workload("spot", "spot", 1000),
-            workload("steady", "ondemand", 1000),
-            workload("low", "ondemand", 100),
-            workload("off", "spot", 1000, active=False),
-            {"metadata": {"name": "queued", "namespace": "team-a"}, "spec": {}, "status": {}},
-        ],
-        ("spot",),
-        1000,
-    )
-    assert found == ("team-a/low", "team-a/spot")
+
+    def run(name: str, priority: int, flavor: str = "", **more: Any) -> Json:
+        about = {"run_id": name, "flavor": flavor, "priority": priority, "namespace": "team-a"}
+        return workload(**about | more)  # type: ignore[arg-type]
+
+    there = [run("spot", 1000, "spot"), run("steady", 1000, "ondemand")]
+    there += [run("low", 100, "ondemand"), run("off", 1000, "spot", active=False), run("queued", 1)]
+    found = control.drainable(queue, there, ("spot",), 1000)
+    assert found == ("team-a/jobset-low", "team-a/jobset-spot")
 
 
 def test_a_budget_of_the_stack_file_needs_a_limit() -> None:
