@@ -26,6 +26,7 @@ from ops.sweep.space import Asha
 from ops.sweep.state import SweepState, Trial
 from tests.unit.ops.conftest import Cli
 from tests.unit.ops.ready_cluster import LiveFake
+from tests.unit.ops.run_fixtures import workload
 
 NOW = dt.datetime(2026, 1, 1, 12, 0, tzinfo=dt.UTC)
 NAMESPACE = "team-research"
@@ -76,15 +77,9 @@ def condition(name: str, since: str = "2026-01-01T11:30:00Z") -> Json:
     return {"type": name, "status": "True", "lastTransitionTime": since, "message": "because"}
 
 
-def workload(one: Trial) -> Json:
-    since = "2026-01-01T11:00:00Z"
-    owner = {"uid": f"uid-{one.run_id}", "name": one.run_id, "controller": True}
-    return {
-        "kind": "Workload",
-        "metadata": {"name": one.run_id, "namespace": NAMESPACE, "ownerReferences": [owner]},
-        "spec": {},
-        "status": {"conditions": [condition(n, since) for n in ("QuotaReserved", "Admitted")]},
-    }
+def admitted(one: Trial) -> Json:
+    conditions = (condition(n, "2026-01-01T11:00:00Z") for n in ("QuotaReserved", "Admitted"))
+    return workload(*conditions, run_id=one.run_id, uid=f"uid-{one.run_id}")
 
 
 def memory(*items: Json) -> LiveFake:
@@ -177,7 +172,7 @@ def seen(one: Trial, run: Json, mine: Json | None, now: dt.datetime = NOW) -> Tr
 
 
 def test_hours_count_from_the_first_admission_up_to_the_limit() -> None:
-    one = seen(trial(0), run_object(trial(0)), workload(trial(0)))
+    one = seen(trial(0), run_object(trial(0)), admitted(trial(0)))
     assert (one.state, one.hours) == (states.RUNNING, 1.0)
     again = seen(one, run_object(one), None, NOW + dt.timedelta(hours=0.5))
     assert (again.state, again.hours) == (states.QUEUED, 1.5)
@@ -205,7 +200,7 @@ OVER = condition("Evicted") | {"message": "MaximumExecutionTimeExceeded"}
 def test_a_run_has_its_state_and_reason(
     conditions: list[str], mine: Json, state: str, reason: str
 ) -> None:
-    one = seen(trial(0), run_object(trial(0), *conditions), mine and workload(trial(0)) | mine)
+    one = seen(trial(0), run_object(trial(0), *conditions), mine and admitted(trial(0)) | mine)
     assert (one.state, one.reason, one.hours) == (state, reason, 0.0)
 
 
