@@ -16,21 +16,22 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 from infra.domain import naming
+from infra.observability import series
 from ops import metrics, objects
 from ops.budgets import control as budgets
 from ops.budgets.decision import Level
 from ops.cluster import Cluster, ClusterError, ConflictError, UnreachableError
 from ops.collect import CLUSTER_QUEUES, CONFIG_MAPS, EVENTS, NODES, PODS, WORKLOADS
-from ops.exposition import Page
+from ops.exposition import Page, Sample
 from ops.lease import Lease
 from ops.metrics import MetricsUnknownError
 from ops.objects import Json
 from ops.runs import progress
 from ops.snapshot import pluralize
-from ops.steer import cordon, exposition, look, memory
+from ops.steer import cordon, look, memory
 from ops.steer.memory import Memory
 from ops.steer.settings import Settings
-from training.spot.rates import Exposure
+from training.spot.rates import INTERRUPTIONS_PER_NODE_HOUR, Exposure
 from training.spot.steer import Choice, choose
 
 RATES: Final = "rates"
@@ -114,8 +115,8 @@ class Controller:
         if self._settings.cordon and prometheus is not None:
             self._cordons.step(prometheus, items, look.nodes_of_runs(held), nodes, now)
         if self._page:
-            found = exposition.samples(self._seen or {}, self._moves, self._settings.priors, now)
-            self._page.put(found, exposition.DECLARED)
+            found = samples(self._seen or {}, self._moves, self._settings.priors, now)
+            self._page.put(found, DECLARED)
 
     def _progress(
         self, prometheus: metrics.PrometheusClient | None, runs: Collection[str]
@@ -343,3 +344,27 @@ def _let_go(workload: Json) -> bool:
 
 def _stopped_by_budget(workload: Json, queue: Json) -> bool:
     return objects.full_name(workload) in budgets.read_state(queue).stopped
+
+
+DECLARED: Final = (series.STEERING_LOOKED, series.STEERING_MOVES, series.STEERING_LOSSES)
+
+
+def samples(
+    seen: Mapping[tuple[str, str, str], Exposure],
+    moves: Mapping[tuple[str, str, str], int],
+    priors: Mapping[tuple[str, str], float],
+    now: float,
+) -> list[Sample]:
+    """Return all metrics.
+
+    `moves`: by team, pool that was left, and place that was chosen, since the start.
+    `priors`: by pool and instance type, as in `Settings`.
+    """
+    found: list[Sample] = [(series.STEERING_LOOKED, {}, now)]
+    for (team, pool, place), count in sorted(moves.items()):
+        found.append((series.STEERING_MOVES, {"team": team, "pool": pool, "to": place}, count))
+    for (pool, kind, zone), one in sorted(seen.items()):
+        labels = {"pool": pool, "type": kind, "zone": zone}
+        rates = one.rates(1, priors.get((pool, kind), INTERRUPTIONS_PER_NODE_HOUR))
+        found.append((series.STEERING_LOSSES, labels, rates.lost * 3600))
+    return found

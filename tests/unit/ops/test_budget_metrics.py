@@ -17,7 +17,7 @@ from ops.cluster import ClusterError
 from ops.exposition import Page, Sample, address, serving
 from ops.ledger.accounting import account
 from ops.ledger.model import Bucket, Fact, Hold, Node, Phase, Wait
-from ops.steer import exposition as steering
+from ops.steer import control as steering
 from sandbox.ports import LOOPBACK, free_port
 from training.spot.rates import Exposure
 
