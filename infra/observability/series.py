@@ -153,7 +153,7 @@ def _costs(name: str, help: str, *labels: str) -> Series:
     return Series(name=f"{COSTS_PREFIX}{name}", labels=labels, help=help)
 
 
-# `trainyard cost enforce`: ops/budgets/exposition.py. Months are calendar months in UTC.
+# `trainyard cost enforce`: ops/budgets/control.py. Months are calendar months in UTC.
 _LEDGER: Final = ("bucket", "team", "pool", "capacity")
 LEDGER_SECONDS: Final = _costs("node_seconds", "Node-seconds of this month.", *_LEDGER)
 LEDGER_USD: Final = _costs("usd", "Their price.", *_LEDGER)
@@ -186,7 +186,7 @@ BUDGET_DECIDED: Final = _costs(
     "When a complete reading of a team was last decided on.",
     "team",
 )
-# `trainyard spot steer`: ops/steer/exposition.py.
+# `trainyard spot steer`: ops/steer/control.py.
 STEERING_LOOKED: Final = Series(
     name=f"{STEERING_PREFIX}looked_timestamp_seconds",
     help="When the cluster was last looked at.",
