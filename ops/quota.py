@@ -27,6 +27,7 @@ class Quota:
     borrowing_limit: Decimal | None = None
     lending_limit: Decimal | None = None
     used: Decimal = _ZERO
+    borrowed: Decimal = _ZERO
 
     @property
     def unlendable(self) -> Decimal:
@@ -166,22 +167,27 @@ def _covered_resources(item: Json | None, flavor: str) -> list[str]:
     return [r["name"] for f in _flavors(item) if f["name"] == flavor for r in f["resources"]]
 
 
+def gpu_quotas(cluster_queue: Json) -> dict[str, Quota]:
+    """Return the quota of GPUs by flavor, of flavors that have one."""
+    return {
+        flavor: _quota(cluster_queue, flavor, naming.GPU)
+        for flavor in queue_flavors(cluster_queue)
+        if naming.GPU in _covered_resources(cluster_queue, flavor)
+    }
+
+
 def _quota(item: Json | None, flavor: str, resource: str) -> Quota:
-    for entry in _resources(_flavors(item), flavor, resource):
-        borrowing, lending = entry.get("borrowingLimit"), entry.get("lendingLimit")
-        return Quota(
-            nominal=quantity.parse(entry["nominalQuota"]),
-            borrowing_limit=None if borrowing is None else quantity.parse(borrowing),
-            lending_limit=None if lending is None else quantity.parse(lending),
-            used=_used(item, flavor, resource),
-        )
-    return Quota(used=_used(item, flavor, resource))
-
-
-def _used(item: Json | None, flavor: str, resource: str) -> Decimal:
-    reserved = objects.status(item).get("flavorsReservation") or []
-    entries = _resources(iter(reserved), flavor, resource)
-    return sum((quantity.parse(entry.get("total", "0")) for entry in entries), _ZERO)
+    reserved = iter(objects.status(item).get("flavorsReservation") or [])
+    use = next(_resources(reserved, flavor, resource), {})
+    entry = next(_resources(_flavors(item), flavor, resource), {})
+    borrowing, lending = entry.get("borrowingLimit"), entry.get("lendingLimit")
+    return Quota(
+        nominal=quantity.parse(entry.get("nominalQuota", "0")),
+        borrowing_limit=None if borrowing is None else quantity.parse(borrowing),
+        lending_limit=None if lending is None else quantity.parse(lending),
+        used=quantity.parse(use.get("total", "0")),
+        borrowed=quantity.parse(use.get("borrowed", "0")),
+    )
 
 
 def _resources(flavors: Iterator[Json], flavor: str, resource: str) -> Iterator[Json]:

@@ -17,7 +17,7 @@ from ops.ledger import observe
 from ops.ledger.model import Fact
 from ops.metrics import PrometheusClient
 from ops.objects import Json
-from ops.quota import QuotaHolder
+from ops.quota import Quota, QuotaHolder
 from ops.readable import Reader
 from ops.runs import states
 from ops.runs.listing import Listing, RunSummary, read_listing
@@ -26,22 +26,13 @@ from ops.ui.spending import Spending
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlavorUse:
-    """GPUs of one flavor in a team's queue."""
-
-    flavor: str
-    guaranteed: Decimal
-    used: Decimal
-    borrowed: Decimal
-
-
-@dataclass(frozen=True, kw_only=True)
 class QueueView:
     name: str
     team: str
     stopped: str
     """Stop policy; empty: it admits runs."""
-    flavors: Sequence[FlavorUse]
+    flavors: Mapping[str, Quota]
+    """Of GPUs, by flavor."""
     holders: Sequence[QuotaHolder]
     """Runs that hold GPUs; of other teams only where they may be read."""
     waiting: Sequence[RunSummary]
@@ -53,9 +44,10 @@ class QueueView:
     @property
     def bar(self) -> Sequence[tuple[str, Decimal]]:
         """Kind and GPUs of each part of its picture: own, borrowed, what is left of the guarantee, waiting."""
-        used = sum((one.used for one in self.flavors), Decimal(0))
-        borrowed = sum((one.borrowed for one in self.flavors), Decimal(0))
-        left = sum((max(one.guaranteed - one.used, Decimal(0)) for one in self.flavors), Decimal(0))
+        flavors = self.flavors.values()
+        used = sum((one.used for one in flavors), Decimal(0))
+        borrowed = sum((one.borrowed for one in flavors), Decimal(0))
+        left = sum((max(one.nominal - one.used, Decimal(0)) for one in flavors), Decimal(0))
         parts = (
             ("held", used - borrowed),
             ("borrowed", borrowed),
@@ -200,7 +192,7 @@ def queue_views(
                 name=objects.name(queue),
                 team=team,
                 stopped="" if stop == "None" else stop,
-                flavors=_flavor_uses(queue),
+                flavors=quota.gpu_quotas(queue),
                 holders=quota.quota_holders(mine, quota.queue_flavors(queue)),
                 waiting=sorted(waiting, key=lambda one: one.place or 0),
                 waiting_gpus=sum(map(_wanted_gpus, states.queue_order(mine)), Decimal(0)),
@@ -212,30 +204,6 @@ def queue_views(
 
 def _wanted_gpus(workload: Json) -> Decimal:
     return quota.total_requests(workload).get(naming.GPU, Decimal(0))
-
-
-def _flavor_uses(queue: Json) -> list[FlavorUse]:
-    used: dict[str, tuple[Decimal, Decimal]] = {}
-    for flavor in objects.status(queue).get("flavorsReservation") or []:
-        for one in flavor.get("resources") or []:
-            if one["name"] == naming.GPU:
-                total = quantity.parse(one.get("total", "0"))
-                used[flavor["name"]] = (total, quantity.parse(one.get("borrowed", "0")))
-    found = []
-    for group in (queue.get("spec") or {}).get("resourceGroups") or []:
-        for flavor in group["flavors"]:
-            for one in flavor["resources"]:
-                if one["name"] == naming.GPU:
-                    total, borrowed = used.get(flavor["name"], (Decimal(0), Decimal(0)))
-                    found.append(
-                        FlavorUse(
-                            flavor=flavor["name"],
-                            guaranteed=quantity.parse(one["nominalQuota"]),
-                            used=total,
-                            borrowed=borrowed,
-                        )
-                    )
-    return found
 
 
 def pool_views(nodes: Sequence[Json], pods: Sequence[Json]) -> list[PoolView]:
