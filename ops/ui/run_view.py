@@ -131,26 +131,18 @@ def read_run_view(
 
 
 def _measured(taken: Snapshot, details: Details, prometheus: PrometheusClient) -> Measured:
-    found, why = read_curves(prometheus, taken.run, details.summary.ended, taken.now)
-    return found if found else curves.from_log(leading_lines(taken), why)
-
-
-def read_curves(
-    prometheus: PrometheusClient, run: Json, ended: str, now: dt.datetime
-) -> tuple[Measured | None, str]:
-    """Return what a run measured by its metrics; None and the reason without any."""
-    start = objects.unix(str(objects.meta(run).get("creationTimestamp") or "")) or now.timestamp()
-    end = objects.unix(ended) or now.timestamp()
-    namespace = str(objects.meta(run)["namespace"])
+    """Return what a run measured: by its metrics, else by its log, with the reason."""
+    now = taken.now.timestamp()
+    start = objects.unix(details.summary.created) or now
+    end = max(objects.unix(details.summary.ended) or now, start + 1)
     try:
-        found = curves.from_prometheus(
-            prometheus, objects.run_id_of(run), namespace, start, max(end, start + 1)
-        )
+        found = curves.from_prometheus(prometheus, taken.run_id, taken.namespace, start, end)
+        if found.moments:
+            return found
+        why = f"{prometheus.place} has no series of this run"
     except MetricsUnknownError as error:
-        return None, f"no metrics: {error}; {metrics.HOW_TO_PASS}"
-    if not found.moments:
-        return None, f"no metrics: {prometheus.place} has no series of this run"
-    return found, ""
+        why = f"{error}; {metrics.HOW_TO_PASS}"
+    return curves.from_log(leading_lines(taken), f"no metrics: {why}")
 
 
 def _with_causes(phases: Sequence[Phase], taken: Snapshot) -> list[Phase]:

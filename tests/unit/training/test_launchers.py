@@ -108,6 +108,7 @@ def test_a_run_costs_its_nodes_on_the_dearest_pool_it_may_use() -> None:
         "research",
         "team-research",
     )
+    assert (said["nodes"], said["worldSize"]) == (2, 16)
 
 
 def test_pods_of_a_run_wait_for_the_file_that_the_preparation_writes() -> None:
