@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import json
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping
@@ -37,13 +36,11 @@ def namespace(name: str, **labels: str) -> Manifest:
 
 @contextlib.contextmanager
 def applied(cluster: Cluster, objects: list[Manifest]) -> Iterator[None]:
-    document = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
     try:
-        cluster.kubectl("apply", "--server-side", "-f", "-", stdin=document)
+        cluster.apply(*objects)
         yield
     finally:
-        gone = ("delete", "--ignore-not-found", "--timeout=180s", "-f", "-")
-        cluster.kubectl(*gone, stdin=document)
+        cluster.delete(*objects)
 
 
 def objects(team: str, flavor: str, gpu_hours: float, storage_class: str) -> list[Manifest]:

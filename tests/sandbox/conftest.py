@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
@@ -20,6 +21,11 @@ from sandbox.services import ClusterSettings
 
 if TYPE_CHECKING:
     from tests.sandbox.ops_kit import Live
+
+
+def as_list(manifests: Iterable[Mapping[str, Any]]) -> str:
+    """Return a document of these objects."""
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": list(manifests)})
 
 
 @dataclass(frozen=True)
@@ -40,6 +46,15 @@ class Cluster:
     def kubectl(self, *args: str, stdin: str | None = None) -> str:
         """Run kubectl and return its stdout; raises ClusterError if it fails."""
         return embedded.kubectl(self.settings, *args, stdin=stdin)
+
+    def apply(self, *manifests: Mapping[str, Any]) -> None:
+        """As the platform does: server-side, by the manager that made them."""
+        self.kubectl("apply", "--server-side", "-f", "-", stdin=as_list(manifests))
+
+    def delete(self, *manifests: Mapping[str, Any]) -> None:
+        """Delete objects and wait until they are gone; a missing one is not an error."""
+        options = ("--ignore-not-found", "--timeout=180s", "-f", "-")
+        self.kubectl("delete", *options, stdin=as_list(manifests))
 
     def kubeconfig_of(self, file: Path, user: str, group: str, namespace: str = "") -> Path:
         """Write the kubeconfig of a user with a client certificate; return its path."""

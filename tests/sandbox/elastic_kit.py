@@ -219,9 +219,7 @@ def spec_of(name: str, groups_: Groups | None, config: Json) -> RunSpec:
 
 
 def apply(run: ElasticRun, manifests: Sequence[Json]) -> None:
-    for manifest in manifests:
-        document = json.dumps(run.stage.own(copy.deepcopy(manifest)))
-        run.cluster.kubectl("apply", "--server-side", "-f", "-", stdin=document)
+    run.cluster.apply(*map(run.stage.own, manifests))
 
 
 def prepare_data(cluster: Cluster, stage: TeamStage) -> Path:

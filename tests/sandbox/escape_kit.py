@@ -182,9 +182,6 @@ class GuardedCluster:
     policies: Mapping[str, Json]
     """By name, without the project's."""
 
-    def apply(self, manifest: Mapping[str, Any]) -> None:
-        self.cluster.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(manifest))
-
     def await_refusal(self, ask: Ask) -> None:
         until(lambda: self.ask.refusal(ask), "the policies are in force")
 
@@ -245,7 +242,7 @@ def standing(cluster: Cluster, *, operators: bool = False) -> Iterator[GuardedCl
     defined = [] if operators else definitions()
     everything = [*defined, *classes, *enforced, *homes]
     guarded = GuardedCluster(cluster, Asker(cluster.kubeconfig), policies)
-    guarded.apply({"apiVersion": "v1", "kind": "List", "items": everything})
+    cluster.apply(*everything)
     webhooks = [] if operators else _webhook_configurations(cluster)
     for one in webhooks:
         kept = [webhook for webhook in one["webhooks"] if not _is_of_operators(webhook)]
@@ -267,8 +264,7 @@ def standing(cluster: Cluster, *, operators: bool = False) -> Iterator[GuardedCl
         for one in webhooks:
             cluster.kubectl("replace", "-f", "-", stdin=json.dumps(one))
         policies_first = [*enforced, *homes[::-1], *classes, *defined]
-        gone = json.dumps({"apiVersion": "v1", "kind": "List", "items": policies_first})
-        cluster.kubectl("delete", "--ignore-not-found", "--timeout=180s", "-f", "-", stdin=gone)
+        cluster.delete(*policies_first)
 
 
 @contextlib.contextmanager
@@ -291,11 +287,8 @@ def queue_of(guarded: GuardedCluster, name: str, nodes: str = "kwok") -> Iterato
         kueue.cluster_queue(own, queues.cohort, queues.pools),
         team.local_queue(name),
     ]
-    for manifest in objects:
-        guarded.apply(manifest)
+    guarded.cluster.apply(*objects)
     try:
         yield
     finally:
-        for manifest in reversed(objects):
-            gone = json.dumps(manifest)
-            guarded.cluster.kubectl("delete", "--timeout=180s", "-f", "-", stdin=gone)
+        guarded.cluster.delete(*reversed(objects))

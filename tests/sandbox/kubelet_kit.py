@@ -25,6 +25,7 @@ from sandbox import paths
 from sandbox.certificates import CertificateAuthority, Identity
 from sandbox.ports import LOOPBACK, free_port
 from sandbox.toolchain import Toolchain
+from tests.sandbox.conftest import as_list
 from tests.sandbox.kubelet_image import COREDNS, PAUSE, Images
 from tests.sandbox.kubelet_node import (
     METADATA,
@@ -181,7 +182,7 @@ class Fleet:
 
     def apply(self, *manifests: Json) -> None:
         file = self.region.folder / "objects.json"
-        file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": list(manifests)}))
+        file.write_text(as_list(manifests))
         self.kubectl("apply", "--server-side", f"--filename={file}")
 
     def trainyard(self, user: str, team: str, group: str, command: str, *rest: str) -> str:

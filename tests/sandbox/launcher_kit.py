@@ -159,7 +159,7 @@ def start(
             body["terminationGracePeriodSeconds"] = 30
             for container in body["containers"]:
                 container["command"] = _with_program(spec, container["command"], program)
-        cluster.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(manifest))
+        cluster.apply(manifest)
     return LiveRun(cluster, kind, spec)
 
 

@@ -29,7 +29,7 @@ from sandbox.node.logs import LogOptions, read_log
 from sandbox.node.reclaim import restore
 from sandbox.node.records import Attempt, PodFolder, pod_folder
 from tests import waiting
-from tests.sandbox.conftest import Cluster
+from tests.sandbox.conftest import Cluster, as_list
 from training import source
 
 DEADLINE_S = 240.0
@@ -54,7 +54,7 @@ def platform_in(
     Nodes that a failed test left reclaimed come back first, so that they are deleted with the others.
     `made`: by namespace, the kind of what tests make there, which goes first.
     """
-    cluster.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(_list(objects)))
+    cluster.apply(*objects)
     selector = f"{naming.POOL} in ({','.join(pools)})"
     cluster.kubectl("wait", "nodes", "-l", selector, "--for=condition=Ready", "--timeout=180s")
     open_queues = [f"clusterqueue/{name}" for name in queues]
@@ -66,18 +66,14 @@ def platform_in(
         _delete_platform(cluster, objects, made)
 
 
-def _list(objects: Sequence[Json]) -> Json:
-    return {"apiVersion": "v1", "kind": "List", "items": list(objects)}
-
-
 def _delete_platform(cluster: Cluster, objects: Sequence[Json], made: Mapping[str, str]) -> None:
     for namespace, kind in made.items():
         cluster.kubectl("delete", kind, "-n", namespace, "--all", "--timeout=180s")
     topologies = [one for one in objects if one["kind"] == "Topology"]
     others = [one for one in reversed(objects) if one["kind"] != "Topology"]
-    delete(cluster, _list(others))
-    document = json.dumps(_list(topologies))
-    cluster.kubectl("delete", "--ignore-not-found", "--wait=false", "-f", "-", stdin=document)
+    cluster.delete(*others)
+    options = ("--ignore-not-found", "--wait=false", "-f", "-")
+    cluster.kubectl("delete", *options, stdin=as_list(topologies))
     names = {one["metadata"]["name"] for one in topologies}
     until(lambda: not names & wake_topologies(cluster) or None, "no topology is left", every_s=1.0)
 
@@ -94,12 +90,6 @@ def wake_topologies(cluster: Cluster) -> set[str]:
             with contextlib.suppress(ClusterError):  # it may be gone by now
                 cluster.kubectl("annotate", "--overwrite", "topology", about["name"], wake)
     return {one["metadata"]["name"] for one in found}
-
-
-def delete(cluster: Cluster, manifest: Json) -> None:
-    """Delete an object and wait until it is gone; a missing object is not an error."""
-    stdin = json.dumps(manifest)
-    cluster.kubectl("delete", "--ignore-not-found", "--timeout=180s", "-f", "-", stdin=stdin)
 
 
 def until(

@@ -218,10 +218,6 @@ class Live:
             )
             raise AssertionError(f"{error}; the last answer was {last}; {logs}") from None
 
-    def apply(self, manifest: Json) -> None:
-        """As the platform does: server-side, by the manager that made it."""
-        self.cluster.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(manifest))
-
     def start(self, name: str, script: str, **options: Any) -> None:
         manifest = self.stage.run(name, script, **options)
         self.cluster.kubectl("create", "-f", "-", stdin=json.dumps(manifest))

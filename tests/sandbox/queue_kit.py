@@ -17,7 +17,7 @@ from infra.tenancy import access, team
 from sandbox.node.api import ApiError, Client, object_path
 from sandbox.service_config import KEEPS_RUNNING
 from tests.golden.example_runs import PREPARED, run
-from tests.sandbox.conftest import Cluster
+from tests.sandbox.conftest import Cluster, as_list
 from tests.sandbox.node_kit import until, wake_topologies
 from training.launchers import LAUNCHERS
 from training.spec import Resources
@@ -126,9 +126,8 @@ class Fleet:
     @contextmanager
     def deployed(self) -> Iterator[Fleet]:
         objects = self.objects()
-        document = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
         until(lambda: not self._ending(objects), "an earlier fleet is gone", _GONE_S, every_s=1.0)
-        self.cluster.kubectl("apply", "--server-side", "-f", "-", stdin=document)
+        self.cluster.apply(*objects)
         try:
             queues = [f"clusterqueue/{naming.cluster_queue(t.name)}" for t in self.config.teams]
             self.cluster.kubectl("wait", *queues, "--for=condition=Active", "--timeout=180s")
@@ -136,10 +135,9 @@ class Fleet:
             yield self
         finally:
             self.stop_all()
-            document = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects[::-1]})
             # Namespaces are slow to delete and disturb only a fleet of the same teams, which waits for them.
             options = ("--ignore-not-found", "--wait=false", "-f", "-")
-            self.cluster.kubectl("delete", *options, stdin=document)
+            self.cluster.kubectl("delete", *options, stdin=as_list(objects[::-1]))
             until(lambda: not self._left(objects), "no queue is left", _GONE_S, every_s=1.0)
 
     def _ending(self, objects: Sequence[Json]) -> list[str]:

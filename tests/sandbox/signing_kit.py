@@ -165,8 +165,7 @@ def install(cluster: Cluster, tools: Toolchain, webhook: Json, port: int) -> lis
     folder = tools.assets["policy-controller"] / "config"
     files = sorted(path for path in folder.glob("[1-5]*.yaml")) + sorted(folder.glob("config-*"))
     objects = [_changed(one, webhook, port) for path in files for one in documents(path)]
-    listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
-    cluster.kubectl("apply", "--server-side", "-f", "-", stdin=listed)
+    cluster.apply(*objects)
     return objects
 
 
@@ -228,6 +227,4 @@ def controller(
 def remove(cluster: Cluster, objects: Sequence[Json]) -> None:
     """Delete what `install` created, webhooks first: nothing answers them any more."""
     cluster.kubectl("delete", "--ignore-not-found", *HOOKS)
-    listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(reversed(objects))})
-    options = ("--ignore-not-found", "--timeout=180s")
-    cluster.kubectl("delete", *options, "-f", "-", stdin=listed)
+    cluster.delete(*reversed(objects))

@@ -128,19 +128,14 @@ def _objects() -> list[dict[str, Any]]:
     return [*teams, *(one for name in shared_view.RULES for one in _shared(name))]
 
 
-def _list(objects: list[dict[str, Any]]) -> str:
-    return json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
-
-
 @pytest.fixture(scope="module")
 def teams(cluster: Cluster) -> Iterator[Cluster]:
-    cluster.kubectl("apply", "--server-side", "-f", "-", stdin=_list(_objects()))
+    cluster.apply(*_objects())
     client = Client(cluster.kubeconfig)
     seen = Cell(naming.namespace(OTHER), "", "pods", "get")
     until(lambda: answers(client, SUBJECTS["auditor"], [seen])[seen], "roles are in force")
     yield cluster
-    stdin = _list(list(reversed(_objects())))
-    cluster.kubectl("delete", "--ignore-not-found", "--timeout=180s", "-f", "-", stdin=stdin)
+    cluster.delete(*reversed(_objects()))
 
 
 @pytest.mark.parametrize("name", SUBJECTS)
@@ -191,14 +186,14 @@ def test_guarded_verbs_are_denied_to_all_subjects_and_a_granting_role_is_detecte
         allowed = [cell for cell, yes in answers(client, subject, cells).items() if yes]
         assert allowed == [], name
     broken = _granted("access-broken-guard", [SUBJECTS["researcher"].groups[0]])
-    teams.kubectl("apply", "--server-side", "-f", "-", stdin=_list(broken))
+    teams.apply(*broken)
     try:
         until(
             lambda: all(answers(client, SUBJECTS["researcher"], cells).values()),
             "every guarded cell is open",
         )
     finally:
-        teams.kubectl("delete", "-f", "-", stdin=_list(broken))
+        teams.delete(*broken)
     until(
         lambda: not any(answers(client, SUBJECTS["researcher"], cells).values()),
         "every guarded cell is closed again",
@@ -264,7 +259,7 @@ def test_previews_role_has_no_way_to_a_secret_anywhere(teams: Cluster) -> None:
         "subjects": [role | {"kind": "Group", "name": naming.VIEWER_GROUP}],
     }
     logs = Cell(NAMESPACE, "", "pods/log", "get")
-    teams.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(wide))
+    teams.apply(wide)
     try:
         until(lambda: answers(client, SUBJECTS["viewer"], [logs])[logs], "logs are readable")
     finally:

@@ -41,8 +41,7 @@ def audited(cluster: Cluster) -> Iterator[Cluster]:
         *(access.role(role, TEAM) for role in roles),
         *(access.role_binding(role, TEAM) for role in roles),
     ]
-    items = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
-    cluster.kubectl("apply", "--server-side", "-f", "-", stdin=items)
+    cluster.apply(*objects)
     may = ["auth", "can-i", "create", "configmaps", "-n", NAMESPACE, *CI]
 
     def in_force() -> bool:

@@ -332,7 +332,7 @@ def test_the_api_server_accepts_what_the_chart_makes(
     foreign = {"ServiceMonitor", "PodMonitor", "Certificate", "Issuer"}
     tried = [one for one in rendered if one["kind"] not in kinds | foreign]
     home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": helm.namespace}}
-    cluster.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(home))
+    cluster.apply(home)
     try:
         listed = {"apiVersion": "v1", "kind": "List", "items": tried}
         options = ("--server-side", "--dry-run=server", "--force-conflicts", "--validate=strict")

@@ -58,18 +58,15 @@ class Member:
 @pytest.fixture(scope="module")
 def guarded(cluster: Cluster) -> Iterator[GuardedCluster]:
     with standing(cluster) as guarded:
-        guarded.apply(
-            team.platform_record(RESEARCH, to_text(platform(), RESEARCH, {"trainer": IMAGE}))
-        )
-        # Objects of a stack that runs without volumes and their own priority do not need.
-        for manifest in (
+        volume = Volume(size="1Gi", storage_class=naming.SIMULATED_STORAGE_CLASS)
+        claims = (naming.CHECKPOINTS_CLAIM, naming.DATASETS_CLAIM)
+        cluster.apply(
+            team.platform_record(RESEARCH, to_text(platform(), RESEARCH, {"trainer": IMAGE})),
+            # Objects of a stack that runs without volumes and their own priority do not need.
             storage.storage_class(),
             *(kueue.workload_priority_class(name) for name in priorities.PRIORITIES),
-        ):
-            guarded.apply(manifest)
-        volume = Volume(size="1Gi", storage_class=naming.SIMULATED_STORAGE_CLASS)
-        for claim in (naming.CHECKPOINTS_CLAIM, naming.DATASETS_CLAIM):
-            guarded.apply(volumes.claim(RESEARCH, claim, volume))
+            *(volumes.claim(RESEARCH, claim, volume) for claim in claims),
+        )
         with queue_of(guarded, RESEARCH, nodes="process"):
             yield guarded
             cluster.kubectl("delete", "jobs", "-n", NAMESPACE, "--all", "--timeout=180s")

@@ -166,8 +166,7 @@ def drills(cluster: Cluster) -> Iterator[Drills]:
     snapshot(sources, cluster.state)
     image = f"{REGISTRY}/trainer@sha256:{sources}"
     objects = _objects(_config(image))
-    document = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
-    cluster.kubectl("apply", "--server-side", "-f", "-", stdin=document)
+    cluster.apply(*objects)
     try:
         asker = Asker(cluster.kubeconfig)
         tagged = json.loads(json.dumps(objects[-1]).replace(image, f"{REGISTRY}/any:v1"))
@@ -183,8 +182,7 @@ def drills(cluster: Cluster) -> Iterator[Drills]:
         volume = cluster.state.volumes / NAMESPACE / naming.CHECKPOINTS_CLAIM
         yield Drills(cluster, Client(cluster.kubeconfig), volume)
     finally:
-        gone = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects[::-1]})
-        cluster.kubectl("delete", "--ignore-not-found", "--timeout=180s", "-f", "-", stdin=gone)
+        cluster.delete(*objects[::-1])
 
 
 def test_drill_passes_for_a_valid_checkpoint_and_fails_for_a_corrupt_one(drills: Drills) -> None:

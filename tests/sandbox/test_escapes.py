@@ -102,9 +102,8 @@ def test_a_team_is_removed_while_the_policies_are_in_force(guarded: GuardedClust
     """As in a destroy: the namespace controller deletes whole collections, in requests without a name."""
     name = "leaving"
     namespace, *rest = home(name, like=RESEARCH)
-    for manifest in (namespace, *rest):
-        guarded.apply(manifest)
-    guarded.cluster.kubectl("delete", "--timeout=180s", "-f", "-", stdin=json.dumps(namespace))
+    guarded.cluster.apply(namespace, *rest)
+    guarded.cluster.delete(namespace)
 
 
 def _is_admitted(guarded: GuardedCluster, ask: Ask) -> bool:

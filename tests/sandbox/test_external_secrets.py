@@ -212,10 +212,6 @@ class Stores:
     client: Client
     cluster: Cluster
 
-    def apply(self, *objects: Json) -> None:
-        document = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})
-        self.cluster.kubectl("apply", "--server-side", "-f", "-", stdin=document)
-
     def value(self, owner: str, name: str) -> dict[str, str] | None:
         path = object_path("/api/v1", naming.namespace(owner), "secrets", name)
         try:
@@ -277,7 +273,7 @@ def stores(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     made = Stores(aws, Client(cluster.kubeconfig), cluster)
     try:
         cluster.kubectl("wait", "--for=condition=Established", *crds, "--timeout=180s")
-        made.apply(*(team.namespace(one) for one in LISTED))
+        cluster.apply(*(team.namespace(one) for one in LISTED))
         with (
             _proxy(aws) as port,
             _controller(
@@ -296,7 +292,7 @@ def stores(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 @pytest.mark.full_only
 def test_a_teams_secret_is_created_and_follows_a_rotation(stores: Stores) -> None:
     stores.aws.put(HUB, HF_TOKEN="first", OTHER="not wanted")
-    stores.apply(*_manifests(OURS, _of(OURS, "hub", HUB, "HF_TOKEN")))
+    stores.cluster.apply(*_manifests(OURS, _of(OURS, "hub", HUB, "HF_TOKEN")))
     until(lambda: stores.value(OURS, "hub") == {"HF_TOKEN": "Zmlyc3Q="}, "the Secret", SYNCED_S)
     stores.aws.put(HUB, HF_TOKEN="second")
     until(lambda: stores.value(OURS, "hub") == {"HF_TOKEN": "c2Vjb25k"}, "the new one", SYNCED_S)
@@ -308,9 +304,9 @@ def test_a_teams_secret_is_created_and_follows_a_rotation(stores: Stores) -> Non
 @pytest.mark.full_only
 def test_another_teams_secret_is_refused(stores: Stores) -> None:
     stores.aws.put(BUS, BUS_KEY="secret")
-    stores.apply(*_manifests(THEIRS, _of(THEIRS, "bus", BUS, "BUS_KEY")))
+    stores.cluster.apply(*_manifests(THEIRS, _of(THEIRS, "bus", BUS, "BUS_KEY")))
     until(lambda: stores.value(THEIRS, "bus"), "their own Secret", SYNCED_S)
-    stores.apply(*_manifests(OURS, _of(OURS, "stolen", BUS, "BUS_KEY")))
+    stores.cluster.apply(*_manifests(OURS, _of(OURS, "stolen", BUS, "BUS_KEY")))
     stores.await_failed(OURS, "stolen", "AccessDenied")
     assert stores.value(OURS, "stolen") is None
     reader = secret_access.reader_arn(ACCOUNT, CLUSTER, OURS)
@@ -320,7 +316,7 @@ def test_another_teams_secret_is_refused(stores: Stores) -> None:
 
 @pytest.mark.full_only
 def test_a_secret_that_is_not_in_the_store_is_reported(stores: Stores) -> None:
-    stores.apply(*_manifests(OURS, _of(OURS, "missing", LISTED[OURS][1], "HF_TOKEN")))
+    stores.cluster.apply(*_manifests(OURS, _of(OURS, "missing", LISTED[OURS][1], "HF_TOKEN")))
     stores.await_failed(OURS, "missing", NOT_THERE)
     assert stores.value(OURS, "missing") is None
 
@@ -328,7 +324,7 @@ def test_a_secret_that_is_not_in_the_store_is_reported(stores: Stores) -> None:
 @pytest.mark.full_only
 def test_a_variable_that_the_remote_secret_lacks_is_reported_by_name(stores: Stores) -> None:
     stores.aws.put(HUB, HF_TOKEN="first")
-    stores.apply(*_manifests(OURS, _of(OURS, "partly", HUB, "HF_TOKEN", "WANDB_API_KEY")))
+    stores.cluster.apply(*_manifests(OURS, _of(OURS, "partly", HUB, "HF_TOKEN", "WANDB_API_KEY")))
     stores.await_failed(OURS, "partly", "WANDB_API_KEY")
     assert stores.value(OURS, "partly") is None
 
@@ -336,7 +332,7 @@ def test_a_variable_that_the_remote_secret_lacks_is_reported_by_name(stores: Sto
 @pytest.mark.full_only
 def test_a_secret_that_is_deleted_in_the_store_stays_and_is_reported(stores: Stores) -> None:
     stores.aws.put(HUB, HF_TOKEN="kept")
-    stores.apply(*_manifests(OURS, _of(OURS, "kept", HUB, "HF_TOKEN")))
+    stores.cluster.apply(*_manifests(OURS, _of(OURS, "kept", HUB, "HF_TOKEN")))
     until(lambda: stores.value(OURS, "kept"), "the Secret", SYNCED_S)
     stores.aws.request("DeleteSecret", SecretId=HUB, ForceDeleteWithoutRecovery=True)
     stores.await_failed(OURS, "kept", NOT_THERE)

@@ -13,7 +13,7 @@ from infra.domain import naming
 from infra.tenancy import team
 from tests.golden.example_runs import PREPARED, run
 from tests.sandbox.conftest import Cluster
-from tests.sandbox.node_kit import HOST, delete, until
+from tests.sandbox.node_kit import HOST, until
 from tests.sandbox.team_kit import TeamStage, process_pool
 from training.launchers import LAUNCHERS
 from training.spec import Resources, RunSpec
@@ -61,10 +61,6 @@ def _gang(script: str, **changes: Any) -> tuple[RunSpec, dict[str, Any]]:
     return spec, STAGE.own(manifest)
 
 
-def _start(cluster: Cluster, manifest: dict[str, Any]) -> None:
-    cluster.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(manifest))
-
-
 def _status(cluster: Cluster, spec: RunSpec) -> dict[str, Any]:
     text = cluster.kubectl("get", "jobset", spec.run_id, "-n", NAMESPACE, "-o", "json")
     status: dict[str, Any] = json.loads(text).get("status", {})
@@ -88,7 +84,7 @@ def test_gang_starts_on_spot_restarts_by_cause_and_moves_when_spot_is_gone(
     work = "trap 'exit 75' TERM; sleep 600 & wait"
     script = f"case $TRAINYARD_ATTEMPT in 0) exit 75;; 1) exit 1;; *) {work};; esac"
     spec, manifest = _gang(script, name="by-cause")
-    _start(gangs, manifest)
+    gangs.apply(manifest)
 
     def restarted() -> bool:
         status = _status(gangs, spec)
@@ -110,14 +106,14 @@ def test_gang_starts_on_spot_restarts_by_cause_and_moves_when_spot_is_gone(
 
 def test_gang_with_invalid_configuration_fails_without_restart(gangs: Cluster) -> None:
     spec, manifest = _gang("exit 78", name="bad-config", capacity_types=("on-demand",))
-    _start(gangs, manifest)
+    gangs.apply(manifest)
     until(lambda: _status(gangs, spec).get("terminalState") == "Failed", "the JobSet failed")
     assert _status(gangs, spec).get("restarts", 0) == 0
 
 
 def test_gang_that_does_not_fit_as_a_whole_starts_no_pod(gangs: Cluster) -> None:
     wide, manifest = _gang("sleep 600", name="too-wide", nodes=3, capacity_types=("on-demand",))
-    _start(gangs, manifest)
+    gangs.apply(manifest)
 
     def pending() -> bool:
         text = gangs.kubectl("get", "workloads", "-n", NAMESPACE, "-o", "json")
@@ -138,11 +134,11 @@ def test_another_namespace_cannot_use_the_teams_queue(gangs: Cluster) -> None:
     intruder = team.local_queue(TEAM)
     intruder["metadata"]["namespace"] = "default"
     intruder["metadata"]["name"] = "borrowed"
-    _start(gangs, intruder)
+    gangs.apply(intruder)
     spec, manifest = _gang("sleep 600", name="intruder", capacity_types=("on-demand",))
     manifest["metadata"]["namespace"] = "default"
     manifest["metadata"]["labels"][naming.QUEUE_NAME] = "borrowed"
-    _start(gangs, manifest)
+    gangs.apply(manifest)
     try:
 
         def refused() -> bool:
@@ -152,4 +148,4 @@ def test_another_namespace_cannot_use_the_teams_queue(gangs: Cluster) -> None:
         until(refused, "Kueue refuses the namespace")
     finally:
         gangs.kubectl("delete", "jobset", spec.run_id, "-n", "default", "--timeout=180s")
-        delete(gangs, intruder)
+        gangs.delete(intruder)

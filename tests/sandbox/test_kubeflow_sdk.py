@@ -59,10 +59,8 @@ def guarded(cluster: Cluster) -> Iterator[GuardedCluster]:
         claims = (naming.CHECKPOINTS_CLAIM, naming.DATASETS_CLAIM)
         classes = [kueue.workload_priority_class(name) for name in priorities.PRIORITIES]
         assert runtime is not None
-        for manifest in (storage.storage_class(), *classes, runtime):
-            guarded.apply(manifest)
-        for claim in claims:
-            guarded.apply(volumes.claim(RESEARCH, claim, volume))
+        made = [volumes.claim(RESEARCH, claim, volume) for claim in claims]
+        cluster.apply(storage.storage_class(), *classes, runtime, *made)
         with queue_of(guarded, RESEARCH, nodes="process"):
             yield guarded
             cluster.kubectl("delete", "trainjobs", "-n", NAMESPACE, "--all", "--timeout=180s")

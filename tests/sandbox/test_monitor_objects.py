@@ -37,7 +37,7 @@ def watched(cluster: Cluster) -> Cluster:
         "kind": "Namespace",
         "metadata": {"name": component.NAMESPACE},
     }
-    cluster.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump(namespace))
+    cluster.apply(namespace)
     return cluster
 
 

@@ -166,7 +166,7 @@ def watched(cluster: Cluster, prometheus: str) -> Iterator[Watched]:
     fleet = Fleet(cluster, "watch", [one], [team_of(TEAM, quota=quota)])
     with fleet.deployed():
         run_id, job = _job(fleet)
-        cluster.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(job))
+        cluster.apply(job)
         costs = add_on_kit.on_node(add_on_kit.objects(TEAM, POOL, 1e6, ""), NODE)
         with add_on_kit.applied(cluster, costs):
             yield Watched(cluster, prometheus, run_id)

@@ -127,11 +127,11 @@ def test_drain_stops_all_runs_and_resume_readmits_them(live: Live) -> None:
     assert live.command("stack", "drain", "--team", TEAM)[0] == 0
     # The queue is not reopened by accident: other field managers get a conflict.
     with pytest.raises(ClusterError, match="conflict"):
-        live.apply(STAGE.queue())
+        live.cluster.apply(STAGE.queue())
 
     assert live.command("stack", "resume", "--team", TEAM) == (0, f"Open: team-{TEAM}\n")
     assert live.command("stack", "resume", "--team", TEAM)[1] == "Open: no queue was stopped\n"
-    live.apply(STAGE.queue())
+    live.cluster.apply(STAGE.queue())
     live.await_symptom("drained", "running")
     assert live.attempt("drained") == 2
     assert live.command("run", "logs", "drained", "--attempt", "2") == (0, "")
@@ -145,8 +145,7 @@ def researcher(live: Live, tmp_path: Path) -> Path:
     account["metadata"]["namespace"] = NAMESPACE
     binding = access.role_binding("researcher", TEAM)
     binding["subjects"] = [{"kind": "ServiceAccount", "name": "reader", "namespace": NAMESPACE}]
-    for manifest in (account, access.role("researcher", TEAM), binding):
-        live.apply(manifest)
+    live.cluster.apply(account, access.role("researcher", TEAM), binding)
     return live.cluster.kubeconfig_as(tmp_path / "researcher", "reader", NAMESPACE)
 
 

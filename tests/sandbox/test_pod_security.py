@@ -172,9 +172,7 @@ def _create(cluster: Cluster, edit: Edit) -> None:
 
 @pytest.fixture(scope="module")
 def guarded(cluster: Cluster) -> Iterator[Cluster]:
-    objects = [team.namespace(TEAM), access.service_account(TEAM)]
-    items = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
-    cluster.kubectl("apply", "--server-side", "-f", "-", stdin=items)
+    cluster.apply(team.namespace(TEAM), access.service_account(TEAM))
     yield cluster
     cluster.kubectl("delete", "namespace", NAMESPACE, "--timeout=180s")
 

@@ -119,8 +119,7 @@ def test_a_plain_ddp_script_survives_a_reclaim_with_notice_and_ends_with_0(
         found: dict[str, Any] = json.loads(kubectl("get", "jobset", run.run_id, "-o", "json"))
         return dict(found.get("status", {}))
 
-    document = json.dumps({"apiVersion": "v1", "kind": "List", "items": manifests})
-    kubectl("apply", "--server-side", "-f", "-", stdin=document)
+    programs.apply(*manifests)
     until(lambda: "step 5\n" in logs(), "the script trains", START_S, every_s=1.0)
     pods = json.loads(kubectl("get", "pods", "-l", f"{naming.RUN_ID}={run.run_id}", "-o", "json"))
     reclaim(pods["items"][0]["spec"]["nodeName"], 90, state=programs.state)

@@ -62,8 +62,7 @@ def _service(**spec: Any) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def held(cluster: Cluster) -> Iterator[Cluster]:
     """The cluster with a team's namespace, its quota and its limits; deleted at the end."""
-    for manifest in (team.namespace(TEAM), access.service_account(TEAM), *_guards()):
-        _apply(cluster, manifest)
+    cluster.apply(team.namespace(TEAM), access.service_account(TEAM), *_guards())
     _await_quota(cluster)
     yield cluster
     cluster.kubectl("delete", "namespace", NAMESPACE, "--timeout=180s")
@@ -71,10 +70,6 @@ def held(cluster: Cluster) -> Iterator[Cluster]:
 
 def _guards() -> tuple[dict[str, Any], dict[str, Any]]:
     return limits.resource_quota(TEAM, QUOTA), limits.limit_range(TEAM)
-
-
-def _apply(cluster: Cluster, manifest: dict[str, Any]) -> None:
-    cluster.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(manifest))
 
 
 def _await_quota(cluster: Cluster) -> None:
@@ -155,7 +150,7 @@ def test_services_exposed_outside_the_cluster_are_rejected(
 
 
 def test_dev_pods_are_counted_by_their_deadline_and_other_pods_are_not(held: Cluster) -> None:
-    _apply(held, limits.dev_pod_quota(TEAM, 1))
+    held.apply(limits.dev_pod_quota(TEAM, 1))
     with_deadline: Any = {"activeDeadlineSeconds": 3600}
     first = _pod(_container(), name="first-dev", **with_deadline)
     try:

@@ -115,10 +115,6 @@ def group(queue: str) -> dict[str, Any]:
     }
 
 
-def apply(cluster: Cluster, manifest: dict[str, Any]) -> None:
-    cluster.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(manifest))
-
-
 def refusal(cluster: Cluster, manifest: dict[str, Any]) -> str:
     """Return the API server's rejection message for an object; empty if it is accepted."""
     try:
@@ -145,8 +141,7 @@ def guarded(cluster: Cluster) -> Iterator[Cluster]:
         *enforced,
         *map(binding, enforced),
     ]
-    for manifest in objects:
-        apply(cluster, manifest)
+    cluster.apply(*objects)
     cluster.kubectl("wait", f"crd/podgroups.{GROUP}", "--for=condition=Established")
     try:
         # The API server takes a moment to know of them.
@@ -155,11 +150,7 @@ def guarded(cluster: Cluster) -> Iterator[Cluster]:
             until(partial(refusal, cluster, attempt), "the policies to be in force")
         yield cluster
     finally:
-        for manifest in reversed(objects):
-            stdin = json.dumps(manifest)
-            cluster.kubectl(
-                "delete", "--ignore-not-found", "--timeout=180s", "-f", "-", stdin=stdin
-            )
+        cluster.delete(*reversed(objects))
 
 
 def test_policies_have_no_type_checking_warnings(guarded: Cluster) -> None:
@@ -195,7 +186,7 @@ def test_volcano_pod_groups_must_use_the_team_queue(guarded: Cluster) -> None:
 
 def test_volcano_pod_groups_cannot_change_queue(guarded: Cluster) -> None:
     own = group(f"team-{team_of(Scheduler.VOLCANO)}")
-    apply(guarded, own)
+    guarded.apply(own)
     moved = {"spec": {"queue": "team-production"}}
     try:
         with pytest.raises(ClusterError, match=_VOLCANO_QUEUE):

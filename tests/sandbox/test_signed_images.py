@@ -95,9 +95,8 @@ def world(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         webhook = installable.values["webhook"]
         installed = signing_kit.install(cluster, tools, webhook, port)
         stack.callback(signing_kit.remove, cluster, installed)
-        listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": teams})
-        cluster.kubectl("apply", "--server-side", "-f", "-", stdin=listed)
-        stack.callback(cluster.kubectl, "delete", "--timeout=180s", "-f", "-", stdin=listed)
+        cluster.apply(*teams)
+        stack.callback(cluster.delete, *teams)
 
         def controller() -> AbstractContextManager[None]:
             return signing_kit.controller(cluster, tools, images, webhook, port)
@@ -105,9 +104,8 @@ def world(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         running = stack.enter_context(contextlib.ExitStack())
         running.enter_context(controller())
         [manifest] = installable.objects
-        policy = json.dumps(manifest)
-        cluster.kubectl("apply", "--server-side", "-f", "-", stdin=policy)
-        stack.callback(cluster.kubectl, "delete", "--timeout=180s", "-f", "-", stdin=policy)
+        cluster.apply(manifest)
+        stack.callback(cluster.delete, manifest)
         made = World(cluster, images, key, controller, running)
         first = pod(made, f"@{made.signed_image('first')}")
         until(

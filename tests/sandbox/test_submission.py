@@ -38,7 +38,7 @@ ADA, BOB, LEAD = "ada@example.com", "bob@example.com", "lead@example.com"
 def guarded(cluster: Cluster) -> Iterator[GuardedCluster]:
     with standing(cluster) as guarded:
         text = to_text(platform(), RESEARCH, {"trainer": IMAGE})
-        guarded.apply(team.platform_record(RESEARCH, text))
+        cluster.apply(team.platform_record(RESEARCH, text))
         yield guarded
 
 

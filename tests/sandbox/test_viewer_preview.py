@@ -12,7 +12,7 @@ import pytest
 from infra.domain import naming
 from infra.tenancy import shared_view
 from sandbox.node.api import ApiError, Client
-from tests.sandbox.conftest import Cluster
+from tests.sandbox.conftest import Cluster, as_list
 from tests.sandbox.node_kit import until
 from tests.sandbox.pulumi_project import Project
 
@@ -40,7 +40,7 @@ def viewer(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterat
             shared_view.cluster_role_binding(name, ()),
         )
     ]
-    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
+    text = as_list(objects)
     for name in shared_view.RULES:  # A stack on the same cluster has the usual names.
         text = text.replace(f'"{name}"', f'"viewer-{name}"')
     cluster.kubectl("apply", "--server-side", "-f", "-", stdin=text)

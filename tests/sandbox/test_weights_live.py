@@ -12,7 +12,7 @@ import yaml
 
 from infra.domain import naming
 from ops import __main__ as ops
-from tests.sandbox.conftest import Cluster
+from tests.sandbox.conftest import Cluster, as_list
 from tests.sandbox.node_kit import trainer_image, until
 from tests.sandbox.team_kit import TeamStage, process_pool
 from tests.unit.weights.hub_server import COMMIT, MODEL, HubServer, serve
@@ -77,7 +77,7 @@ class Stage:
         platform = TEAM.platform()
         [run] = run_files.load((f"{name}.yaml",), platform, TEAM.more["images"], folder)
         objects = [TEAM.own(one) for one in job.submitted(run, platform, "c" * 40)]
-        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
+        text = as_list(objects)
         assert TOKEN not in text
         self.kubectl("apply", "--server-side", "-f", "-", stdin=text)
         return run
