@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -168,10 +167,3 @@ def alive(pids: set[int]) -> set[int]:
         if state != "Z":
             found.add(pid)
     return found
-
-
-def wait_until(condition: Callable[[], bool], what: str, seconds: float = 240.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
-        time.sleep(0.05)

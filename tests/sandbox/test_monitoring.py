@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 
 from infra.domain import naming
 from infra.observability import series
@@ -292,17 +293,7 @@ def test_prometheus_token_is_private_and_read_only(cluster: Cluster, prometheus:
 def _without_a_user(cluster: Cluster) -> Path:
     """The cluster's kubeconfig without the administrator's certificate, which would win over a token."""
     path = cluster.state.home / "anonymous.kubeconfig"
-    kubectl = [
-        cluster.settings.binary("kubectl"),
-        "config",
-        "view",
-        "--raw",
-        "--minify",
-        "-o",
-        "json",
-    ]
-    env = cluster.env | {"KUBECONFIG": str(cluster.kubeconfig)}
-    config = json.loads(subprocess.run(kubectl, env=env, capture_output=True, check=True).stdout)
+    config = yaml.safe_load(cluster.kubeconfig.read_text())
     config["users"][0]["user"] = {}
-    path.write_text(json.dumps(config))
+    path.write_text(yaml.safe_dump(config))
     return path

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.sandbox.pulumi_project import Project, alive, children_of, read_until, wait_until
+from tests.sandbox.node_kit import until
+from tests.sandbox.pulumi_project import Project, alive, children_of, read_until
 
 pytestmark = [pytest.mark.sandbox, pytest.mark.long(56)]
 
@@ -37,7 +38,7 @@ def test_interrupting_the_engine_ends_the_wait_and_leaves_no_process(
     rest, _ = up.communicate(timeout=300)
     assert up.returncode != 0
     assert "Traceback" not in seen + rest
-    wait_until(lambda: not alive(started), "the processes of the engine end")
+    until(lambda: not alive(started), "the processes of the engine end")
     assert project.resources()["pod"]["initErrors"]
 
 
@@ -49,7 +50,7 @@ def test_killed_update_is_resumed(cluster: Any, project: Project) -> None:
     started = children_of(up.pid)
     up.kill()
     up.communicate(timeout=300)
-    wait_until(lambda: not alive(started), "the processes of the killed engine end")
+    until(lambda: not alive(started), "the processes of the killed engine end")
 
     project.succeed("cancel", "--yes")
     after = NEVER_READY.replace(

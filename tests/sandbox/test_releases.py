@@ -16,7 +16,8 @@ from rich.console import Console
 
 from sandbox import toolchain
 from sandbox.paths import PROJECT
-from tests.sandbox.pulumi_project import Project, alive, children_of, wait_until
+from tests.sandbox.node_kit import until
+from tests.sandbox.pulumi_project import Project, alive, children_of
 
 pytestmark = [pytest.mark.sandbox, pytest.mark.long(40)]
 
@@ -83,7 +84,7 @@ def start_stuck_update(
 
     project.write(STUCK)
     up = project.start("up", "--yes", "--skip-preview")
-    wait_until(waits, f"a pod of a release that is {status}")
+    until(waits, f"a pod of a release that is {status}")
     return up, children_of(up.pid)
 
 
@@ -92,7 +93,7 @@ def kill(cluster: Any, project: Project, status: str, number: signal.Signals) ->
     up, started = start_stuck_update(cluster, project, status)
     up.send_signal(number)
     up.communicate(timeout=300)
-    wait_until(lambda: not alive(started), "the processes of the engine end")
+    until(lambda: not alive(started), "the processes of the engine end")
     if number is signal.SIGKILL:
         project.succeed("cancel", "--yes")
 
@@ -190,13 +191,13 @@ def test_a_plugin_that_outlives_its_engine_completes_the_upgrade(
             os.kill(one, signal.SIGKILL)
         up.kill()
         up.wait(timeout=300)
-        wait_until(lambda: not alive(started - plugins), "the processes but the plugins end")
+        until(lambda: not alive(started - plugins), "the processes but the plugins end")
         project.succeed("cancel", "--yes")
         assert "helm rollback" in project.fail("up", "--yes", "--skip-preview")
         where = ("-n", project.namespace)
         cluster.kubectl("scale", "deployment", "made", "--replicas=0", *where)
         done = ("get", "secret", *where, "-l", "owner=helm,status=deployed,version=2")
-        wait_until(lambda: "made" in cluster.kubectl(*done), "Helm completes the upgrade")
+        until(lambda: "made" in cluster.kubectl(*done), "Helm completes the upgrade")
     finally:
         for one in alive(plugins):
             os.kill(one, signal.SIGKILL)

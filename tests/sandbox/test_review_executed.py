@@ -12,7 +12,7 @@ import pytest
 
 from sandbox.service_config import KEEPS_RUNNING
 from tests.sandbox.conftest import Cluster
-from tests.sandbox.pulumi_project import wait_until
+from tests.sandbox.node_kit import until
 from tests.sandbox.stack_kit import Json, Stack, base, opened, run, team
 
 pytestmark = [pytest.mark.sandbox, pytest.mark.full_only, pytest.mark.timeout(3600)]
@@ -34,7 +34,7 @@ def submit(cluster: Cluster, stack: Stack, run_id: str) -> None:
         about = one["template"]["spec"]["template"].setdefault("metadata", {})
         about.setdefault("annotations", {})[KEEPS_RUNNING] = "true"
     cluster.kubectl("create", "-f", "-", stdin=json.dumps(job))
-    wait_until(lambda: bool(gangs(cluster).get(run_id)), f"{run_id} runs", PLACED_S)
+    until(lambda: bool(gangs(cluster).get(run_id)), f"{run_id} runs", PLACED_S)
 
 
 def gangs(cluster: Cluster) -> dict[str, frozenset[str]]:
@@ -226,7 +226,7 @@ def test_a_pool_that_is_removed_under_a_submitted_run_restarts_it(
     (lost,) = [one for one in review["live"]["unsaved"] if one["run"] == SUBMITTED]
     assert lost["gpus"] == 8 and lost["gpuHours"] > 0
     stack.up()
-    wait_until(lambda: moved(cluster, pods), "the run is on another pool", PLACED_S)
+    until(lambda: moved(cluster, pods), "the run is on another pool", PLACED_S)
     (node,) = nodes_of(cluster, gangs(cluster)[SUBMITTED])
     assert node.startswith("fleet-ondemand-"), node
     assert predicted(review) == consequences(before, observed(cluster))

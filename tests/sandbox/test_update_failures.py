@@ -12,7 +12,8 @@ import yaml
 from ops.review import steps
 from sandbox.cluster import ClusterError
 from tests.sandbox.conftest import Cluster
-from tests.sandbox.pulumi_project import Project, wait_until
+from tests.sandbox.node_kit import until
+from tests.sandbox.pulumi_project import Project
 from tests.sandbox.stack_kit import STACK, Json, Stack, base, opened, run
 
 pytestmark = [pytest.mark.sandbox, pytest.mark.timeout(1800)]
@@ -169,7 +170,7 @@ def test_an_update_whose_credentials_expire_is_completed_with_new_ones(
     expiring = through(project, config)
     project.write(GATED)
     up = expiring.start("up", "--yes", "--skip-preview")
-    wait_until(lambda: "gate" in cluster.kubectl("get", "configmaps", "-n", name), "the first part")
+    until(lambda: "gate" in cluster.kubectl("get", "configmaps", "-n", name), "the first part")
     cluster.kubectl("delete", "serviceaccount", name)
     cluster.kubectl("delete", "clusterrolebinding", name)
 
@@ -180,7 +181,7 @@ def test_an_update_whose_credentials_expire_is_completed_with_new_ones(
             return "Unauthorized" in str(error) or "logged in" in str(error)
         return False
 
-    wait_until(rejected, "the token is rejected")
+    until(rejected, "the token is rejected")
     cluster.kubectl("patch", "configmap", "gate", "-n", name, "-p", '{"data":{"open":"yes"}}')
     text, _ = up.communicate(timeout=300)
     assert up.returncode != 0 and "Unauthorized" in text and "Traceback" not in text

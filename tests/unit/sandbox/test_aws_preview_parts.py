@@ -116,15 +116,6 @@ def test_inputs_of_the_component_reach_the_control_plane() -> None:
     assert plane["kubernetesNetworkConfig"]["serviceIpv4Cidr"] == "10.100.0.0/16"
 
 
-def test_every_component_follows_its_dependencies() -> None:
-    children = eks_cluster.children("c", CLUSTER)
-    seen: set[str] = set()
-    for child in children:
-        assert child.parent in seen | {""}
-        assert set(child.after) & {other.key for other in children} <= seen
-        seen.add(child.key)
-
-
 @pytest.mark.parametrize(
     ("inputs", "named"),
     [
