@@ -10,8 +10,8 @@ import pulumi_aws.kms as kms
 from bootstrap.permissions import KEY_ALIAS
 from infra.domain import naming
 from infra.sites.aws import keys
-from infra.sites.aws.bucket import PrivateBucket, PrivateBucketArgs
 from infra.sites.aws.bucket_access import guarded_bucket
+from infra.sites.aws.buckets import PrivateBucket
 from infra.sites.aws.policy_documents import document
 
 STATE_VERSION_DAYS = 365
@@ -39,13 +39,11 @@ class State(pulumi.ComponentResource):
         )
         PrivateBucket(
             name,
-            PrivateBucketArgs(
-                bucket=bucket,
-                policy=guarded_bucket(bucket, account),
-                key_arn=key.arn,
-                noncurrent_days=STATE_VERSION_DAYS,
-            ),
+            bucket,
+            guarded_bucket(bucket, account),
             pulumi.ResourceOptions(parent=self),
+            key_arn=key.arn,
+            noncurrent_days=STATE_VERSION_DAYS,
         )
         self.key_arn: pulumi.Output[str] = key.arn
         self.register_outputs({"keyArn": key.arn})

@@ -6,8 +6,6 @@ pod for a GPU node must be created by a controller for a run, and must have that
 
 from __future__ import annotations
 
-from typing import Any
-
 from infra.domain import naming
 from infra.kubernetes import pod_templates
 from infra.kubernetes.admission_policy import (
@@ -45,10 +43,8 @@ _REMEDY = "deploy a run file of training/runs, or label the run kueue.x-k8s.io/q
 
 
 def _rules() -> list[Rule]:
-    return [*_of_pods(), *_of_runs(), *_of_marks()]
-
-
-def _of_pods() -> list[Rule]:
+    """Return the rules of pods, of runs, and of Kueue's marks."""
+    child = "variables.child"
     return [
         Rule(
             holds=(
@@ -66,12 +62,6 @@ def _of_pods() -> list[Rule]:
                 "remove nvidia.com/gpu and the toleration, or use one of these kinds"
             ),
         ),
-    ]
-
-
-def _of_runs() -> list[Rule]:
-    child = "variables.child"
-    return [
         Rule(
             holds=f"!variables.gpu || !({_IS_RUN}) || {child} || {_QUEUE} == variables.team",
             message=f"this GPU run does not name its team's queue; {_REMEDY}",
@@ -90,11 +80,6 @@ def _of_runs() -> list[Rule]:
                 "and Kueue starts them; set suspend: true"
             ),
         ),
-    ]
-
-
-def _of_marks() -> list[Rule]:
-    return [
         Rule(
             holds=(
                 "variables.controller || request.kind.kind == 'Pod' || "
@@ -162,12 +147,9 @@ def workloads_written_by_kueue() -> Manifest:
         f"({is_one_of(STEERING)} || "
         f"({unchanged(annotations_of('object'), annotations_of('oldObject'), _KUEUE)}))",
     ]
-    matches: list[dict[str, Any]] = [
-        resources(_KUEUE, "workloads", "workloads/status"),
-    ]
     return policy(
         "workloads",
-        matches=matches,
+        matches=[resources(_KUEUE, "workloads", "workloads/status")],
         rules=[
             Rule(
                 holds=(
