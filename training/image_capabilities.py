@@ -56,25 +56,15 @@ class ImageCapabilities:
 UNDECLARED: Final = ImageCapabilities()
 
 
-def load_record(file: Path) -> Mapping[str, ImageCapabilities]:
-    return {digest: _capabilities(labels) for digest, labels in _entries(file).items()}
-
-
 def labels_of(references: Collection[str], root: Path) -> dict[str, Mapping[str, str]]:
     """Return the entries of the images of these references by digest, for clients that have no checkout."""
     digests = {one.rpartition("@")[2] for one in references}
-    return {key: one for key, one in _entries(root / RECORD).items() if key in digests}
+    return {key: one for key, one in _entries(root).items() if key in digests}
 
 
-def _entries(file: Path) -> dict[str, dict[str, str]]:
+def _entries(root: Path) -> dict[str, dict[str, str]]:
+    file = root / RECORD
     return (yaml.safe_load(file.read_text(encoding="utf-8")) or {}) if file.is_file() else {}
-
-
-def _capabilities(labels: Mapping[str, str]) -> ImageCapabilities:
-    texts: dict[str, Any] = dict(labels)
-    return ImageCapabilities(
-        **texts | {"architectures": tuple(labels.get("architectures", "").split())}
-    )
 
 
 def capabilities(
@@ -85,8 +75,11 @@ def capabilities(
     `published`: entries that the stack has published; they count before those of the checkout.
     """
     digest = reference.rpartition("@")[2]
-    labels = published.get(digest, _entries(root / RECORD).get(digest))
-    return None if labels is None else _capabilities(labels)
+    labels: Mapping[str, Any] | None = published.get(digest, _entries(root).get(digest))
+    if labels is None:
+        return None
+    compiled = tuple(labels.get("architectures", "").split())
+    return ImageCapabilities(**{**labels, "architectures": compiled})
 
 
 _MPI_KIND: Final = "mpijob"

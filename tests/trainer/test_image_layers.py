@@ -200,9 +200,11 @@ def test_the_build_of_efa_finds_headers_and_cuda(built: Built) -> None:
 
 def test_the_labels_become_the_record_that_submission_reads(built: Built, tmp_path: Path) -> None:
     labels = built.stages["image"].pairs("LABEL")
-    record = tmp_path / "images.yaml"
+    record = tmp_path / image_capabilities.RECORD
+    record.parent.mkdir(parents=True)
     record.write_text(record_image.with_entry("", DIGEST, labels))
-    found = image_capabilities.load_record(record)[DIGEST]
+    found = image_capabilities.capabilities(f"image@{DIGEST}", tmp_path, {})
+    assert found is not None
     said = built.run(
         *("/opt/trainer/bin/python", "-c"),
         "import torch; print(torch.version.cuda, torch._C._cuda_getArchFlags())",
