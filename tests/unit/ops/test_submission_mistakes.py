@@ -49,8 +49,9 @@ class Cluster(FakeCluster):
     def patch(self, *_: Any) -> None:
         """Accept every change."""
 
-    def delete(self, *_: Any) -> None:
-        """Accept every deletion."""
+    def delete(self, kind: Kind, name: str, namespace: str | None = None) -> None:
+        kept = self._items.get(kind.plural, [])
+        self._items[kind.plural] = [one for one in kept if one["metadata"]["name"] != name]
 
 
 def published(**changes: Any) -> Cluster:
