@@ -29,6 +29,10 @@ WATCH_S: Final = 30.0
 CONNECT_S: Final = 15.0
 """Connection timeout, short so that a caller in the wrong network fails fast."""
 
+_RETRIES: Final = urllib3.Retry(3, read=0)
+"""A lost connection is made again. What was not answered in time is not asked for once more: the caller waits for
+it, as for the log of a kubelet that has stopped."""
+
 _ANONYMOUS: Final = "system:anonymous"
 """User of requests without credentials, where the API server accepts them."""
 
@@ -84,17 +88,9 @@ class Cluster:
     """
 
     def __init__(self, kubeconfig: Path | Json | None, context: str | None = None) -> None:
-        path = str(kubeconfig) if isinstance(kubeconfig, Path) else None
         try:
             with _capture_errors() as errors:
-                # The client library's top-level package is not fully typed.
-                self._api: Any = (
-                    _api_of_pod()
-                    if kubeconfig is None and context is None and _in_pod()
-                    else config.new_client_from_config_dict(kubeconfig, context)  # type: ignore[no-untyped-call]
-                    if isinstance(kubeconfig, dict)
-                    else config.new_client_from_config(path, context)  # type: ignore[no-untyped-call]
-                )
+                self._api = _connect(kubeconfig, context)
         except (config.ConfigException, OSError) as error:
             raise _kubeconfig_error(str(error)) from None
         except yaml.YAMLError as error:
@@ -266,11 +262,20 @@ def _in_pod() -> bool:
     return not named and _SERVICE_ACCOUNT.exists()
 
 
-def _api_of_pod() -> Any:
-    """Return a client with the pod's service account, whose token it reads again before it expires."""
-    found = client.Configuration()
-    config.load_incluster_config(client_configuration=found)  # type: ignore[no-untyped-call]
-    return client.ApiClient(found)
+def _connect(kubeconfig: Path | Json | None, context: str | None) -> Any:
+    """Return a client; that of a pod's service account reads its token again before it expires."""
+    own = client.Configuration()
+    own.retries = _RETRIES
+    if kubeconfig is None and context is None and _in_pod():
+        config.load_incluster_config(client_configuration=own)  # type: ignore[no-untyped-call]
+        return client.ApiClient(own)
+    # The client library's top-level package is not fully typed.
+    if isinstance(kubeconfig, dict):
+        return config.new_client_from_config_dict(  # type: ignore[no-untyped-call]
+            kubeconfig, context, client_configuration=own
+        )
+    path = None if kubeconfig is None else str(kubeconfig)
+    return config.new_client_from_config(path, context, client_configuration=own)  # type: ignore[no-untyped-call]
 
 
 def _decode(status: int, data: Any, what: str) -> Json | None:
