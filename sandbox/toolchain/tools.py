@@ -343,8 +343,8 @@ ON_DEMAND_TOOLS: tuple[Tool, ...] = (
     Tool(
         name="pulumi-language-go",
         version=PULUMI_VERSION,
-        module="github.com/pulumi/pulumi/pkg/v3",
-        binaries=(Binary("pulumi-language-go", "trainyard/toolchain/pulumi-language-go/own"),),
+        module="trainyard/toolchain/pulumi-language-go",
+        binaries=(Binary("pulumi-language-go", "own"),),
         accepts="",
     ),
     # A registry of charts on loopback, which tests pull from.
@@ -452,6 +452,7 @@ sandbox does not start, and tools of this project's checks."""
 
 _SOAK_TOOLS: Final = (
     *("karpenter", "external-secrets", "policy-controller", "cosign", "crane"),
+    *("pulumi-yaml", "pulumi-language-go"),
     *("kubelet", "containerd", "coredns", "kube-router"),
 )
 """Tools that only tests with `--full` need."""

@@ -45,7 +45,7 @@ def test_pod_of_a_node_without_kubelet_is_named_until_its_node_is_deleted(live: 
             seen.add(answer["headline"])
             return answer if answer["headline"].startswith("cannot go on") else None
 
-        answer = until(stuck, "its pod cannot end", every_s=1.0)
+        answer = until(stuck, "its pod cannot end", 480.0, every_s=1.0)
         assert f"has lost {node}: no kubelet reports from there" in seen
         assert answer["symptom"] == "lost-node"
         assert answer["headline"] == f"cannot go on: 1 pod cannot end on {node}"

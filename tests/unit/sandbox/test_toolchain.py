@@ -73,8 +73,11 @@ def test_every_tool_is_pinned_to_the_version_that_the_table_states(tool: Tool) -
     # Upstream tags the plugin's releases outside of its Go module.
     untagged = {"pulumi-kubernetes": "4.0.0-20260115033456-f47bc2d6f199"}
     version = untagged.get(tool.name, tool.version)
-    assert f"{tool.module} v{version}" in pinned
-    assert f"{tool.module} v{version} h1:" in (tool.recipe / "go.sum").read_text()
+    # The recipe's own program has the version of the module that it is around.
+    around = {"pulumi-language-go": "github.com/pulumi/pulumi/pkg/v3"}
+    module = around.get(tool.name, tool.module)
+    assert f"{module} v{version}" in pinned
+    assert f"{module} v{version} h1:" in (tool.recipe / "go.sum").read_text()
 
 
 def test_a_new_version_of_a_tool_that_none_imports_rebuilds_only_that_tool(
