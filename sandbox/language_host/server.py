@@ -188,6 +188,24 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         """Name none: the engine then asks for a plugin when its first resource is registered."""
         return language_pb2.GetRequiredPackagesResponse()
 
+    def InstallDependencies(
+        self, request: Any, context: grpc.ServicerContext
+    ) -> Iterator[language_pb2.InstallDependenciesResponse]:
+        """`pip install -r requirements.txt` into the project's environment, made when missing."""
+        folder = Path(request.info.program_directory or request.directory)
+        options = _options(request.info)
+        root = request.info.root_directory or str(folder)
+        for command in _install_commands(root, folder, options):
+            child = self._children.start(
+                command, cwd=folder, env=environment(Path(command[0]), {}), piped=True
+            )
+            for stream, data in stream_output(child):
+                yield language_pb2.InstallDependenciesResponse(**{stream: data})
+            if code := self._children.wait(child):
+                context.abort(
+                    grpc.StatusCode.UNKNOWN, f"{' '.join(command)} failed with exit code {code}"
+                )
+
     def Run(self, request: Any, context: grpc.ServicerContext) -> Any:
         """Run a program. `bail` in the response: it has reported its error."""
         command = [
@@ -267,3 +285,14 @@ def _run_flags(request: Any, engine: str) -> list[str]:
         f"--parallel={request.parallel}",
         f"--dry-run={'true' if request.dryRun else 'false'}",
     ]
+
+
+def _install_commands(root: str, folder: Path, options: Mapping[str, Any]) -> Iterator[list[str]]:
+    python = Path(sys.executable)
+    if named := options.get("virtualenv"):
+        target = Path(root, str(named))
+        python = target / "bin" / "python"
+        if not python.exists():
+            yield [sys.executable, "-m", "venv", str(target)]
+    if (folder / "requirements.txt").exists():
+        yield [str(python), "-m", "pip", "install", "-r", "requirements.txt"]

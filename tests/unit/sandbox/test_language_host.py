@@ -8,6 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
+from google.protobuf import struct_pb2
+from pulumi.runtime.proto import language_pb2
 
 from sandbox.language_host import server
 from sandbox.language_host.server import ChildProcesses, stream_output
@@ -89,3 +91,15 @@ def _alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+def test_a_package_gets_the_environment_that_it_names(tmp_path: Path) -> None:
+    """`pulumi package get-schema ./components` in a new checkout asks for it."""
+    options = struct_pb2.Struct()
+    options.update({"virtualenv": ".venv"})
+    info = language_pb2.ProgramInfo(
+        root_directory=str(tmp_path), program_directory=str(tmp_path), options=options
+    )
+    request = language_pb2.InstallDependenciesRequest(info=info)
+    list(server.LanguageHost("").InstallDependencies(request, None))
+    assert server.find_python(str(tmp_path), {"virtualenv": ".venv"}).exists()
