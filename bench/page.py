@@ -10,15 +10,17 @@ import http.cookiejar
 import random
 import re
 import socket
-import statistics
 import subprocess
 import sys
 import threading
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
 from typing import Final
 from urllib.parse import urlsplit
+
+from bench import statistics
 
 GOAL_MS: Final = 200.0
 _PAUSE_S: Final = 0.05
@@ -55,11 +57,7 @@ def _choose(pick: random.Random, runs: Sequence[str]) -> tuple[str, str]:
 
 def p95(times: Mapping[str, Sequence[float]]) -> float:
     """Return the 95th percentile over pages of all kinds."""
-    return _percentile([one for found in times.values() for one in found])
-
-
-def _percentile(values: Sequence[float]) -> float:
-    return sorted(values)[min(len(values) - 1, len(values) * 95 // 100)]
+    return statistics.p95([one for found in times.values() for one in found])
 
 
 def table(times: Mapping[str, Sequence[float]]) -> list[str]:
@@ -69,7 +67,7 @@ def table(times: Mapping[str, Sequence[float]]) -> list[str]:
         "|---|---|---|---|---|",
     ]
     for kind, found in sorted(times.items()):
-        middle, slow = statistics.median(found), _percentile(found)
+        middle, slow = median(found), statistics.p95(found)
         lines.append(f"| {kind} | {len(found)} | {middle:.0f} | {slow:.0f} | {max(found):.0f} |")
     whole = p95(times)
     verdict = "met" if whole <= GOAL_MS else "not met"

@@ -47,6 +47,11 @@ def ratios(above: Sequence[float], below: Sequence[float]) -> Bound:
     return median_and_bound([a / b for a, b in zip(above, below, strict=True)])
 
 
+def p95(values: Sequence[float]) -> float:
+    """Return the 95th percentile."""
+    return sorted(values)[min(len(values) - 1, len(values) * 95 // 100)]
+
+
 def median_and_bound(values: Sequence[float]) -> Bound:
     """Return the median and its bounds, which are order statistics; the whole range of fewer than six values."""
     ordered = sorted(values)

@@ -25,6 +25,7 @@ from bench import fleet, page, rounds
 from bench.api import Api, Json, run_parallel, wait_until
 from bench.embedded import ROOT, RUN_DURATION, Embedded
 from bench.request import Notify, Request, Result
+from bench.statistics import p95
 from infra.domain import naming
 from infra.domain.published_record import from_text, to_text
 from infra.tenancy import team
@@ -297,6 +298,5 @@ def section(outcome: Outcome) -> str:
 
 
 def _row(name: str, seconds: Sequence[float]) -> str:
-    ordered = sorted(seconds)
-    slow = ordered[min(len(ordered) - 1, len(ordered) * 95 // 100)]
-    return f"| {name} | {statistics.median(ordered):.2f} | {slow:.2f} | {ordered[-1]:.2f} |"
+    middle, slow, longest = statistics.median(seconds), p95(seconds), max(seconds)
+    return f"| {name} | {middle:.2f} | {slow:.2f} | {longest:.2f} |"
